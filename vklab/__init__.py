@@ -1,0 +1,56 @@
+"""Load and run ONNX models on Vulkan devices, and look inside while they run.
+
+Importing this package touches the standard library only; numpy, onnx and the Vulkan loader
+are imported when a name below is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME_OF = {
+    "devices": "vklab.runtime.open_devices",
+    "load": "vklab.runtime.session",
+    "Session": "vklab.runtime.session",
+    "TensorInfo": "vklab.types",
+    "DeviceInfo": "vklab.types",
+    **dict.fromkeys(
+        ("VklabError", "SetupError", "VulkanError", "OutOfMemoryError", "DeviceLostError",
+         "TimeoutError", "ShaderError", "ModelError", "UnsupportedOperatorError", "PlanError"),
+        "vklab.errors",
+    ),
+}  # fmt: skip
+
+__all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604  (the table above is the list)
+
+if TYPE_CHECKING:
+    from vklab.errors import (
+        DeviceLostError,
+        ModelError,
+        OutOfMemoryError,
+        PlanError,
+        SetupError,
+        ShaderError,
+        TimeoutError,
+        UnsupportedOperatorError,
+        VklabError,
+        VulkanError,
+    )
+    from vklab.runtime.open_devices import devices
+    from vklab.runtime.session import Session, load
+    from vklab.types import DeviceInfo, TensorInfo
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'vklab' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,103 @@
+"""One table of switches; each is an environment variable, a `with settings(...)` and a CLI flag.
+
+Decides nothing itself: the code that obeys a switch asks `get("NAME")` at the moment it matters.
+Visited by lab 00.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["SETTINGS", "Setting", "get", "settings"]
+
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One switch: its default (which fixes its type) and what it does."""
+
+    name: str
+    default: Value
+    help: str
+
+    @property
+    def variable(self) -> str:
+        """Return the name of the environment variable."""
+        return f"VKLAB_{self.name}"
+
+    def parse(self, text: str) -> Value:
+        """Turn the text of an environment variable or flag into a value."""
+        if isinstance(self.default, bool):
+            lowered = text.strip().lower()
+            if lowered in ("1", "true", "yes", "on"):
+                return True
+            if lowered in ("0", "false", "no", "off", ""):
+                return False
+            raise ValueError(f"{self.variable}={text!r} is not a switch; use 1 or 0")
+        try:
+            return type(self.default)(text)
+        except ValueError:
+            kind = type(self.default).__name__
+            raise ValueError(f"{self.variable}={text!r} is not of type {kind}") from None
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting("DEBUG", 0, "1: what was decided; 2: one line per dispatch of a profiled run"),
+        Setting("VALIDATE", False, "load the Khronos validation layer; its messages are errors"),
+        Setting("CHECK", "", "'outputs': compare every run with ONNX Runtime on the CPU"),
+        Setting("DEVICE", "", "device to use: index, or part of its name"),
+        Setting("SHADERS", "", "folder that is searched for shaders before the package's own"),
+        Setting("SLANGC", "", "path of the slangc compiler"),
+        Setting("CACHE", "", "folder of the shader and pipeline caches"),
+        Setting("DUMP", "", "folder that receives the SPIR-V and the plan of what is loaded"),
+        Setting("TIMEOUT", 60.0, "seconds until a wait for a device is given up"),
+        Setting("MEMORY_LIMIT", 0.95, "share of a heap's budget that may be allocated"),
+        Setting("DISABLE_ALIASING", False, "give every activation memory of its own"),
+        Setting("DISABLE_REPLAY", False, "record the command buffer again on every run"),
+        Setting("DISABLE_PUSH_DESCRIPTORS", False, "use descriptor sets from a pool"),
+        Setting("DISABLE_POLLING", False, "block on the fence at once instead of polling first"),
+        Setting("DISABLE_DIRECT_IO", False, "stage inputs and outputs through copies"),
+        Setting("DISABLE_VARIANTS", False, "use the kernel that is right on every device"),
+        Setting("DISABLE_CACHE", False, "compile shaders and pipelines afresh"),
+    )
+}
+
+_overrides: contextvars.ContextVar[dict[str, Value]] = contextvars.ContextVar(
+    "vklab_settings", default={}  # noqa: B039  (never mutated, only replaced)
+)
+
+
+def get(name: str) -> Value:
+    """Return the value of a switch: a `with settings(...)`, else the environment, else default."""
+    setting = SETTINGS[name]
+    overrides = _overrides.get()
+    if name in overrides:
+        return overrides[name]
+    text = os.environ.get(setting.variable)
+    return setting.default if text is None or text == "" else setting.parse(text)
+
+
+@contextlib.contextmanager
+def settings(**values: Value) -> Iterator[None]:
+    """Set switches inside a `with` block; names as in the table, upper or lower case.
+
+    Raises KeyError for an unknown switch and ValueError for a value of the wrong type.
+    """
+    checked: dict[str, Value] = {}
+    for name, value in values.items():
+        setting = SETTINGS.get(name.upper())
+        if setting is None:
+            raise KeyError(f"no switch {name!r}; there are {', '.join(sorted(SETTINGS))}")
+        checked[setting.name] = setting.parse(str(value))
+    token = _overrides.set({**_overrides.get(), **checked})
+    try:
+        yield
+    finally:
+        _overrides.reset(token)
