@@ -1,0 +1,248 @@
+"""The one door to the `vulkan` bindings: structures, commands, results and live-handle counts.
+
+All traps of the bindings are dealt with here once: nested pointers are kept alive, sTypes are
+filled in, unknown results have names, extension commands are looked up. Visited by lab 02.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vklab.errors import DeviceLostError, OutOfMemoryError, SetupError, TimeoutError, VulkanError
+
+try:
+    from vulkan import _vulkan as bindings
+
+    ffi = bindings.ffi
+    lib = bindings.lib
+    LOADER_ERROR = ""
+except OSError as error:  # the bindings open the loader while they are imported
+    bindings = ffi = lib = None
+    LOADER_ERROR = str(error)
+
+__all__ = [
+    "LIVE",
+    "LOADER_ERROR",
+    "WHOLE_SIZE",
+    "VulkanObject",
+    "bindings",
+    "call",
+    "check",
+    "constant",
+    "enumerate_all",
+    "ffi",
+    "flag_names",
+    "lib",
+    "live_handles",
+    "make_version",
+    "require_loader",
+    "result_name",
+    "struct",
+    "structure_type",
+    "text",
+    "version_tuple",
+]
+
+# The bindings say -1, which does not fit an unsigned 64-bit field.
+WHOLE_SIZE = 2**64 - 1
+
+LIVE: Counter[str] = Counter()
+_alive: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
+_RESULTS = {
+    value: name
+    for name, value in (vars(bindings) if bindings else {}).items()
+    if isinstance(value, int)
+    and (name.startswith("VK_ERROR_") or name in ("VK_SUCCESS", "VK_TIMEOUT", "VK_NOT_READY",
+         "VK_INCOMPLETE", "VK_SUBOPTIMAL_KHR"))
+}  # fmt: skip
+
+
+def require_loader() -> None:
+    """Raise SetupError unless the Vulkan loader could be opened."""
+    if lib is None:
+        raise SetupError(
+            f"the Vulkan loader cannot be opened ({LOADER_ERROR})",
+            "apt-get install libvulkan1 mesa-vulkan-drivers   (Debian, Ubuntu); elsewhere "
+            "install the Vulkan SDK or your GPU vendor's driver",
+        )
+
+
+def constant(name: str) -> int:
+    """Return the value of a VK_ constant of the headers."""
+    return int(getattr(bindings, name))
+
+
+def make_version(major: int, minor: int, patch: int = 0) -> int:
+    """Pack a version number as Vulkan does."""
+    return (major << 22) | (minor << 12) | patch
+
+
+def version_tuple(packed: int) -> tuple[int, int, int]:
+    """Unpack a version number into major, minor and patch."""
+    return (packed >> 22) & 0x7F, (packed >> 12) & 0x3FF, packed & 0xFFF
+
+
+def text(chars: Any) -> str:
+    """Decode a C string."""
+    return "" if chars == ffi.NULL else ffi.string(chars).decode("utf-8", "replace")
+
+
+def flag_names(value: int, prefix: str, suffix: str = "_BIT") -> frozenset[str]:
+    """Return the lower-case names of the bits that are set, such as device_local."""
+    names = set()
+    for name, bit in vars(bindings).items():
+        if (
+            isinstance(bit, int)
+            and name.startswith(prefix)
+            and name.endswith(suffix)
+            and bit > 0
+            and bit & (bit - 1) == 0
+            and value & bit
+        ):
+            names.add(name[len(prefix) : -len(suffix)].lower())
+    return frozenset(names)
+
+
+# ---------------------------------------------------------------------------------- structures
+
+
+def structure_type(name: str) -> int | None:
+    """Return the VkStructureType of a structure, or None if it has no sType."""
+    body = name.removeprefix("Vk")
+    # PhysicalDeviceVulkan12Features -> PHYSICAL_DEVICE_VULKAN_1_2_FEATURES
+    spaced = re.sub(r"Vulkan(\d)(\d)", r"Vulkan_\1_\2_", body)
+    words = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z])(?=\d+[A-Z]*$)"
+    spaced = re.sub(words, "_", spaced).replace("__", "_").upper()
+    value = getattr(bindings, f"VK_STRUCTURE_TYPE_{spaced}", None)
+    return None if value is None else int(value)
+
+
+def struct(name: str, **fields: Any) -> Any:
+    """Build a zeroed structure, fill in sType and `fields`, and keep what it points to alive.
+
+    Values may be numbers, str, bytes, lists of numbers or of structures, and cdata.
+    """
+    built = ffi.new(f"{name} *")
+    members = dict(ffi.typeof(name).fields)
+    keep: list[Any] = []
+    if "sType" in members:
+        s_type = structure_type(name)
+        if s_type is None:
+            raise LookupError(f"the bindings know no VkStructureType for {name}")
+        built.sType = s_type
+    for field, value in fields.items():
+        if field not in members:
+            raise AttributeError(f"{name} has no field {field}; it has {', '.join(members)}")
+        setattr(built, field, _convert(members[field].type, value, keep))
+    _alive[built] = keep
+    return built
+
+
+def _convert(ctype: Any, value: Any, keep: list[Any]) -> Any:
+    if isinstance(value, ffi.CData):
+        keep.append(value)
+        # `struct` returns pointers; a member that is a structure wants the value itself.
+        is_pointer = ffi.typeof(value).kind == "pointer"
+        return value[0] if ctype.kind == "struct" and is_pointer else value
+    if ctype.kind == "pointer" and isinstance(value, str):
+        value = ffi.new("char[]", value.encode())
+    elif ctype.kind == "pointer" and isinstance(value, (bytes, bytearray, memoryview)):
+        keep.append(value)
+        value = ffi.from_buffer(value)
+    elif ctype.kind == "pointer" and isinstance(value, (list, tuple)):
+        value = _array(ctype.item, value, keep)
+    keep.append(value)
+    return value
+
+
+def _array(item: Any, values: Sequence[Any], keep: list[Any]) -> Any:
+    converted = [_convert(item, value, keep) for value in values]
+    kind = "void *" if item.cname == "void" else item
+    return ffi.new(ffi.getctype(kind, "[]"), converted)
+
+
+# ------------------------------------------------------------------------------------ commands
+
+
+def result_name(result: int) -> str:
+    """Return the name of a VkResult, also of one that the bindings do not know."""
+    return _RESULTS.get(result, f"VkResult({result})")
+
+
+def check(command: str, result: int, detail: str = "") -> None:
+    """Raise the error of the tree that fits unless `result` is VK_SUCCESS."""
+    if result == 0:
+        return
+    name = result_name(result)
+    if name in ("VK_ERROR_OUT_OF_DEVICE_MEMORY", "VK_ERROR_OUT_OF_HOST_MEMORY"):
+        raise OutOfMemoryError(command, name, detail)
+    if name == "VK_ERROR_DEVICE_LOST":
+        raise DeviceLostError(command, name, detail)
+    if name == "VK_TIMEOUT":
+        raise TimeoutError(command, name, detail)
+    raise VulkanError(command, name, detail)
+
+
+def call(command: str, *arguments: Any, detail: str = "") -> None:
+    """Call a core command of the loader and raise if its result is an error."""
+    result = getattr(lib, command)(*arguments)
+    if result is not None:
+        check(command, result, detail)
+
+
+def enumerate_all(command: Callable[..., Any], ctype: str, *arguments: Any) -> list[Any]:
+    """Call a command of the count-then-fill kind and return the items."""
+    count = ffi.new("uint32_t *")
+    for _ in range(8):  # the list may grow between the two calls: VK_INCOMPLETE asks again
+        command(*arguments, count, ffi.NULL)
+        items = ffi.new(f"{ctype}[]", [_stamp(ctype)] * count[0] if count[0] else 0)
+        result = command(*arguments, count, items)
+        if result is None or result == 0:
+            return [items[i] for i in range(count[0])] if count[0] else []
+        if result_name(result) != "VK_INCOMPLETE":
+            check(getattr(command, "__name__", ctype), result)
+    raise VulkanError(ctype, "VK_INCOMPLETE", "the list kept growing")
+
+
+def _stamp(ctype: str) -> dict[str, Any]:
+    described = ffi.typeof(ctype)
+    if described.kind == "struct" and "sType" in dict(described.fields):
+        return {"sType": structure_type(ctype)}
+    return {} if described.kind == "struct" else ffi.NULL
+
+
+def live_handles() -> dict[str, int]:
+    """Count the Vulkan objects that are open in this process, by kind."""
+    return {kind: count for kind, count in sorted(LIVE.items()) if count}
+
+
+class VulkanObject:
+    """Own one Vulkan handle: counted while it lives, destroyed exactly once."""
+
+    kind = "VkObject"
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self._closed = False
+        LIVE[self.kind] += 1
+
+    def _destroy(self) -> None:
+        raise NotImplementedError(f"{type(self).__name__} does not say how it is destroyed")
+
+    def close(self) -> None:
+        """Destroy the handle; a second call does nothing."""
+        if getattr(self, "_closed", True):
+            return
+        self._closed = True
+        LIVE[self.kind] -= 1
+        self._destroy()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,185 @@
+"""Command pools and command buffers: work written down once, submitted many times.
+
+`CommandBuffer.dispatch` is vkCmdDispatch and so on; nothing is decided here.
+Visited by labs 04 and 06.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vklab.vulkan import api
+from vklab.vulkan.descriptors import Binding, Writes
+from vklab.vulkan.device import Device, Queue
+from vklab.vulkan.pipeline import ComputePipeline
+from vklab.vulkan.query import TimestampQueries
+from vklab.vulkan.sync import Fence
+
+__all__ = ["CommandBuffer", "CommandPool", "Submission"]
+
+
+class CommandPool(api.VulkanObject):
+    """Memory for command buffers of one queue's family. Vulkan: vkCreateCommandPool"""
+
+    kind = "VkCommandPool"
+
+    def __init__(self, device: Device, queue: Queue) -> None:
+        self.device = device
+        self.queue = queue
+        flag = api.constant("VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT")
+        info = api.struct(
+            "VkCommandPoolCreateInfo", flags=flag, queueFamilyIndex=queue.family.index
+        )
+        super().__init__(device.create("vkCreateCommandPool", "VkCommandPool", info))
+
+    def _destroy(self) -> None:
+        self.device.command("vkDestroyCommandPool")(
+            self.device.handle, self.handle, api.ffi.NULL
+        )
+
+
+class CommandBuffer(api.VulkanObject):
+    """One list of commands. Vulkan: vkAllocateCommandBuffers"""
+
+    kind = "VkCommandBuffer"
+
+    def __init__(self, pool: CommandPool) -> None:
+        self.pool = pool
+        device = self.device = pool.device
+        info = api.struct(
+            "VkCommandBufferAllocateInfo",
+            commandPool=pool.handle,
+            level=api.constant("VK_COMMAND_BUFFER_LEVEL_PRIMARY"),
+            commandBufferCount=1,
+        )
+        out = api.ffi.new("VkCommandBuffer *")
+        device.call("vkAllocateCommandBuffers", info, out)
+        super().__init__(out[0])
+        self._array = out
+        self._barrier = api.struct("VkMemoryBarrier")
+        self._stages = {
+            name: api.constant(f"VK_PIPELINE_STAGE_{name.upper()}_BIT")
+            for name in ("compute_shader", "transfer", "host")
+        }
+        self._access = {
+            "compute_shader": ("SHADER_READ", "SHADER_WRITE"),
+            "transfer": ("TRANSFER_READ", "TRANSFER_WRITE"),
+            "host": ("HOST_READ", "HOST_WRITE"),
+        }
+        command = device.command
+        self._dispatch = command("vkCmdDispatch")
+        self._bind = command("vkCmdBindPipeline")
+        self._push = command("vkCmdPushConstants")
+        self._compute = api.constant("VK_PIPELINE_BIND_POINT_COMPUTE")
+        self._stage = api.constant("VK_SHADER_STAGE_COMPUTE_BIT")
+
+    def begin(self) -> None:
+        """Start recording, forgetting what was recorded. Vulkan: vkBeginCommandBuffer"""
+        info = api.struct("VkCommandBufferBeginInfo")
+        self._check("vkBeginCommandBuffer", info)
+
+    def end(self) -> None:
+        """Finish recording. Vulkan: vkEndCommandBuffer"""
+        self._check("vkEndCommandBuffer")
+
+    def _check(self, name: str, *arguments: Any) -> None:
+        api.check(name, self.device.command(name)(self.handle, *arguments))
+
+    def bind_pipeline(self, pipeline: ComputePipeline) -> None:
+        """Choose the kernel of the dispatches that follow. Vulkan: vkCmdBindPipeline"""
+        self._bind(self.handle, self._compute, pipeline.handle)
+
+    def push_constants(self, pipeline: ComputePipeline, data: bytes) -> None:
+        """Set the kernel's push constants. Vulkan: vkCmdPushConstants"""
+        self._push(self.handle, pipeline.layout, self._stage, 0, len(data), data)
+
+    def push_descriptors(self, pipeline: ComputePipeline, bindings: Sequence[Binding]) -> None:
+        """Name the kernel's buffers in place. Vulkan: vkCmdPushDescriptorSetKHR"""
+        writes = Writes(bindings)
+        self.device.command("vkCmdPushDescriptorSetKHR")(
+            self.handle, self._compute, pipeline.layout, 0, writes.count, writes.array
+        )
+
+    def bind_descriptor_set(self, pipeline: ComputePipeline, descriptor_set: Any) -> None:
+        """Name the kernel's buffers by a set. Vulkan: vkCmdBindDescriptorSets"""
+        self.device.command("vkCmdBindDescriptorSets")(
+            self.handle, self._compute, pipeline.layout, 0, 1, [descriptor_set], 0, api.ffi.NULL
+        )
+
+    def dispatch(self, x: int, y: int = 1, z: int = 1) -> None:
+        """Launch x * y * z workgroups. Vulkan: vkCmdDispatch"""
+        self._dispatch(self.handle, x, y, z)
+
+    def copy_buffer(
+        self, source: Any, target: Any, size: int, source_offset: int = 0, target_offset: int = 0
+    ) -> None:
+        """Copy bytes between buffers. Vulkan: vkCmdCopyBuffer"""
+        region = api.struct(
+            "VkBufferCopy", srcOffset=source_offset, dstOffset=target_offset, size=size
+        )
+        self.device.command("vkCmdCopyBuffer")(self.handle, source, target, 1, region)
+
+    def fill_buffer(self, target: Any, offset: int, size: int, word: int) -> None:
+        """Fill bytes (multiples of 4) with a 32-bit word. Vulkan: vkCmdFillBuffer"""
+        self.device.command("vkCmdFillBuffer")(self.handle, target, offset, size, word)
+
+    def barrier(self, before: Sequence[str], after: Sequence[str]) -> None:
+        """Make writes of the stages before visible to the stages after.
+
+        Stages are compute_shader, transfer and host. Vulkan: vkCmdPipelineBarrier
+        """
+        self._barrier.srcAccessMask = self._access_mask(before, writes_only=True)
+        self._barrier.dstAccessMask = self._access_mask(after, writes_only=False)
+        self.device.command("vkCmdPipelineBarrier")(
+            self.handle, self._stage_mask(before), self._stage_mask(after), 0,
+            1, self._barrier, 0, api.ffi.NULL, 0, api.ffi.NULL,
+        )  # fmt: skip
+
+    def _stage_mask(self, stages: Sequence[str]) -> int:
+        return sum(self._stages[stage] for stage in stages)
+
+    def _access_mask(self, stages: Sequence[str], writes_only: bool) -> int:
+        names = [name for stage in stages for name in self._access[stage][writes_only:]]
+        return sum(api.constant(f"VK_ACCESS_{name}_BIT") for name in names)
+
+    def reset_queries(self, queries: TimestampQueries) -> None:
+        """Forget the timestamps of a pool. Vulkan: vkCmdResetQueryPool"""
+        self.device.command("vkCmdResetQueryPool")(self.handle, queries.handle, 0, queries.count)
+
+    def write_timestamp(self, queries: TimestampQueries, number: int) -> None:
+        """Note when everything before is done. Vulkan: vkCmdWriteTimestamp"""
+        stage = api.constant("VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT")
+        self.device.command("vkCmdWriteTimestamp")(self.handle, stage, queries.handle, number)
+
+    def _destroy(self) -> None:
+        self.device.command("vkFreeCommandBuffers")(
+            self.device.handle, self.pool.handle, 1, self._array
+        )
+
+
+class Submission:
+    """A command buffer and a fence, ready to be submitted again and again.
+
+    The structures are built once, because a submission is on the path of every run.
+    """
+
+    def __init__(self, commands: CommandBuffer, fence: Fence) -> None:
+        self.commands = commands
+        self.fence = fence
+        self.queue = commands.pool.queue
+        self._info = api.struct(
+            "VkSubmitInfo", commandBufferCount=1, pCommandBuffers=[commands.handle]
+        )
+        self._submit = commands.device.command("vkQueueSubmit")
+        self._reset = commands.device.command("vkResetFences")
+        self._device = commands.device.handle
+
+    def submit(self) -> None:
+        """Hand the work to the queue. Vulkan: vkQueueSubmit"""
+        with self.queue.lock:
+            result = self._reset(self._device, 1, self.fence.array)
+            if result == 0:
+                result = self._submit(self.queue.handle, 1, self._info, self.fence.handle)
+        if result != 0:
+            api.check("vkQueueSubmit", result, self.commands.device.info.name)

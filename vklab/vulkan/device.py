@@ -1,0 +1,160 @@
+"""VkDevice and VkQueue: one open device, its queues, and its commands looked up once.
+
+Takes a compute-only queue family where there is one, and a transfer-only one beside it.
+Visited by labs 02 and 04.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from vklab.errors import SetupError, VulkanError
+from vklab.types import DeviceInfo, QueueFamily
+from vklab.vulkan import api, physical_device
+from vklab.vulkan.instance import Instance
+
+__all__ = ["Device", "Queue", "choose_queue_families"]
+
+# Enabled where the device has them; what a kernel needs beyond these is asked for at plan time.
+WANTED_FEATURES = frozenset({
+    "shaderInt16", "shaderInt64", "shaderFloat64",
+    "storageBuffer16BitAccess", "storageBuffer8BitAccess", "shaderFloat16", "shaderInt8",
+    "shaderSubgroupExtendedTypes", "shaderIntegerDotProduct", "scalarBlockLayout",
+    "vulkanMemoryModel", "vulkanMemoryModelDeviceScope", "bufferDeviceAddress",
+    "timelineSemaphore", "hostQueryReset", "synchronization2", "maintenance4",
+    "subgroupSizeControl", "computeFullSubgroups", "cooperativeMatrix",
+    "variablePointers", "variablePointersStorageBuffer",
+})  # fmt: skip
+WANTED_EXTENSIONS = (
+    "VK_KHR_push_descriptor",
+    "VK_EXT_memory_budget",
+    "VK_EXT_calibrated_timestamps",
+    "VK_KHR_portability_subset",
+    "VK_KHR_cooperative_matrix",
+    "VK_EXT_external_memory_host",
+)
+
+
+def choose_queue_families(families: tuple[QueueFamily, ...]) -> tuple[int, int]:
+    """Return the indices of the families for compute and for copies.
+
+    Compute without graphics comes first (it runs beside a desktop); copies take a family that
+    does nothing else, or share the compute family. LookupError if nothing computes.
+    """
+    computing = [family for family in families if "compute" in family.flags]
+    if not computing:
+        raise LookupError("no queue family has the compute flag")
+    compute = min(computing, key=lambda family: ("graphics" in family.flags, family.index))
+    copying = [
+        family
+        for family in families
+        if "transfer" in family.flags and not family.flags & {"graphics", "compute"}
+        and not any(flag.startswith(("video", "optical")) for flag in family.flags)
+    ]  # fmt: skip
+    return compute.index, copying[0].index if copying else compute.index
+
+
+class Queue:
+    """One VkQueue; the lock is what Vulkan calls external synchronisation."""
+
+    def __init__(self, device: Device, family: QueueFamily) -> None:
+        self.family = family
+        self.lock = threading.Lock()
+        out = api.ffi.new("VkQueue *")
+        device.command("vkGetDeviceQueue")(device.handle, family.index, 0, out)
+        self.handle = out[0]
+
+
+class Device(api.VulkanObject):
+    """Open one physical device. Vulkan: vkCreateDevice"""
+
+    kind = "VkDevice"
+
+    def __init__(self, instance: Instance, physical: Any, info: DeviceInfo) -> None:
+        if info.refusal:
+            raise SetupError(f"device {info.index} ({info.name}) cannot be used: {info.refusal}")
+        self.instance = instance
+        self.physical = physical
+        self.info = info
+        self.extensions = frozenset(WANTED_EXTENSIONS) & info.extensions
+        self.features = WANTED_FEATURES & info.features
+        self._commands: dict[str, Any] = {}
+        compute, transfer = choose_queue_families(info.queue_families)
+        self.queue_family_indices = tuple(dict.fromkeys((compute, transfer)))
+        super().__init__(self._create())
+        self.compute_queue = Queue(self, info.queue_families[compute])
+        self.transfer_queue = (
+            self.compute_queue
+            if transfer == compute
+            else Queue(self, info.queue_families[transfer])
+        )
+
+    def _create(self) -> Any:
+        chain: list[Any] = []
+        names = list(physical_device.FEATURE_STRUCTS)
+        names += [s for e, s in physical_device.EXTENSION_FEATURES if e in self.extensions]
+        for name in names:
+            members = [m for m, _ in api.ffi.typeof(name).fields if m in self.features]
+            fields = dict.fromkeys(members, 1)
+            chain.append(api.struct(name, **fields, **({"pNext": chain[-1]} if chain else {})))
+        core = [
+            m for m, _ in api.ffi.typeof("VkPhysicalDeviceFeatures").fields if m in self.features
+        ]
+        features = api.struct(
+            "VkPhysicalDeviceFeatures2",
+            pNext=chain[-1],
+            features=api.struct("VkPhysicalDeviceFeatures", **dict.fromkeys(core, 1)),
+        )
+        queues = [
+            api.struct(
+                "VkDeviceQueueCreateInfo",
+                queueFamilyIndex=index,
+                queueCount=1,
+                pQueuePriorities=[1.0],
+            )
+            for index in self.queue_family_indices
+        ]
+        info = api.struct(
+            "VkDeviceCreateInfo",
+            pNext=features,
+            queueCreateInfoCount=len(queues),
+            pQueueCreateInfos=queues,
+            enabledExtensionCount=len(self.extensions),
+            ppEnabledExtensionNames=sorted(self.extensions),
+        )
+        out = api.ffi.new("VkDevice *")
+        api.call(
+            "vkCreateDevice", self.physical, info, api.ffi.NULL, out, detail=self.info.name
+        )
+        return out[0]
+
+    def command(self, name: str) -> Any:
+        """Return a device command, looked up past the loader. Vulkan: vkGetDeviceProcAddr"""
+        found = self._commands.get(name)
+        if found is None:
+            pointer = api.lib.vkGetDeviceProcAddr(self.handle, name.encode())
+            if pointer == api.ffi.NULL:
+                raise VulkanError(name, "VK_ERROR_EXTENSION_NOT_PRESENT", self.info.name)
+            found = self._commands[name] = api.ffi.cast(f"PFN_{name}", pointer)
+        return found
+
+    def call(self, name: str, *arguments: Any, detail: str = "") -> None:
+        """Call a device command with this device as first argument and raise on failure."""
+        result = self.command(name)(self.handle, *arguments)
+        if result is not None:
+            api.check(name, result, detail or self.info.name)
+
+    def create(self, name: str, ctype: str, info: Any, detail: str = "") -> Any:
+        """Call a vkCreate or vkAllocate command of the usual shape and return the new handle."""
+        out = api.ffi.new(f"{ctype} *")
+        self.call(name, info, api.ffi.NULL, out, detail=detail)
+        return out[0]
+
+    def wait_idle(self) -> None:
+        """Wait until the device has nothing left to do. Vulkan: vkDeviceWaitIdle"""
+        self.call("vkDeviceWaitIdle")
+
+    def _destroy(self) -> None:
+        # No wait here: whoever submitted work waits for it with a limit before closing.
+        self.command("vkDestroyDevice")(self.handle, api.ffi.NULL)

@@ -1,0 +1,179 @@
+"""VkInstance: the connection between this process and the Vulkan loader.
+
+Asks for portability drivers (MoltenVK) where they exist and, on request, for the validation
+layer, whose messages are collected as Python objects. Visited by labs 02 and 06.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+from vklab.errors import SetupError, VulkanError
+from vklab.vulkan import api
+
+__all__ = ["VALIDATION_LAYER", "Instance", "ValidationMessage", "extensions", "layers"]
+
+VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
+_SEVERITIES = ((0x1000, "error"), (0x0100, "warning"), (0x0010, "info"), (0x0001, "verbose"))
+_listeners: dict[int, list[ValidationMessage]] = {}
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class ValidationMessage:
+    """One message of the validation layer or the driver."""
+
+    severity: str
+    identifier: str
+    text: str
+
+
+def _on_message(severity: int, types: int, data: Any, user_data: Any) -> int:
+    listener = _listeners.get(int(api.ffi.cast("uintptr_t", user_data)))
+    if listener is not None:
+        name = next((name for bit, name in _SEVERITIES if severity & bit), "verbose")
+        listener.append(
+            ValidationMessage(name, api.text(data.pMessageIdName), api.text(data.pMessage))
+        )
+    return 0
+
+
+# One callback for the process, kept for ever: drivers may call it until the very end.
+_CALLBACK = api.ffi and api.ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT", _on_message)
+
+
+def layers() -> list[str]:
+    """Return the names of the instance layers. Vulkan: vkEnumerateInstanceLayerProperties"""
+    api.require_loader()
+    found = api.enumerate_all(api.lib.vkEnumerateInstanceLayerProperties, "VkLayerProperties")
+    return [api.text(item.layerName) for item in found]
+
+
+def extensions(layer: str = "") -> list[str]:
+    """Return the instance extensions. Vulkan: vkEnumerateInstanceExtensionProperties"""
+    api.require_loader()
+    name = api.ffi.new("char[]", layer.encode()) if layer else api.ffi.NULL
+    found = api.enumerate_all(
+        api.lib.vkEnumerateInstanceExtensionProperties, "VkExtensionProperties", name
+    )
+    return [api.text(item.extensionName) for item in found]
+
+
+class Instance(api.VulkanObject):
+    """Open the loader for this process. Vulkan: vkCreateInstance"""
+
+    kind = "VkInstance"
+
+    def __init__(self, validate: bool = False) -> None:
+        api.require_loader()
+        self.validate = validate
+        self.messages: list[ValidationMessage] = []
+        self._number = next(_numbers)
+        _listeners[self._number] = self.messages
+        try:
+            handle = self._create()
+        except BaseException:
+            del _listeners[self._number]
+            raise
+        super().__init__(handle)
+        self._messenger = api.ffi.NULL
+        if validate:
+            self._listen()
+
+    def _create(self) -> Any:
+        wanted, chosen_layers, flags = [], [], 0
+        available = extensions()
+        if "VK_KHR_portability_enumeration" in available:
+            wanted.append("VK_KHR_portability_enumeration")
+            flags = api.constant("VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR")
+        if self.validate:
+            if VALIDATION_LAYER not in layers():
+                raise SetupError(
+                    f"the validation layer {VALIDATION_LAYER} is not installed",
+                    "apt-get install vulkan-validationlayers   (or the Vulkan SDK)",
+                )
+            chosen_layers.append(VALIDATION_LAYER)
+            wanted.append("VK_EXT_debug_utils")
+        application = api.struct(
+            "VkApplicationInfo", pApplicationName="vklab", apiVersion=api.make_version(1, 3)
+        )
+        info = api.struct(
+            "VkInstanceCreateInfo",
+            pApplicationInfo=application,
+            flags=flags,
+            enabledExtensionCount=len(wanted),
+            ppEnabledExtensionNames=wanted,
+            enabledLayerCount=len(chosen_layers),
+            ppEnabledLayerNames=chosen_layers,
+            **({"pNext": self._messenger_info()} if self.validate else {}),
+        )
+        out = api.ffi.new("VkInstance *")
+        try:
+            api.call("vkCreateInstance", info, api.ffi.NULL, out)
+        except VulkanError as error:
+            if error.result == "VK_ERROR_INCOMPATIBLE_DRIVER":
+                raise no_driver() from error
+            raise
+        return out[0]
+
+    def _messenger_info(self) -> Any:
+        kinds = ("GENERAL", "VALIDATION", "PERFORMANCE")
+        prefix = "VK_DEBUG_UTILS_MESSAGE_"
+        return api.struct(
+            "VkDebugUtilsMessengerCreateInfoEXT",
+            messageSeverity=api.constant(f"{prefix}SEVERITY_ERROR_BIT_EXT")
+            | api.constant(f"{prefix}SEVERITY_WARNING_BIT_EXT"),
+            messageType=sum(api.constant(f"{prefix}TYPE_{kind}_BIT_EXT") for kind in kinds),
+            pfnUserCallback=_CALLBACK,
+            pUserData=api.ffi.cast("void *", self._number),
+        )
+
+    def _listen(self) -> None:
+        create = self.command("vkCreateDebugUtilsMessengerEXT")
+        out = api.ffi.new("VkDebugUtilsMessengerEXT *")
+        result = create(self.handle, self._messenger_info(), api.ffi.NULL, out)
+        api.check("vkCreateDebugUtilsMessengerEXT", result)
+        self._messenger = out[0]
+
+    def command(self, name: str) -> Any:
+        """Look up a command that the loader does not export. Vulkan: vkGetInstanceProcAddr"""
+        pointer = api.lib.vkGetInstanceProcAddr(self.handle, name.encode())
+        if pointer == api.ffi.NULL:
+            raise VulkanError(name, "VK_ERROR_EXTENSION_NOT_PRESENT", "the instance has no such")
+        return api.ffi.cast(f"PFN_{name}", pointer)
+
+    def physical_devices(self) -> list[Any]:
+        """Return the physical device handles. Vulkan: vkEnumeratePhysicalDevices"""
+        try:
+            return api.enumerate_all(
+                api.lib.vkEnumeratePhysicalDevices, "VkPhysicalDevice", self.handle
+            )
+        except VulkanError as error:
+            if error.result == "VK_ERROR_INITIALIZATION_FAILED":
+                raise no_driver() from error
+            raise
+
+    def raise_messages(self) -> None:
+        """Raise VulkanError with the validation messages collected so far, and forget them."""
+        if self.messages:
+            found = [f"{m.severity} {m.identifier}: {m.text}" for m in self.messages]
+            self.messages.clear()
+            raise VulkanError("validation", "VK_ERROR_VALIDATION_FAILED_EXT", "\n".join(found))
+
+    def _destroy(self) -> None:
+        if self._messenger != api.ffi.NULL:
+            destroy = self.command("vkDestroyDebugUtilsMessengerEXT")
+            destroy(self.handle, self._messenger, api.ffi.NULL)
+        api.lib.vkDestroyInstance(self.handle, api.ffi.NULL)
+        _listeners.pop(self._number, None)
+
+
+def no_driver() -> SetupError:
+    """Return the error for a machine with a loader and no Vulkan driver."""
+    return SetupError(
+        "no Vulkan driver answers the loader",
+        "apt-get install mesa-vulkan-drivers   (Debian, Ubuntu: brings lavapipe, which runs on "
+        "the CPU), or install your GPU vendor's driver; `vklab doctor` says what was found",
+    )

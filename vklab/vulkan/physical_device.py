@@ -1,0 +1,204 @@
+"""VkPhysicalDevice -> DeviceInfo: everything the driver says about one device, read once.
+
+Decides which devices can be used at all and says why not; it does not choose between them.
+Visited by lab 02.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vklab.types import CooperativeMatrix, DeviceInfo, MemoryHeap, MemoryType, QueueFamily
+from vklab.vulkan import api
+from vklab.vulkan.instance import Instance
+
+__all__ = ["EXTENSION_FEATURES", "FEATURE_STRUCTS", "describe", "memory_heaps", "refusal"]
+
+MINIMUM_VERSION = (1, 3)
+_TYPES = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
+_VENDORS = {
+    0x1002: "AMD", 0x1010: "ImgTec", 0x106B: "Apple", 0x10DE: "NVIDIA", 0x13B5: "ARM",
+    0x14E4: "Broadcom", 0x1AE0: "Google", 0x5143: "Qualcomm", 0x8086: "Intel",
+    0x10005: "Mesa", 0x10001: "Vivante", 0x10002: "VeriSilicon", 0x10006: "PoCL",
+}  # fmt: skip
+# Also what `device` asks for: a feature is enabled where it is present and named here.
+FEATURE_STRUCTS = (
+    "VkPhysicalDeviceVulkan11Features",
+    "VkPhysicalDeviceVulkan12Features",
+    "VkPhysicalDeviceVulkan13Features",
+)
+EXTENSION_FEATURES = (
+    ("VK_KHR_cooperative_matrix", "VkPhysicalDeviceCooperativeMatrixFeaturesKHR"),
+)
+_COMPONENTS = {
+    0: "float16", 1: "float32", 2: "float64", 3: "int8", 4: "int16", 5: "int32", 6: "int64",
+    7: "uint8", 8: "uint16", 9: "uint32", 10: "uint64", 1000141000: "bfloat16",
+}  # fmt: skip
+
+
+def describe(instance: Instance, handle: Any, index: int) -> DeviceInfo:
+    """Read properties, features, memory, queues and extensions of a physical device."""
+    extensions = frozenset(
+        api.text(item.extensionName)
+        for item in api.enumerate_all(
+            api.lib.vkEnumerateDeviceExtensionProperties, "VkExtensionProperties",
+            handle, api.ffi.NULL,
+        )
+    )  # fmt: skip
+    version = _api_version(handle)
+    modern = version >= MINIMUM_VERSION
+    found, driver, subgroup, identity = _properties(handle, modern)
+    properties = found.properties
+    features = _features(handle, modern, extensions)
+    families = _queue_families(handle)
+    limits = {
+        name: _plain(getattr(properties.limits, name))
+        for name, _ in api.ffi.typeof("VkPhysicalDeviceLimits").fields
+    }
+    return DeviceInfo(
+        index=index,
+        name=api.text(properties.deviceName),
+        type=_TYPES.get(properties.deviceType, "other"),
+        vendor=_VENDORS.get(properties.vendorID, "unknown"),
+        vendor_id=properties.vendorID,
+        device_id=properties.deviceID,
+        driver=" ".join(filter(None, (api.text(driver.driverName), api.text(driver.driverInfo)))),
+        driver_version=properties.driverVersion,
+        api_version=version,
+        uuid=bytes(identity.deviceUUID).hex(),
+        queue_families=families,
+        heaps=memory_heaps(handle, "VK_EXT_memory_budget" in extensions),
+        memory_types=_memory_types(handle),
+        limits={**limits, "pipelineCacheUUID": tuple(properties.pipelineCacheUUID)},
+        subgroup_size=subgroup.subgroupSize,
+        subgroup_operations=api.flag_names(
+            subgroup.supportedOperations, "VK_SUBGROUP_FEATURE_"
+        ),
+        features=features,
+        extensions=extensions,
+        cooperative_matrices=_cooperative_matrices(instance, handle, features),
+        refusal=refusal(version, families, features),
+    )  # fmt: skip
+
+
+def refusal(
+    version: tuple[int, ...], families: tuple[QueueFamily, ...], features: frozenset[str]
+) -> str:
+    """Say why vklab cannot use a device, or return the empty string."""
+    if version[:2] < MINIMUM_VERSION:
+        return f"speaks Vulkan {version[0]}.{version[1]}; vklab needs 1.3: update the driver"
+    if not any("compute" in family.flags for family in families):
+        return "has no queue family for compute"
+    missing = {"timelineSemaphore", "synchronization2", "maintenance4"} - features
+    if missing:
+        return f"lacks the features {', '.join(sorted(missing))}: update the driver"
+    return ""
+
+
+def memory_heaps(handle: Any, has_budget: bool) -> tuple[MemoryHeap, ...]:
+    """Read the heaps, with budget and usage of this moment where the driver tells them.
+
+    Vulkan: vkGetPhysicalDeviceMemoryProperties2
+    """
+    budget = api.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
+    chain = {"pNext": budget} if has_budget else {}
+    found = api.struct("VkPhysicalDeviceMemoryProperties2", **chain)
+    api.lib.vkGetPhysicalDeviceMemoryProperties2(handle, found)
+    memory = found.memoryProperties
+    local = api.constant("VK_MEMORY_HEAP_DEVICE_LOCAL_BIT")
+    return tuple(
+        MemoryHeap(
+            size_bytes=memory.memoryHeaps[i].size,
+            device_local=bool(memory.memoryHeaps[i].flags & local),
+            budget_bytes=budget.heapBudget[i] if has_budget else memory.memoryHeaps[i].size,
+            usage_bytes=budget.heapUsage[i] if has_budget else 0,
+        )
+        for i in range(memory.memoryHeapCount)
+    )
+
+
+def _api_version(handle: Any) -> tuple[int, int, int]:
+    properties = api.struct("VkPhysicalDeviceProperties")
+    api.lib.vkGetPhysicalDeviceProperties(handle, properties)
+    return api.version_tuple(properties.apiVersion)
+
+
+def _properties(handle: Any, modern: bool) -> tuple[Any, Any, Any, Any]:
+    identity = api.struct("VkPhysicalDeviceIDProperties")
+    subgroup = api.struct("VkPhysicalDeviceSubgroupProperties", pNext=identity)
+    driver = api.struct("VkPhysicalDeviceDriverProperties", pNext=subgroup)
+    chain = {"pNext": driver} if modern else {}
+    found = api.struct("VkPhysicalDeviceProperties2", **chain)
+    api.lib.vkGetPhysicalDeviceProperties2(handle, found)
+    return found, driver, subgroup, identity
+
+
+def _plain(value: Any) -> int | float | tuple[int, ...]:
+    if isinstance(value, api.ffi.CData):
+        return tuple(value)
+    return value if isinstance(value, float) else int(value)
+
+
+def _features(handle: Any, modern: bool, extensions: frozenset[str]) -> frozenset[str]:
+    names = list(FEATURE_STRUCTS) if modern else []
+    names += [name for extension, name in EXTENSION_FEATURES if extension in extensions]
+    chained: list[Any] = []
+    for name in names:
+        chained.append(api.struct(name, **({"pNext": chained[-1]} if chained else {})))
+    found = api.struct("VkPhysicalDeviceFeatures2", **({"pNext": chained[-1]} if chained else {}))
+    api.lib.vkGetPhysicalDeviceFeatures2(handle, found)
+    groups = [("VkPhysicalDeviceFeatures", found.features), *zip(names, chained, strict=True)]
+    return frozenset(
+        feature
+        for name, values in groups
+        for feature, member in api.ffi.typeof(name).fields
+        if member.type.cname == "uint32_t" and getattr(values, feature)
+    )
+
+
+def _queue_families(handle: Any) -> tuple[QueueFamily, ...]:
+    found = api.enumerate_all(
+        api.lib.vkGetPhysicalDeviceQueueFamilyProperties, "VkQueueFamilyProperties", handle
+    )
+    return tuple(
+        QueueFamily(
+            index=index,
+            queue_count=family.queueCount,
+            flags=api.flag_names(family.queueFlags, "VK_QUEUE_"),
+            timestamp_valid_bits=family.timestampValidBits,
+        )
+        for index, family in enumerate(found)
+    )
+
+
+def _memory_types(handle: Any) -> tuple[MemoryType, ...]:
+    memory = api.struct("VkPhysicalDeviceMemoryProperties")
+    api.lib.vkGetPhysicalDeviceMemoryProperties(handle, memory)
+    return tuple(
+        MemoryType(
+            heap=memory.memoryTypes[i].heapIndex,
+            flags=api.flag_names(memory.memoryTypes[i].propertyFlags, "VK_MEMORY_PROPERTY_"),
+            bits=memory.memoryTypes[i].propertyFlags,
+        )
+        for i in range(memory.memoryTypeCount)
+    )
+
+
+def _cooperative_matrices(
+    instance: Instance, handle: Any, features: frozenset[str]
+) -> tuple[CooperativeMatrix, ...]:
+    if "cooperativeMatrix" not in features:
+        return ()
+    found = api.enumerate_all(
+        instance.command("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"),
+        "VkCooperativeMatrixPropertiesKHR",
+        handle,
+    )
+    return tuple(
+        CooperativeMatrix(
+            item.MSize, item.NSize, item.KSize,
+            *(_COMPONENTS.get(int(api.ffi.cast("int", kind)), f"type {kind}")
+              for kind in (item.AType, item.BType, item.CType, item.ResultType)),
+        )
+        for item in found
+    )  # fmt: skip

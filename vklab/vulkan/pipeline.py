@@ -1,0 +1,206 @@
+"""Compute pipelines: SPIR-V words plus a layout become something a device can launch.
+
+The driver's compiled code is kept on disk, keyed by device and driver. Visited by lab 05.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import struct as packing
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vklab.vulkan import api
+from vklab.vulkan.descriptors import DescriptorSetLayout
+from vklab.vulkan.device import Device
+
+__all__ = ["ComputePipeline", "PipelineCache"]
+
+# (specialization constant id, struct format of its type, value)
+Constant = tuple[int, str, int | float | bool]
+
+
+class PipelineCache(api.VulkanObject):
+    """The driver's compiled pipelines, read from and written to a file.
+
+    A file that is damaged, made by another driver or not readable counts as empty.
+    Vulkan: vkCreatePipelineCache
+    """
+
+    kind = "VkPipelineCache"
+
+    def __init__(self, device: Device, folder: Path | None) -> None:
+        self.device = device
+        self.path = folder / f"{self._key()}.bin" if folder else None
+        data = self._read()
+        info = api.struct(
+            "VkPipelineCacheCreateInfo",
+            initialDataSize=len(data),
+            **({"pInitialData": data} if data else {}),
+        )
+        super().__init__(device.create("vkCreatePipelineCache", "VkPipelineCache", info))
+        self._saved = hashlib.sha256(self._data()).digest()
+
+    def _key(self) -> str:
+        info = self.device.info
+        uuid = bytes(info.limits["pipelineCacheUUID"]).hex()  # type: ignore[arg-type]
+        return f"{uuid}-{info.vendor_id:x}-{info.device_id:x}-{info.driver_version:x}"
+
+    def _read(self) -> bytes:
+        if self.path is None:
+            return b""
+        try:
+            stored = self.path.read_bytes()
+        except OSError:
+            return b""
+        data, digest = stored[:-32], stored[-32:]
+        # Drivers are not all careful with damaged data, so it never reaches them.
+        return data if hashlib.sha256(data).digest() == digest else b""
+
+    def _data(self) -> bytes:
+        size = api.ffi.new("size_t *")
+        self.device.call("vkGetPipelineCacheData", self.handle, size, api.ffi.NULL)
+        data = api.ffi.new("char[]", max(size[0], 1))
+        self.device.call("vkGetPipelineCacheData", self.handle, size, data)
+        return bytes(api.ffi.buffer(data, size[0]))
+
+    def save(self) -> None:
+        """Write what the driver has compiled, if that changed. Vulkan: vkGetPipelineCacheData"""
+        if self.path is None:
+            return
+        data = self._data()
+        digest = hashlib.sha256(data).digest()
+        if digest == self._saved:
+            return
+        with contextlib.suppress(OSError):  # a read-only folder costs time, never a failure
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=self.path.parent)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data + digest)
+            os.replace(temporary, self.path)
+            self._saved = digest
+
+    def _destroy(self) -> None:
+        self.device.command("vkDestroyPipelineCache")(
+            self.device.handle, self.handle, api.ffi.NULL
+        )
+
+
+class ComputePipeline(api.VulkanObject):
+    """One kernel, compiled by the driver. Vulkan: vkCreateComputePipelines
+
+    Args:
+        words: SPIR-V as bytes.
+        bindings: binding numbers of its storage buffers, all in descriptor set 0.
+        push_bytes: size of its push-constant block.
+        constants: specialization constants.
+        push_descriptors: whether its descriptors are pushed.
+    """
+
+    kind = "VkPipeline"
+
+    def __init__(
+        self,
+        device: Device,
+        words: bytes,
+        bindings: Sequence[int],
+        push_bytes: int,
+        constants: Sequence[Constant] = (),
+        push_descriptors: bool = False,
+        cache: PipelineCache | None = None,
+        entry: str = "main",
+        label: str = "",
+    ) -> None:
+        self.device = device
+        self.push_bytes = push_bytes
+        self.layout: Any = None
+        self._module: Any = None
+        self.set_layout = DescriptorSetLayout(device, bindings, push_descriptors)
+        try:
+            self.layout = self._make_layout(push_bytes)
+            self._module = self._make_module(words)
+            super().__init__(self._make_pipeline(constants, cache, entry, label))
+        except BaseException:
+            self._destroy_parts()
+            raise
+        self._destroy_module()
+
+    def _make_layout(self, push_bytes: int) -> Any:
+        stage = api.constant("VK_SHADER_STAGE_COMPUTE_BIT")
+        ranges = [api.struct("VkPushConstantRange", stageFlags=stage, size=push_bytes)]
+        info = api.struct(
+            "VkPipelineLayoutCreateInfo",
+            setLayoutCount=1,
+            pSetLayouts=[self.set_layout.handle],
+            pushConstantRangeCount=1 if push_bytes else 0,
+            pPushConstantRanges=ranges,
+        )
+        layout = self.device.create("vkCreatePipelineLayout", "VkPipelineLayout", info)
+        api.LIVE["VkPipelineLayout"] += 1
+        return layout
+
+    def _make_module(self, words: bytes) -> Any:
+        code = api.ffi.new("uint32_t[]", len(words) // 4)
+        api.ffi.memmove(code, words, len(words))
+        info = api.struct("VkShaderModuleCreateInfo", codeSize=len(words), pCode=code)
+        module = self.device.create("vkCreateShaderModule", "VkShaderModule", info)
+        api.LIVE["VkShaderModule"] += 1
+        return module
+
+    def _make_pipeline(
+        self, constants: Sequence[Constant], cache: PipelineCache | None, entry: str, label: str
+    ) -> Any:
+        data = b"".join(packing.pack(f"<{kind}", value) for _, kind, value in constants)
+        entries = [
+            api.struct("VkSpecializationMapEntry", constantID=identifier, offset=4 * i, size=4)
+            for i, (identifier, _, _) in enumerate(constants)
+        ]
+        special = api.struct(
+            "VkSpecializationInfo",
+            mapEntryCount=len(entries),
+            pMapEntries=entries,
+            dataSize=len(data),
+            **({"pData": data} if data else {}),
+        )
+        stage = api.struct(
+            "VkPipelineShaderStageCreateInfo",
+            stage=api.constant("VK_SHADER_STAGE_COMPUTE_BIT"),
+            module=self._module,
+            pName=entry,
+            pSpecializationInfo=special,
+        )
+        info = api.struct("VkComputePipelineCreateInfo", stage=stage, layout=self.layout)
+        out = api.ffi.new("VkPipeline *")
+        self.device.call(
+            "vkCreateComputePipelines",
+            cache.handle if cache else api.ffi.NULL,
+            1, info, api.ffi.NULL, out,
+            detail=f"kernel {label or entry} on {self.device.info.name}",
+        )  # fmt: skip
+        return out[0]
+
+    def _destroy_module(self) -> None:
+        if self._module is not None:
+            self.device.command("vkDestroyShaderModule")(
+                self.device.handle, self._module, api.ffi.NULL
+            )
+            api.LIVE["VkShaderModule"] -= 1
+            self._module = None
+
+    def _destroy_parts(self) -> None:
+        self._destroy_module()
+        if self.layout is not None:
+            self.device.command("vkDestroyPipelineLayout")(
+                self.device.handle, self.layout, api.ffi.NULL
+            )
+            api.LIVE["VkPipelineLayout"] -= 1
+            self.layout = None
+        self.set_layout.close()
+
+    def _destroy(self) -> None:
+        self.device.command("vkDestroyPipeline")(self.device.handle, self.handle, api.ffi.NULL)
+        self._destroy_parts()
