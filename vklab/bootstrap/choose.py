@@ -1,0 +1,163 @@
+"""Which Python runs a vklab command, and setting one up when `lab` or `test` asks for it.
+
+Decides between this interpreter, the person's active environment and the project's .venv.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence, Set
+from pathlib import Path
+
+from vklab.bootstrap import environment, steps, system
+
+__all__ = ["EXTRAS", "GUARD", "choose_python", "ensure_environment", "ensure_system", "run_in"]
+
+EXTRAS = {"lab": ("labs",), "test": ("labs", "test")}
+CORE_MODULES = ("numpy", "onnx", "typer", "vulkan")
+GUARD = "VKLAB_INSIDE_ENVIRONMENT"
+APT_LIMIT_S = 1800
+
+
+def choose_python(arguments: Sequence[str], root: Path) -> Path | None:
+    """Return the Python that shall run the command, or None if this one can; set up if asked."""
+    # Taken out at once: a vklab that this process starts must decide for itself.
+    inside = os.environ.pop(GUARD, "")
+    missing = [name for name in CORE_MODULES if importlib.util.find_spec(name) is None]
+    if inside or os.environ.get("VKLAB_NO_BOOTSTRAP") == "1":
+        if missing:
+            raise steps.SetupStopped(_what_is_missing(missing, bool(inside), root))
+        return None
+    command = arguments[0] if arguments else ""
+    asks_for_help = any(argument in ("-h", "--help") for argument in arguments)
+    is_checkout = (root / "pyproject.toml").exists() and (root / "constraints.txt").exists()
+    if command in EXTRAS and is_checkout and not asks_for_help:
+        return ensure_environment(command, root)
+    if not missing:
+        return None
+    python = environment.venv_python(root)
+    if python.exists() and Path(sys.prefix).resolve() != (root / ".venv").resolve():
+        return python
+    raise steps.SetupStopped(
+        f"{', '.join(missing)} not installed here; run `python3 -m vklab lab` first "
+        "(it installs what is missing into .venv)"
+    )
+
+
+def _what_is_missing(missing: Sequence[str], inside: bool, root: Path) -> str:
+    text = f"{sys.executable} cannot import {', '.join(missing)}"
+    if inside:
+        return f"{text} although .venv was set up; delete {root / '.venv'} and run this again"
+    return f"{text}, and VKLAB_NO_BOOTSTRAP=1 forbids installing; install it or unset that"
+
+
+def run_in(python: Path, arguments: Sequence[str]) -> int:
+    """Run the same vklab command with another Python; on POSIX this process becomes that one."""
+    command = [str(python), "-m", "vklab", *arguments]
+    os.environ[GUARD] = "1"
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "posix":
+        os.execv(command[0], command)
+    # Windows has no exec: there os.execv returns to the shell while the new process still runs.
+    return subprocess.call(command)
+
+
+def ensure_environment(command: str, root: Path) -> Path | None:
+    """Make the machine ready for `vklab lab` or `vklab test`; return as choose_python does."""
+    state = environment.read_state(root)
+    before = set(state.get("declined", ()))
+    declined = before | ensure_system(command, system.inspect_machine(), before)
+    inside_own = Path(sys.prefix).resolve() == (root / ".venv").resolve()
+    if not inside_own and _active_environment_has(EXTRAS[command], root):
+        return None
+    if not environment.is_ready(state, EXTRAS[command], root):
+        with steps.exclusive(root / ".venv.lock"):
+            # Another process may have done the work while this one waited for the lock.
+            if not environment.is_ready(environment.read_state(root), EXTRAS[command], root):
+                environment.build(EXTRAS[command], root, declined)
+    elif declined != before:
+        environment.write_state(root, {**state, "declined": sorted(declined)})
+    return None if inside_own else environment.venv_python(root)
+
+
+def _active_environment_has(extras: Sequence[str], root: Path) -> bool:
+    """Tell whether the person's own active environment (venv, conda) has all that is needed."""
+    if sys.prefix == sys.base_prefix and os.environ.get("CONDA_PREFIX") != sys.prefix:
+        return False
+    pyproject_text = (root / "pyproject.toml").read_text("utf-8")
+    for name in environment.required_distributions(pyproject_text, extras):
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            steps.announce(f"the active environment {sys.prefix} lacks {name}; using .venv instead")
+            return False
+    return True
+
+
+def ensure_system(command: str, machine: system.Machine, declined: Set[str]) -> set[str]:
+    """Install missing system packages; return the optional ones that could not be had.
+
+    `declined` names optional packages that an earlier run could not get: they are not asked for
+    again. Raises SetupStopped when an essential package is missing and cannot be installed.
+    """
+    missing = system.missing_packages(machine, command)
+    missing = tuple(p for p in missing if p.essential or p.name not in declined)
+    if not missing:
+        return set()
+    line = system.installer_line(machine, missing)
+    what = ", ".join(f"{p.name} ({p.purpose})" for p in missing)
+    if machine.system != "Linux":
+        # Where the loader lives is not certain there: note it, and let the doctor find out.
+        purposes = ", ".join(p.purpose for p in missing if p.essential)
+        if purposes:
+            steps.announce(f"not found: {purposes}; if it is really absent, {line}")
+        return set()
+    as_root = os.geteuid() == 0
+    if "apt-get" in machine.installers and (as_root or _can_sudo()):
+        return _install_with_apt(missing, as_root, line, command)
+    if any(p.essential for p in missing):
+        raise steps.SetupStopped(
+            f"this system lacks {what}. Run this line, then the same command again:\n  {line}"
+        )
+    steps.announce(f"some tests will be skipped: this system lacks {what}. To get it:\n  {line}")
+    return set()
+
+
+def _can_sudo() -> bool:
+    if shutil.which("sudo") is None:
+        return False
+    return subprocess.run(["sudo", "-n", "true"], capture_output=True, timeout=20).returncode == 0
+
+
+def _install_with_apt(
+    missing: Sequence[system.SystemPackage], as_root: bool, line: str, command: str
+) -> set[str]:
+    essential = tuple(p.name for p in missing if p.essential)
+    optional = tuple(p.name for p in missing if not p.essential)
+    steps.announce(f"installing system packages with apt: {', '.join((*essential, *optional))}")
+    updated = steps.run_logged(system.update_command(as_root), limit_s=APT_LIMIT_S)
+    if essential:
+        result = steps.run_logged(system.install_command(essential, as_root), limit_s=APT_LIMIT_S)
+        importlib.invalidate_caches()
+        left = system.missing_packages(system.inspect_machine(), command)
+        names = ", ".join(p.name for p in left if p.essential)
+        if names:
+            raise steps.SetupStopped(
+                f"apt could not install {names} (exit code {result.returncode}); try by hand:\n"
+                f"  {line}\n{result.tail or updated.tail}"
+            )
+    declined = set()
+    for name in optional:
+        # One by one: a package that this distribution lacks must not take the others with it.
+        result = steps.run_logged(system.install_command((name,), as_root), limit_s=APT_LIMIT_S)
+        if result.returncode:
+            steps.announce(f"apt could not install {name}; tests that need it will be skipped")
+            declined.add(name)
+    return declined

@@ -1,0 +1,218 @@
+"""The project's own environment: what `.venv` is made from, and when it is made anew.
+
+Decides pip's command lines and whether what is there is whole; steps.py runs them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vklab.bootstrap import steps, system
+
+__all__ = [
+    "build",
+    "environment_key",
+    "is_ready",
+    "project_install_command",
+    "read_state",
+    "rebuild_reason",
+    "required_distributions",
+    "torch_install_commands",
+    "torch_pin",
+    "venv_python",
+    "write_state",
+]
+
+STATE_FILE = "vklab-setup.json"
+LOG_FILE = "vklab-setup.log"
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+INSTALL_LIMIT_S = 3600
+
+
+def venv_python(root: Path) -> Path:
+    """Return where the Python of the project's environment is, or would be."""
+    inside = "Scripts/python.exe" if os.name == "nt" else "bin/python"
+    return root / ".venv" / inside
+
+
+def environment_key(root: Path) -> str:
+    """Return a digest of what the environment is made from; another digest means install again."""
+    digest = hashlib.sha256(str(root).encode())
+    for name in ("pyproject.toml", "constraints.txt"):
+        digest.update(name.encode() + (root / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def read_state(root: Path) -> dict[str, Any]:
+    """Return what the last set-up left in .venv, or {} if there is nothing readable."""
+    try:
+        state = json.loads((root / ".venv" / STATE_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def write_state(root: Path, state: dict[str, Any]) -> None:
+    """Replace the state file in one step, so that a crash leaves the old one or the new one."""
+    path = root / ".venv" / STATE_FILE
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(state, indent=1) + "\n", "utf-8")
+    fresh.replace(path)
+
+
+def is_ready(state: dict[str, Any], extras: Sequence[str], root: Path) -> bool:
+    """Tell whether .venv holds these extras as pyproject.toml and constraints.txt now ask."""
+    return (
+        state.get("status") == "ready"
+        and state.get("key") == environment_key(root)
+        and set(extras) <= set(state.get("extras", ()))
+        and rebuild_reason(state, root) is None
+    )
+
+
+def rebuild_reason(state: dict[str, Any], root: Path) -> str | None:
+    """Return why .venv must be made anew, or None if it is whole or may be completed."""
+    venv = root / ".venv"
+    if not (venv / "pyvenv.cfg").exists():
+        return "it is not an environment"
+    if not venv_python(root).exists():
+        return "its Python is gone"
+    if state.get("status") == "installing":
+        return "an earlier set-up was interrupted"
+    if state.get("root", str(root)) != str(root):
+        return "the folder was moved"
+    made_for = _match(r"(?m)^version(?:_info)? *= *(3\.\d+)", (venv / "pyvenv.cfg").read_text())
+    runs = _match(r"python(3\.\d+)$", os.path.realpath(venv_python(root)))
+    if made_for and runs and made_for != runs:
+        return f"it was made for Python {made_for}, which is {runs} now"
+    return None
+
+
+def _match(pattern: str, text: str) -> str:
+    found = re.search(pattern, text)
+    return found.group(1) if found else ""
+
+
+def required_distributions(pyproject_text: str, extras: Sequence[str]) -> tuple[str, ...]:
+    """Return the distributions that the core and the extras ask for on every platform."""
+    project = tomllib.loads(pyproject_text)["project"]
+    optional = project["optional-dependencies"]
+    names: list[str] = []
+    waiting = [*project["dependencies"], *(line for extra in extras for line in optional[extra])]
+    while waiting:
+        requirement = waiting.pop(0)
+        name = _match(r"^([\w.-]+)", requirement)
+        if name == project["name"]:
+            inner = _match(r"\[(.*)\]", requirement).split(",")
+            waiting += [line for extra in inner for line in optional[extra.strip()]]
+        elif ";" not in requirement and name not in names:
+            names.append(name)
+    return tuple(names)
+
+
+def torch_pin(constraints_text: str) -> str:
+    """Return the version of torch that constraints.txt pins."""
+    version = _match(r"(?m)^torch==([\w.]+)", constraints_text)
+    if not version:
+        raise steps.SetupStopped("constraints.txt has no line torch==VERSION; restore it")
+    return version
+
+
+def torch_install_commands(
+    python: str, version: str, machine: system.Machine
+) -> tuple[list[str], ...]:
+    """Return the pip commands to try in turn until one has installed torch.
+
+    On Linux the default build brings gigabytes of CUDA packages. Without an NVIDIA GPU the first
+    command therefore accepts the CPU build only; it gives up within seconds when no index has it.
+    """
+    default = _pip_install(python, f"torch=={version}")
+    if machine.system != "Linux" or machine.has_nvidia:
+        return (default,)
+    hurry = ["--retries", "1", "--timeout", "15", "--extra-index-url", TORCH_CPU_INDEX]
+    return (_pip_install(python, *hurry, f"torch=={version}+cpu"), default)
+
+
+def project_install_command(python: str, extras: Sequence[str]) -> list[str]:
+    """Return the pip command that installs vklab itself, editable, with its extras."""
+    return _pip_install(python, "--editable", f".[{','.join(sorted(extras))}]")
+
+
+def _pip_install(python: str, *arguments: str) -> list[str]:
+    # -I: neither PYTHONPATH nor the user's own packages may leak into the environment.
+    pip = [python, "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    return [*pip, "--constraint", "constraints.txt", *arguments]
+
+
+def build(extras: Sequence[str], root: Path, declined: set[str]) -> None:
+    """Make or complete .venv; the caller holds the lock.
+
+    Raises steps.SetupStopped. The state file says `installing` meanwhile, so that a set-up that
+    was killed in the middle is recognised and made anew instead of trusted.
+    """
+    before = read_state(root)
+    venv, python = root / ".venv", str(venv_python(root))
+    wanted = sorted({*extras, *before.get("extras", ())})
+    reason = rebuild_reason(before, root)
+    if reason and venv.exists():
+        steps.announce(f"making .venv anew: {reason}")
+        shutil.rmtree(venv)
+    venv.mkdir(exist_ok=True)
+    state = {"key": environment_key(root), "root": str(root), "extras": wanted}
+    state["declined"] = sorted(declined)
+    write_state(root, {**state, "status": "installing"})
+    try:
+        if reason:
+            _create(venv, root)
+        _install_torch(python, root)
+        steps.announce(f"installing vklab[{','.join(wanted)}] and the packages it needs")
+        _step("installing vklab", project_install_command(python, wanted), root)
+    except steps.SetupStopped as stopped:
+        if stopped.clean:
+            write_state(root, {**state, "status": "failed"})
+        raise
+    write_state(root, {**state, "status": "ready"})
+    steps.announce("the environment .venv is ready")
+
+
+def _create(venv: Path, root: Path) -> None:
+    # The base Python: an environment made from within itself would delete what it runs on.
+    base = getattr(sys, "_base_executable", None) or sys.executable
+    steps.announce(f"creating .venv with Python {sys.version.split()[0]}")
+    _step("creating .venv", [base, "-I", "-m", "venv", str(venv)], root)
+
+
+def _install_torch(python: str, root: Path) -> None:
+    version = torch_pin((root / "constraints.txt").read_text("utf-8"))
+    *first, default = torch_install_commands(python, version, system.inspect_machine())
+    steps.announce(f"installing torch {version}{' (CPU build)' if first else ''}")
+    log = root / ".venv" / LOG_FILE
+    for command in first:
+        result = steps.run_logged(command, cwd=root, log=log, limit_s=INSTALL_LIMIT_S)
+        if result.returncode == 0:
+            return
+        steps.announce("no CPU build of torch within reach; taking the default one (with CUDA)")
+    _step(f"installing torch {version}", default, root)
+
+
+def _step(what: str, command: list[str], root: Path) -> None:
+    log = root / ".venv" / LOG_FILE
+    result = steps.run_logged(command, cwd=root, log=log, limit_s=INSTALL_LIMIT_S)
+    if result.returncode == 0:
+        return
+    offline = re.search(r"NewConnectionError|Timeout|ProxyError|SSLError", result.output)
+    cause = "the network or proxy" if offline else "what the last lines say"
+    raise steps.SetupStopped(
+        f"{what} failed (exit code {result.returncode}); mend {cause}, then run this again\n"
+        f"  command: {' '.join(command)}\n  log: {log}\n{result.tail}",
+        clean=result.returncode > 0,
+    )
