@@ -1,0 +1,325 @@
+"""The rules of the house as functions: each takes a project root and returns what breaks the rule.
+
+test_architecture.py runs them on this repository, and on small trees with one planted violation
+each, so that every rule is known to be able to fail.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+BASE = {"errors", "settings", "store", "types", "trace", "draw"}
+CORE = {"vulkan", "shader", "graph", "ops", "plan", "runtime"}
+# Run before anything is installed: the standard library and each other.
+STDLIB_ONLY = {"__main__", "bootstrap", "run_tests"}
+
+# What a part of vklab may import beside itself.
+ALLOWED = {
+    **dict.fromkeys(BASE, BASE),
+    "vulkan": BASE,
+    "shader": BASE,
+    "ops": BASE,
+    "graph": BASE | {"ops"},
+    "plan": BASE | {"graph", "ops"},
+    "runtime": BASE | CORE,
+    "onnx_backend": BASE | CORE,
+    "distributed": BASE | CORE,
+    "doctor": BASE | CORE | {"bootstrap"},
+    "quant": BASE | {"graph", "ops", "runtime"},
+    "backends": BASE | {"graph", "runtime"},
+    "bench": BASE | {"runtime", "backends"},
+    "bootstrap": set(),
+    "run_tests": set(),
+    "__main__": {"bootstrap", "cli"},
+}
+ALLOWED["course"] = set(ALLOWED) - {"__main__"}
+ALLOWED["cli"] = ALLOWED["__init__"] = {*ALLOWED}
+# Start-up time is theirs to keep: they may import parts of vklab inside functions.
+LAZY = {"__init__", "__main__", "cli"}
+
+# Too heavy to import with the module that needs them; one function of a module may load each.
+HEAVY = {
+    "IPython", "coremltools", "dask", "ipywidgets", "jupyterlab", "matplotlib", "nbclient",
+    "nbconvert", "nbformat", "ncnn", "onnx", "onnxruntime", "onnxscript", "scipy", "sklearn",
+    "torch", "wgpu",
+}  # fmt: skip
+
+CORE_LINES = 10_000
+FILE_LINES = 350
+# Longer files, each with the reason that it is one thing.
+LONG_FILES: dict[str, str] = {}
+
+THIRD_PERSON = re.compile(r"^(This|The)$|^(?!.*ss$)[A-Z][a-z]+s$")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: the module, the names taken from it, and where it stands."""
+
+    path: str
+    line: int
+    module: str
+    names: tuple[str, ...]
+    function: str
+
+
+def python_files(root: Path) -> list[Path]:
+    """Return the Python files of the package under a project root."""
+    return sorted(p for p in (root / "vklab").rglob("*.py") if "__pycache__" not in p.parts)
+
+
+def part_of(root: Path, path: Path) -> str:
+    """Return the part of vklab that a file belongs to: its folder, or its own name."""
+    first = path.relative_to(root / "vklab").parts[0]
+    return first.removesuffix(".py")
+
+
+def imports_of(root: Path, path: Path) -> list[Import]:
+    """Return every import of a file, those under TYPE_CHECKING and inside functions too."""
+    name = str(path.relative_to(root))
+    package = path.relative_to(root).with_suffix("").parts[:-1]
+    found: list[Import] = []
+
+    def visit(node: ast.AST, function: str) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = function or node.name
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found.append(Import(name, node.lineno, alias.name, (), function))
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*start, *([node.module] if node.module else [])])
+            names = tuple(alias.name for alias in node.names)
+            found.append(Import(name, node.lineno, module, names, function))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            constants = [a.value for a in node.args[:1] if isinstance(a, ast.Constant)]
+            found.extend(Import(name, node.lineno, str(t), (), function) for t in constants)
+        for child in ast.iter_child_nodes(node):
+            visit(child, function)
+
+    visit(ast.parse(path.read_text("utf-8")), "")
+    return found
+
+
+def targets(item: Import) -> set[str]:
+    """Return the parts of vklab that one import reaches."""
+    steps = item.module.split(".")
+    if steps[0] != "vklab":
+        return set()
+    return {steps[1]} if len(steps) > 1 else set(item.names)
+
+
+def forbidden_imports(root: Path) -> list[str]:
+    """Check the import table, and that the parts it names are the parts there are."""
+    problems = []
+    for path in python_files(root):
+        part = part_of(root, path)
+        if part not in ALLOWED:
+            problems.append(f"{path.relative_to(root)}: `{part}` is not in the import table")
+            continue
+        for item in imports_of(root, path):
+            for target in sorted(targets(item) - {part} - ALLOWED[part] - {"__version__"}):
+                problems.append(f"{item.path}:{item.line}: {part} must not import {target}")
+            if part in STDLIB_ONLY and not _is_stdlib(item.module):
+                problems.append(f"{item.path}:{item.line}: {part} is standard library only")
+            if "*" in item.names:
+                problems.append(f"{item.path}:{item.line}: import *")
+    return problems
+
+
+def _is_stdlib(module: str) -> bool:
+    return module.split(".")[0] in sys.stdlib_module_names | {"vklab"}
+
+
+def names_across_folders(root: Path) -> list[str]:
+    """Check that another folder's module is imported, not a name out of it."""
+    problems = []
+    for path in python_files(root):
+        part = part_of(root, path)
+        for item in imports_of(root, path):
+            steps = item.module.split(".")
+            if steps[0] != "vklab" or len(steps) < 2 or part in LAZY:
+                continue
+            if steps[1] == part or steps[1] in BASE or not item.names:
+                continue
+            folder = root.joinpath(*steps)
+            for name in item.names:
+                if not ((folder / f"{name}.py").exists() or (folder / name).is_dir()):
+                    problems.append(
+                        f"{item.path}:{item.line}: import the module, not {name} out of it"
+                    )
+    return problems
+
+
+def imports_in_functions(root: Path) -> list[str]:
+    """Check that only heavy packages are imported inside functions, in one function a module.
+
+    A module of ours that has a heavy package at its top counts as heavy itself.
+    """
+    problems = []
+    for path in python_files(root):
+        part = part_of(root, path)
+        loaders: dict[str, str] = {}
+        for item in imports_of(root, path):
+            package = item.module.split(".")[0]
+            if not item.function or (part in LAZY and (package == "vklab" or _is_stdlib(package))):
+                continue
+            where = f"{item.path}:{item.line}"
+            if package == "vklab" and all(_owns_heavy(root, file) for file in _files(root, item)):
+                continue
+            if package not in HEAVY:
+                problems.append(f"{where}: {package} is imported inside {item.function}()")
+            elif loaders.setdefault(package, item.function) != item.function:
+                problems.append(f"{where}: {package} is loaded in {loaders[package]}() already")
+    return problems
+
+
+def _files(root: Path, item: Import) -> list[Path]:
+    folder = root.joinpath(*item.module.split("."))
+    inside = [folder / f"{name}.py" for name in item.names]
+    return inside if folder.is_dir() else [folder.with_suffix(".py")]
+
+
+def _owns_heavy(root: Path, path: Path) -> bool:
+    return path.exists() and any(
+        item.module.split(".")[0] in HEAVY and not item.function for item in imports_of(root, path)
+    )
+
+
+def is_public_module(path: Path) -> bool:
+    """Tell whether a file is a public module; a package's __init__ without code is not one."""
+    if path.name == "__init__.py":
+        tree = ast.parse(path.read_text("utf-8"))
+        return any(isinstance(n, ast.FunctionDef | ast.ClassDef) for n in tree.body)
+    return path.name == "__main__.py" or not path.stem.startswith("_")
+
+
+def _is_operator(node: ast.AST) -> bool:
+    # The decorator is the registry, and the ONNX page is the documentation.
+    decorators = getattr(node, "decorator_list", [])
+    return any("operator" in ast.unparse(d).split("(")[0] for d in decorators)
+
+
+def _public_definitions(tree: ast.Module) -> list[ast.FunctionDef | ast.ClassDef]:
+    return [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and not node.name.startswith("_")
+        and not _is_operator(node)
+    ]
+
+
+def _defined_names(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+    return names
+
+
+def wrong_all(root: Path) -> list[str]:
+    """Check that every public module has an __all__ that names what it defines, and all of it."""
+    problems = []
+    for path in python_files(root):
+        if not is_public_module(path) or path == root / "vklab" / "__init__.py":
+            continue  # the package's own table is lazy; test_architecture.py resolves its names
+        name, tree = path.relative_to(root), ast.parse(path.read_text("utf-8"))
+        listed = [
+            node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        ]
+        if not listed:
+            problems.append(f"{name}: no __all__")
+            continue
+        try:
+            exported = set(ast.literal_eval(listed[0]))
+        except ValueError:
+            problems.append(f"{name}: __all__ is not a literal list")
+            continue
+        for missing in sorted(exported - _defined_names(tree)):
+            problems.append(f"{name}: __all__ names {missing}, which is not there")
+        for node in _public_definitions(tree):
+            if node.name not in exported:
+                problems.append(f"{name}:{node.lineno}: {node.name} is public but not in __all__")
+    return problems
+
+
+def documented(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef | ast.ClassDef, bool]]:
+    """Yield every public function, class and method, and whether a verb must open its docstring."""
+    for node in _public_definitions(tree):
+        yield node, isinstance(node, ast.FunctionDef)
+        if isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef) and not inner.name.startswith("_"):
+                    yield inner, not inner.decorator_list
+
+
+def wrong_docstrings(root: Path) -> list[str]:
+    """Check that public things have a docstring that opens with one sentence, as an order."""
+    problems = []
+    for path in python_files(root):
+        if not is_public_module(path):
+            continue
+        tree = ast.parse(path.read_text("utf-8"))
+        if not ast.get_docstring(tree):
+            problems.append(f"{path.relative_to(root)}:1: the module has no docstring")
+        for node, is_order in documented(tree):
+            where = f"{path.relative_to(root)}:{node.lineno}: {node.name}"
+            opening = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
+            if not opening:
+                problems.append(f"{where} has no docstring")
+            elif not re.search(r"\.(\s|$)", opening):
+                problems.append(f"{where}: the docstring's first sentence has no full stop")
+            elif is_order and THIRD_PERSON.match(opening.split()[0]):
+                problems.append(f"{where}: say it as an order, not `{opening.split()[0]} ...`")
+    return problems
+
+
+def vulkan_commands() -> set[str]:
+    """Return the commands that the bindings know, read from their sources (no loader needed)."""
+    spec = importlib.util.find_spec("vulkan")
+    assert spec and spec.origin
+    folder = Path(spec.origin).parent
+    text = "".join(path.read_text("utf-8", "replace") for path in folder.glob("*.[ph]*"))
+    return set(re.findall(r"\bvk[A-Z]\w+", text))
+
+
+def unknown_vulkan_commands(root: Path, commands: set[str]) -> list[str]:
+    """Check that each docstring line `Vulkan: vkCmdX` names real commands."""
+    problems = []
+    for path in python_files(root):
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+            named = re.match(r"\s*Vulkan:\s*(.+)", line)
+            for word in re.split(r"[,\s]+", named.group(1).strip().rstrip(".")) if named else ():
+                if re.match(r"vk[A-Z]", word) and word.rstrip(".") not in commands:
+                    problems.append(f"{path.relative_to(root)}:{number}: no command {word}")
+    return problems
+
+
+def too_big(root: Path, core_lines: int = CORE_LINES, file_lines: int = FILE_LINES) -> list[str]:
+    """Check the size of the core, of every file, and the width of every line."""
+    problems, total = [], 0
+    sources = [*python_files(root), *sorted((root / "tests").rglob("*.py"))]
+    for path in sources:
+        name, lines = str(path.relative_to(root)), path.read_text("utf-8").splitlines()
+        if path.is_relative_to(root / "vklab") and part_of(root, path) in CORE:
+            total += len(lines)
+        if len(lines) > file_lines and name not in LONG_FILES:
+            problems.append(f"{name}: {len(lines)} lines; which second thing does it do?")
+        widths = [(number, len(line)) for number, line in enumerate(lines, 1)]
+        problems += [f"{name}:{number}: {width} columns" for number, width in widths if width > 100]
+    if total >= core_lines:
+        problems.append(f"the core has {total} lines; it stays under {core_lines}")
+    return problems
