@@ -5,15 +5,11 @@ The driver's compiled code is kept on disk, keyed by device and driver. Visited 
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
 import struct as packing
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from vklab import store
 from vklab.vulkan import api
 from vklab.vulkan.descriptors import DescriptorSetLayout
 from vklab.vulkan.device import Device
@@ -33,33 +29,24 @@ class PipelineCache(api.VulkanObject):
 
     kind = "VkPipelineCache"
 
-    def __init__(self, device: Device, folder: Path | None) -> None:
+    def __init__(self, device: Device) -> None:
         self.device = device
+        folder = store.folder("pipelines")
         self.path = folder / f"{self._key()}.bin" if folder else None
-        data = self._read()
+        # Drivers are not all careful with damaged data: `store` lets only whole files through.
+        data = store.read(self.path) or b""
         info = api.struct(
             "VkPipelineCacheCreateInfo",
             initialDataSize=len(data),
             **({"pInitialData": data} if data else {}),
         )
         super().__init__(device.create("vkCreatePipelineCache", "VkPipelineCache", info))
-        self._saved = hashlib.sha256(self._data()).digest()
+        self._saved = self._data()
 
     def _key(self) -> str:
         info = self.device.info
         uuid = bytes(info.limits["pipelineCacheUUID"]).hex()  # type: ignore[arg-type]
         return f"{uuid}-{info.vendor_id:x}-{info.device_id:x}-{info.driver_version:x}"
-
-    def _read(self) -> bytes:
-        if self.path is None:
-            return b""
-        try:
-            stored = self.path.read_bytes()
-        except OSError:
-            return b""
-        data, digest = stored[:-32], stored[-32:]
-        # Drivers are not all careful with damaged data, so it never reaches them.
-        return data if hashlib.sha256(data).digest() == digest else b""
 
     def _data(self) -> bytes:
         size = api.ffi.new("size_t *")
@@ -70,19 +57,9 @@ class PipelineCache(api.VulkanObject):
 
     def save(self) -> None:
         """Write what the driver has compiled, if that changed. Vulkan: vkGetPipelineCacheData"""
-        if self.path is None:
-            return
         data = self._data()
-        digest = hashlib.sha256(data).digest()
-        if digest == self._saved:
-            return
-        with contextlib.suppress(OSError):  # a read-only folder costs time, never a failure
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self.path.parent)
-            with os.fdopen(handle, "wb") as file:
-                file.write(data + digest)
-            os.replace(temporary, self.path)
-            self._saved = digest
+        if data != self._saved and store.write(self.path, data):
+            self._saved = data
 
     def _destroy(self) -> None:
         self.device.command("vkDestroyPipelineCache")(

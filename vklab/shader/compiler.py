@@ -1,0 +1,143 @@
+"""From a kernel's name and defines to SPIR-V: memory, disk cache, compiler, stock, in this order.
+
+Keys carry the expanded text, defines and compiler, so that an edited file is never mistaken for
+an old one. Visited by labs 04 and 05.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from vklab import settings, store
+from vklab.errors import SetupError, ShaderError
+from vklab.shader import reflection, source, stock, toolchain
+
+__all__ = ["Shader", "Variant", "clear_memory", "compile_all", "compile_variant"]
+
+TARGET = "spirv-vulkan1.3"
+Defines = tuple[tuple[str, str], ...]
+Variant = tuple[str, Defines]
+
+
+@dataclass(frozen=True)
+class Shader:
+    """One compiled variant; `origin` says where it came from: cache, compiler or stock."""
+
+    name: str
+    defines: Defines
+    spirv: bytes
+    reflection: reflection.Reflection
+    origin: str
+
+
+_memory: dict[tuple[str, ...], Shader] = {}
+_lock = threading.Lock()
+
+
+def clear_memory() -> None:
+    """Forget what this process has compiled; the disk cache stays."""
+    with _lock:
+        _memory.clear()
+
+
+def compile_variant(name: str, defines: Defines = ()) -> Shader:
+    """Return one variant of a kernel, compiled if it has to be.
+
+    Raises ShaderError as file:line if it does not compile, SetupError if there is no compiler
+    and no stock SPIR-V for this very text.
+    """
+    path = source.find(name)
+    text = source.expand(path)
+    language = source.language(path)
+    stock_key = stock.key(text, defines, TARGET)
+    found = toolchain.find_toolchain(language)
+    key = (stock_key, found.version if found else "stock")
+    with _lock:
+        if key in _memory:
+            return _memory[key]
+    spirv, origin = _spirv(path, language, defines, stock_key, found)
+    shader = Shader(name, defines, spirv, reflection.reflect(spirv), origin)
+    _dump(shader)
+    with _lock:
+        return _memory.setdefault(key, shader)
+
+
+def _spirv(
+    path: Path,
+    language: str,
+    defines: Defines,
+    stock_key: str,
+    found: toolchain.Toolchain | None,
+) -> tuple[bytes, str]:
+    if found is None:
+        shipped = stock.read(stock_key)
+        if shipped is None:
+            raise SetupError(
+                f"{path.name} [{defines}] was edited or is not among the stock kernels, and no "
+                f"compiler for {language} was found",
+                toolchain.REPAIRS[language],
+            )
+        return shipped, "stock"
+    folder = store.folder("spirv")
+    digest = hashlib.sha256(f"{stock_key}\0{found.version}".encode()).hexdigest()
+    cached = folder / f"{path.stem}-{digest[:32]}.spv" if folder else None
+    spirv = store.read(cached)
+    if spirv is not None:
+        return spirv, "cache"
+    spirv = _compile(found, path, defines)
+    store.write(cached, spirv)
+    return spirv, "compiler"
+
+
+def _compile(found: toolchain.Toolchain, path: Path, defines: Defines) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="vklab-") as folder:
+        output = Path(folder) / "out.spv"
+        toolchain.run(found, path, output, defines, source.roots())
+        return reflection.drop_source(output.read_bytes())
+
+
+def _dump(shader: Shader) -> None:
+    folder = str(settings.get("DUMP"))
+    if folder:
+        digest = hashlib.sha256(repr(shader.defines).encode()).hexdigest()[:8]
+        target = Path(folder) / f"{Path(shader.name).stem}-{digest}.spv"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(shader.spirv)
+
+
+def compile_all(
+    variants: Iterable[Variant], progress: Callable[[int, int, str], None] | None = None
+) -> dict[Variant, Shader]:
+    """Compile variants in parallel; `progress` is called as (done, of, name) after each.
+
+    Every failure is reported, not only the first.
+    """
+    wanted = list(dict.fromkeys(variants))
+    shaders: dict[Variant, Shader] = {}
+    failures: list[ShaderError] = []
+    with ThreadPoolExecutor(max_workers=max(1, min(len(wanted), os.cpu_count() or 1))) as pool:
+        # Threads of a pool do not see `with settings(...)`: each gets a copy of the caller's.
+        futures = [
+            (variant, pool.submit(contextvars.copy_context().run, compile_variant, *variant))
+            for variant in wanted
+        ]
+        for done, (variant, future) in enumerate(futures, 1):
+            try:
+                shaders[variant] = future.result()
+            except ShaderError as error:
+                failures.append(error)
+            if progress:
+                progress(done, len(wanted), variant[0])
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        raise ShaderError("\n".join(str(error) for error in failures))
+    return shaders

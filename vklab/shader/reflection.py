@@ -1,0 +1,224 @@
+"""What a compiled shader asks for, read from its SPIR-V: bindings, push and specialization constants.
+
+The SPIR-V is the one thing every compiler leaves behind, so GLSL, Slang and stock kernels are
+all read the same way. Source: SPIR-V specification, section 2.3 and 3. Visited by lab 05.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vklab.errors import ShaderError
+
+__all__ = ["Binding", "PushConstant", "Reflection", "SpecConstant", "drop_source", "reflect"]
+
+MAGIC = 0x07230203
+_OP_SOURCE, _OP_NAME, _OP_MEMBER_NAME, _OP_ENTRY_POINT = 3, 5, 6, 15
+_OP_TYPE_INT, _OP_TYPE_FLOAT, _OP_TYPE_BOOL = 21, 22, 20
+_OP_TYPE_VECTOR, _OP_TYPE_ARRAY, _OP_TYPE_STRUCT, _OP_TYPE_POINTER = 23, 28, 30, 32
+_OP_CONSTANT, _OP_SPEC_TRUE, _OP_SPEC_FALSE, _OP_SPEC_CONSTANT = 43, 48, 49, 50
+_OP_VARIABLE, _OP_DECORATE, _OP_MEMBER_DECORATE = 59, 71, 72
+_SPEC_ID, _BUILT_IN, _NON_WRITABLE, _BINDING, _SET, _OFFSET = 1, 11, 24, 33, 34, 35
+_UNIFORM, _PUSH, _STORAGE = 2, 9, 12
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One storage buffer: its binding number, and whether the shader may write it."""
+
+    number: int
+    writable: bool
+
+
+@dataclass(frozen=True)
+class PushConstant:
+    """One push-constant member: byte offset, struct format of one element, element count."""
+
+    offset: int
+    format: str
+    count: int
+
+
+@dataclass(frozen=True)
+class SpecConstant:
+    """One specialization constant: its id, struct format and default value."""
+
+    id: int
+    format: str
+    default: int | float | bool
+
+
+@dataclass(frozen=True)
+class Reflection:
+    """Everything a dispatch must supply, by name."""
+
+    entry: str
+    bindings: dict[str, Binding]
+    push: dict[str, PushConstant]
+    constants: dict[str, SpecConstant]
+
+    @property
+    def push_bytes(self) -> int:
+        """Return the size of the push-constant block, a multiple of 4."""
+        ends = [
+            member.offset + struct.calcsize(member.format) * member.count
+            for member in self.push.values()
+        ]
+        return -(-max(ends, default=0) // 4) * 4
+
+
+def _words(spirv: bytes) -> tuple[int, ...]:
+    if len(spirv) < 20 or len(spirv) % 4:
+        raise ShaderError(f"{len(spirv)} bytes are not SPIR-V: it comes in words of 4, 5 at least")
+    words = struct.unpack(f"<{len(spirv) // 4}I", spirv)
+    if words[0] != MAGIC:
+        raise ShaderError(f"not SPIR-V: it starts with {words[0]:#010x}, not {MAGIC:#010x}")
+    return words
+
+
+def _instructions(words: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    position = 5
+    while position < len(words):
+        length, opcode = words[position] >> 16, words[position] & 0xFFFF
+        if length == 0 or position + length > len(words):
+            raise ShaderError(f"damaged SPIR-V: instruction at word {position} has length {length}")
+        yield opcode, words[position + 1 : position + length]
+        position += length
+
+
+def drop_source(spirv: bytes) -> bytes:
+    """Return the module without OpSource: older validators know no Slang there."""
+    words = _words(spirv)
+    kept = list(words[:5])
+    for opcode, operands in _instructions(words):
+        if opcode != _OP_SOURCE:
+            kept += [(len(operands) + 1) << 16 | opcode, *operands]
+    return struct.pack(f"<{len(kept)}I", *kept)
+
+
+def _string(words: tuple[int, ...]) -> str:
+    data = struct.pack(f"<{len(words)}I", *words)
+    return data.split(b"\0", 1)[0].decode("utf-8", "replace")
+
+
+class _Module:
+    """The instructions of a module that reflection needs, sorted by what they define."""
+
+    def __init__(self, spirv: bytes) -> None:
+        self.names: dict[int, str] = {}
+        self.member_names: dict[tuple[int, int], str] = {}
+        self.decorations: dict[int, dict[int, int]] = defaultdict(dict)
+        self.member_decorations: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        self.types: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self.constants: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self.specials: dict[int, tuple[int, int, tuple[int, ...]]] = {}
+        self.variables: list[tuple[int, int, int]] = []
+        self.entry = "main"
+        for opcode, words in _instructions(_words(spirv)):
+            self._take(opcode, words)
+
+    def _take(self, opcode: int, words: tuple[int, ...]) -> None:
+        if opcode == _OP_NAME:
+            self.names[words[0]] = _string(words[1:])
+        elif opcode == _OP_MEMBER_NAME:
+            self.member_names[words[0], words[1]] = _string(words[2:])
+        elif opcode == _OP_ENTRY_POINT:
+            self.entry = _string(words[2:])
+        elif opcode == _OP_DECORATE:
+            self.decorations[words[0]][words[1]] = words[2] if len(words) > 2 else 1
+        elif opcode == _OP_MEMBER_DECORATE:
+            value = words[3] if len(words) > 3 else 1
+            self.member_decorations[words[0], words[1]][words[2]] = value
+        elif _OP_TYPE_BOOL <= opcode <= _OP_TYPE_POINTER:
+            self.types[words[0]] = (opcode, words[1:])
+        elif opcode == _OP_CONSTANT:
+            self.constants[words[1]] = (words[0], words[2:])
+        elif opcode in (_OP_SPEC_TRUE, _OP_SPEC_FALSE, _OP_SPEC_CONSTANT):
+            self.specials[words[1]] = (opcode, words[0], words[2:])
+        elif opcode == _OP_VARIABLE:
+            self.variables.append((words[1], words[0], words[2]))
+
+    def pointee(self, type_id: int) -> int:
+        return self.types[type_id][1][1]
+
+    def element(self, type_id: int) -> tuple[str, int]:
+        """Return the struct format and the element count of a number, vector or array."""
+        opcode, words = self.types[type_id]
+        if opcode == _OP_TYPE_FLOAT:
+            return {16: "e", 32: "f", 64: "d"}[words[0]], 1
+        if opcode == _OP_TYPE_INT:
+            letter = {8: "b", 16: "h", 32: "i", 64: "q"}[words[0]]
+            return (letter if words[1] else letter.upper()), 1
+        if opcode == _OP_TYPE_VECTOR:
+            return self.element(words[0])[0], words[1]
+        if opcode == _OP_TYPE_ARRAY:
+            inner, count = self.element(words[0])
+            return inner, count * self.constants[words[1]][1][0]
+        if opcode == _OP_TYPE_STRUCT and len(words) == 1:
+            return self.element(words[0])  # Slang wraps arrays in a structure of one member
+        raise ShaderError(f"a push constant of SPIR-V type {opcode} cannot be set by name")
+
+
+def reflect(spirv: bytes) -> Reflection:
+    """Read bindings, push constants and specialization constants of a SPIR-V module."""
+    try:
+        module = _Module(spirv)
+        return Reflection(
+            entry=module.entry,
+            bindings=_bindings(module),
+            push=_push(module),
+            constants=_constants(module),
+        )
+    except (KeyError, IndexError) as error:
+        raise ShaderError(f"damaged SPIR-V: {error!r} is used and never defined") from error
+
+
+def _bindings(module: _Module) -> dict[str, Binding]:
+    found: dict[str, Binding] = {}
+    for variable, type_id, storage in module.variables:
+        decorations = module.decorations[variable]
+        if storage not in (_UNIFORM, _STORAGE) or _BINDING not in decorations:
+            continue
+        if decorations.get(_SET, 0) != 0:
+            raise ShaderError(f"binding {module.names.get(variable)} is not in descriptor set 0")
+        structure = module.pointee(type_id)
+        # GLSL says readonly on the member, Slang on the variable.
+        read_only = _NON_WRITABLE in decorations or _NON_WRITABLE in module.member_decorations[
+            structure, 0
+        ]
+        name = module.names.get(variable) or module.names.get(structure, f"binding{variable}")
+        found[name] = Binding(decorations[_BINDING], not read_only)
+    return dict(sorted(found.items(), key=lambda item: item[1].number))
+
+
+def _push(module: _Module) -> dict[str, PushConstant]:
+    found: dict[str, PushConstant] = {}
+    for _, type_id, storage in module.variables:
+        if storage != _PUSH:
+            continue
+        structure = module.pointee(type_id)
+        for number, member in enumerate(module.types[structure][1]):
+            letter, count = module.element(member)
+            offset = module.member_decorations[structure, number][_OFFSET]
+            name = module.member_names[structure, number]
+            found[name] = PushConstant(offset, letter, count)
+    return found
+
+
+def _constants(module: _Module) -> dict[str, SpecConstant]:
+    found: dict[str, SpecConstant] = {}
+    for identifier, (opcode, type_id, words) in module.specials.items():
+        decorations = module.decorations[identifier]
+        if _SPEC_ID not in decorations:
+            continue
+        if opcode == _OP_SPEC_CONSTANT:
+            letter = module.element(type_id)[0]
+            default = struct.unpack(f"<{letter}", struct.pack("<I", words[0]))[0]
+        else:
+            letter, default = "I", opcode == _OP_SPEC_TRUE
+        name = module.names.get(identifier, f"constant{decorations[_SPEC_ID]}")
+        found[name] = SpecConstant(decorations[_SPEC_ID], letter, default)
+    return found

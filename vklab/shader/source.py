@@ -1,0 +1,85 @@
+"""Where shader text is found, and what a file says once everything it imports is put in.
+
+A folder named by the SHADERS switch is searched before the package's own. Visited by lab 04.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from vklab import settings
+from vklab.errors import ShaderError
+
+__all__ = ["expand", "find", "language", "roots"]
+
+_SUFFIXES = {".slang": "slang", ".comp": "glsl"}
+_IMPORT = re.compile(r'^\s*(?:__exported\s+)?import\s+([\w.]+)\s*;|^\s*#include\s+"([^"]+)"', re.M)
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def roots() -> list[Path]:
+    """Return the folders that hold shaders, first match wins."""
+    override = str(settings.get("SHADERS"))
+    # A checkout keeps them beside the package, a wheel inside it.
+    candidates = [Path(override)] if override else []
+    candidates += [_PACKAGE.parent / "shaders", _PACKAGE / "_shaders"]
+    found = [folder for folder in candidates if folder.is_dir()]
+    if override and not candidates[0].is_dir():
+        raise ShaderError(f"VKLAB_SHADERS={override} is not a folder")
+    return found
+
+
+def language(path: Path) -> str:
+    """Return slang or glsl by a file's ending."""
+    if path.suffix not in _SUFFIXES:
+        raise ShaderError(f"{path}: a shader ends in {' or '.join(_SUFFIXES)}")
+    return _SUFFIXES[path.suffix]
+
+
+def find(name: str) -> Path:
+    """Return the file of a kernel: `softmax`, `labs/vector_add.comp` or a path.
+
+    Raises ShaderError naming the folders that were searched.
+    """
+    given = Path(name)
+    if given.suffix in _SUFFIXES and given.is_file():
+        return given
+    names = [name] if given.suffix in _SUFFIXES else [f"{name}{suffix}" for suffix in _SUFFIXES]
+    for root in roots():
+        for folder in (root / "ops", root):
+            for candidate in names:
+                if (folder / candidate).is_file():
+                    return folder / candidate
+    searched = ", ".join(str(root) for root in roots()) or "no folder exists"
+    raise ShaderError(f"there is no shader {name!r} (searched {searched})")
+
+
+def expand(path: Path) -> str:
+    """Return the text of a shader with the text of all it imports before it, each file once."""
+    parts: list[str] = []
+    _collect(path, parts, set())
+    return "\n".join(parts)
+
+
+def _collect(path: Path, parts: list[str], seen: set[Path]) -> None:
+    resolved = path.resolve()
+    if resolved in seen:
+        return
+    seen.add(resolved)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ShaderError(f"{path} cannot be read as text: {error}") from error
+    for match in _IMPORT.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        wanted = match[2] or match[1].replace(".", "/") + ".slang"
+        _collect(_resolve(wanted, path, line), parts, seen)
+    parts.append(f"// ---- {path.parent.name}/{path.name}\n{text}")
+
+
+def _resolve(wanted: str, importer: Path, line: int) -> Path:
+    for folder in (importer.parent, *roots()):
+        if (folder / wanted).is_file():
+            return folder / wanted
+    raise ShaderError(f"{importer}:{line}: imports {wanted}, which is in none of the folders")

@@ -1,0 +1,72 @@
+"""Compile every stock variant into a folder: what `stock` reads on machines without a compiler.
+
+A kernel's `// stock:` lines name its variants (`T=float MODE=MAXIMUM|AVERAGE`); `EACH=lib/x.slang`
+stands for one EXPRESSION per function of a module. Run: python -m vklab.shader.stock_builder
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from pathlib import Path
+
+from vklab.shader import compiler, source, stock
+
+__all__ = ["build", "expressions", "variants"]
+
+_LINE = re.compile(r"^// stock: (.*)$", re.M)
+_FUNCTION = re.compile(r"^public T (\w+)<[^>]*>\(([^)]*)\)", re.M)
+
+
+def expressions(text: str) -> list[tuple[str, int]]:
+    """Return (EXPRESSION, ARITY) for each function of an element-wise module.
+
+    Parameters named a, b and c are operands; the others become p0, p1.
+    """
+    found = []
+    for name, parameters in _FUNCTION.findall(text):
+        names = [parameter.split()[-1] for parameter in parameters.split(",")]
+        operands = [item for item in names if item in ("a", "b", "c")]
+        attributes = [f"p{i}" for i in range(len(names) - len(operands))]
+        found.append((f"onnx::{name}({', '.join([*operands, *attributes])})", len(operands)))
+    return found
+
+
+def variants(path: Path) -> list[compiler.Variant]:
+    """Return the variants that a kernel file's `// stock:` lines name."""
+    found: list[compiler.Variant] = []
+    for line in _LINE.findall(path.read_text(encoding="utf-8")):
+        axes = [field.split("=", 1) for field in line.split()]
+        plain = {name: values.split("|") for name, values in axes if name != "EACH"}
+        combinations = [
+            tuple(zip(plain, chosen, strict=True)) for chosen in itertools.product(*plain.values())
+        ]
+        for _, module in (axis for axis in axes if axis[0] == "EACH"):
+            text = (path.parent.parent / module).read_text(encoding="utf-8")
+            combinations = [
+                (*combination, ("ARITY", str(arity)), ("EXPRESSION", expression))
+                for combination in combinations
+                for expression, arity in expressions(text)
+            ]
+        found += [(path.stem, tuple(sorted(combination))) for combination in combinations]
+    return found
+
+
+def build(folder: Path = stock.FOLDER) -> int:
+    """Compile all stock variants into a folder and return their number."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.glob("*.spv"):
+        stale.unlink()
+    kernels = sorted((source.roots()[0] / "ops").glob("*.slang"))
+    shaders = compiler.compile_all(variant for path in kernels for variant in variants(path))
+    for (name, defines), shader in shaders.items():
+        text = source.expand(source.find(name))
+        stock_key = stock.key(text, defines, compiler.TARGET)
+        (folder / f"{stock_key}.spv").write_bytes(shader.spirv)
+    return len(shaders)
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else stock.FOLDER
+    sys.stdout.write(f"{build(target)} stock kernels in {target}\n")

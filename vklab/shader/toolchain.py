@@ -1,0 +1,160 @@
+"""Which shader compilers this machine has, and how each one is called and read.
+
+Slang comes from VKLAB_SLANGC, the slangtorch wheel or PATH; GLSL from glslc or
+glslangValidator on PATH. Visited by labs 00 and 04.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vklab import settings
+from vklab.errors import SetupError, ShaderError
+
+__all__ = ["REPAIRS", "Toolchain", "find_toolchain", "require_toolchain", "run"]
+
+LIMIT_SECONDS = 120.0
+REPAIRS = {
+    "slang": "pip install slangtorch   (Linux, Windows; after torch), or install the Vulkan SDK "
+    "(brings slangc), or set VKLAB_SLANGC to the compiler",
+    "glsl": "apt-get install glslang-tools   (Debian, Ubuntu), or install the Vulkan SDK",
+}
+Defines = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """One shader compiler: its language, program and the identity that cache keys carry."""
+
+    language: str
+    program: str
+    version: str
+
+    def command(
+        self, source: Path, output: Path, defines: Defines, includes: Sequence[Path]
+    ) -> list[str]:
+        """Return the command line that compiles one file."""
+        defined = [f"-D{name}={value}" for name, value in defines]
+        folders = [f"-I{folder}" for folder in includes]
+        name = Path(self.program).name
+        if self.language == "slang":
+            # -O0: the optimiser is a library that the wheel leaves out, and drivers optimise.
+            return [
+                self.program, str(source), *folders, *defined, "-target", "spirv", "-O0",
+                "-entry", "main", "-stage", "compute", "-o", str(output),
+            ]  # fmt: skip
+        target = "--target-env=vulkan1.3" if name.startswith("glslc") else "--target-env"
+        if name.startswith("glslc"):
+            return [self.program, target, *folders, *defined, str(source), "-o", str(output)]
+        return [
+            self.program, "-V", target, "vulkan1.3", *folders, *defined,
+            str(source), "-o", str(output),
+        ]  # fmt: skip
+
+
+def find_toolchain(language: str) -> Toolchain | None:
+    """Return the compiler for slang or glsl, or None."""
+    return _find(language, str(settings.get("SLANGC")), os.environ.get("PATH", ""))
+
+
+def require_toolchain(language: str) -> Toolchain:
+    """Return the compiler for slang or glsl; SetupError with the line that installs it."""
+    found = find_toolchain(language)
+    if found is None:
+        raise SetupError(f"no compiler for {language} shaders was found", REPAIRS[language])
+    return found
+
+
+@functools.lru_cache(maxsize=16)
+def _find(language: str, slangc: str, path: str) -> Toolchain | None:
+    if language == "glsl":
+        for name in ("glslc", "glslangValidator"):
+            program = shutil.which(name, path=path)
+            if program:
+                return Toolchain("glsl", program, _identity(Path(program)))
+        return None
+    if slangc:
+        if not shutil.which(slangc):
+            raise SetupError(f"VKLAB_SLANGC={slangc} is not a program", REPAIRS["slang"])
+        return Toolchain("slang", slangc, _identity(Path(slangc)))
+    wheel = _slangtorch()
+    if wheel:
+        return wheel
+    program = shutil.which("slangc", path=path)
+    return Toolchain("slang", program, _identity(Path(program))) if program else None
+
+
+def _slangtorch() -> Toolchain | None:
+    # find_spec does not import: slangtorch itself would load torch, and only its binary is used.
+    spec = importlib.util.find_spec("slangtorch")
+    for location in (spec.submodule_search_locations or []) if spec else []:
+        program = Path(location) / "bin" / f"slangc{'.exe' if os.name == 'nt' else ''}"
+        if program.is_file() and os.access(program, os.X_OK):
+            version = importlib.metadata.version("slangtorch")
+            return Toolchain("slang", str(program), f"slangtorch-{version}-{platform.machine()}")
+    return None
+
+
+def _identity(program: Path) -> str:
+    status = program.resolve().stat()
+    return f"{program.name}-{status.st_size}-{status.st_mtime_ns}"
+
+
+def run(
+    toolchain: Toolchain, source: Path, output: Path, defines: Defines, includes: Sequence[Path]
+) -> None:
+    """Compile one file; ShaderError as file:line with the compiler's words if that fails."""
+    command = toolchain.command(source, output, defines, includes)
+    variant = " ".join(f"{name}={value}" for name, value in defines)
+    label = f"{source}" + (f" [{variant}]" if variant else "")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ShaderError(f"{label}: the compiler did not end in {LIMIT_SECONDS:g} s") from None
+    except OSError as error:
+        raise SetupError(
+            f"{toolchain.program} does not start: {error}", REPAIRS[toolchain.language]
+        ) from error
+    if done.returncode != 0 or not output.is_file():
+        raise ShaderError(_explain(label, done.stdout + done.stderr, done.returncode))
+
+
+# slangc: "error[E30015]: undefined identifier", " --> dir/file.slang:5:11", the line, "^^^ detail"
+_SLANG = re.compile(
+    r"^error\S*: (?P<text>.*)\n\s*--> (?P<file>.+?):(?P<line>\d+)(?::\d+)?"
+    r"(?:\n.*){2}\n\s*\|\s*\^+ (?P<detail>.*)",
+    re.M,
+)
+# glslc: "file.comp:5: error: ..."; glslangValidator: "ERROR: file.comp:5: ..."
+_GLSL = re.compile(
+    r"^(?:ERROR: )?(?P<file>[^\n:]+):(?P<line>\d+):(?: error:)? (?P<text>.*)$", re.M
+)
+
+
+def _explain(label: str, output: str, code: int) -> str:
+    matches = list(_SLANG.finditer(output)) or list(_GLSL.finditer(output))
+    if not matches:
+        return f"{label}: the compiler ended with code {code}\n{output.strip()[-2000:]}"
+    lines = [
+        f"{_short(m['file'])}:{m['line']}: {m.groupdict().get('detail') or m['text'].strip()}"
+        for m in matches[:10]
+    ]
+    return "\n".join([*lines, f"  while compiling {label}"])
+
+
+def _short(file: str) -> str:
+    parts = Path(file).parts
+    return "/".join(parts[parts.index("shaders") :]) if "shaders" in parts else file

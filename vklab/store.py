@@ -1,0 +1,58 @@
+"""The user's cache folder: files that are whole or absent, whoever writes at the same time.
+
+Every file ends with a digest, so that a damaged one counts as absent; it is written beside its
+place and renamed, so that a reader never sees half of it; a read-only folder is no failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+from vklab import settings
+
+__all__ = ["folder", "read", "write"]
+
+
+def folder(kind: str) -> Path | None:
+    """Return the folder for one kind of file, or None when caches are switched off."""
+    if settings.get("DISABLE_CACHE"):
+        return None
+    root = str(settings.get("CACHE")) or platformdirs.user_cache_dir("vklab", appauthor=False)
+    return Path(root) / kind
+
+
+def read(path: Path | None) -> bytes | None:
+    """Return what `write` stored, or None if it is absent, unreadable or damaged."""
+    if path is None:
+        return None
+    try:
+        stored = path.read_bytes()
+    except OSError:
+        return None
+    data, digest = stored[:-32], stored[-32:]
+    return data if hashlib.sha256(data).digest() == digest else None
+
+
+def write(path: Path | None, data: bytes) -> bool:
+    """Store bytes under a path; tell whether that was possible."""
+    if path is None:
+        return False
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data + hashlib.sha256(data).digest())
+        os.replace(temporary, path)
+    except OSError:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        return False
+    return True
