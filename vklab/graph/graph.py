@@ -1,0 +1,135 @@
+"""Graph and Node: an ONNX graph as frozen data, in an order in which it can run.
+
+Knows nothing of files (`onnx_import`) and computes no shapes (`shapes`). Visited by lab 09.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from vklab import draw
+from vklab.errors import ModelError
+from vklab.types import TensorInfo
+
+__all__ = ["Graph", "Node", "topological_order"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One use of an operator: its inputs and outputs by value name ('' where left out)."""
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    domain: str = ""
+
+    @property
+    def qualified_type(self) -> str:
+        """Return the op_type with its domain, unless that is ONNX's own."""
+        return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+
+    def __str__(self) -> str:
+        inputs = ", ".join(self.inputs)
+        return f"{self.name}: {', '.join(self.outputs)} = {self.qualified_type}({inputs})"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in topological order, with inputs, outputs, initializers and what is known of values.
+
+    `infos` holds dtype and shape of every value once `shapes.infer` has run; before that only of
+    inputs and initializers. Initializers are infos that carry their constant.
+    """
+
+    name: str
+    opset: int
+    nodes: tuple[Node, ...]
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[str, ...]
+    initializers: Mapping[str, TensorInfo]
+    infos: Mapping[str, TensorInfo] = field(default_factory=dict)
+    opsets: Mapping[str, int] = field(default_factory=dict)
+
+    def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Graph:
+        """Return a copy with other nodes, without the initializers that nothing reads any more."""
+        kept = tuple(nodes)
+        changed = replace(self, nodes=kept, **changes)
+        used = {name for node in kept for name in node.inputs} | set(changed.outputs)
+        initializers = {k: v for k, v in changed.initializers.items() if k in used}
+        return replace(changed, initializers=initializers)
+
+    def readers(self) -> dict[str, list[Node]]:
+        """Return, for each value, the nodes that read it."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found.setdefault(name, []).append(node)
+        return found
+
+    def __str__(self) -> str:
+        counts = Counter(node.qualified_type for node in self.nodes)
+        kinds = ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
+        return f"graph {self.name!r}: {len(self.nodes)} nodes ({kinds})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (node.name, node.qualified_type, ", ".join(node.inputs),
+             ", ".join(str(self.infos.get(name, name)) for name in node.outputs))
+            for node in self.nodes
+        ]  # fmt: skip
+        return draw.table_html(str(self), ("node", "operator", "inputs", "outputs"), rows)
+
+
+def topological_order(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node, ...]:
+    """Return nodes so that each comes after those it reads from, else in the given order.
+
+    Raises ModelError for a value that nothing makes, that two nodes make, or for a cycle.
+    """
+    given = list(nodes)
+    available = set(known)
+    maker: dict[str, int] = {}
+    for number, node in enumerate(given):
+        for name in filter(None, node.outputs):
+            if name in maker or name in available:
+                raise ModelError(f"node {node.name!r}: value {name!r} is already defined elsewhere")
+            maker[name] = number
+    waiting, dependents = _dependencies(given, available, maker)
+    ready = [number for number, count in enumerate(waiting) if count == 0]
+    heapify(ready)
+    order: list[Node] = []
+    while ready:
+        number = heappop(ready)
+        order.append(given[number])
+        for dependent in dependents[number]:
+            waiting[dependent] -= 1
+            if waiting[dependent] == 0:
+                heappush(ready, dependent)
+    if len(order) < len(given):
+        stuck = next(given[i] for i, count in enumerate(waiting) if count > 0)
+        raise ModelError(f"node {stuck.name!r} ({stuck.op_type}) is part of, or behind, a cycle")
+    return tuple(order)
+
+
+def _dependencies(
+    nodes: list[Node], available: set[str], maker: Mapping[str, int]
+) -> tuple[list[int], list[list[int]]]:
+    waiting = [0] * len(nodes)
+    dependents: list[list[int]] = [[] for _ in nodes]
+    for number, node in enumerate(nodes):
+        for name in dict.fromkeys(filter(None, node.inputs)):
+            if name in available:
+                continue
+            if name not in maker:
+                raise ModelError(
+                    f"node {node.name!r} ({node.op_type}) reads {name!r}, which no node makes and "
+                    "which is neither a graph input nor an initializer"
+                )
+            waiting[number] += 1
+            dependents[maker[name]].append(number)
+    return waiting, dependents

@@ -1,0 +1,73 @@
+"""Shape inference: dtype and shape of every value, by asking each operator in turn.
+
+The operators' own answer is the only source: there is no second set of shape rules.
+Visited by lab 09.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from vklab.errors import ModelError
+from vklab.graph.graph import Graph, Node
+from vklab.ops import registry
+from vklab.types import TensorInfo
+
+__all__ = ["apply_node", "bind", "infer", "unknown_dims"]
+
+
+def unknown_dims(graph: Graph) -> tuple[str, ...]:
+    """Return the names of dimensions that the graph's inputs leave open."""
+    dims = (dim for info in graph.inputs for dim in info.shape if isinstance(dim, str))
+    return tuple(dict.fromkeys(dims))
+
+
+def bind(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """Return the graph with open dimensions of its inputs replaced by numbers.
+
+    Raises ModelError if one stays open.
+    """
+    inputs = tuple(
+        replace(info, shape=tuple(sizes.get(d, d) if isinstance(d, str) else d for d in info.shape))
+        for info in graph.inputs
+    )
+    for info in inputs:
+        if not info.is_static:
+            raise ModelError(f"the size of {info} is not known")
+    infos = {**graph.infos, **{info.name: info for info in inputs}}
+    return replace(graph, inputs=inputs, infos=infos)
+
+
+def apply_node(
+    graph: Graph, node: Node, infos: Mapping[str, TensorInfo]
+) -> tuple[registry.Result, tuple[TensorInfo, ...]]:
+    """Ask a node's operator what it does; return that, and its outputs under their names."""
+    result = registry.apply(
+        node.op_type,
+        [infos[name] if name else None for name in node.inputs],
+        node.attributes,
+        graph.opsets.get(node.domain, graph.opset),
+        node.domain,
+        node.name,
+    )
+    extra = [name for name in node.outputs[len(result.outputs) :] if name]
+    if extra:
+        raise ModelError(f"node {node.name!r} ({node.op_type}): output {extra[0]!r} is not made")
+    named = tuple(
+        replace(info, name=name) for info, name in zip(result.outputs, node.outputs, strict=False)
+    )
+    return result, named
+
+
+def infer(graph: Graph) -> Graph:
+    """Return the graph with an info for every value; its inputs must be static.
+
+    Raises ModelError or UnsupportedOperatorError naming the node.
+    """
+    infos: dict[str, TensorInfo] = {info.name: info for info in graph.inputs}
+    infos.update(graph.initializers)
+    for node in graph.nodes:
+        _, outputs = apply_node(graph, node, infos)
+        infos.update({info.name: info for info in outputs if info.name})
+    return replace(graph, infos=infos)

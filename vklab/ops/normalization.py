@@ -1,0 +1,52 @@
+"""Operators that divide by something summed over an axis. ONNX: Softmax.
+
+Visited by lab 07.
+"""
+
+from __future__ import annotations
+
+import math
+
+from vklab.errors import ModelError
+from vklab.ops.registry import Result, grid, operator, output, require_float, type_define
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["normal_axis", "softmax", "softmax_flattened"]
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """Return an axis counted from the front; ModelError if it is out of range."""
+    if not -rank <= axis < rank:
+        raise ModelError(f"axis={axis} is not an axis of a tensor of rank {rank}")
+    return axis % rank
+
+
+@operator("Softmax", since=13)
+def softmax(X: TensorInfo, *, axis: int = -1) -> Result:
+    """Normalise exp(X) along one axis. Source: ONNX Softmax-13."""
+    axis = normal_axis(axis, X.rank)
+    return _softmax(X, X.dims[axis], math.prod(X.dims[axis + 1 :]))
+
+
+@operator("Softmax", since=1)
+def softmax_flattened(X: TensorInfo, *, axis: int = 1) -> Result:
+    """Normalise exp(X) over all axes from `axis` on. Source: ONNX Softmax-11."""
+    return _softmax(X, math.prod(X.dims[normal_axis(axis, X.rank) :]), 1)
+
+
+def _softmax(X: TensorInfo, columns: int, inner: int) -> Result:
+    dtype = require_float(X)
+    result = output(dtype, X.dims)
+    if result.count == 0:
+        return Result((result,))
+    rows = X.count // columns
+    dispatch = Dispatch(
+        kernel="softmax",
+        reads=(("x_buffer", X),),
+        writes=(("y_buffer", result),),
+        workgroups=grid(rows),
+        push=(("rows", rows), ("columns", columns), ("inner", inner)),
+        defines=(type_define(dtype),),
+        flops=5 * X.count,
+    )
+    return Result((result,), (dispatch,))

@@ -1,0 +1,170 @@
+"""The operator registry: a decorator, and one call that asks an operator what it does.
+
+An operator is a function whose parameters are the ONNX schema: positional ones are inputs
+(TensorInfo, or None where left out), keyword-only ones are attributes with ONNX's defaults.
+Visited by labs 09 and 20.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["OPERATORS", "Operator", "Result", "apply", "find", "grid", "operator", "output"]
+
+# Workgroups along x before a long grid continues along y: GRID_WIDTH of shaders/lib/index.slang.
+GRID_WIDTH = 32768
+WORKGROUP = 256
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything an operator decides: outputs, how they are computed, and what that needs.
+
+    An output either has a constant, is a view (`views` maps its number to the number of the
+    input whose memory it shares), or is written by one of the dispatches.
+    """
+
+    outputs: tuple[TensorInfo, ...]
+    dispatches: tuple[Dispatch, ...] = ()
+    scratch: tuple[TensorInfo, ...] = ()
+    views: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One registered function: the op_type, the opset it is valid from, and its schema."""
+
+    op_type: str
+    since: int
+    function: Callable[..., Result]
+    inputs: tuple[str, ...]
+    required: int
+    variadic: bool
+    attributes: Mapping[str, Any]
+    domain: str = ""
+
+
+OPERATORS: dict[tuple[str, str], list[Operator]] = {}
+
+
+def operator(
+    op_type: str, since: int = 1, domain: str = ""
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Register a function as an ONNX operator, valid from opset `since`."""
+
+    def register(function: Callable[..., Result]) -> Callable[..., Result]:
+        parameters = inspect.signature(function).parameters.values()
+        positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        entry = Operator(
+            op_type=op_type,
+            since=since,
+            function=function,
+            inputs=tuple(p.name for p in positional),
+            required=sum(p.default is p.empty for p in positional),
+            variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
+            attributes={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
+            domain=domain,
+        )
+        versions = OPERATORS.setdefault((domain, op_type), [])
+        versions.append(entry)
+        versions.sort(key=lambda item: item.since, reverse=True)
+        return function
+
+    return register
+
+
+def find(op_type: str, opset: int, domain: str = "") -> Operator:
+    """Return the registered version that an opset means; UnsupportedOperatorError if none."""
+    for entry in OPERATORS.get((domain, op_type), []):
+        if entry.since <= opset:
+            return entry
+    where = f" of domain {domain!r}" if domain else ""
+    raise UnsupportedOperatorError(f"operator {op_type}{where} (opset {opset}) has no kernel")
+
+
+def apply(
+    op_type: str,
+    inputs: Sequence[TensorInfo | None],
+    attributes: Mapping[str, Any],
+    opset: int,
+    domain: str = "",
+    label: str = "",
+) -> Result:
+    """Ask an operator what it computes and dispatches for these inputs and attributes.
+
+    Every error names the node (`label`), the operator and the inputs.
+    """
+    try:
+        entry = find(op_type, opset, domain)
+        given = list(inputs)
+        while given and given[-1] is None:
+            given.pop()
+        _check_inputs(entry, given)
+        return entry.function(*given, **_check_attributes(entry, attributes))
+    except ModelError as error:
+        shown = ", ".join("-" if info is None else str(info) for info in inputs)
+        message = f"node {label!r} ({op_type}({shown})): {error}"
+        raise type(error)(message) from error
+
+
+def _check_inputs(entry: Operator, given: list[TensorInfo | None]) -> None:
+    missing = [entry.inputs[i] for i in range(entry.required)
+               if i >= len(given) or given[i] is None]  # fmt: skip
+    if missing:
+        raise ModelError(f"input {missing[0]} is missing")
+    if len(given) > len(entry.inputs) and not entry.variadic:
+        raise ModelError(f"takes {len(entry.inputs)} inputs, {len(given)} are given")
+
+
+def _check_attributes(entry: Operator, given: Mapping[str, Any]) -> dict[str, Any]:
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in entry.attributes:
+            raise UnsupportedOperatorError(f"attribute {name}={value!r} is not supported")
+        default = entry.attributes[name]
+        if isinstance(default, (int, float, str, tuple)) and type(value) is not type(default):
+            raise ModelError(
+                f"attribute {name}={value!r} should be of type {type(default).__name__}"
+            )
+        checked[name] = value
+    absent = [n for n, d in entry.attributes.items() if d is inspect.Parameter.empty]
+    for name in absent:
+        if name not in checked:
+            raise ModelError(f"attribute {name} is missing")
+    return checked
+
+
+def output(dtype: str, shape: Sequence[int], constant: Any = None) -> TensorInfo:
+    """Describe a tensor that an operator makes; the graph gives it its name."""
+    return TensorInfo("", dtype, tuple(int(dim) for dim in shape), constant)
+
+
+def grid(count: int) -> tuple[int, int, int]:
+    """Return the workgroups of a long one-dimensional grid, in x and y."""
+    if count <= GRID_WIDTH:
+        return (count, 1, 1)
+    return (GRID_WIDTH, -(-count // GRID_WIDTH), 1)
+
+
+def require_float(*infos: TensorInfo | None) -> str:
+    """Return the dtype that kernels exist for; UnsupportedOperatorError for any other."""
+    for info in infos:
+        if info is not None and info.dtype != "float32":
+            raise UnsupportedOperatorError(f"{info.name or 'an input'} is {info.dtype}; "
+                                           "kernels exist for float32")  # fmt: skip
+    return "float32"
+
+
+# What Slang calls a dtype; kernels receive it as the define T.
+SLANG_TYPES = {"float32": "float"}
+
+
+def type_define(dtype: str) -> tuple[str, str]:
+    """Return the define that chooses a kernel's element type."""
+    return ("T", SLANG_TYPES[dtype])

@@ -1,0 +1,150 @@
+"""Operators that move or rename elements and compute nothing: views, and strided copies.
+
+A view costs no dispatch: its output is the same memory under another shape.
+Visited by labs 09 and 11.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.ops.elementwise import dense_strides, strided
+from vklab.ops.normalization import normal_axis
+from vklab.ops.registry import Result, operator, output, require_float
+from vklab.types import TensorInfo
+
+__all__ = ["dropout", "flatten", "identity", "reshape", "squeeze", "transpose", "unsqueeze"]
+
+
+def view(X: TensorInfo, shape: Sequence[int]) -> Result:
+    """Return X under another shape of as many elements, without moving anything."""
+    if math.prod(shape) != X.count:
+        raise ModelError(f"{X.count} elements of shape {X.shape} do not fill {tuple(shape)}")
+    constant = None if X.constant is None else X.constant.reshape(shape)
+    return Result((output(X.dtype, shape, constant),), views=((0, 0),))
+
+
+def known_integers(info: TensorInfo, what: str) -> tuple[int, ...]:
+    """Return a constant tensor as integers; UnsupportedOperatorError if it is not known."""
+    if info.constant is None:
+        raise UnsupportedOperatorError(f"{what} ({info.name}) is computed while the model runs")
+    if info.constant.dtype.kind not in "iu":
+        raise ModelError(f"{what} ({info.name}) holds {info.dtype}, not integers")
+    return tuple(int(value) for value in np.ravel(info.constant))
+
+
+@operator("Identity")
+def identity(X: TensorInfo) -> Result:
+    """Return X itself. Source: ONNX Identity-21."""
+    return view(X, X.dims)
+
+
+@operator("Dropout", since=1)
+def dropout(
+    data: TensorInfo,
+    ratio: TensorInfo | None = None,
+    training_mode: TensorInfo | None = None,
+    *,
+    seed: int = 0,
+) -> Result:
+    """Return the data itself: nothing is dropped outside of training. Source: ONNX Dropout-13."""
+    del ratio, seed
+    if training_mode is not None and (
+        training_mode.constant is None or bool(np.any(training_mode.constant))
+    ):
+        raise UnsupportedOperatorError("training_mode is not known to be false")
+    return view(data, data.dims)
+
+
+@operator("Reshape", since=5)
+def reshape(data: TensorInfo, shape: TensorInfo, *, allowzero: int = 0) -> Result:
+    """Give the data another shape; 0 keeps an axis, -1 is worked out. Source: ONNX Reshape-21."""
+    wanted = list(known_integers(shape, "the shape"))
+    if sum(dim == -1 for dim in wanted) > 1 or any(dim < -1 for dim in wanted):
+        raise ModelError(f"shape {tuple(wanted)} has more than one unknown, or a size below -1")
+    for axis, dim in enumerate(wanted):
+        if dim == 0 and not allowzero:
+            if axis >= data.rank:
+                raise ModelError(f"shape {tuple(wanted)} copies axis {axis} of {data.shape}")
+            wanted[axis] = data.dims[axis]
+    if -1 in wanted:
+        known = math.prod(dim for dim in wanted if dim != -1)
+        if known == 0 or data.count % known:
+            raise ModelError(f"{data.count} elements do not divide into {tuple(wanted)}")
+        wanted[wanted.index(-1)] = data.count // known
+    return view(data, wanted)
+
+
+@operator("Flatten")
+def flatten(X: TensorInfo, *, axis: int = 1) -> Result:
+    """Make a matrix: the axes before `axis` are its rows. Source: ONNX Flatten-21."""
+    if not -X.rank <= axis <= X.rank:
+        raise ModelError(f"axis={axis} is out of range for rank {X.rank}")
+    axis = axis + X.rank if axis < 0 else axis
+    return view(X, (math.prod(X.dims[:axis]), math.prod(X.dims[axis:])))
+
+
+@operator("Squeeze", since=13)
+def squeeze(data: TensorInfo, axes: TensorInfo | None = None) -> Result:
+    """Drop axes of size one. Source: ONNX Squeeze-21."""
+    return _squeeze(data, None if axes is None else known_integers(axes, "axes"))
+
+
+@operator("Squeeze", since=1)
+def squeeze_by_attribute(data: TensorInfo, *, axes: Sequence[int] | None = None) -> Result:
+    """Drop axes of size one. Source: ONNX Squeeze-11."""
+    return _squeeze(data, axes)
+
+
+def _squeeze(data: TensorInfo, axes: Sequence[int] | None) -> Result:
+    if axes is None:
+        return view(data, [dim for dim in data.dims if dim != 1])
+    dropped = {normal_axis(axis, data.rank) for axis in axes}
+    for axis in dropped:
+        if data.dims[axis] != 1:
+            raise ModelError(f"axis {axis} of {data.shape} has size {data.dims[axis]}, not 1")
+    return view(data, [dim for axis, dim in enumerate(data.dims) if axis not in dropped])
+
+
+@operator("Unsqueeze", since=13)
+def unsqueeze(data: TensorInfo, axes: TensorInfo) -> Result:
+    """Insert axes of size one. Source: ONNX Unsqueeze-21."""
+    return _unsqueeze(data, known_integers(axes, "axes"))
+
+
+@operator("Unsqueeze", since=1)
+def unsqueeze_by_attribute(data: TensorInfo, *, axes: Sequence[int]) -> Result:
+    """Insert axes of size one. Source: ONNX Unsqueeze-11."""
+    return _unsqueeze(data, axes)
+
+
+def _unsqueeze(data: TensorInfo, axes: Sequence[int]) -> Result:
+    rank = data.rank + len(axes)
+    inserted = {normal_axis(axis, rank) for axis in axes}
+    if len(inserted) < len(axes):
+        raise ModelError(f"axes={tuple(axes)} names one axis twice")
+    rest = iter(data.dims)
+    return view(data, [1 if axis in inserted else next(rest) for axis in range(rank)])
+
+
+@operator("Transpose")
+def transpose(data: TensorInfo, *, perm: Sequence[int] | None = None) -> Result:
+    """Permute the axes. Source: ONNX Transpose-21."""
+    order = tuple(perm) if perm is not None else tuple(reversed(range(data.rank)))
+    if sorted(order) != list(range(data.rank)):
+        raise ModelError(f"perm={order} is not a permutation of {data.rank} axes")
+    shape = [data.dims[axis] for axis in order]
+    if data.constant is not None:
+        constant = np.ascontiguousarray(np.transpose(data.constant, order))
+        return Result((output(data.dtype, shape, constant),))
+    moved = [axis for axis in order if data.dims[axis] != 1]
+    if moved == sorted(moved):
+        return view(data, shape)
+    result = output(require_float(data), shape)
+    dense = dense_strides(data.dims)
+    steps = [[dense[axis] for axis in order]]
+    return Result((result,), strided("onnx::identity(a)", (data,), steps, result))
