@@ -141,6 +141,15 @@ def test_a_failed_step_says_what_and_where(ran, tmp_path, monkeypatch):
     assert environment.read_state(tmp_path)["status"] == "failed"
 
 
+def test_without_a_network_pip_s_own_conclusion_is_left_out(ran, tmp_path, monkeypatch):
+    output = "WARNING: Retrying ... NewConnectionError\nERROR: conflicting dependencies\n"
+    monkeypatch.setattr(steps, "run_logged", lambda *_, **__: steps.StepResult(1, output))
+    make_venv(project(tmp_path), status="failed")
+    with pytest.raises(steps.SetupStopped, match="cannot be reached") as stopped:
+        environment.build(["labs"], tmp_path, set())
+    assert "conflicting" not in str(stopped.value)
+
+
 def test_a_killed_step_leaves_the_mark_of_an_interruption(tmp_path, ran, monkeypatch):
     monkeypatch.setattr(steps, "run_logged", lambda *_, **__: steps.StepResult(-9))
     with pytest.raises(steps.SetupStopped):

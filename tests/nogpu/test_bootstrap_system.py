@@ -141,6 +141,13 @@ def test_without_rights_the_optional_is_a_note(ran, monkeypatch, capsys):
     assert "apt-get install -y --no-install-recommends glslang-tools" in capsys.readouterr().err
 
 
+def test_a_variable_that_hides_all_drivers_is_named_instead_of_installing_one(ran):
+    hidden = replace(BARE, drivers_named_by="VK_DRIVER_FILES")
+    with pytest.raises(steps.SetupStopped, match="VK_DRIVER_FILES names no"):
+        choose.ensure_system("lab", hidden, set())
+    assert ran == []
+
+
 def test_an_optional_package_that_fails_is_not_asked_for_again(ran, monkeypatch):
     monkeypatch.setattr(system, "install_command", lambda names, as_root: ["bad", *names])
     machine = replace(READY, tools=TOOLS - {"swiftshader"})

@@ -107,6 +107,11 @@ def ensure_system(command: str, machine: system.Machine, declined: Set[str]) -> 
     `declined` names optional packages that an earlier run could not get: they are not asked for
     again. Raises SetupStopped when an essential package is missing and cannot be installed.
     """
+    if machine.drivers_named_by and not machine.drivers:
+        raise steps.SetupStopped(
+            f"{machine.drivers_named_by} names no Vulkan driver manifest that exists; correct it "
+            "or unset it"
+        )
     missing = system.missing_packages(machine, command)
     missing = tuple(p for p in missing if p.essential or p.name not in declined)
     if not missing:

@@ -209,10 +209,11 @@ def _step(what: str, command: list[str], root: Path) -> None:
     result = steps.run_logged(command, cwd=root, log=log, limit_s=INSTALL_LIMIT_S)
     if result.returncode == 0:
         return
-    offline = re.search(r"NewConnectionError|Timeout|ProxyError|SSLError", result.output)
-    cause = "the network or proxy" if offline else "what the last lines say"
-    raise steps.SetupStopped(
-        f"{what} failed (exit code {result.returncode}); mend {cause}, then run this again\n"
-        f"  command: {' '.join(command)}\n  log: {log}\n{result.tail}",
-        clean=result.returncode > 0,
-    )
+    problem = f"{what} failed (exit code {result.returncode})"
+    where = f"  command: {' '.join(command)}\n  log: {log}"
+    if re.search(r"NewConnectionError|Timeout|ProxyError|SSLError", result.output):
+        # What pip concludes from an index it cannot reach (a conflict, no such version) misleads.
+        told = f"{problem}: the package index cannot be reached; connect, then run this again"
+        raise steps.SetupStopped(f"{told}\n{where}", clean=result.returncode > 0)
+    told = f"{problem}; mend what its last lines say, then run this again"
+    raise steps.SetupStopped(f"{told}\n{where}\n{result.tail}", clean=result.returncode > 0)

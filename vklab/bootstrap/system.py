@@ -40,6 +40,9 @@ LOADER_NAMES = {
 }
 LINUX_LOADER = ("libvulkan.so.1",)
 
+# Each replaces the loader's search for drivers; the first is the newer name.
+DRIVER_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
+
 SWIFTSHADER_FOLDERS = ("/usr/lib/chromium", "/usr/lib/chromium-browser", "/opt/google/chrome")
 
 # `apt-get` must never ask a question, and waits for another apt for a minute at most.
@@ -66,6 +69,7 @@ class Machine:
     has_venv: bool = False
     has_loader: bool = False
     drivers: tuple[str, ...] = ()
+    drivers_named_by: str = ""
     has_nvidia: bool = False
     tools: frozenset[str] = field(default_factory=frozenset)
 
@@ -144,6 +148,7 @@ def inspect_machine(environment: Mapping[str, str] = os.environ) -> Machine:
         has_venv=all(importlib.util.find_spec(name) for name in ("ensurepip", "venv")),
         has_loader=_has_loader(system),
         drivers=tuple(str(path) for path in drivers),
+        drivers_named_by=next((name for name in DRIVER_VARIABLES if environment.get(name)), ""),
         has_nvidia=_has_nvidia(drivers),
         tools=_tools(environment),
     )
@@ -154,7 +159,7 @@ def driver_manifests(environment: Mapping[str, str] = os.environ) -> tuple[Path,
 
     Source: LoaderDriverInterface.md of the Vulkan-Loader, "Driver Discovery on Linux".
     """
-    for variable in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
+    for variable in DRIVER_VARIABLES:
         if environment.get(variable):
             named = [Path(part) for part in environment[variable].split(":") if part]
             return tuple(path for path in _manifests(named) if _is_usable(path))
