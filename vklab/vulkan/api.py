@@ -115,7 +115,11 @@ def structure_type(name: str) -> int | None:
     body = name.removeprefix("Vk")
     # PhysicalDeviceVulkan12Features -> PHYSICAL_DEVICE_VULKAN_1_2_FEATURES
     spaced = re.sub(r"Vulkan(\d)(\d)", r"Vulkan_\1_\2_", body)
-    words = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z])(?=\d+[A-Z]*$)"
+    words = (
+        r"(?<=[a-z])(?=[A-Z0-9])"  # Buffer|Create, Maintenance|3
+        r"|(?<=\d)(?=[A-Z](?!it))"  # 2|KHR, but 16Bit
+        r"|(?<=[A-Z])(?=[A-Z][a-z])"  # ID|Properties
+    )
     spaced = re.sub(words, "_", spaced).replace("__", "_").upper()
     value = getattr(bindings, f"VK_STRUCTURE_TYPE_{spaced}", None)
     return None if value is None else int(value)

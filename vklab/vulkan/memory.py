@@ -215,8 +215,8 @@ class Buffer(api.VulkanObject):
         device = self.device = allocator.device
         self.allocator = allocator
         self.size_bytes = size_bytes
-        largest = device.info.limit("maxBufferSize") if "maxBufferSize" in device.info.limits else 0
-        if size_bytes <= 0 or (largest and size_bytes > largest):
+        largest = device.info.limit("maxBufferSize") or 2**63
+        if not 0 < size_bytes <= largest:
             raise PlanError(f"a buffer of {size_bytes} bytes: {device.info.name} takes 1..{largest}")
         usage = ("STORAGE_BUFFER", "TRANSFER_SRC", "TRANSFER_DST")
         shared = len(device.queue_family_indices) > 1

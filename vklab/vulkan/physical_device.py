@@ -47,14 +47,10 @@ def describe(instance: Instance, handle: Any, index: int) -> DeviceInfo:
     )  # fmt: skip
     version = _api_version(handle)
     modern = version >= MINIMUM_VERSION
-    found, driver, subgroup, identity = _properties(handle, modern)
-    properties = found.properties
+    found, parts = _properties(handle, modern)
+    properties, driver, subgroup = found.properties, parts["Driver"], parts["Subgroup"]
     features = _features(handle, modern, extensions)
     families = _queue_families(handle)
-    limits = {
-        name: _plain(getattr(properties.limits, name))
-        for name, _ in api.ffi.typeof("VkPhysicalDeviceLimits").fields
-    }
     return DeviceInfo(
         index=index,
         name=api.text(properties.deviceName),
@@ -65,11 +61,11 @@ def describe(instance: Instance, handle: Any, index: int) -> DeviceInfo:
         driver=" ".join(filter(None, (api.text(driver.driverName), api.text(driver.driverInfo)))),
         driver_version=properties.driverVersion,
         api_version=version,
-        uuid=bytes(identity.deviceUUID).hex(),
+        uuid=bytes(parts["ID"].deviceUUID).hex(),
         queue_families=families,
         heaps=memory_heaps(handle, "VK_EXT_memory_budget" in extensions),
         memory_types=_memory_types(handle),
-        limits={**limits, "pipelineCacheUUID": tuple(properties.pipelineCacheUUID)},
+        limits=_limits(properties, parts),
         subgroup_size=subgroup.subgroupSize,
         subgroup_operations=api.flag_names(
             subgroup.supportedOperations, "VK_SUBGROUP_FEATURE_"
@@ -123,14 +119,32 @@ def _api_version(handle: Any) -> tuple[int, int, int]:
     return api.version_tuple(properties.apiVersion)
 
 
-def _properties(handle: Any, modern: bool) -> tuple[Any, Any, Any, Any]:
-    identity = api.struct("VkPhysicalDeviceIDProperties")
-    subgroup = api.struct("VkPhysicalDeviceSubgroupProperties", pNext=identity)
-    driver = api.struct("VkPhysicalDeviceDriverProperties", pNext=subgroup)
-    chain = {"pNext": driver} if modern else {}
-    found = api.struct("VkPhysicalDeviceProperties2", **chain)
+def _properties(handle: Any, modern: bool) -> tuple[Any, dict[str, Any]]:
+    """Return VkPhysicalDeviceProperties2 and the structures chained to it, by short name."""
+    names = ("ID", "Subgroup", "Maintenance3", "Driver", "Maintenance4", "SubgroupSizeControl")
+    parts: dict[str, Any] = {}
+    chain: dict[str, Any] = {}
+    for name in names:
+        parts[name] = api.struct(f"VkPhysicalDevice{name}Properties", **chain)
+        chain = {"pNext": parts[name]}
+    found = api.struct("VkPhysicalDeviceProperties2", **(chain if modern else {}))
     api.lib.vkGetPhysicalDeviceProperties2(handle, found)
-    return found, driver, subgroup, identity
+    return found, parts
+
+
+def _limits(properties: Any, parts: dict[str, Any]) -> dict[str, int | float | tuple[int, ...]]:
+    limits = {
+        name: _plain(getattr(properties.limits, name))
+        for name, _ in api.ffi.typeof("VkPhysicalDeviceLimits").fields
+    }
+    extra = {
+        "maxMemoryAllocationSize": parts["Maintenance3"].maxMemoryAllocationSize,
+        "maxBufferSize": parts["Maintenance4"].maxBufferSize,
+        "minSubgroupSize": parts["SubgroupSizeControl"].minSubgroupSize,
+        "maxSubgroupSize": parts["SubgroupSizeControl"].maxSubgroupSize,
+        "pipelineCacheUUID": tuple(properties.pipelineCacheUUID),
+    }
+    return {**limits, **extra}
 
 
 def _plain(value: Any) -> int | float | tuple[int, ...]:

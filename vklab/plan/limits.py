@@ -1,0 +1,45 @@
+"""Whether a device can hold a plan, checked before its driver sees anything.
+
+Drivers may crash on what breaks their limits, so every dispatch is measured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vklab.errors import PlanError
+from vklab.types import DeviceInfo, Dispatch
+
+__all__ = ["arena_limit_bytes", "check"]
+
+
+def arena_limit_bytes(info: DeviceInfo) -> int:
+    """Return the most bytes that one buffer of a device may have."""
+    names = ("maxMemoryAllocationSize", "maxBufferSize")
+    limits = [info.limit(name) for name in names if name in info.limits]
+    return min([limit for limit in limits if limit > 0], default=1 << 30)
+
+
+def check(dispatches: Iterable[Dispatch], info: DeviceInfo) -> None:
+    """Raise PlanError naming the dispatch, the value and the limit that it breaks."""
+    groups = info.limits["maxComputeWorkGroupCount"]
+    assert isinstance(groups, tuple)
+    most_range = info.limit("maxStorageBufferRange")
+    most_invocations = info.limit("maxComputeWorkGroupInvocations")
+    for dispatch in dispatches:
+        if any(count > most for count, most in zip(dispatch.workgroups, groups, strict=True)):
+            raise PlanError(
+                f"{dispatch}: {dispatch.workgroups} workgroups, {info.name} launches {groups}"
+            )
+        invocations = dict(dispatch.constants).get("WORKGROUP", 0)
+        if invocations > most_invocations:
+            raise PlanError(
+                f"{dispatch}: {invocations} invocations a workgroup, {info.name} has "
+                f"{most_invocations}"
+            )
+        for name, tensor in dispatch.reads + dispatch.writes:
+            if tensor.size_bytes > most_range:
+                raise PlanError(
+                    f"{dispatch}: {tensor} at {name} is {tensor.size_bytes} bytes, {info.name} "
+                    f"binds at most {most_range} (maxStorageBufferRange)"
+                )

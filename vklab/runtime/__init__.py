@@ -1,0 +1,6 @@
+"""Where plans meet devices: open devices, kernels, recording, transfers, sessions.
+
+Read `session` first. Visited by labs 04, 12 and 17.
+"""
+
+__all__: list[str] = []

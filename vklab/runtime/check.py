@@ -1,0 +1,92 @@
+"""Comparing results with a slower truth: largest errors, and the first elements that differ.
+
+Visited by lab 17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ATOL", "RTOL", "Comparison", "compare"]
+
+# float32 sums of some thousand terms in another order differ by about 1e-6 of their size.
+RTOL, ATOL = 1e-4, 1e-5
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far outputs are from the reference; `worst` lists the first ten that are too far."""
+
+    passed: bool
+    max_abs_error: float
+    max_rel_error: float
+    worst: tuple[dict[str, Any], ...]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the comparison ready for JSON."""
+        return {
+            "passed": self.passed,
+            "max_abs_error": self.max_abs_error,
+            "max_rel_error": self.max_rel_error,
+            "worst": list(self.worst),
+        }
+
+    def __str__(self) -> str:
+        verdict = "agrees with the reference" if self.passed else "DIFFERS from the reference"
+        lines = [f"{verdict}: max abs error {self.max_abs_error:.3g}, "
+                 f"max relative error {self.max_rel_error:.3g}"]  # fmt: skip
+        lines += [
+            f"  {item['output']}{item['index']}: {item['got']!r}, expected {item['expected']!r}"
+            for item in self.worst
+        ]
+        return "\n".join(lines)
+
+
+def compare(
+    actual: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    rtol: float = RTOL,
+    atol: float = ATOL,
+) -> Comparison:
+    """Compare outputs by name: |a - e| <= atol + rtol * |e|; NaN and infinity must match."""
+    worst: list[dict[str, Any]] = []
+    max_abs = max_rel = 0.0
+    passed = actual.keys() == expected.keys()
+    for name, truth in expected.items():
+        got = actual.get(name)
+        if got is None or got.shape != truth.shape or got.dtype != truth.dtype:
+            shown = None if got is None else f"{got.dtype}{list(got.shape)}"
+            worst.append({"output": name, "index": [], "got": shown,
+                          "expected": f"{truth.dtype}{list(truth.shape)}"})  # fmt: skip
+            passed = False
+            continue
+        error, relative, bad = _errors(got, truth, rtol, atol)
+        max_abs, max_rel = max(max_abs, error), max(max_rel, relative)
+        passed = passed and not bad.size
+        worst += [
+            {"output": name, "index": index, "got": got[tuple(index)].item(),
+             "expected": truth[tuple(index)].item()}
+            for index in bad[:SHOWN].tolist()
+        ]  # fmt: skip
+    return Comparison(passed, max_abs, max_rel, tuple(worst[:SHOWN]))
+
+
+def _errors(
+    got: np.ndarray, truth: np.ndarray, rtol: float, atol: float
+) -> tuple[float, float, np.ndarray]:
+    """Return the largest absolute and relative error, and the indices that are too far."""
+    if got.dtype.kind not in "fc":
+        return float(np.any(got != truth)), float(np.any(got != truth)), np.argwhere(got != truth)
+    wide, reference = got.astype(np.float64), truth.astype(np.float64)
+    close = np.isclose(wide, reference, rtol=rtol, atol=atol, equal_nan=True)
+    finite = np.isfinite(wide) & np.isfinite(reference)
+    distance = np.abs(wide - reference)[finite]
+    size = np.maximum(np.abs(reference[finite]), atol)
+    largest = float(distance.max()) if distance.size else 0.0
+    relative = float((distance / size).max()) if distance.size else 0.0
+    return largest, relative, np.argwhere(~close)

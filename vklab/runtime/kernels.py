@@ -1,0 +1,156 @@
+"""Kernels of one device: a Dispatch becomes a pipeline, push-constant bytes and bindings.
+
+Here names meet numbers: what a dispatch supplies is checked against what the shader's reflection
+asks for. Visited by lab 05.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import hashlib
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from vklab import settings
+from vklab.errors import ShaderError
+from vklab.shader import compiler
+from vklab.shader.reflection import Reflection
+from vklab.types import Dispatch
+from vklab.vulkan import descriptors
+from vklab.vulkan.device import Device
+from vklab.vulkan.pipeline import ComputePipeline, PipelineCache
+
+__all__ = ["Kernel", "Kernels", "key", "pack_push", "specialize"]
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One compiled kernel of one device, and what it asks for by name."""
+
+    pipeline: ComputePipeline
+    reflection: Reflection
+
+
+def pack_push(reflection: Reflection, dispatch: Dispatch) -> bytes:
+    """Return the push-constant block of a dispatch.
+
+    Raises ShaderError naming both lists if names or lengths differ.
+    """
+    given = dict(dispatch.push)
+    if given.keys() != reflection.push.keys():
+        raise ShaderError(
+            f"kernel {dispatch.kernel} takes push constants {sorted(reflection.push)}, "
+            f"the dispatch supplies {sorted(given)}"
+        )
+    data = bytearray(reflection.push_bytes)
+    for name, member in reflection.push.items():
+        value = given[name]
+        values = value if isinstance(value, tuple) else (value,)
+        if len(values) != member.count:
+            raise ShaderError(
+                f"kernel {dispatch.kernel}: push constant {name} has {member.count} elements, "
+                f"the dispatch supplies {len(values)}"
+            )
+        try:
+            struct.pack_into(f"<{member.count}{member.format}", data, member.offset, *values)
+        except struct.error as error:
+            raise ShaderError(
+                f"kernel {dispatch.kernel}: push constant {name}={value} does not fit: {error}"
+            ) from error
+    return bytes(data)
+
+
+def specialize(reflection: Reflection, dispatch: Dispatch) -> list[tuple[int, str, int | float]]:
+    """Return the specialization constants of a dispatch by id; ShaderError for unknown names."""
+    unknown = [name for name, _ in dispatch.constants if name not in reflection.constants]
+    if unknown:
+        raise ShaderError(
+            f"kernel {dispatch.kernel} has specialization constants "
+            f"{sorted(reflection.constants)}, the dispatch names {unknown}"
+        )
+    known = ((reflection.constants[name], value) for name, value in dispatch.constants)
+    return [(constant.id, constant.format, value) for constant, value in known]
+
+
+def _check_bindings(reflection: Reflection, dispatch: Dispatch) -> None:
+    given = {name: False for name, _ in dispatch.reads} | {name: True for name, _ in dispatch.writes}
+    wanted = {name: binding.writable for name, binding in reflection.bindings.items()}
+    if given != wanted:
+        raise ShaderError(
+            f"kernel {dispatch.kernel} has buffers {wanted} (name: writable), "
+            f"the dispatch supplies {given}"
+        )
+
+
+class Kernels:
+    """All pipelines of one device, made once per SPIR-V and specialization."""
+
+    def __init__(self, device: Device, cache: PipelineCache) -> None:
+        self.device = device
+        self.cache = cache
+        self._made: dict[tuple[bytes, tuple[object, ...], bool], Kernel] = {}
+        self._lock = threading.Lock()
+
+    def prepare(
+        self, dispatches: Iterable[Dispatch], progress: Progress | None = None
+    ) -> dict[tuple[object, ...], Kernel]:
+        """Return the kernel of every dispatch by `key`; compile what is missing, in parallel."""
+        unique = list({key(dispatch): dispatch for dispatch in dispatches}.values())
+        shaders = compiler.compile_all((d.variant for d in unique), progress)
+        context = contextvars.copy_context
+        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+            futures = [
+                pool.submit(context().run, self._make, d, shaders[d.variant]) for d in unique
+            ]
+            made = {key(d): future.result() for d, future in zip(unique, futures, strict=True)}
+        self.cache.save()
+        return made
+
+    def _make(self, dispatch: Dispatch, shader: compiler.Shader) -> Kernel:
+        _check_bindings(shader.reflection, dispatch)
+        constants = specialize(shader.reflection, dispatch)
+        push = descriptors.uses_push_descriptors(self.device)
+        made_key = (hashlib.sha256(shader.spirv).digest(), tuple(constants), push)
+        with self._lock:
+            if made_key in self._made:
+                return self._made[made_key]
+        limit = self.device.info.limit("maxPushConstantsSize")
+        if shader.reflection.push_bytes > limit:
+            raise ShaderError(
+                f"kernel {dispatch.kernel} has {shader.reflection.push_bytes} bytes of push "
+                f"constants, {self.device.info.name} takes {limit}"
+            )
+        pipeline = ComputePipeline(
+            self.device,
+            shader.spirv,
+            [binding.number for binding in shader.reflection.bindings.values()],
+            shader.reflection.push_bytes,
+            constants,
+            push,
+            None if settings.get("DISABLE_CACHE") else self.cache,
+            shader.reflection.entry,
+            dispatch.kernel,
+        )
+        with self._lock:
+            kernel = self._made.setdefault(made_key, Kernel(pipeline, shader.reflection))
+        if kernel.pipeline is not pipeline:
+            pipeline.close()  # another thread was faster
+        return kernel
+
+    def close(self) -> None:
+        """Destroy every pipeline."""
+        self.cache.save()
+        with self._lock:
+            while self._made:
+                self._made.popitem()[1].pipeline.close()
+
+
+def key(dispatch: Dispatch) -> tuple[object, ...]:
+    """Return what tells one kernel from another."""
+    return (dispatch.kernel, dispatch.defines, dispatch.constants)

@@ -1,0 +1,149 @@
+"""The devices of this process: listed, chosen by number or name, and opened once each.
+
+Opening is slow and devices are shared by sessions, so an open device stays open until
+`close_all`, which also runs when the process ends. Visited by lab 02.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from typing import Any
+
+from vklab import draw, settings
+from vklab.errors import SetupError
+from vklab.runtime.kernels import Kernels
+from vklab.types import DeviceInfo
+from vklab.vulkan import physical_device
+from vklab.vulkan.command import CommandPool
+from vklab.vulkan.device import Device
+from vklab.vulkan.instance import Instance, no_driver
+from vklab.vulkan.memory import Allocator
+from vklab.vulkan.pipeline import PipelineCache
+
+__all__ = ["Devices", "OpenDevice", "close_all", "devices", "open_device", "select"]
+
+# A device that is only a CPU is last, whatever memory it has.
+_SPEED = {"discrete": 3, "integrated": 2, "virtual": 1, "other": 0, "cpu": -1}
+
+
+class Devices(tuple[DeviceInfo, ...]):
+    """The devices of this machine; draws itself as a table."""
+
+    def __str__(self) -> str:
+        return "\n".join(str(info) for info in self) or "no Vulkan device"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (info.index, info.name, info.type, info.driver, ".".join(map(str, info.api_version)),
+             draw.bytes_text(info.memory_bytes), info.refusal or "yes")
+            for info in self
+        ]  # fmt: skip
+        headers = ("index", "name", "type", "driver", "Vulkan", "device-local memory", "usable")
+        return draw.table_html("Vulkan devices", headers, rows)
+
+
+class OpenDevice:
+    """One open device with what sessions share: memory, compiled kernels, command pools."""
+
+    def __init__(self, instance: Instance, physical: Any, info: DeviceInfo) -> None:
+        self.info = info
+        self.device = Device(instance, physical, info)
+        try:
+            self.allocator = Allocator(self.device)
+            self.pipeline_cache = PipelineCache(self.device)
+            self.kernels = Kernels(self.device, self.pipeline_cache)
+        except BaseException:
+            self.device.close()
+            raise
+
+    def command_pool(self, transfer: bool = False) -> CommandPool:
+        """Return a new pool; pools are not shared, because they are not thread-safe."""
+        queue = self.device.transfer_queue if transfer else self.device.compute_queue
+        return CommandPool(self.device, queue)
+
+    def close(self) -> None:
+        """Close the device; sessions on it must be closed before."""
+        self.kernels.close()
+        self.pipeline_cache.close()
+        self.device.close()
+
+
+# One instance with the validation layer and one without: the layer is chosen at creation.
+_instances: dict[bool, Instance] = {}
+_open: dict[tuple[bool, int], OpenDevice] = {}
+_lock = threading.RLock()
+
+
+def _instance() -> Instance:
+    validate = bool(settings.get("VALIDATE"))
+    with _lock:
+        if validate not in _instances:
+            _instances[validate] = Instance(validate)
+        return _instances[validate]
+
+
+def devices() -> Devices:
+    """Return every Vulkan device of this machine, also those that vklab cannot use.
+
+    Raises SetupError if there is no loader or no driver.
+    """
+    instance = _instance()
+    return Devices(
+        physical_device.describe(instance, handle, index)
+        for index, handle in enumerate(instance.physical_devices())
+    )
+
+
+def select(wanted: int | str | None = None) -> DeviceInfo:
+    """Return one device: by index, by part of its name, else the fastest.
+
+    The DEVICE switch is used where `wanted` is None. Raises SetupError naming the devices there
+    are.
+    """
+    found = devices()
+    if not found:
+        raise no_driver()
+    if wanted is None:
+        wanted = str(settings.get("DEVICE")) or None
+    if wanted is None:
+        usable = [info for info in found if not info.refusal]
+        if not usable:
+            reasons = "; ".join(f"{info.name}: {info.refusal}" for info in found)
+            raise SetupError(f"no device can be used: {reasons}")
+        return max(usable, key=lambda i: (_SPEED[i.type], i.memory_bytes, -i.index))
+    if isinstance(wanted, int) or wanted.strip().isdigit():
+        index = int(wanted)
+        if not 0 <= index < len(found):
+            raise SetupError(f"there is no device {index}; there are:\n{found}")
+        return found[index]
+    matching = [info for info in found if wanted.lower() in f"{info.name} {info.driver}".lower()]
+    if not matching:
+        raise SetupError(f"no device is called {wanted!r}; there are:\n{found}")
+    return matching[0]
+
+
+def open_device(wanted: int | str | None = None) -> OpenDevice:
+    """Open a device chosen as in `select`, or return it if it is open already."""
+    with _lock:
+        info = select(wanted)
+        instance = _instance()
+        key = (instance.validate, info.index)
+        if key not in _open:
+            physical = instance.physical_devices()[info.index]
+            _open[key] = OpenDevice(instance, physical, info)
+        return _open[key]
+
+
+def close_all() -> None:
+    """Close every device and instance of this process; close all sessions first."""
+    with _lock:
+        while _open:
+            _open.popitem()[1].close()
+        while _instances:
+            _instances.popitem()[1].close()
+
+
+atexit.register(close_all)

@@ -1,0 +1,303 @@
+"""A Plan made real on a device: arenas, weights, one recorded command buffer, mapped places.
+
+Recorded once and replayed by every run. Visited by labs 06 and 12.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from vklab import settings
+from vklab.errors import DeviceLostError, TimeoutError
+from vklab.plan.chunks import Barrier, Chunk, Copy
+from vklab.plan.plan import Plan
+from vklab.runtime import kernels, transfer
+from vklab.runtime.open_devices import OpenDevice
+from vklab.types import Dispatch
+from vklab.vulkan import descriptors
+from vklab.vulkan.command import CommandBuffer, Submission
+from vklab.vulkan.memory import Buffer
+from vklab.vulkan.query import TimestampQueries
+from vklab.vulkan.sync import Fence
+
+__all__ = ["Program", "Weights"]
+
+POLL_SECONDS = 1e-3
+ARENA_KINDS = {"inputs": "upload", "outputs": "readback", "activations": "device"}
+
+
+class Weights:
+    """The weight arenas of a session, uploaded once and shared by its programs."""
+
+    def __init__(self, opened: OpenDevice) -> None:
+        self.opened = opened
+        self._uploaded: list[tuple[object, dict[str, Buffer]]] = []
+
+    def buffers(self, plan: Plan) -> dict[str, Buffer]:
+        """Return the weight arenas of a plan; upload them unless an earlier plan had the same."""
+        placed = {
+            name: plan.memory.slots[name]
+            for name in plan.constants
+            if name in plan.memory.slots
+            and plan.memory.slots[name].arena.startswith("weights")
+        }
+        arrays = {name: plan.constants[name].constant for name in placed}
+        layout = {
+            (slot, array.__array_interface__["data"][0])
+            for (name, slot), array in zip(placed.items(), arrays.values(), strict=True)
+            if array is not None
+        }
+        for known, buffers in self._uploaded:
+            if known == layout:
+                return buffers
+        buffers = self._upload(plan, placed, arrays)
+        self._uploaded.append((layout, buffers))
+        return buffers
+
+    def _upload(self, plan: Plan, placed: Mapping, arrays: Mapping) -> dict[str, Buffer]:
+        buffers: dict[str, Buffer] = {}
+        try:
+            for arena, size in plan.memory.arenas.items():
+                if not arena.startswith("weights"):
+                    continue
+                buffers[arena] = Buffer(self.opened.allocator, size, "device")
+                parts = [
+                    (slot.offset_bytes, arrays[name])
+                    for name, slot in placed.items()
+                    if slot.arena == arena
+                ]
+                transfer.upload(self.opened, buffers[arena], parts)
+        except BaseException:
+            for buffer in buffers.values():
+                buffer.close()
+            raise
+        return buffers
+
+    def close(self) -> None:
+        """Free every weight arena."""
+        while self._uploaded:
+            for buffer in self._uploaded.pop()[1].values():
+                buffer.close()
+
+
+class Program:
+    """One plan on one device, ready to run: copy in, submit, wait, copy out."""
+
+    def __init__(
+        self,
+        opened: OpenDevice,
+        plan: Plan,
+        weights: Weights,
+        progress: kernels.Progress | None = None,
+    ) -> None:
+        self.opened = opened
+        self.plan = plan
+        self._parts: list = []  # what close() closes, last made first
+        self._lost = False
+        try:
+            self._kernels = opened.kernels.prepare(plan.dispatches, progress)
+            self._buffers = dict(weights.buffers(plan))
+            for arena, size in plan.memory.arenas.items():
+                if arena not in self._buffers:
+                    kind = ARENA_KINDS[arena.rstrip("0123456789")]
+                    self._buffers[arena] = self._own(Buffer(opened.allocator, size, kind))
+            self._pool = self._own(opened.command_pool())
+            self._fence = self._own(Fence(opened.device))
+            self._descriptor_pool: descriptors.DescriptorPool | None = None
+            self.commands = self._own(CommandBuffer(self._pool))
+            self.record(self.commands)
+            self._submission = Submission(self.commands, self._fence)
+            self.inputs, self.outputs = self._map_inputs(), self._map_outputs()
+        except BaseException:
+            self.close()
+            raise
+        self._is_ready = opened.device.command("vkGetFenceStatus")
+        # Polling pays on a device of its own; on a CPU device it would steal the CPU it runs on.
+        self._polls = not opened.info.is_cpu
+
+    def _own(self, part):  # type: ignore[no-untyped-def]
+        self._parts.append(part)
+        return part
+
+    def _view(self, slot, dtype: str, shape: tuple[int, ...]) -> np.ndarray:  # type: ignore[no-untyped-def]
+        if slot.size_bytes == 0:
+            return np.zeros(shape, dtype)
+        mapped = self._buffers[slot.arena].mapped
+        assert mapped is not None, "inputs and outputs lie in host-visible memory"
+        return np.frombuffer(mapped, np.uint8, slot.size_bytes, slot.offset_bytes).view(
+            dtype
+        ).reshape(shape)
+
+    def _map_inputs(self) -> tuple[tuple[str, np.ndarray], ...]:
+        slots = self.plan.host_slots
+        return tuple(
+            (info.name, self._view(slots[info.name], info.dtype, info.dims))
+            for info in self.plan.graph.inputs
+        )
+
+    def _map_outputs(self) -> tuple[tuple[str, np.ndarray], ...]:
+        graph, slots = self.plan.graph, self.plan.host_slots
+        return tuple(
+            (name, self._view(slots[name], graph.infos[name].dtype, graph.infos[name].dims))
+            for name in graph.outputs
+        )
+
+    # ------------------------------------------------------------------------------ recording
+
+    def record(self, commands: CommandBuffer, queries: TimestampQueries | None = None) -> None:
+        """Write all steps into a command buffer.
+
+        With `queries`, every step stands alone between barriers and timestamps.
+        """
+        commands.begin()
+        if queries:
+            commands.reset_queries(queries)
+            commands.write_timestamp(queries, 0)
+        number = 0
+        for chunk in self.plan.chunks:
+            number = self._record_chunk(commands, chunk, queries, number)
+        commands.end()
+
+    def _record_chunk(
+        self,
+        commands: CommandBuffer,
+        chunk: Chunk,
+        queries: TimestampQueries | None,
+        number: int,
+    ) -> int:
+        barriers = {barrier.before: barrier for barrier in chunk.barriers}
+        everywhere = ("compute_shader", "transfer")
+        bound: kernels.Kernel | None = None
+        for index, step in enumerate(chunk.steps):
+            if queries:
+                commands.barrier(everywhere, everywhere)
+            elif index in barriers:
+                _record_barrier(commands, barriers[index])
+            if isinstance(step, Copy):
+                source, target = step.source, step.target
+                commands.copy_buffer(
+                    self._buffers[source.arena].handle, self._buffers[target.arena].handle,
+                    source.size_bytes, source.offset_bytes, target.offset_bytes,
+                )  # fmt: skip
+            else:
+                bound = self._record_dispatch(commands, step, bound)
+            number += 1
+            if queries:
+                commands.write_timestamp(queries, number)
+        if len(chunk.steps) in barriers:
+            _record_barrier(commands, barriers[len(chunk.steps)])
+        return number
+
+    def _record_dispatch(
+        self, commands: CommandBuffer, dispatch: Dispatch, bound: kernels.Kernel | None
+    ) -> kernels.Kernel:
+        kernel = self._kernels[kernels.key(dispatch)]
+        if kernel is not bound:
+            commands.bind_pipeline(kernel.pipeline)
+        bindings = []
+        for name, info in dispatch.reads + dispatch.writes:
+            slot = self.plan.memory.slots[info.name]
+            handle = self._buffers[slot.arena].handle
+            number = kernel.reflection.bindings[name].number
+            # A whole number of words, and never nothing: the driver takes neither.
+            size = max(4, -(-slot.size_bytes // 4) * 4)
+            bindings.append((number, handle, slot.offset_bytes, size))
+        if descriptors.uses_push_descriptors(self.opened.device):
+            commands.push_descriptors(kernel.pipeline, bindings)
+        else:
+            descriptor_set = self._descriptors().allocate(kernel.pipeline.set_layout, bindings)
+            commands.bind_descriptor_set(kernel.pipeline, descriptor_set)
+        commands.push_constants(kernel.pipeline, kernels.pack_push(kernel.reflection, dispatch))
+        commands.dispatch(*dispatch.workgroups)
+        return kernel
+
+    def _descriptors(self) -> descriptors.DescriptorPool:
+        if self._descriptor_pool is None:
+            count = len(self.plan.dispatches)
+            total = sum(len(d.reads) + len(d.writes) for d in self.plan.dispatches)
+            # Room for the run and for one profiled recording beside it.
+            pool = descriptors.DescriptorPool(self.opened.device, 2 * count, 2 * total)
+            self._descriptor_pool = self._own(pool)
+        return self._descriptor_pool
+
+    # -------------------------------------------------------------------------------- running
+
+    def run(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Run once on inputs of exactly the planned dtypes and shapes.
+
+        Raises TimeoutError or DeviceLostError naming the work that was under way.
+        """
+        for (_, place), array in zip(self.inputs, arrays, strict=True):
+            np.copyto(place, array)
+        if settings.get("DISABLE_REPLAY"):
+            self._reset_descriptors()
+            self.record(self.commands)
+        self.submit_and_wait(self._submission)
+        return {name: place.copy() for name, place in self.outputs}
+
+    def submit_and_wait(self, submission: Submission) -> None:
+        """Submit recorded work and wait for it: poll first, then block, never for ever."""
+        try:
+            submission.submit()
+            if self._polls and not settings.get("DISABLE_POLLING"):
+                handle, fence = self.opened.device.handle, submission.fence.handle
+                is_ready, deadline = self._is_ready, time.perf_counter() + POLL_SECONDS
+                while time.perf_counter() < deadline:
+                    if is_ready(handle, fence) != 1:  # VK_NOT_READY
+                        break
+            submission.fence.wait()
+        except (DeviceLostError, TimeoutError) as error:
+            self._lost = True
+            raise type(error)(
+                error.command, error.result, f"{error.detail}; under way: {self._under_way()}"
+            ) from error
+        if self.opened.device.instance.validate:
+            self.opened.device.instance.raise_messages()
+
+    def _under_way(self) -> str:
+        chunk = self.plan.chunks[-1]
+        return f"{chunk}, first {chunk.steps[0]}, last {chunk.steps[-1]}"
+
+    def _reset_descriptors(self) -> None:
+        if self._descriptor_pool is not None:
+            self._parts.remove(self._descriptor_pool)
+            self._descriptor_pool.close()
+            self._descriptor_pool = None
+
+    def time_steps(self, repeats: int, before: Callable[[], None]) -> list[list[float]]:
+        """Return, for each repeat, the nanoseconds of every step on the device's clock."""
+        steps = sum(len(chunk.steps) for chunk in self.plan.chunks)
+        samples = []
+        with (
+            TimestampQueries(self.opened.device, steps + 1) as queries,
+            Fence(self.opened.device) as fence,
+            CommandBuffer(self._pool) as commands,
+        ):
+            self.record(commands, queries)
+            submission = Submission(commands, fence)
+            for _ in range(repeats):
+                before()
+                self.submit_and_wait(submission)
+                stamps = queries.read_ns()
+                samples.append([b - a for a, b in zip(stamps, stamps[1:], strict=False)])
+        return samples
+
+    def close(self) -> None:
+        """Free everything but the weights. After a time-out, waits for the device once more."""
+        if self._lost and self._parts:
+            try:
+                self._fence.wait()
+            except (DeviceLostError, TimeoutError):
+                # Freeing what a device still works on would crash it: leave it to the driver.
+                self._parts.clear()
+                return
+        self.inputs = self.outputs = ()
+        while self._parts:
+            self._parts.pop().close()
+
+
+def _record_barrier(commands: CommandBuffer, barrier: Barrier) -> None:
+    commands.barrier(barrier.source, barrier.target)

@@ -1,0 +1,282 @@
+"""Session: a model loaded on a device. `load` is the door through which everybody comes.
+
+Checks what it is fed, plans on the first use of a shape, replays after that. Visited by all labs.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vklab import settings
+from vklab.errors import ModelError, SetupError, VklabError
+from vklab.graph import onnx_import, passes, shapes
+from vklab.graph.graph import Graph
+from vklab.plan.plan import Plan, make_plan
+from vklab.runtime import check, host, kernels, open_devices, profile
+from vklab.runtime.record import Program, Weights
+from vklab.types import DeviceInfo, TensorInfo
+
+__all__ = ["Session", "load"]
+
+KEPT_PROGRAMS = 8
+
+
+def load(
+    model: onnx_import.Model,
+    device: int | str | None = None,
+    progress: kernels.Progress | None = None,
+) -> Session:
+    """Load an ONNX model on a Vulkan device.
+
+    Args:
+        model: a path, bytes, or an onnx.ModelProto.
+        device: index or part of a name; default the fastest, or VKLAB_DEVICE.
+        progress: called as (done, of, kernel) while kernels compile.
+
+    Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError.
+    """
+    proto, folder = onnx_import.load_proto(model)
+    graph = onnx_import.from_proto(proto, folder)
+    return Session(graph, open_devices.open_device(device), model, progress)
+
+
+class Session:
+    """A model on a device, ready to run; close it, or use it in a `with` block.
+
+    Thread-safe: runs of one session follow each other.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        opened: open_devices.OpenDevice,
+        model: onnx_import.Model,
+        progress: kernels.Progress | None = None,
+    ) -> None:
+        self.graph = graph
+        self._opened: open_devices.OpenDevice | None = opened
+        self._model = model
+        self._progress = progress
+        self._reference: host.Reference | None = None
+        self._weights = Weights(opened)
+        self._programs: OrderedDict[tuple[tuple[int, ...], ...], Program] = OrderedDict()
+        self._lock = threading.Lock()
+        self._current: Program | None = None
+        try:
+            if not shapes.unknown_dims(graph):
+                self._program(tuple(info.dims for info in graph.inputs))
+        except BaseException:
+            self.close()
+            raise
+
+    # ------------------------------------------------------------------------------ looking in
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Return name, dtype and shape of every input; open dimensions are names."""
+        return self.graph.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Return the names of the outputs, in the graph's order."""
+        return self.graph.outputs
+
+    @property
+    def device(self) -> DeviceInfo:
+        """Return the device this session runs on."""
+        return self._require_open().info
+
+    @property
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """Return all devices this session runs on."""
+        return (self.device,)
+
+    @property
+    def plan(self) -> Plan:
+        """Return the plan of the shapes used last; ModelError before the first run of a model
+        with open dimensions.
+        """
+        if self._current is None:
+            names = ", ".join(shapes.unknown_dims(self.graph))
+            raise ModelError(f"nothing is planned yet: the sizes of {names} come with the first run")
+        return self._current.plan
+
+    def __repr__(self) -> str:
+        where = self._opened.info if self._opened else "closed"
+        return f"Session of {self.graph} on {where}"
+
+    def _repr_html_(self) -> str:
+        return self._current.plan._repr_html_() if self._current else self.graph._repr_html_()
+
+    # --------------------------------------------------------------------------------- running
+
+    def run(self, *inputs: Any) -> dict[str, np.ndarray]:
+        """Run the model once.
+
+        Args:
+            inputs: one dict from input names to arrays, or the arrays in the graph's order.
+
+        Returns the outputs by name, in the graph's order. Raises ModelError for a wrong name,
+        dtype or shape.
+        """
+        given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else inputs
+        with self._lock:
+            self._require_open()
+            arrays = self._arrays(given)
+            program = self._program(tuple(array.shape for array in arrays))
+            if int(settings.get("DEBUG")) >= 2:
+                self._print_profile(program, arrays)
+            outputs = program.run(arrays)
+        if settings.get("CHECK"):
+            self._raise_difference(arrays, outputs)
+        return outputs
+
+    def _arrays(self, given: Mapping[str, Any] | Sequence[Any]) -> list[np.ndarray]:
+        infos = self.graph.inputs
+        if isinstance(given, Mapping):
+            names = {info.name for info in infos}
+            if given.keys() != names:
+                unknown, missing = sorted(given.keys() - names), sorted(names - given.keys())
+                raise ModelError(
+                    f"inputs {unknown} are not known, {missing} are missing; the model has "
+                    + ", ".join(str(info) for info in infos)
+                )
+            given = [given[info.name] for info in infos]
+        if len(given) != len(infos):
+            raise ModelError(f"{len(given)} inputs are given, the model has {len(infos)}: "
+                             + ", ".join(str(info) for info in infos))  # fmt: skip
+        return [_check_array(info, value) for info, value in zip(infos, given, strict=True)]
+
+    def _program(self, key: tuple[tuple[int, ...], ...]) -> Program:
+        """Return the program for input shapes: planned and recorded once, then kept a while."""
+        program = self._programs.get(key)
+        if program is None:
+            opened = self._require_open()
+            sizes = _open_sizes(self.graph.inputs, key)
+            graph = passes.run(shapes.infer(shapes.bind(self.graph, sizes)))
+            plan = make_plan(graph, opened.info)
+            if int(settings.get("DEBUG")) >= 1:
+                print(plan, file=sys.stderr)
+            program = Program(opened, plan, self._weights, self._progress)
+            self._programs[key] = program
+            if len(self._programs) > KEPT_PROGRAMS:
+                self._programs.popitem(last=False)[1].close()
+        elif len(self._programs) > 1:
+            self._programs.move_to_end(key)
+        self._current = program
+        return program
+
+    def reference(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return what ONNX Runtime computes on the CPU for the same inputs."""
+        if self._reference is None:
+            model = self._model
+            self._reference = host.Reference(
+                model if isinstance(model, bytes) or hasattr(model, "graph") else str(model)
+            )
+        return self._reference.run(inputs)
+
+    def check(self, inputs: Mapping[str, np.ndarray]) -> check.Comparison:
+        """Run, and compare every output with ONNX Runtime on the CPU."""
+        with settings.settings(CHECK=""):
+            outputs = self.run(inputs)
+        return check.compare(outputs, self.reference(inputs))
+
+    def _raise_difference(
+        self, arrays: Sequence[np.ndarray], outputs: Mapping[str, np.ndarray]
+    ) -> None:
+        wanted = settings.get("CHECK")
+        if wanted != "outputs":
+            raise SetupError(f"VKLAB_CHECK={wanted!r} is not known; use 'outputs'")
+        inputs = {i.name: array for i, array in zip(self.graph.inputs, arrays, strict=True)}
+        comparison = check.compare(outputs, self.reference(inputs))
+        if not comparison.passed:
+            raise VklabError(f"{self.device.name} {comparison}")
+
+    # ------------------------------------------------------------------------------- profiling
+
+    def profile(self, *inputs: Any, repeats: int = 10) -> profile.Profile:
+        """Time every dispatch on the device's own clock; inputs as in `run`.
+
+        The figures are medians over `repeats` runs after one that is not counted.
+        """
+        if repeats < 1:
+            raise ValueError(f"repeats={repeats}: at least one run is timed")
+        given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else inputs
+        with self._lock:
+            arrays = self._arrays(given)
+            return self._profile(self._program(tuple(a.shape for a in arrays)), arrays, repeats)
+
+    def _profile(
+        self, program: Program, arrays: Sequence[np.ndarray], repeats: int
+    ) -> profile.Profile:
+        if not self.device.queue_families[
+            program.opened.device.compute_queue.family.index
+        ].timestamp_valid_bits:
+            raise SetupError(f"{self.device.name} has no timestamps on its compute queue")
+        if not program.plan.chunks:
+            return profile.Profile(program.plan.device, (), repeats)
+
+        def copy_in() -> None:
+            for (_, place), array in zip(program.inputs, arrays, strict=True):
+                np.copyto(place, array)
+
+        samples = program.time_steps(repeats + 1, copy_in)
+        return profile.summarize(program.plan, samples[1:])
+
+    def _print_profile(self, program: Program, arrays: Sequence[np.ndarray]) -> None:
+        print(self._profile(program, arrays, 1), file=sys.stderr)
+
+    # --------------------------------------------------------------------------------- closing
+
+    def _require_open(self) -> open_devices.OpenDevice:
+        if self._opened is None:
+            raise VklabError("this session is closed; load the model again")
+        return self._opened
+
+    def close(self) -> None:
+        """Free everything this session holds on its device; a second call does nothing."""
+        with self._lock:
+            self._current = None
+            while self._programs:
+                self._programs.popitem()[1].close()
+            self._weights.close()
+            self._opened = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _check_array(info: TensorInfo, value: Any) -> np.ndarray:
+    if not isinstance(value, np.ndarray):
+        value = np.asarray(value)
+    if value.dtype != info.dtype:
+        raise ModelError(
+            f"input {info} is given as {value.dtype}; convert it with .astype(np.{info.dtype})"
+        )
+    if len(value.shape) != len(info.shape) or any(
+        isinstance(want, int) and have != want
+        for have, want in zip(value.shape, info.shape, strict=True)
+    ):
+        raise ModelError(f"input {info} is given with shape {value.shape}")
+    return value
+
+
+def _open_sizes(
+    infos: Sequence[TensorInfo], key: tuple[tuple[int, ...], ...]
+) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for info, shape in zip(infos, key, strict=True):
+        for name, size in zip(info.shape, shape, strict=True):
+            if isinstance(name, str) and sizes.setdefault(name, size) != size:
+                raise ModelError(f"dimension {name!r} is {sizes[name]} in one input and {size} in "
+                                 f"{info}")  # fmt: skip
+    return sizes

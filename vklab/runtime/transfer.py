@@ -1,0 +1,86 @@
+"""Bytes between NumPy and devices: weights once, through mapped memory or staging copies.
+
+Inputs and outputs of a run do not pass here: their places are mapped. Visited by lab 03.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from vklab.runtime.open_devices import OpenDevice
+from vklab.vulkan.command import CommandBuffer, Submission
+from vklab.vulkan.memory import Buffer
+from vklab.vulkan.sync import Fence
+
+__all__ = ["STAGING_BYTES", "array_bytes", "download", "upload"]
+
+STAGING_BYTES = 16 << 20
+
+
+def array_bytes(array: np.ndarray) -> memoryview:
+    """Return an array's elements as bytes in row-major order, copying only if they are not."""
+    contiguous = np.ascontiguousarray(array)
+    return memoryview(contiguous.reshape(-1).view(np.uint8)) if contiguous.size else memoryview(b"")
+
+
+def upload(opened: OpenDevice, target: Buffer, parts: Iterable[tuple[int, np.ndarray]]) -> None:
+    """Write arrays to byte offsets of a buffer, whether or not the host can see it."""
+    mapped = target.mapped
+    if mapped is not None:
+        for offset, array in parts:
+            data = array_bytes(array)
+            mapped[offset : offset + len(data)] = data
+        return
+    with _Staging(opened) as staging:
+        for offset, array in parts:
+            data = array_bytes(array)
+            for start in range(0, len(data), STAGING_BYTES):
+                piece = data[start : start + STAGING_BYTES]
+                staging.view[: len(piece)] = piece
+                staging.copy(staging.buffer, target, len(piece), 0, offset + start)
+
+
+def download(opened: OpenDevice, source: Buffer, offset: int, size: int) -> bytes:
+    """Read bytes of a buffer, whether or not the host can see it."""
+    mapped = source.mapped
+    if mapped is not None:
+        return bytes(mapped[offset : offset + size])
+    data = bytearray()
+    with _Staging(opened, "readback") as staging:
+        while len(data) < size:
+            length = min(STAGING_BYTES, size - len(data))
+            staging.copy(source, staging.buffer, length, offset + len(data), 0)
+            data += staging.view[:length]
+    return bytes(data)
+
+
+class _Staging:
+    """A host-visible buffer and the means to copy to and from it, one piece at a time."""
+
+    def __init__(self, opened: OpenDevice, kind: str = "staging") -> None:
+        self._pool = opened.command_pool(transfer=True)
+        self._commands = CommandBuffer(self._pool)
+        self._fence = Fence(opened.device)
+        self.buffer = Buffer(opened.allocator, STAGING_BYTES, kind)
+        mapped = self.buffer.mapped
+        assert mapped is not None, "staging memory is host-visible by its kind"
+        self.view = mapped
+
+    def copy(self, source: Buffer, target: Buffer, size: int, start: int, end: int) -> None:
+        """Copy and wait."""
+        self._commands.begin()
+        self._commands.copy_buffer(source.handle, target.handle, size, start, end)
+        self._commands.barrier(("transfer",), ("transfer", "host"))
+        self._commands.end()
+        Submission(self._commands, self._fence).submit()
+        self._fence.wait()
+
+    def __enter__(self) -> _Staging:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.view.release()
+        for part in (self.buffer, self._fence, self._commands, self._pool):
+            part.close()
