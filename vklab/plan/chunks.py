@@ -89,10 +89,10 @@ def find_barriers(work: Sequence[Work], to_host: bool = True) -> tuple[Barrier, 
 def _with_targets(
     barriers: Sequence[Barrier], work: Sequence[Work], to_host: bool
 ) -> tuple[Barrier, ...]:
-    ends = [barrier.before for barrier in barriers[1:]] + [len(work)]
+    bounds = [*(barrier.before for barrier in barriers), len(work)]
     complete = [
         Barrier(b.before, b.source, tuple(sorted({item.stage for item in work[b.before : end]})))
-        for b, end in zip(barriers, ends, strict=True)
+        for b, end in zip(barriers, bounds[1:], strict=True)
     ]
     if to_host and work:
         stages = tuple(sorted({item.stage for item in work if item.writes}))
