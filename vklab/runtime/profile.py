@@ -15,7 +15,7 @@ from vklab import draw
 from vklab.plan.chunks import Copy
 from vklab.plan.plan import Plan
 
-__all__ = ["Profile", "Row", "summarize"]
+__all__ = ["Profile", "Row", "Timing", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,19 @@ class Row:
     def gigaflops_per_second(self) -> float:
         """Return floating-point operations over time, in 10^9 a second."""
         return self.flops / self.time_ns if self.time_ns else 0.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Nanoseconds of whole runs: on the host's clock, copies included, and on the device's."""
+
+    host_ns: tuple[float, ...]
+    device_ns: tuple[float, ...]
+
+    @property
+    def overhead_ns(self) -> float:
+        """Return the median cost of a run that is not the device's own time."""
+        return median(h - d for h, d in zip(self.host_ns, self.device_ns, strict=True))
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ Recorded once and replayed by every run. Visited by labs 06 and 12.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from vklab import settings
 from vklab.errors import DeviceLostError, TimeoutError
-from vklab.plan.chunks import Barrier, Chunk, Copy
+from vklab.plan.chunks import Chunk, Copy
 from vklab.plan.plan import Plan
 from vklab.runtime import kernels, transfer
 from vklab.runtime.open_devices import OpenDevice
@@ -150,15 +150,19 @@ class Program:
     def record(self, commands: CommandBuffer, queries: TimestampQueries | None = None) -> None:
         """Write all steps into a command buffer.
 
-        With `queries`, every step stands alone between barriers and timestamps.
+        With two `queries`, the whole lies between two timestamps; with more, every step stands
+        alone between barriers and timestamps.
         """
         commands.begin()
         if queries:
             commands.reset_queries(queries)
             commands.write_timestamp(queries, 0)
+        each = queries if queries and queries.count > 2 else None
         number = 0
         for chunk in self.plan.chunks:
-            number = self._record_chunk(commands, chunk, queries, number)
+            number = self._record_chunk(commands, chunk, each, number)
+        if queries and not each:
+            commands.write_timestamp(queries, 1)
         commands.end()
 
     def _record_chunk(
@@ -175,7 +179,7 @@ class Program:
             if queries:
                 commands.barrier(everywhere, everywhere)
             elif index in barriers:
-                _record_barrier(commands, barriers[index])
+                commands.barrier(barriers[index].source, barriers[index].target)
             if isinstance(step, Copy):
                 source, target = step.source, step.target
                 commands.copy_buffer(
@@ -187,8 +191,9 @@ class Program:
             number += 1
             if queries:
                 commands.write_timestamp(queries, number)
-        if len(chunk.steps) in barriers:
-            _record_barrier(commands, barriers[len(chunk.steps)])
+        last = barriers.get(len(chunk.steps))
+        if last:
+            commands.barrier(last.source, last.target)
         return number
 
     def _record_dispatch(
@@ -230,12 +235,15 @@ class Program:
 
         Raises TimeoutError or DeviceLostError naming the work that was under way.
         """
-        for (_, place), array in zip(self.inputs, arrays, strict=True):
-            np.copyto(place, array)
         if settings.get("DISABLE_REPLAY"):
             self._reset_descriptors()
             self.record(self.commands)
-        self.submit_and_wait(self._submission)
+        return self._run(self._submission, arrays)
+
+    def _run(self, submission: Submission, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        for (_, place), array in zip(self.inputs, arrays, strict=True):
+            np.copyto(place, array)
+        self.submit_and_wait(submission)
         return {name: place.copy() for name, place in self.outputs}
 
     def submit_and_wait(self, submission: Submission) -> None:
@@ -267,22 +275,31 @@ class Program:
             self._descriptor_pool.close()
             self._descriptor_pool = None
 
-    def time_steps(self, repeats: int, before: Callable[[], None]) -> list[list[float]]:
-        """Return, for each repeat, the nanoseconds of every step on the device's clock."""
+    def time_steps(
+        self, repeats: int, arrays: Sequence[np.ndarray], whole: bool = False
+    ) -> list[list[float]]:
+        """Return, for each repeat, nanoseconds on the device's clock: of every step, or of all.
+
+        With `whole`, the work is recorded as a run records it, and each repeat also gives the
+        time on the host's clock, copies in and out included: [device, host].
+        """
         steps = sum(len(chunk.steps) for chunk in self.plan.chunks)
         samples = []
         with (
-            TimestampQueries(self.opened.device, steps + 1) as queries,
+            # One timestamp more than two keeps a plan of one step in the step-by-step form.
+            TimestampQueries(self.opened.device, 2 if whole else max(steps + 1, 3)) as queries,
             Fence(self.opened.device) as fence,
             CommandBuffer(self._pool) as commands,
         ):
             self.record(commands, queries)
             submission = Submission(commands, fence)
             for _ in range(repeats):
-                before()
-                self.submit_and_wait(submission)
-                stamps = queries.read_ns()
-                samples.append([b - a for a, b in zip(stamps, stamps[1:], strict=False)])
+                start = time.perf_counter_ns()
+                self._run(submission, arrays)
+                end = time.perf_counter_ns()
+                stamps = queries.read_ns(2 if whole else steps + 1)
+                spans = [b - a for a, b in zip(stamps, stamps[1:], strict=False)]
+                samples.append([spans[0], float(end - start)] if whole else spans)
         return samples
 
     def close(self) -> None:
@@ -298,6 +315,3 @@ class Program:
         while self._parts:
             self._parts.pop().close()
 
-
-def _record_barrier(commands: CommandBuffer, barrier: Barrier) -> None:
-    commands.barrier(barrier.source, barrier.target)

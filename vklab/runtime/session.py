@@ -125,10 +125,9 @@ class Session:
         Returns the outputs by name, in the graph's order. Raises ModelError for a wrong name,
         dtype or shape.
         """
-        given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else inputs
         with self._lock:
             self._require_open()
-            arrays = self._arrays(given)
+            arrays = self._arrays(_unwrap(inputs))
             program = self._program(tuple(array.shape for array in arrays))
             if int(settings.get("DEBUG")) >= 2:
                 self._print_profile(program, arrays)
@@ -175,10 +174,7 @@ class Session:
     def reference(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return what ONNX Runtime computes on the CPU for the same inputs."""
         if self._reference is None:
-            model = self._model
-            self._reference = host.Reference(
-                model if isinstance(model, bytes) or hasattr(model, "graph") else str(model)
-            )
+            self._reference = host.Reference(*onnx_import.load_proto(self._model))
         return self._reference.run(inputs)
 
     def check(self, inputs: Mapping[str, np.ndarray]) -> check.Comparison:
@@ -207,27 +203,35 @@ class Session:
         """
         if repeats < 1:
             raise ValueError(f"repeats={repeats}: at least one run is timed")
-        given = inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else inputs
         with self._lock:
-            arrays = self._arrays(given)
+            arrays = self._arrays(_unwrap(inputs))
             return self._profile(self._program(tuple(a.shape for a in arrays)), arrays, repeats)
 
     def _profile(
         self, program: Program, arrays: Sequence[np.ndarray], repeats: int
     ) -> profile.Profile:
-        if not self.device.queue_families[
-            program.opened.device.compute_queue.family.index
-        ].timestamp_valid_bits:
-            raise SetupError(f"{self.device.name} has no timestamps on its compute queue")
+        self._require_timestamps(program)
         if not program.plan.chunks:
             return profile.Profile(program.plan.device, (), repeats)
-
-        def copy_in() -> None:
-            for (_, place), array in zip(program.inputs, arrays, strict=True):
-                np.copyto(place, array)
-
-        samples = program.time_steps(repeats + 1, copy_in)
+        samples = program.time_steps(repeats + 1, arrays)
         return profile.summarize(program.plan, samples[1:])
+
+    def time(self, *inputs: Any, repeats: int = 30) -> profile.Timing:
+        """Time whole runs, on the host's clock and on the device's; inputs as in `run`.
+
+        The work is recorded as `run` records it; one run before is not counted.
+        """
+        with self._lock:
+            arrays = self._arrays(_unwrap(inputs))
+            program = self._program(tuple(array.shape for array in arrays))
+            self._require_timestamps(program)
+            samples = program.time_steps(repeats + 1, arrays, whole=True)[1:]
+        device_ns, host_ns = zip(*samples, strict=True)
+        return profile.Timing(host_ns, device_ns)
+
+    def _require_timestamps(self, program: Program) -> None:
+        if not program.opened.device.compute_queue.family.timestamp_valid_bits:
+            raise SetupError(f"{self.device.name} has no timestamps on its compute queue")
 
     def _print_profile(self, program: Program, arrays: Sequence[np.ndarray]) -> None:
         print(self._profile(program, arrays, 1), file=sys.stderr)
@@ -253,6 +257,10 @@ class Session:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _unwrap(inputs: tuple[Any, ...]) -> Mapping[str, Any] | Sequence[Any]:
+    return inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else inputs
 
 
 def _check_array(info: TensorInfo, value: Any) -> np.ndarray:

@@ -37,21 +37,22 @@ class TimestampQueries(api.VulkanObject):
         )
         super().__init__(device.create("vkCreateQueryPool", "VkQueryPool", info))
 
-    def ticks(self) -> list[int]:
-        """Read all raw timestamps; the work must be complete. Vulkan: vkGetQueryPoolResults"""
-        values = api.ffi.new("uint64_t[]", self.count)
+    def ticks(self, count: int | None = None) -> list[int]:
+        """Read raw timestamps; the work must be complete. Vulkan: vkGetQueryPoolResults"""
+        count = self.count if count is None else count
+        values = api.ffi.new("uint64_t[]", count)
         flags = api.constant("VK_QUERY_RESULT_64_BIT")
         self.device.call(
             "vkGetQueryPoolResults",
-            self.handle, 0, self.count, 8 * self.count, values, 8, flags,
+            self.handle, 0, count, 8 * count, values, 8, flags,
         )  # fmt: skip
         return list(values)
 
-    def read_ns(self) -> list[float]:
-        """Return the timestamps in nanoseconds since the first."""
+    def read_ns(self, count: int | None = None) -> list[float]:
+        """Return the first `count` timestamps, or all, in nanoseconds since the first."""
         period = float(self.device.info.limits["timestampPeriod"])  # type: ignore[arg-type]
         valid = self.device.compute_queue.family.timestamp_valid_bits
-        return ticks_to_ns(self.ticks(), period, valid or 64)
+        return ticks_to_ns(self.ticks(count), period, valid or 64)
 
     def _destroy(self) -> None:
         self.device.command("vkDestroyQueryPool")(
