@@ -192,6 +192,8 @@ def _value(value: onnx.ValueInfoProto) -> TensorInfo:
 
 
 def _dtype(element_type: int, owner: str) -> str:
+    if element_type == TensorProto.STRING:
+        raise ModelError(f"{owner} holds strings; tensors of numbers are supported")
     try:
         return str(helper.tensor_dtype_to_np_dtype(element_type))
     except KeyError as error:
@@ -212,9 +214,8 @@ def _array(tensor: TensorProto, owner: str, folder: Path | None) -> np.ndarray:
     wanted = math.prod(dims) * dtype.itemsize
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external(tensor, owner, folder, dtype, dims, wanted)
-    # Small types are packed two to a byte, strings have no size: to_array checks those itself.
-    packed = tensor.data_type in (TensorProto.INT4, TensorProto.UINT4, TensorProto.STRING,
-                                  TensorProto.FLOAT4E2M1)  # fmt: skip
+    # Small types are packed two to a byte: to_array checks those itself.
+    packed = tensor.data_type in (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1)
     if tensor.HasField("raw_data") and not packed and len(tensor.raw_data) != wanted:
         raise ModelError(f"{owner} of shape {dims} needs {wanted} bytes, the file holds "
                          f"{len(tensor.raw_data)}")  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from vklab.errors import ModelError
+from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.types import TensorInfo
@@ -53,7 +53,9 @@ def apply_node(
     )
     extra = [name for name in node.outputs[len(result.outputs) :] if name]
     if extra:
-        raise ModelError(f"node {node.name!r} ({node.op_type}): output {extra[0]!r} is not made")
+        raise UnsupportedOperatorError(
+            f"node {node.name!r} ({node.op_type}): no kernel makes output {extra[0]!r}"
+        )
     named = tuple(
         replace(info, name=name) for info, name in zip(result.outputs, node.outputs, strict=False)
     )

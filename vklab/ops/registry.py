@@ -47,6 +47,7 @@ class Operator:
     required: int
     variadic: bool
     attributes: Mapping[str, Any]
+    types: Mapping[str, str]
     domain: str = ""
 
 
@@ -69,6 +70,7 @@ def operator(
             required=sum(p.default is p.empty for p in positional),
             variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
             attributes={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
+            types=_attribute_types(function),
             domain=domain,
         )
         versions = OPERATORS.setdefault((domain, op_type), [])
@@ -77,6 +79,15 @@ def operator(
         return function
 
     return register
+
+
+def _attribute_types(function: Callable[..., Result]) -> dict[str, str]:
+    """Return what an operator's attributes are annotated with: int, Sequence[int] ..."""
+    return {
+        p.name: str(p.annotation).removesuffix(" | None")
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.annotation is not p.empty
+    }
 
 
 def find(op_type: str, opset: int, domain: str = "") -> Operator:
@@ -127,17 +138,22 @@ def _check_attributes(entry: Operator, given: Mapping[str, Any]) -> dict[str, An
     for name, value in given.items():
         if name not in entry.attributes:
             raise UnsupportedOperatorError(f"attribute {name}={value!r} is not supported")
-        default = entry.attributes[name]
-        if isinstance(default, (int, float, str, tuple)) and type(value) is not type(default):
-            raise ModelError(
-                f"attribute {name}={value!r} should be of type {type(default).__name__}"
-            )
+        wanted = entry.types.get(name, "")
+        if wanted and not _is_of_type(value, wanted):
+            raise ModelError(f"attribute {name}={value!r} should be of type {wanted}")
         checked[name] = value
     absent = [n for n, d in entry.attributes.items() if d is inspect.Parameter.empty]
     for name in absent:
         if name not in checked:
             raise ModelError(f"attribute {name} is missing")
     return checked
+
+
+def _is_of_type(value: Any, wanted: str) -> bool:
+    if wanted.startswith("Sequence["):
+        item = wanted[len("Sequence[") : -1]
+        return isinstance(value, tuple) and all(type(v).__name__ == item for v in value)
+    return type(value).__name__ == wanted
 
 
 def output(dtype: str, shape: Sequence[int], constant: Any = None) -> TensorInfo:

@@ -43,7 +43,7 @@ def identity(X: TensorInfo) -> Result:
     return view(X, X.dims)
 
 
-@operator("Dropout", since=1)
+@operator("Dropout", since=12)
 def dropout(
     data: TensorInfo,
     ratio: TensorInfo | None = None,
@@ -57,6 +57,13 @@ def dropout(
         training_mode.constant is None or bool(np.any(training_mode.constant))
     ):
         raise UnsupportedOperatorError("training_mode is not known to be false")
+    return view(data, data.dims)
+
+
+@operator("Dropout", since=7)
+def dropout_by_attribute(data: TensorInfo, *, ratio: float = 0.5) -> Result:
+    """Return the data itself: nothing is dropped outside of training. Source: ONNX Dropout-10."""
+    del ratio
     return view(data, data.dims)
 
 

@@ -187,7 +187,8 @@ def _place(
     output_slots, output_arenas = memory.pack([(n, sizes[n]) for n in outputs], "outputs", limit)
     staged_out = [
         name for name in outputs
-        if name not in written or not _writes_in_place(info, sizes[name], name in read)
+        if sizes[name]
+        and (name not in written or not _writes_in_place(info, sizes[name], name in read))
     ]  # fmt: skip
     slots |= {name: slot for name, slot in output_slots.items() if name not in staged_out}
     lifetimes = _lifetimes(dispatches, roots, set(slots), dict(staged_in), set(staged_out))
@@ -200,9 +201,7 @@ def _place(
     copies_in = [Copy(name, input_slots[name], slots[name]) for name, _ in staged_in]
     copies_out = [Copy(name, slots[name], output_slots[name]) for name in staged_out]
     host = input_slots | {name: output_slots[roots[name]] for name in graph.outputs}
-    return placed, host, [c for c in copies_in if c.source.size_bytes], [
-        c for c in copies_out if c.source.size_bytes
-    ]
+    return placed, host, [c for c in copies_in if c.source.size_bytes], copies_out
 
 
 def _memory_flags(info: DeviceInfo) -> Iterable[int]:

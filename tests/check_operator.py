@@ -1,0 +1,37 @@
+"""Run one operator on a device and hold it to ONNX Runtime: the test states the case only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from small_models import one_node, random_array
+
+import vklab
+from vklab.runtime import check
+
+
+def check_operator(
+    op_type: str,
+    shapes: Sequence[Sequence[int]] = (),
+    inputs: Sequence[np.ndarray | None] | None = None,
+    device: int | None = None,
+    constants: Sequence[int] = (),
+    opset: int = 17,
+    rtol: float = check.RTOL,
+    atol: float = check.ATOL,
+    **attributes: Any,
+) -> np.ndarray:
+    """Compare an operator's output with ONNX Runtime's and return it.
+
+    Inputs are random of the given `shapes`, or the given arrays, None for one that is left out.
+    """
+    arrays = [random_array(s, i) for i, s in enumerate(shapes)] if inputs is None else inputs
+    proto, fed = one_node(op_type, arrays, constants, opset, **attributes)
+    with vklab.load(proto, device) as session, np.errstate(all="ignore"):
+        outputs = session.run(fed)
+        comparison = check.compare(outputs, session.reference(fed), rtol, atol)
+    case = ", ".join("-" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
+    assert comparison.passed, f"{op_type}({case}, {attributes}): {comparison}"
+    return outputs["y0"]

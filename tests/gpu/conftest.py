@@ -1,0 +1,88 @@
+"""Every test that asks for `device` runs once on each usable Vulkan device, plain and validated."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vklab.errors import SetupError
+from vklab.runtime import open_devices
+from vklab.types import DeviceInfo
+from vklab.vulkan import api, instance
+
+HERE = Path(__file__).resolve().parent
+
+
+@functools.cache
+def usable_devices() -> tuple[tuple[DeviceInfo, ...], str]:
+    """Return the devices that can be used and, if there is none, the reason."""
+    try:
+        found = tuple(info for info in open_devices.devices() if not info.refusal)
+    except SetupError as error:
+        return (), str(error)
+    return found, "" if found else "no Vulkan device can be used"
+
+
+@functools.cache
+def has_validation() -> bool:
+    """Tell whether the Khronos validation layer is installed."""
+    return api.lib is not None and instance.VALIDATION_LAYER in instance.layers()
+
+
+def short_name(info: DeviceInfo) -> str:
+    """Return the first word of a device's name, as part of a test id."""
+    return re.sub(r"\W+", "-", info.name.split(" (")[0].strip()).lower()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrise `device_index` by the devices of this machine."""
+    if "device_index" in metafunc.fixturenames:
+        found, reason = usable_devices()
+        params = [pytest.param(info.index, id=short_name(info)) for info in found]
+        none = [pytest.param(None, id="no-device", marks=pytest.mark.skip(reason=reason))]
+        metafunc.parametrize("device_index", params or none, scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in this folder as needing a device."""
+    for item in items:
+        if HERE in Path(item.path).parents:
+            item.add_marker(pytest.mark.gpu)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def close_devices() -> Iterator[None]:
+    """Close all devices at the end; whatever is still alive then has leaked."""
+    yield
+    open_devices.close_all()
+    assert api.live_handles() == {}
+
+
+@pytest.fixture(params=["plain", "validated"])
+def device(
+    request: pytest.FixtureRequest, device_index: int, monkeypatch: pytest.MonkeyPatch
+) -> int:
+    """Return a device's index, once without and once with the validation layer.
+
+    Under validation every message is an error that `Session.run` raises.
+    """
+    if request.param == "validated":
+        if not has_validation():
+            pytest.skip("the validation layer is not installed")
+        monkeypatch.setenv("VKLAB_VALIDATE", "1")
+    return device_index
+
+
+@pytest.fixture
+def opened(device: int) -> Iterator[open_devices.OpenDevice]:
+    """Return an open device, and fail if validation messages or live handles are left behind."""
+    found = open_devices.open_device(device)
+    before = api.live_handles(), found.allocator.used_bytes
+    yield found
+    assert (api.live_handles(), found.allocator.used_bytes) == before
+    if found.device.instance.validate:
+        found.device.instance.raise_messages()

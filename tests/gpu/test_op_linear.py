@@ -1,0 +1,106 @@
+"""MatMul and Gemm against ONNX Runtime: ranks, batches, transposes, sizes around tiles."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from check_operator import check_operator
+from small_models import random_array
+
+from vklab.errors import UnsupportedOperatorError
+
+# One less and one more than the tiles of 16, 32 and 64, and primes.
+AROUND_TILES = (1, 15, 16, 17, 31, 33, 63, 65)
+RANKS = [
+    ((7,), (7,)), ((7,), (7, 5)), ((3, 7), (7,)), ((3, 7), (7, 5)), ((2, 3, 7), (7,)),
+    ((7,), (2, 7, 5)), ((2, 3, 7), (7, 5)), ((3, 7), (2, 7, 5)), ((2, 3, 7), (2, 7, 5)),
+    ((1, 3, 7), (2, 7, 5)), ((2, 1, 3, 7), (4, 7, 5)), ((2, 4, 3, 7), (1, 4, 7, 5)),
+    ((2, 1, 3, 7, 5), (3, 1, 5, 2)), ((5, 1, 17), (1, 17, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b"), RANKS)
+def test_matmul_of_all_ranks(device, a, b):
+    check_operator("MatMul", [a, b], device=device)
+
+
+def test_matmul_of_four_independent_batch_axes_is_declined(device):
+    with pytest.raises(UnsupportedOperatorError, match="4 independent batch axes"):
+        check_operator("MatMul", [(2, 1, 2, 1, 3, 7), (1, 3, 1, 3, 7, 5)], device=device)
+
+
+@pytest.mark.parametrize("k", [1, 17, 67])
+def test_matmul_around_tiles(device, k):
+    for m, n in itertools.product(AROUND_TILES, AROUND_TILES):
+        if (m + n + k) % 3 == 0 or 1 in (m, n):  # a third of the square, and both vectors
+            check_operator("MatMul", [(m, k), (k, n)], device=device)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("shapes", [
+    ((1, 1031), (1031, 257)), ((257, 1031), (1031, 1)), ((127, 509), (509, 131)),
+    ((1, 4096), (4096, 10)), ((1, 3), (3, 4097)), ((2, 129, 65), (2, 65, 127)),
+])  # fmt: skip
+def test_matmul_of_large_primes(device, shapes):
+    check_operator("MatMul", shapes, device=device, constants=[1])
+
+
+@pytest.mark.parametrize("trans_a", [0, 1])
+@pytest.mark.parametrize("trans_b", [0, 1])
+def test_gemm_transposes(device, trans_a, trans_b):
+    for m, n, k in [(1, 5, 7), (1, 33, 65), (17, 1, 31), (33, 65, 17), (64, 64, 64), (1, 1, 1)]:
+        a = (k, m) if trans_a else (m, k)
+        b = (n, k) if trans_b else (k, n)
+        for shapes in ([a, b], [a, b, (n,)]):
+            check_operator("Gemm", shapes, device=device, transA=trans_a, transB=trans_b)
+
+
+@pytest.mark.parametrize("c", [(), (1,), (5,), (1, 5), (3, 1), (3, 5), (1, 1)])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_gemm_bias_shapes(device, c, rows):
+    if rows == 1 and c and len(c) == 2 and c[0] == 3:
+        c = (1, c[1])
+    check_operator("Gemm", [(rows, 7), (7, 5), c], device=device, alpha=0.5, beta=-1.5)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.0, 1.0), (1.0, 0.0), (-2.5, 3.0), (0.1, 0.1)])
+def test_gemm_scales(device, alpha, beta):
+    for rows in (1, 3):
+        check_operator(
+            "Gemm", [(rows, 7), (7, 33), (33,)], device=device, alpha=alpha, beta=beta, transB=0
+        )
+
+
+def test_gemm_weights_as_pytorch_stores_them(device):
+    for rows in (1, 2, 33):
+        check_operator(
+            "Gemm", [(rows, 129), (65, 129), (65,)], device=device, constants=[1, 2], transB=1
+        )
+
+
+@pytest.mark.parametrize("shapes", [
+    ((0, 3), (3, 5)), ((3, 0), (0, 5)), ((3, 5), (5, 0)), ((0, 3, 5), (5, 2)), ((1, 0), (0, 3)),
+    ((2, 3, 0), (2, 0, 4)),
+])  # fmt: skip
+def test_matmul_without_elements(device, shapes):
+    check_operator("MatMul", shapes, device=device)
+
+
+def test_gemm_without_inner_elements_is_its_bias(device):
+    for rows in (1, 3):
+        check_operator("Gemm", [(rows, 0), (0, 5), (5,)], device=device)
+
+
+def test_nan_and_infinity_reach_their_row_and_column_only(device):
+    for rows, columns in [(1, 37), (37, 37), (37, 1)]:
+        a, b = random_array((rows, 41)), random_array((41, columns), 1)
+        a[0, 5], b[7, -1] = np.nan, np.inf
+        y = check_operator("MatMul", inputs=[a, b], device=device)
+        assert np.isnan(y[0]).all() and not np.isnan(y[1:]).any()
+
+
+def test_values_near_the_ends_of_float32(device):
+    a = np.array([[3e38, 3e38], [1e-38, 1e-38]], np.float32)
+    check_operator("MatMul", inputs=[a, np.ones((2, 3), np.float32)], device=device)

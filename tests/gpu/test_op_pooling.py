@@ -1,0 +1,94 @@
+"""Poolings against ONNX Runtime: strides, pads, dilations, auto_pad, ceil_mode, 1-D, NaN."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from check_operator import check_operator
+from small_models import one_node, random_array
+
+import vklab
+
+CASES = {
+    "2x2": ((1, 2, 8, 8), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    "overlapping": ((2, 3, 7, 5), {"kernel_shape": [3, 2]}),
+    "pads": ((1, 2, 7, 5), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+    "asymmetric": ((1, 2, 7, 5), {"kernel_shape": [3, 4], "pads": [0, 1, 2, 3]}),
+    "ceil": ((1, 1, 8, 7), {"kernel_shape": [3, 3], "strides": [2, 3], "ceil_mode": 1}),
+    "ceil-pads": (
+        (1, 1, 8, 7),
+        {"kernel_shape": [3, 3], "strides": [3, 2], "pads": [1, 1, 1, 1], "ceil_mode": 1},
+    ),
+    "same-upper": (
+        (1, 2, 7, 8), {"kernel_shape": [3, 2], "strides": [2, 3], "auto_pad": "SAME_UPPER"},
+    ),
+    "same-lower": (
+        (1, 2, 7, 8), {"kernel_shape": [2, 4], "strides": [2, 3], "auto_pad": "SAME_LOWER"},
+    ),
+    "valid": ((1, 2, 7, 8), {"kernel_shape": [3, 2], "auto_pad": "VALID"}),
+    "1-d": ((2, 3, 17), {"kernel_shape": [4], "strides": [3], "pads": [1, 2]}),
+    "whole-image": ((1, 2, 5, 7), {"kernel_shape": [5, 7]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_max_pool(device, case):
+    shape, attributes = CASES[case]
+    check_operator("MaxPool", [shape], device=device, **attributes)
+
+
+def test_max_pool_dilations(device):
+    check_operator("MaxPool", [(1, 2, 11, 13)], device=device, kernel_shape=[3, 2],
+                   dilations=[2, 3], strides=[1, 2], pads=[1, 0, 1, 1])  # fmt: skip
+
+
+@pytest.mark.parametrize("include", [0, 1])
+@pytest.mark.parametrize("case", CASES)
+def test_average_pool(device, case, include):
+    shape, attributes = CASES[case]
+    check_operator("AveragePool", [shape], device=device, count_include_pad=include, **attributes)
+
+
+@pytest.mark.parametrize("include", [0, 1])
+def test_average_pool_dilations(device, include):
+    for ceil_mode in (0, 1):
+        check_operator("AveragePool", [(1, 2, 12, 13)], device=device, opset=19,
+                       kernel_shape=[3, 2], dilations=[2, 3], strides=[2, 2], pads=[1, 0, 1, 1],
+                       ceil_mode=ceil_mode, count_include_pad=include)  # fmt: skip
+
+
+@pytest.mark.parametrize("op_type", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_global_pools(device, op_type):
+    for shape in [(1, 1, 1, 1), (2, 3, 5, 7), (1, 257, 2, 2), (3, 5, 17)]:
+        check_operator(op_type, [shape], device=device)
+
+
+@pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
+def test_no_elements(device, op_type):
+    proto, fed = one_node(op_type, [random_array((0, 3, 5, 5))], kernel_shape=[2, 2])
+    with vklab.load(proto, device) as session:
+        assert session.run(fed)["y0"].shape == (0, 3, 4, 4)
+
+
+def test_max_pool_keeps_nan_wherever_it_stands_in_the_window(device):
+    for row, column in itertools.product(range(3), range(3)):
+        x = random_array((1, 1, 3, 3))
+        x[0, 0, row, column] = np.nan
+        proto, fed = one_node("MaxPool", [x], kernel_shape=[3, 3])
+        with vklab.load(proto, device) as session:
+            assert np.isnan(session.run(fed)["y0"]).all(), (row, column)
+
+
+def test_max_pool_of_infinities(device):
+    x = np.array([[[[-np.inf, -np.inf], [np.inf, 0.0]]]], np.float32)
+    proto, fed = one_node("MaxPool", [x], kernel_shape=[1, 2])
+    with vklab.load(proto, device) as session:
+        np.testing.assert_array_equal(session.run(fed)["y0"].ravel(), [-np.inf, np.inf])
+
+
+def test_average_pool_of_nan_and_infinity(device):
+    x = random_array((1, 1, 6, 6))
+    x[0, 0, 0, 0], x[0, 0, 5, 5] = np.nan, -np.inf
+    check_operator("AveragePool", inputs=[x], device=device, kernel_shape=[2, 2], pads=[1] * 4)
