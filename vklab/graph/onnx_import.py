@@ -6,6 +6,7 @@ file if external). Visited by lab 09.
 
 from __future__ import annotations
 
+import graphlib
 import math
 import os
 from collections.abc import Mapping
@@ -14,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto, helper, numpy_helper
 
-from vklab.errors import ModelError
+from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph.graph import Graph, Node, topological_order
 from vklab.types import Shape, TensorInfo
 
@@ -69,9 +70,7 @@ def _parse(data: bytes, label: str) -> onnx.ModelProto:
 def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> Graph:
     """Turn a parsed model into a Graph; external data is looked for below `folder`."""
     if proto.functions:
-        from onnx import inliner
-
-        proto = inliner.inline_local_functions(proto)
+        proto = _inline(proto)
     graph = proto.graph
     opsets = _opsets(proto)
     initializers: dict[str, TensorInfo] = {}
@@ -80,12 +79,15 @@ def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> Graph:
             raise ModelError(f"initializer {tensor.name!r} is defined twice")
         initializers[tensor.name] = _initializer(tensor, folder)
     if graph.sparse_initializer:
-        raise ModelError(f"graph {graph.name!r}: sparse initializers are not supported")
+        raise UnsupportedOperatorError(f"graph {graph.name!r} has sparse initializers")
     # Before IR version 4 initializers were listed among the inputs as well.
     inputs = tuple(_value(v) for v in graph.input if v.name not in initializers)
     if len({info.name for info in inputs}) < len(inputs):
         raise ModelError(f"graph {graph.name!r} has two inputs of one name")
     nodes, constants = _nodes(graph, folder)
+    for name in constants:
+        if name in initializers or any(info.name == name for info in inputs):
+            raise ModelError(f"a Constant makes {name!r}, which is already defined elsewhere")
     initializers |= constants
     known = [info.name for info in inputs] + list(initializers)
     ordered = topological_order(nodes, known)
@@ -106,6 +108,29 @@ def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> Graph:
     )
 
 
+def _inline(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with the bodies of its functions in place of their calls."""
+    from onnx import inliner
+
+    calls = {
+        (f.domain, f.name): [(node.domain, node.op_type) for node in f.node]
+        for f in proto.functions
+    }
+    if len(calls) < len(proto.functions):
+        raise ModelError("two functions of the model have one name")
+    # The inliner would follow a function that calls itself until the stack ends.
+    try:
+        order = graphlib.TopologicalSorter(calls)
+        order.prepare()
+    except graphlib.CycleError as error:
+        names = " -> ".join(name for _, name in error.args[1])
+        raise ModelError(f"the functions {names} call each other in a circle") from error
+    try:
+        return inliner.inline_local_functions(proto)
+    except Exception as error:  # it raises what its C++ throws
+        raise ModelError(f"the model's functions cannot be put in place: {error}") from error
+
+
 def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
     # "ai.onnx" is another way to write the default domain.
     opsets = {
@@ -114,6 +139,8 @@ def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
     }
     version = opsets.get("")
     newest = onnx.defs.onnx_opset_version()
+    if version is None and any(node.domain in ("", "ai.onnx") for node in proto.graph.node):
+        raise ModelError("the model names no opset for ONNX's operators; the file may be cut off")
     if version is not None and not OLDEST_OPSET <= version <= newest:
         raise ModelError(
             f"the model uses opset {version}; {OLDEST_OPSET} to {newest} are known. "
@@ -147,13 +174,17 @@ def _constant(proto: onnx.NodeProto, name: str, folder: Path | None) -> TensorIn
     if len(proto.attribute) != 1:
         raise ModelError(f"node {name!r}: a Constant has one attribute, not {len(proto.attribute)}")
     item = proto.attribute[0]
-    value = _attribute(item, name, folder)
-    kinds = {"value_float": np.float32, "value_floats": np.float32,
-             "value_int": np.int64, "value_ints": np.int64}  # fmt: skip
-    if item.name in kinds:
-        value = np.asarray(value, dtype=kinds[item.name])
-    elif item.name != "value":
-        raise ModelError(f"node {name!r}: Constant.{item.name} is not supported")
+    types = onnx.AttributeProto
+    kinds = {"value": (types.TENSOR, None), "value_float": (types.FLOAT, np.float32),
+             "value_floats": (types.FLOATS, np.float32), "value_int": (types.INT, np.int64),
+             "value_ints": (types.INTS, np.int64)}  # fmt: skip
+    if item.name not in kinds:
+        raise UnsupportedOperatorError(f"node {name!r}: Constant.{item.name} is not supported")
+    kind, dtype = kinds[item.name]
+    if item.type != kind:
+        raise ModelError(f"node {name!r}: Constant.{item.name} is of attribute type {item.type}, "
+                         f"not {kind}")  # fmt: skip
+    value = np.asarray(_attribute(item, name, folder), dtype)
     return TensorInfo(proto.output[0], str(value.dtype), value.shape, value)
 
 
@@ -164,18 +195,21 @@ def _attribute(item: onnx.AttributeProto, node: str, folder: Path | None) -> Any
         value = helper.get_attribute_value(item)
     except ValueError as error:
         raise ModelError(f"node {node!r}, attribute {item.name!r}: {error}") from error
+    if value is None:
+        raise ModelError(f"node {node!r}, attribute {item.name!r} has no type")
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    if isinstance(value, (str, int, float, onnx.GraphProto)):
+    if isinstance(value, (str, int, float, Message)):
         return value
     return tuple(v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value)
 
 
 def _value(value: onnx.ValueInfoProto) -> TensorInfo:
     kind = value.type.WhichOneof("value")
+    if kind is None:
+        raise ModelError(f"graph input {value.name!r} has no type")
     if kind != "tensor_type":
-        raise ModelError(f"graph input {value.name!r} is a {kind or 'value without type'}, "
-                         "not a tensor")  # fmt: skip
+        raise UnsupportedOperatorError(f"graph input {value.name!r} is a {kind}, not a tensor")
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         raise ModelError(f"graph input {value.name!r} has no shape; export it with one")
@@ -193,7 +227,7 @@ def _value(value: onnx.ValueInfoProto) -> TensorInfo:
 
 def _dtype(element_type: int, owner: str) -> str:
     if element_type == TensorProto.STRING:
-        raise ModelError(f"{owner} holds strings; tensors of numbers are supported")
+        raise UnsupportedOperatorError(f"{owner} holds strings; tensors of numbers are supported")
     try:
         return str(helper.tensor_dtype_to_np_dtype(element_type))
     except KeyError as error:
@@ -237,6 +271,8 @@ def _external(
     location = entries.get("location", "")
     if folder is None:
         raise ModelError(f"{owner} lies in the file {location!r}; load the model by its path")
+    if "\0" in location:
+        raise ModelError(f"{owner}: external data {location!r} is no file name")
     path = (folder / location).resolve()
     if not location or Path(location).is_absolute() or not path.is_relative_to(folder):
         raise ModelError(f"{owner}: external data {location!r} leaves the model's folder")

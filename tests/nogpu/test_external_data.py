@@ -1,0 +1,152 @@
+"""External data: read in place from the model's own folder, and from nowhere else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from small_models import model, random_array, value
+
+from vklab.errors import ModelError
+from vklab.graph import onnx_import
+
+WEIGHT = random_array((5, 3))
+
+
+def write(folder: Path, location: str = "w.bin", data: bytes | None = None, **entries: str) -> Path:
+    """Write a model whose weight lies in another file, which is written beside it."""
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    proto = model([node], [value("x", (2, 5))], [value("y", (2, 3))])
+    tensor = proto.graph.initializer.add(name="w", data_type=TensorProto.FLOAT, dims=[5, 3])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, text in {"location": location, **entries}.items():
+        tensor.external_data.add(key=key, value=text)
+    if data is not None:
+        (folder / "w.bin").write_bytes(data)
+    path = folder / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def loaded(path: Path) -> np.ndarray:
+    constant = onnx_import.load_graph(path).initializers["w"].constant
+    assert constant is not None
+    return constant
+
+
+def test_weights_are_mapped_and_not_read(tmp_path):
+    array = loaded(write(tmp_path, data=b"\0" * 8 + WEIGHT.tobytes() + b"rest", offset="8"))
+    np.testing.assert_array_equal(array, WEIGHT)
+    assert isinstance(array, np.memmap)
+
+
+def test_a_file_in_a_folder_below(tmp_path):
+    (tmp_path / "weights").mkdir()
+    path = write(tmp_path, location="weights/w.bin", length="60")
+    (tmp_path / "weights" / "w.bin").write_bytes(WEIGHT.tobytes())
+    np.testing.assert_array_equal(loaded(path), WEIGHT)
+
+
+def test_what_onnx_itself_writes(tmp_path):
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    proto = model([node], [value("x", (2, 5))], [value("y", (2, 3))], {"w": WEIGHT})
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0,
+              location="all.bin")  # fmt: skip
+    np.testing.assert_array_equal(loaded(tmp_path / "m.onnx"), WEIGHT)
+
+
+def test_the_model_may_be_named_relative_to_where_we_are(tmp_path, monkeypatch):
+    write(tmp_path, data=WEIGHT.tobytes())
+    monkeypatch.chdir(tmp_path)
+    np.testing.assert_array_equal(loaded(Path("m.onnx")), WEIGHT)
+
+
+@pytest.mark.parametrize("location", ["../w.bin", "a/../../w.bin", "{outside}", "", "."])
+def test_paths_that_leave_the_folder(tmp_path, location):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    outside = tmp_path / "w.bin"
+    outside.write_bytes(WEIGHT.tobytes())
+    path = write(folder, location=location.format(outside=outside))
+    with pytest.raises(ModelError, match="leaves the model's folder|is missing"):
+        loaded(path)
+
+
+def test_a_link_that_leaves_the_folder(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret.bin").write_bytes(WEIGHT.tobytes())
+    path = write(folder)
+    try:
+        os.symlink(tmp_path / "secret.bin", folder / "w.bin")
+    except OSError as error:
+        pytest.skip(f"this system makes no symbolic links: {error}")
+    with pytest.raises(ModelError, match="leaves the model's folder"):
+        loaded(path)
+
+
+def test_a_linked_folder_that_leaves_the_folder(tmp_path):
+    folder, other = tmp_path / "model", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    (other / "w.bin").write_bytes(WEIGHT.tobytes())
+    path = write(folder, location="link/w.bin")
+    try:
+        os.symlink(other, folder / "link")
+    except OSError as error:
+        pytest.skip(f"this system makes no symbolic links: {error}")
+    with pytest.raises(ModelError, match="leaves the model's folder"):
+        loaded(path)
+
+
+@pytest.mark.parametrize(("entries", "words"), [
+    ({"location": "gone.bin"}, "'gone.bin' is missing"),
+    ({"location": "w\0.bin"}, "no file name"),
+    ({"offset": "8"}, "at 8 and has 60"),
+    ({"offset": "1000000"}, "at 1000000 and has 60"),
+    ({"offset": "-4"}, "at -4"),
+    ({"length": "56"}, "said to hold 56"),
+    ({"length": "64"}, "said to hold 64"),
+    ({"offset": "x"}, "invalid literal"),
+    ({"length": "1e1"}, "invalid literal"),
+])  # fmt: skip
+def test_places_that_do_not_hold_the_tensor(tmp_path, entries, words):
+    with pytest.raises(ModelError, match=words):
+        loaded(write(tmp_path, data=WEIGHT.tobytes(), **entries))
+
+
+def test_a_file_that_was_cut_off(tmp_path):
+    with pytest.raises(ModelError, match="has 59"):
+        loaded(write(tmp_path, data=WEIGHT.tobytes()[:-1]))
+
+
+def test_strings_are_not_read_as_pointers(tmp_path):
+    path = write(tmp_path, data=bytes(120))
+    proto = onnx.load(path, load_external_data=False)
+    proto.graph.initializer[0].data_type = TensorProto.STRING
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match="holds strings"):
+        loaded(path)
+
+
+def test_external_data_needs_a_path(tmp_path):
+    data = write(tmp_path, data=WEIGHT.tobytes()).read_bytes()
+    with pytest.raises(ModelError, match="load the model by its path"):
+        onnx_import.load_graph(data)
+
+
+def test_an_attribute_may_not_leave_the_folder_either(tmp_path):
+    path = write(tmp_path, data=WEIGHT.tobytes())
+    proto = onnx.load(path, load_external_data=False)
+    tensor = proto.graph.initializer[0]
+    tensor.external_data[0].value = "../w.bin"
+    proto.graph.node.insert(0, helper.make_node("Constant", [], ["k"], value=tensor))
+    del proto.graph.initializer[:]
+    proto.graph.node[1].input[1] = "k"
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match="leaves the model's folder"):
+        onnx_import.load_graph(path)
