@@ -1,6 +1,6 @@
-"""Convolution as an implicit matrix product: 1-D and 2-D, groups, pads, strides, dilations.
+"""Convolution, 1-D and 2-D, with groups, pads, strides and dilations.
 
-Right on every device; `plan.variants` chooses faster tiles. Visited by lab 08.
+Right on every device; `plan.variants` swaps in the tiled kernel. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vklab.errors import ModelError
-from vklab.ops import window
-from vklab.ops.linear import DEFAULT_TILE, tile_constants, tiled_workgroups
+from vklab.ops import linear, window
 from vklab.ops.registry import Result, operator, output, require_float, type_define
 from vklab.types import Dispatch, TensorInfo
 
@@ -48,11 +47,14 @@ def conv(
         return Result((result,))
     rows, pixels = filters // group, view.output[0] * view.output[1]
     length = depth * view.kernel[0] * view.kernel[1]
+    workgroups, constants = linear.row_blocks(
+        rows, pixels, batch * group, linear.default_lanes(rows), 1
+    )
     dispatch = Dispatch(
         kernel="conv",
         reads=(("x_buffer", X), ("w_buffer", W), *((("bias_buffer", B),) if B else ())),
         writes=(("y_buffer", result),),
-        workgroups=tiled_workgroups(rows, pixels, batch * group, DEFAULT_TILE),
+        workgroups=workgroups,
         push=(
             ("groups", group), ("in_channels", depth), ("out_channels", rows),
             ("in_h", view.input[0]), ("in_w", view.input[1]),
@@ -62,8 +64,8 @@ def conv(
             ("dilation_h", view.dilations[0]), ("dilation_w", view.dilations[1]),
             ("pad_top", view.pads_begin[0]), ("pad_left", view.pads_begin[1]),
         ),
-        defines=(("BIAS", "0" if B is None else "1"), type_define(dtype)),
-        constants=tile_constants(DEFAULT_TILE),
+        defines=(("BIAS", "0" if B is None else "1"), ("SUBGROUP", "0"), type_define(dtype)),
+        constants=constants,
         flops=2 * batch * filters * pixels * length,
     )  # fmt: skip
     return Result((result,), (dispatch,))

@@ -1,6 +1,6 @@
 """Matrix products: MatMul and Gemm, both one kernel that addresses its operands by strides.
 
-Right on every device; `plan.variants` swaps in faster tiles and the one-row kernel.
+Right on every device; `plan.variants` swaps in faster kernels.
 Visited by lab 08.
 """
 
@@ -13,25 +13,26 @@ from vklab.ops.elementwise import broadcast_shape, broadcast_strides, merge_axes
 from vklab.ops.registry import Result, operator, output, require_float, type_define
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["DEFAULT_TILE", "gemm", "matmul", "product", "tile_constants", "tiled_workgroups"]
+__all__ = ["default_lanes", "gemm", "matmul", "product", "row_blocks"]
 
-# TILE_M, TILE_N, TILE_K, ROWS, COLUMNS: 256 invocations and 4.2 KiB of shared memory, which
-# every Vulkan device has.
-DEFAULT_TILE = (32, 32, 16, 2, 2)
 BATCH_AXES = 3
+COLUMN_WORKGROUP = 64
 
 
-def tile_constants(tile: Sequence[int]) -> tuple[tuple[str, int], ...]:
-    """Return the specialization constants of a tile, the workgroup size included."""
-    tile_m, tile_n, _, rows, columns = tile
-    names = ("TILE_M", "TILE_N", "TILE_K", "ROWS", "COLUMNS")
-    workgroup = tile_m // rows * (tile_n // columns)
-    return (*zip(names, tile, strict=True), ("WORKGROUP", workgroup))
+def row_blocks(
+    m: int, n: int, batch: int, lanes: int, blocks: int
+) -> tuple[tuple[int, int, int], tuple[tuple[str, int], ...]]:
+    """Return the grid and the constants of a kernel with lanes x blocks rows an invocation.
+
+    matmul and conv are both an m x n product: columns in x, blocks of rows in y, batches in z.
+    """
+    workgroups = (-(-n // COLUMN_WORKGROUP), -(-m // (lanes * blocks)), batch)
+    return workgroups, (("LANES", lanes), ("BLOCKS", blocks), ("WORKGROUP", COLUMN_WORKGROUP))
 
 
-def tiled_workgroups(m: int, n: int, batch: int, tile: Sequence[int]) -> tuple[int, int, int]:
-    """Return how many tiles cover an m x n result: along n in x, along m in y, batches in z."""
-    return -(-n // tile[1]), -(-m // tile[0]), batch
+def default_lanes(m: int) -> int:
+    """Return rows of one invocation: the most, up to 8, that m rows do not leave idle."""
+    return next(lanes for lanes in (8, 4, 2, 1) if lanes <= m)
 
 
 @operator("MatMul", since=1)
@@ -107,12 +108,13 @@ def product(
     padding = (0,) * (BATCH_AXES - len(shape))
     c_row, c_column = broadcast_strides(C.dims, (m, n)) if C is not None else (0, 0)
     count = result.count // (m * n)
+    workgroups, constants = row_blocks(m, n, count, default_lanes(m), 1)
     return (
         Dispatch(
             kernel="matmul",
             reads=(("a_buffer", A), ("b_buffer", B), *((("c_buffer", C),) if C else ())),
             writes=(("y_buffer", result),),
-            workgroups=tiled_workgroups(m, n, count, DEFAULT_TILE),
+            workgroups=workgroups,
             push=(
                 ("m", m), ("n", n), ("k", k),
                 ("a_row", a_steps[0]), ("a_column", a_steps[1]),
@@ -122,8 +124,8 @@ def product(
                 ("batch_shape", tuple(1 for _ in padding) + shape),
                 ("a_batch", padding + a_batch), ("b_batch", padding + b_batch),
             ),
-            defines=(("BIAS", "0" if C is None else "1"), type_define(result.dtype)),
-            constants=tile_constants(DEFAULT_TILE),
+            defines=(("BIAS", "0" if C is None else "1"), ("SUBGROUP", "0"), type_define(result.dtype)),
+            constants=constants,
             flops=2 * m * n * k * count,
         ),
     )  # fmt: skip

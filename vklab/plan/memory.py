@@ -5,7 +5,7 @@ Values whose lifetimes do not meet may share memory. Visited by lab 11.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vklab import draw
@@ -54,11 +54,9 @@ class Slot:
 
     def overlaps(self, other: Slot) -> bool:
         """Tell whether both share a byte."""
-        return (
-            self.arena == other.arena
-            and self.offset_bytes < other.offset_bytes + other.size_bytes
-            and other.offset_bytes < self.offset_bytes + self.size_bytes
-        )
+        start = max(self.offset_bytes, other.offset_bytes)
+        end = min(self.offset_bytes + self.size_bytes, other.offset_bytes + other.size_bytes)
+        return self.arena == other.arena and start < end
 
     def __str__(self) -> str:
         return f"{self.arena}[{self.offset_bytes}:{self.offset_bytes + self.size_bytes}]"
@@ -117,13 +115,32 @@ def assign_offsets(
 ) -> tuple[dict[str, int], int]:
     """Return an aligned offset for every value, and the bytes that all of them take together.
 
-    Biggest first; each goes to the lowest gap that is free during its whole life. Without
-    aliasing every value gets bytes of its own.
+    Each value goes to the lowest gap that is free during its whole life. The order matters and
+    none is best for all: biggest, longest and earliest first are tried. Without aliasing every
+    value gets bytes of its own.
     """
+    orders: tuple[Callable[[Lifetime], tuple[int, int]], ...] = (
+        lambda life: (-life.size_bytes, life.first),
+        lambda life: (life.first - life.last, -life.size_bytes),
+        lambda life: (life.first, -life.size_bytes),
+    )
+    best: tuple[dict[str, int], int] | None = None
+    for order in orders if aliasing else orders[-1:]:
+        lives = sorted(lifetimes, key=lambda life, order=order: (order(life), life.name))  # type: ignore[misc]
+        found = _place(lives, aliasing)
+        if best is None or found[1] < best[1]:
+            best = found
+        if best[1] <= lower_bound(lifetimes):
+            break
+    assert best is not None
+    return best
+
+
+def _place(lifetimes: Sequence[Lifetime], aliasing: bool) -> tuple[dict[str, int], int]:
     offsets: dict[str, int] = {}
     size = 0
     placed_at: dict[int, list[tuple[int, int]]] = {}  # step -> (offset, end) of values alive
-    for life in sorted(lifetimes, key=lambda item: (-item.size_bytes, item.first, item.name)):
+    for life in lifetimes:
         length = max(round_up(life.size_bytes), ALIGNMENT_BYTES)
         steps = range(life.first, life.last + 1)
         if aliasing:
@@ -162,9 +179,10 @@ def pack(
     current = arena
     for name, size in sizes:
         offset = arenas.get(current, 0)
-        if offset and offset + round_up(size) > limit_bytes:
+        length = max(round_up(size), ALIGNMENT_BYTES)
+        if offset and offset + length > limit_bytes:
             current = f"{arena}{len(arenas)}"
             offset = 0
         slots[name] = Slot(current, offset, size)
-        arenas[current] = offset + max(round_up(size), ALIGNMENT_BYTES)
+        arenas[current] = offset + length
     return slots, arenas
