@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -198,6 +199,25 @@ class DeviceInfo:
         if not isinstance(value, int):
             raise TypeError(f"limit {name} is {value!r}, not one integer")
         return value
+
+    def summary(self) -> dict[str, Any]:
+        """Return the facts that tell devices apart, ready for JSON."""
+        return {
+            "index": self.index,
+            "name": self.name,
+            "type": self.type,
+            "vendor": self.vendor,
+            "vendor_id": self.vendor_id,
+            "device_id": self.device_id,
+            "driver": self.driver,
+            "driver_version": self.driver_version,
+            "api_version": ".".join(map(str, self.api_version)),
+            "uuid": self.uuid,
+            "memory_bytes": self.memory_bytes,
+            "subgroup_size": self.subgroup_size,
+            "is_cpu": self.is_cpu,
+            "refusal": self.refusal,
+        }
 
     def __str__(self) -> str:
         version = ".".join(map(str, self.api_version))

@@ -17,9 +17,8 @@ from vklab.shader import stock, toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 DEBIAN = system.Machine(distribution="debian", installers=frozenset({"apt-get"}))
-RIGHT = "print('hello from a driver'); print({\"got\": [2.0, 1.0, -0.75]})".replace("{", "'{").replace(
-    "}", "}'"
-)  # fmt: skip
+# Drivers are known to print greetings; only the last line counts.
+RIGHT = """print('hello from a driver'); print('{"got": [2.0, 1.0, -0.75]}')"""
 
 
 def facts(index: int, **changed: object) -> dict[str, object]:
@@ -53,7 +52,7 @@ def named(report: Report, name: str) -> Check:
     return found
 
 
-def check_devices(*, listed: str = "", manifests=(), run: bool = True) -> Report:
+def check_devices(*, manifests=(), run: bool = True) -> Report:
     """Return the doctor's checks of devices only."""
     answer = child.ask(["list"], 20.0)
     found, described = devices.check_devices(answer, manifests, DEBIAN, run)
@@ -87,7 +86,7 @@ def test_every_failure_has_the_line_that_repairs_it(children, monkeypatch):
 
 
 @pytest.mark.parametrize(("script", "words"), [
-    ("import time; time.sleep(60)", "did not answer in 1 s and was stopped"),
+    ("import time; time.sleep(60)", "did not answer in 0.5 s and was stopped"),
     ("import os; os.abort()", "crashed with SIGABRT" if os.name == "posix" else "ended with"),
     ("import sys; sys.exit('LLVM ERROR: no')", "ended with exit code 1: LLVM ERROR: no"),
     ("print('{\"got\": [2.0, 1.0, 0.0]}')", "wrong result"),
@@ -96,7 +95,7 @@ def test_every_failure_has_the_line_that_repairs_it(children, monkeypatch):
     ("", "answered nothing that can be read"),
 ])  # fmt: skip
 def test_a_broken_driver_fails_its_own_check_only(children, monkeypatch, script, words):
-    monkeypatch.setattr(devices, "RUN_LIMIT_S", 1.0 if "sleep" in script else 20.0)
+    monkeypatch.setattr(devices, "RUN_LIMIT_S", 0.5 if "sleep" in script else 20.0)
     children["list"] = listing(facts(0), facts(1))
     children["0"] = script
     report = check_devices()
@@ -165,25 +164,24 @@ def test_no_loader(monkeypatch):
 
 @pytest.mark.parametrize(("error", "name"), [
     ("OSError('Cannot find Vulkan SDK version')", "libvulkan1"),
-    ("ModuleNotFoundError(\"No module named 'vulkan'\")", "pip install vulkan"),
+    pytest.param("ModuleNotFoundError(\"No module named 'vulkan'\")", "pip install vulkan",
+                 marks=pytest.mark.full),
 ])  # fmt: skip
 def test_the_doctor_works_where_the_bindings_do_not(tmp_path, error, name):
     package = tmp_path / "vulkan"
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "_vulkan.py").write_text(f"raise {error}\n")
-    path = os.pathsep.join([str(ROOT), str(tmp_path)])
     # The machine is told to be a Debian one, so that the line is the same everywhere.
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import json; from vklab import doctor; from vklab.bootstrap import system\n"
         "from vklab.doctor import child\n"
         "system.inspect_machine = lambda: system.Machine(installers=frozenset({'apt-get'}))\n"
         "print(json.dumps(doctor.examine().summary()))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), path])}, timeout=120,
+        [sys.executable, "-c", script], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)

@@ -21,6 +21,7 @@ from pathlib import Path
 __all__ = [
     "Machine",
     "SystemPackage",
+    "all_manifests",
     "driver_manifests",
     "inspect_machine",
     "install_command",
@@ -155,18 +156,21 @@ def inspect_machine(environment: Mapping[str, str] = os.environ) -> Machine:
 
 
 def driver_manifests(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Return the Vulkan driver manifests that the loader would read on Linux.
+    """Return the driver manifests on Linux whose library may exist."""
+    return tuple(path for path in all_manifests(environment) if _is_usable(path))
+
+
+def all_manifests(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Return the Vulkan driver manifests that the loader would read on Linux, broken ones too.
 
     Source: LoaderDriverInterface.md of the Vulkan-Loader, "Driver Discovery on Linux".
     """
     for variable in DRIVER_VARIABLES:
         if environment.get(variable):
-            named = [Path(part) for part in environment[variable].split(":") if part]
-            return tuple(path for path in _manifests(named) if _is_usable(path))
+            return tuple(_manifests([Path(p) for p in environment[variable].split(":") if p]))
     added = environment.get("VK_ADD_DRIVER_FILES", "").split(":")
     folders = [folder / "icd.d" for folder in _vulkan_folders(environment)]
-    found = _manifests([*(Path(part) for part in added if part), *folders])
-    return tuple(path for path in found if _is_usable(path))
+    return tuple(_manifests([*(Path(part) for part in added if part), *folders]))
 
 
 def _vulkan_folders(environment: Mapping[str, str]) -> list[Path]:

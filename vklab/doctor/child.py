@@ -1,0 +1,90 @@
+"""Ask a question of the drivers in a child process: a crash or a hang there is an answer too.
+
+Decides how the end of a child is told; `probe` is what runs in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["EXPECTED", "LEFT", "RIGHT", "Answer", "ask", "command"]
+
+# What the probe adds on each device: exact in every float format, so one bit off is wrong.
+LEFT, RIGHT = (1.5, -2.0, 0.25), (0.5, 3.0, -1.0)
+EXPECTED = [2.0, 1.0, -0.75]
+KILL_LIMIT_S = 5.0
+_PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a child said: `facts`, or the `problem` in words and perhaps the line that repairs."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    repair: str = ""
+
+
+def command(arguments: Sequence[str]) -> list[str]:
+    """Return the command line of a child that answers one question."""
+    return [sys.executable, "-m", "vklab.doctor.probe", *arguments]
+
+
+def ask(
+    arguments: Sequence[str], limit_s: float, environment: Mapping[str, str] | None = None
+) -> Answer:
+    """Run a child and return its answer; never raises for what the child does."""
+    path = os.pathsep.join(filter(None, (_PACKAGE_PARENT, os.environ.get("PYTHONPATH"))))
+    variables = {**os.environ, **(environment or {}), "PYTHONPATH": path}
+    try:
+        process = subprocess.Popen(
+            command(arguments), env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, errors="replace",
+        )  # fmt: skip
+    except OSError as error:
+        return Answer(problem=f"no child process can be started: {error}")
+    try:
+        said, complained = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        try:
+            process.communicate(timeout=KILL_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            # A process inside a hung kernel driver cannot be killed; nobody waits for it then.
+            return Answer(problem=f"hung for {limit_s:g} s and cannot even be killed")
+        return Answer(problem=f"did not answer in {limit_s:g} s and was stopped")
+    if process.returncode != 0:
+        return Answer(problem=_ending(process.returncode, complained))
+    return _parse(said)
+
+
+def _ending(code: int, complained: str) -> str:
+    lines = [line.strip() for line in complained.splitlines() if line.strip()]
+    last = f": {lines[-1][:300]}" if lines else ""
+    if code > 0:
+        return f"ended with exit code {code}{last}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"crashed with {name}{last}"
+
+
+def _parse(said: str) -> Answer:
+    # The last line only: drivers are known to print greetings on stdout.
+    lines = [line for line in said.splitlines() if line.strip()]
+    try:
+        facts = json.loads(lines[-1])
+    except (IndexError, ValueError):
+        return Answer(problem=f"answered nothing that can be read: {said.strip()[-200:]!r}")
+    if not isinstance(facts, dict):
+        return Answer(problem=f"answered {facts!r}")
+    return Answer(facts, facts.get("error", ""), facts.get("repair", ""))

@@ -1,0 +1,147 @@
+"""Vulkan as libraries and files show it, without the bindings: the loader and driver manifests.
+
+Opens the loader through ctypes, which opens no driver. Visited by lab 00.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vklab.bootstrap import system
+
+if sys.platform == "win32":
+    import winreg
+
+__all__ = ["Loader", "Manifest", "find_loader", "find_manifests", "read_manifest"]
+
+TOOL_LIMIT_S = 20.0
+REGISTRY_KEY = r"SOFTWARE\Khronos\Vulkan\Drivers"
+
+
+@dataclass(frozen=True)
+class Loader:
+    """The Vulkan loader: its library and version, or why there is none."""
+
+    library: str = ""
+    version: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One driver manifest, the library it names, and what is wrong with it."""
+
+    path: Path
+    library: str = ""
+    problem: str = ""
+
+
+def find_loader(system_name: str) -> Loader:
+    """Open the Vulkan loader as the bindings would, and ask for its version."""
+    names = system.LOADER_NAMES.get(system_name, system.LINUX_LOADER)
+    problems = []
+    for name in names:
+        try:
+            library = ctypes.CDLL(name)
+        except OSError as error:
+            problems.append(str(error))
+            continue
+        packed = ctypes.c_uint32(1 << 22)  # a loader without this command is one of Vulkan 1.0
+        if hasattr(library, "vkEnumerateInstanceVersion"):
+            library.vkEnumerateInstanceVersion(ctypes.byref(packed))
+        value = packed.value
+        version = f"{value >> 22 & 0x7F}.{value >> 12 & 0x3FF}.{value & 0xFFF}"
+        return Loader(name, version)
+    known = [line for line in _known_libraries() if "libvulkan" in line]
+    hint = f"; ldconfig knows {known[0].strip()}" if known else ""
+    return Loader(problem=f"{'; '.join(problems)}{hint}")
+
+
+def _known_libraries() -> list[str]:
+    """Return the lines of `ldconfig -p`, or nothing where there is no ldconfig."""
+    program = shutil.which("ldconfig") or shutil.which("ldconfig", path="/sbin:/usr/sbin")
+    if program is None:
+        return []
+    try:
+        done = subprocess.run(
+            [program, "-p"], capture_output=True, text=True, timeout=TOOL_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.splitlines()
+
+
+def find_manifests(
+    system_name: str, environment: Mapping[str, str] = os.environ
+) -> tuple[Manifest, ...]:
+    """Return every driver manifest that the loader would read, each with what is wrong with it."""
+    if system_name == "Darwin":
+        paths = _mac_manifests(environment)
+    elif system_name == "Windows":
+        paths = _named(environment, ";") or _registry_manifests()
+    else:
+        paths = list(system.all_manifests(environment))
+    libraries = _known_libraries() if system_name == "Linux" else []
+    return tuple(read_manifest(path, libraries, environment) for path in dict.fromkeys(paths))
+
+
+def _named(environment: Mapping[str, str], separator: str) -> list[Path]:
+    for variable in system.DRIVER_VARIABLES:
+        if environment.get(variable):
+            return [Path(part) for part in environment[variable].split(separator) if part]
+    return []
+
+
+def _mac_manifests(environment: Mapping[str, str]) -> list[Path]:
+    """Look where MoltenVK and KosmicKrisp are put by Homebrew, the Vulkan SDK and conda."""
+    named = _named(environment, ":")
+    if named:
+        return named
+    home = Path(environment.get("HOME") or "/nonexistent")
+    roots = ["/usr/local/share", "/usr/local/etc", "/opt/homebrew/share", "/opt/homebrew/etc",
+             "/etc", str(home / ".local/share")]  # fmt: skip
+    roots += [f"{environment[name]}/share" for name in ("VULKAN_SDK", "CONDA_PREFIX")
+              if environment.get(name)]  # fmt: skip
+    roots += [str(path) for path in sorted(home.glob("VulkanSDK/*/macOS/share"))]
+    return [path for root in roots for path in sorted(Path(root, "vulkan/icd.d").glob("*.json"))]
+
+
+def _registry_manifests() -> list[Path]:
+    # Drivers of graphics cards may also be named under their display adapter's own key; the loader
+    # finds those, and they show up as devices.
+    found: list[Path] = []
+    if sys.platform == "win32":
+        try:
+            with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, REGISTRY_KEY) as key:
+                count = winreg.QueryInfoKey(key)[1]
+                found = [Path(winreg.EnumValue(key, number)[0]) for number in range(count)]
+        except OSError:
+            return []
+    return found
+
+
+def read_manifest(
+    path: Path, libraries: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> Manifest:
+    """Read one manifest and look for the library that it names."""
+    try:
+        library = json.loads(path.read_text(encoding="utf-8"))["ICD"]["library_path"]
+    except OSError as error:
+        return Manifest(path, problem=f"cannot be read: {error.strerror}")
+    except (ValueError, KeyError, TypeError):
+        return Manifest(path, problem="is not a driver manifest")
+    if "/" in library or "\\" in library:
+        there = (path.parent / library).exists()
+    else:
+        there = not libraries or any(line.split()[:1] == [library] for line in libraries)
+        folders = environment.get("LD_LIBRARY_PATH", "").split(":")
+        there = there or any((Path(folder) / library).exists() for folder in folders if folder)
+    return Manifest(path, library, "" if there else f"names {library}, which is not there")

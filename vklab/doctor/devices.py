@@ -1,0 +1,105 @@
+"""The checks of devices: each one really runs a kernel, in a child that may crash or hang.
+
+Decides whether the machine has a device to work with; a broken one beside it is no obstacle.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from vklab.bootstrap import system
+from vklab.doctor import child, remedy
+from vklab.doctor.detect import Manifest
+from vklab.doctor.report import Check
+
+__all__ = ["check_devices"]
+
+RUN_LIMIT_S = 60.0
+AT_ONCE = 4
+Facts = dict[str, Any]
+
+
+def check_devices(
+    listed: child.Answer, manifests: Sequence[Manifest], machine: system.Machine, run: bool
+) -> tuple[list[Check], tuple[Facts, ...]]:
+    """Check every device; return the checks and the facts of the devices that were listed."""
+    if listed.problem:
+        return [_explain_listing(listed, manifests, machine)], ()
+    devices: tuple[Facts, ...] = tuple(listed.facts.get("devices", ()))
+    if not devices:
+        line = remedy.driver_line(machine)
+        return [Check("devices", False, "the drivers offer no device", line)], ()
+    usable = [facts for facts in devices if not facts["refusal"]]
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        outcomes = list(pool.map(_run, usable)) if run else [("", "")] * len(usable)
+    working = [facts for facts, (problem, _) in zip(usable, outcomes, strict=True) if not problem]
+    problems = {facts["index"]: outcome for facts, outcome in zip(usable, outcomes, strict=True)}
+    word = "ran a kernel right" if run else "look usable; no kernel was run"
+    counted = f"{len(working)} of {len(devices)} {word}"
+    total = Check("devices", bool(working), counted, "" if working else remedy.driver_line(machine))
+    each = [_check_one(facts, problems.get(facts["index"]), working, run) for facts in devices]
+    return [total, *each], devices
+
+
+def _run(facts: Facts) -> tuple[str, str]:
+    """Run the kernel on one device; return what went wrong, if anything, and what repairs it."""
+    answer = child.ask(["run", str(facts["index"])], RUN_LIMIT_S)
+    if answer.problem:
+        return answer.problem, answer.repair
+    got = answer.facts.get("got")
+    if got != child.EXPECTED:
+        left, right = list(child.LEFT), list(child.RIGHT)
+        return f"wrong result: {left} + {right} = {got}, not {child.EXPECTED}", ""
+    return "", ""
+
+
+def _check_one(
+    facts: Facts, outcome: tuple[str, str] | None, working: Sequence[Facts], run: bool
+) -> Check:
+    name = f"device {facts['index']}"
+    label = f"{facts['name']} ({facts['type']}, {facts['driver']}, Vulkan {facts['api_version']})"
+    others = [other for other in working if other["index"] != facts["index"]]
+    if outcome is None:
+        detail = f"{label} {facts['refusal']}"
+        return Check(name, bool(others), detail, "update the driver of this device", not others)
+    problem, repair = outcome
+    if not problem:
+        loud = "; a CPU, not a GPU" if facts["is_cpu"] else ""
+        return Check(name, True, f"{label} {'adds three numbers' if run else 'not run'}{loud}")
+    if not repair and others:
+        repair = remedy.assign("VKLAB_DEVICE", str(others[0]["index"]))
+    repair = repair or f"update or reinstall the driver: {facts['driver']}"
+    return Check(name, False, f"{label}: {problem}", repair, not others)
+
+
+def _explain_listing(
+    listed: child.Answer, manifests: Sequence[Manifest], machine: system.Machine
+) -> Check:
+    """Say why no device could be listed; a driver that breaks the others is named."""
+    if listed.repair or not _is_native(listed.problem):
+        return Check("devices", False, listed.problem, listed.repair or remedy.driver_line(machine))
+    guilty: list[str] = []
+    innocent: list[str] = []
+    for manifest in manifests:
+        if manifest.problem:
+            continue
+        answer = child.ask(["list"], RUN_LIMIT_S, _only(manifest.path))
+        # A driver without hardware answers that there is no device; that harms nobody.
+        (guilty if _is_native(answer.problem) else innocent).append(str(manifest.path))
+    names = f"; the fault is in {', '.join(guilty)}" if guilty else ""
+    repair = remedy.driver_line(machine)
+    if guilty and innocent:
+        repair = remedy.assign("VK_DRIVER_FILES", os.pathsep.join(innocent))
+    return Check("devices", False, f"listing them {listed.problem}{names}", repair)
+
+
+def _is_native(problem: str) -> bool:
+    return problem.startswith(("crashed", "did not answer", "hung"))
+
+
+def _only(path: Path) -> dict[str, str]:
+    return dict.fromkeys(system.DRIVER_VARIABLES, str(path))

@@ -1,0 +1,86 @@
+"""What the doctor hands back: checks in order, and the devices it met.
+
+Decides nothing; draws itself as text and as a table. Visited by lab 00.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vklab import draw
+
+__all__ = ["Check", "Report"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    `ok` with a `repair` is a note: vklab works without it, and the line would add it. What is not
+    `essential` may fail without making the machine unfit: one broken driver beside a good one.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    repair: str = ""
+    essential: bool = True
+
+    @property
+    def mark(self) -> str:
+        """Return `ok`, `note` or `FAILED`."""
+        if not self.ok:
+            return "FAILED"
+        return "note" if self.repair else "ok"
+
+    def summary(self) -> dict[str, Any]:
+        """Return the check ready for JSON."""
+        return {
+            "name": self.name,
+            "ok": self.ok,
+            "detail": self.detail,
+            "repair": self.repair,
+            "essential": self.essential,
+        }
+
+    def __str__(self) -> str:
+        line = f"{self.mark:<6}  {self.name}: {self.detail}"
+        return f"{line}\n        to repair: {self.repair}" if self.repair else line
+
+
+@dataclass(frozen=True)
+class Report:
+    """All checks in the order in which a machine is built up, and the facts of its devices."""
+
+    checks: tuple[Check, ...]
+    devices: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether vklab can work here: every essential check is fine."""
+        return all(check.ok for check in self.checks if check.essential)
+
+    @property
+    def verdict(self) -> str:
+        """Return the outcome in one line."""
+        marks = [check.mark for check in self.checks]
+        counts = f"{len(marks)} checks, {marks.count('FAILED')} failed, {marks.count('note')} notes"
+        return f"{'vklab can work here' if self.ok else 'vklab can NOT work here'}: {counts}"
+
+    def summary(self) -> dict[str, Any]:
+        """Return the report ready for JSON."""
+        return {
+            "ok": self.ok,
+            "checks": [check.summary() for check in self.checks],
+            "devices": list(self.devices),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([*(str(check) for check in self.checks), self.verdict])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [(check.mark, check.name, check.detail, check.repair) for check in self.checks]
+        return draw.table_html(self.verdict, ("", "check", "found", "to repair"), rows)
