@@ -1,0 +1,196 @@
+"""The command line where no device is asked for: switches, usage, shaders, inputs."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+import typer
+
+import vklab
+from vklab import cli, settings
+from vklab.cli import app, inputs
+from vklab.cli.lab import copy_labs
+from vklab.cli.run import save
+from vklab.types import TensorInfo
+
+
+@pytest.mark.parametrize(("given", "command", "expected"), [
+    ("run m --debug 2", "run", "--debug 2 run m"),
+    ("--validate run m", "run", "--validate run m"),
+    ("run m --set A=1 --check --set=B=2", "run", "--set A=1 --set=B=2 run m --check"),
+    ("test --debug -k x", "test", "test --debug -k x"),
+    ("--debug 1 test --debug", "test", "--debug 1 test --debug"),
+    ("run -- --debug 2", "run", "run -- --debug 2"),
+    ("run --set", "", "--set"),
+    ("--version", "--version", "--version"),
+    ("", "", ""),
+])  # fmt: skip
+def test_switches_may_stand_after_the_command(given, command, expected):
+    assert app.hoist_switches(given.split()) == (command, expected.split())
+
+
+def test_switches_hold_during_the_command_only(capsys):
+    line = ["settings", "--json", "--set", "vklab_disable_replay=1",
+            "--debug", "2", "--validate"]  # fmt: skip
+    assert cli.main(line) == 0
+    found = {item["name"]: item for item in json.loads(capsys.readouterr().out)["settings"]}
+    assert found.keys() == settings.SETTINGS.keys()
+    assert found["DISABLE_REPLAY"]["value"] is True and found["DEBUG"]["value"] == 2
+    assert found["VALIDATE"]["value"] is True
+    assert not any(name in os.environ for name in ("VKLAB_DEBUG", "VKLAB_VALIDATE"))
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    ("settings --set NIX=1", "NAME=VALUE"),
+    ("settings --set DEBUG", "NAME=VALUE"),
+    ("settings --set DEBUG=many", "not of type int"),
+    ("settings --debug", "requires an argument"),
+    ("nix", "No such command"),
+    ("run", "Missing argument"),
+    ("run nix.onnx", "no model file"),
+    ("plan nix.onnx", "no model file"),
+    ("shader show nix", "no shader"),
+    ("shader compile nix", "no shader"),
+])  # fmt: skip
+def test_usage_ends_with_2_and_one_message(capsys, line, words):
+    assert cli.main(line.split()) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err and "Traceback" not in captured.err and not captured.out
+
+
+def test_a_bad_environment_variable_is_a_message(capsys, monkeypatch):
+    monkeypatch.setenv("VKLAB_DEBUG", "many")
+    assert cli.main(["settings"]) == 2
+    assert "VKLAB_DEBUG" in capsys.readouterr().err
+
+
+def test_an_error_with_json_is_one_object(capsys):
+    assert cli.main(["run", "nix.onnx", "--json"]) == 2
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["error"]["type"] == "FileNotFoundError"
+    assert "nix.onnx" in captured.err
+
+
+def test_version_and_help(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"vklab {vklab.__version__}\n"
+    assert cli.main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f" {name} " in shown for name in app.MODULES)
+
+
+def test_test_passes_everything_on(monkeypatch):
+    seen = []
+    monkeypatch.setattr("vklab.run_tests.main", lambda arguments: seen.append(arguments) or 1)
+    assert cli.main(["test", "--quick", "-k", "softmax", "--debug", "-x"]) == 1
+    assert seen == [["--quick", "-k", "softmax", "--debug", "-x"]]
+
+
+# ----------------------------------------------------------------------------------- shaders
+
+BROKEN = "[numthreads(1, 1, 1)]\nvoid main() {\n    nix();\n}\n"
+
+
+def test_a_shader_shows_what_it_asks_for(capsys, tmp_path):
+    target = tmp_path / "out.spv"
+    assert cli.main(["shader", "compile", "softmax", "--json", "-o", str(target)]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["bindings"]["y_buffer"]["writable"] and facts["origin"] in ("compiler", "cache")
+    offsets = [member["offset"] for member in facts["push_constants"].values()]
+    assert offsets == sorted(offsets) and facts["push_bytes"] >= offsets[-1] + 4
+    assert facts["bytes"] == target.stat().st_size
+    assert cli.main(["shader", "compile", "softmax", "-D", "T=float"]) == 0
+    assert "storage buffers" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_broken_shader_is_file_and_line(capsys, tmp_path, options):
+    (tmp_path / "broken.slang").write_text(BROKEN)
+    assert cli.main(["shader", "compile", str(tmp_path / "broken.slang"), *options]) == 1
+    captured = capsys.readouterr()
+    assert "broken.slang:3: undefined identifier 'nix'" in captured.err
+    if options:
+        facts = json.loads(captured.out)
+        assert not facts["ok"] and "broken.slang:3" in facts["errors"][0]
+
+
+def test_shaders_are_listed_and_shown(capsys):
+    assert cli.main(["shader", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["shaders"]
+    assert "ops/softmax.slang" in [item["name"] for item in listed]
+    assert cli.main(["shader", "show", "softmax"]) == 0
+    shown = capsys.readouterr().out
+    assert "// ---- lib/reduce.slang" in shown and "// ---- ops/softmax.slang" in shown
+
+
+# ------------------------------------------------------------------------------------ inputs
+
+INFOS = (TensorInfo("a", "float32", ("n", 3)), TensorInfo("b", "int64", ("n",)))
+
+
+def test_missing_inputs_are_the_same_random_numbers_every_time():
+    one, two = inputs.feed(INFOS, None, ["n=5"]), inputs.feed(INFOS, None, ["n=5"])
+    assert one.arrays["a"].shape == (5, 3) and one.arrays["b"].shape == (5,)
+    assert all(np.array_equal(one.arrays[name], two.arrays[name]) for name in one.arrays)
+    assert set(one.arrays["b"].tolist()) <= {0, 1}
+    assert one.origins == ("a: float32[5, 3], random, seed 0", "b: int64[5], random, seed 0")
+    assert inputs.feed(INFOS, None, None).arrays["a"].shape == (1, 3)
+
+
+def test_a_file_decides_open_dimensions(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((7, 3), np.float32))
+    fed = inputs.feed(INFOS, [f"a={tmp_path / 'a.npy'}"], None)
+    assert fed.arrays["b"].shape == (7,) and fed.origins[0] == "a: float32[7, 3], from its file"
+    np.savez(tmp_path / "both.npz", a=np.ones((2, 3), np.float32), b=np.zeros(2, np.int64))
+    fed = inputs.feed(INFOS, [str(tmp_path / "both.npz")], None)
+    assert [array.shape for array in fed.arrays.values()] == [(2, 3), (2,)]
+    fed = inputs.feed(INFOS, [f"b={tmp_path / 'both.npz'}"], None)
+    assert fed.origins[0].endswith("random, seed 0") and fed.arrays["a"].shape == (2, 3)
+
+
+@pytest.mark.parametrize(("files", "dims", "words"), [
+    (["a=text.npy"], [], "not a .npy or .npz"),
+    (["a=empty.npy"], [], "not a .npy or .npz"),
+    (["good.npy"], [], "write NAME="),
+    (["c=good.npy"], [], "the model has a, b"),
+    (["c=some.npz"], [], "holds a, not c"),
+    ([], ["m=3"], "the model has n"),
+    ([], ["n=-3"], "whole number"),
+    ([], ["n"], "whole number"),
+])  # fmt: skip
+def test_bad_inputs_are_usage_errors(tmp_path, monkeypatch, files, dims, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.npy").write_text("not an array")
+    (tmp_path / "empty.npy").write_text("")
+    np.save("good.npy", np.ones(3, np.float32))
+    np.savez("some.npz", a=np.ones(3))
+    with pytest.raises(typer.BadParameter, match=words):
+        inputs.feed(INFOS, files, dims)
+
+
+def test_an_array_of_objects_is_not_unpickled(tmp_path):
+    np.save(tmp_path / "evil.npy", np.array([object()]), allow_pickle=True)
+    with pytest.raises(typer.BadParameter, match="not a .npy"):
+        inputs.feed(INFOS, [f"a={tmp_path / 'evil.npy'}"], None)
+
+
+def test_outputs_are_saved_inside_the_folder(tmp_path):
+    folder = tmp_path / "new"
+    outputs = {"../a": np.ones(1), ".._a": np.ones(2), "a:0": np.ones(3), "/": np.ones(4)}
+    saved = save(outputs, folder)
+    assert len(set(saved.values())) == 4 and len(list(tmp_path.iterdir())) == 1
+    assert all(np.array_equal(np.load(saved[name]), outputs[name]) for name in outputs)
+
+
+def test_labs_are_copied_once_and_never_overwritten(tmp_path):
+    labs, work = tmp_path / "labs", tmp_path / "work"
+    labs.mkdir()
+    (labs / "01_a.ipynb").write_text("fresh")
+    assert copy_labs(labs, work) == ["01_a.ipynb"]
+    (work / "01_a.ipynb").write_text("the student's")
+    (labs / "02_b.ipynb").write_text("fresh")
+    assert copy_labs(labs, work) == ["02_b.ipynb"]
+    assert (work / "01_a.ipynb").read_text() == "the student's"

@@ -1,0 +1,82 @@
+"""How commands speak: facts on stdout, everything else on stderr, one JSON object on request."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from tqdm import tqdm
+
+__all__ = ["JSON_HELP", "compiling", "emit", "say", "table", "warn"]
+
+JSON_HELP = "Print one JSON object on stdout."
+# A bar that is gone before it can be read is only a flicker.
+BAR_DELAY_S = 0.4
+_out, _err = Console(highlight=False), Console(stderr=True, highlight=False)
+
+
+def say(text: str = "", style: str = "") -> None:
+    """Print text on stdout as it is: never wrapped, so that lines can be copied."""
+    _out.print(Text(text, style), soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print text on stderr."""
+    _err.print(Text(text), soft_wrap=True)
+
+
+def emit(data: Mapping[str, Any]) -> None:
+    """Print one JSON object on stdout."""
+    sys.stdout.write(json.dumps(_plain(data), indent=1, allow_nan=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: NaN and infinity become text, sets sorted lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def table(
+    title: str, headers: Sequence[str], rows: Iterable[Sequence[object]], right: str = ""
+) -> None:
+    """Print a table on stdout; `right` names the headers of right-aligned columns."""
+    if title:
+        say(title, "bold")
+    drawn = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    numbers = right.split()
+    for header in headers:
+        # Names wrap and numbers do not: a number cut in two would be read as another number.
+        is_number = header in numbers
+        drawn.add_column(header, justify="right" if is_number else "left",
+                         no_wrap=is_number, overflow="fold")  # fmt: skip
+    for row in rows:
+        drawn.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    _out.print(drawn)
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[Callable[[int, int, str], None]]:
+    """Show a bar on stderr while kernels compile; yields the `progress` that `load` takes."""
+    with tqdm(unit=" kernels", desc="compiling", file=sys.stderr, leave=False, disable=None,
+              delay=BAR_DELAY_S) as bar:  # fmt: skip
+
+        def progress(done: int, of: int, name: str) -> None:
+            bar.total = of
+            bar.set_postfix_str(name, refresh=False)
+            bar.update(done - bar.n)
+
+        yield progress

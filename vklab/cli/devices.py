@@ -1,0 +1,93 @@
+"""`vklab devices`: what the Vulkan devices of this machine are and can do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from vklab import draw
+from vklab.cli import console
+from vklab.runtime import open_devices
+from vklab.types import DeviceInfo
+
+__all__ = ["devices"]
+
+SHOWN_LIMITS = (
+    "maxComputeSharedMemorySize", "maxComputeWorkGroupInvocations", "maxComputeWorkGroupCount",
+    "maxComputeWorkGroupSize", "maxPushConstantsSize", "maxStorageBufferRange",
+    "maxMemoryAllocationSize", "maxBufferSize", "maxMemoryAllocationCount",
+    "minStorageBufferOffsetAlignment", "nonCoherentAtomSize", "minSubgroupSize",
+    "maxSubgroupSize", "timestampPeriod",
+)  # fmt: skip
+
+
+def devices(
+    device: Annotated[
+        str | None, typer.Argument(help="Index or part of a name: show all about this device.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show all about each.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+) -> None:
+    """List the Vulkan devices of this machine."""
+    found = (open_devices.select(device),) if device is not None else open_devices.devices()
+    if as_json:
+        console.emit({"devices": [_facts(info) for info in found]})
+        return
+    if device is None:
+        _show_all(found)
+    for info in found if verbose or device is not None else ():
+        _show_one(info)
+
+
+def _facts(info: DeviceInfo) -> dict[str, Any]:
+    """Return everything about a device, ready for JSON."""
+    names = ("queue_families", "heaps", "memory_types", "subgroup_operations", "limits",
+             "features", "extensions", "cooperative_matrices")  # fmt: skip
+    everything = asdict(info)
+    return {**info.summary(), **{name: everything[name] for name in names}}
+
+
+def _show_all(found: tuple[DeviceInfo, ...]) -> None:
+    rows = [
+        (info.index, info.name, info.type, info.vendor, info.driver,
+         ".".join(map(str, info.api_version)), draw.bytes_text(info.memory_bytes),
+         info.subgroup_size, info.refusal or "yes")
+        for info in found
+    ]  # fmt: skip
+    headers = ("#", "name", "type", "vendor", "driver", "Vulkan", "memory", "subgroup", "usable")
+    console.table("", headers, rows, right="# memory subgroup")
+
+
+def _show_one(info: DeviceInfo) -> None:
+    console.say()
+    console.table(f"device {info.index}", ("property", "value"), info.rows())
+    console.say()
+    console.table("memory heaps", ("heap", "size", "free", "budget", "device-local"), [
+        (number, draw.bytes_text(heap.size_bytes),
+         draw.bytes_text(max(heap.budget_bytes - heap.usage_bytes, 0)),
+         draw.bytes_text(heap.budget_bytes), "yes" if heap.device_local else "no")
+        for number, heap in enumerate(info.heaps)
+    ], right="heap size free budget")  # fmt: skip
+    console.say()
+    console.table("memory types", ("type", "heap", "flags"), [
+        (number, kind.heap, " ".join(sorted(kind.flags)) or "none")
+        for number, kind in enumerate(info.memory_types)
+    ], right="type heap")  # fmt: skip
+    console.say()
+    console.table("limits", ("limit", "value"), [
+        (name, info.limits[name]) for name in SHOWN_LIMITS if name in info.limits
+    ])  # fmt: skip
+    console.say()
+    console.table("subgroup operations, features, extensions", ("", ""), [
+        ("subgroup", " ".join(sorted(info.subgroup_operations))),
+        ("features", " ".join(sorted(info.features))),
+        ("extensions", " ".join(sorted(info.extensions))),
+    ])  # fmt: skip
+    if info.cooperative_matrices:
+        console.say()
+        console.table("cooperative matrices", ("M x N x K", "A", "B", "C", "result"), [
+            (f"{matrix.m} x {matrix.n} x {matrix.k}", matrix.a, matrix.b, matrix.c, matrix.result)
+            for matrix in info.cooperative_matrices
+        ])  # fmt: skip

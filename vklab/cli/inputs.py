@@ -1,0 +1,140 @@
+"""The inputs of a model on the command line: files, sizes of open dimensions, random numbers.
+
+Decides what a run is fed; sessions check it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from vklab.types import TensorInfo
+
+__all__ = ["Device", "Dims", "Fed", "Files", "Model", "feed", "open_sizes", "parse_dims"]
+
+SEED = 0
+
+Model = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
+Files = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="NAME=FILE.npy",
+                 help="An input from a file, or FILE.npz for inputs by its names; repeatable. "
+                 "What is missing is random, the same numbers every time."),
+]  # fmt: skip
+Dims = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=SIZE",
+                 help="Size of an open dimension; repeatable. Default: a given input's, or 1."),
+]  # fmt: skip
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="INDEX|NAME",
+                 help="Device to use: its index, or part of its name. Default: the fastest."),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fed:
+    """The arrays a model is fed, and a line on each saying where it comes from."""
+
+    arrays: dict[str, np.ndarray]
+    origins: tuple[str, ...]
+
+
+def feed(
+    infos: Sequence[TensorInfo], files: Sequence[str] | None, dims: Sequence[str] | None
+) -> Fed:
+    """Return an array for every input: from its file, else random.
+
+    Raises typer.BadParameter for options that do not fit the model, FileNotFoundError.
+    """
+    given = _read_files(files or ())
+    _require_known("--input", given, [info.name for info in infos])
+    sizes = open_sizes(infos, given, parse_dims(dims))
+    arrays, origins = {}, []
+    for info in infos:
+        if info.name in given:
+            arrays[info.name] = given[info.name]
+            where = "from its file"
+        else:
+            arrays[info.name] = _random(info, sizes)
+            where = f"random, seed {SEED}"
+        array = arrays[info.name]
+        origins.append(f"{info.name}: {array.dtype}{list(array.shape)}, {where}")
+    return Fed(arrays, tuple(origins))
+
+
+def parse_dims(options: Sequence[str] | None) -> dict[str, int]:
+    """Return the sizes given by --dim."""
+    sizes = {}
+    for option in options or ():
+        name, _, text = option.rpartition("=")
+        if not name or not text.isdigit():
+            raise typer.BadParameter(f"--dim {option}: write NAME=SIZE with a whole number")
+        sizes[name] = int(text)
+    return sizes
+
+
+def open_sizes(
+    infos: Sequence[TensorInfo], given: dict[str, np.ndarray], sizes: dict[str, int]
+) -> dict[str, int]:
+    """Return a size for every open dimension: from --dim, a given array, or 1."""
+    names = [dim for info in infos for dim in info.shape if isinstance(dim, str)]
+    _require_known("--dim", sizes, names)
+    found = dict.fromkeys(names, 1)
+    for info in infos:
+        if info.name in given and given[info.name].ndim == info.rank:
+            pairs = zip(info.shape, given[info.name].shape, strict=True)
+            found.update({dim: size for dim, size in pairs if isinstance(dim, str)})
+    return {**found, **sizes}
+
+
+def _require_known(option: str, given: dict, names: Sequence[str]) -> None:
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        known = ", ".join(dict.fromkeys(names)) or "none"
+        raise typer.BadParameter(f"{option} {unknown[0]}=...: the model has {known}")
+
+
+def _read_files(options: Sequence[str]) -> dict[str, np.ndarray]:
+    given: dict[str, np.ndarray] = {}
+    for option in options:
+        name, equals, file = option.partition("=")
+        path = Path(file if equals else option)
+        try:
+            loaded = np.load(path, allow_pickle=False)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no input file {path}") from None
+        except (ValueError, EOFError) as error:
+            raise typer.BadParameter(f"{path} is not a .npy or .npz file: {error}") from None
+        if isinstance(loaded, np.ndarray):
+            if not equals:
+                raise typer.BadParameter(f"--input {option}: write NAME={option}")
+            given[name] = loaded
+            continue
+        with loaded:
+            if equals and name not in loaded.files:
+                have = ", ".join(loaded.files)
+                raise typer.BadParameter(f"--input {option}: {path} holds {have}, not {name}")
+            given.update({key: loaded[key] for key in ([name] if equals else loaded.files)})
+    return given
+
+
+def _random(info: TensorInfo, sizes: dict[str, int]) -> np.ndarray:
+    """Return numbers that fit a dtype: normal ones, or 0 and 1, which are also valid indices."""
+    shape = tuple(sizes[dim] if isinstance(dim, str) else dim for dim in info.shape)
+    generator = np.random.default_rng(SEED)
+    try:
+        dtype = np.dtype(info.dtype)
+    except TypeError:
+        raise typer.BadParameter(f"input {info} cannot be made up; give it by --input") from None
+    if dtype.kind in "biu":
+        return generator.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "fcV":
+        return generator.standard_normal(shape).astype(dtype)
+    raise typer.BadParameter(f"input {info} cannot be made up; give it by --input")

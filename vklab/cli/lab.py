@@ -1,0 +1,85 @@
+"""`vklab lab`: check the machine, classify real digits, open JupyterLab on the student's copies."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+import vklab
+from vklab import doctor, draw
+from vklab.cli import console, jupyter
+from vklab.cli.doctor import show_repairs
+from vklab.cli.run import announce_cpu
+from vklab.errors import SetupError
+from vklab.runtime import session
+
+__all__ = ["classify_digits", "copy_labs", "lab"]
+
+SHOWN = 10
+
+
+def lab(
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Open no browser; print the address only.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="Port to serve on; the next free one if taken.")
+    ] = 8888,
+) -> None:
+    """Check this machine, classify handwritten digits on the best device, open JupyterLab."""
+    root = Path(vklab.__file__).resolve().parent.parent
+    if not (root / "data").is_dir():
+        raise SetupError("the labs and their data are in the source tree only",
+                         "clone the repository and run python3 -m vklab lab in it")  # fmt: skip
+    report = doctor.examine()
+    console.say(report.verdict, "bold green" if report.ok else "bold red")
+    show_repairs(tuple(check for check in report.checks if not check.ok))
+    if not report.ok:
+        raise typer.Exit(2)
+    classify_digits(root / "data")
+    if find_spec("jupyterlab") is None:
+        raise SetupError("JupyterLab is not installed here", "python3 -m vklab lab   (in a clone, "
+                         "without VKLAB_NO_BOOTSTRAP)")  # fmt: skip
+    work = root / "work"
+    copied = copy_labs(root / "labs", work)
+    if copied:
+        console.say(f"new in {work.name}/: {', '.join(copied)}")
+    raise typer.Exit(jupyter.serve(work, port, not no_browser))
+
+
+def classify_digits(data: Path) -> float:
+    """Classify the held-out digits and say how many are right; return that share."""
+    with np.load(data / "digits.npz") as file:
+        held_out = file["held_out"]
+        images, labels = file["images"][held_out], file["labels"][held_out]
+    with console.compiling() as progress:
+        loaded = session.load(data / "digits_cnn.onnx", progress=progress)
+        with loaded:
+            announce_cpu(loaded.device)
+            logits = loaded.run(images)["logits"]
+            started = time.perf_counter_ns()
+            loaded.run(images)
+            image_ns = (time.perf_counter_ns() - started) / len(images)
+            name = loaded.device.name
+    found = logits.argmax(axis=1)
+    right = int((found == labels).sum())
+    share = right / len(labels)
+    console.say(f"held-out digits: {right} of {len(labels)} right ({100 * share:.1f} %) on {name}, "
+                f"{draw.time_text(image_ns)} an image; first {SHOWN}: "
+                + " ".join(map(str, found[:SHOWN])))  # fmt: skip
+    return share
+
+
+def copy_labs(labs: Path, work: Path) -> list[str]:
+    """Copy notebooks that the student does not have yet, overwriting none; return their names."""
+    work.mkdir(exist_ok=True)
+    new = [path for path in sorted(labs.glob("*.ipynb")) if not (work / path.name).exists()]
+    for path in new:
+        shutil.copyfile(path, work / path.name)
+    return [path.name for path in new]

@@ -1,0 +1,149 @@
+"""`vklab run`: run a model, say how long it takes, and compare it with ONNX Runtime."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from vklab import draw
+from vklab.cli import console
+from vklab.cli.inputs import Device, Dims, Fed, Files, Model, feed
+from vklab.runtime import check, session
+from vklab.types import DeviceInfo
+
+__all__ = ["announce_cpu", "measure", "run", "save"]
+
+# Without --repeat: as many runs as fit, so that a median means something and nobody waits.
+LEAST, MOST, PATIENCE_NS = 3, 100, 1_000_000_000
+
+
+def run(
+    model: Model,
+    files: Files = None,
+    dims: Dims = None,
+    device: Device = None,
+    compare: Annotated[
+        bool, typer.Option("--check", help="Compare with ONNX Runtime on the CPU; exit 1 if it "
+                           "differs.")
+    ] = False,
+    repeat: Annotated[
+        int | None, typer.Option(min=1, help="Runs to time after the first. Default: those that "
+                                 "fit into one second, 3 to 100.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder that receives every output as NAME.npy.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+) -> None:  # fmt: skip
+    """Run an ONNX model on a Vulkan device."""
+    with console.compiling() as progress, session.load(model, device, progress) as loaded:
+        fed = feed(loaded.inputs, files, dims)
+        announce_cpu(loaded.device)
+        started = time.perf_counter_ns()
+        outputs = loaded.run(fed.arrays)
+        first_ns = time.perf_counter_ns() - started
+        latency = measure(loaded, fed.arrays, first_ns, repeat)
+        comparison = loaded.check(fed.arrays) if compare else None
+        saved = save(outputs, output) if output else {}
+        facts = _facts(loaded.device, outputs, latency, comparison, saved)
+    if as_json:
+        console.emit(facts)
+    else:
+        _show(fed, facts, comparison)
+    raise typer.Exit(0 if comparison is None or comparison.passed else 1)
+
+
+def announce_cpu(info: DeviceInfo) -> None:
+    """Say on stderr that a device is only a CPU."""
+    if info.is_cpu:
+        console.warn(f"CPU DEVICE: {info.name} is the CPU playing a GPU; "
+                     "its times say nothing about a GPU")  # fmt: skip
+
+
+def measure(
+    loaded: session.Session, arrays: Mapping[str, np.ndarray], first_ns: int, repeat: int | None
+) -> dict[str, float]:
+    """Return the latency of whole runs, host arrays in and out, in microseconds.
+
+    Args:
+        first_ns: what the first run took; with open dimensions it includes planning.
+        repeat: runs to time; None for as many as fit.
+    """
+    samples: list[int] = []
+    begun = time.perf_counter_ns()
+    while True:
+        started = time.perf_counter_ns()
+        loaded.run(arrays)
+        now = time.perf_counter_ns()
+        samples.append(now - started)
+        enough = len(samples) >= LEAST and (len(samples) >= MOST or now - begun > PATIENCE_NS)
+        if len(samples) == repeat or (repeat is None and enough):
+            break
+    low, middle, high = np.percentile(samples, (5, 50, 95)) / 1e3
+    return {"first": first_ns / 1e3, "median": float(middle), "p05": float(low),
+            "p95": float(high), "runs": len(samples)}  # fmt: skip
+
+
+def save(outputs: Mapping[str, np.ndarray], folder: Path) -> dict[str, str]:
+    """Write every output to its own file; return the file of each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: dict[str, str] = {}
+    for name, array in outputs.items():
+        # Names of values are free text in ONNX; a file's name is not.
+        stem = plain = re.sub(r"[^\w.-]", "_", name).lstrip(".") or "output"
+        number = 1
+        while str(folder / f"{stem}.npy") in paths.values():
+            number += 1
+            stem = f"{plain}-{number}"
+        paths[name] = str(folder / f"{stem}.npy")
+        np.save(paths[name], array)
+    return paths
+
+
+def _facts(
+    info: DeviceInfo,
+    outputs: Mapping[str, np.ndarray],
+    latency: dict[str, float],
+    comparison: check.Comparison | None,
+    saved: dict[str, str],
+) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "device": info.name,
+        "device_index": info.index,
+        "device_type": info.type,
+        "driver": info.driver,
+        "latency_us": latency,
+        "outputs": {
+            name: {"dtype": str(array.dtype), "shape": list(array.shape)}
+            for name, array in outputs.items()
+        },
+    }
+    if comparison is not None:
+        facts["check"] = comparison.summary()
+    if saved:
+        facts["files"] = saved
+    return facts
+
+
+def _show(fed: Fed, facts: Mapping[str, Any], comparison: check.Comparison | None) -> None:
+    console.say(f"device   {facts['device']} ({facts['device_type']}, {facts['driver']})")
+    for origin in fed.origins:
+        console.say(f"input    {origin}")
+    for name, described in facts["outputs"].items():
+        file = facts.get("files", {}).get(name)
+        where = f" -> {file}" if file else ""
+        console.say(f"output   {name}: {described['dtype']}{described['shape']}{where}")
+    latency = facts["latency_us"]
+    times = {key: draw.time_text(value * 1e3) for key, value in latency.items() if key != "runs"}
+    console.say(
+        f"latency  first {times['first']}; median {times['median']} "
+        f"(5 % {times['p05']}, 95 % {times['p95']}) of {latency['runs']} runs"
+    )
+    if comparison is not None:
+        console.say(f"check    {comparison}", "green" if comparison.passed else "bold red")
