@@ -126,7 +126,7 @@ def assign_offsets(
     )
     best: tuple[dict[str, int], int] | None = None
     for order in orders if aliasing else orders[-1:]:
-        lives = sorted(lifetimes, key=lambda life, order=order: (order(life), life.name))  # type: ignore[misc]
+        lives = sorted(lifetimes, key=lambda life, order=order: (order(life), life.name))
         found = _place(lives, aliasing)
         if best is None or found[1] < best[1]:
             best = found

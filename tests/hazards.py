@@ -1,0 +1,88 @@
+"""Find every pair of steps that barriers leave unordered, by looking at every pair.
+
+Written apart from `vklab.plan.chunks`: intervals of bytes, and chains of barriers after the
+execution dependency chains of the Vulkan specification (section 7.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vklab.plan.chunks import Barrier, Copy, Work
+from vklab.plan.memory import Slot
+from vklab.plan.plan import Plan
+
+
+def shares_bytes(one: Sequence[Slot], other: Sequence[Slot]) -> bool:
+    """Tell whether two lists of slots have a byte in common."""
+    return any(
+        a.arena == b.arena
+        and max(a.offset_bytes, b.offset_bytes)
+        < min(a.offset_bytes + a.size_bytes, b.offset_bytes + b.size_bytes)
+        for a in one
+        for b in other
+    )
+
+
+def conflict(first: Work, second: Work) -> str:
+    """Name the hazard between two steps, or return the empty string."""
+    if shares_bytes(first.writes, second.reads):
+        return "read after write"
+    if shares_bytes(first.reads, second.writes):
+        return "write after read"
+    return "write after write" if shares_bytes(first.writes, second.writes) else ""
+
+
+def ordered(first: int, second: int, work: Sequence[Work], barriers: Sequence[Barrier]) -> bool:
+    """Tell whether a chain of barriers leads from one step to a later one."""
+    reached: set[str] = set()
+    for barrier in sorted(barriers, key=lambda item: item.before):
+        between = first < barrier.before <= second
+        if between and ({work[first].stage} | reached) & set(barrier.source):
+            reached |= set(barrier.target)
+    return (work[second].stage if second < len(work) else "host") in reached
+
+
+def hazards(
+    work: Sequence[Work], barriers: Sequence[Barrier], host_reads: Sequence[Slot] = ()
+) -> list[str]:
+    """Return a line for every pair that touches the same bytes and is not ordered.
+
+    `host_reads` are what the host reads when all is done.
+    """
+    found = [
+        f"step {i} and step {j}: {conflict(work[i], work[j])}"
+        for j in range(len(work))
+        for i in range(j)
+        if conflict(work[i], work[j]) and not ordered(i, j, work, barriers)
+    ]
+    return found + [
+        f"step {i} and the host: read after write"
+        for i, item in enumerate(work)
+        if shares_bytes(item.writes, host_reads) and not ordered(i, len(work), work, barriers)
+    ]
+
+
+def superfluous(
+    work: Sequence[Work], barriers: Sequence[Barrier], host_reads: Sequence[Slot] = ()
+) -> list[Barrier]:
+    """Return the barriers that could go one at a time without a hazard."""
+    return [
+        barrier
+        for barrier in barriers
+        if not hazards(work, [b for b in barriers if b is not barrier], host_reads)
+    ]
+
+
+def work_of(plan: Plan) -> tuple[list[Work], list[Barrier], list[Slot]]:
+    """Return what a plan's steps touch, its barriers, and what the host reads in the end."""
+    (chunk,) = plan.chunks
+    work = []
+    for step in chunk.steps:
+        if isinstance(step, Copy):
+            work.append(Work("transfer", (step.source,), (step.target,)))
+        else:
+            reads = tuple(plan.memory.slots[info.name] for _, info in step.reads)
+            writes = tuple(plan.memory.slots[info.name] for _, info in step.writes)
+            work.append(Work("compute_shader", reads, writes))
+    return work, list(chunk.barriers), [plan.host_slots[name] for name in plan.graph.outputs]

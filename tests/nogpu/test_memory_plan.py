@@ -1,0 +1,112 @@
+"""Memory planning: no two values that live together overlap, and little is wasted."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vklab.plan import memory
+from vklab.plan.memory import Lifetime, MemoryPlan, Slot
+
+SIZES = st.sampled_from([0, 1, 4, 255, 256, 257, 1000, 4096, 10007])
+
+
+@st.composite
+def lifetimes(draw: st.DrawFn) -> list[Lifetime]:
+    spans = draw(st.lists(st.tuples(SIZES, st.integers(0, 15), st.integers(0, 6)), max_size=25))
+    return [Lifetime(f"v{i}", size, first, first + length)
+            for i, (size, first, length) in enumerate(spans)]  # fmt: skip
+
+
+def check_offsets(lives: list[Lifetime], aliasing: bool) -> int:
+    offsets, size = memory.assign_offsets(lives, aliasing)
+    assert offsets.keys() == {life.name for life in lives}
+    for life in lives:
+        assert offsets[life.name] % 256 == 0 and offsets[life.name] + life.size_bytes <= size
+    for a, b in itertools.combinations(lives, 2):
+        together = a.first <= b.last and b.first <= a.last
+        apart = (
+            offsets[a.name] + a.size_bytes <= offsets[b.name]
+            or offsets[b.name] + b.size_bytes <= offsets[a.name]
+        )
+        assert apart or (aliasing and not together), (a, b)
+    return size
+
+
+@given(lifetimes())
+def test_values_that_live_together_lie_apart(lives):
+    size = check_offsets(lives, aliasing=True)
+    assert size >= memory.lower_bound(lives)
+
+
+@given(lifetimes())
+def test_without_aliasing_all_values_lie_apart(lives):
+    check_offsets(lives, aliasing=False)
+
+
+@given(lifetimes())
+def test_the_lower_bound_is_the_fullest_step(lives):
+    at_step = [
+        sum(-(-life.size_bytes // 256) * 256 for life in lives if life.first <= step <= life.last)
+        for step in range(30)
+    ]
+    assert memory.lower_bound(lives) == max(at_step)
+
+
+def chain(sizes: list[int]) -> list[Lifetime]:
+    """Each value is read by the next step only, as in a plain network."""
+    return [Lifetime(f"v{i}", size, i, i + 1) for i, size in enumerate(sizes)]
+
+
+RESIDUAL = [life for i in range(0, 60, 3) for life in (
+    Lifetime(f"skip{i}", 4096, i, i + 3), Lifetime(f"a{i}", 8192, i + 1, i + 2),
+    Lifetime(f"b{i}", 4096, i + 2, i + 3),
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize("lives", [
+    chain([1024] * 50), chain([50 << 10, 12 << 10, 25 << 10, 6 << 10, 512, 512]),
+    chain([256 * (i % 7 + 1) for i in range(100)]), RESIDUAL, [],
+], ids=["even", "network", "saw", "residual", "nothing"])  # fmt: skip
+def test_friendly_cases_take_hardly_more_than_the_lower_bound(lives):
+    assert check_offsets(lives, aliasing=True) <= 1.05 * memory.lower_bound(lives)
+
+
+@given(st.lists(SIZES, max_size=20), st.sampled_from([256, 1024, 5000, 1 << 20]))
+def test_pack_lays_values_side_by_side_within_the_limit(sizes, limit):
+    named = [(f"v{i}", size) for i, size in enumerate(sizes)]
+    slots, arenas = memory.pack(named, "weights", limit)
+    assert [(name, slot.size_bytes) for name, slot in slots.items()] == named
+    for a, b in itertools.combinations(slots.values(), 2):
+        assert not a.overlaps(b)
+    for slot in slots.values():
+        assert slot.offset_bytes % 256 == 0
+        assert slot.offset_bytes + slot.size_bytes <= arenas[slot.arena]
+    for arena, size in arenas.items():
+        alone = sum(slot.arena == arena for slot in slots.values()) == 1
+        assert arena.startswith("weights") and (size <= limit or alone)
+        assert size > 0  # a buffer of no bytes cannot be made
+
+
+@pytest.mark.parametrize(("other", "expected"), [
+    (Slot("a", 0, 10), True), (Slot("a", 10, 10), False), (Slot("a", 9, 1), True),
+    (Slot("b", 0, 10), False), (Slot("a", 3, 2), True), (Slot("a", 4, 0), False),
+])  # fmt: skip
+def test_slots_overlap_where_they_share_a_byte(other, expected):
+    slot = Slot("a", 0, 10)
+    assert slot.overlaps(other) is other.overlaps(slot) is expected
+
+
+def test_a_memory_plan_shows_itself():
+    lives = (Lifetime("first <value>", 1024, 0, 1), Lifetime("second", 2048, 1, 2))
+    offsets, size = memory.assign_offsets(lives)
+    slots = {life.name: Slot("activations", offsets[life.name], life.size_bytes) for life in lives}
+    arenas = {"weights": 512, "weights1": 256, "activations": size}
+    plan = MemoryPlan(slots, arenas, lives, memory.lower_bound(lives))
+    assert str(plan) == (
+        "memory: 3.0 KiB of activations (lower bound 3.0 KiB), 768 B of weights"
+    )
+    assert "first &lt;value&gt;" in plan._repr_html_()
