@@ -52,10 +52,10 @@ def named(report: Report, name: str) -> Check:
     return found
 
 
-def check_devices(*, manifests=(), run: bool = True) -> Report:
+def check_devices(*, manifests=(), foundations=(), run: bool = True) -> Report:
     """Return the doctor's checks of devices only."""
     answer = child.ask(["list"], 20.0)
-    found, described = devices.check_devices(answer, manifests, DEBIAN, run)
+    found, described = devices.check_devices(answer, manifests, foundations, DEBIAN, run)
     return Report(tuple(found), described)
 
 
@@ -127,6 +127,13 @@ def test_a_device_that_vklab_refuses_is_not_run(children):
     assert "speaks Vulkan 1.1" in named(report, "device 0").detail
     children["list"] = listing(facts(0, refusal="speaks Vulkan 1.1"))
     assert not check_devices().ok
+
+
+def test_what_repairs_the_drivers_repairs_the_devices(children):
+    children["list"] = "print('{\"error\": \"no driver\", \"repair\": \"install one\"}')"
+    assert check_devices().checks[0].repair == "install one"
+    drivers = Check("drivers", False, "hidden", "unset VK_DRIVER_FILES")
+    assert check_devices(foundations=[drivers]).checks[0].repair == "unset VK_DRIVER_FILES"
 
 
 def test_no_run_runs_nothing(children):
@@ -256,6 +263,16 @@ def test_a_compiler_that_does_not_exist(monkeypatch):
     monkeypatch.setenv("VKLAB_SLANGC", "/nowhere/slangc")
     slang = checks.check_compilers(DEBIAN)[0]
     assert not slang.ok and "/nowhere/slangc" in slang.detail and slang.repair
+
+
+@pytest.mark.skipif(os.name != "posix", reason="writes a shell script")
+def test_a_compiler_that_does_not_work(monkeypatch, tmp_path):
+    program = tmp_path / "slangc"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("VKLAB_SLANGC", str(program))
+    slang = checks.check_compilers(DEBIAN)[0]
+    assert not slang.ok and "ended with code 3" in slang.detail and slang.repair
 
 
 def test_a_cache_that_cannot_be_written_is_a_note(monkeypatch, tmp_path):

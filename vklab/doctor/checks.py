@@ -53,13 +53,16 @@ def examine(run: bool = True) -> Report:
     machine = system.inspect_machine()
     manifests = detect.find_manifests(machine.system)
     listed = child.ask(["list"], LIST_LIMIT_S)
-    device_checks, devices = check_devices(listed, manifests, machine, run)
-    checks = [
-        check_python(),
-        *check_packages(),
+    foundations = [
         check_loader(detect.find_loader(machine.system), machine),
         check_bindings(listed, machine),
         check_drivers(manifests, machine),
+    ]
+    device_checks, devices = check_devices(listed, manifests, foundations, machine, run)
+    checks = [
+        check_python(),
+        *check_packages(),
+        *foundations,
         check_layers(listed, machine),
         check_vulkaninfo(machine),
         *check_compilers(machine),
@@ -175,8 +178,10 @@ def check_compilers(machine: system.Machine) -> list[Check]:
             checks.append(Check(label, False, str(error).splitlines()[0], error.repair))
             continue
         if found:
-            detail = f"{_compiler_version(found)} at {found.program}"
-            checks.append(Check(label, True, detail))
+            version, problem = _compiler_version(found)
+            repair = toolchain.REPAIRS[language] if problem else ""
+            detail = f"{version or problem} at {found.program}"
+            checks.append(Check(label, not problem, detail, repair, essential=language == "slang"))
         elif language == "glsl":
             repair = remedy.install_line(machine, "glslang-tools", "glslangValidator")
             checks.append(Check(label, True, "none; only labs with .comp shaders need it", repair))
@@ -188,7 +193,8 @@ def check_compilers(machine: system.Machine) -> list[Check]:
     return checks
 
 
-def _compiler_version(found: toolchain.Toolchain) -> str:
+def _compiler_version(found: toolchain.Toolchain) -> tuple[str, str]:
+    """Return what a compiler says of its version, or why it does not."""
     name = Path(found.program).name
     flag = "-version" if found.language == "slang" else "--version"
     try:
@@ -197,9 +203,11 @@ def _compiler_version(found: toolchain.Toolchain) -> str:
             timeout=detect.TOOL_LIMIT_S, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{name} (does not say its version: {error})"
+        return "", f"{name} does not run: {error}"
     lines = (done.stdout + done.stderr).strip().splitlines()
-    return f"{name} {lines[0] if lines else '(says no version)'}"
+    if done.returncode or not lines:
+        return "", f"{name} {flag} ended with code {done.returncode}"
+    return f"{name} {lines[0]}", ""
 
 
 def check_caches() -> list[Check]:

@@ -24,11 +24,20 @@ Facts = dict[str, Any]
 
 
 def check_devices(
-    listed: child.Answer, manifests: Sequence[Manifest], machine: system.Machine, run: bool
+    listed: child.Answer,
+    manifests: Sequence[Manifest],
+    foundations: Sequence[Check],
+    machine: system.Machine,
+    run: bool,
 ) -> tuple[list[Check], tuple[Facts, ...]]:
-    """Check every device; return the checks and the facts of the devices that were listed."""
+    """Check every device; return the checks and the facts of the devices that were listed.
+
+    Args:
+        foundations: the checks of what devices stand on; what repairs these repairs those.
+    """
     if listed.problem:
-        return [_explain_listing(listed, manifests, machine)], ()
+        repair = next((check.repair for check in foundations if not check.ok), listed.repair)
+        return [_explain_listing(listed, manifests, repair or remedy.driver_line(machine))], ()
     devices: tuple[Facts, ...] = tuple(listed.facts.get("devices", ()))
     if not devices:
         line = remedy.driver_line(machine)
@@ -40,7 +49,8 @@ def check_devices(
     problems = {facts["index"]: outcome for facts, outcome in zip(usable, outcomes, strict=True)}
     word = "ran a kernel right" if run else "look usable; no kernel was run"
     counted = f"{len(working)} of {len(devices)} {word}"
-    total = Check("devices", bool(working), counted, "" if working else remedy.driver_line(machine))
+    known = next((repair for _, repair in outcomes if repair), remedy.driver_line(machine))
+    total = Check("devices", bool(working), counted, "" if working else known)
     each = [_check_one(facts, problems.get(facts["index"]), working, run) for facts in devices]
     return [total, *each], devices
 
@@ -77,11 +87,11 @@ def _check_one(
 
 
 def _explain_listing(
-    listed: child.Answer, manifests: Sequence[Manifest], machine: system.Machine
+    listed: child.Answer, manifests: Sequence[Manifest], repair: str
 ) -> Check:
     """Say why no device could be listed; a driver that breaks the others is named."""
-    if listed.repair or not _is_native(listed.problem):
-        return Check("devices", False, listed.problem, listed.repair or remedy.driver_line(machine))
+    if not _is_native(listed.problem):
+        return Check("devices", False, listed.problem, repair)
     guilty: list[str] = []
     innocent: list[str] = []
     for manifest in manifests:
@@ -91,7 +101,6 @@ def _explain_listing(
         # A driver without hardware answers that there is no device; that harms nobody.
         (guilty if _is_native(answer.problem) else innocent).append(str(manifest.path))
     names = f"; the fault is in {', '.join(guilty)}" if guilty else ""
-    repair = remedy.driver_line(machine)
     if guilty and innocent:
         repair = remedy.assign("VK_DRIVER_FILES", os.pathsep.join(innocent))
     return Check("devices", False, f"listing them {listed.problem}{names}", repair)

@@ -15,8 +15,9 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from vklab.doctor import child
-from vklab.errors import VklabError
+from vklab.errors import ShaderError, VklabError
 from vklab.runtime import open_devices, session
+from vklab.shader import toolchain
 from vklab.vulkan import instance
 
 __all__ = ["list_devices", "main", "run_device"]
@@ -50,8 +51,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         answer = list_devices() if arguments[0] == "list" else run_device(int(arguments[1]))
     except VklabError as error:
-        message = str(error).split("\n  to repair:")[0]
-        answer = {"error": message, "repair": getattr(error, "repair", "")}
+        message = str(error).splitlines()[0]
+        # A kernel of ours that does not compile is a fault of the compiler that was found.
+        line = toolchain.REPAIRS["slang"] if isinstance(error, ShaderError) else ""
+        answer = {"error": message, "repair": getattr(error, "repair", line)}
     print(json.dumps(answer))
     return 0
 
