@@ -119,15 +119,14 @@ def assign_offsets(
     none is best for all: biggest, longest and earliest first are tried. Without aliasing every
     value gets bytes of its own.
     """
-    orders: tuple[Callable[[Lifetime], tuple[int, int]], ...] = (
-        lambda life: (-life.size_bytes, life.first),
-        lambda life: (life.first - life.last, -life.size_bytes),
-        lambda life: (life.first, -life.size_bytes),
+    orders: tuple[Callable[[Lifetime], tuple[int, int, str]], ...] = (
+        lambda life: (-life.size_bytes, life.first, life.name),
+        lambda life: (life.first - life.last, -life.size_bytes, life.name),
+        lambda life: (life.first, -life.size_bytes, life.name),
     )
     best: tuple[dict[str, int], int] | None = None
     for order in orders if aliasing else orders[-1:]:
-        lives = sorted(lifetimes, key=lambda life, order=order: (order(life), life.name))
-        found = _place(lives, aliasing)
+        found = _place(sorted(lifetimes, key=order), aliasing)
         if best is None or found[1] < best[1]:
             best = found
         if best[1] <= lower_bound(lifetimes):
