@@ -64,7 +64,7 @@ SETTINGS = {
         Setting("DISABLE_PUSH_DESCRIPTORS", False, "use descriptor sets from a pool"),
         Setting("DISABLE_POLLING", False, "block on the fence at once instead of polling first"),
         Setting("DISABLE_DIRECT_IO", False, "stage inputs and outputs through copies"),
-        Setting("DISABLE_VARIANTS", False, "use the kernel that is right on every device"),
+        Setting("DISABLE_VARIANTS", False, "use the kernels that are right everywhere"),
         Setting("DISABLE_CACHE", False, "compile shaders and pipelines afresh"),
     )
 }

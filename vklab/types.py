@@ -89,6 +89,7 @@ class Dispatch:
     `reads` and `writes` pair the shader's binding names with tensors; `push` pairs push-constant
     names with numbers or tuples of them; `constants` are specialization constants by name;
     `defines` choose the compiled variant. `workgroups` counts workgroups in x, y and z.
+    `iterations` is the most that one invocation loops, where that depends on the model.
     """
 
     kernel: str
@@ -99,6 +100,7 @@ class Dispatch:
     defines: tuple[tuple[str, str], ...] = ()
     constants: tuple[tuple[str, Number], ...] = ()
     flops: int = 0
+    iterations: int = 0
 
     @property
     def size_bytes(self) -> int:

@@ -51,18 +51,23 @@ def _plain(value: Any) -> Any:
 
 
 def table(
-    title: str, headers: Sequence[str], rows: Iterable[Sequence[object]], right: str = ""
-) -> None:
-    """Print a table on stdout; `right` names the headers of right-aligned columns."""
+    title: str, headers: Sequence[str], rows: Iterable[Sequence[object]],
+    right: str = "", whole: str = "",
+) -> None:  # fmt: skip
+    """Print a table on stdout.
+
+    Args:
+        right: headers, separated by spaces, of columns of numbers: right-aligned, never wrapped.
+        whole: headers of other columns that are never wrapped.
+    """
     if title:
         say(title, "bold")
     drawn = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    numbers = right.split()
+    numbers, unbroken = right.split(), whole.split()
     for header in headers:
-        # Names wrap and numbers do not: a number cut in two would be read as another number.
-        is_number = header in numbers
-        drawn.add_column(header, justify="right" if is_number else "left",
-                         no_wrap=is_number, overflow="fold")  # fmt: skip
+        # A number cut in two would be read as another number.
+        drawn.add_column(header, justify="right" if header in numbers else "left",
+                         no_wrap=header in numbers + unbroken, overflow="fold")  # fmt: skip
     for row in rows:
         drawn.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
     _out.print(drawn)

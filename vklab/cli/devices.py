@@ -53,11 +53,15 @@ def _show_all(found: tuple[DeviceInfo, ...]) -> None:
     rows = [
         (info.index, info.name, info.type, info.vendor, info.driver,
          ".".join(map(str, info.api_version)), draw.bytes_text(info.memory_bytes),
-         info.subgroup_size, info.refusal or "yes")
+         info.subgroup_size, "no" if info.refusal else "yes")
         for info in found
     ]  # fmt: skip
     headers = ("#", "name", "type", "vendor", "driver", "Vulkan", "memory", "subgroup", "usable")
-    console.table("", headers, rows, right="# memory subgroup")
+    whole = "type vendor Vulkan usable"
+    console.table("", headers, rows, right="# memory subgroup", whole=whole)
+    for info in found:
+        if info.refusal:
+            console.say(f"{info.index} {info.refusal}")
 
 
 def _show_one(info: DeviceInfo) -> None:

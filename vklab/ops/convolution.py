@@ -57,6 +57,7 @@ def conv(
         workgroups=workgroups,
         push=(
             ("groups", group), ("in_channels", depth), ("out_channels", rows),
+            ("batches", batch * group), ("part", depth),
             ("in_h", view.input[0]), ("in_w", view.input[1]),
             ("out_h", view.output[0]), ("out_w", view.output[1]),
             ("kernel_h", view.kernel[0]), ("kernel_w", view.kernel[1]),

@@ -116,7 +116,7 @@ def product(
             writes=(("y_buffer", result),),
             workgroups=workgroups,
             push=(
-                ("m", m), ("n", n), ("k", k),
+                ("m", m), ("n", n), ("k", k), ("batches", count), ("part", k),
                 ("a_row", a_steps[0]), ("a_column", a_steps[1]),
                 ("b_row", b_steps[0]), ("b_column", b_steps[1]),
                 ("c_row", c_row), ("c_column", c_column),

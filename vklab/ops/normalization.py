@@ -8,7 +8,15 @@ from __future__ import annotations
 import math
 
 from vklab.errors import ModelError
-from vklab.ops.registry import Result, grid, operator, output, require_float, type_define
+from vklab.ops.registry import (
+    WORKGROUP,
+    Result,
+    grid,
+    operator,
+    output,
+    require_float,
+    type_define,
+)
 from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["normal_axis", "softmax", "softmax_flattened"]
@@ -48,5 +56,6 @@ def _softmax(X: TensorInfo, columns: int, inner: int) -> Result:
         push=(("rows", rows), ("columns", columns), ("inner", inner)),
         defines=(type_define(dtype),),
         flops=5 * X.count,
+        iterations=3 * -(-columns // WORKGROUP) + 32,
     )
     return Result((result,), (dispatch,))

@@ -114,5 +114,6 @@ def _pool(
         ),
         defines=(("MODE", mode), type_define(dtype)),
         flops=result.count * view.kernel[0] * view.kernel[1],
+        iterations=(view.kernel[0] + 1) * (view.kernel[1] + 1),
     )  # fmt: skip
     return Result((result,), (dispatch,))

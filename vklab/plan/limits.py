@@ -10,7 +10,11 @@ from collections.abc import Iterable
 from vklab.errors import PlanError
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["arena_limit_bytes", "check"]
+__all__ = ["LLVMPIPE_ITERATIONS", "arena_limit_bytes", "check"]
+
+# llvmpipe (seen in Mesa 22.3) ends all loops of an invocation after 65535 iterations together,
+# without a word: what loops longer would be silently wrong.
+LLVMPIPE_ITERATIONS = 65535
 
 
 def arena_limit_bytes(info: DeviceInfo) -> int:
@@ -36,6 +40,11 @@ def check(dispatches: Iterable[Dispatch], info: DeviceInfo) -> None:
             raise PlanError(
                 f"{dispatch}: {invocations} invocations a workgroup, {info.name} has "
                 f"{most_invocations}"
+            )
+        if "llvmpipe" in info.driver and dispatch.iterations > LLVMPIPE_ITERATIONS:
+            raise PlanError(
+                f"{dispatch}: an invocation loops {dispatch.iterations} times, "
+                f"{info.name} stops at {LLVMPIPE_ITERATIONS}"
             )
         for name, tensor in dispatch.reads + dispatch.writes:
             if tensor.size_bytes > most_range:

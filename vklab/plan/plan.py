@@ -108,13 +108,10 @@ def make_plan(graph: Graph, info: DeviceInfo) -> Plan:
     Raises PlanError where the device cannot hold it.
     """
     lowered = lower(graph)
-    dispatches = lowered.dispatches
-    if not settings.get("DISABLE_VARIANTS"):
-        dispatches = tuple(variants.choose(dispatch, info) for dispatch in dispatches)
-    limits.check(dispatches, info)
-    lowered = replace(lowered, dispatches=dispatches)
+    lowered = _with_variants(lowered, info)
+    limits.check(lowered.dispatches, info)
     placed, host_slots, copies_in, copies_out = _place(graph, lowered, info)
-    steps: list[Step] = [*copies_in, *dispatches, *copies_out]
+    steps: list[Step] = [*copies_in, *lowered.dispatches, *copies_out]
     names = [c.name for c in copies_in], list(lowered.nodes), [c.name for c in copies_out]
     work = [_work(step, placed.slots, lowered.roots) for step in steps]
     chunk = Chunk(
@@ -156,6 +153,20 @@ def lower(graph: Graph) -> Lowered:
             nodes.append(node.name)
     constants = {name: info for name, info in infos.items() if info.constant is not None}
     return Lowered(tuple(dispatches), tuple(nodes), roots, constants)
+
+
+def _with_variants(lowered: Lowered, info: DeviceInfo) -> Lowered:
+    """Swap in what is fastest on the device; what that writes in between is a root of its own."""
+    dispatches: list[Dispatch] = []
+    nodes: list[str] = []
+    roots = dict(lowered.roots)
+    for node, dispatch in zip(lowered.nodes, lowered.dispatches, strict=True):
+        for chosen in variants.choose(dispatch, info):
+            dispatches.append(chosen)
+            nodes.append(node)
+            for _, written in chosen.writes:
+                roots.setdefault(written.name, written.name)
+    return replace(lowered, dispatches=tuple(dispatches), nodes=tuple(nodes), roots=roots)
 
 
 def _rename(operands: Operands, renamed: dict[int, TensorInfo]) -> Operands:

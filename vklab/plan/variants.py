@@ -1,27 +1,34 @@
-"""Which faster kernel or tile a device and a shape allow, instead of the one right everywhere.
+"""Which faster kernel a device and a shape allow, instead of the one that is right everywhere.
 
-Each rule is a pure function from a Dispatch to a Dispatch; DISABLE_VARIANTS switches all off.
-Visited by lab 08.
+Each rule is a pure function from a Dispatch to others that compute the same; DISABLE_VARIANTS
+switches off all but what a driver's quirk demands. Visited by lab 08.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from vklab import settings
 from vklab.ops import linear, registry
-from vklab.types import DeviceInfo, Dispatch
+from vklab.plan import limits
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = [
     "TILES",
     "Tile",
     "choose",
+    "few_rows",
     "integer",
     "one_row",
     "product_sizes",
     "shared_rows",
     "soonest",
+    "split",
     "tiled",
+    "without",
 ]
 
 Tile = tuple[int, int, int, int, int]
@@ -29,28 +36,33 @@ Tile = tuple[int, int, int, int, int]
 # (TILE_M, TILE_N, TILE_K, ROWS, COLUMNS) and how fast its inner loop runs beside the others:
 # more sums in registers means fewer loads for each product. TILE_N never exceeds the workgroup.
 TILES: tuple[tuple[Tile, float], ...] = (
-    ((128, 128, 16, 8, 8), 3.0),
-    ((64, 64, 8, 8, 8), 2.8),
+    ((16, 16, 32, 1, 1), 0.55),
+    ((32, 32, 32, 2, 2), 1.0),
     ((64, 64, 16, 4, 4), 2.0),
-    ((16, 64, 8, 4, 4), 1.3),
-    ((32, 32, 16, 2, 2), 1.0),
+    ((128, 128, 16, 8, 8), 3.0),
 )
 # Workgroups that a GPU runs side by side; the real number differs, its order does not.
 GPU_WORKGROUPS = 128
+# A split shorter than this along k is not worth the second dispatch.
+SHORTEST_SPLIT = 256
 
 
-def choose(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
-    """Return the dispatch that computes the same thing fastest on a device."""
-    if dispatch.kernel == "matmul":
-        return one_row(dispatch) or tiled(dispatch, info) or shared_rows(dispatch, info)
-    if dispatch.kernel == "conv":
-        return tiled(dispatch, info) or shared_rows(dispatch, info)
-    return dispatch
+def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
+    """Return the dispatches that compute the same thing fastest on a device."""
+    if dispatch.kernel not in ("matmul", "conv"):
+        return (dispatch,)
+    chosen = dispatch
+    if not settings.get("DISABLE_VARIANTS"):
+        rules = (shared_rows,) if info.is_cpu else (one_row, tiled, few_rows)
+        found = (rule(dispatch, info) for rule in rules)
+        chosen = next((changed for changed in found if changed is not None), dispatch)
+    return split(chosen, dispatch, info)
 
 
 def product_sizes(dispatch: Dispatch) -> tuple[int, int, int, int]:
     """Return m, n, k and the batch count of a matmul, or of the product that a conv is."""
-    push, batch = dict(dispatch.push), dispatch.workgroups[2]
+    push = dict(dispatch.push)
+    batch = integer(push, "batches")
     if dispatch.kernel == "matmul":
         return integer(push, "m"), integer(push, "n"), integer(push, "k"), batch
     window = integer(push, "kernel_h") * integer(push, "kernel_w")
@@ -58,62 +70,72 @@ def product_sizes(dispatch: Dispatch) -> tuple[int, int, int, int]:
     return integer(push, "out_channels"), pixels, integer(push, "in_channels") * window, batch
 
 
-def shared_rows(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
+def shared_rows(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     """Let the lanes of a subgroup fetch the row operand for each other.
 
     On a CPU that plays a GPU every fetch of a lane is a separate load, and this saves most.
     """
-    if not info.subgroup_operations & {"shuffle"}:
-        return dispatch
     m, n, _, batch = product_sizes(dispatch)
     smallest = info.limit("minSubgroupSize") or info.subgroup_size
     lanes = next((size for size in (8, 4) if size <= min(m, smallest)), 0)
-    if not lanes:
-        return dispatch
-    blocks = 2 if 2 * lanes <= m else 1
-    workgroups, constants = linear.row_blocks(m, n, batch, lanes, blocks)
+    if not lanes or "shuffle" not in info.subgroup_operations:
+        return None
+    workgroups, constants = linear.row_blocks(m, n, batch, lanes, 2 if 2 * lanes <= m else 1)
     defines = tuple((name, "1" if name == "SUBGROUP" else v) for name, v in dispatch.defines)
     return replace(dispatch, workgroups=workgroups, constants=constants, defines=defines)
 
 
-def one_row(dispatch: Dispatch) -> Dispatch | None:
+def few_rows(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
+    """Give a GPU one row an invocation where there is too little work to fill it otherwise."""
+    del info
+    m, n, _, batch = product_sizes(dispatch)
+    if m * n * batch > GPU_WORKGROUPS * 1024:
+        return None
+    workgroups, constants = linear.row_blocks(m, n, batch, 1, 1)
+    return replace(dispatch, workgroups=workgroups, constants=constants)
+
+
+def one_row(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     """Use matvec where the left operand is one row: then reading B is all the time it takes."""
+    del info
+    m, n, k, batch = product_sizes(dispatch)
     push = dict(dispatch.push)
-    if push["m"] != 1 or dispatch.workgroups[2] != 1:
+    if dispatch.kernel != "matmul" or m != 1 or batch != 1:
         return None
     # Dense along k: one column a workgroup, whose lanes read neighbouring elements.
-    columns = 1 if push["b_row"] == 1 and push["k"] != 1 else 32
-    names = ("n", "k", "a_column", "b_row", "b_column", "c_column", "alpha", "beta")
+    columns = 1 if push["b_row"] == 1 and k != 1 else 32
+    names = ("n", "k", "part", "a_column", "b_row", "b_column", "c_column", "alpha", "beta")
     return replace(
         dispatch,
         kernel="matvec",
-        workgroups=registry.grid(-(-integer(push, "n") // columns)),
+        workgroups=registry.grid(-(-n // columns)),
         push=tuple((name, push[name]) for name in names),
         constants=(("COLUMNS", columns), ("WORKGROUP", 256 if columns > 1 else 64)),
+        defines=without(dispatch.defines, "SUBGROUP"),
     )
 
 
 def tiled(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
-    """Use shared memory on a GPU, where a product is large enough to fill some tiles."""
+    """Use shared memory where a product is large enough to fill some tiles."""
     m, n, k, batch = product_sizes(dispatch)
-    if info.is_cpu or m < 16 or n < 16 or k < 64:
+    if m < 16 or n < 16 or k < 64:
         return None
     tile = soonest(m, n, batch, info)
     tile_m, tile_n, _, rows, columns = tile
     names = ("TILE_M", "TILE_N", "TILE_K", "ROWS", "COLUMNS")
     # A tiled conv divides by its kernel's sizes at every step: as constants that is cheap.
-    fixed = [item for item in dispatch.push if item[0] in ("kernel_h", "kernel_w")]
+    fixed = [(name, size) for name, size in dispatch.push if name in ("kernel_h", "kernel_w")]
     return replace(
         dispatch,
         kernel=f"{dispatch.kernel}_tiled",
         workgroups=(-(-n // tile_n), -(-m // tile_m), batch),
-        push=tuple(item for item in dispatch.push if item not in fixed),
+        push=without(dispatch.push, "kernel_h", "kernel_w"),
         constants=(
             *zip(names, tile, strict=True),
             ("WORKGROUP", tile_m // rows * (tile_n // columns)),
-            *((name.upper(), integer(dict(fixed), name)) for name, _ in fixed),
+            *((name.upper(), size) for name, size in fixed if isinstance(size, int)),
         ),
-        defines=tuple(item for item in dispatch.defines if item[0] != "SUBGROUP"),
+        defines=without(dispatch.defines, "SUBGROUP"),
     )
 
 
@@ -128,6 +150,75 @@ def soonest(m: int, n: int, batch: int, info: DeviceInfo) -> Tile:
     shared = info.limit("maxComputeSharedMemorySize")
     fitting = [(t, s) for t, s in TILES if 4 * t[2] * (t[0] + t[1] + 2) <= shared]
     return min(fitting, key=cost)[0]
+
+
+def split(chosen: Dispatch, original: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
+    """Cut a long sum into parts that run side by side, and add them up in a second dispatch.
+
+    Done where too few workgroups would leave a GPU idle, and where a loop would outlast the
+    iterations that llvmpipe allows.
+    """
+    m, n, k, batch = product_sizes(original)
+    steps = integer(dict(original.push), "part")  # what the kernel's part counts: k, or channels
+    count = math.prod(chosen.workgroups)
+    wanted = min(2 * GPU_WORKGROUPS // count, k // SHORTEST_SPLIT)
+    if info.is_cpu or settings.get("DISABLE_VARIANTS"):
+        wanted = 1
+    if "llvmpipe" in info.driver:
+        wanted = max(wanted, -(-k // (limits.LLVMPIPE_ITERATIONS // 2)))
+    part = -(-steps // max(wanted, 1))
+    splits = -(-steps // part) if steps else 1
+    if splits == 1:
+        return (chosen,)
+    _, result = chosen.writes[0]
+    partial = TensorInfo(f"{result.name}:splits", result.dtype, (splits, *result.dims))
+    biased = dict(chosen.defines)["BIAS"] == "1"
+    first = replace(
+        chosen,
+        reads=chosen.reads[:2],
+        writes=(("y_buffer", partial),),
+        workgroups=(*chosen.workgroups[:2], chosen.workgroups[2] * splits),
+        push=tuple((name, _in_part(name, value, part)) for name, value in chosen.push),
+        defines=tuple((name, "0" if name == "BIAS" else v) for name, v in chosen.defines),
+    )
+    bias = chosen.reads[2][1] if biased else None
+    return first, _sum_splits(partial, bias, result, original, splits)
+
+
+def _in_part(name: str, value: Any, part: int) -> Any:
+    # Scaling and C belong to the whole sum, so a part is plain.
+    return {"part": part, "alpha": 1.0}.get(name, value)
+
+
+def _sum_splits(
+    partial: TensorInfo, bias: TensorInfo | None, result: TensorInfo, original: Dispatch, splits: int
+) -> Dispatch:
+    push = dict(original.push)
+    m, n, _, _ = product_sizes(original)
+    if original.kernel == "conv":  # a bias is one column, with a row a channel
+        rows, steps, scales = m * integer(push, "groups"), (1, 0), (1.0, 1.0)
+    else:
+        rows, steps = m, (integer(push, "c_row"), integer(push, "c_column"))
+        scales = (float(push["alpha"]), float(push["beta"]))  # type: ignore[arg-type]
+    return Dispatch(
+        kernel="sum_splits",
+        reads=(("x_buffer", partial), *((("c_buffer", bias),) if bias else ())),
+        writes=(("y_buffer", result),),
+        workgroups=registry.grid(-(-result.count // registry.WORKGROUP)),
+        push=(
+            ("count", result.count), ("splits", splits), ("rows", rows), ("n", n),
+            ("c_row", steps[0]), ("c_column", steps[1]),
+            ("alpha", scales[0]), ("beta", scales[1]),
+        ),
+        defines=(("BIAS", "1" if bias else "0"), registry.type_define(result.dtype)),
+        flops=result.count * splits,
+        iterations=splits,
+    )  # fmt: skip
+
+
+def without(pairs: tuple[Any, ...], *names: str) -> tuple[Any, ...]:
+    """Return pairs without those of some names."""
+    return tuple(pair for pair in pairs if pair[0] not in names)
 
 
 def integer(push: Mapping[str, object], name: str) -> int:

@@ -1,4 +1,4 @@
-"""What a compiled shader asks for, read from its SPIR-V: bindings, push and specialization constants.
+"""What a compiled shader asks for by name, read from its SPIR-V: bindings and constants.
 
 The SPIR-V is the one thing every compiler leaves behind, so GLSL, Slang and stock kernels are
 all read the same way. Source: SPIR-V specification, section 2.3 and 3. Visited by lab 05.

@@ -193,7 +193,8 @@ class Allocator:
         has_budget = "VK_EXT_memory_budget" in self.device.extensions
         heap = physical_device.memory_heaps(self.device.physical, has_budget)[heap_index]
         types = self.device.info.memory_types
-        own = sum(b.ranges.size_bytes for b in self.blocks if types[b.type_index].heap == heap_index)
+        mine = (b for b in self.blocks if types[b.type_index].heap == heap_index)
+        own = sum(block.ranges.size_bytes for block in mine)
         used = max(heap.usage_bytes, own)
         return int(heap.budget_bytes * float(settings.get("MEMORY_LIMIT"))) - used
 
@@ -217,7 +218,9 @@ class Buffer(api.VulkanObject):
         self.size_bytes = size_bytes
         largest = device.info.limit("maxBufferSize") or 2**63
         if not 0 < size_bytes <= largest:
-            raise PlanError(f"a buffer of {size_bytes} bytes: {device.info.name} takes 1..{largest}")
+            raise PlanError(
+                f"a buffer of {size_bytes} bytes: {device.info.name} takes 1 to {largest}"
+            )
         usage = ("STORAGE_BUFFER", "TRANSFER_SRC", "TRANSFER_DST")
         shared = len(device.queue_family_indices) > 1
         info = api.struct(
