@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,7 +41,10 @@ class Setting:
                 return False
             raise ValueError(f"{self.variable}={text!r} is not a switch; use 1 or 0")
         try:
-            return type(self.default)(text)
+            value = type(self.default)(text)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError("waits and limits are finite")
+            return value
         except ValueError:
             kind = type(self.default).__name__
             raise ValueError(f"{self.variable}={text!r} is not of type {kind}") from None

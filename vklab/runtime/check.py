@@ -71,7 +71,7 @@ def compare(
             continue
         error, relative, bad = _errors(got, truth, rtol, atol)
         max_abs, max_rel = max(max_abs, error), max(max_rel, relative)
-        passed = passed and not bad.size
+        passed = passed and not len(bad)  # not size: a scalar's index has no elements
         worst += [
             {"output": name, "index": index, "got": got[tuple(index)].item(),
              "expected": truth[tuple(index)].item()}
@@ -88,7 +88,7 @@ def _errors(
         return float(np.any(got != truth)), float(np.any(got != truth)), np.argwhere(got != truth)
     wide, reference = got.astype(np.float64), truth.astype(np.float64)
     finite = np.isfinite(wide) & np.isfinite(reference)
-    distance = np.abs(wide - reference)[finite]
+    distance = np.abs(wide[finite] - reference[finite])
     floor = atol * float(np.abs(reference[finite]).max(initial=0.0))
     close = np.isclose(wide, reference, rtol=rtol, atol=floor, equal_nan=True)
     size = np.maximum(np.abs(reference[finite]), max(floor, np.finfo(np.float32).tiny))

@@ -1,0 +1,182 @@
+"""Plans: what they say, where they put things, and what a device cannot hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import onnx
+import pytest
+from fake_device import DISCRETE, UNIFIED, fake_device
+from hazards import hazards, superfluous, work_of
+from onnx import helper
+from small_models import DATA, model, random_array, relu, value
+
+from vklab import settings
+from vklab.bench import models
+from vklab.errors import PlanError
+from vklab.graph import onnx_import, passes, shapes
+from vklab.plan import limits
+from vklab.plan.plan import Plan, make_plan
+from vklab.types import DeviceInfo
+
+NAMES = ["digits_cnn", "mini_classifier", "mnist12", "mlp", "conv_few"]
+SWITCHES = [{}, {"DISABLE_ALIASING": 1}, {"DISABLE_DIRECT_IO": 1}, {"DISABLE_VARIANTS": 1}]
+# DESIGN, section 7.
+KEYS = {"nodes", "dispatches", "barriers", "chunks", "transfers", "arena_bytes",
+        "lower_bound_bytes", "weights_bytes", "host_nodes", "placement"}  # fmt: skip
+
+
+def proto_of(name: str) -> onnx.ModelProto:
+    path = DATA / f"{name}.onnx"
+    return onnx.load(path) if path.exists() else models.build(name)
+
+
+def plan_of(proto: onnx.ModelProto, info: DeviceInfo | None = None, **sizes: int) -> Plan:
+    graph = onnx_import.load_graph(proto)
+    bound = shapes.bind(graph, {name: 1 for name in shapes.unknown_dims(graph)} | sizes)
+    return make_plan(passes.run(shapes.infer(bound)), info or fake_device())
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=lambda s: "".join(s) or "plain")
+@pytest.mark.parametrize("types", [UNIFIED, DISCRETE], ids=["unified", "discrete"])
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "conv_few"])
+def test_real_plans_have_no_hazard_and_no_superfluous_barrier(name, types, switches):
+    with settings.settings(**switches):
+        plan = plan_of(proto_of(name), fake_device(memory_types=types))
+    work, barriers, host = work_of(plan)
+    assert hazards(work, barriers, host) == []
+    assert superfluous(work, barriers, host) == []
+
+
+def test_dropping_any_barrier_of_a_real_plan_is_noticed():
+    work, barriers, host = work_of(plan_of(proto_of("digits_cnn")))
+    assert len(barriers) > 5
+    for barrier in barriers:
+        assert hazards(work, [b for b in barriers if b is not barrier], host)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_summary_has_the_keys_that_others_rely_on(name):
+    plan = plan_of(proto_of(name))
+    summary = json.loads(json.dumps(plan.summary()))
+    assert KEYS <= set(summary)
+    assert summary["host_nodes"] == [] and summary["chunks"] == 1
+    assert summary["dispatches"] == len(plan.dispatches) > 0
+    assert summary["lower_bound_bytes"] <= summary["arena_bytes"]
+    assert set(summary["placement"]) == {node.name for node in plan.graph.nodes}
+    assert summary["arena_bytes"] <= 1.05 * max(summary["lower_bound_bytes"], 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_slots_lie_in_their_arenas_and_fit_their_values(name):
+    plan = plan_of(proto_of(name))
+    slots, arenas = plan.memory.slots, plan.memory.arenas
+    for dispatch in plan.dispatches:
+        for _, info in dispatch.reads + dispatch.writes:
+            slot = slots[info.name]
+            assert info.size_bytes <= slot.size_bytes
+            assert slot.offset_bytes + slot.size_bytes <= arenas[slot.arena]
+            assert slot.offset_bytes % 256 == 0
+
+
+def test_a_plan_draws_itself_the_same_every_time():
+    first, second = (plan_of(proto_of("digits_cnn")) for _ in range(2))
+    assert str(first) == str(second) and first._repr_html_() == second._repr_html_()
+    assert re.match(r"plan for Fake GPU: \d+ nodes, \d+ dispatches, \d+ barriers", str(first))
+    drawing = ElementTree.fromstring(f"<div>{first._repr_html_()}</div>")
+    assert len(list(drawing.iter("tr"))) == len(first.rows()) + 1
+    assert len(first.rows()) == len(first.chunks[0].steps)
+
+
+def test_aliasing_saves_memory():
+    proto = proto_of("conv_few")
+    with settings.settings(DISABLE_ALIASING=True):
+        plain = plan_of(proto).memory.arena_bytes
+    assert plan_of(proto).memory.arena_bytes < plain
+
+
+def test_where_inputs_and_outputs_are_staged():
+    big = relu((1 << 20,))
+    assert plan_of(big, fake_device(memory_types=UNIFIED)).summary()["transfers"] == 0
+    assert plan_of(big, fake_device(memory_types=DISCRETE)).summary()["transfers"] == 2
+    assert plan_of(relu((16,)), fake_device(memory_types=DISCRETE)).summary()["transfers"] == 0
+    with settings.settings(DISABLE_DIRECT_IO=True):
+        assert plan_of(relu((16,))).summary()["transfers"] == 2
+
+
+# ---------------------------------------------------------------- what a device cannot hold
+
+
+def test_a_tensor_beyond_the_largest_storage_buffer():
+    proto = relu(((128 << 20) // 4 + 1,))
+    with pytest.raises(PlanError, match=r"x: float32\[33554433\].*134217732 bytes, Fake GPU.*134217"
+                                        r"728 \(maxStorageBufferRange\)"):  # fmt: skip
+        plan_of(proto)
+    assert plan_of(proto, fake_device({"maxStorageBufferRange": 1 << 30})).dispatches
+
+
+def test_a_grid_beyond_the_device():
+    info = fake_device({"maxComputeWorkGroupCount": (2, 2, 2)})
+    assert plan_of(relu((512,)), info)
+    with pytest.raises(PlanError, match=r"\(3, 1, 1\) workgroups, Fake GPU launches \(2, 2, 2\)"):
+        plan_of(relu((513,)), info)
+
+
+def test_a_workgroup_beyond_the_device():
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    proto = model([node], [value("x", (40, 5))], ["y"], {"w": random_array((5, 40))})
+    with pytest.raises(PlanError, match=r"\d+ invocations a workgroup, Fake GPU has 15"):
+        plan_of(proto, fake_device({"maxComputeWorkGroupInvocations": 15}))
+
+
+def test_weights_are_split_where_one_buffer_cannot_hold_them():
+    weights = {f"w{i}": random_array((256,), i) for i in range(5)}
+    nodes = [helper.make_node("Add", [f"v{i}" if i else "x", f"w{i}"], [f"v{i + 1}"])
+             for i in range(5)]  # fmt: skip
+    proto = model(nodes, [value("x", (256,))], ["v5"], weights)
+    info = fake_device({"maxMemoryAllocationSize": 2048})
+    arenas = plan_of(proto, info).memory.arenas
+    assert [size for name, size in arenas.items() if "weights" in name] == [2048, 2048, 1024]
+    assert limits.arena_limit_bytes(info) == 2048
+
+
+# ---------------------------------------------------------------- graphs of unusual form
+
+
+def test_views_share_the_memory_of_what_they_show():
+    nodes = [helper.make_node("Relu", ["x"], ["a"]),
+             helper.make_node("Reshape", ["a", "shape"], ["b"]),
+             helper.make_node("Flatten", ["b"], ["c"]),
+             helper.make_node("Neg", ["c"], ["y"])]  # fmt: skip
+    plan = plan_of(model(nodes, [value("x", (2, 6))], ["y"], {"shape": np.int64([3, 4])}))
+    slots = plan.memory.slots
+    assert slots["a"] == slots["b"] == slots["c"] and len(plan.dispatches) == 2
+
+
+def test_an_input_that_is_read_late_is_not_overwritten():
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["b"]),
+             helper.make_node("Add", ["x", "b"], ["y"])]  # fmt: skip
+    for types in (UNIFIED, DISCRETE):
+        with settings.settings(DISABLE_DIRECT_IO=True):
+            plan = plan_of(model(nodes, [value("x", (3,))], ["y"]), fake_device(memory_types=types))
+        slots = plan.memory.slots
+        assert not slots["x"].overlaps(slots["a"]) and not slots["x"].overlaps(slots["b"])
+        assert hazards(*work_of(plan)) == []
+
+
+def test_an_output_that_is_read_again_is_kept():
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["b"]),
+             helper.make_node("Neg", ["b"], ["y"])]  # fmt: skip
+    for types in (UNIFIED, DISCRETE):
+        proto = model(nodes, [value("x", (1 << 20,))], ["a", "y"])
+        plan = plan_of(proto, fake_device(memory_types=types))
+        slots = plan.memory.slots
+        assert not slots["a"].overlaps(slots["b"]) and not slots["a"].overlaps(slots["y"])
+        assert hazards(*work_of(plan)) == []
+
+
+def test_nothing_to_do_is_a_plan_without_chunks():
+    assert plan_of(relu((0, 3))).chunks == ()

@@ -1,0 +1,81 @@
+"""The table of switches: environment, `with`, wrong values."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from vklab import settings
+
+
+@pytest.mark.parametrize("name", settings.SETTINGS)
+def test_every_switch_starts_at_its_default(name, monkeypatch):
+    monkeypatch.delenv(f"VKLAB_{name}", raising=False)
+    setting = settings.SETTINGS[name]
+    assert settings.get(name) == setting.default
+    assert setting.variable == f"VKLAB_{name}" and setting.help
+
+
+@pytest.mark.parametrize("name", settings.SETTINGS)
+def test_an_empty_variable_is_an_unset_one(name, monkeypatch):
+    monkeypatch.setenv(f"VKLAB_{name}", "")
+    assert settings.get(name) == settings.SETTINGS[name].default
+
+
+@pytest.mark.parametrize(("name", "text", "value"), [
+    ("DEBUG", "2", 2), ("VALIDATE", "1", True), ("VALIDATE", "off", False), ("TIMEOUT", "0.5", 0.5),
+    ("VALIDATE", "YES", True), ("DEVICE", "llvm", "llvm"), ("DISABLE_CACHE", " true ", True),
+])  # fmt: skip
+def test_the_environment(name, text, value, monkeypatch):
+    monkeypatch.setenv(f"VKLAB_{name}", text)
+    assert settings.get(name) == value
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("DEBUG", "two"), ("DEBUG", "1.5"), ("VALIDATE", "maybe"), ("TIMEOUT", "soon"),
+    ("TIMEOUT", "nan"), ("TIMEOUT", "inf"), ("MEMORY_LIMIT", "-inf"),
+])  # fmt: skip
+def test_wrong_values_are_named(name, text, monkeypatch):
+    monkeypatch.setenv(f"VKLAB_{name}", text)
+    with pytest.raises(ValueError, match=f"VKLAB_{name}='{text}'"):
+        settings.get(name)
+    with pytest.raises(ValueError, match=f"VKLAB_{name}='{text}'"), settings.settings(**{name: text}):
+        pytest.fail("the block was entered")
+
+
+def test_with_goes_before_the_environment_and_ends(monkeypatch):
+    monkeypatch.setenv("VKLAB_DEBUG", "1")
+    with settings.settings(debug=2, DEVICE="a"):
+        with settings.settings(DEBUG=3):
+            assert (settings.get("DEBUG"), settings.get("DEVICE")) == (3, "a")
+        assert settings.get("DEBUG") == 2
+    assert (settings.get("DEBUG"), settings.get("DEVICE")) == (1, "")
+
+
+def test_with_ends_also_after_an_error():
+    with pytest.raises(RuntimeError), settings.settings(DEBUG=2):
+        raise RuntimeError
+    assert settings.get("DEBUG") == 0
+
+
+def test_with_may_set_a_switch_back(monkeypatch):
+    monkeypatch.setenv("VKLAB_CHECK", "outputs")
+    with settings.settings(CHECK=""):
+        assert settings.get("CHECK") == ""
+
+
+def test_unknown_switches_are_named_with_those_that_exist():
+    with pytest.raises(KeyError, match="no switch 'COLOUR'.*DEBUG"), settings.settings(COLOUR=1):
+        pytest.fail("the block was entered")
+    with pytest.raises(KeyError):
+        settings.get("COLOUR")
+
+
+def test_another_thread_has_its_own():
+    seen = []
+    with settings.settings(DEBUG=2):
+        thread = threading.Thread(target=lambda: seen.append(settings.get("DEBUG")))
+        thread.start()
+        thread.join()
+    assert seen == [0]
