@@ -14,12 +14,17 @@ from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
 
-__all__ = ["JSON_HELP", "compiling", "emit", "say", "table", "warn"]
+__all__ = ["JSON_HELP", "compiling", "emit", "say", "table", "warn", "width"]
 
 JSON_HELP = "Print one JSON object on stdout."
 # A bar that is gone before it can be read is only a flicker.
 BAR_DELAY_S = 0.4
 _out, _err = Console(highlight=False), Console(stderr=True, highlight=False)
+
+
+def width() -> int:
+    """Return the columns of the terminal, 80 where there is none."""
+    return _out.width
 
 
 def say(text: str = "", style: str = "") -> None:
@@ -83,5 +88,7 @@ def compiling() -> Iterator[Callable[[int, int, str], None]]:
             bar.total = of
             bar.set_postfix_str(name, refresh=False)
             bar.update(done - bar.n)
+            if done >= of:
+                bar.clear()  # what the command prints next starts on an empty line
 
         yield progress

@@ -14,6 +14,7 @@ from vklab.types import DeviceInfo
 
 __all__ = ["devices"]
 
+WIDE = 100
 SHOWN_LIMITS = (
     "maxComputeSharedMemorySize", "maxComputeWorkGroupInvocations", "maxComputeWorkGroupCount",
     "maxComputeWorkGroupSize", "maxPushConstantsSize", "maxStorageBufferRange",
@@ -50,13 +51,18 @@ def _facts(info: DeviceInfo) -> dict[str, Any]:
 
 
 def _show_all(found: tuple[DeviceInfo, ...]) -> None:
-    rows = [
-        (info.index, info.name, info.type, info.vendor, info.driver,
+    headers = ["#", "name", "type", "vendor", "driver", "Vulkan", "memory", "subgroup", "usable"]
+    rows: list[list[object]] = [
+        [info.index, info.name, info.type, info.vendor, info.driver,
          ".".join(map(str, info.api_version)), draw.bytes_text(info.memory_bytes),
-         info.subgroup_size, "no" if info.refusal else "yes")
+         info.subgroup_size, "no" if info.refusal else "yes"]
         for info in found
     ]  # fmt: skip
-    headers = ("#", "name", "type", "vendor", "driver", "Vulkan", "memory", "subgroup", "usable")
+    if console.width() < WIDE:
+        # The vendor is nearly always named by the driver, too.
+        del headers[3]
+        for row in rows:
+            del row[3]
     whole = "type vendor Vulkan usable"
     console.table("", headers, rows, right="# memory subgroup", whole=whole)
     for info in found:
