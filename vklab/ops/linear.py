@@ -124,7 +124,9 @@ def product(
                 ("batch_shape", tuple(1 for _ in padding) + shape),
                 ("a_batch", padding + a_batch), ("b_batch", padding + b_batch),
             ),
-            defines=(("BIAS", "0" if C is None else "1"), ("SUBGROUP", "0"), type_define(result.dtype)),
+            defines=(
+                ("BIAS", "0" if C is None else "1"), ("SUBGROUP", "0"), type_define(result.dtype),
+            ),
             constants=constants,
             flops=2 * m * n * k * count,
         ),

@@ -28,6 +28,7 @@ __all__ = [
     "soonest",
     "split",
     "tiled",
+    "wanted_splits",
     "without",
 ]
 
@@ -45,6 +46,8 @@ TILES: tuple[tuple[Tile, float], ...] = (
 GPU_WORKGROUPS = 128
 # A split shorter than this along k is not worth the second dispatch.
 SHORTEST_SPLIT = 256
+# The second dispatch adds the parts one after the other.
+MOST_SPLITS = 64
 
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
@@ -120,7 +123,7 @@ def tiled(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     m, n, k, batch = product_sizes(dispatch)
     if m < 16 or n < 16 or k < 64:
         return None
-    tile = soonest(m, n, batch, info)
+    tile = soonest(m, n, k, batch, info)
     tile_m, tile_n, _, rows, columns = tile
     names = ("TILE_M", "TILE_N", "TILE_K", "ROWS", "COLUMNS")
     # A tiled conv divides by its kernel's sizes at every step: as constants that is cheap.
@@ -139,17 +142,27 @@ def tiled(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     )
 
 
-def soonest(m: int, n: int, batch: int, info: DeviceInfo) -> Tile:
-    """Return the tile with the least padded work over its speed, in waves of workgroups."""
+def soonest(m: int, n: int, k: int, batch: int, info: DeviceInfo) -> Tile:
+    """Return the tile with the least padded work over its speed, in waves of workgroups.
+
+    Counts on `split` to make more workgroups out of a long sum.
+    """
 
     def cost(candidate: tuple[Tile, float]) -> float:
         tile, speed = candidate
         count = -(-m // tile[0]) * -(-n // tile[1]) * batch
-        return -(-count // GPU_WORKGROUPS) * tile[0] * tile[1] / speed
+        splits = wanted_splits(count, k)
+        waves = -(-count * splits // GPU_WORKGROUPS)
+        return waves * tile[0] * tile[1] / speed * k / splits
 
     shared = info.limit("maxComputeSharedMemorySize")
     fitting = [(t, s) for t, s in TILES if 4 * t[2] * (t[0] + t[1] + 2) <= shared]
     return min(fitting, key=cost)[0]
+
+
+def wanted_splits(workgroups: int, k: int) -> int:
+    """Return into how many parts a GPU wants a sum of k terms cut."""
+    return max(1, min(2 * GPU_WORKGROUPS // workgroups, k // SHORTEST_SPLIT, MOST_SPLITS))
 
 
 def split(chosen: Dispatch, original: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
@@ -160,13 +173,12 @@ def split(chosen: Dispatch, original: Dispatch, info: DeviceInfo) -> tuple[Dispa
     """
     m, n, k, batch = product_sizes(original)
     steps = integer(dict(original.push), "part")  # what the kernel's part counts: k, or channels
-    count = math.prod(chosen.workgroups)
-    wanted = min(2 * GPU_WORKGROUPS // count, k // SHORTEST_SPLIT)
+    wanted = wanted_splits(math.prod(chosen.workgroups), k)
     if info.is_cpu or settings.get("DISABLE_VARIANTS"):
         wanted = 1
     if "llvmpipe" in info.driver:
         wanted = max(wanted, -(-k // (limits.LLVMPIPE_ITERATIONS // 2)))
-    part = -(-steps // max(wanted, 1))
+    part = -(-steps // wanted)
     splits = -(-steps // part) if steps else 1
     if splits == 1:
         return (chosen,)
@@ -191,7 +203,11 @@ def _in_part(name: str, value: Any, part: int) -> Any:
 
 
 def _sum_splits(
-    partial: TensorInfo, bias: TensorInfo | None, result: TensorInfo, original: Dispatch, splits: int
+    partial: TensorInfo,
+    bias: TensorInfo | None,
+    result: TensorInfo,
+    original: Dispatch,
+    splits: int,
 ) -> Dispatch:
     push = dict(original.push)
     m, n, _, _ = product_sizes(original)

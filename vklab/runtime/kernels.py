@@ -79,7 +79,8 @@ def specialize(reflection: Reflection, dispatch: Dispatch) -> list[tuple[int, st
 
 
 def _check_bindings(reflection: Reflection, dispatch: Dispatch) -> None:
-    given = {name: False for name, _ in dispatch.reads} | {name: True for name, _ in dispatch.writes}
+    given = dict.fromkeys((name for name, _ in dispatch.reads), False)
+    given |= dict.fromkeys((name for name, _ in dispatch.writes), True)
     wanted = {name: binding.writable for name, binding in reflection.bindings.items()}
     if given != wanted:
         raise ShaderError(

@@ -104,7 +104,7 @@ class Session:
         """
         if self._current is None:
             names = ", ".join(shapes.unknown_dims(self.graph))
-            raise ModelError(f"nothing is planned yet: the sizes of {names} come with the first run")
+            raise ModelError(f"nothing is planned yet: the first run tells the sizes of {names}")
         return self._current.plan
 
     def __repr__(self) -> str:
