@@ -174,6 +174,8 @@ def reflect(spirv: bytes) -> Reflection:
         )
     except (KeyError, IndexError) as error:
         raise ShaderError(f"damaged SPIR-V: {error!r} is used and never defined") from error
+    except (RecursionError, struct.error) as error:
+        raise ShaderError(f"damaged SPIR-V: {error}") from error
 
 
 def _bindings(module: _Module) -> dict[str, Binding]:
@@ -216,7 +218,7 @@ def _constants(module: _Module) -> dict[str, SpecConstant]:
             continue
         if opcode == _OP_SPEC_CONSTANT:
             letter = module.element(type_id)[0]
-            default = struct.unpack(f"<{letter}", struct.pack("<I", words[0]))[0]
+            default = struct.unpack_from(f"<{letter}", struct.pack(f"<{len(words)}I", *words))[0]
         else:
             letter, default = "I", opcode == _OP_SPEC_TRUE
         name = module.names.get(identifier, f"constant{decorations[_SPEC_ID]}")

@@ -73,7 +73,20 @@ def require_loader() -> None:
 
 def constant(name: str) -> int:
     """Return the value of a VK_ constant of the headers."""
-    return int(getattr(bindings, name))
+    value = _constant(name)
+    if value is None:
+        raise AttributeError(f"the bindings know no constant {name}")
+    return value
+
+
+def _constant(name: str) -> int | None:
+    # A constant that was renamed when its extension moved on is None under its old name.
+    stem = re.sub(r"_(EXT|KHR|NV|ARM|VALVE|INTEL)$", "", name)
+    for candidate in (name, stem, f"{stem}_KHR", f"{stem}_EXT"):
+        value = getattr(bindings, candidate, None)
+        if value is not None:
+            return int(value)
+    return None
 
 
 def make_version(major: int, minor: int, patch: int = 0) -> int:
@@ -121,8 +134,7 @@ def structure_type(name: str) -> int | None:
         r"|(?<=[A-Z])(?=[A-Z][a-z])"  # ID|Properties
     )
     spaced = re.sub(words, "_", spaced).replace("__", "_").upper()
-    value = getattr(bindings, f"VK_STRUCTURE_TYPE_{spaced}", None)
-    return None if value is None else int(value)
+    return _constant(f"VK_STRUCTURE_TYPE_{spaced}")
 
 
 def struct(name: str, **fields: Any) -> Any:
@@ -203,7 +215,8 @@ def enumerate_all(command: Callable[..., Any], ctype: str, *arguments: Any) -> l
     count = ffi.new("uint32_t *")
     for _ in range(8):  # the list may grow between the two calls: VK_INCOMPLETE asks again
         command(*arguments, count, ffi.NULL)
-        items = ffi.new(f"{ctype}[]", [_stamp(ctype)] * count[0] if count[0] else 0)
+        items = ffi.new(f"{ctype}[]", count[0])
+        _stamp(ctype, items)
         result = command(*arguments, count, items)
         if result is None or result == 0:
             return [items[i] for i in range(count[0])] if count[0] else []
@@ -212,11 +225,12 @@ def enumerate_all(command: Callable[..., Any], ctype: str, *arguments: Any) -> l
     raise VulkanError(ctype, "VK_INCOMPLETE", "the list kept growing")
 
 
-def _stamp(ctype: str) -> dict[str, Any]:
+def _stamp(ctype: str, items: Any) -> None:
     described = ffi.typeof(ctype)
     if described.kind == "struct" and "sType" in dict(described.fields):
-        return {"sType": structure_type(ctype)}
-    return {} if described.kind == "struct" else ffi.NULL
+        s_type = structure_type(ctype)
+        for item in items:
+            item.sType = s_type
 
 
 def live_handles() -> dict[str, int]:

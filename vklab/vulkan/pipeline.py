@@ -131,11 +131,18 @@ class ComputePipeline(api.VulkanObject):
     def _make_pipeline(
         self, constants: Sequence[Constant], cache: PipelineCache | None, entry: str, label: str
     ) -> Any:
-        data = b"".join(packing.pack(f"<{kind}", value) for _, kind, value in constants)
-        entries = [
-            api.struct("VkSpecializationMapEntry", constantID=identifier, offset=4 * i, size=4)
-            for i, (identifier, _, _) in enumerate(constants)
-        ]
+        data, entries = b"", []
+        for identifier, kind, value in constants:
+            packed = packing.pack(f"<{kind}", value)
+            entries.append(
+                api.struct(
+                    "VkSpecializationMapEntry",
+                    constantID=identifier,
+                    offset=len(data),
+                    size=len(packed),
+                )
+            )
+            data += packed
         special = api.struct(
             "VkSpecializationInfo",
             mapEntryCount=len(entries),
