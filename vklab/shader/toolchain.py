@@ -84,9 +84,10 @@ def _find(language: str, slangc: str, path: str) -> Toolchain | None:
                 return Toolchain("glsl", program, _identity(Path(program)))
         return None
     if slangc:
-        if not shutil.which(slangc):
+        named = shutil.which(slangc, path=path)
+        if not named:
             raise SetupError(f"VKLAB_SLANGC={slangc} is not a program", REPAIRS["slang"])
-        return Toolchain("slang", slangc, _identity(Path(slangc)))
+        return Toolchain("slang", named, _identity(Path(named)))
     wheel = _slangtorch()
     if wheel:
         return wheel
