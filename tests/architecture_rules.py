@@ -138,7 +138,11 @@ def _is_stdlib(module: str) -> bool:
 
 
 def names_across_folders(root: Path) -> list[str]:
-    """Check that another folder's module is imported, not a name out of it."""
+    """Check that another folder's module is imported, not a function out of it.
+
+    Classes may be imported by name: as annotations their modules' names (`device`, `plan`) would
+    shadow the variables that hold their objects.
+    """
     problems = []
     for path in python_files(root):
         part = part_of(root, path)
@@ -150,7 +154,8 @@ def names_across_folders(root: Path) -> list[str]:
                 continue
             folder = root.joinpath(*steps)
             for name in item.names:
-                if not ((folder / f"{name}.py").exists() or (folder / name).is_dir()):
+                is_module = (folder / f"{name}.py").exists() or (folder / name).is_dir()
+                if not is_module and not name[0].isupper():
                     problems.append(
                         f"{item.path}:{item.line}: import the module, not {name} out of it"
                     )

@@ -18,8 +18,9 @@ _HOME_OF = {
     "TensorInfo": "vklab.types",
     "DeviceInfo": "vklab.types",
     **dict.fromkeys(
-        ("VklabError", "SetupError", "VulkanError", "OutOfMemoryError", "DeviceLostError",
-         "TimeoutError", "ShaderError", "ModelError", "UnsupportedOperatorError", "PlanError"),
+        ("VklabError", "CheckError", "SetupError", "VulkanError", "OutOfMemoryError",
+         "DeviceLostError", "TimeoutError", "ShaderError", "ModelError",
+         "UnsupportedOperatorError", "PlanError"),
         "vklab.errors",
     ),
 }  # fmt: skip
@@ -28,6 +29,7 @@ __all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604  (the table above is the l
 
 if TYPE_CHECKING:
     from vklab.errors import (
+        CheckError,
         DeviceLostError,
         ModelError,
         OutOfMemoryError,

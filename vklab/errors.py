@@ -8,11 +8,13 @@ VklabError
   ModelError                  the node, the values, the rule
     UnsupportedOperatorError
   PlanError                   a plan that a device cannot hold
+  CheckError                  results that differ from the reference
 """
 
 from __future__ import annotations
 
 __all__ = [
+    "CheckError",
     "DeviceLostError",
     "ModelError",
     "OutOfMemoryError",
@@ -77,3 +79,7 @@ class UnsupportedOperatorError(ModelError):
 
 class PlanError(VklabError):
     """A plan that cannot be carried out on the device it was made for."""
+
+
+class CheckError(VklabError):
+    """Results differ from the reference; the message lists the first that do."""

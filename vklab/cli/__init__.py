@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from vklab.cli import app, console
-from vklab.errors import VklabError
+from vklab.errors import CheckError, VklabError
 
 __all__ = ["main"]
 
@@ -22,6 +22,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         app.build(command)(args=arguments, prog_name="vklab")
     except SystemExit as stopped:  # typer ends so, also when all is well
         return stopped.code if isinstance(stopped.code, int) else 2
+    except CheckError as error:
+        console.warn(f"vklab: {error}")
+        return 1
     except (VklabError, OSError) as error:
         console.warn(f"vklab: {error}")
         if "--json" in arguments:

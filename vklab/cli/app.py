@@ -31,6 +31,7 @@ MODULES = {
     "profile": "profile",
     "plan": "plan",
     "shader": "shader",
+    "bench": "bench",
     "settings": "settings",
 }
 # Their arguments belong to somebody else: nothing in them is ours to read.

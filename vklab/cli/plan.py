@@ -9,8 +9,8 @@ import typer
 
 from vklab.cli import console
 from vklab.cli.inputs import Device, Dims, Model, open_sizes, parse_dims
-from vklab.graph import onnx_import, passes, shapes
-from vklab.plan.plan import make_plan
+from vklab.graph import onnx_import
+from vklab.plan import plan as plans
 from vklab.runtime import open_devices
 
 __all__ = ["plan"]
@@ -28,8 +28,7 @@ def plan(
     """Plan an ONNX model for a device, without compiling or running anything."""
     graph = onnx_import.load_graph(model)
     sizes = open_sizes(graph.inputs, {}, parse_dims(dims))
-    shaped = passes.run(shapes.infer(shapes.bind(graph, sizes)))
-    planned = make_plan(shaped, open_devices.select(device))
+    planned = plans.plan_model(graph, sizes, open_devices.select(device))
     if svg:
         svg.write_text(planned.memory._repr_html_(), encoding="utf-8")
     if as_json:

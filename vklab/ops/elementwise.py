@@ -19,7 +19,14 @@ from vklab.ops.registry import (
 )
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["broadcast_shape", "elementwise", "merge_axes", "strided"]
+__all__ = [
+    "broadcast_shape",
+    "broadcast_strides",
+    "dense_strides",
+    "elementwise",
+    "merge_axes",
+    "strided",
+]
 
 MAX_AXES = 5
 OPERANDS = ("a", "b", "c")

@@ -15,7 +15,18 @@ from typing import Any
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["OPERATORS", "Operator", "Result", "apply", "find", "grid", "operator", "output"]
+__all__ = [
+    "OPERATORS",
+    "Operator",
+    "Result",
+    "apply",
+    "find",
+    "grid",
+    "operator",
+    "output",
+    "require_float",
+    "type_define",
+]
 
 # Workgroups along x before a long grid continues along y: GRID_WIDTH of shaders/lib/index.slang.
 GRID_WIDTH = 32768

@@ -6,19 +6,19 @@ Visited by labs 11 and 12.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from vklab import draw, settings
-from vklab.graph import shapes
+from vklab.graph import passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan import chunks, limits, memory, variants
 from vklab.plan.chunks import Chunk, Copy, Step, Work
 from vklab.plan.memory import Lifetime, MemoryPlan, Slot
 from vklab.types import DeviceInfo, Dispatch, Operands, TensorInfo
 
-__all__ = ["Lowered", "Plan", "lower", "make_plan"]
+__all__ = ["Lowered", "Plan", "lower", "make_plan", "plan_model"]
 
 # Up to these sizes a kernel reads or writes host memory in place even over a bus.
 DIRECT_INPUT_BYTES = 64 << 10
@@ -100,6 +100,16 @@ class Plan:
     def _repr_html_(self) -> str:
         headers = ("node", "kernel", "workgroups", "writes")
         return draw.table_html(str(self), headers, self.rows()) + self.memory._repr_html_()
+
+
+def plan_model(graph: Graph, sizes: Mapping[str, int], info: DeviceInfo) -> Plan:
+    """Walk from an imported graph to a plan: bind open dimensions, infer shapes, run passes, plan.
+
+    Args:
+        sizes: a number for every open dimension of the inputs.
+    """
+    shaped = shapes.infer(shapes.bind(graph, sizes))
+    return make_plan(passes.run(shaped), info)
 
 
 def make_plan(graph: Graph, info: DeviceInfo) -> Plan:

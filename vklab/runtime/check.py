@@ -91,7 +91,7 @@ def _errors(
     distance = np.abs(wide[finite] - reference[finite])
     floor = atol * float(np.abs(reference[finite]).max(initial=0.0))
     close = np.isclose(wide, reference, rtol=rtol, atol=floor, equal_nan=True)
-    size = np.maximum(np.abs(reference[finite]), max(floor, np.finfo(np.float32).tiny))
+    size = np.maximum(np.abs(reference[finite]), max(floor, float(np.finfo(np.float32).tiny)))
     largest = float(distance.max()) if distance.size else 0.0
     relative = float((distance / size).max()) if distance.size else 0.0
     return largest, relative, np.argwhere(~close)

@@ -14,10 +14,11 @@ from vklab import draw, settings
 from vklab.errors import SetupError
 from vklab.runtime.kernels import Kernels
 from vklab.types import DeviceInfo
+from vklab.vulkan import instance as instances
 from vklab.vulkan import physical_device
 from vklab.vulkan.command import CommandPool
 from vklab.vulkan.device import Device
-from vklab.vulkan.instance import Instance, no_driver
+from vklab.vulkan.instance import Instance
 from vklab.vulkan.memory import Allocator
 from vklab.vulkan.pipeline import PipelineCache
 
@@ -105,7 +106,7 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
     """
     found = devices()
     if not found:
-        raise no_driver()
+        raise instances.no_driver()
     if wanted is None:
         wanted = str(settings.get("DEVICE")) or None
     if wanted is None:
@@ -113,7 +114,7 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
         if not usable:
             reasons = "; ".join(f"{info.name}: {info.refusal}" for info in found)
             raise SetupError(f"no device can be used: {reasons}")
-        return max(usable, key=lambda i: (_SPEED[i.type], i.memory_bytes, -i.index))
+        return max(usable, key=_speed)
     if isinstance(wanted, int) or wanted.strip().isdigit():
         index = int(wanted)
         if not 0 <= index < len(found):
@@ -123,6 +124,12 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
     if not matching:
         raise SetupError(f"no device is called {wanted!r}; there are:\n{found}")
     return matching[0]
+
+
+def _speed(info: DeviceInfo) -> tuple[int, ...]:
+    # Between CPU devices of one memory, wider workgroups have meant the faster compiler.
+    width = info.limit("maxComputeWorkGroupInvocations")
+    return (_SPEED[info.type], info.memory_bytes, width, -info.index)
 
 
 def open_device(wanted: int | str | None = None) -> OpenDevice:

@@ -6,81 +6,32 @@ Recorded once and replayed by every run. Visited by labs 06 and 12.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from vklab import settings
 from vklab.errors import DeviceLostError, TimeoutError
 from vklab.plan.chunks import Chunk, Copy
+from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
-from vklab.runtime import kernels, transfer
+from vklab.runtime import kernels
 from vklab.runtime.open_devices import OpenDevice
+from vklab.runtime.weights import Weights
 from vklab.types import Dispatch
 from vklab.vulkan import descriptors
+from vklab.vulkan.api import VulkanObject
 from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.memory import Buffer
 from vklab.vulkan.query import TimestampQueries
 from vklab.vulkan.sync import Fence
 
-__all__ = ["Program", "Weights"]
+__all__ = ["Program"]
 
+Part = TypeVar("Part", bound=VulkanObject)
 POLL_SECONDS = 1e-3
 ARENA_KINDS = {"inputs": "upload", "outputs": "readback", "activations": "device"}
-
-
-class Weights:
-    """The weight arenas of a session, uploaded once and shared by its programs."""
-
-    def __init__(self, opened: OpenDevice) -> None:
-        self.opened = opened
-        self._uploaded: list[tuple[object, dict[str, Buffer]]] = []
-
-    def buffers(self, plan: Plan) -> dict[str, Buffer]:
-        """Return the weight arenas of a plan; upload them unless an earlier plan had the same."""
-        placed = {
-            name: plan.memory.slots[name]
-            for name in plan.constants
-            if name in plan.memory.slots
-            and plan.memory.slots[name].arena.startswith("weights")
-        }
-        arrays = {name: plan.constants[name].constant for name in placed}
-        layout = {
-            (slot, array.__array_interface__["data"][0])
-            for (name, slot), array in zip(placed.items(), arrays.values(), strict=True)
-            if array is not None
-        }
-        for known, buffers in self._uploaded:
-            if known == layout:
-                return buffers
-        buffers = self._upload(plan, placed, arrays)
-        self._uploaded.append((layout, buffers))
-        return buffers
-
-    def _upload(self, plan: Plan, placed: Mapping, arrays: Mapping) -> dict[str, Buffer]:
-        buffers: dict[str, Buffer] = {}
-        try:
-            for arena, size in plan.memory.arenas.items():
-                if not arena.startswith("weights"):
-                    continue
-                buffers[arena] = Buffer(self.opened.allocator, size, "device")
-                parts = [
-                    (slot.offset_bytes, arrays[name])
-                    for name, slot in placed.items()
-                    if slot.arena == arena
-                ]
-                transfer.upload(self.opened, buffers[arena], parts)
-        except BaseException:
-            for buffer in buffers.values():
-                buffer.close()
-            raise
-        return buffers
-
-    def close(self) -> None:
-        """Free every weight arena."""
-        while self._uploaded:
-            for buffer in self._uploaded.pop()[1].values():
-                buffer.close()
 
 
 class Program:
@@ -95,7 +46,7 @@ class Program:
     ) -> None:
         self.opened = opened
         self.plan = plan
-        self._parts: list = []  # what close() closes, last made first
+        self._parts: list[VulkanObject] = []  # what close() closes, last made first
         self._lost = False
         try:
             self._kernels = opened.kernels.prepare(plan.dispatches, progress)
@@ -118,11 +69,11 @@ class Program:
         # Polling pays on a device of its own; on a CPU device it would steal the CPU it runs on.
         self._polls = not opened.info.is_cpu
 
-    def _own(self, part):  # type: ignore[no-untyped-def]
+    def _own(self, part: Part) -> Part:
         self._parts.append(part)
         return part
 
-    def _view(self, slot, dtype: str, shape: tuple[int, ...]) -> np.ndarray:  # type: ignore[no-untyped-def]
+    def _view(self, slot: Slot, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
         if slot.size_bytes == 0:
             return np.zeros(shape, dtype)
         mapped = self._buffers[slot.arena].mapped

@@ -9,17 +9,21 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vklab import settings
-from vklab.errors import ModelError, SetupError, VklabError
-from vklab.graph import onnx_import, passes, shapes
+from vklab.errors import CheckError, ModelError, SetupError, VklabError
+from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph
-from vklab.plan.plan import Plan, make_plan
-from vklab.runtime import check, host, kernels, open_devices, profile
-from vklab.runtime.record import Program, Weights
+from vklab.plan import plan as plans
+from vklab.plan.plan import Plan
+from vklab.runtime import check, host, kernels, open_devices
+from vklab.runtime.profile import Profile, Timing, summarize
+from vklab.runtime.record import Program
+from vklab.runtime.weights import Weights
 from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["Session", "load"]
@@ -158,10 +162,10 @@ class Session:
         if program is None:
             opened = self._require_open()
             sizes = _open_sizes(self.graph.inputs, key)
-            graph = passes.run(shapes.infer(shapes.bind(self.graph, sizes)))
-            plan = make_plan(graph, opened.info)
+            plan = plans.plan_model(self.graph, sizes, opened.info)
             if int(settings.get("DEBUG")) >= 1:
                 print(plan, file=sys.stderr)
+            _dump(plan)
             program = Program(opened, plan, self._weights, self._progress)
             self._programs[key] = program
             if len(self._programs) > KEPT_PROGRAMS:
@@ -192,11 +196,11 @@ class Session:
         inputs = {i.name: array for i, array in zip(self.graph.inputs, arrays, strict=True)}
         comparison = check.compare(outputs, self.reference(inputs))
         if not comparison.passed:
-            raise VklabError(f"{self.device.name} {comparison}")
+            raise CheckError(f"{self.device.name} {comparison}")
 
     # ------------------------------------------------------------------------------- profiling
 
-    def profile(self, *inputs: Any, repeats: int = 10) -> profile.Profile:
+    def profile(self, *inputs: Any, repeats: int = 10) -> Profile:
         """Time every dispatch on the device's own clock; inputs as in `run`.
 
         The figures are medians over `repeats` runs after one that is not counted.
@@ -209,14 +213,14 @@ class Session:
 
     def _profile(
         self, program: Program, arrays: Sequence[np.ndarray], repeats: int
-    ) -> profile.Profile:
+    ) -> Profile:
         self._require_timestamps(program)
         if not program.plan.chunks:
-            return profile.Profile(program.plan.device, (), repeats)
+            return Profile(program.plan.device, (), repeats)
         samples = program.time_steps(repeats + 1, arrays)
-        return profile.summarize(program.plan, samples[1:])
+        return summarize(program.plan, samples[1:])
 
-    def time(self, *inputs: Any, repeats: int = 30) -> profile.Timing:
+    def time(self, *inputs: Any, repeats: int = 30) -> Timing:
         """Time whole runs, on the host's clock and on the device's; inputs as in `run`.
 
         The work is recorded as `run` records it; one run before is not counted.
@@ -227,7 +231,7 @@ class Session:
             self._require_timestamps(program)
             samples = program.time_steps(repeats + 1, arrays, whole=True)[1:]
         device_ns, host_ns = zip(*samples, strict=True)
-        return profile.Timing(host_ns, device_ns)
+        return Timing(host_ns, device_ns)
 
     def _require_timestamps(self, program: Program) -> None:
         if not program.opened.device.compute_queue.family.timestamp_valid_bits:
@@ -257,6 +261,18 @@ class Session:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _dump(plan: Plan) -> None:
+    """Write the plan as text into the folder of the DUMP switch, beside the SPIR-V."""
+    folder = str(settings.get("DUMP"))
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        lines = ["\t".join(row) for row in plan.rows()]
+        shapes_text = "_".join("x".join(map(str, i.shape)) for i in plan.graph.inputs)
+        name = "".join(c if c.isalnum() else "_" for c in plan.graph.name)[:40]
+        target = Path(folder) / f"plan-{name}-{shapes_text}.txt"
+        target.write_text("\n".join([str(plan), *lines, ""]), encoding="utf-8")
 
 
 def _unwrap(inputs: tuple[Any, ...]) -> Mapping[str, Any] | Sequence[Any]:

@@ -22,7 +22,7 @@ STAGING_BYTES = 16 << 20
 def array_bytes(array: np.ndarray) -> memoryview:
     """Return an array's elements as bytes in row-major order, copying only if they are not."""
     contiguous = np.ascontiguousarray(array)
-    return memoryview(contiguous.reshape(-1).view(np.uint8)) if contiguous.size else memoryview(b"")
+    return contiguous.reshape(-1).view(np.uint8).data if contiguous.size else memoryview(b"")
 
 
 def upload(opened: OpenDevice, target: Buffer, parts: Iterable[tuple[int, np.ndarray]]) -> None:

@@ -126,8 +126,9 @@ def compile_all(
     with ThreadPoolExecutor(max_workers=max(1, min(len(wanted), os.cpu_count() or 1))) as pool:
         # Threads of a pool do not see `with settings(...)`: each gets a copy of the caller's.
         futures = [
-            (variant, pool.submit(contextvars.copy_context().run, compile_variant, *variant))
+            (variant, pool.submit(contextvars.copy_context().run, compile_variant, name, defines))
             for variant in wanted
+            for name, defines in [variant]
         ]
         for done, (variant, future) in enumerate(futures, 1):
             try:

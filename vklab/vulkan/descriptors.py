@@ -13,7 +13,7 @@ from vklab import settings
 from vklab.vulkan import api
 from vklab.vulkan.device import Device
 
-__all__ = ["Binding", "DescriptorPool", "DescriptorSetLayout", "uses_push_descriptors"]
+__all__ = ["Binding", "DescriptorPool", "DescriptorSetLayout", "Writes", "uses_push_descriptors"]
 
 # (binding number, VkBuffer, offset in bytes, size in bytes)
 Binding = tuple[int, Any, int, int]

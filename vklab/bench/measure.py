@@ -1,0 +1,123 @@
+"""Measuring one model by one runner: load, first run, steady runs, error against the reference.
+
+Every row of one report comes from one process on one machine, so that ratios mean something.
+Visited by lab 18.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+import numpy as np
+import onnx
+
+from vklab.bench import models
+from vklab.runtime import check, host, session
+
+__all__ = ["FIVE", "RUNNERS", "Row", "measure", "measure_all", "percentiles_us"]
+
+# The models that every change is held to; the others of `models.MODELS` take long to build.
+FIVE = ("mnist12", "mlp", "conv_few", "mini_classifier", "chain_add_100")
+LEAST_RUNS, PATIENCE_S = 10, 2.0
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model on one runner. Times are of whole runs, host arrays in and out.
+
+    `device_us` is the device's own time and `overhead_us` what a run costs besides; both are
+    None where the runner does not tell.
+    """
+
+    model: str
+    runner: str
+    variant: str
+    median_us: float
+    p05_us: float
+    p95_us: float
+    device_us: float | None
+    overhead_us: float | None
+    max_abs_error: float
+    load_ms: float
+    first_ms: float
+
+    def summary(self) -> dict[str, Any]:
+        """Return the row ready for JSON."""
+        return asdict(self)
+
+
+def percentiles_us(run: Callable[[], object]) -> tuple[float, float, float]:
+    """Run for a while and return the 5th, 50th and 95th percentile in microseconds."""
+    samples: list[float] = []
+    begun = time.perf_counter()
+    while len(samples) < LEAST_RUNS or (
+        time.perf_counter() - begun < PATIENCE_S and len(samples) < 1000
+    ):
+        start = time.perf_counter_ns()
+        run()
+        samples.append((time.perf_counter_ns() - start) / 1e3)
+    cuts = quantiles(samples, n=20)
+    return cuts[0], cuts[9], cuts[18]
+
+
+def _vklab(name: str, model: onnx.ModelProto, inputs: Arrays, device: int | str | None) -> Row:
+    begun = time.perf_counter()
+    with session.load(model, device) as loaded:
+        load_ms = (time.perf_counter() - begun) * 1e3
+        begun = time.perf_counter()
+        outputs = loaded.run(inputs)
+        first_ms = (time.perf_counter() - begun) * 1e3
+        p05, median, p95 = percentiles_us(lambda: loaded.run(inputs))
+        timing = loaded.time(inputs)
+        error = check.compare(outputs, loaded.reference(inputs)).max_abs_error
+        device_us = float(np.median(timing.device_ns)) / 1e3
+        return Row(name, "vklab", loaded.device.name, median, p05, p95, device_us,
+                   timing.overhead_ns / 1e3, error, load_ms, first_ms)  # fmt: skip
+
+
+def _onnxruntime(
+    name: str, model: onnx.ModelProto, inputs: Arrays, device: int | str | None
+) -> Row:
+    del device
+    begun = time.perf_counter()
+    reference = host.Reference(model)
+    load_ms = (time.perf_counter() - begun) * 1e3
+    begun = time.perf_counter()
+    reference.run(inputs)
+    first_ms = (time.perf_counter() - begun) * 1e3
+    p05, median, p95 = percentiles_us(lambda: reference.run(inputs))
+    return Row(name, "onnxruntime", "CPU", median, p05, p95, None, None, 0.0, load_ms, first_ms)
+
+
+RUNNERS: dict[str, Callable[[str, onnx.ModelProto, Arrays, int | str | None], Row]] = {
+    "vklab": _vklab,
+    "onnxruntime": _onnxruntime,
+}
+
+
+def measure(name: str, runner: str, device: int | str | None = None) -> Row:
+    """Measure a model of `models.MODELS`, or of a file, by one runner.
+
+    Raises ModelError for an unknown name.
+    """
+    if name.endswith(".onnx"):
+        model = onnx.load(name)
+        name = Path(name).stem
+    else:
+        model = models.build(name)
+    return RUNNERS[runner](name, model, models.sample_inputs(model), device)
+
+
+def measure_all(
+    names: Iterable[str], runners: Iterable[str], device: int | str | None = None
+) -> Iterator[Row]:
+    """Measure every model by every runner, one row after the other."""
+    for name in names:
+        for runner in runners:
+            yield measure(name, runner, device)
