@@ -79,7 +79,13 @@ def constant(name: str) -> int:
     return value
 
 
+# The bindings number these by the wrong extension.
+_CORRECTED = {"VK_STRUCTURE_TYPE_CALIBRATED_TIMESTAMP_INFO_EXT": 1000184000}
+
+
 def _constant(name: str) -> int | None:
+    if name in _CORRECTED:
+        return _CORRECTED[name]
     # A constant that was renamed when its extension moved on is None under its old name.
     stem = re.sub(r"_(EXT|KHR|NV|ARM|VALVE|INTEL)$", "", name)
     for candidate in (name, stem, f"{stem}_KHR", f"{stem}_EXT"):
