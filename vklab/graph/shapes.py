@@ -14,7 +14,7 @@ from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.types import TensorInfo
 
-__all__ = ["apply_node", "bind", "infer", "unknown_dims"]
+__all__ = ["apply_node", "bind", "infer", "require_operators", "unknown_dims"]
 
 
 def unknown_dims(graph: Graph) -> tuple[str, ...]:
@@ -37,6 +37,18 @@ def bind(graph: Graph, sizes: Mapping[str, int]) -> Graph:
             raise ModelError(f"the size of {info} is not known")
     infos = {**graph.infos, **{info.name: info for info in inputs}}
     return replace(graph, inputs=inputs, infos=infos)
+
+
+def require_operators(graph: Graph) -> None:
+    """Raise UnsupportedOperatorError for the first node whose operator nobody knows.
+
+    For graphs whose sizes are not known yet, of which this is all that can be said.
+    """
+    for node in graph.nodes:
+        try:
+            registry.find(node.op_type, graph.opsets.get(node.domain, graph.opset), node.domain)
+        except UnsupportedOperatorError as error:
+            raise UnsupportedOperatorError(f"node {node}: {error}") from error
 
 
 def apply_node(

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import atexit
 import threading
-from typing import Any
+import weakref
+from collections import deque
+from typing import Any, Protocol
+
+import numpy as np
 
 from vklab import draw, settings
 from vklab.errors import SetupError
@@ -46,11 +50,22 @@ class Devices(tuple[DeviceInfo, ...]):
         return draw.table_html("Vulkan devices", headers, rows)
 
 
+class Closable(Protocol):
+    """What holds something on a device until it is closed."""
+
+    def close(self) -> None:
+        """Free it; a second call does nothing."""
+
+
 class OpenDevice:
     """One open device with what sessions share: memory, compiled kernels, command pools."""
 
     def __init__(self, instance: Instance, physical: Any, info: DeviceInfo) -> None:
         self.info = info
+        self.lost = False  # VK_ERROR_DEVICE_LOST: nothing runs on it any more
+        self.is_stuck = False  # work that never ended: nothing of it may be freed
+        self.sessions: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self._forgotten: deque[Closable] = deque()
         self.device = Device(instance, physical, info)
         try:
             self.allocator = Allocator(self.device)
@@ -65,8 +80,25 @@ class OpenDevice:
         queue = self.device.transfer_queue if transfer else self.device.compute_queue
         return CommandPool(self.device, queue)
 
+    def forget(self, *parts: Closable) -> None:
+        """Note what a session left open that nobody can reach any more.
+
+        Called by the garbage collector at any moment, so nothing is freed here.
+        """
+        self._forgotten.extend(parts)
+
+    def free_forgotten(self) -> None:
+        """Free what forgotten sessions held."""
+        while self._forgotten and not self.is_stuck:
+            self._forgotten.popleft().close()
+
     def close(self) -> None:
-        """Close the device; sessions on it must be closed before."""
+        """Close the sessions that are still open, and the device."""
+        for session in list(self.sessions):
+            session.close()
+        self.free_forgotten()
+        if self.is_stuck:
+            return
         self.kernels.close()
         self.pipeline_cache.close()
         self.device.close()
@@ -75,6 +107,7 @@ class OpenDevice:
 # One instance with the validation layer and one without: the layer is chosen at creation.
 _instances: dict[bool, Instance] = {}
 _open: dict[tuple[bool, int], OpenDevice] = {}
+_lost: list[OpenDevice] = []
 _lock = threading.RLock()
 
 
@@ -107,7 +140,7 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
     found = devices()
     if not found:
         raise instances.no_driver()
-    if wanted is None:
+    if wanted is None or wanted == "":
         wanted = str(settings.get("DEVICE")) or None
     if wanted is None:
         usable = [info for info in found if not info.refusal]
@@ -115,7 +148,9 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
             reasons = "; ".join(f"{info.name}: {info.refusal}" for info in found)
             raise SetupError(f"no device can be used: {reasons}")
         return max(usable, key=_speed)
-    if isinstance(wanted, int) or wanted.strip().isdigit():
+    if not isinstance(wanted, (int, np.integer, str)):
+        raise SetupError(f"device={wanted!r} is neither a number nor part of a name")
+    if not isinstance(wanted, str) or wanted.strip().isdigit():
         index = int(wanted)
         if not 0 <= index < len(found):
             raise SetupError(f"there is no device {index}; there are:\n{found}")
@@ -138,17 +173,25 @@ def open_device(wanted: int | str | None = None) -> OpenDevice:
         info = select(wanted)
         instance = _instance()
         key = (instance.validate, info.index)
+        if key in _open and _open[key].lost:
+            _lost.append(_open.pop(key))  # its sessions may still be open
         if key not in _open:
             physical = instance.physical_devices()[info.index]
             _open[key] = OpenDevice(instance, physical, info)
+        _open[key].free_forgotten()
         return _open[key]
 
 
 def close_all() -> None:
-    """Close every device and instance of this process; close all sessions first."""
+    """Close every session, device and instance of this process."""
     with _lock:
-        while _open:
-            _open.popitem()[1].close()
+        opened = [*_open.values(), *_lost]
+        _open.clear()
+        _lost.clear()
+        for device in opened:
+            device.close()
+        if any(device.is_stuck for device in opened):
+            _instances.clear()  # left to the end of the process, with what runs there
         while _instances:
             _instances.popitem()[1].close()
 

@@ -47,7 +47,8 @@ class Program:
         self.opened = opened
         self.plan = plan
         self._parts: list[VulkanObject] = []  # what close() closes, last made first
-        self._lost = False
+        self._pending: Submission | None = None  # submitted, and not known to be done
+        self._pushes = descriptors.uses_push_descriptors(opened.device)
         try:
             self._kernels = opened.kernels.prepare(plan.dispatches, progress)
             self._buffers = dict(weights.buffers(plan))
@@ -161,7 +162,7 @@ class Program:
             # A whole number of words, and never nothing: the driver takes neither.
             size = max(4, -(-slot.size_bytes // 4) * 4)
             bindings.append((number, handle, slot.offset_bytes, size))
-        if descriptors.uses_push_descriptors(self.opened.device):
+        if self._pushes:
             commands.push_descriptors(kernel.pipeline, bindings)
         else:
             descriptor_set = self._descriptors().allocate(kernel.pipeline.set_layout, bindings)
@@ -174,8 +175,7 @@ class Program:
         if self._descriptor_pool is None:
             count = len(self.plan.dispatches)
             total = sum(len(d.reads) + len(d.writes) for d in self.plan.dispatches)
-            # Room for the run and for one profiled recording beside it.
-            pool = descriptors.DescriptorPool(self.opened.device, 2 * count, 2 * total)
+            pool = descriptors.DescriptorPool(self.opened.device, count, total)
             self._descriptor_pool = self._own(pool)
         return self._descriptor_pool
 
@@ -186,6 +186,7 @@ class Program:
 
         Raises TimeoutError or DeviceLostError naming the work that was under way.
         """
+        self._require_idle()
         if settings.get("DISABLE_REPLAY"):
             self._reset_descriptors()
             self.record(self.commands)
@@ -201,6 +202,7 @@ class Program:
         """Submit recorded work and wait for it: poll first, then block, never for ever."""
         try:
             submission.submit()
+            self._pending = submission
             if self._polls and not settings.get("DISABLE_POLLING"):
                 handle, fence = self.opened.device.handle, submission.fence.handle
                 is_ready, deadline = self._is_ready, time.perf_counter() + POLL_SECONDS
@@ -209,14 +211,28 @@ class Program:
                         break
             submission.fence.wait()
         except (DeviceLostError, TimeoutError) as error:
-            self._lost = True
+            self.opened.lost = self.opened.lost or isinstance(error, DeviceLostError)
             raise type(error)(
                 error.command, error.result, f"{error.detail}; under way: {self._under_way()}"
             ) from error
+        self._pending = None
         if self.opened.device.instance.validate:
             self.opened.device.instance.raise_messages()
 
+    def _require_idle(self) -> None:
+        """Go on after a time-out once its work is done; raise as long as it is not."""
+        name = self.opened.info.name
+        if self.opened.lost:
+            raise DeviceLostError("vkQueueSubmit", "VK_ERROR_DEVICE_LOST",
+                                  f"{name} was lost; close this session and load again")  # fmt: skip
+        if self._pending is not None and not self._pending.fence.is_signaled():
+            raise TimeoutError("vkQueueSubmit", "VK_TIMEOUT",
+                               f"{name} still works on an earlier run: {self._under_way()}")  # fmt: skip
+        self._pending = None
+
     def _under_way(self) -> str:
+        if not self.plan.chunks:
+            return "an empty plan"
         chunk = self.plan.chunks[-1]
         return f"{chunk}, first {chunk.steps[0]}, last {chunk.steps[-1]}"
 
@@ -234,14 +250,17 @@ class Program:
         With `whole`, the work is recorded as a run records it, and each repeat also gives the
         time on the host's clock, copies in and out included: [device, host].
         """
+        self._require_idle()
         steps = sum(len(chunk.steps) for chunk in self.plan.chunks)
+        # One timestamp more than two keeps a plan of one step in the step-by-step form.
+        count = 2 if whole else max(steps + 1, 3)
         samples = []
-        with (
-            # One timestamp more than two keeps a plan of one step in the step-by-step form.
-            TimestampQueries(self.opened.device, 2 if whole else max(steps + 1, 3)) as queries,
-            Fence(self.opened.device) as fence,
-            CommandBuffer(self._pool) as commands,
-        ):
+        kept, self._descriptor_pool = self._descriptor_pool, None
+        made = len(self._parts)
+        try:
+            queries = self._own(TimestampQueries(self.opened.device, count))
+            fence = self._own(Fence(self.opened.device))
+            commands = self._own(CommandBuffer(self._pool))
             self.record(commands, queries)
             submission = Submission(commands, fence)
             for _ in range(repeats):
@@ -251,17 +270,25 @@ class Program:
                 stamps = queries.read_ns(2 if whole else steps + 1)
                 spans = [b - a for a, b in zip(stamps, stamps[1:], strict=False)]
                 samples.append([spans[0], float(end - start)] if whole else spans)
+        finally:
+            # What the device still works on stays until `close`.
+            while self._pending is None and len(self._parts) > made:
+                self._parts.pop().close()
+            self._descriptor_pool = kept
         return samples
 
     def close(self) -> None:
         """Free everything but the weights. After a time-out, waits for the device once more."""
-        if self._lost and self._parts:
+        if self._pending is not None and self._parts and not self.opened.lost:
             try:
-                self._fence.wait()
-            except (DeviceLostError, TimeoutError):
+                self._pending.fence.wait()
+            except DeviceLostError:
+                self.opened.lost = True  # nothing runs any more: all may go
+            except TimeoutError:
                 # Freeing what a device still works on would crash it: leave it to the driver.
+                self.opened.is_stuck = True
                 self._parts.clear()
-                return
+        self._pending = None
         self.inputs = self.outputs = ()
         while self._parts:
             self._parts.pop().close()

@@ -72,7 +72,9 @@ class Session:
         self._programs: OrderedDict[tuple[tuple[int, ...], ...], Program] = OrderedDict()
         self._lock = threading.Lock()
         self._current: Program | None = None
+        opened.sessions.add(self)
         try:
+            shapes.require_operators(graph)
             if not shapes.unknown_dims(graph):
                 self._program(tuple(info.dims for info in graph.inputs))
         except BaseException:
@@ -106,6 +108,7 @@ class Session:
         """Return the plan of the shapes used last; ModelError before the first run of a model
         with open dimensions.
         """
+        self._require_open()
         if self._current is None:
             names = ", ".join(shapes.unknown_dims(self.graph))
             raise ModelError(f"nothing is planned yet: the first run tells the sizes of {names}")
@@ -253,8 +256,15 @@ class Session:
             self._current = None
             while self._programs:
                 self._programs.popitem()[1].close()
-            self._weights.close()
+            if self._opened is not None and not self._opened.is_stuck:
+                self._weights.close()
+                self._opened.sessions.discard(self)
             self._opened = None
+
+    def __del__(self) -> None:
+        opened = getattr(self, "_opened", None)
+        if opened is not None:
+            opened.forget(*self._programs.values(), self._weights)
 
     def __enter__(self) -> Session:
         return self
@@ -281,7 +291,7 @@ def _unwrap(inputs: tuple[Any, ...]) -> Mapping[str, Any] | Sequence[Any]:
 
 def _check_array(info: TensorInfo, value: Any) -> np.ndarray:
     if not isinstance(value, np.ndarray):
-        value = np.asarray(value)
+        value = _as_array(info, value)
     if value.dtype != info.dtype:
         raise ModelError(
             f"input {info} is given as {value.dtype}; convert it with .astype(np.{info.dtype})"
@@ -292,6 +302,18 @@ def _check_array(info: TensorInfo, value: Any) -> np.ndarray:
     ):
         raise ModelError(f"input {info} is given with shape {value.shape}")
     return value
+
+
+def _as_array(info: TensorInfo, value: Any) -> np.ndarray:
+    """Make an array of what has no dtype of its own, such as lists of Python numbers."""
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"input {info} is no array: {error}") from error
+    plain = isinstance(value, (list, tuple, bool, int, float))
+    if plain and np.can_cast(array.dtype, info.dtype, "same_kind"):
+        return array.astype(info.dtype)
+    return array
 
 
 def _open_sizes(

@@ -5,6 +5,7 @@ Inputs and outputs of a run do not pass here: their places are mapped. Visited b
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 import numpy as np
@@ -60,10 +61,12 @@ class _Staging:
     """A host-visible buffer and the means to copy to and from it, one piece at a time."""
 
     def __init__(self, opened: OpenDevice, kind: str = "staging") -> None:
-        self._pool = opened.command_pool(transfer=True)
-        self._commands = CommandBuffer(self._pool)
-        self._fence = Fence(opened.device)
-        self.buffer = Buffer(opened.allocator, STAGING_BYTES, kind)
+        with contextlib.ExitStack() as stack:  # undone if one of them cannot be made
+            self.buffer = stack.enter_context(Buffer(opened.allocator, STAGING_BYTES, kind))
+            self._fence = stack.enter_context(Fence(opened.device))
+            self._pool = stack.enter_context(opened.command_pool(transfer=True))
+            self._commands = stack.enter_context(CommandBuffer(self._pool))
+            self._parts = stack.pop_all()
         mapped = self.buffer.mapped
         assert mapped is not None, "staging memory is host-visible by its kind"
         self.view = mapped
@@ -82,5 +85,4 @@ class _Staging:
 
     def __exit__(self, *exc: object) -> None:
         self.view.release()
-        for part in (self.buffer, self._fence, self._commands, self._pool):
-            part.close()
+        self._parts.close()

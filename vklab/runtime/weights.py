@@ -18,37 +18,35 @@ from vklab.vulkan.memory import Buffer
 __all__ = ["Weights"]
 
 
+Placed = tuple[Slot, np.ndarray]
+
+
 class Weights:
     """The weight arenas of a session, uploaded once and shared by its programs."""
 
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
-        self._uploaded: list[tuple[object, dict[str, Buffer]]] = []
+        self._uploaded: list[tuple[dict[str, Placed], dict[str, Buffer]]] = []
 
     def buffers(self, plan: Plan) -> dict[str, Buffer]:
         """Return the weight arenas of a plan; upload them unless an earlier plan had the same."""
         placed = {
-            name: plan.memory.slots[name]
-            for name in plan.constants
+            name: (plan.memory.slots[name], info.constant)
+            for name, info in plan.constants.items()
             if name in plan.memory.slots
             and plan.memory.slots[name].arena.startswith("weights")
-        }
-        arrays = {name: plan.constants[name].constant for name in placed}
-        layout = {
-            (slot, array.__array_interface__["data"][0])
-            for (name, slot), array in zip(placed.items(), arrays.values(), strict=True)
-            if array is not None
+            and info.constant is not None
         }
         for known, buffers in self._uploaded:
-            if known == layout:
+            if known.keys() == placed.keys() and all(
+                _is_same(known[name], place) for name, place in placed.items()
+            ):
                 return buffers
-        buffers = self._upload(plan, placed, arrays)
-        self._uploaded.append((layout, buffers))
+        buffers = self._upload(plan, placed)
+        self._uploaded.append((placed, buffers))
         return buffers
 
-    def _upload(
-        self, plan: Plan, placed: Mapping[str, Slot], arrays: Mapping[str, np.ndarray | None]
-    ) -> dict[str, Buffer]:
+    def _upload(self, plan: Plan, placed: Mapping[str, Placed]) -> dict[str, Buffer]:
         buffers: dict[str, Buffer] = {}
         try:
             for arena, size in plan.memory.arenas.items():
@@ -57,8 +55,8 @@ class Weights:
                 buffers[arena] = Buffer(self.opened.allocator, size, "device")
                 parts = [
                     (slot.offset_bytes, array)
-                    for name, slot in placed.items()
-                    if slot.arena == arena and (array := arrays[name]) is not None
+                    for slot, array in placed.values()
+                    if slot.arena == arena
                 ]
                 transfer.upload(self.opened, buffers[arena], parts)
         except BaseException:
@@ -72,3 +70,15 @@ class Weights:
         while self._uploaded:
             for buffer in self._uploaded.pop()[1].values():
                 buffer.close()
+
+
+def _is_same(one: Placed, other: Placed) -> bool:
+    """Tell whether two weights are the same bytes in the same place.
+
+    Initializers are the same arrays in every plan; folded constants are made again for each.
+    """
+    (slot, array), (other_slot, other_array) = one, other
+    return slot == other_slot and (
+        array is other_array
+        or transfer.array_bytes(array) == transfer.array_bytes(other_array)
+    )

@@ -50,9 +50,13 @@ class PipelineCache(api.VulkanObject):
 
     def _data(self) -> bytes:
         size = api.ffi.new("size_t *")
+        command = self.device.command("vkGetPipelineCacheData")
         self.device.call("vkGetPipelineCacheData", self.handle, size, api.ffi.NULL)
         data = api.ffi.new("char[]", max(size[0], 1))
-        self.device.call("vkGetPipelineCacheData", self.handle, size, data)
+        result = command(self.device.handle, self.handle, size, data)
+        if api.result_name(result) == "VK_INCOMPLETE":
+            return self._data()  # another thread has added a pipeline in between
+        api.check("vkGetPipelineCacheData", result, self.device.info.name)
         return bytes(api.ffi.buffer(data, size[0]))
 
     def save(self) -> None:
