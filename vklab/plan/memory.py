@@ -5,7 +5,7 @@ Values whose lifetimes do not meet may share memory. Visited by lab 11.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from vklab import draw
@@ -164,7 +164,7 @@ def _first_gap(taken: Sequence[tuple[int, int]], length: int) -> int:
 
 
 def pack(
-    sizes: Sequence[tuple[str, int]], arena: str, limit_bytes: int
+    sizes: Iterable[tuple[str, int]], arena: str, limit_bytes: int
 ) -> tuple[dict[str, Slot], dict[str, int]]:
     """Lay values one after the other, in as many arenas as the limit on one asks for.
 

@@ -6,38 +6,19 @@ Visited by labs 11 and 12.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from vklab import draw, settings
+from vklab import draw
 from vklab.graph import passes, shapes
 from vklab.graph.graph import Graph
-from vklab.plan import chunks, limits, memory, variants
+from vklab.plan import arenas, chunks, limits, lowering
 from vklab.plan.chunks import Chunk, Copy, Step, Work
-from vklab.plan.memory import Lifetime, MemoryPlan, Slot
-from vklab.types import DeviceInfo, Dispatch, Operands, TensorInfo
+from vklab.plan.memory import MemoryPlan, Slot
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["Lowered", "Plan", "lower", "make_plan", "plan_model"]
-
-# Up to these sizes a kernel reads or writes host memory in place even over a bus.
-DIRECT_INPUT_BYTES = 64 << 10
-DIRECT_OUTPUT_BYTES = 1 << 20
-_LOCAL, _VISIBLE, _CACHED = 1, 2, 8
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A graph's dispatches in order, the node of each, and which values share memory.
-
-    `roots` maps every value to the one whose memory it lies in; `constants` are the roots whose
-    value is known.
-    """
-
-    dispatches: tuple[Dispatch, ...]
-    nodes: tuple[str, ...]
-    roots: dict[str, str]
-    constants: dict[str, TensorInfo]
+__all__ = ["Plan", "make_plan", "plan_model"]
 
 
 @dataclass(frozen=True)
@@ -117,171 +98,25 @@ def make_plan(graph: Graph, info: DeviceInfo) -> Plan:
 
     Raises PlanError where the device cannot hold it.
     """
-    lowered = lower(graph)
-    lowered = _with_variants(lowered, info)
+    lowered = lowering.with_variants(lowering.lower(graph), info)
     limits.check(lowered.dispatches, info)
-    placed, host_slots, copies_in, copies_out = _place(graph, lowered, info)
-    steps: list[Step] = [*copies_in, *lowered.dispatches, *copies_out]
-    names = [c.name for c in copies_in], list(lowered.nodes), [c.name for c in copies_out]
-    work = [_work(step, placed.slots, lowered.roots) for step in steps]
-    chunk = Chunk(
-        steps=tuple(steps),
-        barriers=chunks.find_barriers(work),
-        nodes=tuple(name for group in names for name in group),
-    )
+    arranged = arenas.arrange(graph, lowered, info)
+    copies_in, copies_out = arranged.copies_in, arranged.copies_out
+    steps: tuple[Step, ...] = (*copies_in, *lowered.dispatches, *copies_out)
+    nodes = (*(c.name for c in copies_in), *lowered.nodes, *(c.name for c in copies_out))
+    barriers = chunks.find_barriers([_work(step, arranged.memory.slots) for step in steps])
     return Plan(
         graph=graph,
         device=info.name,
-        memory=_with_views(placed, lowered.roots),
-        chunks=(chunk,) if steps else (),
-        host_slots=host_slots,
+        memory=arranged.memory,
+        chunks=(Chunk(steps, barriers, nodes),) if steps else (),
+        host_slots=arranged.host_slots,
         constants=lowered.constants,
     )
 
 
-def lower(graph: Graph) -> Lowered:
-    """Ask every node for its dispatches and give all their tensors names."""
-    infos = {info.name: info for info in (*graph.inputs, *graph.initializers.values())}
-    roots = {name: name for name in infos}
-    dispatches: list[Dispatch] = []
-    nodes: list[str] = []
-    for node in graph.nodes:
-        result, outputs = shapes.apply_node(graph, node, infos)
-        renamed = {id(old): new for old, new in zip(result.outputs, outputs, strict=False)}
-        for number, extra in enumerate(result.outputs[len(outputs) :]):
-            renamed[id(extra)] = replace(extra, name=f"{node.name}:unused{number}")
-        for number, scratch in enumerate(result.scratch):
-            renamed[id(scratch)] = replace(scratch, name=f"{node.name}:scratch{number}")
-        for info in renamed.values():
-            infos[info.name] = info
-            roots[info.name] = info.name
-        for written, read in result.views:
-            roots[outputs[written].name] = roots[node.inputs[read]]
-        for dispatch in result.dispatches:
-            reads, writes = _rename(dispatch.reads, renamed), _rename(dispatch.writes, renamed)
-            dispatches.append(replace(dispatch, reads=reads, writes=writes))
-            nodes.append(node.name)
-    constants = {name: info for name, info in infos.items() if info.constant is not None}
-    return Lowered(tuple(dispatches), tuple(nodes), roots, constants)
-
-
-def _with_variants(lowered: Lowered, info: DeviceInfo) -> Lowered:
-    """Swap in what is fastest on the device; what that writes in between is a root of its own."""
-    dispatches: list[Dispatch] = []
-    nodes: list[str] = []
-    roots = dict(lowered.roots)
-    for node, dispatch in zip(lowered.nodes, lowered.dispatches, strict=True):
-        for chosen in variants.choose(dispatch, info):
-            dispatches.append(chosen)
-            nodes.append(node)
-            for _, written in chosen.writes:
-                roots.setdefault(written.name, written.name)
-    return replace(lowered, dispatches=tuple(dispatches), nodes=tuple(nodes), roots=roots)
-
-
-def _rename(operands: Operands, renamed: dict[int, TensorInfo]) -> Operands:
-    return tuple((binding, renamed.get(id(info), info)) for binding, info in operands)
-
-
-def _place(
-    graph: Graph, lowered: Lowered, info: DeviceInfo
-) -> tuple[MemoryPlan, dict[str, Slot], list[Copy], list[Copy]]:
-    """Give every root a slot: weights, inputs, outputs, activations; and the copies needed."""
-    roots, dispatches = lowered.roots, lowered.dispatches
-    touched = {roots[i.name]: i for d in dispatches for _, i in d.reads + d.writes}
-    read = {roots[i.name] for d in dispatches for _, i in d.reads}
-    written = {roots[i.name] for d in dispatches for _, i in d.writes}
-    limit = limits.arena_limit_bytes(info)
-    needed = [*touched, *(roots[name] for name in graph.outputs)]
-    constants = dict.fromkeys(name for name in needed if name in lowered.constants)
-    slots, arenas = memory.pack(
-        [(name, lowered.constants[name].size_bytes) for name in constants], "weights", limit
-    )
-    inputs = [(i.name, i.size_bytes) for i in graph.inputs]
-    direct = _reads_in_place(info, sum(size for _, size in inputs))
-    staged_in = [] if direct else [item for item in inputs if item[0] in read]
-    input_slots, input_arenas = memory.pack(inputs, "inputs", limit)
-    slots |= {name: slot for name, slot in input_slots.items() if (name, slot.size_bytes)
-              not in staged_in}  # fmt: skip
-    outputs = list(dict.fromkeys(roots[name] for name in graph.outputs))
-    sizes = {roots[name]: graph.infos[name].size_bytes for name in graph.outputs}
-    output_slots, output_arenas = memory.pack([(n, sizes[n]) for n in outputs], "outputs", limit)
-    staged_out = [
-        name for name in outputs
-        if sizes[name]
-        and (name not in written or not _writes_in_place(info, sizes[name], name in read))
-    ]  # fmt: skip
-    slots |= {name: slot for name, slot in output_slots.items() if name not in staged_out}
-    lifetimes = _lifetimes(dispatches, roots, set(slots), dict(staged_in), set(staged_out))
-    offsets, size = memory.assign_offsets(lifetimes, not settings.get("DISABLE_ALIASING"))
-    slots |= {
-        life.name: Slot("activations", offsets[life.name], life.size_bytes) for life in lifetimes
-    }
-    arenas |= input_arenas | output_arenas | ({"activations": size} if size else {})
-    placed = MemoryPlan(slots, arenas, lifetimes, memory.lower_bound(lifetimes))
-    copies_in = [Copy(name, input_slots[name], slots[name]) for name, _ in staged_in]
-    copies_out = [Copy(name, slots[name], output_slots[name]) for name in staged_out]
-    host = input_slots | {name: output_slots[roots[name]] for name in graph.outputs}
-    return placed, host, [c for c in copies_in if c.source.size_bytes], copies_out
-
-
-def _memory_flags(info: DeviceInfo) -> Iterable[int]:
-    return (memory_type.bits for memory_type in info.memory_types)
-
-
-def _reads_in_place(info: DeviceInfo, size_bytes: int) -> bool:
-    """Tell whether kernels read inputs where the host writes them: unified memory, ReBAR, small."""
-    if settings.get("DISABLE_DIRECT_IO"):
-        return False
-    shared = _LOCAL | _VISIBLE
-    return size_bytes <= DIRECT_INPUT_BYTES or any(
-        flags & shared == shared for flags in _memory_flags(info)
-    )
-
-
-def _writes_in_place(info: DeviceInfo, size_bytes: int, is_read: bool) -> bool:
-    """Tell whether kernels write an output where the host reads it: unified memory, or small."""
-    if settings.get("DISABLE_DIRECT_IO"):
-        return False
-    unified = _LOCAL | _VISIBLE | _CACHED
-    if any(flags & unified == unified for flags in _memory_flags(info)):
-        return True
-    return size_bytes <= DIRECT_OUTPUT_BYTES and not is_read
-
-
-def _lifetimes(
-    dispatches: tuple[Dispatch, ...],
-    roots: dict[str, str],
-    placed: set[str],
-    staged_in: dict[str, int],
-    staged_out: set[str],
-) -> tuple[Lifetime, ...]:
-    """Return when each value without a slot is alive; staged ones reach the first or last step."""
-    spans: dict[str, tuple[int, int, int]] = {
-        name: (size, 0, 0) for name, size in staged_in.items()
-    }
-    for step, dispatch in enumerate(dispatches):
-        for _, info in dispatch.reads + dispatch.writes:
-            name = roots[info.name]
-            if name in placed:
-                continue
-            size, first, _ = spans.get(name, (info.size_bytes, step, step))
-            spans[name] = (max(size, info.size_bytes), first, step)
-    end = len(dispatches)
-    return tuple(
-        Lifetime(name, size, first, end if name in staged_out else last)
-        for name, (size, first, last) in spans.items()
-    )
-
-
-def _work(step: Step, slots: dict[str, Slot], roots: dict[str, str]) -> Work:
+def _work(step: Step, slots: dict[str, Slot]) -> Work:
     if isinstance(step, Copy):
         return Work("transfer", (step.source,), (step.target,))
-    reads = tuple(slots[roots[info.name]] for _, info in step.reads)
-    return Work("compute_shader", reads, tuple(slots[roots[i.name]] for _, i in step.writes))
-
-
-def _with_views(plan: MemoryPlan, roots: dict[str, str]) -> MemoryPlan:
-    """Return the memory plan with a slot for every view as well."""
-    slots = {name: plan.slots[root] for name, root in roots.items() if root in plan.slots}
-    return replace(plan, slots=slots)
+    reads = tuple(slots[info.name] for _, info in step.reads)
+    return Work("compute_shader", reads, tuple(slots[info.name] for _, info in step.writes))

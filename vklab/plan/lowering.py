@@ -1,0 +1,73 @@
+"""From graph to dispatches: every node is asked what it does, and its tensors get names.
+
+Which values share memory (views) is known from here on; where it lies is not. Visited by lab 09.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from vklab.graph import shapes
+from vklab.graph.graph import Graph
+from vklab.plan import variants
+from vklab.types import DeviceInfo, Dispatch, Operands, TensorInfo
+
+__all__ = ["Lowered", "lower", "with_variants"]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph's dispatches in order, the node of each, and which values share memory.
+
+    `roots` maps every value to the one whose memory it lies in; `constants` are the roots whose
+    value is known.
+    """
+
+    dispatches: tuple[Dispatch, ...]
+    nodes: tuple[str, ...]
+    roots: dict[str, str]
+    constants: dict[str, TensorInfo]
+
+
+def lower(graph: Graph) -> Lowered:
+    """Ask every node for its dispatches and give all their tensors names."""
+    infos = {info.name: info for info in (*graph.inputs, *graph.initializers.values())}
+    roots = {name: name for name in infos}
+    dispatches: list[Dispatch] = []
+    nodes: list[str] = []
+    for node in graph.nodes:
+        result, outputs = shapes.apply_node(graph, node, infos)
+        renamed = {id(old): new for old, new in zip(result.outputs, outputs, strict=False)}
+        for number, extra in enumerate(result.outputs[len(outputs) :]):
+            renamed[id(extra)] = replace(extra, name=f"{node.name}:unused{number}")
+        for number, scratch in enumerate(result.scratch):
+            renamed[id(scratch)] = replace(scratch, name=f"{node.name}:scratch{number}")
+        for info in renamed.values():
+            infos[info.name] = info
+            roots[info.name] = info.name
+        for written, read in result.views:
+            roots[outputs[written].name] = roots[node.inputs[read]]
+        for dispatch in result.dispatches:
+            reads, writes = _rename(dispatch.reads, renamed), _rename(dispatch.writes, renamed)
+            dispatches.append(replace(dispatch, reads=reads, writes=writes))
+            nodes.append(node.name)
+    constants = {name: info for name, info in infos.items() if info.constant is not None}
+    return Lowered(tuple(dispatches), tuple(nodes), roots, constants)
+
+
+def with_variants(lowered: Lowered, info: DeviceInfo) -> Lowered:
+    """Swap in what is fastest on the device; what that writes in between is a root of its own."""
+    dispatches: list[Dispatch] = []
+    nodes: list[str] = []
+    roots = dict(lowered.roots)
+    for node, dispatch in zip(lowered.nodes, lowered.dispatches, strict=True):
+        for chosen in variants.choose(dispatch, info):
+            dispatches.append(chosen)
+            nodes.append(node)
+            for _, written in chosen.writes:
+                roots.setdefault(written.name, written.name)
+    return replace(lowered, dispatches=tuple(dispatches), nodes=tuple(nodes), roots=roots)
+
+
+def _rename(operands: Operands, renamed: dict[int, TensorInfo]) -> Operands:
+    return tuple((binding, renamed.get(id(info), info)) for binding, info in operands)
