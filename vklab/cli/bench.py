@@ -47,7 +47,7 @@ def bench(
 
 def _cells(row: measure.Row) -> tuple[str, ...]:
     def number(value: float | None) -> str:
-        return "" if value is None else f"{value:.1f}"
+        return "" if value is None else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
 
     return (row.model, row.runner, number(row.median_us), number(row.p05_us),
             number(row.p95_us), number(row.device_us), number(row.overhead_us),
