@@ -85,4 +85,4 @@ def work_of(plan: Plan) -> tuple[list[Work], list[Barrier], list[Slot]]:
             reads = tuple(plan.memory.slots[info.name] for _, info in step.reads)
             writes = tuple(plan.memory.slots[info.name] for _, info in step.writes)
             work.append(Work("compute_shader", reads, writes))
-    return work, list(chunk.barriers), [plan.host_slots[name] for name in plan.graph.outputs]
+    return work, list(chunk.barriers), list(plan.output_slots.values())

@@ -31,7 +31,8 @@ class Arenas:
     """The memory plan, where the host writes inputs and reads outputs, and the copies between."""
 
     memory: MemoryPlan
-    host_slots: dict[str, Slot]
+    input_slots: dict[str, Slot]
+    output_slots: dict[str, Slot]
     copies_in: tuple[Copy, ...]
     copies_out: tuple[Copy, ...]
 
@@ -59,7 +60,8 @@ def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
     views = {name: slots[root] for name, root in roots.items() if root in slots}
     return Arenas(
         memory=MemoryPlan(views, arenas, lifetimes, memory.lower_bound(lifetimes)),
-        host_slots=input_slots | {name: output_slots[roots[name]] for name in graph.outputs},
+        input_slots=input_slots,
+        output_slots={name: output_slots[roots[name]] for name in graph.outputs},
         copies_in=tuple(Copy(name, input_slots[name], slots[name]) for name in staged_in),
         copies_out=tuple(Copy(name, slots[name], output_slots[name]) for name in staged_out),
     )

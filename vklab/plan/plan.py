@@ -29,7 +29,8 @@ class Plan:
     device: str
     memory: MemoryPlan
     chunks: tuple[Chunk, ...]
-    host_slots: dict[str, Slot]
+    input_slots: dict[str, Slot]
+    output_slots: dict[str, Slot]
     constants: dict[str, TensorInfo]
 
     @property
@@ -110,7 +111,8 @@ def make_plan(graph: Graph, info: DeviceInfo) -> Plan:
         device=info.name,
         memory=arranged.memory,
         chunks=(Chunk(steps, barriers, nodes),) if steps else (),
-        host_slots=arranged.host_slots,
+        input_slots=arranged.input_slots,
+        output_slots=arranged.output_slots,
         constants=lowered.constants,
     )
 

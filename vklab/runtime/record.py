@@ -84,14 +84,14 @@ class Program:
         ).reshape(shape)
 
     def _map_inputs(self) -> tuple[tuple[str, np.ndarray], ...]:
-        slots = self.plan.host_slots
+        slots = self.plan.input_slots
         return tuple(
             (info.name, self._view(slots[info.name], info.dtype, info.dims))
             for info in self.plan.graph.inputs
         )
 
     def _map_outputs(self) -> tuple[tuple[str, np.ndarray], ...]:
-        graph, slots = self.plan.graph, self.plan.host_slots
+        graph, slots = self.plan.graph, self.plan.output_slots
         return tuple(
             (name, self._view(slots[name], graph.infos[name].dtype, graph.infos[name].dims))
             for name in graph.outputs

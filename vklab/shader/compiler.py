@@ -61,13 +61,14 @@ def compile_variant(name: str, defines: Defines = ()) -> Shader:
     found = toolchain.find_toolchain(language)
     key = (stock_key, found.version if found else "stock")
     with _lock:
-        if key in _memory:
-            return _memory[key]
-    spirv, origin = _spirv(path, language, defines, stock_key, found)
-    shader = Shader(name, defines, spirv, reflection.reflect(spirv), origin)
+        shader = _memory.get(key)
+    if shader is None:
+        spirv, origin = _spirv(path, language, defines, stock_key, found)
+        shader = Shader(name, defines, spirv, reflection.reflect(spirv), origin)
+        with _lock:
+            shader = _memory.setdefault(key, shader)
     _dump(shader)
-    with _lock:
-        return _memory.setdefault(key, shader)
+    return shader
 
 
 def _spirv(
