@@ -115,6 +115,7 @@ class Kernels:
 
     def _make(self, dispatch: Dispatch, shader: compiler.Shader) -> Kernel:
         _check_bindings(shader.reflection, dispatch)
+        pack_push(shader.reflection, dispatch)
         constants = specialize(shader.reflection, dispatch)
         push = descriptors.uses_push_descriptors(self.device)
         made_key = (hashlib.sha256(shader.spirv).digest(), tuple(constants), push)

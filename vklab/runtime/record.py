@@ -234,7 +234,8 @@ class Program:
         if not self.plan.chunks:
             return "an empty plan"
         chunk = self.plan.chunks[-1]
-        return f"{chunk}, first {chunk.steps[0]}, last {chunk.steps[-1]}"
+        first, last = (f"node {chunk.nodes[i]!r} ({chunk.steps[i]})" for i in (0, -1))
+        return f"{chunk}, from {first} to {last}"
 
     def _reset_descriptors(self) -> None:
         if self._descriptor_pool is not None:
