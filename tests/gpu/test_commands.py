@@ -131,9 +131,11 @@ def test_a_timeline_moves_forward_only(opened):
 
 
 def test_a_value_that_nobody_signals(opened):
-    with TimelineSemaphore(opened.device, 3) as semaphore:
-        with pytest.raises(TimeoutError, match=r"value 4 was not reached within 0\.05 s, it is 3"):
-            semaphore.wait(4, 0.05)
+    with (
+        TimelineSemaphore(opened.device, 3) as semaphore,
+        pytest.raises(TimeoutError, match=r"value 4 was not reached within 0\.05 s, it is 3"),
+    ):
+        semaphore.wait(4, 0.05)
 
 
 def test_another_thread_may_signal_what_one_waits_for(opened):

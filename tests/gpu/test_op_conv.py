@@ -5,7 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from check_operator import check_operator
-from small_models import random_array
+from small_models import one_node, random_array
+
+import vklab
+from vklab.types import DeviceInfo
+
+
+@pytest.fixture(params=["as-it-is", "as-gpu", "plain"], autouse=True)
+def choice(request, monkeypatch):
+    """Try the kernels that the device gets, those that a GPU gets, and those right everywhere."""
+    if request.param == "as-gpu":
+        monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    if request.param == "plain":
+        monkeypatch.setenv("VKLAB_DISABLE_VARIANTS", "1")
+
 
 CASES = {
     "1x1": ([(1, 3, 5, 7), (4, 3, 1, 1)], {}),
@@ -60,10 +73,6 @@ def test_conv_of_large_primes(device, shapes):
     [(0, 3, 5, 5), (4, 3, 3, 3)], [(1, 3, 5, 5), (0, 3, 3, 3)],
 ])  # fmt: skip
 def test_conv_without_elements(device, shapes):
-    from small_models import one_node
-
-    import vklab
-
     # ONNX Runtime refuses filters of no channels, so the shape is all there is to compare.
     proto, fed = one_node("Conv", [random_array(s) for s in shapes])
     with vklab.load(proto, device) as session:

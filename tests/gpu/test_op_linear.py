@@ -10,6 +10,17 @@ from check_operator import check_operator
 from small_models import random_array
 
 from vklab.errors import UnsupportedOperatorError
+from vklab.types import DeviceInfo
+
+
+@pytest.fixture(params=["as-it-is", "as-gpu", "plain"], autouse=True)
+def choice(request, monkeypatch):
+    """Try the kernels that the device gets, those that a GPU gets, and those right everywhere."""
+    if request.param == "as-gpu":
+        monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    if request.param == "plain":
+        monkeypatch.setenv("VKLAB_DISABLE_VARIANTS", "1")
+
 
 # One less and one more than the tiles of 16, 32 and 64, and primes.
 AROUND_TILES = (1, 15, 16, 17, 31, 33, 63, 65)

@@ -106,24 +106,28 @@ def digits():
 @pytest.mark.parametrize("name", SWITCHES)
 def test_every_optimisation_may_be_off(device, name, digits):
     images, expected = digits
-    with settings.settings(**({name: True} if name else {})):
-        with vklab.load(DATA / "digits_cnn.onnx", device) as session:
-            for _ in range(3):
-                got = session.run(images)["logits"]
-                np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
-            session.profile(images, repeats=1)
-            session.profile(images, repeats=1)
-            np.testing.assert_allclose(session.run(images)["logits"], expected, rtol=1e-4,
-                                       atol=1e-4)  # fmt: skip
+    with (
+        settings.settings(**({name: True} if name else {})),
+        vklab.load(DATA / "digits_cnn.onnx", device) as session,
+    ):
+        for _ in range(3):
+            got = session.run(images)["logits"]
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+        session.profile(images, repeats=1)
+        session.profile(images, repeats=1)
+        np.testing.assert_allclose(session.run(images)["logits"], expected, rtol=1e-4,
+                                   atol=1e-4)  # fmt: skip
 
 
 def test_all_optimisations_may_be_off(device, digits):
     images, expected = digits
-    with settings.settings(**{name: True for name in SWITCHES if name}):
-        with vklab.load(DATA / "digits_cnn.onnx", device) as session:
-            session.run(images)
-            got = session.run(images)["logits"]
-            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+    with (
+        settings.settings(**{name: True for name in SWITCHES if name}),
+        vklab.load(DATA / "digits_cnn.onnx", device) as session,
+    ):
+        session.run(images)
+        got = session.run(images)["logits"]
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", SWITCHES[1:])
@@ -172,16 +176,18 @@ def test_check_raises_where_a_kernel_is_wrong(device_index, tmp_path):
     wrong = text.replace("return a < T(0) ? T(0) : a;", "return a < T(0) ? T(0) : a + T(1);")
     assert wrong != text
     (tmp_path / "lib" / "elementwise.slang").write_text(wrong)
-    with settings.settings(SHADERS=str(tmp_path), CHECK="outputs"):
-        with vklab.load(relu((2, 3)), device_index) as session:
-            with pytest.raises(CheckError, match=r"DIFFERS.*\n  y\[0, \d\]: "):
-                session.run(np.ones((2, 3), np.float32))
+    with (
+        settings.settings(SHADERS=str(tmp_path), CHECK="outputs"),
+        vklab.load(relu((2, 3)), device_index) as session,
+        pytest.raises(CheckError, match=r"DIFFERS.*\n  y\[0, \d\]: "),
+    ):
+        session.run(np.ones((2, 3), np.float32))
 
 
 def test_a_memory_limit_that_holds_no_model(device_index):
-    with settings.settings(MEMORY_LIMIT=1e-9):
-        with pytest.raises(OutOfMemoryError, match="asked for .* bytes"):
-            vklab.load(relu((1 << 24,)), device_index)
+    words = "asked for .* bytes"
+    with settings.settings(MEMORY_LIMIT=1e-9), pytest.raises(OutOfMemoryError, match=words):
+        vklab.load(relu((1 << 24,)), device_index)
 
 
 def test_profile_times_every_step(device, digits):

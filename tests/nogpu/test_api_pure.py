@@ -77,8 +77,9 @@ def test_unknown_structures_fields_and_constants_are_named():
 
 @needs_bindings
 def test_results_have_names_and_errors():
-    for result, error in [(-2, OutOfMemoryError), (-1, OutOfMemoryError), (-4, DeviceLostError),
-                          (2, TimeoutError), (-3, VulkanError), (-12345678, VulkanError)]:  # fmt: skip
+    errors = {-2: OutOfMemoryError, -1: OutOfMemoryError, -4: DeviceLostError, 2: TimeoutError,
+              -3: VulkanError, -12345678: VulkanError}  # fmt: skip
+    for result, error in errors.items():
         with pytest.raises(VulkanError, match="vkFoo returned Vk.*: on X|VK_.*: on X") as caught:
             api.check("vkFoo", result, "on X")
         assert type(caught.value) is error
@@ -228,7 +229,8 @@ def test_ticks_become_nanoseconds_across_a_wrap():
     assert query.ticks_to_ns([], 1.0, 64) == []
 
 
-@pytest.mark.parametrize(("seconds", "wait_ns"), [(0.05, 50_000_000), (0, 0), (-1, 0),
-                                                  (1e30, 2**63 - 1), (None, 60 * 10**9)])  # fmt: skip
+@pytest.mark.parametrize(("seconds", "wait_ns"), [
+    (0.05, 50_000_000), (0, 0), (-1, 0), (1e30, 2**63 - 1), (None, 60 * 10**9),
+])  # fmt: skip
 def test_waits_are_finite(seconds, wait_ns):
     assert sync.timeout_ns(seconds) == wait_ns

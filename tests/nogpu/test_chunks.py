@@ -28,7 +28,7 @@ def works(draw: st.DrawFn) -> list[Work]:
     return [
         Work(
             draw(STAGES),
-            tuple([WEIGHTS, *draw(st.lists(SLOTS, max_size=3))]),
+            (WEIGHTS, *draw(st.lists(SLOTS, max_size=3))),
             tuple(draw(st.lists(SLOTS, min_size=1, max_size=2))),
         )
         for _ in range(count)

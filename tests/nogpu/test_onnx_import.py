@@ -122,7 +122,7 @@ def test_a_folder_and_a_number_are_no_model(tmp_path):
 
 def test_a_file_cut_off_anywhere_is_an_error():
     data = (DATA / "digits_cnn.onnx").read_bytes()
-    cuts = {*range(0, 200), *range(0, len(data), 997), *range(len(data) - 200, len(data))}
+    cuts = {*range(200), *range(0, len(data), 997), *range(len(data) - 200, len(data))}
     survivors = []
     for cut in sorted(cuts):
         try:

@@ -36,7 +36,7 @@ def proto_of(name: str) -> onnx.ModelProto:
 
 def plan_of(proto: onnx.ModelProto, info: DeviceInfo | None = None, **sizes: int) -> Plan:
     graph = onnx_import.load_graph(proto)
-    bound = shapes.bind(graph, {name: 1 for name in shapes.unknown_dims(graph)} | sizes)
+    bound = shapes.bind(graph, dict.fromkeys(shapes.unknown_dims(graph), 1) | sizes)
     return make_plan(passes.run(shapes.infer(bound)), info or fake_device())
 
 
@@ -62,7 +62,7 @@ def test_dropping_any_barrier_of_a_real_plan_is_noticed():
 def test_the_summary_has_the_keys_that_others_rely_on(name):
     plan = plan_of(proto_of(name))
     summary = json.loads(json.dumps(plan.summary()))
-    assert KEYS <= set(summary)
+    assert set(summary) >= KEYS
     assert summary["host_nodes"] == [] and summary["chunks"] == 1
     assert summary["dispatches"] == len(plan.dispatches) > 0
     assert summary["lower_bound_bytes"] <= summary["arena_bytes"]

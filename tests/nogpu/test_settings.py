@@ -38,9 +38,10 @@ def test_the_environment(name, text, value, monkeypatch):
 ])  # fmt: skip
 def test_wrong_values_are_named(name, text, monkeypatch):
     monkeypatch.setenv(f"VKLAB_{name}", text)
-    with pytest.raises(ValueError, match=f"VKLAB_{name}='{text}'"):
+    words = f"VKLAB_{name}='{text}'"
+    with pytest.raises(ValueError, match=words):
         settings.get(name)
-    with pytest.raises(ValueError, match=f"VKLAB_{name}='{text}'"), settings.settings(**{name: text}):
+    with pytest.raises(ValueError, match=words), settings.settings(**{name: text}):
         pytest.fail("the block was entered")
 
 

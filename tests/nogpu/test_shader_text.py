@@ -49,9 +49,9 @@ def test_an_overlay_may_replace_a_library_only(tmp_path):
 def test_shaders_and_folders_that_are_not_there():
     with pytest.raises(ShaderError, match="no shader 'nonsense' .searched .*shaders"):
         source.find("nonsense")
-    with settings.settings(SHADERS="/no/such/folder"):
-        with pytest.raises(ShaderError, match="VKLAB_SHADERS=/no/such/folder is not a folder"):
-            source.find("softmax")
+    words = "VKLAB_SHADERS=/no/such/folder is not a folder"
+    with settings.settings(SHADERS="/no/such/folder"), pytest.raises(ShaderError, match=words):
+        source.find("softmax")
     with pytest.raises(ShaderError, match=r"ends in .slang or .comp"):
         source.language(Path("a.hlsl"))
 
@@ -176,9 +176,9 @@ def test_the_compiler_may_be_given_by_path_or_name(tmp_path, monkeypatch):
 
 
 def test_a_compiler_that_is_not_there():
-    with settings.settings(SLANGC="/no/such/slangc"):
-        with pytest.raises(SetupError, match="VKLAB_SLANGC=/no/such/slangc is not a program"):
-            toolchain.find_toolchain("slang")
+    words = "VKLAB_SLANGC=/no/such/slangc is not a program"
+    with settings.settings(SLANGC="/no/such/slangc"), pytest.raises(SetupError, match=words):
+        toolchain.find_toolchain("slang")
 
 
 @posix

@@ -1,0 +1,182 @@
+"""The five models of the foundation: right on every device, all of it, and breakable."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+
+import numpy as np
+import pytest
+from small_models import DATA, ROOT
+
+import vklab
+from vklab import settings
+from vklab.bench import models
+from vklab.runtime import check
+from vklab.types import DeviceInfo
+
+NAMES = ["digits_cnn", "mini_classifier", "mnist12", "mlp", "conv_few"]
+# Every rule of plan.variants is tried on every device: as the device is, and as a GPU would run.
+SWITCHES = {"": {}, "staged": {"DISABLE_DIRECT_IO": True}, "plain": {"DISABLE_VARIANTS": True}}
+
+
+@functools.cache
+def model_of(name):
+    """Return the model: a file's path, or bytes."""
+    path = DATA / f"{name}.onnx"
+    return path if path.exists() else models.build(name).SerializeToString()
+
+
+def inputs_of(session, batch=1, seed=0):
+    """Return random inputs that fit a session."""
+    random = np.random.default_rng(seed)
+    shapes = [[d if isinstance(d, int) else batch for d in i.shape] for i in session.inputs]
+    return {
+        info.name: random.standard_normal(shape).astype(info.dtype)
+        for info, shape in zip(session.inputs, shapes, strict=True)
+    }
+
+
+def assert_right(session, inputs):
+    comparison = session.check(inputs)
+    assert comparison.passed and comparison.max_abs_error <= 1e-4, comparison
+    summary = session.plan.summary()
+    assert summary["host_nodes"] == [] and summary["dispatches"] > 0
+
+
+@pytest.mark.parametrize("switches", SWITCHES)
+@pytest.mark.parametrize("name", NAMES)
+def test_agrees_with_onnx_runtime(device, name, switches):
+    with settings.settings(**SWITCHES[switches]), vklab.load(model_of(name), device) as session:
+        for seed in (0, 1):
+            assert_right(session, inputs_of(session, seed=seed))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agrees_with_the_kernels_that_a_gpu_gets(device, name, monkeypatch):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    with vklab.load(model_of(name), device) as session:
+        assert_right(session, inputs_of(session))
+
+
+@pytest.mark.parametrize("batch", [2, 3, 7])
+def test_agrees_on_batches(device_index, batch):
+    with vklab.load(model_of("digits_cnn"), device_index) as session:
+        assert_right(session, inputs_of(session, batch))
+
+
+# --------------------------------------------------------------------------------------- digits
+
+
+@functools.cache
+def digits():
+    """Return all images and labels, and ONNX Runtime's logits."""
+    data = np.load(DATA / "digits.npz")
+    images = data["images"]
+    with vklab.load(model_of("digits_cnn")) as session:
+        return images, data["labels"], session.reference({"image": images})["logits"]
+
+
+def test_all_digits_at_once(device_index):
+    images, labels, expected = digits()
+    assert len(images) == 1797
+    with vklab.load(model_of("digits_cnn"), device_index) as session:
+        got = session.run(images)["logits"]
+    comparison = check.compare({"logits": got}, {"logits": expected})
+    assert comparison.passed and comparison.max_abs_error <= 1e-4, comparison
+    np.testing.assert_array_equal(got.argmax(1), expected.argmax(1))
+    assert (got.argmax(1) == labels).mean() >= 0.97
+
+
+def test_digits_one_by_one(device_index):
+    images, _, expected = digits()
+    with vklab.load(model_of("digits_cnn"), device_index) as session:
+        for number in range(0, 1797, 37):
+            got = session.run(images[number : number + 1])["logits"]
+            np.testing.assert_allclose(got, expected[number : number + 1], rtol=1e-4, atol=1e-4)
+
+
+def test_a_run_does_not_depend_on_the_one_before(device_index):
+    images, _, _ = digits()
+    with vklab.load(model_of("digits_cnn"), device_index) as session:
+        first = session.run(images[:3])["logits"]
+        session.run(np.full_like(images[:3], np.nan))
+        np.testing.assert_array_equal(session.run(images[:3])["logits"], first)
+
+
+def test_nan_in_the_input_reaches_the_output(device):
+    images, _, _ = digits()
+    spoiled = images[:2].copy()
+    spoiled[1] = np.nan
+    with vklab.load(model_of("digits_cnn"), device) as session:
+        assert session.check({"image": spoiled}).passed
+        assert np.isnan(session.run(spoiled)["logits"]).any(1).tolist() == [False, True]
+
+
+# ------------------------------------------------------------------------------------- breaking
+
+
+def kernels_in_use(device_index):
+    """Return the kernels that the example model's plan uses on a device."""
+    with vklab.load(model_of("digits_cnn"), device_index) as session:
+        session.run(digits()[0][:2])
+        return sorted({dispatch.kernel for dispatch in session.plan.dispatches})
+
+
+# Besides a result that is off by one per cent, which every kernel gets.
+MUTATIONS = {
+    "pool": ("value > result", "value < result"),
+    "softmax": ("exp(", "exp2("),
+}
+
+
+def mutate(text, mutation):
+    """Return a kernel's text with one mistake: a wrong operator, or a result that is off."""
+    if mutation == "STORE":
+        # y_buffer[i] = value;  ->  y_buffer[i] = 1.01 * value;
+        head, _, tail = text.rpartition("y_buffer[")
+        index, _, rest = tail.partition("] = ")
+        return f"{head}y_buffer[{index}] = T(1.01) * {rest}"
+    old, new = mutation
+    assert old in text, f"{old!r} is not in the kernel any more"
+    return text.replace(old, new)
+
+
+@pytest.mark.parametrize("as_gpu", [False, True], ids=["as-it-is", "as-gpu"])
+def test_breaking_any_one_kernel_makes_the_check_fail(device_index, as_gpu, tmp_path, monkeypatch):
+    if as_gpu:
+        monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    used = kernels_in_use(device_index)
+    assert len(used) >= 3
+    images = digits()[0][:2]
+    for kernel in used:
+        text = (ROOT / "shaders" / "ops" / f"{kernel}.slang").read_text()
+        for mutation in filter(None, ["STORE", MUTATIONS.get(kernel)]):
+            folder = tmp_path / kernel
+            shutil.rmtree(folder, ignore_errors=True)
+            (folder / "ops").mkdir(parents=True)
+            (folder / "ops" / f"{kernel}.slang").write_text(mutate(text, mutation))
+            with (
+                settings.settings(SHADERS=str(folder)),
+                vklab.load(model_of("digits_cnn"), device_index) as session,
+            ):
+                comparison = session.check({"image": images})
+            assert not comparison.passed, f"{kernel} with {mutation} still passes"
+            assert comparison.worst
+
+
+@pytest.mark.parametrize(("function", "old", "new"), [
+    ("relu", "a < T(0) ? T(0) : a", "a < T(0) ? a : T(0)"),
+    ("relu", "a < T(0) ? T(0) : a", "a"),
+])  # fmt: skip
+def test_breaking_an_element_wise_function_makes_the_check_fail(device_index, tmp_path, function,
+                                                                old, new):  # fmt: skip
+    text = (ROOT / "shaders" / "lib" / "elementwise.slang").read_text()
+    assert text.count(old) == 1
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "elementwise.slang").write_text(text.replace(old, new))
+    with (
+        settings.settings(SHADERS=str(tmp_path)),
+        vklab.load(model_of("digits_cnn"), device_index) as session,
+    ):
+        assert not session.check({"image": digits()[0][:2]}).passed, function
