@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 
 # conda-forge's name where it differs, and what conda-forge does not have.
 CONDA_NAMES = {"torch": "pytorch"}
-PIP_ONLY = {"vulkan"}
+PIP_ONLY = {"playwright", "vulkan"}
 CONDA_EXTRAS = ("labs", "test")
 
 # The distribution that brings a module, where the names differ.

@@ -59,6 +59,7 @@ SETTINGS = {
         Setting("DEVICE", "", "device to use: index, or part of its name"),
         Setting("SHADERS", "", "folder that is searched for shaders before the package's own"),
         Setting("SLANGC", "", "path of the slangc compiler"),
+        Setting("LABS", "", "folder of labs used instead of the project's own labs/"),
         Setting("CACHE", "", "folder of the shader and pipeline caches"),
         Setting("DUMP", "", "folder that receives the SPIR-V and the plan of what is loaded"),
         Setting("TIMEOUT", 60.0, "seconds until a wait for a device is given up"),

@@ -32,6 +32,7 @@ MODULES = {
     "plan": "plan",
     "shader": "shader",
     "bench": "bench",
+    "course": "course",
     "settings": "settings",
 }
 # Their arguments belong to somebody else: nothing in them is ours to read.

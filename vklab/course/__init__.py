@@ -1,0 +1,30 @@
+"""What a lab is written with: `from vklab.course import check, hint, show, swap`.
+
+The runtime is imported here as well: a lab names its parts as `vklab.plan.memory.assign_offsets`.
+"""
+
+from vklab.course.attempt import attempt
+from vklab.course.banner import banner
+from vklab.course.check import check
+from vklab.course.data import data
+from vklab.course.hint import hint
+from vklab.course.picture import picture
+from vklab.course.run_kernel import Run, run_kernel
+from vklab.course.run_limited import run_limited
+from vklab.course.show import show
+from vklab.course.swap import swap
+from vklab.runtime import session as _session  # noqa: F401  (with it, every part of the runtime)
+
+__all__ = [
+    "Run",
+    "attempt",
+    "banner",
+    "check",
+    "data",
+    "hint",
+    "picture",
+    "run_kernel",
+    "run_limited",
+    "show",
+    "swap",
+]

@@ -1,0 +1,70 @@
+"""Answers that try a lab's checks: wrong ones, a second right one, mutants that change nothing.
+
+An author writes them in `labs/answers/lab_NN.py`; the gates run them as functions in one process.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vklab.course.lab import Lab, LabError
+
+__all__ = ["Answers", "alternative", "answers_of", "equivalent", "wrong"]
+
+T = TypeVar("T")
+
+
+@dataclass
+class Answers:
+    """The answers that one file registers, by exercise."""
+
+    wrong: list[tuple[str, Any, str, str]] = field(default_factory=list)
+    alternative: list[tuple[str, Any]] = field(default_factory=list)
+    equivalent: dict[tuple[str, str, str], str] = field(default_factory=dict)
+
+
+_current = Answers()
+
+
+def wrong(identifier: str, says: str, status: str = "incorrect") -> Callable[[T], T]:
+    """Register a wrong answer, and words that its verdict must hold."""
+
+    def register(answer: T) -> T:
+        _current.wrong.append((identifier, answer, says, status))
+        return answer
+
+    return register
+
+
+def alternative(identifier: str) -> Callable[[T], T]:
+    """Register a second, independent answer that is right."""
+
+    def register(answer: T) -> T:
+        _current.alternative.append((identifier, answer))
+        return answer
+
+    return register
+
+
+def equivalent(identifier: str, before: str, after: str, because: str) -> None:
+    """List a mutant that no check can reject: the solution's line, the mutant's, and the reason."""
+    _current.equivalent[identifier, before.strip(), after.strip()] = because
+
+
+def answers_of(lab: Lab) -> Answers:
+    """Load `answers/lab_NN.py` beside a lab's source folder; LabError if there is none."""
+    global _current
+    path = lab.path.parent.parent / "answers" / f"lab_{lab.number}.py"
+    if not path.is_file():
+        raise LabError(f"{lab.name}: there is no {path.parent.name}/{path.name}: wrong "
+                       "answers, and a second right one for every exercise")  # fmt: skip
+    _current = Answers()
+    name = f"vklab_answers_{lab.number}"
+    spec = importlib.util.spec_from_file_location(name, Path(path))
+    assert spec and spec.loader
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    return _current

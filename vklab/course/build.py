@@ -1,0 +1,142 @@
+"""One source, three products: the student notebook, the executed solution, the hidden checks.
+
+Decides what each product contains. Cells keep their ids; nothing here depends on the machine, so
+that building again gives the same cells.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from vklab.course import regions
+from vklab.course.lab import PROJECT, Cell, Lab, folder
+
+__all__ = [
+    "execute",
+    "hidden_bundle",
+    "solution_notebook",
+    "student_notebook",
+    "write_hidden",
+    "write_notebook",
+    "write_solution",
+    "write_student",
+]
+
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+# These print real source, devices or pixels: true on every machine, and different on each.
+VARYING = re.compile(r"\b(?:show|banner|picture)\(")
+IGNORE = "nbval-ignore-output"
+CELL_LIMIT_S = 300
+
+
+def _notebook(lab: Lab, texts: dict[str, str]) -> NotebookNode:
+    cells = [_cell(cell, texts[cell.id]) for cell in lab.cells]
+    about = {"lab": lab.number, "title": lab.title, "minutes": lab.minutes}
+    language = {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"}
+    metadata = {"kernelspec": KERNEL, "language_info": language, "vklab": about}
+    notebook: NotebookNode = new_notebook(cells=cells, metadata=metadata)
+    notebook.nbformat_minor = 5
+    return notebook
+
+
+def _cell(cell: Cell, text: str) -> NotebookNode:
+    metadata: dict[str, Any] = {"vklab": {**cell.meta, "role": cell.role}}
+    tags = list(cell.tags)
+    if cell.kind == "code" and VARYING.search(text) and IGNORE not in tags:
+        tags.append(IGNORE)
+    if tags:
+        metadata["tags"] = tags
+    if cell.role in ("exercise", "check"):
+        metadata["deletable"] = False
+    make = new_code_cell if cell.kind == "code" else new_markdown_cell
+    made: NotebookNode = make(text, id=cell.id, metadata=metadata)
+    return made
+
+
+def student_notebook(lab: Lab) -> NotebookNode:
+    """Return the notebook that students get: no solutions, no hidden tests, no outputs."""
+    return _notebook(lab, {cell.id: regions.unsolved(lab, cell) for cell in lab.cells})
+
+
+def solution_notebook(lab: Lab) -> NotebookNode:
+    """Return the solved notebook, not yet executed and without hidden tests."""
+    return _notebook(lab, {cell.id: regions.solved(lab, cell) for cell in lab.cells})
+
+
+def execute(notebook: NotebookNode, workplace: Path, allow_errors: bool = False) -> NotebookNode:
+    """Run a notebook to its end in a fresh kernel; CellExecutionError if a cell fails."""
+    path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    client = NotebookClient(
+        notebook, timeout=CELL_LIMIT_S, kernel_name="python3", allow_errors=allow_errors,
+        record_timing=False, coalesce_streams=True, resources={"metadata": {"path": workplace}},
+    )  # fmt: skip
+    done: NotebookNode = client.execute(env={**os.environ, "PYTHONPATH": path, **_lab_variable()})
+    done.metadata.pop("widgets", None)
+    done.metadata["language_info"] = {
+        key: value
+        for key, value in done.metadata["language_info"].items()
+        if key in ("name", "file_extension", "mimetype")
+    }
+    return done
+
+
+def _lab_variable() -> dict[str, str]:
+    return {"VKLAB_LABS": str(folder())} if folder() != (PROJECT / "labs") else {}
+
+
+def write_notebook(notebook: NotebookNode, path: Path) -> bool:
+    """Write a notebook if it differs from what is there; tell whether it did."""
+    nbformat.validate(notebook)
+    text = nbformat.writes(notebook, version=4) + "\n"
+    if path.is_file() and path.read_text("utf-8") == text:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8", newline="\n")
+    partial.replace(path)
+    return True
+
+
+def write_student(lab: Lab, root: Path | None = None) -> Path:
+    """Build `labs/NN_slug.ipynb`; return its path."""
+    path = (root or folder()) / f"{lab.name}.ipynb"
+    write_notebook(student_notebook(lab), path)
+    return path
+
+
+def write_solution(lab: Lab, root: Path | None = None) -> Path:
+    """Build and execute `labs/solutions/NN_slug.ipynb`; return its path."""
+    path = (root or folder()) / "solutions" / f"{lab.name}.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_notebook(execute(solution_notebook(lab), path.parent), path)
+    return path
+
+
+def hidden_bundle(lab: Lab) -> dict[str, Any]:
+    """Return the hidden tests of a lab by exercise, for instructors."""
+    tests: dict[str, Any] = {}
+    for cell in lab.cells:
+        code = [line.text for line in regions.lines_of(lab, cell) if line.region == "hidden"]
+        if code:
+            entry = tests.setdefault(cell.exercise, {"cells": [], "code": []})
+            entry["cells"].append(cell.id)
+            entry["code"].append("\n".join(code))
+    points = {key: cell.meta.get("points", 0) for key, cell in lab.named("exercise").items()}
+    return {"lab": lab.name, "title": lab.title, "points": points, "tests": tests}
+
+
+def write_hidden(lab: Lab, out: Path) -> Path:
+    """Write the hidden tests of a lab to `OUT/NN_slug.hidden.json`; return its path."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{lab.name}.hidden.json"
+    path.write_text(json.dumps(hidden_bundle(lab), indent=1) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,119 @@
+"""check: compare an answer with what its exercise asks for, and say it in a verdict.
+
+Whatever the answer does (raises, hangs, prints without end, is another exercise's), a verdict comes
+back and the notebook goes on. This is feedback: marks are given elsewhere. Visited by lab 00.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vklab.course import seam, words
+from vklab.course.exercise import Exercise, exercises_of, find, number_of
+from vklab.course.features import missing_features
+from vklab.course.limits import LimitReached, limited
+from vklab.course.report import NotAttempted, Report, Stopped
+from vklab.course.verdict import Verdict
+
+__all__ = ["check"]
+
+# More than the longest message of a check; a student's own prints are shown up to SHOWN.
+PRINTED, SHOWN = 100_000, 300
+
+
+def check(identifier: str, answer: Any = None) -> Verdict:
+    """Check the answer to an exercise.
+
+    Args:
+        identifier: the exercise, "03-1".
+        answer: the function itself (not what it returns), the text of a kernel, or a value.
+
+    Returns the verdict, which draws itself.
+    """
+    try:
+        exercise = find(str(identifier))
+    except LookupError as error:
+        return Verdict(str(identifier), "", "incorrect", 0, 0, (), (str(error),))
+    refusal = _refusal(exercise, answer)
+    if refusal is not None:
+        status, message = refusal
+        return Verdict(exercise.id, exercise.title, status, 0, exercise.points, (), (message,))
+    return _run(exercise, answer)
+
+
+def _refusal(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
+    """Return the status and message of an answer that need not be tried."""
+    missing = missing_features(exercise.needs)
+    if missing:
+        return "skipped", missing
+    if answer is ... or (answer is None and exercise.takes == "value"):
+        return "not_attempted", "put your answer in the place of the dots, then run both cells"
+    if exercise.takes == "function" and not callable(answer):
+        got = "nothing" if answer is None else words.short(answer)
+        return "incorrect", (f"give the function itself, without calling it: "
+                             f"check({exercise.id!r}, {exercise.title}); got {got}")  # fmt: skip
+    if exercise.takes == "kernel" and not isinstance(answer, str):
+        return "incorrect", f"give the kernel as text; got {words.short(answer)}"
+    if exercise.takes == "kernel" and f"#error Lab {number_of(exercise.id)}" in answer:
+        return "not_attempted", "the line that starts with #error is still in the kernel"
+    other = _other(exercise, answer)
+    if other:
+        return "incorrect", (f"this is {other.title}, the answer to {other.id}; "
+                             f"{exercise.id} asks for {exercise.title}")  # fmt: skip
+    if seam.is_real(answer, exercise.seams):
+        return "incorrect", seam.REFUSAL
+    changed = seam.patched()
+    if changed:
+        return "incorrect", (f"the notebook has replaced {', '.join(changed)}: the check would "
+                             "compare with that. Restart the kernel; to try a function in the "
+                             "runtime use `with swap(...)`")  # fmt: skip
+    return None
+
+
+def _other(exercise: Exercise, answer: Any) -> Exercise | None:
+    """Return the exercise of the same lab that an answer belongs to by its name, if another."""
+    name = getattr(answer, "__name__", None)
+    for other in exercises_of(number_of(exercise.id)).values():
+        if name == other.title != exercise.title:
+            return other
+    return None
+
+
+def _run(exercise: Exercise, answer: Any) -> Verdict:
+    status, messages = "", []
+    with seam.refusing(exercise.seams) as real:
+        report = Report(real)
+        printed = None
+        try:
+            with limited(exercise.seconds, PRINTED) as printed:
+                exercise.check(answer, report)
+        except NotAttempted as error:
+            return _not_attempted(exercise, str(error))
+        except NotImplementedError as error:
+            if words.short_message(error).startswith("Lab "):
+                return _not_attempted(exercise, words.short_message(error))
+            status, messages = "incorrect", [f"raised {words.error_text(error)}"]
+        except Stopped as stop:
+            status, messages = "incorrect", [str(stop)] if str(stop) else []
+            report.parts = [] if messages else report.parts
+        except LimitReached as limit:
+            status, messages = "incorrect", [f"the check was stopped: {limit}"]
+        except (Exception, SystemExit) as error:
+            status, messages = "incorrect", [f"the check was stopped: {words.error_text(error)}"]
+    points = sum(part.points for part in report.parts if part.passed)
+    full = bool(report.parts) and all(part.passed for part in report.parts)
+    status = status or ("correct" if full else "incorrect")
+    messages += report.notes + ([_printed(printed.text)] if printed and printed.text else [])
+    return Verdict(exercise.id, exercise.title, status, points, exercise.points,
+                   tuple(report.parts), tuple(messages))  # fmt: skip
+
+
+def _not_attempted(exercise: Exercise, message: str) -> Verdict:
+    return Verdict(
+        exercise.id, exercise.title, "not_attempted", 0, exercise.points, (), (message,)
+    )
+
+
+def _printed(text: str) -> str:
+    cut = text if len(text) <= SHOWN else f"{text[:SHOWN]}\n... ({len(text)} characters)"
+    return "your answer printed:\n" + cut.rstrip("\n")

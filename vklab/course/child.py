@@ -1,0 +1,76 @@
+"""A child process with limits on its time and output; it and all it started are ended together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Ended", "end_group", "run_child"]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+POLL_S = 0.01
+OUTPUT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended: exited, timeout or too_much_output; its code, output and seconds."""
+
+    how: str
+    code: int
+    output: str
+
+
+def run_child(
+    module: str,
+    arguments: Sequence[str],
+    folder: Path,
+    seconds: float,
+    variables: Mapping[str, str] | None = None,
+) -> Ended:
+    """Run `python -m module` in a fresh interpreter, in a process group of its own.
+
+    Its output goes to a file in `folder`, which is watched: a child that prints without end is
+    ended, too.
+    """
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, **(variables or {}), "PYTHONPATH": path}
+    log = folder / "output.txt"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments], stdin=subprocess.DEVNULL, stdout=sink,
+            stderr=sink, env=environment, start_new_session=os.name == "posix",
+        )  # fmt: skip
+        try:
+            how = _watch(process, log, time.monotonic() + seconds)
+        finally:
+            end_group(process)
+    text = log.read_bytes()[:OUTPUT_BYTES].decode("utf-8", "replace")
+    return Ended(how, process.returncode, text)
+
+
+def _watch(process: subprocess.Popen[bytes], log: Path, deadline: float) -> str:
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            return "timeout"
+        if log.stat().st_size > OUTPUT_BYTES:
+            return "too_much_output"
+        time.sleep(POLL_S)
+    return "exited" if log.stat().st_size <= OUTPUT_BYTES else "too_much_output"
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a child started in a session of its own, with everything that it has started."""
+    if os.name == "posix":
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()

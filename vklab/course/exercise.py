@@ -1,0 +1,113 @@
+"""The registry of exercises: what `check` and `hint` know of each, by its id.
+
+The decorator is the registration. An exercise "03-1" lives in `checks/lab_03.py` of the package, or
+in the same file under the folder that the LABS switch names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vklab import settings
+from vklab.course.report import Report
+
+__all__ = ["Exercise", "exercise", "exercises_of", "find", "number_of"]
+
+Check = Callable[[Any, Report], None]
+TAKES = ("function", "kernel", "value")
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise: its check, its points, and what a student is told on request.
+
+    Attributes:
+        title: the answer's name, taken from the check's: `check_choose_memory_type`.
+        takes: `function`; `kernel`, a shader's text; or `value`, anything else.
+        seams: dotted paths whose real functions refuse while an answer is checked.
+        needs: device features without which the check is skipped.
+        seconds: the longest that the check of an answer may take.
+    """
+
+    id: str
+    title: str
+    points: float
+    hints: tuple[str, ...]
+    check: Check
+    takes: str = "function"
+    seams: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    seconds: float = 10.0
+
+
+_exercises: dict[str, Exercise] = {}
+_loaded: dict[str, str] = {}
+
+
+def exercise(
+    identifier: str,
+    *,
+    points: float,
+    hints: Sequence[str],
+    takes: str = "function",
+    seams: Sequence[str] = (),
+    needs: Sequence[str] = (),
+    seconds: float = 10.0,
+) -> Callable[[Check], Check]:
+    """Register the decorated `check_NAME(answer, report)` as the check of an exercise."""
+    if not re.fullmatch(r"\d\d-[1-9]\d?", identifier) or takes not in TAKES or not hints:
+        raise ValueError(f"exercise {identifier!r}: an id is 03-1, takes is one of "
+                         f"{', '.join(TAKES)}, and there is a hint at least")  # fmt: skip
+
+    def register(function: Check) -> Check:
+        title = function.__name__.removeprefix("check_")
+        _exercises[identifier] = Exercise(identifier, title, points, tuple(hints), function, takes,
+                                          tuple(seams), tuple(needs), seconds)  # fmt: skip
+        return function
+
+    return register
+
+
+def number_of(identifier: str) -> str:
+    """Return the lab of an exercise: "03" of "03-1"."""
+    return str(identifier).partition("-")[0]
+
+
+def exercises_of(number: str) -> dict[str, Exercise]:
+    """Return the exercises of a lab by id, in order."""
+    _load(number)
+    found = {key: value for key, value in _exercises.items() if number_of(key) == number}
+    return dict(sorted(found.items(), key=lambda item: int(item[0].partition("-")[2])))
+
+
+def find(identifier: str) -> Exercise:
+    """Return an exercise; LookupError naming those there are."""
+    found = exercises_of(number_of(identifier))
+    if identifier not in found:
+        names = ", ".join(found) or f"no lab {number_of(identifier)!r}"
+        raise LookupError(f"there is no exercise {identifier!r}; there is {names}")
+    return found[identifier]
+
+
+def _load(number: str) -> None:
+    """Import the checks of a lab once, or again after the LABS switch has changed."""
+    folder = str(settings.get("LABS"))
+    if not re.fullmatch(r"\d\d", number) or _loaded.get(number) == folder:
+        return
+    for key in [key for key in _exercises if number_of(key) == number]:
+        del _exercises[key]
+    path = Path(folder) / "checks" / f"lab_{number}.py"
+    package = f"vklab.course.checks.lab_{number}"
+    if folder and path.is_file():
+        spec = importlib.util.spec_from_file_location(f"vklab_checks_{number}", path)
+        assert spec and spec.loader
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    elif importlib.util.find_spec(package):
+        importlib.reload(importlib.import_module(package))
+    _loaded[number] = folder

@@ -1,0 +1,124 @@
+"""A lab as its source says it: py:percent with fixed cell ids, one metadata namespace, regions.
+
+Reads; what is made from it is decided by `build`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jupytext
+
+from vklab import settings
+from vklab.errors import VklabError
+
+__all__ = ["Cell", "Lab", "LabError", "ROLES", "all_labs", "find_lab", "folder", "read_lab"]
+
+ROLES = ("exercise", "check", "demo", "text")
+PROJECT = Path(__file__).resolve().parent.parent.parent
+
+
+class LabError(VklabError):
+    """A lab's source breaks a rule; the message names the cell."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a source: its id, kind (code or markdown), text and metadata."""
+
+    id: str
+    kind: str
+    text: str
+    meta: dict[str, Any]
+    tags: tuple[str, ...] = ()
+
+    @property
+    def role(self) -> str:
+        """Return exercise, check, demo or text."""
+        return str(self.meta.get("role", "demo" if self.kind == "code" else "text"))
+
+    @property
+    def exercise(self) -> str:
+        """Return the id of the exercise that the cell belongs to, or nothing."""
+        return str(self.meta.get("id", ""))
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One lab: number, slug, title, minutes and cells."""
+
+    path: Path
+    title: str
+    minutes: int
+    cells: tuple[Cell, ...]
+
+    @property
+    def name(self) -> str:
+        """Return number and slug, as files are called."""
+        return self.path.stem
+
+    @property
+    def number(self) -> str:
+        """Return the two digits."""
+        return self.name[:2]
+
+    def named(self, role: str) -> dict[str, Cell]:
+        """Return the cells of a role by exercise; LabError where an exercise has two."""
+        found: dict[str, Cell] = {}
+        for cell in self.cells:
+            if cell.role == role and cell.exercise:
+                if cell.exercise in found:
+                    raise LabError(f"{self.path.name}: two {role} cells of {cell.exercise}: "
+                                   f"{found[cell.exercise].id} and {cell.id}")  # fmt: skip
+                found[cell.exercise] = cell
+        return found
+
+
+def folder() -> Path:
+    """Return the folder of the labs: the project's, or the one that the LABS switch names."""
+    return Path(str(settings.get("LABS")) or PROJECT / "labs").resolve()
+
+
+def all_labs(root: Path | None = None) -> list[Path]:
+    """Return the sources of all labs, by number."""
+    return sorted(((root or folder()) / "source").glob("[0-9][0-9]_*.py"))
+
+
+def find_lab(number: str, root: Path | None = None) -> Lab:
+    """Return a lab by its number or name; LabError naming those there are."""
+    paths = all_labs(root)
+    for path in paths:
+        if number in (path.stem, path.stem[:2]) or (number.isdigit() and int(number) == int(
+            path.stem[:2]
+        )):
+            return read_lab(path)
+    names = ", ".join(path.stem for path in paths) or "none"
+    where = (root or folder()) / "source"
+    raise LabError(f"there is no lab {number!r} in {where}; there is {names}")
+
+
+def read_lab(path: Path) -> Lab:
+    """Read a source; LabError where a cell has no id, or one that another has."""
+    if not re.fullmatch(r"\d\d_[a-z0-9_]+", path.stem):
+        raise LabError(f"{path.name}: a lab is called NN_slug.py")
+    notebook = jupytext.read(path, fmt="py:percent")
+    facts = notebook.metadata.get("vklab", {})
+    cells, seen = [], set()
+    for number, cell in enumerate(notebook.cells, 1):
+        identifier = str(cell.metadata.get("id", ""))
+        start = cell.source.strip().splitlines()[:1]
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", identifier):
+            raise LabError(f"{path.name}: cell {number} ({start}) has no id; write # %% id=\"...\"")
+        if identifier in seen:
+            raise LabError(f"{path.name}: two cells have the id {identifier!r}")
+        seen.add(identifier)
+        meta = dict(cell.metadata.get("vklab", {}))
+        tags = tuple(cell.metadata.get("tags", ()))
+        cells.append(Cell(identifier, cell.cell_type, cell.source, meta, tags))
+    if not facts.get("title") or not facts.get("minutes"):
+        raise LabError(f"{path.name}: the header names no title and minutes "
+                       "(jupyter: vklab: {title: ..., minutes: ...})")  # fmt: skip
+    return Lab(path, str(facts["title"]), int(facts["minutes"]), tuple(cells))

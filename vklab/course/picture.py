@@ -1,0 +1,72 @@
+"""picture: a figure with alt text and a caption, which every picture of a lab must have."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+__all__ = ["Picture", "picture"]
+
+DPI = 110
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image as HTML, what it shows in words, and a caption."""
+
+    html: str
+    alt: str
+    caption: str
+
+    def __repr__(self) -> str:
+        return f"picture: {self.caption}"
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<figure style="margin:.4em 0;max-width:100%">{self.html}'
+            f'<figcaption style="font-style:italic">{escape(self.caption)}</figcaption></figure>'
+        )
+
+
+def picture(figure: Any, alt: str, caption: str) -> Picture:
+    """Return a drawing as a picture with words.
+
+    Args:
+        figure: a matplotlib figure (closed afterwards), SVG text, or an object that draws itself
+            as HTML or SVG.
+        alt: what a reader who cannot see it must know.
+        caption: one sentence below it.
+    """
+    if not alt.strip() or not caption.strip():
+        raise ValueError("a picture needs alt text and a caption")
+    if hasattr(figure, "savefig"):
+        return Picture(_png(figure, alt), alt, caption)
+    for name in ("_repr_svg_", "_repr_html_"):
+        if hasattr(figure, name):
+            figure = getattr(figure, name)()
+            break
+    html = f'<div role="img" aria-label="{escape(alt, quote=True)}">{figure}</div>'
+    return Picture(html, alt, caption)
+
+
+def _png(figure: Any, alt: str) -> str:
+    data = io.BytesIO()
+    # White behind: axes and labels stay readable in a dark theme.
+    figure.savefig(data, format="png", dpi=DPI, bbox_inches="tight", facecolor="white",
+                   metadata={"Software": None})  # fmt: skip
+    _close(figure)
+    encoded = base64.b64encode(data.getvalue()).decode()
+    return (
+        f'<img src="data:image/png;base64,{encoded}" alt="{escape(alt, quote=True)}" '
+        'style="max-width:100%">'
+    )
+
+
+def _close(figure: Any) -> None:
+    # An open figure is drawn again by the inline backend at the end of the cell.
+    import matplotlib.pyplot
+
+    matplotlib.pyplot.close(figure)

@@ -1,0 +1,91 @@
+"""Regions of a source: what is solution, what is a hidden test, and the stub in its place.
+
+`### BEGIN SOLUTION` in Python, `// ### BEGIN SOLUTION` in the text of a shader.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from vklab.course.lab import Cell, Lab, LabError
+
+__all__ = ["Line", "hidden_lines", "lines_of", "solution_lines", "solved", "stub", "unsolved"]
+
+MARK = re.compile(r"^(\s*)(#|//)\s?###?#? (BEGIN|END) (SOLUTION|HIDDEN TESTS)\s*$")
+PYTHON_MARK = re.compile(r"^(\s*)()###\s+(BEGIN|END) (SOLUTION|HIDDEN TESTS)\s*$")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a cell: its text, and the region that it is in (mark, solution, hidden)."""
+
+    text: str
+    region: str = ""
+    mark: str = ""
+
+
+def lines_of(lab: Lab, cell: Cell) -> list[Line]:
+    """Return a cell's lines with their regions; LabError where marks do not pair."""
+    found: list[Line] = []
+    inside = ""
+    for text in cell.text.splitlines():
+        match = PYTHON_MARK.match(text) or MARK.match(text)
+        if match is None:
+            region = {"SOLUTION": "solution", "HIDDEN TESTS": "hidden", "": ""}[inside]
+            found.append(Line(text, region))
+            continue
+        begins, name = match[3] == "BEGIN", match[4]
+        if begins == bool(inside) or (inside and inside != name):
+            raise LabError(f"{lab.path.name}, cell {cell.id}: {text.strip()} does not pair")
+        inside = name if begins else ""
+        kind = "shader" if match[2] == "//" else "python"
+        found.append(Line(text, "mark", f"{match[3]} {name} {kind}"))
+    if inside:
+        raise LabError(f"{lab.path.name}, cell {cell.id}: no ### END {inside}")
+    return found
+
+
+def stub(cell: Cell, mark: Line) -> str:
+    """Return the line that a student finds in the place of a solution.
+
+    In a function it raises when called; in a shader it stops the compiler; at the left margin,
+    where an error would end the cell, it is a comment (the author sets the name to `...` before).
+    """
+    lab, _, number = cell.exercise.partition("-")
+    where = f"Lab {lab}, exercise {number}"
+    indent = mark.text[: len(mark.text) - len(mark.text.lstrip())]
+    if mark.mark.endswith("shader"):
+        return f"{indent}#error {where}: replace this line by your own"
+    if indent:
+        return f'{indent}raise NotImplementedError("{where}: replace this line by your own")'
+    return f"# {where}: your answer goes here"
+
+
+def unsolved(lab: Lab, cell: Cell) -> str:
+    """Return the text of a cell as students get it."""
+    kept = []
+    for line in lines_of(lab, cell):
+        if line.mark.startswith("BEGIN SOLUTION"):
+            kept.append(stub(cell, line))
+        elif not line.region:
+            kept.append(line.text)
+    return "\n".join(kept).rstrip()
+
+
+def solved(lab: Lab, cell: Cell) -> str:
+    """Return the text of a cell with its solution, without marks and hidden tests."""
+    kept = (line for line in lines_of(lab, cell) if line.region in ("", "solution"))
+    return "\n".join(line.text for line in kept).rstrip()
+
+
+def solution_lines(lab: Lab) -> list[str]:
+    """Return every line of every solution, stripped."""
+    return [line.text.strip() for cell in lab.cells for line in lines_of(lab, cell)
+            if line.region == "solution" and line.text.strip()]  # fmt: skip
+
+
+def hidden_lines(lab: Lab) -> list[str]:
+    """Return every line of every hidden test, stripped."""
+    return [line.text.strip() for cell in lab.cells for line in lines_of(lab, cell)
+            if line.region == "hidden" and line.text.strip()]  # fmt: skip

@@ -1,0 +1,128 @@
+"""run_kernel: compile and dispatch a shader's text on the device in use, in a child process.
+
+A kernel that does not compile, never ends, or loses the device is a result with a message. Guard
+words around every buffer show writes out of bounds. Visited by lab 04.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vklab.course.child import Ended, run_child
+
+__all__ = ["Dispatched", "Run", "run_kernel"]
+
+ENDINGS = {"glsl": ".comp", "slang": ".slang"}
+START_S = 20.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One dispatch to make.
+
+    Attributes:
+        buffers: every storage buffer by its name in the shader, with its content before.
+        workgroups: how many workgroups, in x, y, z.
+        push: push constants by name.
+        constants: specialization constants by name.
+    """
+
+    buffers: Mapping[str, np.ndarray]
+    workgroups: tuple[int, ...] = (1,)
+    push: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """What one dispatch left behind.
+
+    Attributes:
+        status: ran, compile_error, mismatch, timeout, crashed, no_device or not_attempted.
+        buffers: every buffer's content afterwards.
+        out_of_bounds: for each buffer whose guard words changed, where: bytes from its start.
+        message: what happened, if it did not run.
+    """
+
+    status: str
+    buffers: Mapping[str, np.ndarray] = field(default_factory=dict)
+    out_of_bounds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    message: str = ""
+
+
+def run_kernel(
+    text: str,
+    runs: Run | Sequence[Run],
+    language: str = "",
+    seconds: float = 10.0,
+    device: int | str | None = None,
+) -> list[Dispatched]:
+    """Compile a shader once and dispatch it on each of the inputs, in a child process.
+
+    Args:
+        text: GLSL or Slang.
+        runs: one Run, or several; those before a hang keep their results.
+        language: glsl or slang; default: GLSL if the text has a #version line.
+        seconds: the limit for each dispatch; starting a device and compiling come on top.
+        device: as in `vklab.load`.
+    """
+    wanted = [runs] if isinstance(runs, Run) else list(runs)
+    if "#error Lab" in text:
+        stub = next(line.strip() for line in text.splitlines() if "#error Lab" in line)
+        return [Dispatched("not_attempted", message=stub)] * len(wanted)
+    language = language or ("glsl" if re.search(r"^\s*#version", text, re.M) else "slang")
+    with tempfile.TemporaryDirectory(prefix="vklab-") as name:
+        folder = Path(name)
+        (folder / f"kernel{ENDINGS[language]}").write_text(text, encoding="utf-8")
+        _write(folder, wanted, f"kernel{ENDINGS[language]}", seconds, device)
+        limit = START_S + seconds * len(wanted)
+        ended = run_child("vklab.course.kernel_child", [str(folder)], folder, limit)
+        return [_read(folder, number, ended) for number in range(len(wanted))]
+
+
+def _write(
+    folder: Path, runs: Sequence[Run], kernel: str, seconds: float, device: int | str | None
+) -> None:
+    listed = []
+    for number, run in enumerate(runs):
+        names = list(run.buffers)
+        for place, name in enumerate(names):
+            np.save(folder / f"in-{number}-{place}.npy", np.ascontiguousarray(run.buffers[name]))
+        listed.append({"buffers": names, "workgroups": list(run.workgroups),
+                       "push": {k: _plain(v) for k, v in run.push.items()},
+                       "constants": {k: _plain(v) for k, v in run.constants.items()}})  # fmt: skip
+    job = {"kernel": kernel, "runs": listed, "seconds": seconds, "device": device}
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _read(folder: Path, number: int, ended: Ended) -> Dispatched:
+    failed = folder / "failed.json"
+    path = folder / f"out-{number}.json"
+    if path.is_file():
+        facts = json.loads(path.read_text("utf-8"))
+        buffers = {
+            name: np.load(folder / f"out-{number}-{place}.npy", allow_pickle=False)
+            for place, name in enumerate(facts["buffers"])
+        }
+        outside = {name: tuple(places) for name, places in facts["out_of_bounds"].items()}
+        return Dispatched("ran", buffers, outside)
+    if failed.is_file():
+        facts = json.loads(failed.read_text("utf-8"))
+        return Dispatched(facts["status"], message=facts["message"])
+    if ended.how == "timeout":
+        return Dispatched("timeout", message="the kernel did not end; its process was stopped")
+    last = ended.output.strip().splitlines()[-1:] or ["no message"]
+    return Dispatched("crashed", message=f"the process of the kernel ended (code {ended.code}): "
+                      f"{last[0][:300]}")  # fmt: skip

@@ -1,0 +1,90 @@
+"""show: the real source of a function, class or kernel, coloured, with its file and line.
+
+The text is read from the files that run, so that a lab never shows an old copy.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from jupyterlab_pygments import JupyterStyle
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+
+from vklab.course import seam
+from vklab.shader import source
+
+__all__ = ["Listing", "show"]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LEXERS = {"python": "python", "glsl": "glsl", "slang": "hlsl"}
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A piece of source with the place it comes from."""
+
+    place: str
+    first_line: int
+    text: str
+    language: str
+
+    def __str__(self) -> str:
+        lines = self.text.splitlines()
+        width = len(str(self.first_line + len(lines)))
+        pairs = enumerate(lines, self.first_line)
+        numbered = (f"{number:>{width}}  {line}".rstrip() for number, line in pairs)
+        return "\n".join([f"{self.place}:{self.first_line}", *numbered])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        # The style's colours are JupyterLab's own variables: they follow its light or dark theme.
+        formatter = HtmlFormatter(
+            style=JupyterStyle, noclasses=True, linenos="inline", linenostart=self.first_line,
+            nobackground=True, cssstyles="overflow-x:auto", prestyles="line-height:1.35;margin:0",
+        )  # fmt: skip
+        code = highlight(self.text, get_lexer_by_name(LEXERS[self.language]), formatter)
+        return (
+            '<figure style="margin:.4em 0"><figcaption><code>'
+            f"{escape(self.place)}:{self.first_line}</code></figcaption>{code}</figure>"
+        )
+
+
+def show(thing: Any) -> Listing:
+    """Return the source of a function, a class, a module, or a kernel.
+
+    Args:
+        thing: the object itself; a kernel's name, "softmax" or "labs/vector_add.comp"; or a
+            dotted path, "vklab.plan.memory.assign_offsets".
+
+    Raises ShaderError or LookupError for a name that is not there, TypeError for an object that has
+    no source in Python.
+    """
+    if isinstance(thing, str) and thing.startswith("vklab."):
+        thing = seam.resolve(thing)[2]
+    if isinstance(thing, str):
+        path = source.find(thing)
+        return Listing(_place(path), 1, path.read_text("utf-8").rstrip(), source.language(path))
+    target = inspect.unwrap(thing) if callable(thing) else thing
+    try:
+        lines, first = inspect.getsourcelines(target)
+        file = inspect.getsourcefile(target)
+    except (TypeError, OSError) as error:
+        kind = type(thing).__name__
+        raise TypeError(f"show takes a function, a class, a module or a kernel's name; this "
+                        f"{kind} has no source: {error}") from None  # fmt: skip
+    return Listing(_place(Path(file or "?")), max(first, 1), "".join(lines).rstrip(), "python")
+
+
+def _place(path: Path) -> str:
+    resolved = path.resolve()
+    if resolved.is_relative_to(ROOT):
+        return resolved.relative_to(ROOT).as_posix()
+    # A cell's file is a temporary name, another one in every kernel.
+    return "this notebook" if "ipykernel" in path.as_posix() or "<" in str(path) else path.name

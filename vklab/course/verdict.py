@@ -1,0 +1,107 @@
+"""What a check answers: correct, incorrect, not attempted or skipped, with the reason of each part.
+
+Draws itself as HTML that needs no colour to be understood and reads on light and dark pages; its
+plain text is the same on every machine. Visited by lab 00.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+__all__ = ["MIME", "STATUSES", "Part", "Verdict", "points_text"]
+
+MIME = "application/vnd.vklab.verdict+json"
+# status -> (mark, colour of the Okabe-Ito palette, words)
+STATUSES = {
+    "correct": ("✔", "#009E73", "correct"),
+    "incorrect": ("✘", "#D55E00", "incorrect"),
+    "not_attempted": ("○", "#56B4E9", "not attempted"),
+    "skipped": ("–", "#999999", "skipped"),
+}
+PART_MARKS = {True: ("✔", "ok"), False: ("✘", "no")}
+
+
+def points_text(points: float, of: float) -> str:
+    """Write points as `2 of 4 points`, without a decimal point where none is needed."""
+    return f"{points:g} of {of:g} point{'' if of == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One weighted part of a check: passed, or a message that says what was expected."""
+
+    name: str
+    points: float
+    passed: bool
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of `check`: a status, points, the parts and what else there is to say."""
+
+    id: str
+    title: str
+    status: str
+    points: float
+    of: float
+    parts: tuple[Part, ...] = ()
+    messages: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """Return the verdict in one line."""
+        words = f"{self.id} {self.title}".strip() + f": {STATUSES[self.status][2]}"
+        counted = self.status in ("correct", "incorrect")
+        return words + (f", {points_text(self.points, self.of)}" if counted else "")
+
+    def summary(self) -> dict[str, Any]:
+        """Return the verdict as JSON holds it; notebooks keep it for `vklab course progress`."""
+        parts = [
+            {"name": p.name, "points": p.points, "passed": p.passed, "message": p.message}
+            for p in self.parts
+        ]
+        return {"id": self.id, "status": self.status, "points": self.points, "of": self.of,
+                "parts": parts, "messages": list(self.messages)}  # fmt: skip
+
+    def __str__(self) -> str:
+        lines = [self.headline]
+        for part in self.parts:
+            lines.append(f"  {PART_MARKS[part.passed][1]}  {part.name} ({part.points:g})")
+            lines += [f"      {line}" for line in part.message.splitlines()]
+        lines += [f"  {line}" for message in self.messages for line in message.splitlines()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        mark, colour, _ = STATUSES[self.status]
+        rows = "".join(_part_html(part) for part in self.parts)
+        notes = "".join(
+            f'<div style="margin:.3em 0;white-space:pre-wrap">{escape(message)}</div>'
+            for message in self.messages
+        )
+        listed = f'<ul style="list-style:none;margin:.3em 0;padding:0">{rows}</ul>' if rows else ""
+        return (
+            f'<div role="status" style="border-left:.4em solid {colour};padding:.2em .9em;'
+            f'margin:.4em 0"><strong><span aria-hidden="true">{mark} </span>'
+            f"{escape(self.headline)}</strong>{listed}{notes}</div>"
+        )
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return {"text/plain": str(self), "text/html": self._repr_html_(), MIME: self.summary()}
+
+
+def _part_html(part: Part) -> str:
+    mark, word = PART_MARKS[part.passed]
+    message = (
+        f'<div style="margin-left:1.6em;white-space:pre-wrap">{escape(part.message)}</div>'
+        if part.message
+        else ""
+    )
+    return (
+        f'<li style="margin:.15em 0"><span role="img" aria-label="{word}">{mark}</span> '
+        f"{escape(part.name)} <small>({part.points:g})</small>{message}</li>"
+    )
