@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
+from child import python
 from onnx import helper
 from small_models import DATA, model, random_array, relu, value
 
@@ -108,21 +107,6 @@ except TimeoutError as error:
 session.close()
 print("closed")
 """
-
-
-def python(code, *arguments, **environment):
-    """Run code in a process of its own; return what it printed, and fail if it did not end well."""
-    import os
-
-    here = str(DATA.parent)
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([here, f"{here}/tests"]), **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True, text=True, timeout=120, env=env, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert not done.stderr, done.stderr
-    return done.stdout
 
 
 def test_a_device_that_never_answers_does_not_stop_the_process_from_ending(device_index):

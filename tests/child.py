@@ -1,0 +1,31 @@
+"""Run Python code in a process of its own, as tests of what survives or ends a process need."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from small_models import ROOT
+
+
+def python(code: str, *arguments: object, **environment: str) -> str:
+    """Return what the code printed; fail if it did not end well or wrote to stderr."""
+    done = run(code, *arguments, **environment)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+def run(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the code, which can import vklab and what lies in tests/."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=env(**environment),
+    )  # fmt: skip
+
+
+def env(**changes: str) -> dict[str, str]:
+    """Return an environment in which vklab and the helpers of the tests can be imported."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    return {**os.environ, "PYTHONPATH": path, **changes}

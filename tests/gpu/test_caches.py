@@ -1,0 +1,256 @@
+"""Caches on disk, edited shaders, and machines without a compiler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from child import env, python
+from onnx_cases import OPERATORS, cases, run_case
+from overlay import write_function
+from small_models import DATA, relu
+
+import vklab
+from vklab import settings, store
+from vklab.errors import SetupError
+from vklab.runtime import open_devices
+from vklab.shader import compiler, source, stock, stock_builder, toolchain
+from vklab.vulkan.pipeline import PipelineCache
+
+X = np.array([[1, -2, 3]], np.float32)
+# Load and run a model, and say where its shaders came from.
+CODE = """
+import sys
+import numpy as np, vklab
+from small_models import DATA
+from vklab.shader import compiler
+images = np.load(DATA / "digits.npz")["images"][:2]
+with vklab.load(DATA / "digits_cnn.onnx", int(sys.argv[1])) as session:
+    assert session.check({"image": images}).passed
+print(*sorted({shader.origin for shader in compiler._memory.values()}))
+"""
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """Give the test a cache folder and a memory of its own."""
+    monkeypatch.setenv("VKLAB_CACHE", str(tmp_path / "cache"))
+    compiler.clear_memory()
+    yield tmp_path / "cache"
+    compiler.clear_memory()
+
+
+def shaders_of(folder: Path) -> list[Path]:
+    return sorted((folder / "spirv").glob("*.spv"))
+
+
+def origin_of_relu(device: int) -> str:
+    """Load and run a model of one kernel; return where its shader came from."""
+    compiler.clear_memory()
+    with vklab.load(relu((1, 3)), device) as session:
+        assert session.run(X)["y"].tolist() == [[1, 0, 3]]
+    (shader,) = compiler._memory.values()
+    return shader.origin
+
+
+# ------------------------------------------------------------------------------------- SPIR-V
+
+
+def test_shaders_are_compiled_once(device_index, fresh):
+    assert origin_of_relu(device_index) == "compiler"
+    assert len(shaders_of(fresh)) == 1
+    assert origin_of_relu(device_index) == "cache"
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 500, b"\3\2#\7" * 100])
+def test_a_corrupt_shader_is_compiled_again(device_index, fresh, damage):
+    origin_of_relu(device_index)
+    (path,) = shaders_of(fresh)
+    whole = path.read_bytes()
+    for data in (damage, whole[:-1], whole[:100] + b"\xff" + whole[101:]):
+        path.write_bytes(data)
+        assert origin_of_relu(device_index) == "compiler"
+        assert path.read_bytes() == whole
+
+
+def test_caches_may_be_off(device_index, fresh):
+    with settings.settings(DISABLE_CACHE=True):
+        for _ in range(2):
+            assert origin_of_relu(device_index) == "compiler"
+    assert not fresh.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(device_index, fresh):
+    fresh.parent.mkdir(exist_ok=True)
+    fresh.write_text("a file where the folder should be")  # also root cannot write below it
+    for _ in range(2):
+        assert origin_of_relu(device_index) == "compiler"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0,
+                    reason="root may write everywhere")  # fmt: skip
+def test_a_read_only_cache_is_read(device_index, fresh):
+    origin_of_relu(device_index)
+    for folder in (fresh / "spirv", fresh):
+        folder.chmod(0o555)
+    assert origin_of_relu(device_index) == "cache"
+    for folder in (fresh, fresh / "spirv"):
+        folder.chmod(0o755)
+
+
+@pytest.mark.full
+def test_two_processes_share_a_cache_from_the_start(device_index, tmp_path):
+    command = [sys.executable, "-c", CODE, str(device_index)]
+    folder = env(VKLAB_CACHE=str(tmp_path))
+    running = [subprocess.Popen(command, env=folder, text=True, stdout=subprocess.PIPE)
+               for _ in range(3)]  # fmt: skip
+    said = [process.communicate(timeout=120)[0].strip() for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert set(" ".join(said).split()) <= {"compiler", "cache"}
+    assert python(CODE, device_index, VKLAB_CACHE=str(tmp_path)) == "cache\n"
+    assert not list(tmp_path.rglob(".writing-*"))
+
+
+# ----------------------------------------------------------------------------------- pipelines
+
+
+HEADER_BYTES = 32  # what every pipeline cache starts with, and all that some drivers write
+
+
+def test_pipelines_are_kept_on_disk(device_index, tmp_path, monkeypatch):
+    monkeypatch.setenv("VKLAB_CACHE", str(tmp_path))
+    opened = open_devices.open_device(device_index)
+    with PipelineCache(opened.device) as cache:
+        cache.save()
+        assert not (tmp_path / "pipelines").exists()  # nothing is new
+        cache._saved = b""
+        cache.save()
+        info, path = opened.info, cache.path
+        assert path is not None and store.read(path) == cache._data()
+        assert path.name.startswith(bytes(info.limits["pipelineCacheUUID"]).hex())
+        assert len(cache._data()) >= HEADER_BYTES
+    with PipelineCache(opened.device) as again:
+        assert again._data() == store.read(path)
+
+
+def test_the_next_process_finds_the_pipelines(device_index, tmp_path):
+    python(CODE, device_index, VKLAB_CACHE=str(tmp_path))
+    files = list((tmp_path / "pipelines").glob("*.bin"))
+    if not files:
+        pytest.skip(f"{vklab.devices()[device_index].name} keeps no pipelines in its cache")
+    first = files[0].read_bytes()
+    assert len(first) > HEADER_BYTES + 32
+    python(CODE, device_index, VKLAB_CACHE=str(tmp_path))
+    assert files[0].read_bytes() == first
+
+
+def test_a_damaged_pipeline_cache_is_an_empty_one(device_index, tmp_path, monkeypatch):
+    monkeypatch.setenv("VKLAB_CACHE", str(tmp_path))
+    opened = open_devices.open_device(device_index)
+    with PipelineCache(opened.device) as cache:
+        empty, path = cache._data(), cache.path
+    assert path is not None
+    for data in (b"", b"garbage" * 100):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        with PipelineCache(opened.device) as cache:
+            assert cache._data() == empty
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage" * 100, b"\x20\0\0\0\1\0\0\0" + b"\xff" * 200])
+def test_a_cache_of_another_driver_is_an_empty_one(device_index, tmp_path, monkeypatch, data):
+    # Whole by its digest, but nothing that this driver has written.
+    monkeypatch.setenv("VKLAB_CACHE", str(tmp_path))
+    opened = open_devices.open_device(device_index)
+    with PipelineCache(opened.device) as cache:
+        path = cache.path
+    store.write(path, data)
+    with PipelineCache(opened.device) as cache:
+        cache.save()
+    assert origin_of_relu(device_index) in ("cache", "compiler")
+
+
+# -------------------------------------------------------------------------------- edited shaders
+
+
+def run_relu(device: int) -> list[list[float]]:
+    with vklab.load(relu((1, 3)), device) as session:
+        return session.run(X)["y"].tolist()
+
+
+def test_an_edited_shader_is_picked_up_at_once(device_index, tmp_path, fresh):
+    assert run_relu(device_index) == [[1, 0, 3]]
+    with settings.settings(SHADERS=str(write_function(tmp_path, "relu", "a * T(2)"))):
+        assert run_relu(device_index) == [[2, -4, 6]]
+        write_function(tmp_path, "relu", "a * T(3)")
+        assert run_relu(device_index) == [[3, -6, 9]]
+    assert run_relu(device_index) == [[1, 0, 3]]
+
+
+# -------------------------------------------------------------------------- without a compiler
+
+
+@pytest.fixture(scope="module")
+def stock_folder(tmp_path_factory):
+    """Build the SPIR-V that a wheel carries."""
+    if toolchain.find_toolchain("slang") is None:
+        pytest.skip("no slangc to build the stock with")
+    folder = tmp_path_factory.mktemp("stock")
+    assert stock_builder.build(folder) == len(list(folder.glob("*.spv"))) > 20
+    return folder
+
+
+@pytest.fixture
+def no_compiler(monkeypatch, stock_folder, fresh):
+    """Be a machine with a wheel and no compiler."""
+    monkeypatch.setattr(stock, "FOLDER", stock_folder)
+    monkeypatch.setattr(toolchain, "_slangtorch", lambda: None)
+    monkeypatch.setenv("PATH", str(fresh))
+    monkeypatch.delenv("VKLAB_SLANGC", raising=False)
+    toolchain._find.cache_clear()
+    yield
+    toolchain._find.cache_clear()
+
+
+@pytest.mark.full
+def test_stock_kernels_need_no_compiler(device_index, no_compiler):
+    images = np.load(DATA / "digits.npz")["images"][:2]
+    for name in ("digits_cnn", "mini_classifier"):
+        with vklab.load(DATA / f"{name}.onnx", device_index) as session:
+            shape = [2 if isinstance(d, str) else d for d in session.inputs[0].shape]
+            x = images if name == "digits_cnn" else np.ones(shape, np.float32)
+            assert session.check({session.inputs[0].name: x}).passed
+    assert {shader.origin for shader in compiler._memory.values()} == {"stock"}
+
+
+@pytest.mark.full
+def test_every_operator_is_in_stock(device_index, no_compiler):
+    for op_type in OPERATORS:
+        for case in cases()[op_type][:2]:
+            run_case(case, device_index)
+
+
+@pytest.mark.full
+def test_an_edited_kernel_needs_a_compiler(device_index, no_compiler, tmp_path):
+    folder = str(write_function(tmp_path, "relu", "a * T(2)"))
+    with (
+        settings.settings(SHADERS=folder),
+        pytest.raises(SetupError, match=r"elementwise\.slang.*was edited") as caught,
+    ):
+        run_relu(device_index)
+    assert "slangtorch" in caught.value.repair
+    assert run_relu(device_index) == [[1, 0, 3]]
+
+
+def test_progress_is_reported(device_index, fresh):
+    seen = []
+    images = np.load(DATA / "digits.npz")["images"][:1]
+    with vklab.load(DATA / "digits_cnn.onnx", device_index, lambda *a: seen.append(a)) as session:
+        session.run(images)
+    assert [done for done, _, _ in seen] == list(range(1, len(seen) + 1))
+    assert {total for _, total, _ in seen} == {len(seen)}
+    assert all(source.find(name).is_file() for _, _, name in seen)

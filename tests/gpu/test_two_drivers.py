@@ -1,0 +1,155 @@
+"""lavapipe and SwiftShader in one process: two drivers, two devices, one answer."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+
+import pytest
+from child import python, run
+
+PLACES = [
+    "/usr/lib/chromium/vk_swiftshader_icd.json",
+    "/usr/lib/chromium-browser/vk_swiftshader_icd.json",
+    "/usr/lib64/chromium-browser/vk_swiftshader_icd.json",
+    "/opt/google/chrome/vk_swiftshader_icd.json",
+]  # fmt: skip
+DRIVERS = Path("/usr/share/vulkan/icd.d")
+
+
+def manifests() -> tuple[str, str]:
+    """Return the manifests of SwiftShader and lavapipe; skip where one is missing."""
+    places = [os.environ.get("VKLAB_SWIFTSHADER", ""), *PLACES]
+    swiftshader = next((place for place in places if place and Path(place).is_file()), "")
+    if not swiftshader:
+        pytest.skip("SwiftShader is not installed (Debian: chromium-common; or VKLAB_SWIFTSHADER)")
+    lavapipe = next((str(path) for path in sorted(DRIVERS.glob("lvp_icd*.json"))), "")
+    if not lavapipe:
+        pytest.skip("lavapipe is not installed (Debian: mesa-vulkan-drivers)")
+    return lavapipe, swiftshader
+
+
+@functools.cache
+def drivers() -> dict[str, str]:
+    """Return the variables that make the loader offer both drivers, and no other."""
+    joined = os.pathsep.join(manifests())
+    return {"VK_DRIVER_FILES": joined, "VK_ICD_FILENAMES": joined}
+
+
+def both(code: str, **environment: str) -> str:
+    """Run code in a process that sees both drivers."""
+    return python(code, **drivers(), **environment)
+
+
+IMPORTS = """
+import numpy as np, vklab
+from small_models import DATA, random_array, relu
+names = [info.name for info in vklab.devices()]
+llvmpipe = next(i for i, name in enumerate(names) if "llvmpipe" in name)
+swiftshader = next(i for i, name in enumerate(names) if "SwiftShader" in name)
+images = np.load(DATA / "digits.npz")["images"]
+"""
+
+
+def test_two_devices_are_listed_and_found_by_name():
+    said = both(IMPORTS + """
+assert len(names) == 2 and not any(info.refusal for info in vklab.devices())
+with vklab.load(relu((1, 3)), "swiftshader") as one, vklab.load(relu((1, 3)), "LLVM") as other:
+    assert one.device.index == swiftshader and other.device.index == llvmpipe
+with vklab.load(relu((1, 3))) as session:
+    print("default:", session.device.name)
+""")  # fmt: skip
+    assert "default: llvmpipe" in said  # the faster compiler of the two
+
+
+@pytest.mark.parametrize("validate", ["", "1"])
+def test_both_agree_on_digits_at_once(validate):
+    both(IMPORTS + """
+model = DATA / "digits_cnn.onnx"
+with vklab.load(model, llvmpipe) as one, vklab.load(model, swiftshader) as other:
+    for start in (0, 100, 1700):
+        part = images[start : start + 50]
+        first, second = one.run(part)["logits"], other.run(part)["logits"]
+        assert abs(first - second).max() <= 1e-4, abs(first - second).max()
+        assert other.check({"image": part}).passed and one.check({"image": part}).passed
+""", VKLAB_VALIDATE=validate)  # fmt: skip
+
+
+@pytest.mark.full
+def test_threads_use_both_at_once():
+    both(IMPORTS + """
+import threading
+wrong = []
+def work(device):
+    with vklab.load(DATA / "digits_cnn.onnx", device) as session:
+        first = session.run(images[:20])["logits"]
+        for _ in range(20):
+            if not np.array_equal(session.run(images[:20])["logits"], first):
+                wrong.append(device)
+threads = [threading.Thread(target=work, args=(i,)) for i in (llvmpipe, swiftshader) * 2]
+for thread in threads: thread.start()
+for thread in threads: thread.join(120)
+assert not wrong and not any(thread.is_alive() for thread in threads)
+""")  # fmt: skip
+
+
+# conv_few takes SwiftShader half a minute.
+@pytest.mark.full
+@pytest.mark.parametrize("name", [
+    "mini_classifier", "mnist12", "mlp", pytest.param("conv_few", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_the_small_device_runs_every_model(name):
+    both(IMPORTS + f"""
+from vklab.bench import models
+path = DATA / "{name}.onnx"
+model = path if path.exists() else models.build("{name}").SerializeToString()
+with vklab.load(model, swiftshader) as session:
+    (info,) = session.inputs
+    x = random_array([d if isinstance(d, int) else 1 for d in info.shape])
+    comparison = session.check({{info.name: x}})
+    assert comparison.passed and comparison.max_abs_error <= 1e-4, comparison
+    session.profile(x, repeats=1)
+    session.profile(x, repeats=1)
+    assert session.plan.summary()["host_nodes"] == []
+""")  # fmt: skip
+
+
+@pytest.mark.full
+def test_every_operator_runs_on_the_small_device():
+    said = both("""
+import vklab
+from onnx_cases import OPERATORS, cases, run_case
+index = next(i.index for i in vklab.devices() if "SwiftShader" in i.name)
+for op_type in OPERATORS:
+    reasons = [run_case(case, index) for case in cases()[op_type]]
+    assert "" in reasons, (op_type, reasons)
+    print(op_type, reasons.count(""))
+""")  # fmt: skip
+    assert "Relu" in said
+
+
+def test_nothing_is_left_of_two_devices():
+    both(IMPORTS + """
+from vklab.runtime import open_devices
+from vklab.vulkan import api
+kept = [vklab.load(relu((1, 3)), i) for i in (llvmpipe, swiftshader)]
+open_devices.close_all()
+assert api.live_handles() == {}, api.live_handles()
+""")  # fmt: skip
+
+
+def test_no_driver_is_a_set_up_error():
+    nothing = {"VK_DRIVER_FILES": "/no/such.json", "VK_ICD_FILENAMES": "/no/such.json"}
+    done = run("""
+import vklab
+from small_models import relu
+for use in (vklab.devices, lambda: vklab.load(relu((1, 3)))):
+    try:
+        use()
+    except vklab.SetupError as error:
+        print(error)
+""", **nothing)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("no Vulkan driver answers the loader") == 2
+    assert done.stdout.count("to repair: ") == 2
