@@ -19,6 +19,8 @@ LIMITS: dict[str, Any] = {
     "maxMemoryAllocationSize": 1 << 30,
     "maxBufferSize": 1 << 30,
     "minStorageBufferOffsetAlignment": 256,
+    "minSubgroupSize": 4,
+    "maxSubgroupSize": 4,
 }
 
 
@@ -43,7 +45,7 @@ def fake_device(limits: dict[str, Any] | None = None, **changes: Any) -> DeviceI
         queue_families=(QueueFamily(0, 1, frozenset({"compute", "transfer"}), 64),),
         heaps=(MemoryHeap(4 << 30, True, 4 << 30, 0),), memory_types=UNIFIED,
         limits={**LIMITS, **(limits or {})}, subgroup_size=4,
-        subgroup_operations=frozenset({"basic"}), features=frozenset(), extensions=frozenset(),
+        subgroup_operations=frozenset({"basic", "shuffle"}), features=frozenset(), extensions=frozenset(),
         cooperative_matrices=(),
     )  # fmt: skip
     return replace(info, **changes)

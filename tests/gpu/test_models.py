@@ -12,8 +12,9 @@ from small_models import DATA
 import vklab
 from vklab import settings
 from vklab.bench import models
-from vklab.runtime import check
+from vklab.runtime import check, transfer, weights
 from vklab.types import DeviceInfo
+from vklab.vulkan.memory import Buffer
 
 NAMES = ["digits_cnn", "mini_classifier", "mnist12", "mlp", "conv_few"]
 # Every rule of plan.variants is tried on every device: as the device is, and as a GPU would run.
@@ -56,6 +57,19 @@ def test_agrees_with_onnx_runtime(device, name, switches):
 def test_agrees_with_the_kernels_that_a_gpu_gets(device, name, monkeypatch):
     monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
     with vklab.load(model_of(name), device) as session:
+        assert_right(session, inputs_of(session))
+
+
+def test_agrees_where_the_host_cannot_see_device_memory(device, monkeypatch):
+    class Hidden(Buffer):
+        mapped = None
+
+    monkeypatch.setattr(weights, "Buffer", Hidden)
+    monkeypatch.setattr(transfer, "STAGING_BYTES", 5000)
+    with (
+        settings.settings(DISABLE_DIRECT_IO=True),
+        vklab.load(model_of("mini_classifier"), device) as session,
+    ):
         assert_right(session, inputs_of(session))
 
 

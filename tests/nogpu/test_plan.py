@@ -107,6 +107,34 @@ def test_where_inputs_and_outputs_are_staged():
         assert plan_of(relu((16,))).summary()["transfers"] == 2
 
 
+def product(m: int, k: int, n: int) -> onnx.ModelProto:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    return model([node], [value("x", (m, k))], ["y"], {"w": random_array((k, n))})
+
+
+def test_every_kernel_file_is_used_by_some_plan():
+    gpu, cpu = fake_device(), fake_device(type="cpu")
+    plans = [plan_of(proto_of(name), info) for name in NAMES for info in (gpu, cpu)]
+    plans += [plan_of(product(*sizes), gpu) for sizes in ((1, 4096, 10), (8, 64, 8), (512,) * 3)]
+    used = {dispatch.kernel for plan in plans for dispatch in plan.dispatches}
+    assert used == {path.stem for path in (DATA.parent / "shaders" / "ops").glob("*.slang")}
+
+
+@pytest.mark.parametrize("sizes", [(1, 4096, 10), (40, 70, 90), (512,) * 3, (3, 10007, 5)])
+@pytest.mark.parametrize("driver", ["fake", "llvmpipe"])
+def test_variants_write_the_same_tensor_and_count_the_same_work(sizes, driver):
+    infos = [fake_device(type=kind, driver=driver) for kind in ("cpu", "discrete")]
+    for info in infos:
+        plan = plan_of(product(*sizes), info)
+        last = plan.dispatches[-1]
+        assert [(i.name, i.dims) for _, i in last.writes] == [("y", (sizes[0], sizes[2]))]
+        assert sum(d.flops for d in plan.dispatches) >= 2 * sizes[0] * sizes[1] * sizes[2]
+        assert hazards(*work_of(plan)) == []
+    with settings.settings(DISABLE_VARIANTS=True):
+        plain = [plan_of(product(*sizes), info) for info in infos]
+    assert {d.kernel for plan in plain for d in plan.dispatches} <= {"matmul", "sum_splits"}
+
+
 # ---------------------------------------------------------------- what a device cannot hold
 
 
