@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("vklab", deadline=None, max_examples=60, database=None)
+hypothesis.settings.register_profile("vklab", deadline=None, max_examples=40, database=None)
 hypothesis.settings.load_profile("vklab")
 
 

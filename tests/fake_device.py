@@ -44,8 +44,8 @@ def fake_device(limits: dict[str, Any] | None = None, **changes: Any) -> DeviceI
         driver="fake 1.0", driver_version=1, api_version=(1, 3, 0), uuid="00",
         queue_families=(QueueFamily(0, 1, frozenset({"compute", "transfer"}), 64),),
         heaps=(MemoryHeap(4 << 30, True, 4 << 30, 0),), memory_types=UNIFIED,
-        limits={**LIMITS, **(limits or {})}, subgroup_size=4,
-        subgroup_operations=frozenset({"basic", "shuffle"}), features=frozenset(), extensions=frozenset(),
-        cooperative_matrices=(),
+        limits={**LIMITS, **(limits or {})},
+        subgroup_size=4, subgroup_operations=frozenset({"basic", "shuffle"}),
+        features=frozenset(), extensions=frozenset(), cooperative_matrices=(),
     )  # fmt: skip
     return replace(info, **changes)

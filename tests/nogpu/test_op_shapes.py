@@ -139,7 +139,7 @@ def axes(draw: st.DrawFn) -> Case:
 ANY = st.one_of(broadcasts(), products(), gemms(), windows(), windows(), reshapes(), axes())
 
 
-@limits(max_examples=400)
+@limits(max_examples=250)
 @given(ANY)
 def test_shapes_are_those_that_onnx_infers(case):
     proto = build(case)

@@ -89,7 +89,7 @@ def test_a_module_cut_off_at_any_word_is_damaged_or_smaller(compiled, language):
 
 
 @pytest.mark.parametrize("language", ["slang", "glsl"])
-@limits(max_examples=300)
+@limits(max_examples=150)
 @given(data=st.data())
 def test_flipped_bits_are_an_error_or_another_module(compiled, language, data):
     damaged = bytearray(spirv_of(compiled, language))

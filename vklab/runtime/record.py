@@ -223,11 +223,11 @@ class Program:
         """Go on after a time-out once its work is done; raise as long as it is not."""
         name = self.opened.info.name
         if self.opened.lost:
-            raise DeviceLostError("vkQueueSubmit", "VK_ERROR_DEVICE_LOST",
-                                  f"{name} was lost; close this session and load again")  # fmt: skip
+            detail = f"{name} was lost; close this session and load again"
+            raise DeviceLostError("vkQueueSubmit", "VK_ERROR_DEVICE_LOST", detail)
         if self._pending is not None and not self._pending.fence.is_signaled():
-            raise TimeoutError("vkQueueSubmit", "VK_TIMEOUT",
-                               f"{name} still works on an earlier run: {self._under_way()}")  # fmt: skip
+            detail = f"{name} still works on an earlier run: {self._under_way()}"
+            raise TimeoutError("vkQueueSubmit", "VK_TIMEOUT", detail)
         self._pending = None
 
     def _under_way(self) -> str:
