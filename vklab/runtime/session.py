@@ -20,7 +20,7 @@ from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
 from vklab.plan.plan import Plan
-from vklab.runtime import check, host, kernels, open_devices
+from vklab.runtime import check, feeds, host, kernels, open_devices
 from vklab.runtime.profile import Profile, Timing, summarize
 from vklab.runtime.record import Program
 from vklab.runtime.weights import Weights
@@ -134,7 +134,7 @@ class Session:
         """
         with self._lock:
             self._require_open()
-            arrays = self._arrays(_unwrap(inputs))
+            arrays = feeds.arrays(self.graph.inputs, inputs)
             program = self._program(tuple(array.shape for array in arrays))
             if int(settings.get("DEBUG")) >= 2:
                 self._print_profile(program, arrays)
@@ -143,28 +143,12 @@ class Session:
             self._raise_difference(arrays, outputs)
         return outputs
 
-    def _arrays(self, given: Mapping[str, Any] | Sequence[Any]) -> list[np.ndarray]:
-        infos = self.graph.inputs
-        if isinstance(given, Mapping):
-            names = {info.name for info in infos}
-            if given.keys() != names:
-                unknown, missing = sorted(given.keys() - names), sorted(names - given.keys())
-                raise ModelError(
-                    f"inputs {unknown} are not known, {missing} are missing; the model has "
-                    + ", ".join(str(info) for info in infos)
-                )
-            given = [given[info.name] for info in infos]
-        if len(given) != len(infos):
-            raise ModelError(f"{len(given)} inputs are given, the model has {len(infos)}: "
-                             + ", ".join(str(info) for info in infos))  # fmt: skip
-        return [_check_array(info, value) for info, value in zip(infos, given, strict=True)]
-
     def _program(self, key: tuple[tuple[int, ...], ...]) -> Program:
         """Return the program for input shapes: planned and recorded once, then kept a while."""
         program = self._programs.get(key)
         if program is None:
             opened = self._require_open()
-            sizes = _open_sizes(self.graph.inputs, key)
+            sizes = feeds.open_sizes(self.graph.inputs, key)
             plan = plans.plan_model(self.graph, sizes, opened.info)
             if int(settings.get("DEBUG")) >= 1:
                 print(plan, file=sys.stderr)
@@ -211,7 +195,7 @@ class Session:
         if repeats < 1:
             raise ValueError(f"repeats={repeats}: at least one run is timed")
         with self._lock:
-            arrays = self._arrays(_unwrap(inputs))
+            arrays = feeds.arrays(self.graph.inputs, inputs)
             return self._profile(self._program(tuple(a.shape for a in arrays)), arrays, repeats)
 
     def _profile(
@@ -229,7 +213,7 @@ class Session:
         The work is recorded as `run` records it; one run before is not counted.
         """
         with self._lock:
-            arrays = self._arrays(_unwrap(inputs))
+            arrays = feeds.arrays(self.graph.inputs, inputs)
             program = self._program(tuple(array.shape for array in arrays))
             self._require_timestamps(program)
             samples = program.time_steps(repeats + 1, arrays, whole=True)[1:]
@@ -283,46 +267,3 @@ def _dump(plan: Plan) -> None:
         name = "".join(c if c.isalnum() else "_" for c in plan.graph.name)[:40]
         target = Path(folder) / f"plan-{name}-{shapes_text}.txt"
         target.write_text("\n".join([str(plan), *lines, ""]), encoding="utf-8")
-
-
-def _unwrap(inputs: tuple[Any, ...]) -> Mapping[str, Any] | Sequence[Any]:
-    return inputs[0] if len(inputs) == 1 and isinstance(inputs[0], Mapping) else inputs
-
-
-def _check_array(info: TensorInfo, value: Any) -> np.ndarray:
-    if not isinstance(value, np.ndarray):
-        value = _as_array(info, value)
-    if value.dtype != info.dtype:
-        raise ModelError(
-            f"input {info} is given as {value.dtype}; convert it with .astype(np.{info.dtype})"
-        )
-    if len(value.shape) != len(info.shape) or any(
-        isinstance(want, int) and have != want
-        for have, want in zip(value.shape, info.shape, strict=True)
-    ):
-        raise ModelError(f"input {info} is given with shape {value.shape}")
-    return value
-
-
-def _as_array(info: TensorInfo, value: Any) -> np.ndarray:
-    """Make an array of what has no dtype of its own, such as lists of Python numbers."""
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise ModelError(f"input {info} is no array: {error}") from error
-    plain = isinstance(value, (list, tuple, bool, int, float))
-    if plain and np.can_cast(array.dtype, info.dtype, "same_kind"):
-        return array.astype(info.dtype)
-    return array
-
-
-def _open_sizes(
-    infos: Sequence[TensorInfo], key: tuple[tuple[int, ...], ...]
-) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for info, shape in zip(infos, key, strict=True):
-        for name, size in zip(info.shape, shape, strict=True):
-            if isinstance(name, str) and sizes.setdefault(name, size) != size:
-                raise ModelError(f"dimension {name!r} is {sizes[name]} in one input and {size} in "
-                                 f"{info}")  # fmt: skip
-    return sizes

@@ -1,0 +1,81 @@
+"""What a session is fed: names, dtypes and shapes of arrays, checked before any device sees them.
+
+Visited by lab 00.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vklab.errors import ModelError
+from vklab.types import TensorInfo
+
+__all__ = ["arrays", "open_sizes"]
+
+
+def arrays(infos: Sequence[TensorInfo], inputs: tuple[Any, ...]) -> list[np.ndarray]:
+    """Return one array per input, in the graph's order.
+
+    Args:
+        inputs: what `Session.run` was called with: one mapping by name, or the arrays.
+
+    Raises ModelError for a wrong name, number, dtype or shape.
+    """
+    is_mapping = len(inputs) == 1 and isinstance(inputs[0], Mapping)
+    given: Mapping[str, Any] | Sequence[Any] = inputs[0] if is_mapping else inputs
+    if isinstance(given, Mapping):
+        names = {info.name for info in infos}
+        if given.keys() != names:
+            unknown, missing = sorted(given.keys() - names), sorted(names - given.keys())
+            raise ModelError(
+                f"inputs {unknown} are not known, {missing} are missing; the model has "
+                + ", ".join(str(info) for info in infos)
+            )
+        given = [given[info.name] for info in infos]
+    if len(given) != len(infos):
+        raise ModelError(f"{len(given)} inputs are given, the model has {len(infos)}: "
+                         + ", ".join(str(info) for info in infos))  # fmt: skip
+    return [_check_array(info, value) for info, value in zip(infos, given, strict=True)]
+
+
+def _check_array(info: TensorInfo, value: Any) -> np.ndarray:
+    if not isinstance(value, np.ndarray):
+        value = _as_array(info, value)
+    if value.dtype != info.dtype:
+        raise ModelError(
+            f"input {info} is given as {value.dtype}; convert it with .astype(np.{info.dtype})"
+        )
+    if len(value.shape) != len(info.shape) or any(
+        isinstance(want, int) and have != want
+        for have, want in zip(value.shape, info.shape, strict=True)
+    ):
+        raise ModelError(f"input {info} is given with shape {value.shape}")
+    return value
+
+
+def _as_array(info: TensorInfo, value: Any) -> np.ndarray:
+    """Make an array of what has no dtype of its own, such as lists of Python numbers."""
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise ModelError(f"input {info} is no array: {error}") from error
+    plain = isinstance(value, (list, tuple, bool, int, float))
+    if plain and np.can_cast(array.dtype, info.dtype, "same_kind"):
+        return array.astype(info.dtype)
+    return array
+
+
+def open_sizes(
+    infos: Sequence[TensorInfo], key: tuple[tuple[int, ...], ...]
+) -> dict[str, int]:
+    """Return the number that the shapes of a run give to each open dimension."""
+    sizes: dict[str, int] = {}
+    for info, shape in zip(infos, key, strict=True):
+        for name, size in zip(info.shape, shape, strict=True):
+            if isinstance(name, str) and sizes.setdefault(name, size) != size:
+                raise ModelError(f"dimension {name!r} is {sizes[name]} in one input and {size} in "
+                                 f"{info}")  # fmt: skip
+    return sizes
