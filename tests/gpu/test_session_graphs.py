@@ -86,6 +86,12 @@ def test_a_model_that_does_nothing_at_all(device):
         assert session.plan.summary()["dispatches"] == 0
 
 
+def test_an_output_that_is_listed_twice_is_given_once(device):
+    proto = model([NODE("Relu", ["x"], ["y"])], [value("x", (2,))], ["y", "y"])
+    with vklab.load(proto, device) as session:
+        assert {k: v.tolist() for k, v in session.run(np.float32([-1, 2])).items()} == {"y": [0, 2]}
+
+
 def test_a_model_without_inputs(device):
     proto = model([NODE("Relu", ["w"], ["y"])], [], ["y"], {"w": W})
     with vklab.load(proto, device) as session:
