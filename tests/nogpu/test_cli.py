@@ -12,7 +12,6 @@ import typer
 import vklab
 from vklab import cli, settings
 from vklab.cli import app, inputs
-from vklab.cli.lab import copy_labs
 from vklab.cli.run import save
 from vklab.types import TensorInfo
 
@@ -183,14 +182,3 @@ def test_outputs_are_saved_inside_the_folder(tmp_path):
     saved = save(outputs, folder)
     assert len(set(saved.values())) == 4 and len(list(tmp_path.iterdir())) == 1
     assert all(np.array_equal(np.load(saved[name]), outputs[name]) for name in outputs)
-
-
-def test_labs_are_copied_once_and_never_overwritten(tmp_path):
-    labs, work = tmp_path / "labs", tmp_path / "work"
-    labs.mkdir()
-    (labs / "01_a.ipynb").write_text("fresh")
-    assert copy_labs(labs, work) == ["01_a.ipynb"]
-    (work / "01_a.ipynb").write_text("the student's")
-    (labs / "02_b.ipynb").write_text("fresh")
-    assert copy_labs(labs, work) == ["02_b.ipynb"]
-    assert (work / "01_a.ipynb").read_text() == "the student's"

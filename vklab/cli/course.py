@@ -1,25 +1,39 @@
-"""`vklab course ...`: build labs from their sources, and what else their authors need."""
+"""`vklab course ...`: what authors need to make labs, and students to keep and follow theirs."""
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from vklab.cli import console
-from vklab.course import build as builds
-from vklab.course import lab as sources
+from vklab.errors import SetupError, VklabError
 
-__all__ = ["build", "course"]
+__all__ = ["build", "course", "lint", "new", "progress", "update"]
 
 course = typer.Typer(no_args_is_help=True, help="Build, check and update the labs.")
 Numbers = Annotated[
     list[str] | None, typer.Argument(metavar="[NN]...", help="Labs by number; default: all.")
 ]
+Work = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="The student's copies; default: work/.")
+]
+MARKS = {"correct": "✔", "incorrect": "✘", "not_attempted": "○", "skipped": "–"}
 
 
-def _chosen(numbers: list[str] | None) -> list[sources.Lab]:
+def _part(name: str) -> Any:
+    """Import a module of vklab.course, which needs more than running a model does."""
+    try:
+        return importlib.import_module(f"vklab.course.{name}")
+    except ModuleNotFoundError as error:
+        said = f"{error.name} is not installed here"
+        raise SetupError(said, 'pip install "vklab[labs]"') from None
+
+
+def _chosen(numbers: list[str] | None) -> list[Any]:
+    sources = _part("lab")
     if numbers:
         return [sources.find_lab(number) for number in numbers]
     return [sources.read_lab(path) for path in sources.all_labs()]
@@ -36,9 +50,83 @@ def build(
     ] = None,
 ) -> None:
     """Make the student notebook and the executed solution notebook of labs."""
+    builds = _part("build")
     for lab in _chosen(numbers):
         console.say(f"{lab.name}: {builds.write_student(lab)}")
         if not no_run:
             console.say(f"{lab.name}: {builds.write_solution(lab)}")
         if hidden:
             console.say(f"{lab.name}: {builds.write_hidden(lab, hidden)}")
+
+
+@course.command("new")
+def new(
+    number: Annotated[str, typer.Argument(metavar="NN")],
+    slug: Annotated[str, typer.Argument(metavar="SLUG", help="Small letters, digits and _.")],
+) -> None:
+    """Write the three files that a lab starts from."""
+    for path in _part("new").new_lab(number, slug):
+        console.say(str(path))
+
+
+@course.command("lint")
+def lint(
+    numbers: Numbers = None,
+    no_mutants: Annotated[
+        bool, typer.Option("--no-mutants", help="Leave the mutants of the solutions out.")
+    ] = False,
+) -> None:
+    """Hold labs to every gate that executes no notebook; exit 1 if one is closed."""
+    closed = 0
+    for lab in _chosen(numbers):
+        problems = _problems(lab, not no_mutants)
+        closed += bool(problems)
+        for problem in problems:
+            console.say(problem, "red")
+        if not problems:
+            console.say(f"{lab.name}: fine", "green")
+    raise typer.Exit(1 if closed else 0)
+
+
+def _problems(lab: Any, mutants: bool) -> list[str]:
+    trials = _part("trials")
+    try:
+        problems: list[str] = _part("gates").static_problems(lab)
+        found = _part("answers").answers_of(lab)
+        problems += trials.answer_problems(lab, found)
+        for report, wrong in trials.reject_mutants(lab, found) if mutants else ():
+            console.say(f"{lab.name}: {report}")
+            problems += wrong
+    except VklabError as error:
+        return [str(error)]
+    return problems
+
+
+def _work(given: Path | None) -> Path:
+    return given or Path(_part("lab").PROJECT) / "work"
+
+
+@course.command("update")
+def update(work: Work = None) -> None:
+    """Bring changed labs to the student's copies by cell id; nothing of theirs is lost."""
+    for done in _part("work").update(_part("lab").folder(), _work(work)):
+        detail = f" ({done.detail})" if done.detail else ""
+        console.say(f"{done.name}: {done.status}{detail}")
+
+
+@course.command("progress")
+def progress(
+    work: Work = None,
+    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+) -> None:
+    """Show which exercises are solved, as the saved notebooks say."""
+    found = _part("work").progress(_part("lab").folder(), _work(work))
+    if as_json:
+        console.emit({"labs": [vars(entry) for entry in found]})
+        return
+    rows = [
+        (entry.name, f"{entry.solved} of {entry.exercises}", f"{entry.points:g} of {entry.of:g}",
+         " ".join(f"{MARKS.get(status, '?')} {key}" for key, status in entry.statuses.items()))
+        for entry in found
+    ]  # fmt: skip
+    console.table("", ("lab", "solved", "points", "exercises"), rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +18,7 @@ from vklab.cli.run import announce_cpu
 from vklab.errors import SetupError
 from vklab.runtime import session
 
-__all__ = ["classify_digits", "copy_labs", "lab"]
+__all__ = ["classify_digits", "lab"]
 
 SHOWN = 10
 
@@ -47,7 +46,10 @@ def lab(
         raise SetupError("JupyterLab is not installed here", "python3 -m vklab lab   (in a clone, "
                          "without VKLAB_NO_BOOTSTRAP)")  # fmt: skip
     work = root / "work"
-    copied = copy_labs(root / "labs", work)
+    # Imported here: it needs what the line above has made sure of.
+    from vklab.course import work as copies
+
+    copied = copies.copy_labs(root / "labs", work)
     if copied:
         console.say(f"new in {work.name}/: {', '.join(copied)}")
     raise typer.Exit(jupyter.serve(work, port, not no_browser))
@@ -74,12 +76,3 @@ def classify_digits(data: Path) -> float:
                 f"{draw.time_text(image_ns)} an image; first {SHOWN}: "
                 + " ".join(map(str, found[:SHOWN])))  # fmt: skip
     return share
-
-
-def copy_labs(labs: Path, work: Path) -> list[str]:
-    """Copy notebooks that the student does not have yet, overwriting none; return their names."""
-    work.mkdir(exist_ok=True)
-    new = [path for path in sorted(labs.glob("*.ipynb")) if not (work / path.name).exists()]
-    for path in new:
-        shutil.copyfile(path, work / path.name)
-    return [path.name for path in new]

@@ -8,10 +8,9 @@ from types import TracebackType
 from typing import Any
 
 from vklab.course import words
+from vklab.course.verdict import NOTE
 
-__all__ = ["MIME", "Note", "attempt"]
-
-MIME = "application/vnd.vklab.note+json"
+__all__ = ["Note", "attempt"]
 
 
 class Note:
@@ -28,7 +27,7 @@ class Note:
         return {
             "text/plain": self.text,
             "text/html": f'<div role="status" style="{style}">{escape(self.text)}</div>',
-            MIME: {"id": self.id, "status": self.status},
+            NOTE: {"id": self.id, "status": self.status},
         }
 
 

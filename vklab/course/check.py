@@ -15,7 +15,7 @@ from vklab.course.limits import LimitReached, limited
 from vklab.course.report import NotAttempted, Report, Stopped
 from vklab.course.verdict import Verdict
 
-__all__ = ["check"]
+__all__ = ["check", "judge"]
 
 # More than the longest message of a check; a student's own prints are shown up to SHOWN.
 PRINTED, SHOWN = 100_000, 300
@@ -34,11 +34,16 @@ def check(identifier: str, answer: Any = None) -> Verdict:
         exercise = find(str(identifier))
     except LookupError as error:
         return Verdict(str(identifier), "", "incorrect", 0, 0, (), (str(error),))
+    return judge(exercise, answer)
+
+
+def judge(exercise: Exercise, answer: Any, seconds: float | None = None) -> Verdict:
+    """Return the verdict on an answer, within the exercise's time limit or another one."""
     refusal = _refusal(exercise, answer)
     if refusal is not None:
         status, message = refusal
         return Verdict(exercise.id, exercise.title, status, 0, exercise.points, (), (message,))
-    return _run(exercise, answer)
+    return _run(exercise, answer, exercise.seconds if seconds is None else seconds)
 
 
 def _refusal(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
@@ -79,13 +84,13 @@ def _other(exercise: Exercise, answer: Any) -> Exercise | None:
     return None
 
 
-def _run(exercise: Exercise, answer: Any) -> Verdict:
+def _run(exercise: Exercise, answer: Any, seconds: float) -> Verdict:
     status, messages = "", []
     with seam.refusing(exercise.seams) as real:
         report = Report(real)
         printed = None
         try:
-            with limited(exercise.seconds, PRINTED) as printed:
+            with limited(seconds, PRINTED) as printed:
                 exercise.check(answer, report)
         except NotAttempted as error:
             return _not_attempted(exercise, str(error))

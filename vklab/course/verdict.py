@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-__all__ = ["MIME", "STATUSES", "Part", "Verdict", "points_text"]
+__all__ = ["MIME", "NOTE", "STATUSES", "Part", "Verdict", "points_text"]
 
 MIME = "application/vnd.vklab.verdict+json"
+# A sentence that `attempt` leaves in the place of an answer.
+NOTE = "application/vnd.vklab.note+json"
 # status -> (mark, colour of the Okabe-Ito palette, words)
 STATUSES = {
     "correct": ("✔", "#009E73", "correct"),

@@ -1,0 +1,112 @@
+"""Bring a changed lab to a student's edited copy, cell by cell, losing nothing.
+
+Three notebooks meet: the base (the lab as it was copied), the student's copy, and the lab as it is
+now. Cells are matched by id; nothing is guessed from text or position.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_markdown_cell
+
+__all__ = ["merge"]
+
+MINE = "You had changed this cell; the lab has changed it, too. This is what you wrote:"
+NEW = "The lab has changed this cell. Your answer above is kept; this is the new text:"
+# Their texts are the student's work; everywhere else the lab's new text wins.
+ANSWERS = ("exercise",)
+
+
+def merge(base: NotebookNode, mine: NotebookNode, lab: NotebookNode) -> NotebookNode:
+    """Return the student's copy with the lab's changes.
+
+    A cell that the student has not touched follows the lab. A touched exercise keeps the student's
+    text; other touched cells follow the lab where it changed them, with the student's text behind.
+    Extra cells keep their place behind the same cell.
+    """
+    old, new = _by_id(base), _by_id(lab)
+    theirs = _by_id(mine)
+    merged = copy.deepcopy(mine)
+    merged.metadata = {**mine.metadata, "vklab": lab.metadata.get("vklab", {})}
+    merged.cells = []
+    extras = _extras(mine, new)
+    merged.cells += _kept(extras.get("", ()), old)
+    for identifier, cell in new.items():
+        if identifier in theirs:
+            merged.cells += _one(old.get(identifier), theirs[identifier], cell)
+        elif identifier not in old or _role(cell) in ("exercise", "check"):
+            merged.cells.append(copy.deepcopy(cell))  # new in the lab, or what a lab cannot lack
+        merged.cells += _kept(extras.get(identifier, ()), old)
+    return _unique(merged)
+
+
+def _by_id(notebook: NotebookNode) -> dict[str, NotebookNode]:
+    found: dict[str, NotebookNode] = {}
+    for cell in notebook.cells:
+        found.setdefault(cell.id, cell)
+    return found
+
+
+def _role(cell: NotebookNode) -> str:
+    return str(cell.metadata.get("vklab", {}).get("role", ""))
+
+
+def _extras(mine: NotebookNode, new: dict[str, Any]) -> dict[str, list[NotebookNode]]:
+    """Return the cells that the lab does not have, by the lab's cell before them."""
+    found: dict[str, list[NotebookNode]] = {}
+    seen: set[str] = set()
+    before = ""
+    for cell in mine.cells:
+        if cell.id in new and cell.id not in seen:
+            before = cell.id
+            seen.add(cell.id)
+        else:
+            found.setdefault(before, []).append(cell)
+    return found
+
+
+def _kept(cells: Any, old: dict[str, NotebookNode]) -> list[NotebookNode]:
+    """Return extra cells, without those that the lab had and has taken back untouched."""
+    return [copy.deepcopy(c) for c in cells if c.id not in old or c.source != old[c.id].source]
+
+
+def _one(old: NotebookNode | None, mine: NotebookNode, new: NotebookNode) -> list[NotebookNode]:
+    kept = copy.deepcopy(mine)
+    kept.metadata = copy.deepcopy(new.metadata)
+    if mine.cell_type != new.cell_type:
+        return [copy.deepcopy(new), _note(mine, MINE, "mine")]
+    lab_changed = old is None or old.source != new.source
+    touched = old is None or old.source != mine.source
+    if mine.source == new.source or not lab_changed:
+        return [kept]
+    if not touched:
+        return [copy.deepcopy(new)]
+    if _role(new) in ANSWERS:
+        return [kept, _note(new, NEW, "new")]
+    return [copy.deepcopy(new), _note(mine, MINE, "mine")]
+
+
+def _note(cell: NotebookNode, words: str, ending: str) -> NotebookNode:
+    """Return a text cell that quotes another cell in full."""
+    fence = "```"
+    while fence in cell.source:
+        fence += "`"
+    kind = "python" if cell.cell_type == "code" else "markdown"
+    text = f"**{words}**\n\n{fence}{kind}\n{cell.source}\n{fence}"
+    made: NotebookNode = new_markdown_cell(text, id=f"{cell.id[:58]}-{ending}")
+    return made
+
+
+def _unique(notebook: NotebookNode) -> NotebookNode:
+    """Give later cells with an id that is taken one of their own."""
+    taken: set[str] = set()
+    for cell in notebook.cells:
+        wanted, number = cell.id, 2
+        while cell.id in taken:
+            cell.id = f"{wanted[:60]}-{number}"
+            number += 1
+        taken.add(cell.id)
+    return notebook

@@ -1,0 +1,114 @@
+"""The three files that a lab starts from; they pass every gate as they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from vklab.course.lab import PROJECT, LabError, all_labs, folder
+
+__all__ = ["new_lab"]
+
+SOURCE = '''# ---
+# jupyter:
+#   kernelspec: {{display_name: Python 3, language: python, name: python3}}
+#   vklab: {{title: "{title}", minutes: 60}}
+# ---
+
+# %% [markdown] id="l{nn}-title"
+# # Lab {nn} · {title}
+# 60 minutes. Afterwards you can: ...
+#
+# You need: ... It opens: `vklab/...`
+
+# %% id="l{nn}-setup"
+from vklab.course import banner, check, hint
+
+banner()
+
+# %% [markdown] id="l{nn}-1t"
+# ## An idea in plain words
+# Predict first, then run.
+
+
+# %% id="l{nn}-1" vklab={{"role": "exercise", "id": "{nn}-1", "points": 2, "lines": 1}}
+def double(number):
+    """Return twice the number.
+
+    TODO     add the number to itself.
+    Example  double(3) -> 6          (roughly 1 line)
+    """
+    ### BEGIN SOLUTION
+    return number + number
+    ### END SOLUTION
+
+
+# %% id="l{nn}-1c" vklab={{"role": "check", "id": "{nn}-1"}}
+check("{nn}-1", double)
+
+# %% id="l{nn}-1h" vklab={{"role": "demo"}}
+hint("{nn}-1")
+'''
+
+CHECKS = '''"""The visible checks of lab {nn}: {title}."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vklab.course.exercise import exercise
+from vklab.course.report import Report
+
+__all__ = ["check_double"]
+
+
+@exercise("{nn}-1", points=2, hints=("What is 3 + 3?", "Which operator makes it twice?"))
+def check_double(answer: Any, report: Report) -> None:
+    """Compare with a table."""
+    with report.part("whole numbers", 1):
+        for number in (0, 3, -4):
+            report.equal(report.call(answer, number), 2 * number)
+    with report.part("fractions", 1):
+        report.equal(report.call(answer, 0.5), 1.0)
+'''
+
+ANSWERS = '''"""Answers to try the checks of lab {nn} with."""
+
+from vklab.course.answers import alternative, wrong
+
+
+@wrong("{nn}-1", says="on 3: expected 6, got 9")
+def squares(number):
+    return number * number
+
+
+@alternative("{nn}-1")
+def by_product(number):
+    return 2 * number
+'''
+
+
+def new_lab(number: str, slug: str, root: Path | None = None) -> list[Path]:
+    """Write source, checks and answers of a new lab; LabError if one of them is there."""
+    if not re.fullmatch(r"\d\d?", number) or not re.fullmatch(r"[a-z][a-z0-9_]*", slug):
+        raise LabError(f"{number!r} {slug!r}: a lab is a number of two digits and a slug of small "
+                       "letters, digits and _")  # fmt: skip
+    nn, root = f"{int(number):02}", root or folder()
+    taken = [path.stem for path in all_labs(root) if path.stem.startswith(f"{nn}_")]
+    if taken:
+        raise LabError(f"lab {nn} is there: {taken[0]}")
+    own = root == PROJECT / "labs"
+    checks = PROJECT / "vklab" / "course" / "checks" if own else root / "checks"
+    facts = {"nn": nn, "title": slug.replace("_", " ").capitalize()}
+    files = {
+        root / "source" / f"{nn}_{slug}.py": SOURCE,
+        checks / f"lab_{nn}.py": CHECKS,
+        root / "answers" / f"lab_{nn}.py": ANSWERS,
+    }
+    for path in files:
+        if path.exists():
+            raise LabError(f"{path} is there already")
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.format(**facts), encoding="utf-8")
+    return list(files)

@@ -1,0 +1,171 @@
+"""Try a lab's checks: its solutions, second solutions, wrong answers and mutants, as functions.
+
+All in one process; kernels in their children. Nothing of the notebook is executed but what the
+answers need: imports, definitions and the exercise cells.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from vklab.course import mutants, regions
+from vklab.course.answers import Answers
+from vklab.course.check import judge
+from vklab.course.exercise import Exercise, exercises_of
+from vklab.course.lab import Cell, Lab, LabError
+from vklab.course.mutants import Mutant
+from vklab.course.verdict import Verdict
+
+__all__ = ["MutantReport", "answer_of", "answer_problems", "reject_mutants", "try_mutants"]
+
+# A mutant of a function that loops is stopped soon; a kernel's limit is the check's own.
+MUTANT_S = 1.0
+# At least this share of mutants is rejected; a few equivalent ones are nobody's fault.
+REJECTED, ALLOWED = 0.9, 3
+
+
+def _definitions(lab: Lab, until: str) -> dict[str, Any]:
+    """Return the names that the cells before an exercise cell define, without running demos."""
+    names: dict[str, Any] = {"__name__": f"lab_{lab.number}"}
+    for cell in lab.cells:
+        if cell.id == until:
+            break
+        if cell.kind != "code" or cell.role == "check":
+            continue
+        whole = cell.role == "exercise" or bool(cell.meta.get("define"))
+        body = ast.parse(regions.solved(lab, cell)).body
+        kept = body if whole else [node for node in body if _defines(node)]
+        _execute(lab, cell, ast.Module(kept, []), names)
+    return names
+
+
+def _defines(node: ast.stmt) -> bool:
+    """Tell whether a statement only names something: an import, a definition, a plain constant."""
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        return not any(isinstance(n, ast.Call | ast.Await) for n in ast.walk(node))
+    return isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
+
+
+def _execute(lab: Lab, cell: Cell, tree: ast.Module, names: dict[str, Any]) -> None:
+    try:
+        exec(compile(tree, f"<{lab.name}, cell {cell.id}>", "exec"), names)
+    except NameError as error:
+        raise LabError(f"{lab.name}: cell {cell.id}: {error}; the cells before define it by a call:"
+                       " give that cell vklab={\"define\": true}") from error  # fmt: skip
+
+
+def answer_of(lab: Lab, identifier: str, text: str | None = None) -> Any:
+    """Return what the check cell of an exercise hands over, with the solution or another text."""
+    exercise, check = lab.named("exercise")[identifier], lab.named("check")[identifier]
+    names = _definitions(lab, exercise.id)
+    solved = regions.solved(lab, exercise) if text is None else text
+    _execute(lab, exercise, ast.parse(solved), names)
+    for node in ast.walk(ast.parse(check.text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "check" and len(node.args) > 1:
+            return eval(compile(ast.Expression(node.args[1]), check.id, "eval"), names)
+    raise LabError(f"{lab.name}: cell {check.id} does not call check({identifier!r}, answer)")
+
+
+def answer_problems(lab: Lab, answers: Answers) -> list[str]:
+    """Check that solutions are correct, and that each listed answer meets its verdict."""
+    known = exercises_of(lab.number)
+    problems = []
+    for key, exercise in known.items():
+        verdict = judge(exercise, answer_of(lab, key))
+        problems += _expect(key, "the solution", verdict, "correct") + _points(key, verdict)
+        if not any(k == key for k, _ in answers.alternative):
+            problems.append(f"{key}: no second, independent solution")
+        if not any(k == key for k, *_ in answers.wrong):
+            problems.append(f"{key}: no wrong answer")
+    for key, answer in answers.alternative:
+        problems += _expect(key, f"the second solution {_name(answer)}",
+                            judge(known[key], answer), "correct")  # fmt: skip
+    for key, answer, says, status in answers.wrong:
+        verdict = judge(known[key], answer)
+        problems += _expect(key, f"the wrong answer {_name(answer)}", verdict, status)
+        if says not in str(verdict):
+            problems.append(f"{key}: the verdict on {_name(answer)} does not say {says!r}:\n"
+                            f"{verdict}")  # fmt: skip
+    return [f"{lab.name}: {problem}" for problem in problems]
+
+
+def _expect(key: str, what: str, verdict: Verdict, status: str) -> list[str]:
+    if verdict.status in (status, "skipped"):
+        return []
+    return [f"{key}: {what} is {verdict.status}, not {status}:\n{verdict}"]
+
+
+def _points(key: str, verdict: Verdict) -> list[str]:
+    total = sum(part.points for part in verdict.parts)
+    if verdict.status != "correct" or total == verdict.of:
+        return []
+    return [f"{key}: the parts add up to {total:g} points, the exercise has {verdict.of:g}"]
+
+
+def _name(answer: Any) -> str:
+    text = getattr(answer, "__name__", None) or str(answer).strip()
+    return repr(text if len(text) <= 60 else f"...{text[-57:]}")
+
+
+# ------------------------------------------------------------------------------------------ mutants
+
+
+@dataclass(frozen=True)
+class MutantReport:
+    """How many mutants of one solution there are, and which the check did not reject."""
+
+    exercise: str
+    count: int
+    survivors: tuple[Mutant, ...]
+    skipped: bool = False
+
+    def __str__(self) -> str:
+        rejected = self.count - len(self.survivors)
+        return f"{self.exercise}: {rejected} of {self.count} mutants rejected"
+
+
+def try_mutants(lab: Lab, exercise: Exercise) -> MutantReport:
+    """Let a check judge every mutant of its solution."""
+    cell = lab.named("exercise")[exercise.id]
+    if judge(exercise, answer_of(lab, exercise.id)).status == "skipped":
+        return MutantReport(exercise.id, 0, (), skipped=True)
+    limit = None if exercise.takes == "kernel" else min(exercise.seconds, MUTANT_S)
+    count, survivors = 0, []
+    for mutant in mutants.mutants_of(lab, cell):
+        count += 1
+        try:
+            answer = answer_of(lab, exercise.id, mutant.text)
+        except Exception:
+            continue  # it fails before anybody can check it
+        if judge(exercise, answer, limit).status == "correct":
+            survivors.append(mutant)
+    return MutantReport(exercise.id, count, tuple(survivors))
+
+
+def reject_mutants(
+    lab: Lab, answers: Answers, takes: tuple[str, ...] = ("function", "kernel", "value")
+) -> Iterator[tuple[MutantReport, list[str]]]:
+    """Yield for each exercise the report on its mutants, and what is wrong with it."""
+    for key, exercise in exercises_of(lab.number).items():
+        if exercise.takes not in takes:
+            continue
+        report = try_mutants(lab, exercise)
+        listed = {(before, after) for k, before, after in answers.equivalent if k == key}
+        problems = [
+            f"{lab.name}: {key}: a mutant is accepted: {m.before!r} -> {m.after!r}; reject it, or "
+            f"list it: equivalent({key!r}, {m.before!r}, {m.after!r}, because=...)"
+            for m in report.survivors
+            if (m.before, m.after) not in listed
+        ]
+        if len(report.survivors) > max(ALLOWED, (1 - REJECTED) * report.count):
+            problems.append(f"{lab.name}: {report}; 90 % is what it takes")
+        gone = listed - {(m.before, m.after) for m in report.survivors}
+        if not report.skipped:
+            problems += [
+                f"{lab.name}: {key}: {before!r} -> {after!r} is listed, and rejected or no mutant"
+                for before, after in sorted(gone)
+            ]
+        yield report, problems

@@ -1,0 +1,140 @@
+"""The student's copies in `work/`: made once, never overwritten, updated by cell id on request.
+
+Beside them, in `work/.lab/`, lie the labs as they were copied (the base of an update) and a backup
+of each copy from before its update.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from vklab.course import merge
+from vklab.course.build import write_notebook
+from vklab.course.gates import verdicts_of
+
+__all__ = ["Progress", "Updated", "copy_labs", "progress", "update"]
+
+HIDDEN = ".lab"
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What became of one copy: new, unchanged, updated, or not touched, with the reason."""
+
+    name: str
+    status: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far one copy is, as its saved verdicts say."""
+
+    name: str
+    solved: int
+    exercises: int
+    points: float
+    of: float
+    statuses: dict[str, str]
+
+
+def copy_labs(labs: Path, work: Path) -> list[str]:
+    """Copy notebooks that the student does not have yet, overwriting none; return their names."""
+    work.mkdir(parents=True, exist_ok=True)
+    new = [path for path in sorted(labs.glob("*.ipynb")) if not (work / path.name).exists()]
+    for path in new:
+        _copy(path, work / path.name)
+        _copy(path, work / HIDDEN / path.name)
+    return [path.name for path in new]
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.copyfile(source, partial)
+    partial.replace(target)
+
+
+def update(labs: Path, work: Path) -> list[Updated]:
+    """Bring changed labs to the student's copies; copy what is new."""
+    new = copy_labs(labs, work)
+    found = []
+    for path in sorted(labs.glob("*.ipynb")):
+        if path.name in new:
+            found.append(Updated(path.name, "new"))
+        else:
+            found.append(_update(path, work / path.name, work / HIDDEN / path.name))
+    return found
+
+
+def _update(lab_path: Path, mine_path: Path, base_path: Path) -> Updated:
+    name = lab_path.name
+    if base_path.is_file() and base_path.read_bytes() == lab_path.read_bytes():
+        return Updated(name, "unchanged")
+    lab = nbformat.read(lab_path, as_version=4)
+    try:
+        mine = nbformat.read(mine_path, as_version=4)
+    except Exception as error:  # whatever is in the file: it is the student's, and stays
+        return Updated(name, "not touched", f"it cannot be read as a notebook: {error}")
+    known = {cell.id for cell in lab.cells}
+    if not any(cell.get("id") in known for cell in mine.cells):
+        return Updated(name, "not touched", "its cells have lost their ids (an old editor?); "
+                       "rename it, and run this again for a fresh copy")  # fmt: skip
+    base = _base(base_path)
+    merged = merge.merge(base, mine, lab)
+    backup = _backup(mine_path)
+    write_notebook(merged, mine_path)
+    _copy(lab_path, base_path)
+    return Updated(name, "updated", f"as it was: {backup.relative_to(mine_path.parent)}")
+
+
+def _base(path: Path) -> Any:
+    try:
+        return nbformat.read(path, as_version=4)
+    except Exception:  # lost or damaged: then every cell counts as the student's own
+        return nbformat.v4.new_notebook()
+
+
+def _backup(path: Path) -> Path:
+    folder = path.parent / HIDDEN / "before"
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while (folder / f"{path.stem}-{number}.ipynb").exists():
+        number += 1
+    target = folder / f"{path.stem}-{number}.ipynb"
+    shutil.copyfile(path, target)
+    return target
+
+
+def progress(labs: Path, work: Path) -> list[Progress]:
+    """Return how far each copy is; a lab that was not copied or not saved has nothing solved."""
+    found = []
+    for path in sorted(labs.glob("*.ipynb")):
+        lab = nbformat.read(path, as_version=4)
+        points = {
+            about["id"]: float(about.get("points", 0))
+            for cell in lab.cells
+            for about in [cell.metadata.get("vklab", {})]
+            if about.get("role") == "exercise"
+        }
+        shown = {k: v for k, v in _verdicts(work / path.name).items() if k in points}
+        statuses = {key: str(shown.get(key, {}).get("status", "not_attempted")) for key in points}
+        earned = sum(
+            min(float(v.get("points", 0)), points[k]) for k, v in shown.items() if "points" in v
+        )
+        solved = sum(status == "correct" for status in statuses.values())
+        found.append(Progress(path.stem, solved, len(points), earned, sum(points.values()),
+                              statuses))  # fmt: skip
+    return found
+
+
+def _verdicts(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        return verdicts_of(nbformat.read(path, as_version=4))
+    except Exception:  # no copy yet, or one that is being written
+        return {}
