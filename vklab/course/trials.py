@@ -19,12 +19,22 @@ from vklab.course.lab import Cell, Lab, LabError
 from vklab.course.mutants import Mutant
 from vklab.course.verdict import Verdict
 
-__all__ = ["MutantReport", "answer_of", "answer_problems", "reject_mutants", "try_mutants"]
+__all__ = [
+    "MutantReport", "answer_of", "answer_problems", "names_after", "reject_mutants", "try_mutants",
+]  # fmt: skip
 
 # A mutant of a function that loops is stopped soon; a kernel's limit is the check's own.
 MUTANT_S = 1.0
 # At least this share of mutants is rejected; a few equivalent ones are nobody's fault.
 REJECTED, ALLOWED = 0.9, 3
+
+
+def names_after(lab: Lab, identifier: str) -> dict[str, Any]:
+    """Return the names that the cells up to an exercise's, solved, define."""
+    cell = lab.named("exercise")[identifier]
+    names = _definitions(lab, cell.id)
+    _execute(lab, cell, ast.parse(regions.solved(lab, cell)), names)
+    return names
 
 
 def _definitions(lab: Lab, until: str) -> dict[str, Any]:

@@ -1,0 +1,67 @@
+"""Every test that asks for `case` runs on each lab of the project, and on the fixture lab."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from vklab.course import build
+from vklab.course.lab import PROJECT, Lab, all_labs, read_lab
+
+FIXTURE = Path(__file__).resolve().parent / "labs"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One lab with the folder that its notebooks are in."""
+
+    lab: Lab
+    root: Path
+
+    @property
+    def student(self) -> Path:
+        return self.root / f"{self.lab.name}.ipynb"
+
+    @property
+    def solution(self) -> Path:
+        return self.root / "solutions" / f"{self.lab.name}.ipynb"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrise `lab_path` by the sources that are there: no list of labs is kept by hand."""
+    if "lab_path" in metafunc.fixturenames:
+        paths = [*all_labs(PROJECT / "labs"), *all_labs(FIXTURE)]
+        metafunc.parametrize("lab_path", paths, ids=[path.stem for path in paths])
+
+
+@pytest.fixture(scope="session")
+def built_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the fixture lab, built."""
+    root = tmp_path_factory.mktemp("course") / "labs"
+    shutil.copytree(FIXTURE, root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VKLAB_LABS", str(root))
+        lab = read_lab(root / "source" / "90_fixture.py")
+        build.write_student(lab)
+        build.write_solution(lab)
+    return root
+
+
+@pytest.fixture
+def fixture_lab(built_root: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    """Return the fixture lab; its checks are found."""
+    monkeypatch.setenv("VKLAB_LABS", str(built_root))
+    return Case(read_lab(built_root / "source" / "90_fixture.py"), built_root)
+
+
+@pytest.fixture
+def case(lab_path: Path, request: pytest.FixtureRequest) -> Iterator[Case]:
+    """Return one lab."""
+    if lab_path.is_relative_to(FIXTURE):
+        yield request.getfixturevalue("fixture_lab")
+    else:
+        yield Case(read_lab(lab_path), lab_path.parent.parent)

@@ -1,0 +1,72 @@
+"""The gates, held on every lab that there is. None of them keeps a list of labs."""
+
+from __future__ import annotations
+
+import shutil
+
+import notebooks
+import pytest
+
+from vklab.course import build, gates, trials
+from vklab.course.answers import answers_of
+from vklab.course.exercise import exercises_of
+
+
+def clean(problems):
+    assert not problems, "\n" + "\n".join(problems)
+
+
+def test_the_source_and_what_was_built_from_it(case):
+    clean(gates.static_problems(case.lab))
+
+
+def test_solutions_second_solutions_and_wrong_answers(case):
+    clean(trials.answer_problems(case.lab, answers_of(case.lab)))
+
+
+def mutants(case, takes):
+    for report, problems in trials.reject_mutants(case.lab, answers_of(case.lab), takes):
+        print(report)
+        clean(problems)
+
+
+def test_mutants_of_functions_are_rejected(case):
+    mutants(case, ("function", "value"))
+
+
+@pytest.mark.full
+def test_mutants_of_kernels_are_rejected(case):
+    mutants(case, ("kernel",))
+
+
+@pytest.mark.full
+def test_the_unsolved_notebook_runs_to_its_end(case, tmp_path):
+    path = tmp_path / "work" / case.student.name
+    path.parent.mkdir()
+    shutil.copy(case.student, path)
+    report, executed = notebooks.run(path, tmp_path / "out", "--nbval-lax",
+                                     "--nbval-cell-timeout", "120")  # fmt: skip
+    assert report["ok"], report
+    found = gates.verdicts_of(executed)
+    statuses = {key: found.get(key, {}).get("status") for key in exercises_of(case.lab.number)}
+    assert set(statuses.values()) <= {"not_attempted", "skipped"}, statuses
+    shown = [o.data for c in executed.cells for o in c.get("outputs", ()) if "data" in o]
+    notes = [data["text/plain"] for data in shown if "error" in str(data.get(gates.verdict.NOTE))]
+    assert not notes
+
+
+@pytest.mark.full
+def test_the_solution_gives_its_outputs_again(case, tmp_path):
+    report, executed = notebooks.run(case.solution, tmp_path, "--nbval",
+                                     "--nbval-cell-timeout", "120")  # fmt: skip
+    assert report["ok"], report
+    found = gates.verdicts_of(executed)
+    statuses = {key: found.get(key, {}).get("status") for key in exercises_of(case.lab.number)}
+    assert set(statuses.values()) <= {"correct", "skipped"}, statuses
+
+
+def test_hidden_tests_pass_on_the_solution(case):
+    for identifier, tests in build.hidden_bundle(case.lab)["tests"].items():
+        names = trials.names_after(case.lab, identifier)
+        for code in tests["code"]:
+            exec(code, names)

@@ -1,0 +1,145 @@
+"""Each gate closes on a lab with one planted fault: the fixture lab, with one text replaced."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+
+import nbformat
+import pytest
+
+from vklab.course import build, gates, trials
+from vklab.course.answers import answers_of
+from vklab.course.lab import LabError, read_lab
+
+SOURCE = "source/90_fixture.py"
+CHECKS, ANSWERS = "checks/lab_90.py", "answers/lab_90.py"
+
+
+@pytest.fixture
+def planted(fixture_lab, tmp_path, monkeypatch):
+    """Return a function that replaces a text in a copy of the lab and reads it again."""
+
+    def plant(name, before, after, rebuild=False):
+        root = tmp_path / "labs"
+        shutil.copytree(fixture_lab.root, root)
+        monkeypatch.setenv("VKLAB_LABS", str(root))
+        text = (root / name).read_text()
+        assert before in text
+        (root / name).write_text(text.replace(before, after))
+        lab = read_lab(root / SOURCE)
+        if rebuild:
+            build.write_student(lab)
+        return dataclasses.replace(fixture_lab, lab=lab, root=root)
+
+    return plant
+
+
+@pytest.mark.parametrize(("name", "before", "after", "words"), [
+    (SOURCE, '"role": "check", "id": "90-1"', '"role": "chek", "id": "90-1"', "role 'chek'"),
+    (SOURCE, '"role": "check", "id": "90-1"', '"role": "demo"', "90-1: there is not one"),
+    (SOURCE, '"points": 4', '"points": 5', "90-1: 5 points in the source, 4 in the check"),
+    (SOURCE, '"lines": 3', '"colour": 3', "metadata colour is not known"),
+    (SOURCE, 'id="l90-show"', 'id="l90-show" tags=["fast"]', "tag 'fast' is not allowed"),
+    (SOURCE, 'check("90-1", round_up)', 'check("90-2", round_up)', "does not call check('90-1'"),
+    (SOURCE, "# # A lab for the tests", "# A lab for the tests", "does not start with a title"),
+    (SOURCE, "# ## A value", "# ![](a.png)", "an image without alt text: ![](a.png)"),
+    (SOURCE, "# ## A value", "# <img src='a.png'>", "an image without alt text: <img"),
+    (SOURCE, "print([", "print((", "the solved code does not parse"),
+    (SOURCE, '"90-3", "points"', '"90-4", "points"', "90-4: not in checks/lab_90.py"),
+    (SOURCE, "banner()", "banner( )", "is not what its source gives (cells l90-banner)"),
+    (SOURCE, "print([", "raise NotImplementedError([", "is not what its source gives"),
+    (CHECKS, '"""Compare with the one right number."""',
+     "raise ValueError(f\"multiple={multiple} is not positive\")", "holds the line"),
+    (SOURCE, "# Every element of `y`", "# assert round_up(1_000_003, 4096) == 1_003_520\n# Every",
+     "cell l90-2t holds the line 'assert"),
+])  # fmt: skip
+def test_a_planted_fault_is_found(planted, name, before, after, words):
+    case = planted(name, before, after, rebuild=words.startswith("cell"))
+    problems = gates.static_problems(case.lab)
+    assert any(words in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(("before", "after", "words"), [
+    ('id="l90-show"', 'title="no id"', "has no id"),
+    ('id="l90-show"', 'id="l90-banner"', "two cells have the id 'l90-banner'"),
+    ("    ### END SOLUTION\n\n\n# %% id=\"l90-1d\"", "# %% id=\"l90-1d\"", "### END SOLUTION"),
+    ("    ### BEGIN SOLUTION\n    if multiple", "    ### END SOLUTION\n    if", "does not pair"),
+    ("minutes: 5", "hours: 5", "names no title and minutes"),
+])  # fmt: skip
+def test_a_source_that_cannot_be_read_says_where(planted, before, after, words):
+    with pytest.raises(LabError, match=words):
+        gates.static_problems(planted(SOURCE, before, after).lab)
+
+
+@pytest.mark.parametrize(("name", "before", "after", "words"), [
+    (SOURCE, "multiple - 1) //", "multiple) //", "the solution is incorrect, not correct"),
+    (CHECKS, '"everything else grows", 2', '"everything else grows", 3', "add up to 5 points"),
+    (ANSWERS, "math.ceil(count", "math.floor(count", "second solution 'by_ceil' is incorrect"),
+    (ANSWERS, "return count // multiple * multiple",
+     "if multiple < 1: raise ValueError\n    return -(-count // multiple) * multiple",
+     "wrong answer 'rounds_down' is correct"),
+    (ANSWERS, "raised ZeroDivisionError", "raised TypeError", "does not say"),
+    (ANSWERS, 'wrong("90-3"', 'wrong("90-1"', "90-3: no wrong answer"),
+    (ANSWERS, '@alternative("90-1")', "", "90-1: no second, independent solution"),
+])  # fmt: skip
+def test_an_answer_that_is_not_as_listed_is_found(planted, name, before, after, words):
+    case = planted(name, before, after)
+    problems = trials.answer_problems(case.lab, answers_of(case.lab))
+    assert any(words in problem for problem in problems), problems
+
+
+def test_a_lab_without_answers_says_so(planted, tmp_path):
+    case = planted(SOURCE, "A value", "A value")
+    (case.root / ANSWERS).unlink()
+    with pytest.raises(LabError, match="answers/lab_90.py"):
+        answers_of(case.lab)
+
+
+def test_a_weak_check_lets_mutants_live(planted):
+    case = planted(CHECKS, "(65, 64), (257, 256), (7, 3), (5, 1)", "(64, 64)")
+    mended = [p for _, ps in trials.reject_mutants(case.lab, answers_of(case.lab), ("function",))
+              for p in ps]  # fmt: skip
+    assert any("a mutant is accepted" in problem for problem in mended), mended
+    listed = "equivalent('90-1', 'if multiple < 1:', 'if multiple <= 0:', because='whole numbers')"
+    path = case.root / ANSWERS
+    path.write_text(path.read_text().replace("alternative, wrong", "alternative, equivalent, wrong")
+                    + listed)  # fmt: skip
+    problems = [p for _, ps in trials.reject_mutants(case.lab, answers_of(case.lab), ("function",))
+                for p in ps]  # fmt: skip
+    assert any("is listed, and rejected or no mutant" in problem for problem in problems)
+
+
+def test_outputs_that_are_not_fit_to_keep_are_found(fixture_lab, tmp_path):
+    notebook = nbformat.read(fixture_lab.solution, as_version=4)
+    cell = next(cell for cell in notebook.cells if cell.id == "l90-1d")
+    output = nbformat.v4.new_output
+    for bad, words in (
+        (output("error", ename="ValueError", evalue="no", traceback=[]), "raises ValueError: no"),
+        (output("display_data", {"image/png": "AA=="}), "give the figure to picture"),
+        (output("display_data", {"text/html": "<img src='a'>"}), "without alt text"),
+        (output("stream", name="stdout", text="<A object at 0x7f0000000000>"), "address"),
+        (output("display_data", {gates.verdict.NOTE: {}, "text/plain": "not yet"}), "a note"),
+    ):
+        cell.outputs = [bad]
+        nbformat.write(notebook, tmp_path / "a.ipynb")
+        problems = gates.output_problems(fixture_lab.lab, tmp_path / "a.ipynb")
+        assert any(words in problem for problem in problems), (words, problems)
+    notebook.cells = [cell for cell in notebook.cells if cell.id != "l90-3c"]
+    nbformat.write(notebook, tmp_path / "a.ipynb")
+    problems = gates.output_problems(fixture_lab.lab, tmp_path / "a.ipynb")
+    assert any("90-3 of the solution is not shown" in problem for problem in problems)
+
+
+def test_a_student_notebook_with_outputs_is_found(fixture_lab, tmp_path):
+    assert not gates.format_problems(fixture_lab.lab, fixture_lab.student)
+    problems = gates.format_problems(fixture_lab.lab, fixture_lab.solution)
+    assert any("has outputs" in problem for problem in problems)
+
+
+def test_solving_outside_of_the_regions_is_found(fixture_lab, tmp_path):
+    notebook = nbformat.read(fixture_lab.solution, as_version=4)
+    notebook.cells[1].source += "\nimport math"
+    nbformat.write(notebook, tmp_path / "a.ipynb")
+    found = gates.skeleton_problems(fixture_lab.lab, fixture_lab.student, tmp_path / "a.ipynb")
+    assert found and "outside of the marked regions" in found[0]
