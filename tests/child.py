@@ -27,5 +27,6 @@ def run(code: str, *arguments: object, **environment: str) -> subprocess.Complet
 
 def env(**changes: str) -> dict[str, str]:
     """Return an environment in which vklab and the helpers of the tests can be imported."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *filter(None, inherited)])
     return {**os.environ, "PYTHONPATH": path, **changes}

@@ -47,7 +47,9 @@ def split_arguments(arguments: Sequence[str]) -> tuple[Tier, list[str]]:
 def pytest_command(tier: Tier, arguments: Sequence[str]) -> list[str]:
     """Return the command line that runs the tests of a tier."""
     markers = ["-m", tier.markers] if tier.markers else []
-    return [sys.executable, "-m", "pytest", *markers, *arguments]
+    # nbval, unless asked for, only costs the seconds that importing it takes.
+    quiet = [] if any(item.startswith("--nbval") for item in arguments) else ["-p", "no:nbval"]
+    return [sys.executable, "-m", "pytest", *quiet, *markers, *arguments]
 
 
 def exit_code(pytest_code: int) -> int:

@@ -152,6 +152,10 @@ FAILING = [
 ]  # fmt: skip
 
 
+# A full heap is not the end where another memory type will do: some calls may fail and be mended.
+MOST_CALLS = 12
+
+
 def gemm():
     node = helper.make_node("Gemm", ["x", "w"], ["y"])
     return model([node], [value("x", (2, 5))], ["y"], {"w": random_array((5, 3))})
@@ -162,7 +166,7 @@ def test_a_command_that_fails_while_loading(handles, device_index, monkeypatch, 
     before = api.live_handles(), handles.allocator.used_bytes
     command = handles.device.command
     seen = []
-    for nth in range(6):  # the first, the second ... call fails
+    for nth in range(MOST_CALLS):  # the first, the second ... call fails
         calls = iter(range(1000))
 
         def wrapped(name, nth=nth, calls=calls):
@@ -175,7 +179,7 @@ def test_a_command_that_fails_while_loading(handles, device_index, monkeypatch, 
             vklab.load(gemm(), device_index).close()
             seen.append(nth)
         assert (api.live_handles(), handles.allocator.used_bytes) == before, nth
-    assert len(seen) < 6, "nothing has failed"
+    assert len(seen) < MOST_CALLS, "nothing has failed"
 
 
 def test_a_shader_that_does_not_compile(handles, device_index, tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 from check_operator import check_operator
-from small_models import one_node, random_array
+from onnx import helper
+from small_models import model, one_node, random_array, value
 
 import vklab
 
@@ -92,3 +93,20 @@ def test_average_pool_of_nan_and_infinity(device):
     x = random_array((1, 1, 6, 6))
     x[0, 0, 0, 0], x[0, 0, 5, 5] = np.nan, -np.inf
     check_operator("AveragePool", inputs=[x], device=device, kernel_shape=[2, 2], pads=[1] * 4)
+
+
+def test_indices_that_nobody_reads_cost_nothing(device_index):
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["y", "indices"], kernel_shape=[2, 2]),
+        helper.make_node("Relu", ["y"], ["z"]),
+    ]
+    x = random_array((1, 3, 7, 5))
+    with vklab.load(model(nodes, [value("x", x.shape)], ["z"]), device_index) as session:
+        assert session.check({"x": x}).passed
+
+
+def test_indices_that_are_read_are_declined_by_name(device_index):
+    node = helper.make_node("MaxPool", ["x"], ["y", "indices"], kernel_shape=[2, 2])
+    proto = model([node], [value("x", (1, 3, 7, 5))], ["y", "indices"])
+    with pytest.raises(vklab.UnsupportedOperatorError, match="indices"):
+        vklab.load(proto, device_index)

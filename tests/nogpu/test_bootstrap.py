@@ -108,6 +108,7 @@ def test_output_goes_to_the_log_and_its_end_into_the_result(tmp_path):
     assert "one\ntwo\n" in log.read_text()
 
 
+@pytest.mark.full
 def test_a_command_that_hangs_is_killed():
     started = time.monotonic()
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -120,6 +121,7 @@ def test_a_command_that_is_not_there_is_a_result():
     assert (result.returncode, "No such file" in result.output) == (127, True)
 
 
+@pytest.mark.full
 def test_two_set_ups_take_turns(tmp_path):
     order: list[str] = []
 
@@ -136,6 +138,7 @@ def test_two_set_ups_take_turns(tmp_path):
     assert order == ["first", "second"]
 
 
+@pytest.mark.full
 def test_the_wait_for_another_set_up_is_finite(tmp_path):
     with (
         steps.exclusive(tmp_path / "lock"),

@@ -93,6 +93,7 @@ def test_test_passes_everything_on(monkeypatch):
 BROKEN = "[numthreads(1, 1, 1)]\nvoid main() {\n    nix();\n}\n"
 
 
+@pytest.mark.full
 def test_a_shader_shows_what_it_asks_for(capsys, tmp_path):
     target = tmp_path / "out.spv"
     assert cli.main(["shader", "compile", "softmax", "--json", "-o", str(target)]) == 0
@@ -106,6 +107,7 @@ def test_a_shader_shows_what_it_asks_for(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.full
 def test_a_broken_shader_is_file_and_line(capsys, tmp_path, options):
     (tmp_path / "broken.slang").write_text(BROKEN)
     assert cli.main(["shader", "compile", str(tmp_path / "broken.slang"), *options]) == 1

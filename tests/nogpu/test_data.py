@@ -50,6 +50,7 @@ def test_readme_quotes_the_files_as_they_are():
 
 
 @pytest.mark.parametrize("harm", ["changed", "missing"])
+@pytest.mark.full
 def test_verify_names_a_harmed_file(tmp_path, harm):
     folder = shutil.copytree(DATA, tmp_path / "data")
     victim = folder / "digits_cnn.onnx"

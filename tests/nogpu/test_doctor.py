@@ -59,6 +59,7 @@ def check_devices(*, manifests=(), foundations=(), run: bool = True) -> Report:
     return Report(tuple(found), described)
 
 
+@pytest.mark.full
 def test_a_whole_report_names_every_check_and_goes_into_json(children):
     report = examine()
     summary = json.loads(json.dumps(report.summary()))
@@ -94,6 +95,7 @@ def test_every_failure_has_the_line_that_repairs_it(children, monkeypatch):
     ("print('[]')", "answered []"),
     ("", "answered nothing that can be read"),
 ])  # fmt: skip
+@pytest.mark.full
 def test_a_broken_driver_fails_its_own_check_only(children, monkeypatch, script, words):
     monkeypatch.setattr(devices, "RUN_LIMIT_S", 0.5 if "sleep" in script else 20.0)
     children["list"] = listing(facts(0), facts(1))
@@ -174,6 +176,7 @@ def test_no_loader(monkeypatch):
     pytest.param("ModuleNotFoundError(\"No module named 'vulkan'\")", "pip install vulkan",
                  marks=pytest.mark.full),
 ])  # fmt: skip
+@pytest.mark.full
 def test_the_doctor_works_where_the_bindings_do_not(tmp_path, error, name):
     package = tmp_path / "vulkan"
     package.mkdir()

@@ -39,6 +39,7 @@ def test_topological_order_puts_makers_before_readers(graph):
 
 
 @given(shuffled_graphs())
+@pytest.mark.full
 def test_topological_order_keeps_an_order_that_is_right(graph):
     nodes, _ = graph
     assert list(topological_order(nodes, ["x"])) == nodes

@@ -66,6 +66,7 @@ def plant(root: Path, name: str, text: str) -> Path:
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.full
 def test_this_repository_keeps(rule):
     problems = RULES[rule](ROOT)
     assert not problems, "\n" + "\n".join(problems)

@@ -149,6 +149,7 @@ def test_what_compilers_say_becomes_file_and_line(tmp_path, program):
 
 
 @posix
+@pytest.mark.full
 def test_compilers_that_write_nothing_hang_or_do_not_start(tmp_path, monkeypatch):
     silent = Toolchain("slang", str(fake_compiler(tmp_path, "pass")), "1")
     with pytest.raises(ShaderError, match="ended with code 0"):

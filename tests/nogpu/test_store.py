@@ -84,6 +84,7 @@ for _ in range(300):
 """
 
 
+@pytest.mark.full
 def test_two_processes_may_write_at_once(tmp_path):
     command = [sys.executable, "-c", WRITER, str(tmp_path / "f")]
     running = [subprocess.Popen([*command, letter]) for letter in "ab"]

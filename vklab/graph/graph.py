@@ -6,7 +6,7 @@ Knows nothing of files (`onnx_import`) and computes no shapes (`shapes`). Visite
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Any
@@ -15,7 +15,7 @@ from vklab import draw
 from vklab.errors import ModelError
 from vklab.types import TensorInfo
 
-__all__ = ["Graph", "Node", "topological_order"]
+__all__ = ["Graph", "Node", "topological_order", "without_unread_outputs"]
 
 
 @dataclass(frozen=True)
@@ -133,3 +133,18 @@ def _dependencies(
             waiting[number] += 1
             dependents[maker[name]].append(number)
     return waiting, dependents
+
+
+def without_unread_outputs(
+    nodes: Sequence[Node], outputs: Sequence[str]
+) -> tuple[Node, ...]:
+    """Leave out trailing outputs that nobody reads: exporters name MaxPool's indices and more."""
+    read = {name for node in nodes for name in node.inputs} | set(outputs)
+
+    def trimmed(node: Node) -> Node:
+        kept = list(node.outputs)
+        while len(kept) > 1 and kept[-1] not in read:
+            kept.pop()
+        return node if len(kept) == len(node.outputs) else replace(node, outputs=tuple(kept))
+
+    return tuple(trimmed(node) for node in nodes)

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto, helper, numpy_helper
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.graph.graph import Graph, Node, topological_order
+from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
 from vklab.types import Shape, TensorInfo
 
 __all__ = ["from_proto", "load_graph", "load_proto"]
@@ -100,7 +100,7 @@ def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> Graph:
         name=graph.name,
         opset=opsets.get("", 1),
         opsets=opsets,
-        nodes=ordered,
+        nodes=without_unread_outputs(ordered, outputs),
         inputs=inputs,
         outputs=outputs,
         initializers=initializers,
