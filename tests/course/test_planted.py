@@ -85,7 +85,7 @@ def test_a_source_that_cannot_be_read_says_where(planted, before, after, words):
 ])  # fmt: skip
 def test_an_answer_that_is_not_as_listed_is_found(planted, name, before, after, words):
     case = planted(name, before, after)
-    problems = trials.answer_problems(case.lab, answers_of(case.lab))
+    problems = trials.answer_problems(case.lab, answers_of(case.lab), ("function", "value"))
     assert any(words in problem for problem in problems), problems
 
 

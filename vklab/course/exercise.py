@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import sys
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +48,8 @@ class Exercise:
     seconds: float = 10.0
 
 
-_exercises: dict[str, Exercise] = {}
-_loaded: dict[str, str] = {}
+# By the module that registers them: two folders of labs may use the same number.
+_exercises: dict[tuple[str, str], Exercise] = {}
 
 
 def exercise(
@@ -67,8 +69,10 @@ def exercise(
 
     def register(function: Check) -> Check:
         title = function.__name__.removeprefix("check_")
-        _exercises[identifier] = Exercise(identifier, title, points, tuple(hints), function, takes,
-                                          tuple(seams), tuple(needs), seconds)  # fmt: skip
+        _exercises[function.__module__, identifier] = Exercise(
+            identifier, title, points, tuple(hints), function, takes, tuple(seams), tuple(needs),
+            seconds,
+        )  # fmt: skip
         return function
 
     return register
@@ -81,8 +85,8 @@ def number_of(identifier: str) -> str:
 
 def exercises_of(number: str) -> dict[str, Exercise]:
     """Return the exercises of a lab by id, in order."""
-    _load(number)
-    found = {key: value for key, value in _exercises.items() if number_of(key) == number}
+    module = _load(number)
+    found = {key: value for (home, key), value in _exercises.items() if home == module}
     return dict(sorted(found.items(), key=lambda item: int(item[0].partition("-")[2])))
 
 
@@ -95,19 +99,26 @@ def find(identifier: str) -> Exercise:
     return found[identifier]
 
 
-def _load(number: str) -> None:
-    """Import the checks of a lab once, or again after the LABS switch has changed."""
+def _load(number: str) -> str:
+    """Import the checks of a lab; return the module's name, or nothing where there is none."""
     folder = str(settings.get("LABS"))
-    if not re.fullmatch(r"\d\d", number) or _loaded.get(number) == folder:
-        return
-    for key in [key for key in _exercises if number_of(key) == number]:
-        del _exercises[key]
+    if not re.fullmatch(r"\d\d", number):
+        return ""
     path = Path(folder) / "checks" / f"lab_{number}.py"
-    package = f"vklab.course.checks.lab_{number}"
-    if folder and path.is_file():
-        spec = importlib.util.spec_from_file_location(f"vklab_checks_{number}", path)
+    if not folder or not path.is_file():
+        name = f"vklab.course.checks.lab_{number}"
+        if importlib.util.find_spec(name) is None:
+            return ""
+        importlib.import_module(name)
+        return name
+    name = f"vklab_checks_{zlib.crc32(bytes(path.resolve())):08x}_{number}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
         assert spec and spec.loader
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
-    elif importlib.util.find_spec(package):
-        importlib.reload(importlib.import_module(package))
-    _loaded[number] = folder
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return name

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab.course.child import bound_life
 from vklab.errors import SetupError, ShaderError, TimeoutError, VklabError
 from vklab.runtime import kernels, open_devices, transfer
 from vklab.shader import compiler
@@ -179,5 +180,6 @@ def _submit(
 
 
 if __name__ == "__main__":
+    bound_life()
     main(Path(sys.argv[1]))
     open_devices.close_all()

@@ -13,6 +13,7 @@ from typing import Any
 import cloudpickle
 
 from vklab.course import words
+from vklab.course.child import bound_life
 
 try:
     import resource
@@ -56,4 +57,5 @@ def _limit_files() -> None:
 
 
 if __name__ == "__main__":
+    bound_life()
     main(Path(sys.argv[1]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -212,7 +212,9 @@ def _same(got: Any, expected: Any) -> bool:
             and got.keys() == expected.keys()
             and all(_same(got[key], expected[key]) for key in expected)
         )
-    if isinstance(expected, Sequence | set | frozenset | int | float | None):
-        kinds = (int, float) if isinstance(expected, int | float) else type(expected)
-        return isinstance(got, kinds) and bool(got == expected)
-    return bool(got == expected)
+    if isinstance(expected, int | float):
+        # The base class's own addition: what a subclass says of itself does not count.
+        if isinstance(got, int):
+            return int.__add__(got, 0) == expected
+        return isinstance(got, float) and float.__add__(got, 0.0) == expected
+    return type(expected).__eq__(expected, got) is True

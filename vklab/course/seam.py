@@ -7,6 +7,7 @@ Resolves such a path, and makes the real function refuse while an answer is bein
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ def _attribute(holder: Any, steps: Sequence[str], number: int) -> Any:
     except AttributeError:
         where = ".".join(steps[:number])
         names = sorted(name for name in dir(holder) if not name.startswith("_"))
-        near = [name for name in names if name[:3] == steps[number][:3]] or names[:12]
+        near = difflib.get_close_matches(steps[number], names, 3) or names[:12]
         raise LookupError(f"{where} has no {steps[number]!r}; it has {', '.join(near)}") from None
 
 

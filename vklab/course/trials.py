@@ -7,7 +7,7 @@ answers need: imports, definitions and the exercise cells.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,9 +79,11 @@ def answer_of(lab: Lab, identifier: str, text: str | None = None) -> Any:
     raise LabError(f"{lab.name}: cell {check.id} does not call check({identifier!r}, answer)")
 
 
-def answer_problems(lab: Lab, answers: Answers) -> list[str]:
+def answer_problems(
+    lab: Lab, answers: Answers, takes: Sequence[str] = ("function", "kernel", "value")
+) -> list[str]:
     """Check that solutions are correct, and that each listed answer meets its verdict."""
-    known = exercises_of(lab.number)
+    known = {k: e for k, e in exercises_of(lab.number).items() if e.takes in takes}
     problems = []
     for key, exercise in known.items():
         verdict = judge(exercise, answer_of(lab, key))
@@ -90,10 +92,10 @@ def answer_problems(lab: Lab, answers: Answers) -> list[str]:
             problems.append(f"{key}: no second, independent solution")
         if not any(k == key for k, *_ in answers.wrong):
             problems.append(f"{key}: no wrong answer")
-    for key, answer in answers.alternative:
+    for key, answer in ((k, a) for k, a in answers.alternative if k in known):
         problems += _expect(key, f"the second solution {_name(answer)}",
                             judge(known[key], answer), "correct")  # fmt: skip
-    for key, answer, says, status in answers.wrong:
+    for key, answer, says, status in (entry for entry in answers.wrong if entry[0] in known):
         verdict = judge(known[key], answer)
         problems += _expect(key, f"the wrong answer {_name(answer)}", verdict, status)
         if says not in str(verdict):
@@ -156,7 +158,7 @@ def try_mutants(lab: Lab, exercise: Exercise) -> MutantReport:
 
 
 def reject_mutants(
-    lab: Lab, answers: Answers, takes: tuple[str, ...] = ("function", "kernel", "value")
+    lab: Lab, answers: Answers, takes: Sequence[str] = ("function", "kernel", "value")
 ) -> Iterator[tuple[MutantReport, list[str]]]:
     """Yield for each exercise the report on its mutants, and what is wrong with it."""
     for key, exercise in exercises_of(lab.number).items():

@@ -1,0 +1,319 @@
+"""check, hint, show, swap and attempt, with answers as students and vandals give them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from vklab.course import attempt, check, hint, show, swap
+from vklab.course.exercise import exercise, exercises_of
+from vklab.course.limits import OutOfTime, limited
+from vklab.course.report import Report
+from vklab.course.verdict import MIME, Part, Verdict
+from vklab.errors import ShaderError
+from vklab.plan import memory
+
+pytestmark = pytest.mark.usefixtures("fixture_lab")
+
+
+def right(count, multiple=256):
+    if multiple < 1:
+        raise ValueError("multiple")
+    return -(-count // multiple) * multiple
+
+
+def hangs(count, multiple=256):
+    while True:
+        pass
+
+
+def hangs_and_catches(count, multiple=256):
+    while True:
+        try:
+            list(itertools.repeat(0, 1000))
+        except Exception:
+            continue
+
+
+def prints_without_end(count, multiple=256):
+    while True:
+        print("x" * 1000)
+
+
+def calls_itself(count, multiple=256):
+    return calls_itself(count, multiple)
+
+
+def leaves(count, multiple=256):
+    sys.exit(0)
+
+
+def scale(count, multiple=256):
+    return 0
+
+
+class Unprintable:
+    def __repr__(self):
+        raise RuntimeError("no")
+
+    def __eq__(self, other):
+        raise RuntimeError("not even equal")
+
+
+class LooksRight(int):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = int.__hash__
+
+
+def answers(value):
+    return lambda count, multiple=256: value
+
+
+@pytest.mark.parametrize(("answer", "status", "words"), [
+    (right, "correct", "4 of 4 points"),
+    (functools.partial(right, multiple=64), "incorrect", "raised TypeError"),
+    (hangs, "incorrect", "on 0, 64: your function did not end (not finished within 2 s)"),
+    (hangs_and_catches, "incorrect", "your function did not end"),
+    (prints_without_end, "incorrect", "more than 100000 characters were printed"),
+    (calls_itself, "incorrect", "RecursionError"),
+    (leaves, "incorrect", "raised SystemExit: 0"),
+    (answers(None), "incorrect", "expected 0, got None (is a return missing?)"),
+    (answers(float("nan")), "incorrect", "expected 0, got nan"),
+    (answers("x" * 10**6), "incorrect", "expected 0, got 'xxx"),
+    (answers(np.zeros(3)), "incorrect", "expected 0, got float64[3] [0, 0, 0]"),
+    (answers(False), "incorrect", "expected 0, got False"),
+    (answers(Unprintable()), "incorrect", "got <Unprintable instance>"),
+    (answers(object()), "incorrect", "expected 0, got <object object>"),
+    (lambda: 3, "incorrect", "raised TypeError"),
+    (scale, "incorrect", "this is scale, the answer to 90-2; 90-1 asks for round_up"),
+    (None, "incorrect", "got nothing"),
+    (7, "incorrect", "check('90-1', round_up); got 7"),
+    (..., "not_attempted", "in the place of the dots"),
+    (memory.round_up, "incorrect", "the runtime's own function is asked to answer"),
+    (functools.partial(memory.round_up), "incorrect", "the runtime's own function is asked"),
+    (lambda c, m=256: memory.round_up(c, m), "incorrect", "the runtime's own function is asked"),
+])  # fmt: skip
+def test_a_verdict_whatever_the_answer_does(answer, status, words):
+    verdict = check("90-1", answer)
+    assert (verdict.status, words in str(verdict)) == (status, True), str(verdict)
+    assert verdict.points == (4 if status == "correct" else verdict.points) <= verdict.of
+    assert memory.round_up(257) == 512, "the runtime's function works again"
+    assert len(str(verdict)) < 4000
+
+
+def test_a_stub_is_not_attempted_and_any_other_not_implemented_is_wrong():
+    def stub(count, multiple=256):
+        raise NotImplementedError("Lab 90, exercise 1: replace this line by your own")
+
+    def unfinished(count, multiple=256):
+        raise NotImplementedError("later")
+
+    assert check("90-1", stub).status == "not_attempted"
+    verdict = check("90-1", unfinished)
+    assert verdict.status == "incorrect" and "raised NotImplementedError: later" in str(verdict)
+
+
+def test_an_answer_cannot_spoil_the_tables_of_the_check():
+    def empties(numbers):
+        numbers.clear()
+        return 0
+
+    numbers = [1, 2]
+    Report().call(empties, numbers)
+    assert numbers == [1, 2]
+
+
+def test_a_replaced_function_of_the_runtime_is_named(monkeypatch):
+    def mine(count, multiple=256):
+        return 0
+
+    mine.__module__ = "__main__"  # as a notebook's functions are
+    monkeypatch.setattr(memory, "round_up", mine)
+    verdict = check("90-1", right)
+    assert "has replaced vklab.plan.memory.round_up" in str(verdict)
+    assert verdict.status == "incorrect"
+
+
+def test_an_unknown_exercise_names_those_there_are():
+    assert "there is 90-1, 90-2, 90-3" in str(check("90-7", right))
+    assert "no lab '89'" in str(check("89-1", right)) and "no lab 'x'" in str(check("x", right))
+    assert "no lab" in str(hint("89-1"))
+
+
+def test_the_check_works_without_signals():
+    results = []
+    worker = threading.Thread(target=lambda: results.append(check("90-1", hangs)))
+    worker.start()
+    worker.join(30)
+    assert "did not end" in str(results[0])
+
+
+def test_limits_are_taken_away_again():
+    with pytest.raises(OutOfTime), limited(0.1):
+        hangs(1)
+    with limited(5) as printed:
+        print("kept")
+    assert printed.text == "kept\n"
+
+
+# ----------------------------------------------------------------------------------- appearance
+
+
+def test_a_verdict_draws_itself_the_same_everywhere():
+    second = Part("second <b>", 2, False, "on <x>: expected 1, got 2")
+    verdict = Verdict("03-1", "f", "incorrect", 1, 3, (Part("first", 1, True), second))
+    assert str(verdict).splitlines() == [
+        "03-1 f: incorrect, 1 of 3 points", "  ok  first (1)", "  no  second <b> (2)",
+        "      on <x>: expected 1, got 2"]  # fmt: skip
+    bundle = verdict._repr_mimebundle_()
+    assert bundle["text/plain"] == str(verdict)
+    html = bundle["text/html"]
+    assert "<b>" not in html and "&lt;x&gt;" in html
+    assert "✘" in html and "incorrect" in html, "no colour is needed"
+    assert "background" not in html and "color:#000" not in html, "themes keep their colours"
+    assert bundle[MIME]["points"] == 1 and bundle[MIME]["parts"][1]["message"]
+
+
+def test_the_student_sees_what_the_answer_printed():
+    verdict = check("90-1", lambda count, multiple=256: print("count is", count))
+    assert "your answer printed:\n  count is 0" in str(verdict)
+
+
+# --------------------------------------------------------------------------------------- report
+
+
+@pytest.mark.parametrize(("got", "expected", "words"), [
+    (np.zeros((2, 3)), np.zeros((3, 2)), "expected shape (3, 2), got (2, 3)"),
+    (np.zeros(2), np.zeros(2, np.float32), "expected dtype float32, got float64"),
+    ([0.0, 0.0], np.zeros(2, np.float32), "expected an array float32[2] [0, 0], got [0, 0]"),
+    (np.array([1, np.nan], np.float32), np.ones(2, np.float32),
+     "1 of 2 elements differ, 1 of them NaN; element 1: expected 1, got nan"),
+    (None, 1.0, "got None"),
+    ("1", 1.0, "got '1'"),
+    (1.5, 1.0, "expected 1, got 1.5"),
+])  # fmt: skip
+def test_close_says_what_differs(got, expected, words):
+    report = Report()
+    with report.part("close", 1):
+        report.on("x=3")
+        report.close(got, expected)
+    assert not report.parts[0].passed and words in report.parts[0].message
+    assert report.parts[0].message.startswith("on x=3: ")
+
+
+@pytest.mark.parametrize(("got", "expected", "same"), [
+    ((1, 2), [1, 2], True), ([1, (2,)], [1, [2]], True), ([1, 2], [1, 3], False),
+    (np.int64(3), 3, True), (3.0, 3, True), (True, 1, False), (1, True, False), (True, True, True),
+    ({"a": 1}, {"a": 1}, True), ({"a": 1}, {"a": 2}, False), ("a", "a", True), (None, None, True),
+    ({1, 2}, {2, 1}, True), ("ab", ("a", "b"), False), (LooksRight(3), 4, False),
+])  # fmt: skip
+def test_equal_is_strict_about_values_and_lenient_about_kinds(got, expected, same):
+    report = Report()
+    with report.part("equal", 1):
+        report.equal(got, expected)
+    assert report.parts[0].passed is same
+
+
+def test_raises_wants_that_very_error():
+    report = Report()
+    for answer in (lambda: 1, lambda: {}["x"], lambda: [0][int('1')]):
+        with report.part("raises", 1):
+            report.raises(KeyError, answer)
+    assert [part.passed for part in report.parts] == [False, True, False]
+    assert "expected KeyError to be raised, got 1" in report.parts[0].message
+    assert "raised IndexError" in report.parts[2].message
+
+
+@pytest.mark.parametrize("bad", [
+    {"identifier": "3-1"}, {"takes": "file"}, {"hints": ()}, {"identifier": "03-0"},
+])  # fmt: skip
+def test_an_exercise_is_registered_rightly_or_not_at_all(bad):
+    given = {"identifier": "98-1", "points": 1, "hints": ("a",), **bad}
+    with pytest.raises(ValueError, match="an id is 03-1"):
+        exercise(given.pop("identifier"), **given)
+
+
+# ---------------------------------------------------------------------- hint, show, swap, attempt
+
+
+def test_hints_come_one_after_the_other(monkeypatch):
+    monkeypatch.setattr(sys.modules["vklab.course.hint"], "_given", Counter())
+    seen = [hint("90-1").number for _ in range(5)]
+    assert seen == [1, 2, 3, 3, 3]
+    assert str(hint("90-1", 1)) == "90-1, hint 1 of 3: Which multiple comes after 257?"
+    assert "Which multiple" in hint("90-1", 0)._repr_html_()
+
+
+def test_show_reads_what_runs():
+    for thing in (memory.round_up, "vklab.plan.memory.round_up"):
+        listing = show(thing)
+        assert str(listing).startswith(f"vklab/plan/memory.py:{listing.first_line}\n")
+        assert "def round_up(count: int" in str(listing)
+    assert "class Lifetime" in str(show(memory.Lifetime))
+    assert str(show("softmax")).startswith("shaders/ops/softmax.slang:1\n")
+    html = show("softmax")._repr_html_()
+    assert "var(--jp-mirror-editor" in html and "overflow-x:auto" in html
+    assert "softmax.slang:1" in html
+    assert show(right).place == "tests/course/test_check.py"
+
+
+@pytest.mark.parametrize(("thing", "kind"), [
+    ("no_such_kernel", ShaderError), (3, TypeError), (len, TypeError),
+    ("vklab.plan.memory.rownd_up", LookupError), ("vklab.nix.f", LookupError),
+])  # fmt: skip
+def test_show_says_what_it_cannot_show(thing, kind):
+    with pytest.raises(kind):
+        show(thing)
+
+
+def test_swap_replaces_and_always_restores():
+    real = memory.round_up
+    with swap("vklab.plan.memory.round_up", right) as original:
+        assert memory.round_up is right and original is real
+        with swap("vklab.plan.memory.round_up", abs):
+            assert memory.round_up is abs
+        assert memory.round_up is right
+    with pytest.raises(ZeroDivisionError), swap("vklab.plan.memory.round_up", right):
+        raise ZeroDivisionError
+    assert memory.round_up is real
+
+
+def test_swap_takes_methods_and_checks_the_path():
+    with swap("vklab.plan.memory.Lifetime.meets", lambda self, other: "mine"):
+        assert memory.Lifetime("a", 1, 0, 0).meets(None) == "mine"
+    life = memory.Lifetime("a", 1, 0, 0)
+    assert life.meets(life) is True
+    for path, words in (("vklab.plan.memory.rownd_up", "has no 'rownd_up'; it has round_up"),
+                        ("vklab.plan.memori.round_up", "memori"), ("nix.nix", "no module"),
+                        ("nix", "no module")):  # fmt: skip
+        with pytest.raises(LookupError, match=words), swap(path, right):
+            pass
+    with pytest.raises(TypeError, match="cannot be called"), swap("vklab.plan.memory.pack", 3):
+        pass
+
+
+def test_attempt_goes_on(capsys):
+    with attempt("90-1"):
+        raise NotImplementedError("Lab 90, exercise 1: ...")
+    with attempt("90-1"):
+        raise ZeroDivisionError("by zero")
+    with attempt("90-2"):
+        raise ShaderError("kernel.comp:3: #error Lab 90, exercise 2: ...")
+    printed = capsys.readouterr().out
+    assert printed.count("is not solved yet") == 2
+    assert "exercise 90-1: your answer raised ZeroDivisionError: by zero" in printed
+    with pytest.raises(KeyboardInterrupt), attempt("90-1"):
+        raise KeyboardInterrupt
+
+
+def test_exercises_are_found_by_lab_in_order():
+    assert list(exercises_of("90")) == ["90-1", "90-2", "90-3"]
+    assert exercises_of("88") == {}

@@ -1,0 +1,225 @@
+"""Functions and kernels in a process of their own: what hangs or crashes there is a result."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from vklab.course import Run, check, run_kernel, run_limited
+from vklab.course.child import run_child
+from vklab.errors import SetupError
+from vklab.runtime import open_devices
+
+
+def twice(number):
+    return helper(number)
+
+
+def helper(number):
+    return 2 * number
+
+
+def sleeps():
+    time.sleep(60)
+
+
+def counts_in_native_code():
+    return sum(iter(int, 1))
+
+
+def dies():
+    os._exit(3)
+
+
+def breaks():
+    os.kill(os.getpid(), 11)
+
+
+def prints():
+    while True:
+        print("x" * 10_000)
+
+
+def stub():
+    raise NotImplementedError("Lab 90, exercise 1: ...")
+
+
+def raises():
+    return 1 // 0
+
+
+def starts_a_child():
+    import subprocess
+
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid
+
+
+@pytest.mark.parametrize(("function", "status", "words"), [
+    (sleeps, "timeout", "did not end within 1 s"),
+    (counts_in_native_code, "timeout", "did not end within 1 s"),
+    (dies, "crashed", "ended its process with code 3"),
+    (breaks, "crashed", "signal SIGSEGV"),
+    (prints, "too_much_output", "printed without end"),
+    (stub, "not_attempted", "Lab 90, exercise 1"),
+    (raises, "raised", "ZeroDivisionError"),
+    (lambda: sys.exit(2), "raised", "SystemExit: 2"),
+    (lambda: (yield), "raised", "cannot leave its process"),
+])  # fmt: skip
+def test_whatever_a_function_does_is_an_outcome(function, status, words):
+    outcome = run_limited(function, seconds=1)
+    assert outcome.status == status and words in outcome.message, outcome
+
+
+def test_a_function_takes_along_what_it_uses():
+    factor = np.float32(3)
+    assert run_limited(twice, 4).value == 8
+    outcome = run_limited(lambda x: (print("hello"), factor * x)[1], np.ones(2, np.float32))
+    assert outcome.status == "returned" and outcome.output == "hello\n"
+    assert outcome.value.tolist() == [3, 3]
+    assert "cannot be sent" in run_limited(lambda: factor, sys.stdout).message
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups are POSIX's")
+def test_what_a_child_starts_ends_with_it():
+    pid = run_limited(starts_a_child).value
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            # A zombie is gone too: nobody here is its parent.
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rsplit(")", 1)[1].split()[0] == "Z":
+                    return
+        except FileNotFoundError:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"process {pid} is still there")
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="alarms are POSIX's")
+def test_a_child_that_lost_its_parent_ends_by_itself(tmp_path):
+    # The parent's limit is generous, the child's own alarm is what ends it.
+    code = "import time; from vklab.course.child import bound_life; bound_life(); time.sleep(60)"
+    (tmp_path / "lost.py").write_text(code)
+    started = time.monotonic()
+    ended = run_child("lost", [], tmp_path, 30, {"PYTHONPATH": str(tmp_path),
+                                                 "VKLAB_CHILD_SECONDS": "1"})  # fmt: skip
+    assert ended.code == -14 and time.monotonic() - started < 10
+
+
+# -------------------------------------------------------------------------------------- kernels
+
+HEAD = """#version 450
+layout(local_size_x = 64) in;
+layout(std430, set = 0, binding = 0) readonly buffer X { float x[]; };
+layout(std430, set = 0, binding = 1) buffer Y { float y[]; };
+layout(push_constant) uniform Push { uint count; };
+"""
+SLANG = """
+StructuredBuffer<float> x;
+RWStructuredBuffer<float> y;
+struct Push { uint count; }
+[[vk::push_constant]] Push push;
+[shader("compute")] [numthreads(64, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    if (id.x < push.count) y[id.x] = 2 * x[id.x];
+}
+"""
+
+
+def glsl(body):
+    return HEAD + "void main() { uint i = gl_GlobalInvocationID.x; " + body + " }"
+
+
+def a_run(size=70, groups=(2,), names=("X", "Y"), **push):
+    x = np.arange(size, dtype=np.float32)
+    buffers = {names[0]: x, names[1]: np.zeros(size, np.float32)}
+    return Run(buffers, groups, push or {"count": size})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def a_device():
+    try:
+        open_devices.select()
+    except SetupError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("text", "names"), [
+    (glsl("if (i < count) y[i] = 2 * x[i];"), ("X", "Y")), (SLANG, ("x", "y")),
+])  # fmt: skip
+def test_a_kernel_runs_and_touches_nothing_else(text, names):
+    (done,) = run_kernel(text, a_run(names=names))
+    assert done.status == "ran" and done.out_of_bounds == {}, done
+    assert np.array_equal(done.buffers[names[1]], 2 * done.buffers[names[0]])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("body", [
+    "y[i] = 2 * x[i];",                                   # no guard: reads and writes behind
+    "if (i < count) y[i] = 2 * x[i]; if (i == 0) y[count] = 7;",
+    "if (i <= count) y[i] = 2 * x[i];",
+])  # fmt: skip
+def test_writes_behind_the_end_are_reported(body):
+    (done,) = run_kernel(glsl(body), a_run())
+    assert done.status == "ran" and done.out_of_bounds["Y"][0] == 70 * 4, done
+    assert np.array_equal(done.buffers["Y"], 2 * done.buffers["X"])
+
+
+@pytest.mark.gpu
+def test_a_kernel_that_asks_for_the_length_gets_the_real_one():
+    text = glsl("if (i < y.length()) y[i] = float(y.length());")
+    (done,) = run_kernel(text, a_run())
+    assert done.buffers["Y"].tolist() == [70.0] * 70 and not done.out_of_bounds
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("text", "run", "status", "words"), [
+    (glsl("y[i] = nix;"), a_run(), "compile_error", "kernel.comp:6: 'nix'"),
+    ("void main() { nix(); }", a_run(), "compile_error", "kernel.slang:1"),
+    (glsl(";"), a_run(names=("X", "Z")), "mismatch", "['X', 'Z']"),
+    (glsl("y[i] = count;"), a_run(number=3), "mismatch", "push constants ['count']"),
+    (glsl("#error Lab 90, exercise 2: yours"), a_run(), "not_attempted", "exercise 2"),
+    ("", a_run(), "compile_error", "kernel.slang"),
+])  # fmt: skip
+def test_a_kernel_that_cannot_run_says_why(text, run, status, words):
+    (done,) = run_kernel(text, run)
+    assert done.status == status and words in done.message, done
+    assert "/tmp" not in done.message
+
+
+@pytest.mark.gpu
+@pytest.mark.full
+def test_a_kernel_that_never_ends_is_stopped_and_keeps_what_was_done():
+    text = glsl("""
+    uint k = 0;
+    for (uint a = 0; a < count; a++) for (uint b = 0; b < count; b++)
+        for (uint c = 0; c < count; c++) for (uint d = 0; d < count; d++) k += a ^ b * c + d;
+    y[i] = float(k);""")
+    started = time.monotonic()
+    quick, endless = a_run(64, (1,), count=2), a_run(64, (1,), count=30_000)
+    fast, slow = run_kernel(text, [quick, endless], seconds=2)
+    assert fast.status == "ran"
+    assert slow.status == "timeout" and "did not end" in slow.message
+    assert time.monotonic() - started < 30
+
+
+@pytest.mark.gpu
+def test_a_missing_device_is_a_result():
+    (done,) = run_kernel(glsl(";"), a_run(), device="no such device")
+    assert done.status == "no_device" and "no such device" in done.message
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("body", "words"), [
+    ("nix", "the kernel does not compile"), ("y[i] = 2.5 * x[i];", "is there a guard?"),
+    ("if (i < count) y[i] = 0.0 / 0.0;", "of them NaN"),
+])  # fmt: skip
+def test_a_verdict_on_a_bad_kernel(fixture_lab, body, words):
+    head = HEAD.replace("uint count;", "uint count; float factor;")
+    verdict = check("90-2", head + "void main() { uint i = gl_GlobalInvocationID.x;\n" + body + "}")
+    assert verdict.status == "incorrect" and words in str(verdict), str(verdict)
