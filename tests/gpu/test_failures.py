@@ -14,7 +14,7 @@ from small_models import DATA, model, random_array, relu, value
 import vklab
 from vklab.errors import DeviceLostError, OutOfMemoryError, ShaderError, TimeoutError, VulkanError
 from vklab.runtime import kernels, open_devices, transfer
-from vklab.vulkan import api
+from vklab.vulkan import api, instance
 from vklab.vulkan.sync import Fence
 
 X = np.array([[1, -2, 3]], np.float32)
@@ -116,7 +116,8 @@ def test_a_device_that_never_answers_does_not_stop_the_process_from_ending(devic
 def test_a_session_that_nobody_closed_is_no_trouble_at_the_end(device_index):
     code = "import sys, vklab; from small_models import relu; " \
            "kept = [vklab.load(relu((1, 3)), int(sys.argv[1])) for _ in range(3)]; print('end')"
-    for validate in ("", "1"):
+    layer = instance.VALIDATION_LAYER in instance.layers()
+    for validate in ("", "1") if layer else ("",):
         assert python(code, device_index, VKLAB_VALIDATE=validate) == "end\n"
 
 
@@ -152,7 +153,7 @@ FAILING = [
 ]  # fmt: skip
 
 
-# A full heap is not the end where another memory type will do: some calls may fail and be mended.
+# Not one call alone: where one memory type is full, another may do, and nothing fails.
 MOST_CALLS = 12
 
 
@@ -166,13 +167,13 @@ def test_a_command_that_fails_while_loading(handles, device_index, monkeypatch, 
     before = api.live_handles(), handles.allocator.used_bytes
     command = handles.device.command
     seen = []
-    for nth in range(MOST_CALLS):  # the first, the second ... call fails
+    for nth in range(MOST_CALLS):  # from the first, the second ... call on all fail
         calls = iter(range(1000))
 
         def wrapped(name, nth=nth, calls=calls):
             if name != failing:
                 return command(name)
-            return lambda *a: -1 if next(calls) == nth else command(name)(*a)
+            return lambda *a: -1 if next(calls) >= nth else command(name)(*a)
 
         with monkeypatch.context() as patch, contextlib.suppress(VulkanError):
             patch.setattr(handles.device, "command", wrapped)
