@@ -46,6 +46,7 @@ def planted(fixture_lab, tmp_path, monkeypatch):
     (SOURCE, "# ## A value", "# ![](a.png)", "an image without alt text: ![](a.png)"),
     (SOURCE, "# ## A value", "# <img src='a.png'>", "an image without alt text: <img"),
     (SOURCE, "print([", "print((", "the solved code does not parse"),
+    (SOURCE, "print([", "print([" + "0, " * 40 + "*[", "columns: "),
     (SOURCE, '"90-3", "points"', '"90-4", "points"', "90-4: not in checks/lab_90.py"),
     (SOURCE, "banner()", "banner( )", "is not what its source gives (cells l90-banner)"),
     (SOURCE, "print([", "raise NotImplementedError([", "is not what its source gives"),

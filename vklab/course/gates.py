@@ -30,6 +30,8 @@ TAGS = {"nbval-ignore-output", "nbval-check-output", "nbval-skip", "raises-excep
 # Shorter lines (`return total`) say nothing about where they come from.
 LEAK_CHARACTERS = 25
 STUB = re.compile(r'^\s*(raise NotImplementedError\("Lab |#error Lab |# Lab \d\d, exercise )')
+# What fits beside JupyterLab's side bar on a laptop's screen.
+COLUMNS = 100
 ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}|<[\w.]+ object at")
 
 
@@ -94,6 +96,8 @@ def _cell_problems(lab: Lab, cell: Cell) -> list[str]:
     if cell.kind == "markdown":
         problems += _image_problems(cell.text)
     else:
+        wide = [line for line in cell.text.splitlines() if len(line) > COLUMNS]
+        problems += [f"{len(line)} columns: {line[:40]}..." for line in wide]
         for name, text in (("unsolved", regions.unsolved(lab, cell)),
                            ("solved", regions.solved(lab, cell))):  # fmt: skip
             problems += _parse_problems(name, text)

@@ -217,4 +217,5 @@ def _same(got: Any, expected: Any) -> bool:
         if isinstance(got, int):
             return int.__add__(got, 0) == expected
         return isinstance(got, float) and float.__add__(got, 0.0) == expected
-    return type(expected).__eq__(expected, got) is True
+    kind: Any = type(expected)
+    return kind.__eq__(expected, got) is True

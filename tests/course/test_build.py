@@ -1,0 +1,125 @@
+"""From a source to notebooks: regions, stubs, ids, hidden tests, and building again."""
+
+from __future__ import annotations
+
+import json
+
+import nbformat
+import pytest
+
+from vklab import cli
+from vklab.course import build, regions
+from vklab.course.lab import LabError, all_labs, find_lab, read_lab
+from vklab.course.new import new_lab
+
+
+def source(notebook, identifier):
+    return next(cell.source for cell in notebook.cells if cell.id == identifier)
+
+
+def test_students_get_stubs_and_no_secrets(fixture_lab):
+    notebook = build.student_notebook(fixture_lab.lab)
+    function, kernel, value, check = (
+        source(notebook, name) for name in ("l90-1", "l90-2", "l90-3", "l90-1c")
+    )
+    assert function.endswith(
+        '    raise NotImplementedError("Lab 90, exercise 1: replace this line by your own")')
+    assert "    #error Lab 90, exercise 2: replace this line by your own\n}" in kernel
+    assert value == "workgroups = ...\n# Lab 90, exercise 3: your answer goes here"
+    assert check == 'check("90-1", round_up)'
+    text = nbformat.writes(notebook)
+    assert "SOLUTION" not in text and "HIDDEN" not in text and "assert" not in text
+    names = {}
+    exec(function, names)
+    with pytest.raises(NotImplementedError, match="Lab 90, exercise 1"):
+        names["round_up"](1)
+
+
+def test_solutions_have_neither_marks_nor_hidden_tests(fixture_lab):
+    text = nbformat.writes(build.solution_notebook(fixture_lab.lab))
+    assert "if multiple < 1:" in text and "y[i] = factor * x[i];" in text
+    assert "SOLUTION" not in text and "assert" not in text
+
+
+def test_cells_keep_ids_metadata_and_what_varies_is_not_compared(fixture_lab):
+    notebook = nbformat.read(fixture_lab.student, as_version=4)
+    assert [cell.id for cell in notebook.cells] == [cell.id for cell in fixture_lab.lab.cells]
+    by_id = {cell.id: cell for cell in notebook.cells}
+    assert by_id["l90-1"].metadata == {
+        "vklab": {"role": "exercise", "id": "90-1", "points": 4, "lines": 3}, "deletable": False}
+    for name in ("l90-show", "l90-banner"):
+        assert by_id[name].metadata.tags == [build.IGNORE]
+    assert "tags" not in by_id["l90-1c"].metadata
+    assert notebook.metadata.vklab == {"lab": "90", "title": "A lab for the tests", "minutes": 5}
+
+
+def test_building_again_changes_nothing(fixture_lab):
+    before = fixture_lab.student.stat().st_mtime_ns, fixture_lab.student.read_bytes()
+    build.write_student(fixture_lab.lab)
+    assert (fixture_lab.student.stat().st_mtime_ns, fixture_lab.student.read_bytes()) == before
+
+
+def test_hidden_tests_go_to_instructors_only(fixture_lab, tmp_path):
+    path = build.write_hidden(fixture_lab.lab, tmp_path / "out")
+    bundle = json.loads(path.read_text())
+    assert bundle["points"] == {"90-1": 4, "90-2": 3, "90-3": 1}
+    assert bundle["tests"]["90-1"]["code"] == ["assert round_up(1_000_003, 4096) == 1_003_520"]
+    assert regions.hidden_lines(fixture_lab.lab) == bundle["tests"]["90-1"]["code"]
+
+
+def test_a_cell_that_raises_stops_the_build(tmp_path):
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        cell = nbformat.v4.new_code_cell("1 / 0")
+        build.execute(nbformat.v4.new_notebook(cells=[cell]), tmp_path)
+
+
+def test_labs_are_found_by_number_and_name(fixture_lab):
+    for name in ("90", "90_fixture"):
+        assert find_lab(name).title == "A lab for the tests"
+    with pytest.raises(LabError, match="there is no lab '91' .* there is 90_fixture"):
+        find_lab("91")
+    (fixture_lab.root / "source" / "Notes.py").write_text("")
+    assert [path.stem for path in all_labs()] == ["90_fixture"]
+    with pytest.raises(LabError, match="a lab is called NN_slug"):
+        read_lab(fixture_lab.root / "source" / "Notes.py")
+
+
+@pytest.fixture
+def labs(tmp_path, monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(tmp_path / "labs"))
+    return tmp_path / "labs"
+
+
+def test_a_new_lab_passes_every_gate(labs, capsys):
+    assert cli.main(["course", "new", "7", "some_thing"]) == 0
+    assert "07_some_thing.py" in capsys.readouterr().out
+    assert cli.main(["course", "lint"]) == 1
+    assert "vklab course build 07" in capsys.readouterr().out
+    assert cli.main(["course", "build", "07", "--hidden", str(labs / "hidden")]) == 0
+    assert cli.main(["course", "lint", "7"]) == 0
+    shown = capsys.readouterr().out
+    assert "07_some_thing: fine" in shown and "mutants rejected" in shown
+    assert (labs / "hidden" / "07_some_thing.hidden.json").is_file()
+
+
+@pytest.mark.parametrize(("number", "slug", "words"), [
+    ("07", "other", "lab 07 is there: 07_some_thing"), ("x", "a", "two digits"),
+    ("8", "Bad slug", "small letters"), ("123", "a", "two digits"),
+])  # fmt: skip
+def test_a_new_lab_overwrites_nothing(labs, number, slug, words):
+    new_lab("7", "some_thing")
+    with pytest.raises(LabError, match=words):
+        new_lab(number, slug)
+
+
+@pytest.mark.parametrize("line", ["lint 55", "build 55", "new 1 A"])
+def test_usage_is_one_message(labs, capsys, line):
+    assert cli.main(["course", *line.split()]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("vklab: ") and "Traceback" not in captured.err
+
+
+def test_without_labs_there_is_nothing_to_do(labs, capsys):
+    for name in ("lint", "build", "progress", "update"):
+        work = ["--work", str(labs / "work")] if name in ("progress", "update") else []
+        assert cli.main(["course", name, *work]) == 0, capsys.readouterr().err
