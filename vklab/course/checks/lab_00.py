@@ -1,0 +1,233 @@
+"""The visible checks of lab 00."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from vklab.course.exercise import exercise
+from vklab.course.report import Report
+from vklab.doctor import Check
+from vklab.doctor import Report as DoctorReport
+from vklab.plan.memory import Lifetime
+
+# ------------------------------------------------------------------------------------- 00-1
+
+
+@exercise(
+    "00-1",
+    points=3,
+    hints=(
+        "Three things differ: the type, the range and the number of axes. Take them one by one, "
+        "and run the check after each.",
+        "An array changes its type with .astype(...). Changed first, what follows keeps it.",
+        "The missing axis stands between the pictures and their rows: indexing with [:, None] "
+        "adds an axis of length 1 in second place.",
+    ),
+)
+def check_to_input(answer: Any, report: Report) -> None:
+    """Feed pictures whose brightest pixel is not white: dividing by the maximum shows."""
+    pixels = np.random.default_rng(0).integers(0, 201, (3, 28, 28), dtype=np.uint8)
+    dim = np.full((1, 28, 28), 51, np.uint8)
+    with report.part("the numbers run from 0 to 1", 1):
+        for given, words in ((dim, "one picture, every pixel 51"), (pixels, "three pictures")):
+            got = np.asarray(_array(report, answer, given, words), np.float64)
+            report.expect(got.size == given.size,
+                          f"expected {given.size} numbers, got {got.size}")  # fmt: skip
+            report.close(got.reshape(given.shape), given / 255, rtol=1e-5,
+                         hint="white is 255, also where no pixel is white")  # fmt: skip
+    with report.part("the type is float32", 1):
+        got = _array(report, answer, pixels, "three pictures")
+        report.expect(got.dtype == np.float32, f"expected dtype float32, got {got.dtype}")
+    with report.part("the shape is [pictures, 1, 28, 28]", 1):
+        for given, words in ((pixels, "three pictures"), (dim, "one picture")):
+            got = _array(report, answer, given, words)
+            wanted = (len(given), 1, 28, 28)
+            report.expect(got.shape == wanted, f"expected shape {wanted}, got {got.shape}")
+
+
+def _array(report: Report, answer: Any, pixels: np.ndarray, words: str) -> np.ndarray:
+    got = report.call(answer, pixels, on=words)
+    if not isinstance(got, np.ndarray):
+        report.equal(got, pixels)  # says that an array is expected, and what came instead
+    return np.asarray(got)
+
+
+# ------------------------------------------------------------------------------------- 00-2
+
+
+def _machine(*checks: Check) -> DoctorReport:
+    return DoctorReport(checks)
+
+
+@exercise(
+    "00-2",
+    points=4,
+    hints=(
+        "Write down, for the machine above, which lines come out, in which order. Then ask which "
+        "rule put each line there.",
+        "Three rounds over report.checks: what failed and is essential; what failed and is not; "
+        "what is ok and still names a repair.",
+        "dict.fromkeys(lines) keeps the first of equal lines, in order. Empty lines go out last.",
+    ),
+)
+def check_repair_list(answer: Any, report: Report) -> None:
+    """Give machines on which each rule is needed by itself."""
+    with report.part("a machine that needs nothing gets an empty list", 1):
+        fine = _machine(Check("Python", True, "3.11.2"), Check("devices", True, "1 of 1"))
+        report.equal(report.call(answer, fine, on="two checks, both ok"), [])
+        unknown = _machine(Check("disk", False, "full"), Check("Python", True, "3.11.2"))
+        report.equal(report.call(answer, unknown, on="a failed check that names no repair"), [],
+                     hint="a check without a repair adds no line")  # fmt: skip
+    with report.part("what failed and is essential comes first, in the report's order", 1):
+        both = _machine(
+            Check("GLSL compiler", False, "broken", "C", essential=False),
+            Check("Vulkan loader", False, "not there", "B"),
+            Check("drivers", False, "not there", "A"),
+        )
+        got = report.call(answer, both, on="C (not essential), then B and A (essential) failed")
+        report.equal(got, ["B", "A", "C"])
+    with report.part("notes come last", 1):
+        notes = _machine(
+            Check("layers", True, "optional", "D"),
+            Check("tools", True, "optional", "A", essential=False),
+            Check("GLSL compiler", False, "broken", "C", essential=False),
+            Check("drivers", False, "not there", "B"),
+        )
+        got = report.call(answer, notes, on="D and A are notes, C (not essential) and B failed")
+        report.equal(got, ["B", "C", "D", "A"])
+    with report.part("each line is said once, where it is needed first", 1):
+        twice = _machine(
+            Check("layers", True, "optional", "B"),
+            Check("loader", False, "not there", "A"),
+            Check("device 1", False, "crashed", "A", essential=False),
+            Check("bindings", False, "no loader", "A"),
+            Check("devices", False, "none", "B"),
+        )
+        got = report.call(answer, twice, on="B is a note, later an essential repair; A three times")
+        report.equal(got, ["A", "B"])
+
+
+# ------------------------------------------------------------------------------------- 00-3
+
+
+def _logits(predicted: Sequence[int], classes: int) -> np.ndarray:
+    """Return logits, some negative, whose largest in each row is the predicted class."""
+    rows = np.random.default_rng(1).uniform(-9, -3, (len(predicted), classes))
+    rows[np.arange(len(predicted)), predicted] += 8
+    return rows.astype(np.float32)
+
+
+def _counted(labels: Sequence[int], predicted: Sequence[int], classes: int) -> np.ndarray:
+    pairs = list(zip(labels, predicted, strict=True))
+    cells = [[pairs.count((row, column)) for column in range(classes)] for row in range(classes)]
+    return np.array(cells, np.int64)
+
+
+@exercise(
+    "00-3",
+    points=3,
+    hints=(
+        "The class that the model votes for is the column of the largest logit: argmax, along "
+        "which axis?",
+        "Start from a table of zeros with one row and one column a class. Each picture adds one to "
+        "a single cell: which row, which column?",
+        "table[labels, predicted] += 1 adds one a cell, however many pictures meet there. A loop "
+        "over zip(labels, predicted) adds one a picture.",
+    ),
+)
+def check_confusion(answer: Any, report: Report) -> None:
+    """Count small cases by hand: three classes, repeated pairs, a class that never occurs."""
+    with report.part("every picture is counted once", 1):
+        same = (0, 0, 0, 2, 2, 1)
+        got = _table(report, answer, same, same, 3, "six pictures, all predicted right")
+        report.expect(got.sum() == 6, f"expected a sum of 6, got {int(got.sum())}: are three "
+                                      "pictures in one cell three?")  # fmt: skip
+        report.equal(got, _counted(same, same, 3))
+    with report.part("rows are what is true, columns what is predicted", 1):
+        labels, predicted = (0, 0, 1, 2), (1, 1, 1, 0)
+        got = _table(report, answer, labels, predicted, 3, "labels 0 0 1 2, predicted 1 1 1 0")
+        report.equal(got, _counted(labels, predicted, 3))
+    with report.part("a class that nobody wrote has its row, too", 1):
+        few, said = (4, 4, 0), (4, 1, 0)
+        got = _table(report, answer, few, said, 10, "ten classes, three pictures")
+        report.equal(got, _counted(few, said, 10))
+
+
+def _table(
+    report: Report, answer: Any, labels: Sequence[int], predicted: Sequence[int], classes: int,
+    words: str,
+) -> np.ndarray:  # fmt: skip
+    """Return the answer's table as int64; whole numbers of any type will do."""
+    wanted = (classes, classes)
+    got = report.call(answer, np.array(labels), _logits(predicted, classes), on=words)
+    if not isinstance(got, np.ndarray):
+        report.equal(got, np.zeros(wanted, np.int64))
+    report.expect(got.shape == wanted, f"expected shape {wanted}, got {got.shape}")
+    whole = got.dtype.kind in "iu" or bool(np.all(got == np.rint(got)))
+    report.expect(whole, f"expected whole numbers, got {got.dtype}")
+    return np.asarray(got, np.int64)
+
+
+# ------------------------------------------------------------------------------------- 00-4
+
+ASSIGN, PLACE = "vklab.plan.memory.assign_offsets", "vklab.plan.memory._place"
+CASES = (
+    ("three values of 256 bytes", (256, 256, 256)),
+    ("values of 100, 256 and 257 bytes", (100, 256, 257)),
+    ("values of 1000, 4, 2560 and 30 bytes", (1000, 4, 2560, 30)),
+)
+
+
+@exercise(
+    "00-4",
+    points=4,
+    hints=(
+        "Walk through the lifetimes with one number in hand: the first byte that is still free.",
+        "The value gets that number as its offset; then the number grows by the value's size, "
+        "rounded up to a multiple of 256. first and last play no part.",
+        "vklab.plan.memory.round_up does the rounding. At the end the number in hand is the total.",
+    ),
+    seams=(ASSIGN, PLACE),
+)
+def check_one_after_the_other(answer: Any, report: Report) -> None:
+    """Check what a wasteful placement promises; the order of the values is free."""
+    with report.part("every value has an offset that is a multiple of 256", 1):
+        for words, sizes in CASES:
+            offsets, _ = _placed(report, answer, sizes, words)
+            report.equal(sorted(offsets), [f"v{number}" for number in range(len(sizes))])
+            for name, offset in sorted(offsets.items()):
+                report.expect(type(offset) is int or isinstance(offset, np.integer),
+                              f"expected whole bytes, got {offset!r} for {name}")  # fmt: skip
+                report.expect(offset >= 0 and offset % 256 == 0,
+                              f"expected a multiple of 256, got {offset} for {name}")  # fmt: skip
+    with report.part("no two values share a byte, whenever they are alive", 1):
+        for words, sizes in CASES:
+            offsets, _ = _placed(report, answer, sizes, words)
+            spans = [(f"v{n}", offsets[f"v{n}"], offsets[f"v{n}"] + s) for n, s in enumerate(sizes)]
+            for (a, start, end), (b, other, stop) in combinations(spans, 2):
+                report.expect(end <= other or stop <= start,
+                              f"{a} has bytes {start} to {end}, {b} has {other} to {stop}: they "
+                              "share some")  # fmt: skip
+    with report.part("the total is the bytes of all, each rounded up, and no more", 1):
+        for words, sizes in CASES:
+            offsets, total = _placed(report, answer, sizes, words)
+            report.equal(total, sum((size + 255) // 256 * 256 for size in sizes))
+            last = max(offsets[f"v{n}"] + size for n, size in enumerate(sizes))
+            report.expect(last <= total, f"the last value ends at {last}, behind the total {total}")
+    with report.part("no values take no bytes", 1):
+        report.equal(report.call(answer, (), on="no values"), ({}, 0))
+
+
+def _placed(
+    report: Report, answer: Any, sizes: Sequence[int], words: str
+) -> tuple[dict[str, int], int]:
+    # No two are alive at one step: whoever looks at first and last puts all of them at 0.
+    lives = tuple(Lifetime(f"v{n}", size, n, n) for n, size in enumerate(sizes))
+    got = report.call(answer, lives, True, on=words)
+    pair = isinstance(got, tuple | list) and len(got) == 2 and isinstance(got[0], dict)
+    if not pair:
+        report.equal(got, ({"v0": 0}, sizes[0]), hint="a dict of offsets, and the total")
+    offsets, total = got
+    return offsets, total
