@@ -16,6 +16,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from vklab.cli import jupyter
+
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -57,6 +59,7 @@ def find_chromium() -> str | None:
 @contextlib.contextmanager
 def jupyterlab(folder: Path, runtime: Path) -> Iterator[str]:
     """Serve a folder; yield the address."""
+    jupyter._quiet(runtime)
     variables = {**os.environ, "JUPYTER_TOKEN": TOKEN, "JUPYTER_RUNTIME_DIR": str(runtime),
                  "JUPYTER_CONFIG_DIR": str(runtime), "PYTHONPATH": str(ROOT)}  # fmt: skip
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root",
@@ -103,6 +106,9 @@ def run_all(browser: Browser, url: str, name: str, pictures: Path, dark: bool = 
         # A workspace of its own: no dialog about where somebody was before.
         page.goto(f"{url}lab/workspaces/{Path(name).stem}/tree/{name}?token={TOKEN}&reset")
         page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=START_S * 1e3)
+        if dark:
+            page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', "
+                          "{theme: 'JupyterLab Dark'})")  # fmt: skip
         _wait(page, lambda state: state["status"] == "idle", START_S)
         page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
         done = _wait(page, lambda s: s["status"] == "idle" and not s["waiting"], RUN_S)

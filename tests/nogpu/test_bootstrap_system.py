@@ -43,6 +43,12 @@ def test_swiftshader_is_asked_for_on_debian_only():
     assert "chromium-common" not in names(replace(BARE, distribution="ubuntu"), "test")
 
 
+def test_a_browser_is_asked_for_by_all_tests_only():
+    assert names(READY, "test --all") == ["chromium"]
+    assert names(replace(READY, tools=READY.tools | {"chromium"}), "test --all") == []
+    assert names(replace(READY, distribution="ubuntu"), "test --all") == []
+
+
 def test_apt_commands_ask_nothing():
     command = " ".join(system.install_command(("libvulkan1",), as_root=True))
     assert command.startswith("env DEBIAN_FRONTEND=noninteractive apt-get ")

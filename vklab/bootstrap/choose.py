@@ -19,7 +19,7 @@ from vklab.bootstrap import environment, steps, system
 
 __all__ = ["EXTRAS", "GUARD", "choose_python", "ensure_environment", "ensure_system", "run_in"]
 
-EXTRAS = {"lab": ("labs",), "test": ("labs", "test")}
+EXTRAS = {"lab": ("labs",), "test": ("labs", "test"), "test --all": ("labs", "test")}
 CORE_MODULES = ("numpy", "onnx", "typer", "vulkan")
 GUARD = "VKLAB_INSIDE_ENVIRONMENT"
 APT_LIMIT_S = 1800
@@ -38,6 +38,8 @@ def choose_python(arguments: Sequence[str], root: Path) -> Path | None:
     asks_for_help = any(argument in ("-h", "--help") for argument in arguments)
     is_checkout = (root / "pyproject.toml").exists() and (root / "constraints.txt").exists()
     if command in EXTRAS and is_checkout and not asks_for_help:
+        if command == "test" and "--all" in arguments:
+            command = "test --all"
         return ensure_environment(command, root)
     if not missing:
         return None
@@ -70,7 +72,7 @@ def run_in(python: Path, arguments: Sequence[str]) -> int:
 
 
 def ensure_environment(command: str, root: Path) -> Path | None:
-    """Make the machine ready for `vklab lab` or `vklab test`; return as choose_python does."""
+    """Make the machine ready for a command of EXTRAS; return as choose_python does."""
     state = environment.read_state(root)
     before = set(state.get("declined", ()))
     declined = before | ensure_system(command, system.inspect_machine(), before)

@@ -76,13 +76,17 @@ class Machine:
 
 
 def missing_packages(machine: Machine, command: str) -> tuple[SystemPackage, ...]:
-    """Return the packages, under their Debian names, that `vklab lab` or `vklab test` lacks."""
+    """Return the packages that a command lacks, under their Debian names.
+
+    Args:
+        command: `lab`, `test`, or `test --all`, which also runs the labs in a browser.
+    """
     wanted = [
         (machine.has_venv, SystemPackage(f"python{machine.python}-venv", "Python's venv module")),
         (machine.has_loader, SystemPackage("libvulkan1", "the Vulkan loader")),
         (bool(machine.drivers), SystemPackage("mesa-vulkan-drivers", "a Vulkan driver")),
     ]
-    if command == "test":
+    if command.startswith("test"):
         wanted += [
             (tool in machine.tools, SystemPackage(name, purpose, essential=False))
             for tool, name, purpose in (
@@ -95,6 +99,9 @@ def missing_packages(machine: Machine, command: str) -> tuple[SystemPackage, ...
         if machine.distribution == "debian":
             swiftshader = SystemPackage("chromium-common", "SwiftShader, a second driver", False)
             wanted.append(("swiftshader" in machine.tools, swiftshader))
+            if "--all" in command:
+                browser = SystemPackage("chromium", "a browser, to run the labs in", False)
+                wanted.append(("chromium" in machine.tools, browser))
     return tuple(package for present, package in wanted if not present)
 
 
@@ -233,6 +240,7 @@ def _tools(environment: Mapping[str, str]) -> frozenset[str]:
         "glsl": bool(shutil.which("glslangValidator") or shutil.which("glslc")),
         "spirv-val": bool(shutil.which("spirv-val")),
         "swiftshader": any(path.exists() for path in swiftshader),
+        "chromium": bool(shutil.which("chromium") or shutil.which("chromium-browser")),
     }
     return frozenset(name for name, there in present.items() if there)
 

@@ -49,8 +49,11 @@ def serve(folder: Path, port: int, browser: bool) -> int:
     log = folder / LOG
     with tempfile.TemporaryDirectory(prefix="vklab-") as runtime, log.open("wb") as sink:
         # A runtime folder of its own holds one server file: ours. It names the port in use.
+        _quiet(Path(runtime))
+        before = os.environ.get("JUPYTER_CONFIG_PATH")
         variables = {
             **os.environ,
+            "JUPYTER_CONFIG_PATH": os.pathsep.join([runtime, *([before] if before else [])]),
             "JUPYTER_TOKEN": secrets.token_hex(24),
             "JUPYTER_RUNTIME_DIR": runtime,
         }
@@ -71,6 +74,14 @@ def serve(folder: Path, port: int, browser: bool) -> int:
                 return 0
     console.warn(f"vklab: JupyterLab has ended with code {code}\n{_tail(log)}")
     return 0 if code == 0 else 2
+
+
+def _quiet(folder: Path) -> None:
+    """Write the setting without which JupyterLab asks everybody about news on its first start."""
+    settings = folder / "labconfig" / "page_config.json"
+    settings.parent.mkdir()
+    off = {"@jupyterlab/apputils-extension:announcements": True}
+    settings.write_text(json.dumps({"disabledExtensions": off}), encoding="utf-8")
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], runtime: Path, log: Path) -> str:

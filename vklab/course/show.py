@@ -25,6 +25,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 LEXERS = {"python": "python", "glsl": "glsl", "slang": "hlsl"}
 
 
+class _Style(JupyterStyle):
+    line_number_color = "var(--jp-ui-font-color3)"
+
+
 @dataclass(frozen=True)
 class Listing:
     """A piece of source with the place it comes from."""
@@ -46,7 +50,7 @@ class Listing:
     def _repr_html_(self) -> str:
         # The style's colours are JupyterLab's own variables: they follow its light or dark theme.
         formatter = HtmlFormatter(
-            style=JupyterStyle, noclasses=True, linenos="inline", linenostart=self.first_line,
+            style=_Style, noclasses=True, linenos="inline", linenostart=self.first_line,
             nobackground=True, cssstyles="overflow-x:auto", prestyles="line-height:1.35;margin:0",
         )  # fmt: skip
         code = highlight(self.text, get_lexer_by_name(LEXERS[self.language]), formatter)
