@@ -96,15 +96,15 @@ def draw_families(devices: Mapping[str, tuple[Sequence[QueueFamily], tuple[int, 
         devices: name -> (families, (compute, copies)).
     """
     most = max(len(families) for families, _ in devices.values())
-    figure, axes = _blank(9.4, 1.05 * len(devices), 24 + 19 * most, 3 * len(devices))
+    figure, axes = _blank(9.4, 1.05 * len(devices), 22 + 20 * most, 3 * len(devices))
     for row, (name, (families, (compute, copies))) in enumerate(devices.items()):
         axes.text(1, 3 * row + 1.5, name, va="center", weight="bold", color=INK, size=10.5)
         for family in families:
             jobs = [word for word, index in (("compute", compute), ("copies", copies))
                     if index == family.index]  # fmt: skip
             colour = {"compute": BLUE, "copies": ORANGE}.get(jobs[0] if jobs else "", GREY)
-            place = 24 + 19 * family.index, 3 * row + 0.3
-            box = FancyBboxPatch(place, 17, 2.3, "round,pad=0,rounding_size=0.5", ec=colour,
+            place = 22 + 20 * family.index, 3 * row + 0.3
+            box = FancyBboxPatch(place, 19, 2.3, "round,pad=0,rounding_size=0.5", ec=colour,
                                  fc="white", lw=3 if jobs else 1)  # fmt: skip
             axes.add_patch(box)
             flags = " ".join(sorted(family.flags - {"sparse_binding"})).replace("_decode", "")
@@ -122,7 +122,7 @@ def draw_families(devices: Mapping[str, tuple[Sequence[QueueFamily], tuple[int, 
 def _folded(code: str, width: int = 12) -> str:
     """Break a code such as limit:maxComputeWorkGroupInvocations into short lines, by its words."""
     lines = [""]
-    for word in re.findall(r"[^:]*?:|[A-Z]?[a-z]+|[A-Z0-9]+", code):
+    for word in re.findall(r"[^:]*?:|[A-Z]?[a-z]+[0-9]*|[A-Z0-9]+", code):
         if len(lines[-1]) + len(word) > width or lines[-1].endswith(":"):
             lines.append("")
         lines[-1] += word
@@ -158,11 +158,11 @@ def draw_missing(devices: Sequence[DeviceInfo], needs: Needs, answer: Answer) ->
 CAPABILITIES: tuple[tuple[str, Callable[[DeviceInfo], float], Callable[[float], str]], ...] = (
     ("largest local\nheap, GiB", lambda d: _room(d) / 2**30, "{:.1f}".format),
     ("subgroup", lambda d: d.subgroup_size, "{:.0f}".format),
-    ("invocations a\nworkgroup", lambda d: d.limit("maxComputeWorkGroupInvocations"),
+    ("invocations\na workgroup", lambda d: d.limit("maxComputeWorkGroupInvocations"),
      "{:.0f}".format),
-    ("shared memory,\nKiB", lambda d: d.limit("maxComputeSharedMemorySize") / 1024,
+    ("shared\nmemory, KiB", lambda d: d.limit("maxComputeSharedMemorySize") / 1024,
      "{:.0f}".format),
-    ("storage buffer,\nMiB", lambda d: d.limit("maxStorageBufferRange") / 2**20, "{:.0f}".format),
+    ("storage\nbuffer, MiB", lambda d: d.limit("maxStorageBufferRange") / 2**20, "{:.0f}".format),
     ("fp16", lambda d: float("shaderFloat16" in d.features), lambda v: "yes" if v else "no"),
     ("int8", lambda d: float("shaderInt8" in d.features), lambda v: "yes" if v else "no"),
 )  # fmt: skip
@@ -199,7 +199,7 @@ def draw_ranks(
             shade = shades[column][row]
             axes.add_patch(Rectangle((x, row + 2.3), 9.8, 0.94, fc=colours(shade)))
             axes.text(x + 5, row + 2.8, words(columns[column][row]), ha="center", va="center",
-                      size=9, color="white" if shade < 0.55 else "black")  # fmt: skip
+                      size=9, color="white" if shade < 0.45 else "black")  # fmt: skip
     for column, (job, ranked) in enumerate(ranks.items(), width):
         x = 30 + 10 * column + 5
         axes.text(x, 1.2, job, ha="center", va="center", size=9, weight="bold", color=INK)
@@ -243,9 +243,9 @@ def draw_heaps(
     for device in devices:
         start = y
         for heap in device.heaps:
-            kind = device.uuid in chosen and (2 if device.uuid == chosen[0] else 1)
-            colour = (GREY, SKY, ORANGE)[int(kind)]
-            local = heap.device_local
+            local, colour = heap.device_local, GREY
+            if device.uuid in chosen and heap.size_bytes >= need_mib << 20:
+                colour = ORANGE if device.uuid == chosen[0] else SKY
             axes.barh(y, heap.size_bytes / 2**30 - LEFT, 0.8, left=LEFT, hatch="" if local else
                       "////", fc=colour if local else "white",
                       ec=colour if local else GREY)  # fmt: skip
@@ -254,7 +254,7 @@ def draw_heaps(
         y += 0.5
     axes.axvline(need_mib / 1024, color=INK, ls="--", lw=1.2)
     axes.set_xscale("log", base=2)
-    axes.set(xlim=(LEFT, 1100), ylim=(y, -1), xlabel="GiB (each step doubles)")
+    axes.set(xlim=(LEFT, 1100), ylim=(y, -1), xlabel="GiB, logarithmic")
     axes.set_xticks([2.0**n for n in range(-2, 11, 2)],
                     ["¼", "1", "4", "16", "64", "256", "1024"])  # fmt: skip
     axes.set_yticks([tick for tick, _ in ticks], [name for _, name in ticks])
