@@ -160,7 +160,7 @@ def returns_the_last_offset(lifetimes, aliasing=True):
     return offsets, max(offsets.values(), default=0)
 
 
-@wrong("00-4", says="a dict of offsets, and the total")
+@wrong("00-4", says="a dict of offsets and the total, got a dict")
 def forgets_the_total(lifetimes, aliasing=True):
     offsets, end = {}, 0
     for life in lifetimes:

@@ -22,6 +22,10 @@
 #
 # **Files it opens:** `vklab/doctor/report.py`, `vklab/plan/memory.py`.
 #
+# **How you got here:** `python3 -m vklab lab` made a Python environment, looked for a Vulkan driver,
+# put a copy of every lab into the folder `work/`, and opened JupyterLab. The same command brings you
+# back tomorrow; what you write in `work/` stays.
+#
 # Run the cells from the top, one after the other: **Shift + Enter**. The first cell imports what
 # the lab needs; after a restart of the kernel, run it again.
 
@@ -34,9 +38,9 @@ from vklab import doctor, settings
 from vklab.course import attempt, banner, check, data, hint, show, swap
 from vklab.course.checks import lab_00_pictures as pictures
 
-digits = np.load(data("digits.npz"))
-held_out = digits["held_out"]  # the pictures that the network was not trained on
-images, labels = digits["images"][held_out], digits["labels"][held_out]
+with np.load(data("digits.npz")) as digits:
+    held_out = digits["held_out"]  # the pictures that the network was not trained on
+    images, labels = digits["images"][held_out], digits["labels"][held_out]
 ten = [np.flatnonzero(labels == digit)[0] for digit in range(10)]  # one of each digit
 
 # %% [markdown] id="l00-device"
@@ -85,7 +89,8 @@ pictures.draw_digits(images[ten], logits.argmax(axis=1), labels[ten],
                      caption="What the network says to ten pictures that it has never seen.")
 
 # %% [markdown] id="l00-lines"
-# Two lines did the work.
+# The 5 is read as a 9. Look at it closely before you smile at the network; section 5 comes back to
+# it. Two lines did the work:
 #
 # * `vklab.load` read the model, planned it for this device and returned a **session**. A session
 #   holds memory of the device; the `with` block gives it back.
@@ -113,7 +118,8 @@ print(len(images), "pictures, agrees with ONNX Runtime:", comparison.passed)
 # | `hint("00-1")` | gives the next hint; each call says a little more |
 # | `swap(path, mine)` | lets the runtime use your function instead of its own (section 6) |
 #
-# We try three of them on the first exercise. A camera does not deliver what our network takes:
+# You have met `banner`. Now `check` and `hint`, on a small task: a camera does not deliver what our
+# network takes.
 #
 # | | type | range | shape |
 # |---|---|---|---|
@@ -575,8 +581,9 @@ print(f"{100 * np.mean(said == labels):.0f} % right; it says {np.unique(said).to
 #
 # ## Your readiness card
 #
-# The last picture is drawn from this machine and from your answers. Run it again whenever
-# something has changed.
+# The last picture is drawn from this machine and from your answers. Run it again whenever something
+# has changed. For all labs together, `python3 -m vklab course progress` reads your saved notebooks
+# and lists what is solved.
 
 # %% id="l00-card" tags=["nbval-ignore-output"]
 names = ("to_input", "repair_list", "confusion", "one_after_the_other")

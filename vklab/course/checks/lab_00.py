@@ -12,6 +12,13 @@ from vklab.doctor import Check
 from vklab.doctor import Report as DoctorReport
 from vklab.plan.memory import Lifetime
 
+__all__ = [
+    "check_confusion",
+    "check_one_after_the_other",
+    "check_repair_list",
+    "check_to_input",
+]
+
 # ------------------------------------------------------------------------------------- 00-1
 
 
@@ -49,9 +56,12 @@ def check_to_input(answer: Any, report: Report) -> None:
 
 def _array(report: Report, answer: Any, pixels: np.ndarray, words: str) -> np.ndarray:
     got = report.call(answer, pixels, on=words)
-    if not isinstance(got, np.ndarray):
-        report.equal(got, pixels)  # says that an array is expected, and what came instead
+    report.expect(isinstance(got, np.ndarray), f"expected an array, got {_kind(got)}")
     return np.asarray(got)
+
+
+def _kind(value: Any) -> str:
+    return "None (is a return missing?)" if value is None else f"a {type(value).__name__}"
 
 
 # ------------------------------------------------------------------------------------- 00-2
@@ -162,8 +172,7 @@ def _table(
     """Return the answer's table as int64; whole numbers of any type will do."""
     wanted = (classes, classes)
     got = report.call(answer, np.array(labels), _logits(predicted, classes), on=words)
-    if not isinstance(got, np.ndarray):
-        report.equal(got, np.zeros(wanted, np.int64))
+    report.expect(isinstance(got, np.ndarray), f"expected an array, got {_kind(got)}")
     report.expect(got.shape == wanted, f"expected shape {wanted}, got {got.shape}")
     whole = got.dtype.kind in "iu" or bool(np.all(got == np.rint(got)))
     report.expect(whole, f"expected whole numbers, got {got.dtype}")
@@ -227,7 +236,6 @@ def _placed(
     lives = tuple(Lifetime(f"v{n}", size, n, n) for n, size in enumerate(sizes))
     got = report.call(answer, lives, True, on=words)
     pair = isinstance(got, tuple | list) and len(got) == 2 and isinstance(got[0], dict)
-    if not pair:
-        report.equal(got, ({"v0": 0}, sizes[0]), hint="a dict of offsets, and the total")
+    report.expect(pair, f"expected two things, a dict of offsets and the total, got {_kind(got)}")
     offsets, total = got
     return offsets, total

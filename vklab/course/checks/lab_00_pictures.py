@@ -83,7 +83,7 @@ def draw_digits(
     for axis, image, said, is_true in zip(axes, pictures, predicted, truth, strict=True):
         right = bool(said == is_true)
         words.append(f"{said}" if right else f"{said} (is {is_true})")
-        axis.imshow(np.squeeze(image), cmap="gray")
+        axis.imshow(np.squeeze(image), cmap="gray", vmin=0, vmax=1)  # a wrong range shows
         axis.axis("off")
         axis.set_title(f"{said}" if right else f"{said} ✘\nis {is_true}", fontsize=13,
                        color=BLUE if right else RED)  # fmt: skip
@@ -99,8 +99,10 @@ def draw_confusion(table: Any, caption: str) -> Picture:
     axis = figure.subplots()
     axis.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5), xticks=range(size),
              yticks=range(size), xlabel="the network says", ylabel="it is")  # fmt: skip
-    axis.grid(True, color="#DDDDDD", linewidth=0.5)
-    axis.tick_params(length=0)
+    axis.set_xticks(np.arange(size) - 0.5, minor=True)
+    axis.set_yticks(np.arange(size) - 0.5, minor=True)
+    axis.grid(True, which="minor", color="#DDDDDD", linewidth=0.5)
+    axis.tick_params(which="both", length=0)
     for row, column in zip(*np.nonzero(counts), strict=True):
         colour, alpha = (BLUE, 0.45) if row == column else (ORANGE, 0.9)
         axis.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=colour, alpha=alpha))
