@@ -26,7 +26,7 @@ from vklab.vulkan.instance import Instance
 from vklab.vulkan.memory import Allocator
 from vklab.vulkan.pipeline import PipelineCache
 
-__all__ = ["Devices", "OpenDevice", "close_all", "devices", "open_device", "select"]
+__all__ = ["Closable", "Devices", "OpenDevice", "close_all", "devices", "open_device", "select"]
 
 # A device that is only a CPU is last, whatever memory it has.
 _SPEED = {"discrete": 3, "integrated": 2, "virtual": 1, "other": 0, "cpu": -1}
