@@ -102,7 +102,8 @@ def test_what_a_child_starts_ends_with_it():
 @pytest.mark.skipif(not hasattr(os, "wait4"), reason="alarms are POSIX's")
 def test_a_child_that_lost_its_parent_ends_by_itself(tmp_path):
     # The parent's limit is generous, the child's own alarm is what ends it.
-    code = "import time; from vklab.course.child import bound_life; bound_life(); time.sleep(60)"
+    code = ("import pathlib, time; from vklab.course.child import begin\n"
+            f"begin(pathlib.Path({str(tmp_path)!r})); time.sleep(60)")  # fmt: skip
     (tmp_path / "lost.py").write_text(code)
     started = time.monotonic()
     ended = run_child("lost", [], tmp_path, 30, {"PYTHONPATH": str(tmp_path),

@@ -21,7 +21,12 @@ def test_the_source_and_what_was_built_from_it(case):
 
 
 def test_solutions_second_solutions_and_wrong_answers(case):
-    clean(trials.answer_problems(case.lab, answers_of(case.lab)))
+    clean(trials.answer_problems(case.lab, answers_of(case.lab), ("function", "value")))
+
+
+@pytest.mark.full
+def test_solutions_second_solutions_and_wrong_answers_of_kernels(case):
+    clean(trials.answer_problems(case.lab, answers_of(case.lab), ("kernel",)))
 
 
 def mutants(case, takes):

@@ -13,11 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Ended", "bound_life", "end_group", "run_child"]
+__all__ = ["Ended", "begin", "end_group", "run_child"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 POLL_S = 0.01
 OUTPUT_BYTES = 1 << 20
+# A busy machine may take long to start an interpreter: its limit counts from when it is ready.
+START_S = 30.0
+STARTED = "started"
 # Tells a child when to end by itself, should this process be gone by then.
 LIFE = "VKLAB_CHILD_SECONDS"
 
@@ -40,28 +43,32 @@ def run_child(
 ) -> Ended:
     """Run `python -m module` in a fresh interpreter, in a process group of its own.
 
-    Its output goes to a file in `folder`, which is watched: a child that prints without end is
-    ended, too.
+    The limit counts from the moment that the child calls `begin`. Its output goes to a file in
+    `folder`, which is watched: a child that prints without end is ended, too.
     """
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     own = {"PYTHONPATH": path, LIFE: str(math.ceil(seconds) + 5)}
     environment = {**os.environ, **own, **(variables or {})}
     log = folder / "output.txt"
+    (folder / STARTED).unlink(missing_ok=True)
     with log.open("wb") as sink:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments], stdin=subprocess.DEVNULL, stdout=sink,
             stderr=sink, env=environment, start_new_session=os.name == "posix",
         )  # fmt: skip
         try:
-            how = _watch(process, log, time.monotonic() + seconds)
+            how = _watch(process, folder, seconds)
         finally:
             end_group(process)
     text = log.read_bytes()[:OUTPUT_BYTES].decode("utf-8", "replace")
     return Ended(how, process.returncode, text)
 
 
-def _watch(process: subprocess.Popen[bytes], log: Path, deadline: float) -> str:
+def _watch(process: subprocess.Popen[bytes], folder: Path, seconds: float) -> str:
+    log, deadline, started = folder / "output.txt", time.monotonic() + START_S + seconds, False
     while process.poll() is None:
+        if not started and (folder / STARTED).exists():
+            started, deadline = True, time.monotonic() + seconds
         if time.monotonic() > deadline:
             return "timeout"
         if log.stat().st_size > OUTPUT_BYTES:
@@ -70,8 +77,9 @@ def _watch(process: subprocess.Popen[bytes], log: Path, deadline: float) -> str:
     return "exited" if log.stat().st_size <= OUTPUT_BYTES else "too_much_output"
 
 
-def bound_life() -> None:
-    """End this child by an alarm of its own after its limit, even inside native code."""
+def begin(folder: Path) -> None:
+    """Say in a child that it is ready: its time begins, and ends it by an alarm of its own."""
+    (folder / STARTED).touch()
     if hasattr(signal, "alarm") and LIFE in os.environ:
         signal.alarm(int(os.environ[LIFE]))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course.child import bound_life
+from vklab.course.child import begin
 from vklab.errors import SetupError, ShaderError, TimeoutError, VklabError
 from vklab.runtime import kernels, open_devices, transfer
 from vklab.shader import compiler
@@ -38,6 +38,7 @@ REPORTED = 8
 def main(folder: Path) -> None:
     """Carry out FOLDER/job.json; write one result a dispatch, or why there is none."""
     job = json.loads((folder / "job.json").read_text("utf-8"))
+    begin(folder)
     try:
         opened = open_devices.open_device(job["device"])
         shader = compiler.compile_variant(str(folder / job["kernel"]))
@@ -180,6 +181,5 @@ def _submit(
 
 
 if __name__ == "__main__":
-    bound_life()
     main(Path(sys.argv[1]))
     open_devices.close_all()

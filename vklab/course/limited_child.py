@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 
 from vklab.course import words
-from vklab.course.child import bound_life
+from vklab.course.child import begin
 
 try:
     import resource
@@ -30,6 +30,7 @@ def main(folder: Path) -> None:
     _limit_files()
     function, arguments = cloudpickle.loads((folder / "call").read_bytes())
     result: tuple[str, Any, str]
+    begin(folder)
     try:
         result = ("returned", function(*arguments), "")
     except NotImplementedError as error:
@@ -57,5 +58,4 @@ def _limit_files() -> None:
 
 
 if __name__ == "__main__":
-    bound_life()
     main(Path(sys.argv[1]))

@@ -7,6 +7,7 @@ answers need: imports, definitions and the exercise cells.
 from __future__ import annotations
 
 import ast
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +24,9 @@ __all__ = [
     "MutantReport", "answer_of", "answer_problems", "names_after", "reject_mutants", "try_mutants",
 ]  # fmt: skip
 
-# A mutant of a function that loops is stopped soon; a kernel's limit is the check's own.
-MUTANT_S = 1.0
+# A mutant of a function that loops is stopped soon, but not before the solution would be done; a
+# kernel's limit is the check's own.
+MUTANT_S, MUTANT_TIMES = 1.0, 5
 # At least this share of mutants is rejected; a few equivalent ones are nobody's fault.
 REJECTED, ALLOWED = 0.9, 3
 
@@ -142,9 +144,11 @@ class MutantReport:
 def try_mutants(lab: Lab, exercise: Exercise) -> MutantReport:
     """Let a check judge every mutant of its solution."""
     cell = lab.named("exercise")[exercise.id]
+    started = time.monotonic()
     if judge(exercise, answer_of(lab, exercise.id)).status == "skipped":
         return MutantReport(exercise.id, 0, (), skipped=True)
-    limit = None if exercise.takes == "kernel" else min(exercise.seconds, MUTANT_S)
+    patience = max(MUTANT_S, MUTANT_TIMES * (time.monotonic() - started))
+    limit = None if exercise.takes == "kernel" else min(exercise.seconds, patience)
     count, survivors = 0, []
     for mutant in mutants.mutants_of(lab, cell):
         count += 1
