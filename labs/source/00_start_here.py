@@ -397,6 +397,12 @@ with listening, vklab.load(data("digits_cnn.onnx")) as session:
 for life in heard:
     print(f"{life.name:10} {life.size_bytes:8,} bytes, alive from step {life.first} to {life.last}")
 
+# %% [markdown] id="l00-lifet"
+# Each line is a `Lifetime`, one value with its bytes and its time:
+
+# %% id="l00-showlife"
+show(vklab.plan.memory.Lifetime)
+
 # %% [markdown] id="l00-lifetimes"
 # So this is what the runtime asks: *these values, each of so many bytes, each alive from the step
 # that writes it to the last step that reads it; where do they go?*
