@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vklab.errors import PlanError
 from vklab.plan import memory
 from vklab.plan.memory import Lifetime, MemoryPlan, Slot
 
@@ -110,3 +111,25 @@ def test_a_memory_plan_shows_itself():
         "memory: 3.0 KiB of activations (lower bound 3.0 KiB), 768 B of weights"
     )
     assert "first &lt;value&gt;" in plan._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("offsets", "size", "said"),
+    [
+        ({"a": 0, "b": 256}, 1024, "share bytes"),
+        ({"a": 0, "b": 512}, 768, "b ends at byte 812 of an arena of 768"),
+        ({"a": -256, "b": 512}, 1024, "a is placed at -256"),
+        ({"a": 0, "b": 100}, 1024, "b is placed at 100"),
+        ({"a": 0}, 1024, "b is placed at None"),
+        ({"a": 0, "b": 512.0}, 1024, "b is placed at 512.0"),
+    ],
+)
+def test_a_placement_that_no_device_should_see(offsets, size, said):
+    lives = [Lifetime("a", 300, 0, 2), Lifetime("b", 300, 1, 3)]
+    with pytest.raises(PlanError, match=said):
+        memory.check_offsets(lives, offsets, size)
+
+
+def test_values_that_never_meet_may_share_bytes():
+    lives = [Lifetime("a", 300, 0, 2), Lifetime("b", 300, 3, 3)]
+    memory.check_offsets(lives, {"a": 0, "b": 0}, 512)

@@ -53,6 +53,7 @@ def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
     slots |= {name: slot for name, slot in output_slots.items() if name not in staged_out}
     lifetimes = _lifetimes(lowered, set(slots), staged_in, staged_out)
     offsets, size = memory.assign_offsets(lifetimes, not settings.get("DISABLE_ALIASING"))
+    memory.check_offsets(lifetimes, offsets, size)
     slots |= {
         life.name: Slot("activations", offsets[life.name], life.size_bytes) for life in lifetimes
     }

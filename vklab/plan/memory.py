@@ -5,10 +5,11 @@ Values whose lifetimes do not meet may share memory. Visited by lab 11.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vklab import draw
+from vklab.errors import PlanError
 
 __all__ = [
     "ALIGNMENT_BYTES",
@@ -16,6 +17,7 @@ __all__ = [
     "MemoryPlan",
     "Slot",
     "assign_offsets",
+    "check_offsets",
     "lower_bound",
     "pack",
     "round_up",
@@ -161,6 +163,31 @@ def _first_gap(taken: Sequence[tuple[int, int]], length: int) -> int:
             break
         end = max(end, stop)
     return end
+
+
+def check_offsets(lifetimes: Sequence[Lifetime], offsets: Mapping[str, int], size: int) -> None:
+    """Raise PlanError unless every value lies in the arena, aligned, and apart from its peers.
+
+    `assign_offsets` is a seam that labs swap: what it returns is checked before a device trusts it.
+    """
+    starts: dict[int, list[Lifetime]] = {}
+    for life in lifetimes:
+        offset = offsets.get(life.name)
+        if not isinstance(offset, int) or offset < 0 or offset % ALIGNMENT_BYTES:
+            raise PlanError(f"{life.name} is placed at {offset!r}; offsets are multiples of "
+                            f"{ALIGNMENT_BYTES} from 0 on")  # fmt: skip
+        if offset + life.size_bytes > size:
+            raise PlanError(f"{life.name} ends at byte {offset + life.size_bytes} of an arena of "
+                            f"{size}")  # fmt: skip
+        starts.setdefault(life.first, []).append(life)
+    alive: list[Lifetime] = []
+    for step in sorted(starts):
+        alive = [life for life in alive if life.last >= step] + starts[step]
+        ordered = sorted(alive, key=lambda life: offsets[life.name])
+        for below, above in zip(ordered, ordered[1:], strict=False):
+            if offsets[below.name] + below.size_bytes > offsets[above.name]:
+                raise PlanError(f"{below.name} and {above.name} are both alive at step {step} and "
+                                "share bytes")  # fmt: skip
 
 
 def pack(
