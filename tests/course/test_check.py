@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import signal
 import sys
 import threading
 from collections import Counter
@@ -260,6 +261,7 @@ def test_show_reads_what_runs():
     assert "class Lifetime" in str(show(memory.Lifetime))
     assert str(show("softmax")).startswith("shaders/ops/softmax.slang:1\n")
     html = show("softmax")._repr_html_()
+    assert ",monospace;" in html  # an exported page has no style sheet that says so
     assert "var(--jp-mirror-editor" in html and "overflow-x:auto" in html
     assert "softmax.slang:1" in html
     assert show(right).place == "tests/course/test_check.py"
@@ -304,14 +306,37 @@ def test_attempt_goes_on(capsys):
     with attempt("90-1"):
         raise NotImplementedError("Lab 90, exercise 1: ...")
     with attempt("90-1"):
-        raise ZeroDivisionError("by zero")
+        right(1, "0")
     with attempt("90-2"):
         raise ShaderError("kernel.comp:3: #error Lab 90, exercise 2: ...")
     printed = capsys.readouterr().out
     assert printed.count("is not solved yet") == 2
-    assert "exercise 90-1: your answer raised ZeroDivisionError: by zero" in printed
+    assert "exercise 90-1: your answer raised TypeError: '<' not supported" in printed
     with pytest.raises(KeyboardInterrupt), attempt("90-1"):
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("loop", [hangs, hangs_and_catches])
+def test_attempt_ends_what_does_not(capsys, loop):
+    before = signal.getsignal(signal.SIGALRM) if hasattr(signal, "SIGALRM") else None
+    with attempt("90-1", seconds=0.2):
+        loop(1)
+    assert "your answer was not finished within 0.2 s: does a loop in it" in capsys.readouterr().out
+    with attempt("90-1", seconds=0.2):
+        pass
+    if before is not None:
+        assert signal.getsignal(signal.SIGALRM) is before
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_attempt_blames_the_cell_for_what_it_cannot_use(capsys):
+    with attempt("90-1"):
+        memory.round_up(None, 2)
+    with attempt("90-1"):
+        memory.round_up("7", 2)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("this cell cannot use your answer: got None (is a return missing?)")
+    assert second.startswith("exercise 90-1: this cell cannot use your answer: TypeError: ")
 
 
 def test_exercises_are_found_by_lab_in_order():

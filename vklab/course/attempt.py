@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from collections.abc import Callable
 from html import escape
 from types import TracebackType
 from typing import Any
 
-from vklab.course import words
+from vklab.course import limits, words
 from vklab.course.verdict import NOTE
 
 __all__ = ["Note", "attempt"]
@@ -34,13 +37,19 @@ class Note:
 class attempt:
     """Run a block that uses the answer to an exercise: `with attempt("03-1"): ...`.
 
-    An unsolved stub, or an error of the answer, becomes a note; the notebook goes on.
+    An unsolved stub, an error of the answer, or Python that loops for longer than `seconds` becomes
+    a note; the notebook goes on.
     """
 
-    def __init__(self, identifier: str) -> None:
-        self.id = identifier
+    def __init__(self, identifier: str, seconds: float = 30.0) -> None:
+        self.id, self.seconds = identifier, seconds
+        self._stop: Callable[[], None] | None = None
 
     def __enter__(self) -> attempt:
+        in_main = threading.current_thread() is threading.main_thread()
+        by_signal = in_main and hasattr(signal, "setitimer")
+        # What the block prints is its own affair: only the deadline of `limits.limited` is used.
+        self._stop = (limits._by_signal if by_signal else limits._by_thread)(self.seconds)
         return self
 
     def __exit__(
@@ -49,18 +58,42 @@ class attempt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        if error is None or not isinstance(error, Exception):
+        if self._stop is not None:
+            self._stop()
+        if error is None or not isinstance(error, Exception | limits.OutOfTime):
             return False
         said = words.short_message(error)
         unsolved = isinstance(error, NotImplementedError) or "#error Lab" in said
-        if unsolved:
-            text = f"exercise {self.id} is not solved yet: this cell shows your answer once it is"
-        else:
-            text = f"exercise {self.id}: your answer raised {words.error_text(error)}"
-        note = Note(self.id, "not_attempted" if unsolved else "error", text)
+        note = Note(self.id, "not_attempted" if unsolved else "error",
+                    f"exercise {self.id}{_words(error, said, unsolved)}")  # fmt: skip
         shell = sys.modules.get("IPython")
         if shell is None:
             print(note)
         else:
             shell.display.display(note)
         return True
+
+
+def _words(error: BaseException, said: str, unsolved: bool) -> str:
+    """Say what came of the block, and blame the answer only for what happened in it."""
+    if unsolved:
+        return " is not solved yet: this cell shows your answer once it is"
+    if isinstance(error, limits.OutOfTime):
+        return f": your answer was {said}: does a loop in it never end?"
+    if _in_answer(error.__traceback__):
+        return f": your answer raised {words.error_text(error)}"
+    if "NoneType" in said:
+        return ": this cell cannot use your answer: got None (is a return missing?)"
+    return f": this cell cannot use your answer: {type(error).__name__}: {said}"
+
+
+def _in_answer(trace: TracebackType | None) -> bool:
+    """Tell whether a function of the notebook was running, and not the cell alone."""
+    if trace is None:
+        return False
+    cell, later = trace.tb_frame, trace.tb_next
+    while later is not None:
+        if later.tb_frame.f_globals is cell.f_globals:
+            return True
+        later = later.tb_next
+    return False

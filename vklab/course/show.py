@@ -51,7 +51,9 @@ class Listing:
         # The style's colours are JupyterLab's own variables: they follow its light or dark theme.
         formatter = HtmlFormatter(
             style=_Style, noclasses=True, linenos="inline", linenostart=self.first_line,
-            nobackground=True, cssstyles="overflow-x:auto", prestyles="line-height:1.35;margin:0",
+            nobackground=True, cssstyles="overflow-x:auto",
+            prestyles="font-family:var(--jp-code-font-family,monospace),monospace;"
+                      "line-height:1.35;margin:0",
         )  # fmt: skip
         code = highlight(self.text, get_lexer_by_name(LEXERS[self.language]), formatter)
         return (
