@@ -9,7 +9,7 @@
 # **What is in this machine, and which one should do the work?** · 90 minutes, 5 exercises
 #
 # One binary, a thousand machines: the laptop beside you has two GPUs and a software driver, a
-# server has eight cards, a phone has one GPU without fp16. A Vulkan program asks before it acts. In
+# server has several cards, a phone has one GPU without fp16. A Vulkan program asks before it acts. In
 # this lab you ask every question that matters, first with the raw bindings, then with vklab, and
 # then you write the code that decides.
 #
@@ -25,9 +25,8 @@
 # **Before this lab**: lab 00. You need dictionaries, `sorted(key=...)`, and `>>` and `&` on
 # integers.
 #
-# **Files it opens**: `vklab/doctor/detect.py`, `vklab/vulkan/api.py`, `vklab/vulkan/instance.py`,
-# `vklab/vulkan/physical_device.py`, `vklab/vulkan/device.py`, `vklab/runtime/open_devices.py`,
-# `vklab/types.py`.
+# **Files it opens**: `vklab/doctor/detect.py`, `vklab/vulkan/api.py`, `vklab/vulkan/device.py`,
+# `vklab/vulkan/physical_device.py`, `vklab/runtime/open_devices.py`.
 
 # %% id="l02-setup"
 import ctypes
@@ -56,6 +55,7 @@ from vklab.vulkan.device import Device
 from vklab.vulkan.instance import Instance
 
 opened = []  # the instances of your walk; the last cell of the lab closes them
+instance, handles = None, []  # what steps 1 and 2 fill in
 
 # %% id="l02-banner"
 banner()
@@ -81,16 +81,16 @@ banner()
 
 # %% id="l02-loader" tags=["nbval-ignore-output"]
 LOADERS = {"Windows": "vulkan-1.dll", "Darwin": "libvulkan.1.dylib"}
+packed = ctypes.c_uint32()
 try:
     loader = ctypes.CDLL(LOADERS.get(platform.system(), "libvulkan.so.1"))
-    packed = ctypes.c_uint32()
     loader.vkEnumerateInstanceVersion(ctypes.byref(packed))
     print("the loader answers", packed.value, "=", hex(packed.value))
 except OSError as error:
     print("no loader under this name:", error)
 
 # %% [markdown] id="l02-tools-text"
-# The number is *packed*; you unpack such numbers in exercise 2. Two tools of the system know more.
+# The number is *packed*: after exercise 2 your own function reads it. Two tools of the system know more.
 # `ldconfig -p` lists the shared libraries that Linux finds by name. `vulkaninfo` is a program of
 # the Vulkan SDK that asks everything this lab asks. Neither needs Python, so they are the first aid
 # on a strange machine.
@@ -130,6 +130,7 @@ for manifest in detect.find_manifests(platform.system()):
 # %% id="l02-tree"
 TREE = {
     "etc/vulkan/icd.d/amber.json": {"ICD": {"library_path": "libamber.so.1"}},
+    "etc/vulkan/icd.d/list.json": ["ICD"],
     "etc/vulkan/icd.d/notes.txt": "not a manifest",
     "etc/vulkan/icd.d/old.json": "{ half a file",
     "etc/vulkan/implicit_layer.d/overlay.json": {"layer": {"library_path": "liboverlay.so"}},
@@ -153,8 +154,9 @@ def find_drivers(folders):
 
     folders: paths as text, in the loader's order; look at `*.json` in `vulkan/icd.d` of each.
     TODO     walk the folders in order, the files of one folder by name. Skip what is no driver
-             manifest: broken JSON, JSON without ["ICD"]["library_path"], missing folders. A
-             library with a "/" starts from the manifest's own folder; no ".." is left in it.
+             manifest: broken JSON, JSON without ["ICD"]["library_path"] (it may be a list), and
+             missing folders. A relative library with a "/" starts from the manifest's own
+             folder, and no ".." is left in it; the two other kinds stay as they are.
     Approach Path.glob finds files, json.loads reads one, except skips, os.path.normpath tidies.
     Example  [("birch.json", "/lib/libbirch.so"), ("elm.json", "libelm.so")]  (roughly 10 lines)
     """
@@ -180,7 +182,7 @@ with attempt("02-1"), tempfile.TemporaryDirectory() as tree:
     inside = [(name, library.replace(str(Path(tree)), "TREE")) for name, library in pairs]
     display(picture(
         pictures.draw_drivers(TREE, inside),
-        alt="The seven files of the made-up tree, each with the library that your function found, "
+        alt="The eight files of the made-up tree, each with the library that your function found, "
             "or the word skipped.",
         caption="What your function makes of each file. TREE stands for the temporary folder.",
     ))
@@ -285,7 +287,7 @@ show(vklab.vulkan.api.struct)
 # exercise 5.
 
 # %% id="l02-handles" tags=["nbval-ignore-output"]
-assert instance is not None, "the instance is destroyed: run step 1 again"
+assert instance is not None, "there is no instance: run step 1 first"
 handles = list(vk.vkEnumeratePhysicalDevices(instance))
 print(len(handles), "physical device(s)")
 
@@ -298,6 +300,7 @@ print(len(handles), "physical device(s)")
 # right results, slowly, and it is why this course runs anywhere.
 
 # %% id="l02-properties" tags=["nbval-ignore-output"]
+assert handles, "there are no handles: run step 1 and step 2 first"
 TYPES = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
 rows = []
 for handle in handles:
@@ -310,10 +313,7 @@ HTML(draw.table_html("As the driver says it", headers, rows))
 # %% [markdown] id="l02-e2-text"
 # ### Exercise 2 · Read the numbers
 # `apiVersion` is four numbers in 32 bits. From the left: **variant** (3 bits, 0 for Vulkan, 1 for
-# Vulkan SC), **major** (7), **minor** (10), **patch** (12). Two habits come from this layout:
-#
-# * read it in bits, never in decimal: `4206816` is not "4.206.816", it is 1.3.224;
-# * compare two packed numbers directly, or as tuples, but never as text.
+# Vulkan SC), **major** (7), **minor** (10), **patch** (12).
 #
 # **Predict:** what does each line of the next cell print?
 
@@ -324,6 +324,11 @@ print("tuples:", (1, 10) > (1, 3))
 print("text:  ", "1.10" > "1.3")
 
 # %% [markdown] id="l02-e2-more"
+# Two habits come from this layout:
+#
+# * read it in bits, never in decimal: `4206816` is not "4.206.816", it is 1.3.224;
+# * compare two packed numbers directly, or as tuples, but never as text.
+#
 # `driverVersion` is the vendor's own business: the specification leaves its packing open. Most
 # drivers use the layout above. NVIDIA packs four numbers into 10, 8, 8 and 6 bits, so that
 # 580.159.4.0 fits. (Intel's driver for Windows has a third layout; we leave it out.)
@@ -339,8 +344,8 @@ VENDORS = {0x1002: "AMD", 0x10DE: "NVIDIA", 0x13B5: "ARM", 0x5143: "Qualcomm", 0
 def identify(vendor_id, api_version, driver_version):
     """Return three texts: the vendor's name, the API version, the driver version.
 
-    TODO     vendor: its name in VENDORS; an unknown id below 0x10000 is "PCI 0x1234", with four
-             digits at least; from there on "Khronos 0x10007".
+    TODO     vendor: its name in VENDORS; an unknown id below 0x10000 is "PCI 0x00ab", lower
+             case and four digits at least; from there on "Khronos 0x1000f".
              API version: "1.3.289"; with a variant that is not 0, "1.0.12 (variant 1)".
              driver version: NVIDIA (0x10DE) has four fields of 10, 8, 8 and 6 bits from the
              left, "580.159.4.0"; all others are read as 10, 10 and 12 bits, "25.0.7".
@@ -375,7 +380,8 @@ with attempt("02-2"):
         pictures.draw_bits(numbers),
         alt="Three 32-bit numbers as coloured fields of bits, each with the text that your "
             "function reads in it.",
-        caption="The same 32 bits, cut in three ways. At the right: what your function reads.",
+        caption="Three packed numbers, each cut in its own way. At the right: what your function "
+                "reads.",
     ))
 
 # %% id="l02-e2-check" vklab={"role": "check", "id": "02-2"}
@@ -388,6 +394,17 @@ assert identify(0xBEEF, 0, 0) == ("PCI 0xbeef", "0.0.0", "0.0.0")
 # %% id="l02-e2-hint"
 hint("02-2")
 
+# %% [markdown] id="l02-e2-here-text"
+# Now your function reads what this machine said in section 1 and in step 3.
+
+# %% id="l02-e2-here" vklab={"role": "demo"} tags=["nbval-ignore-output"]
+with attempt("02-2"):
+    print("the loader:", identify(0, packed.value, 0)[1])
+    for handle in handles:
+        raw = vk.vkGetPhysicalDeviceProperties(handle)
+        read = identify(raw.vendorID, raw.apiVersion, raw.driverVersion)
+        print("a device:", raw.deviceName, *read, sep="  ")
+
 # %% [markdown] id="l02-families-text"
 # **Step 4, queue families.** You never send work to a device; you send it to one of its *queues*.
 # Queues come in families. All queues of a family can do the same: `graphics`, `compute`, `transfer`
@@ -395,6 +412,7 @@ hint("02-2")
 # everything, one for compute alone, and one that only copies, and these run at the same time.
 
 # %% id="l02-families" tags=["nbval-ignore-output"]
+assert handles, "there are no handles: run step 1 and step 2 first"
 JOBS = {"graphics": vk.VK_QUEUE_GRAPHICS_BIT, "compute": vk.VK_QUEUE_COMPUTE_BIT,
         "transfer": vk.VK_QUEUE_TRANSFER_BIT}
 rows = []
@@ -421,14 +439,14 @@ HTML(draw.table_html("Queue families", headers, rows))
 def pick_queue_families(families):
     """Return the indices (compute, copies) of the families to use.
 
-    families: tuple of QueueFamily, with .index, .queue_count, .flags (a set of words such as
-    "compute", "video_decode") and .timestamp_valid_bits (0: its queues have no clock).
-    TODO     compute: among those with the flag, one without graphics before one with; then one
-             with a clock before one without; then more queues; then the lower index.
+    families: tuple of QueueFamily in the order of .index, with .queue_count, .flags (a set of words
+    such as "compute", "video_decode") and .timestamp_valid_bits (0: its queues have no clock).
+    TODO     compute: leave the desktop's graphics alone where you can. Of what is left, any clock
+             is better than none, and only then do more queues win; equals keep their order.
              LookupError if none computes.
              copies: the first family with transfer and without graphics, compute, and any flag
              that starts with "video"; if there is none, the compute family's index again.
-    Approach filter, then min(..., key=...) with a tuple as the key; False sorts before True.
+    Approach filter, then min(..., key=...): which key says "this first, then that"?
     Example  pick_queue_families(families("16gct", "2t", "8ct")) -> (2, 1)    (roughly 10 lines)
     """
     ### BEGIN SOLUTION
@@ -457,7 +475,7 @@ with attempt("02-3"):
         alt="Queue families of six made-up devices as boxes; the one you chose to compute is blue, "
             "the one to copy orange.",
         caption="Blue: your queue family for compute. Orange: a family of its own for copies. "
-                "Grey: not used.",
+                "Grey: not used. Red: an index that the device does not have.",
     ))
 
 # %% id="l02-e3-check" vklab={"role": "check", "id": "02-3"}
@@ -484,6 +502,12 @@ with attempt("02-3"), swap("vklab.vulkan.device.choose_queue_families", pick_que
                 assert device.compute_queue.family.index == yours[0]
     print("every usable device opens on your families:", len(usable) > 0)
 
+# %% [markdown] id="l02-e3-show-text"
+# And this is the function whose place you took. **Which of your rules does it not know?**
+
+# %% id="l02-e3-show"
+show("vklab.vulkan.device.choose_queue_families")
+
 # %% [markdown] id="l02-memory-text"
 # **Step 5, memory.** A *heap* is a pool of memory with a size. A *memory type* is a way to allocate
 # from a heap, with flags that say what you get:
@@ -496,10 +520,12 @@ with attempt("02-3"), swap("vklab.vulkan.device.choose_queue_families", pick_que
 # | `host_cached` | fast to read back from |
 #
 # A discrete GPU has a heap of its own and sees host memory as another. Where CPU and GPU share the
-# memory, one heap is both device-local and host-visible. "How much GPU memory?" is therefore a sum
-# over device-local heaps. Lab 03 is about the types.
+# memory, one device-local heap is all there is, and some of its memory types are host-visible, too.
+# "How much GPU memory?" has two answers, the sum of the device-local heaps and the largest of them;
+# exercise 5 shows which one matters to a buffer. Lab 03 is about the types.
 
 # %% id="l02-memory" tags=["nbval-ignore-output"]
+assert handles, "there are no handles: run step 1 and step 2 first"
 LOCAL_HEAP = vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
 FLAGS = ("DEVICE_LOCAL", "HOST_VISIBLE", "HOST_COHERENT", "HOST_CACHED", "LAZILY_ALLOCATED")
 rows = []
@@ -527,6 +553,7 @@ HTML(draw.table_html("Heaps and memory types", ("device", "heap", "type", "flags
 # list.
 
 # %% id="l02-limits" tags=["nbval-ignore-output"]
+assert handles, "there are no handles: run step 1 and step 2 first"
 LIMITS = ("maxComputeWorkGroupInvocations", "maxComputeWorkGroupSize", "maxComputeSharedMemorySize",
           "maxStorageBufferRange", "maxPushConstantsSize", "minStorageBufferOffsetAlignment")
 kept = [vk.vkGetPhysicalDeviceProperties(handle) for handle in handles]  # what limits views
@@ -550,6 +577,7 @@ HTML(draw.table_html("Limits", ("limit", *(f"device {n}" for n in range(len(hand
 # Through the chain it comes as a C array of 256 characters, and `ffi.string` has to read it.
 
 # %% id="l02-chain" tags=["nbval-ignore-output"]
+assert handles, "there are no handles: run step 1 and step 2 first"
 rows = []
 for handle in handles:
     subgroup = vk.VkPhysicalDeviceSubgroupProperties()
@@ -579,9 +607,11 @@ vklab.devices()
 vklab.devices()[0]
 
 # %% [markdown] id="l02-agree-text"
-# **Predict:** does your walk agree with it in every number? The cell compares devices one by one.
+# **Predict:** does your walk agree with it? The cell compares how many devices there are, then
+# their names, vendor ids and one of their limits.
 
 # %% id="l02-agree"
+assert handles, "there are no handles: run step 1 and step 2 first"
 infos = vklab.devices()
 print("as many devices:     ", len(infos) == len(handles))
 pairs = list(zip(infos, map(vk.vkGetPhysicalDeviceProperties, handles), strict=False))
@@ -603,8 +633,8 @@ show(vklab.vulkan.physical_device.describe)
 show(vklab.vulkan.physical_device.refusal)
 
 # %% [markdown] id="l02-made-up-text"
-# One machine is not enough to test a decision. So here are four made-up ones. They are `DeviceInfo`
-# values like the real ones, with traits that real devices have: heaps that are split in two, a
+# One machine is not enough to test a decision. So here are four made-up ones, with nine devices. These
+# are `DeviceInfo` values like the real ones, with traits that real devices have: heaps that are split in two, a
 # driver from years ago, two equal cards, a device that only decodes video.
 
 # %% id="l02-made-up"
@@ -670,7 +700,7 @@ with attempt("02-4"):
         alt="A row a device, a column a requirement: met as your function says, the first one "
             "missing, or not looked at.",
         caption="How far each device gets. ✗ is the code that you returned; empty fields were "
-                "not looked at.",
+                "not looked at. A red ? is an answer that is no code.",
     ))
 
 # %% id="l02-e4-check" vklab={"role": "check", "id": "02-4"}
@@ -687,10 +717,13 @@ hint("02-4")
 # ## 5 · Choosing
 # When you do not name a device, vklab takes the fastest: discrete before integrated before virtual,
 # a CPU last, and the larger memory among equals. `VKLAB_DEVICE`, or `vklab.load(model,
-# device=...)`, overrides it. Here is the place:
+# device=...)`, overrides it. Here is the place, and the key by which it compares:
 
 # %% id="l02-select-show"
 show("vklab.runtime.open_devices.select")
+
+# %% id="l02-speed-show"
+show("vklab.runtime.open_devices._speed")
 
 # %% [markdown] id="l02-e5-text"
 # ### Exercise 5 · Rank the devices for a job
@@ -702,7 +735,8 @@ show("vklab.runtime.open_devices.select")
 #   buffer of 16200 MiB, although the sum is larger.
 # * **A tie must not depend on the order of enumeration.** The two server cards are equal. The
 #   `uuid` of a device stays the same over reboots and processes, as the specification demands, so
-#   it breaks the tie.
+#   it breaks the tie. Pictures and messages write its first two characters behind a name: `Server
+#   card d5` and `Server card f4` are the equal pair.
 #
 # **Predict:** three jobs wait. *Digits* needs 64 MiB; *chat* 6000 MiB and subgroups of at least 16;
 # *batch* 20000 MiB. Which of the made-up devices gets each?
@@ -713,9 +747,9 @@ def rank_devices(devices, heap_mib, subgroup_at_least=1):
 
     TODO     leave out: those with a refusal; those whose largest device-local heap has less than
              heap_mib MiB; those whose subgroup_size is below subgroup_at_least.
-             order: a CPU (device.is_cpu) after everything else; then by the size of the largest
-             device-local heap, the smaller first; then by uuid.
-    Approach a small function for the largest heap, a filter, sorted with a tuple as the key.
+             order: polite, as above; software (device.is_cpu) is only taken where nothing else
+             fits; and the order of enumeration must not show.
+    Approach a small function for the largest heap, a filter, then sorted(..., key=...).
     Example  the laptop, heap_mib=8000 -> [Laptop discrete, Laptop software]      (roughly 7 lines)
     """
     ### BEGIN SOLUTION
@@ -869,8 +903,8 @@ print("instances left open by the walk:", len(opened))
 # | may we use it? | your policy | `.refusal`, `select` | ties that follow the order |
 #
 # **Next**: lab 03 takes the memory types apart; lab 04 turns the chosen device into a running
-# kernel, step by step. To try more: run `vklab devices --json` in a terminal, or set
-# `VKLAB_DEVICE=0` and watch the banner.
+# kernel, step by step. To try more: run `vklab devices --json` in a terminal, or, where
+# there is more than one device, set `VKLAB_DEVICE=1` before Jupyter starts and read the banner.
 #
 # **References**
 # * Vulkan specification, chapters [Devices and

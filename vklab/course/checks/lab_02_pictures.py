@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from vklab.course.checks.lab_02_machines import Needs
+from vklab.course.words import short
 from vklab.draw import PALETTE
 from vklab.types import DeviceInfo, QueueFamily
 
@@ -99,6 +101,11 @@ def draw_families(devices: Mapping[str, tuple[Sequence[QueueFamily], tuple[int, 
     figure, axes = _blank(9.4, 1.05 * len(devices), 22 + 20 * most, 3 * len(devices))
     for row, (name, (families, (compute, copies))) in enumerate(devices.items()):
         axes.text(1, 3 * row + 1.5, name, va="center", weight="bold", color=INK, size=10.5)
+        known = [family.index for family in families]
+        strange = [str(index) for index in (compute, copies) if index not in known]
+        if strange:
+            axes.text(1, 3 * row + 2.3, f"no family {' and '.join(strange)} here", va="center",
+                      color=RED, size=9)  # fmt: skip
         for family in families:
             jobs = [word for word, index in (("compute", compute), ("copies", copies))
                     if index == family.index]  # fmt: skip
@@ -107,12 +114,13 @@ def draw_families(devices: Mapping[str, tuple[Sequence[QueueFamily], tuple[int, 
             box = FancyBboxPatch(place, 19, 2.3, "round,pad=0,rounding_size=0.5", ec=colour,
                                  fc="white", lw=3 if jobs else 1)  # fmt: skip
             axes.add_patch(box)
-            flags = " ".join(sorted(family.flags - {"sparse_binding"})).replace("_decode", "")
+            flags = " ".join(sorted(family.flags))
+            flags = flags.replace("_decode", "").replace("_binding", "")
             clock = "" if family.timestamp_valid_bits else ", no clock"
             axes.text(place[0] + 0.7, place[1] + 0.6, f"{family.index}: {family.queue_count} "
                       f"queue{'s' * (family.queue_count > 1)}{clock}", va="center",
                       size=9, color=INK)  # fmt: skip
-            axes.text(place[0] + 0.7, place[1] + 1.25, flags, va="center", size=8.5, color=INK)
+            axes.text(place[0] + 0.7, place[1] + 1.25, flags, va="center", size=7.8, color=INK)
             if jobs:
                 axes.text(place[0] + 0.7, place[1] + 1.9, "↳ " + " + ".join(jobs), va="center",
                           size=9, weight="bold", color=INK)  # fmt: skip
@@ -132,7 +140,8 @@ def _folded(code: str, width: int = 12) -> str:
 def draw_missing(devices: Sequence[DeviceInfo], needs: Needs, answer: Answer) -> Figure:
     """Draw how far each device gets through the requirements, as the answer says.
 
-    The answer's code names the column that stops a device; what comes behind is not looked at.
+    The answer's code names the column that stops a device; what comes behind is not looked at. What
+    is not a code is written out in the place of the row.
     """
     codes = ["version", f"queue:{needs.queue}", *(f"feature:{name}" for name in needs.features)]
     codes += [f"limit:{name}" for name in (*needs.at_least, *needs.at_most)] + ["heap"]
@@ -145,6 +154,11 @@ def draw_missing(devices: Sequence[DeviceInfo], needs: Needs, answer: Answer) ->
         stop = codes.index(said) if said in codes else len(codes)
         y = row + 3
         axes.text(1, y + 0.5, device.name, va="center", size=9.5, color=INK)
+        if said not in ("", *codes):
+            lost = " (is a return missing?)" if said is None else ""
+            axes.text(25, y + 0.5, f"?  not a code: {short(said)}{lost}", va="center", size=9.5,
+                      color=RED)  # fmt: skip
+            continue
         for column in range(len(codes)):
             mark, colour = ("✓", SKY) if column < stop else ("✗", RED)
             if column > stop:
@@ -174,7 +188,7 @@ def _room(device: DeviceInfo) -> int:
 
 def _title(device: DeviceInfo, real: Sequence[DeviceInfo]) -> str:
     if any(device is other for other in real):
-        return f"here: {device.name[:18]}"
+        return "here: " + textwrap.shorten(device.name.partition(" (")[0], 20, placeholder=" …")
     return f"{device.name} {device.uuid[:2]}"
 
 
@@ -223,7 +237,7 @@ def _shades(column: Sequence[float]) -> list[float]:
     known = [log for log in logs if log is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     if low == high:  # yes and no, or the same everywhere
-        return [0.0 if log is None else 0.85 for log in logs]
+        return [0.0 if log is None else 1.0 for log in logs]
     return [0.0 if log is None else (log - low) / (high - low) for log in logs]
 
 
