@@ -475,7 +475,8 @@ with attempt("02-3"):
         alt="Queue families of six made-up devices as boxes; the one you chose to compute is blue, "
             "the one to copy orange.",
         caption="Blue: your queue family for compute. Orange: a family of its own for copies. "
-                "Grey: not used. Red: an index that the device does not have.",
+                "Grey: not used. Red: an index that the device does not have. 'sparse' is short "
+                "for sparse binding.",
     ))
 
 # %% id="l02-e3-check" vklab={"role": "check", "id": "02-3"}

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, GREY = PALETTE
-INK, PALE = "#222222", "#EEEEEE"
+INK, PALE, WRONG = "#222222", "#EEEEEE", "#B00020"
 Answer = Callable[..., Any]
 
 
@@ -105,7 +105,7 @@ def draw_families(devices: Mapping[str, tuple[Sequence[QueueFamily], tuple[int, 
         strange = [str(index) for index in (compute, copies) if index not in known]
         if strange:
             axes.text(1, 3 * row + 2.3, f"no family {' and '.join(strange)} here", va="center",
-                      color=RED, size=9)  # fmt: skip
+                      color=WRONG, size=9)  # fmt: skip
         for family in families:
             jobs = [word for word, index in (("compute", compute), ("copies", copies))
                     if index == family.index]  # fmt: skip
@@ -114,13 +114,13 @@ def draw_families(devices: Mapping[str, tuple[Sequence[QueueFamily], tuple[int, 
             box = FancyBboxPatch(place, 19, 2.3, "round,pad=0,rounding_size=0.5", ec=colour,
                                  fc="white", lw=3 if jobs else 1)  # fmt: skip
             axes.add_patch(box)
-            flags = " ".join(sorted(family.flags))
-            flags = flags.replace("_decode", "").replace("_binding", "")
-            clock = "" if family.timestamp_valid_bits else ", no clock"
+            flags = " ".join(sorted(family.flags - {"sparse_binding"})).replace("_decode", "")
+            clock = ", sparse" if "sparse_binding" in family.flags else ""
+            clock += "" if family.timestamp_valid_bits else ", no clock"
             axes.text(place[0] + 0.7, place[1] + 0.6, f"{family.index}: {family.queue_count} "
                       f"queue{'s' * (family.queue_count > 1)}{clock}", va="center",
                       size=9, color=INK)  # fmt: skip
-            axes.text(place[0] + 0.7, place[1] + 1.25, flags, va="center", size=7.8, color=INK)
+            axes.text(place[0] + 0.7, place[1] + 1.25, flags, va="center", size=8.5, color=INK)
             if jobs:
                 axes.text(place[0] + 0.7, place[1] + 1.9, "↳ " + " + ".join(jobs), va="center",
                           size=9, weight="bold", color=INK)  # fmt: skip
@@ -157,7 +157,7 @@ def draw_missing(devices: Sequence[DeviceInfo], needs: Needs, answer: Answer) ->
         if said not in ("", *codes):
             lost = " (is a return missing?)" if said is None else ""
             axes.text(25, y + 0.5, f"?  not a code: {short(said)}{lost}", va="center", size=9.5,
-                      color=RED)  # fmt: skip
+                      color=WRONG)  # fmt: skip
             continue
         for column in range(len(codes)):
             mark, colour = ("✓", SKY) if column < stop else ("✗", RED)
