@@ -1,0 +1,999 @@
+# ---
+# jupyter:
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+#   vklab: {title: "First dispatch", minutes: 90}
+# ---
+
+# %% [markdown] id="l04-title"
+# # Lab 04 · First dispatch
+# **Write, compile, bind, dispatch, read back** · 90 minutes, 5 exercises
+#
+# A GPU adds a thousand numbers with one instruction of yours. Around that one instruction stand seven steps and some
+# twenty objects. In this lab you make every one of them by hand, once. Then you let vklab make them, and you spend the rest of
+# your time where it belongs: on the kernel.
+#
+# **Afterwards you can**
+# * carry out the seven steps from an empty process to a result, and say what each object is for;
+# * write map, zip and two-dimensional kernels in Slang, and read the same kernel in GLSL;
+# * compute how many workgroups to dispatch, also when one row of them is not enough;
+# * guard a kernel, trace which invocation touches which element, and count reads and writes;
+# * find a write out of bounds from the words that it leaves behind.
+#
+# **Before this lab**: lab 00; lab 02 helps with step 1, lab 03 with step 5. You need NumPy arrays and enough C to read
+# `if (i < n) y[i] = a[i];`.
+#
+# **Files it opens**: `shaders/labs/vector_add.comp`, `shaders/labs/vector_add.slang`, `shaders/lib/index.slang`,
+# `vklab/shader/reflection.py`, `vklab/vulkan/command.py`, `vklab/vulkan/pipeline.py`, `vklab/course/kernel_child.py`.
+
+# %% id="l04-setup"
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import vulkan as vk
+from IPython.display import display
+from matplotlib.colors import to_rgb
+from onnx import TensorProto, helper
+
+import vklab
+from vklab.course import Run, attempt, banner, check, hint, picture, run_kernel, show
+from vklab.course.checks.lab_04 import READ, objects_svg, trace, twin
+from vklab.draw import PALETTE
+from vklab.runtime import open_devices
+from vklab.shader import compiler, reflection, source, toolchain
+
+# %% id="l04-banner"
+banner()
+
+# %% [markdown] id="l04-draw-text"
+# The next cell holds the bookkeeping of this lab. `Walk` notes each object that you make, together with the command that
+# destroys it; that is why you may run a step again. `draw` makes the pictures of your kernels. Run it and read on: you need
+# not understand `draw`.
+
+
+# %% id="l04-draw"
+class Walk:
+    """What the seven steps have made so far, and how each object is destroyed."""
+
+    def __init__(self):
+        self.now, self.kept = 0, []
+
+    def step(self, number):
+        """Begin a step: what it and later steps made before is destroyed, last made first."""
+        if number > self.now + 1:
+            raise RuntimeError(f"step {number} needs step {self.now + 1}: run its cell first")
+        while self.kept and self.kept[-1][0] >= number:
+            _, _, destroy = self.kept.pop()
+            destroy()
+        self.now = number
+
+    def keep(self, box, handle, destroy=None, *owner):
+        """Note an object, and that destroy(*owner, handle, None) ends it."""
+        end = (lambda: destroy(*owner, handle, None)) if destroy else (lambda: None)
+        self.kept.append((self.now, box, end))
+        return handle
+
+    def end(self):
+        """Destroy everything, last made first; return how many objects that were."""
+        count = len(self.kept)
+        self.step(1)
+        self.now = 0
+        return count
+
+    def picture(self):
+        """Draw what exists now."""
+        made = list(dict.fromkeys(box for _, box, _ in self.kept))
+        new = ", ".join(dict.fromkeys(box for at, box, _ in self.kept if at == self.now))
+        return picture(objects_svg(made, self.now), alt=f"Objects that exist: {', '.join(made)}",
+                       caption=f"After step {self.now} of 7. New, in orange: {new or 'nothing'}.")
+
+
+def draw(traced, name="y", shape=None):
+    """Draw which invocation writes which element of a buffer: a line of them, or a matrix."""
+    rows, end = traced.of(name), traced.lengths[name]
+    wide, high = traced.size
+    outside = int((rows[:, 2] >= end).sum())
+    if shape is None:
+        figure, axes = plt.subplots(figsize=(10.5, 2.3))
+        active, written = set(rows[:, 0]), set(rows[:, 2])
+        colours = [PALETTE[(0, 4)[i // traced.local[0] % 2]] for i in range(wide)]
+        squares = {"s": 12, "marker": "s", "linewidths": 0.6}
+        axes.scatter(range(wide), [1] * wide, edgecolors=colours, **squares,
+                     c=[c if i in active else "white" for i, c in enumerate(colours)])
+        axes.scatter(range(end), [0] * end, edgecolors=PALETTE[2], **squares,
+                     c=[PALETTE[2] if e in written else "white" for e in range(end)])
+        for i, _, element in rows:
+            colour = PALETTE[5] if element >= end else colours[i]
+            axes.plot([i, min(element, end + wide)], [0.9, 0.1], color=colour, lw=0.8)
+        if outside:
+            axes.text(end, -0.14, f" writes outside: {outside}", color=PALETTE[5], va="top")
+        for start in range(0, wide, traced.local[0]):
+            label = f"workgroup {start // traced.local[0]}, from {start}"
+            axes.text(start, 1.12, label, va="bottom")
+        axes.text(end - 1, -0.14, end - 1, ha="right", va="top", color="#555", fontsize=9)
+        axes.set_yticks([0, 1], [f"element of {name}", "invocation"])
+        axes.tick_params(length=0)
+        axes.set_xticks([])
+        axes.set_ylim(-0.45, 1.4)
+        for side in ("top", "right", "bottom", "left"):
+            axes.spines[side].set_visible(False)
+    else:
+        figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.9))
+        invocations, elements = np.full((high, wide, 3), 0.88), np.full((*shape, 3), 1.0)
+        times = np.bincount(rows[:, 2][rows[:, 2] < end], minlength=end).reshape(shape)
+        for x, y, element in rows:
+            group = x // traced.local[0] + 2 * (y // traced.local[1])
+            invocations[y, x] = to_rgb(PALETTE[(0, 1, 2, 3)[group % 4]])
+            if element < end:
+                elements.reshape(-1, 3)[element] = invocations[y, x]
+        elements[times > 1] = 0.1
+        left.imshow(invocations)
+        left.set_title(f"{wide} x {high} invocations (grey: writes nothing)", fontsize=10)
+        right.imshow(elements)
+        right.set_title(f"elements of {name}, in the colour of their workgroup\nnever written, "
+                        f"white: {(times == 0).sum()}; written again, black: "
+                        f"{(times > 1).sum()}; outside: {outside}", fontsize=10)
+    alt = (f"{wide * high} invocations, {len(np.unique(rows[:, :2], axis=0))} of which write. "
+           f"{len(np.unique(rows[rows[:, 2] < end, 2]))} of the {end} elements of {name} are "
+           f"written; writes outside: {outside}.")
+    return picture(figure, alt=alt, caption=alt)
+
+
+walk = Walk()
+
+# %% [markdown] id="l04-1"
+# ## 1 · One addition, a thousand times
+# In NumPy: `y = a + b`. On a GPU you write down what **one invocation** does with **one element**, and ask for enough
+# invocations. This is the whole kernel, in GLSL:
+
+# %% id="l04-comp"
+show("labs/vector_add.comp")
+
+# %% [markdown] id="l04-1p"
+# Read it from below:
+# * `i` is the number of this invocation, over the whole dispatch: `gl_GlobalInvocationID.x`.
+# * Invocations come in **workgroups**, here of 64 (`local_size_x`). You dispatch workgroups; you cannot dispatch one
+#   invocation.
+# * `a`, `b` and `y` live in **buffers**, found by their `binding` numbers.
+# * `count` is a **push constant**: a few bytes that travel with the dispatch.
+#
+# **Predict first.** There are 1000 elements. How many workgroups do you need? How many invocations run? How many have
+# nothing to do? Write three numbers down; step 6 needs the first.
+
+# %% [markdown] id="l04-2"
+# ## 2 · The seven steps
+# Here is all that you are about to make. One row is one step; dashed boxes do not exist yet.
+
+# %% id="l04-empty"
+picture(objects_svg([], 0), alt="Seven rows of dashed boxes, one row a step: none exists yet.",
+        caption="The seven steps and their objects, before the first.")
+
+# %% [markdown] id="l04-s1"
+# ### Step 1: instance and device
+# The **instance** connects this process to the Vulkan loader. It lists **physical devices**: what is in the machine. From
+# one of them you make a logical **device**, your own connection to it, with one **queue** that takes work. A queue belongs
+# to a **queue family**; yours must have the compute bit.
+#
+# Everything that you create with `vkCreate...` you destroy with `vkDestroy...`. `walk.keep` notes both together.
+
+# %% id="l04-s1c" tags=["nbval-ignore-output"]
+walk.step(1)
+
+# macOS runs Vulkan on Metal: such drivers are listed only if you ask for them, by these two names.
+offered = {e.extensionName for e in vk.vkEnumerateInstanceExtensionProperties(None)}
+portable = list({"VK_KHR_portability_enumeration"} & offered)
+application = vk.VkApplicationInfo(pApplicationName="lab 04",
+                                   apiVersion=vk.VK_MAKE_VERSION(1, 3, 0))
+instance_info = vk.VkInstanceCreateInfo(pApplicationInfo=application,
+                                        flags=1 if portable else 0,
+                                        ppEnabledExtensionNames=portable)
+instance = vk.vkCreateInstance(instance_info, None)
+walk.keep("instance", instance, vk.vkDestroyInstance)
+
+number = open_devices.select().index  # the device of the banner
+physical = walk.keep("physical device", vk.vkEnumeratePhysicalDevices(instance)[number])
+
+families = vk.vkGetPhysicalDeviceQueueFamilyProperties(physical)
+family = next(i for i, f in enumerate(families) if f.queueFlags & vk.VK_QUEUE_COMPUTE_BIT)
+offered = {e.extensionName for e in vk.vkEnumerateDeviceExtensionProperties(physical, None)}
+queue_info = vk.VkDeviceQueueCreateInfo(queueFamilyIndex=family, pQueuePriorities=[1.0])
+device_info = vk.VkDeviceCreateInfo(
+    pQueueCreateInfos=[queue_info],
+    ppEnabledExtensionNames=list({"VK_KHR_portability_subset"} & offered))
+device = vk.vkCreateDevice(physical, device_info, None)
+walk.keep("device", device, vk.vkDestroyDevice)
+
+queue = walk.keep("queue", vk.vkGetDeviceQueue(device, family, 0))
+walk.picture()
+
+# %% [markdown] id="l04-s1r"
+# The queue was not created: it came with the device, and goes with it. The same is true of physical devices.
+#
+# One trap of these bindings is already in the cell. A structure that you pass *inside another* must have a name of its own, as
+# `application` and `queue_info` have: the bindings copy the outer structure but do not keep alive what it points to. An
+# object without a name may be gone before the call reads it.
+
+# %% [markdown] id="l04-s2"
+# ### Step 2: compile
+# Vulkan does not read GLSL. It takes **SPIR-V**: a list of 32-bit words, the same for every vendor. A compiler
+# (`glslc` or `glslangValidator`) makes it, here as a separate program, before any GPU is involved.
+#
+# `needs`: a GLSL compiler. Where none is installed, the cell takes the Slang twin of the kernel and says so.
+
+# %% id="l04-s2c" tags=["nbval-ignore-output"]
+walk.step(2)
+
+found = toolchain.find_toolchain("glsl")
+kernel_file = "labs/vector_add.comp"
+if found is None:
+    print("no GLSL compiler here: the Slang twin is compiled in its place.")
+    print("To have one:", toolchain.REPAIRS["glsl"])
+    found, kernel_file = toolchain.require_toolchain("slang"), "labs/vector_add.slang"
+
+with tempfile.TemporaryDirectory() as folder:
+    output = Path(folder) / "vector_add.spv"
+    command = found.command(source.find(kernel_file), output, (), ())
+    print("$", " ".join(Path(word).name for word in command))
+    subprocess.run(command, check=True, timeout=60)
+    spirv = output.read_bytes()
+
+words = struct.unpack(f"<{len(spirv) // 4}I", spirv)
+print(f"{len(words)} words; the first is {words[0]:#010x}, SPIR-V's magic number")
+walk.keep("SPIR-V", spirv)
+walk.picture()
+
+# %% [markdown] id="l04-s3"
+# ### Step 3: shader module
+# A **shader module** hands the words to the driver. `codeSize` is in **bytes**, although `pCode` points to words.
+
+# %% id="l04-s3c" tags=["nbval-ignore-output"]
+walk.step(3)
+
+module_info = vk.VkShaderModuleCreateInfo(codeSize=len(spirv), pCode=spirv)
+module = vk.vkCreateShaderModule(device, module_info, None)
+walk.keep("shader module", module, vk.vkDestroyShaderModule, device)
+walk.picture()
+
+# %% [markdown] id="l04-s4"
+# ### Step 4: pipeline
+# The module says what to compute. The **descriptor set layout** says what it computes *on*: three storage buffers, at bindings
+# 0, 1 and 2. The **pipeline layout** adds the push constants: 4 bytes, one `uint`. From module and layout the driver
+# builds the **compute pipeline**: now, not earlier, your kernel becomes machine code of this device.
+#
+# **Predict:** what would happen if the layout had only two buffers? Nothing in the *types* stops you, and what the kernel then
+# does is undefined. (The validation layer would tell you; lab 06 turns it on.)
+
+# %% id="l04-s4c" tags=["nbval-ignore-output"]
+walk.step(4)
+
+STORAGE, COMPUTE = vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, vk.VK_SHADER_STAGE_COMPUTE_BIT
+slots = [vk.VkDescriptorSetLayoutBinding(binding=n, descriptorType=STORAGE, descriptorCount=1,
+                                         stageFlags=COMPUTE) for n in range(3)]
+set_layout_info = vk.VkDescriptorSetLayoutCreateInfo(pBindings=slots)
+set_layout = vk.vkCreateDescriptorSetLayout(device, set_layout_info, None)
+walk.keep("set layout", set_layout, vk.vkDestroyDescriptorSetLayout, device)
+
+push_range = vk.VkPushConstantRange(stageFlags=COMPUTE, offset=0, size=4)
+layout_info = vk.VkPipelineLayoutCreateInfo(pSetLayouts=[set_layout],
+                                            pPushConstantRanges=[push_range])
+layout = vk.vkCreatePipelineLayout(device, layout_info, None)
+walk.keep("pipeline layout", layout, vk.vkDestroyPipelineLayout, device)
+
+stage = vk.VkPipelineShaderStageCreateInfo(stage=COMPUTE, module=module, pName="main")
+pipeline_info = vk.VkComputePipelineCreateInfo(stage=stage, layout=layout)
+pipeline = vk.vkCreateComputePipelines(device, None, 1, [pipeline_info], None)[0]
+walk.keep("pipeline", pipeline, vk.vkDestroyPipeline, device)
+walk.picture()
+
+# %% [markdown] id="l04-s5"
+# ### Step 5: buffers
+# A **buffer** has a size and a use, and no memory. You ask what memory it needs, allocate that, and **bind** the two. Here the
+# memory is *host-visible* and *coherent*: the CPU may write into it through a mapped address, with no extra command. Lab 03
+# says when that is a bad choice.
+#
+# A **descriptor set** then fills the three slots of the layout with the three buffers. `binding = 0` in the kernel and
+# `dstBinding=0` here are the whole connection between `a` in GLSL and `a` in NumPy.
+#
+# Two traps: `VK_WHOLE_SIZE` overflows in these bindings, so sizes are written out; and the list `infos` must stay alive until
+# `vkUpdateDescriptorSets` returns.
+
+# %% id="l04-s5c" tags=["nbval-ignore-output"]
+walk.step(5)
+
+a = np.arange(1000, dtype=np.float32)
+b = np.full(1000, 0.5, np.float32)
+
+types = vk.vkGetPhysicalDeviceMemoryProperties(physical)
+wanted = vk.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+buffers, mapped = [], []
+for _ in range(3):
+    buffer_info = vk.VkBufferCreateInfo(size=a.nbytes, usage=vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT)
+    buffer = vk.vkCreateBuffer(device, buffer_info, None)
+    walk.keep("buffers", buffer, vk.vkDestroyBuffer, device)
+
+    needs = vk.vkGetBufferMemoryRequirements(device, buffer)
+    kind = next(i for i in range(types.memoryTypeCount)
+                if needs.memoryTypeBits >> i & 1
+                and types.memoryTypes[i].propertyFlags & wanted == wanted)
+    memory_info = vk.VkMemoryAllocateInfo(allocationSize=needs.size, memoryTypeIndex=kind)
+    memory = vk.vkAllocateMemory(device, memory_info, None)
+    walk.keep("memory", memory, vk.vkFreeMemory, device)
+    vk.vkBindBufferMemory(device, buffer, memory, 0)
+    buffers.append(buffer)
+    mapped.append(vk.vkMapMemory(device, memory, 0, a.nbytes, 0))
+mapped[0][:] = a.tobytes()
+mapped[1][:] = b.tobytes()
+
+room = vk.VkDescriptorPoolSize(type=STORAGE, descriptorCount=3)
+pool_info = vk.VkDescriptorPoolCreateInfo(maxSets=1, pPoolSizes=[room])
+pool = vk.vkCreateDescriptorPool(device, pool_info, None)
+walk.keep("descriptor set", pool, vk.vkDestroyDescriptorPool, device)  # the set goes with its pool
+set_info = vk.VkDescriptorSetAllocateInfo(descriptorPool=pool, pSetLayouts=[set_layout])
+descriptor_set = vk.vkAllocateDescriptorSets(device, set_info)[0]
+infos = [vk.VkDescriptorBufferInfo(buffer=x, offset=0, range=a.nbytes) for x in buffers]
+writes = [vk.VkWriteDescriptorSet(dstSet=descriptor_set, dstBinding=n, descriptorCount=1,
+                                  descriptorType=STORAGE, pBufferInfo=infos[n]) for n in range(3)]
+vk.vkUpdateDescriptorSets(device, 3, writes, 0, None)
+walk.picture()
+
+# %% [markdown] id="l04-s6"
+# ### Step 6: record
+# A **command buffer** is a list of what the device shall do later. Recording runs nothing. Five commands go in: which
+# pipeline, which buffers, which push constants, how many workgroups, and a **barrier**.
+#
+# The barrier makes the kernel's writes visible to the host. A fence tells you that the work is *done*; the spec says
+# that this alone does not make its results visible to the CPU. On many machines you would get away without it.
+
+# %% id="l04-s6c" tags=["nbval-ignore-output"]
+walk.step(6)
+
+command_pool_info = vk.VkCommandPoolCreateInfo(queueFamilyIndex=family)
+command_pool = vk.vkCreateCommandPool(device, command_pool_info, None)
+walk.keep("command pool", command_pool, vk.vkDestroyCommandPool, device)
+commands_info = vk.VkCommandBufferAllocateInfo(
+    commandPool=command_pool, level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1)
+commands = walk.keep("command buffer", vk.vkAllocateCommandBuffers(device, commands_info)[0])
+
+count = vk.ffi.new("uint32_t *", 1000)
+visible = vk.VkMemoryBarrier(srcAccessMask=vk.VK_ACCESS_SHADER_WRITE_BIT,
+                             dstAccessMask=vk.VK_ACCESS_HOST_READ_BIT)
+BIND_POINT = vk.VK_PIPELINE_BIND_POINT_COMPUTE
+
+vk.vkBeginCommandBuffer(commands, vk.VkCommandBufferBeginInfo())
+vk.vkCmdBindPipeline(commands, BIND_POINT, pipeline)
+vk.vkCmdBindDescriptorSets(commands, BIND_POINT, layout, 0, 1, [descriptor_set], 0, None)
+vk.vkCmdPushConstants(commands, layout, COMPUTE, 0, 4, count)
+vk.vkCmdDispatch(commands, 16, 1, 1)
+vk.vkCmdPipelineBarrier(commands, vk.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+                        vk.VK_PIPELINE_STAGE_HOST_BIT, 0, 1, [visible], 0, None, 0, None)
+vk.vkEndCommandBuffer(commands)
+walk.picture()
+
+# %% [markdown] id="l04-s7"
+# ### Step 7: submit and wait
+# Now it runs. `vkQueueSubmit` returns at once; the **fence** is signalled when the work is done. Every wait has a limit, here ten
+# seconds: a notebook that waits for ever teaches nothing.
+
+# %% id="l04-s7c" tags=["nbval-ignore-output"]
+walk.step(7)
+
+fence = vk.vkCreateFence(device, vk.VkFenceCreateInfo(), None)
+walk.keep("fence", fence, vk.vkDestroyFence, device)
+submit_info = vk.VkSubmitInfo(pCommandBuffers=[commands])
+vk.vkQueueSubmit(queue, 1, [submit_info], fence)
+vk.vkWaitForFences(device, 1, [fence], True, 10 * 10**9)
+
+y = np.frombuffer(mapped[2], np.float32).copy()  # a copy: the memory is freed soon
+print("y == a + b:", np.array_equal(y, a + b))
+walk.picture()
+
+# %% [markdown] id="l04-s7r"
+# Your three numbers: **16** workgroups (15 cover 960 elements, 16 cover 1024), **1024** invocations, **24** with nothing
+# to do. These 24 are why the kernel asks `if (i < count)`.
+#
+# ### And back
+# Objects go in reverse order: nothing may be destroyed while something made from it lives. After this cell the steps can
+# be run again from 1.
+
+# %% id="l04-end" tags=["nbval-ignore-output"]
+print(walk.end(), "objects gone, the last made first")
+
+# %% [markdown] id="l04-3"
+# ## 3 · Who touches what?
+# The tracer of this lab runs a *twin* of a kernel. In the twin each `y[i]` reads `y[vklab_touch(..., i)]`: the function writes
+# the invocation's number and the element into a log, and returns the element. The log is filled on your device, by the
+# invocations themselves.
+
+# %% id="l04-twin"
+print(twin("if (i < count) y[i] = a[i] + b[i];", {"a": 100, "b": 100, "y": 100}).splitlines()[-1])
+
+# %% [markdown] id="l04-3p"
+# (The first number in each call says which buffer, and read or write; the second is the buffer's length.)
+#
+# With 100 elements and two workgroups of 64, **predict**: how many invocations are idle? How many reads of `a` are there,
+# how many writes of `y`?
+
+# %% id="l04-trace"
+ADD = show("labs/vector_add.slang").text
+x = np.arange(100, dtype=np.float32)
+add_traced = trace(ADD, {"a": x, "b": x, "y": np.zeros_like(x)}, (2,), {"count": 100})
+draw(add_traced)
+
+# %% id="l04-counts"
+print(add_traced)
+
+# %% [markdown] id="l04-countsr"
+# Reads and writes are what this lab counts, in place of time. A count is the same on every machine; a time on a CPU that plays
+# a GPU says little about a GPU. `vector_add` moves three numbers for one addition: whatever the device, it will wait for
+# memory, not for arithmetic. Lab 08 makes that precise.
+
+# %% [markdown] id="l04-4"
+# ## 4 · The same kernel in Slang
+# The runtime's own kernels are written in Slang, and so are yours from here on. (GLSL is accepted in every exercise; see the note
+# in exercise 2.)
+
+# %% id="l04-slang"
+show("labs/vector_add.slang")
+
+# %% [markdown] id="l04-4t"
+# | idea | GLSL | Slang |
+# |---|---|---|
+# | workgroup size | `layout(local_size_x = 64) in;` | `[numthreads(64, 1, 1)]` |
+# | number of this invocation | `gl_GlobalInvocationID` | a parameter with `: SV_DispatchThreadID` |
+# | number of its workgroup | `gl_WorkGroupID` | `: SV_GroupID` |
+# | number inside the workgroup | `gl_LocalInvocationIndex` | `: SV_GroupIndex` |
+# | buffer that is read | `layout(binding = 0) readonly buffer A { float a[]; };` | `StructuredBuffer<float> a;` |
+# | buffer that is written | `layout(binding = 2) buffer Y { float y[]; };` | `RWStructuredBuffer<float> y;` |
+# | binding number | written down | the order of declaration |
+# | push constants | `layout(push_constant) uniform Params {...};` | `[vk::push_constant] ConstantBuffer<Params> params;` |
+#
+# Both become SPIR-V, and SPIR-V still knows the names. vklab reads them back from the words. This is **reflection**, and it is
+# how a dispatch can say `{"count": 1000}` where Vulkan wants four bytes at an offset.
+
+# %% id="l04-reflect" tags=["nbval-ignore-output"]
+for name in ("labs/vector_add.comp", "labs/vector_add.slang"):
+    if toolchain.find_toolchain("glsl" if name.endswith(".comp") else "slang") is None:
+        print(name, "needs a compiler that is not installed")
+        continue
+    facts = compiler.compile_variant(name).reflection
+    print(name)
+    for buffer_name, slot in facts.bindings.items():
+        access = "written" if slot.writable else "read only"
+        print(f"  binding {slot.number}: {buffer_name}, {access}")
+    for member, place in facts.push.items():
+        print(f"  push constant {member}: offset {place.offset}, {facts.push_bytes} bytes in all")
+
+# %% id="l04-reflect-show"
+show(reflection._bindings)
+
+# %% [markdown] id="l04-reflectr"
+# GLSL gives a *block* a name (`A`) and the array in it another (`a`); Slang has one name. Apart from that the two modules ask for the
+# same things, so the seven steps above run either of them.
+
+# %% [markdown] id="l04-5"
+# ## 5 · The same in five lines
+# `run_kernel` does the seven steps in a process of its own: a kernel that loops for ever, or takes the driver down, ends there
+# and not in your notebook.
+
+# %% id="l04-five"
+a, b = np.arange(1000, dtype=np.float32), np.full(1000, 0.5, np.float32)
+run = Run({"a": a, "b": b, "y": np.zeros_like(a)}, workgroups=(16,), push={"count": a.size})
+done = run_kernel(source.find("labs/vector_add.slang").read_text("utf-8"), run)[0]
+print(done.status, np.array_equal(done.buffers["y"], a + b))
+
+# %% [markdown] id="l04-five-where"
+# Nothing is hidden. This is the function that does your steps 6 and 7; each method carries one command.
+
+# %% id="l04-five-show"
+show("vklab.course.kernel_child._submit")
+
+# %% [markdown] id="l04-five-module"
+# And this one does step 3. It keeps the words in `code` until the call has returned: your trap of step 1, met once for all
+# kernels.
+
+# %% id="l04-five-pipeline"
+show("vklab.vulkan.pipeline.ComputePipeline._make_module")
+
+# %% [markdown] id="l04-five-map"
+# | step | in vklab |
+# |---|---|
+# | 1 instance and device | `vklab/vulkan/instance.py` `Instance`, `vklab/vulkan/device.py` `Device` |
+# | 2 compile | `vklab/shader/compiler.py` `compile_variant` |
+# | 3 module, 4 pipeline | `vklab/vulkan/pipeline.py` `ComputePipeline`: the module lives only while the pipeline is built |
+# | 5 buffers | `vklab/vulkan/memory.py` `Buffer`, `vklab/vulkan/descriptors.py` `DescriptorPool` |
+# | 6 record | `vklab/vulkan/command.py` `CommandBuffer` |
+# | 7 submit and wait | `vklab/vulkan/command.py` `Submission`, `vklab/vulkan/sync.py` `Fence` |
+#
+# One floor up, the kernel itself is chosen for you: an ONNX model with a single `Add` node.
+#
+# **Predict:** vklab's kernel has workgroups of 256 invocations. How many of them for 1000 elements?
+
+# %% id="l04-onnx"
+tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1000]) for name in "aby"]
+node = helper.make_node("Add", ["a", "b"], ["y"])
+graph = helper.make_graph([node], "add", inputs=tensors[:2], outputs=tensors[2:])
+a, b = np.arange(1000, dtype=np.float32), np.full(1000, 0.5, np.float32)
+with vklab.load(helper.make_model(graph)) as session:
+    print(np.array_equal(session.run({"a": a, "b": b})["y"], a + b))
+    print(session.plan.dispatches[0])
+
+# %% [markdown] id="l04-6"
+# ## 6 · How many workgroups?
+# You dispatch workgroups, so you divide: elements by workgroup size, **rounded up**. Rounding down loses the last elements.
+#
+# There is a second rule. Vulkan promises 65535 workgroups along x (`maxComputeWorkGroupCount`), and many devices offer
+# not one more. With 64 invocations each that is 4,194,240 elements: not much. A longer grid continues along y, row by row, and the kernel
+# puts the pieces together again:
+
+# %% id="l04-index"
+show("lib/index.slang")
+
+# %% [markdown] id="l04-1t"
+# ### Exercise 04-1: the grid
+# Keep one row as long as the device's promise allows. Beyond it use rows of exactly `ROW` workgroups, because
+# `linear_group` multiplies y by `GRID_WIDTH` = 32768. (The runtime's own rule starts the second row earlier; yours follows the text
+# below.)
+
+
+# %% id="l04-e1" vklab={"role": "exercise", "id": "04-1", "points": 4, "lines": 4}
+LIMIT, ROW = 65535, 32768
+
+
+def workgroups(count, size=64):
+    """Return the workgroups (x, y, z) that cover `count` elements, `size` in each workgroup.
+
+    TODO     up to LIMIT workgroups: one row, (n, 1, 1). More: rows of ROW, (ROW, rows, 1), and as
+             few rows as cover them all.
+    Approach divide and round up; if that is too many for one row, divide and round up again.
+    Example  workgroups(1000) -> (16, 1, 1)    workgroups(65536 * 64) -> (32768, 2, 1)
+                                                                             (roughly 4 lines)
+    """
+    ### BEGIN SOLUTION
+    groups = -(-count // size)
+    if groups <= LIMIT:
+        return (groups, 1, 1)
+    return (ROW, -(-groups // ROW), 1)
+    ### END SOLUTION
+
+
+# %% [markdown] id="l04-e1p"
+# First in use: 4.2 million elements, more than one row holds. The kernel writes each element's number into the element.
+
+# %% id="l04-e1d"
+NUMBER = """
+import lib.index;
+RWStructuredBuffer<uint> y;
+struct Params { uint count; };
+[vk::push_constant] ConstantBuffer<Params> params;
+
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint3 group : SV_GroupID, uint lane : SV_GroupIndex) {
+    uint i = linear_group(group) * 64 + lane;
+    if (i < params.count) y[i] = i;
+}
+"""
+with attempt("04-1"):
+    many = 4_200_000
+    run = Run({"y": np.zeros(many, np.uint32)}, workgroups(many), {"count": many})
+    done = run_kernel(NUMBER, run)[0]
+    print(workgroups(many), done.status, done.message)
+    print("every element has its number:", np.array_equal(done.buffers["y"], np.arange(many)))
+
+# %% id="l04-e1c" vklab={"role": "check", "id": "04-1"}
+check("04-1", workgroups)
+### BEGIN HIDDEN TESTS
+assert tuple(workgroups(2**31, 256)) == (32768, 256, 1)
+assert tuple(workgroups(3 * 65535 + 1, 3)) == (32768, 2, 1)
+### END HIDDEN TESTS
+
+# %% [markdown] id="l04-7"
+# ## 7 · The guard
+# **Predict, then run.** Below is `vector_add` without its guard, on 100 elements with two workgroups. `y` has 400 bytes. What
+# do invocations 100 to 127 do?
+
+# %% id="l04-unguarded"
+UNGUARDED = """
+StructuredBuffer<float> a;
+StructuredBuffer<float> b;
+RWStructuredBuffer<float> y;
+
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    y[id.x] = a[id.x] + b[id.x];
+}
+"""
+x = np.arange(100, dtype=np.float32)
+done = run_kernel(UNGUARDED, Run({"a": x, "b": x, "y": np.zeros_like(x)}, (2,)))[0]
+print(done.status, "| the 100 elements are right:", np.array_equal(done.buffers["y"], x + x))
+print("bytes outside of y that changed, the first eight words:", done.out_of_bounds.get("y"))
+
+# %% id="l04-unguarded-draw" tags=["nbval-ignore-output"]
+x = np.arange(100, dtype=np.float32)
+draw(trace(UNGUARDED, {"a": x, "b": x, "y": np.zeros_like(x)}, (2,), {}))
+
+# %% [markdown] id="l04-guard-words"
+# The result is **right**, and the kernel is broken. 28 invocations wrote behind `y`, over whatever lies there: another tensor,
+# perhaps. No error, no crash; the wrong number turns up later, somewhere else.
+#
+# How did we see it? `run_kernel` lays **guard words** before and behind each buffer: 4096 bytes of a pattern that hardly any kernel
+# produces. Afterwards it looks whether the pattern is still there. Byte 400 is the first byte behind 100 floats. (A driver may
+# offer to check ranges itself, `robustBufferAccess`. It stops the damage and hides the bug.)
+
+# %% id="l04-guard-show"
+show("vklab.course.kernel_child._guarded")
+
+# %% [markdown] id="l04-2t"
+# ### Exercise 04-2: map
+# **Map**: each element of `y` depends on one element of `x`. Yours is the *squared ReLU*: `max(x, 0)` times itself.
+#
+# The check uses sizes that are no multiple of 64, and once a workgroup that has no work at all.
+#
+# *GLSL instead?* Replace the whole text. It starts with `#version 450`; name the blocks `X` and `Y` and their arrays `x` and
+# `y`, as `vector_add.comp` does.
+
+# %% id="l04-e2" vklab={"role": "exercise", "id": "04-2", "points": 4, "lines": 5}
+SQUARED_RELU = """
+StructuredBuffer<float> x;
+RWStructuredBuffer<float> y;
+struct Params { uint count; };
+[vk::push_constant] ConstantBuffer<Params> params;
+
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    // TODO     y[i] = max(x[i], 0) squared, for each i below params.count; touch nothing else.
+    // Approach the number of this invocation is id.x; guard it, then one element in, one out.
+    // Example  x = [-2, 0.5, 3] gives y = [0, 0.25, 9]                        (roughly 5 lines)
+    // ### BEGIN SOLUTION
+    uint i = id.x;
+    if (i < params.count) {
+        float positive = max(x[i], 0.0);
+        y[i] = positive * positive;
+    }
+    // ### END SOLUTION
+}
+"""
+
+# %% id="l04-e2d" tags=["nbval-ignore-output"]
+with attempt("04-2"):
+    x = np.linspace(-3, 3, 100, dtype=np.float32)
+    traced = trace(SQUARED_RELU, {"x": x, "y": np.zeros_like(x)}, (2,), {"count": 100})
+    display(draw(traced))
+    print(traced)
+
+# %% id="l04-e2c" vklab={"role": "check", "id": "04-2"}
+check("04-2", SQUARED_RELU)
+### BEGIN HIDDEN TESTS
+hidden_x = np.linspace(-9, 9, 1021, dtype=np.float32)
+hidden_run = Run({"x": hidden_x, "y": 0 * hidden_x}, (16,), {"count": 1021})
+hidden = run_kernel(SQUARED_RELU, hidden_run)[0]
+assert hidden.status == "ran" and not hidden.out_of_bounds
+assert np.allclose(hidden.buffers["y"], np.maximum(hidden_x, 0) ** 2, 1e-5)
+### END HIDDEN TESTS
+
+# %% [markdown] id="l04-stuck"
+# Stuck? Each call of `hint` gives one more hint.
+
+# %% id="l04-hint" tags=["nbval-ignore-output"]
+hint("04-2")
+
+# %% [markdown] id="l04-8"
+# ## 8 · When a kernel does not end well
+# Kernels of beginners, and of experts, do not compile or do not stop. Both end in an answer with a message, never in a dead
+# notebook. **Predict** the status of each of these two before you run them.
+
+# %% id="l04-bad" tags=["nbval-ignore-output"]
+HEAD = """RWStructuredBuffer<float> y;
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+"""
+MISSPELT = HEAD + "    y[id.x] = coutn; }"
+ENDLESS = HEAD + "    while (y[id.x] > -1.0) y[id.x] = 0.5 * y[id.x]; }"
+for text in (MISSPELT, ENDLESS):
+    done = run_kernel(text, Run({"y": np.ones(64, np.float32)}), seconds=2)[0]
+    print(done.status, "|", done.message.splitlines()[0] if done.message else "no message")
+
+# %% [markdown] id="l04-badr"
+# The second loop never ends: halving a positive number never makes it smaller than -1. If yours says `ran`, your driver has
+# stopped the loop for you: lavapipe of Mesa 22.3 ends all loops of an invocation after 65535 turns and says nothing
+# (`vklab/plan/limits.py` keeps the runtime clear of that). A GPU goes on until its driver steps in; `run_kernel` stops its process after the time limit and says `timeout`.
+
+# %% [markdown] id="l04-3t"
+# ## 9 · Push constants
+# A push constant is part of the command buffer, not of a buffer in memory: 128 bytes are promised on every device. The host
+# writes bytes, the kernel reads a struct; nobody checks that the two agree. Here is what vklab does for the dispatch of this
+# section, by the names and offsets that reflection found:
+
+# %% id="l04-push"
+data = bytearray(8)
+struct.pack_into("<I", data, 0, 1000)  # uint count, at offset 0
+struct.pack_into("<f", data, 4, 0.5)  # float scale, at offset 4
+print(data.hex(" ", 4))
+print("read as two floats:", [f"{value:.3g}" for value in struct.unpack("<2f", data)])
+
+# %% [markdown] id="l04-push-r"
+# The second line is what a kernel sees that has `float` where the host wrote `uint`: 1000 becomes a number next to nothing. No
+# error anywhere.
+#
+# ### Exercise 04-3: zip
+# **Zip**: each element of `y` depends on the elements of two inputs at the same place. Yours: `y = scale * a + b`. This time you
+# also write the struct: the host pushes `count` (a `uint`) and `scale` (a `float`).
+
+# %% id="l04-e3" vklab={"role": "exercise", "id": "04-3", "points": 4, "lines": 5}
+SCALED_SUM = """
+StructuredBuffer<float> a;
+StructuredBuffer<float> b;
+RWStructuredBuffer<float> y;
+
+struct Params {
+    // TODO     two members: what the host pushes, by its names                 (2 lines)
+    // ### BEGIN SOLUTION
+    uint count;
+    float scale;
+    // ### END SOLUTION
+};
+[vk::push_constant] ConstantBuffer<Params> params;
+
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    // TODO     y[i] = scale * a[i] + b[i], guarded
+    // Example  a = [1, 2], b = [10, 20], scale = 3 gives y = [13, 26]          (roughly 3 lines)
+    // ### BEGIN SOLUTION
+    uint i = id.x;
+    if (i < params.count)
+        y[i] = params.scale * a[i] + b[i];
+    // ### END SOLUTION
+}
+"""
+
+# %% id="l04-e3d" tags=["nbval-ignore-output"]
+with attempt("04-3"):
+    x = np.arange(70, dtype=np.float32)
+    arrays = {"a": x, "b": 10 * x, "y": np.zeros_like(x)}
+    traced = trace(SCALED_SUM, arrays, (2,), {"count": 70, "scale": 3.0})
+    display(draw(traced))
+    print(traced)
+
+# %% id="l04-e3c" vklab={"role": "check", "id": "04-3"}
+check("04-3", SCALED_SUM)
+### BEGIN HIDDEN TESTS
+hidden_x = np.linspace(-9, 9, 333, dtype=np.float32)
+hidden_run = Run({"a": hidden_x, "b": hidden_x[::-1].copy(), "y": 0 * hidden_x}, (6,),
+                 {"count": 333, "scale": -7.5})
+hidden = run_kernel(SCALED_SUM, hidden_run)[0]
+assert hidden.status == "ran" and not hidden.out_of_bounds
+assert np.allclose(hidden.buffers["y"], -7.5 * hidden_x + hidden_x[::-1], 1e-5, 1e-4)
+### END HIDDEN TESTS
+
+# %% [markdown] id="l04-4te"
+# ## 10 · Two dimensions
+# A matrix in a buffer is one row after the other: the element in row *r*, column *c* of a matrix with `columns` columns has the
+# number `r * columns + c`. The grid may have two dimensions, too. With `[numthreads(8, 8, 1)]`, `id.x` counts along a row and
+# `id.y` counts rows.
+#
+# **Predict:** a matrix of 37 rows and 53 columns. How many workgroups of 8 x 8 along x, along y? How many invocations are
+# idle? The next cell checks your arithmetic.
+
+# %% id="l04-grid2"
+rows, columns = 37, 53
+across, down = -(-columns // 8), -(-rows // 8)
+idle = across * down * 64 - rows * columns
+print(f"{across} x {down} workgroups, {across * down * 64} invocations, {idle} idle")
+
+# %% [markdown] id="l04-4t2"
+# ### Exercise 04-4: transpose, 37 x 53
+# `y` is `x` with rows and columns exchanged: 53 rows of 37. Reading along a row of `x` means writing down a column of `y`; the two
+# element numbers have different strides. That is where this kernel goes wrong, if it does. The picture shows which workgroup
+# filled which part of `y`.
+
+# %% id="l04-e4" vklab={"role": "exercise", "id": "04-4", "points": 4, "lines": 4}
+TRANSPOSE = """
+StructuredBuffer<float> x;
+RWStructuredBuffer<float> y;
+struct Params { uint rows, columns; };   // of x
+[vk::push_constant] ConstantBuffer<Params> params;
+
+[shader("compute")]
+[numthreads(8, 8, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    // TODO     the element in row r, column c of x goes to row c, column r of y.
+    // Approach c = id.x, r = id.y; guard both; one read, one write.
+    // Example  rows = 2, columns = 3: x = [1, 2, 3, 4, 5, 6] gives y = [1, 4, 2, 5, 3, 6]
+    //                                                                         (roughly 4 lines)
+    // ### BEGIN SOLUTION
+    uint c = id.x;
+    uint r = id.y;
+    if (r < params.rows && c < params.columns)
+        y[c * params.rows + r] = x[r * params.columns + c];
+    // ### END SOLUTION
+}
+"""
+
+# %% id="l04-e4d" tags=["nbval-ignore-output"]
+with attempt("04-4"):
+    x = np.arange(37 * 53, dtype=np.float32)
+    arrays = {"x": x, "y": np.zeros_like(x)}
+    traced = trace(TRANSPOSE, arrays, (7, 5), {"rows": 37, "columns": 53})
+    display(draw(traced, shape=(53, 37)))
+    print(traced)
+
+# %% id="l04-e4c" vklab={"role": "check", "id": "04-4"}
+check("04-4", TRANSPOSE)
+### BEGIN HIDDEN TESTS
+hidden_x = np.arange(19 * 101, dtype=np.float32)
+hidden_run = Run({"x": hidden_x, "y": 0 * hidden_x}, (13, 3), {"rows": 19, "columns": 101})
+hidden = run_kernel(TRANSPOSE, hidden_run)[0]
+assert hidden.status == "ran" and not hidden.out_of_bounds
+assert np.array_equal(hidden.buffers["y"].reshape(101, 19), hidden_x.reshape(19, 101).T)
+### END HIDDEN TESTS
+
+# %% [markdown] id="l04-count2"
+# Each element is read once and written once: 1961 and 1961, as few as there can be. But look at *where* neighbours go. This cell takes
+# invocations that stand side by side in your first row and asks how far apart the elements are that they touch.
+
+# %% id="l04-strides" tags=["nbval-ignore-output"]
+with attempt("04-4"):
+    x = np.arange(37 * 53, dtype=np.float32)
+    push = {"rows": 37, "columns": 53}
+    traced = trace(TRANSPOSE, {"x": x, "y": np.zeros_like(x)}, (7, 5), push)
+    for what, touches in (("read x", traced.of("x", READ)), ("write y", traced.of("y"))):
+        first = touches[touches[:, 1] == 0]
+        first = first[np.argsort(first[:, 0])]
+        print(f"neighbours {what} at a distance of {sorted(set(np.diff(first[:, 2]).tolist()))}")
+
+# %% [markdown] id="l04-strides-r"
+# Reads lie side by side, writes 37 elements apart. Memory moves in lines of many bytes, so the writes touch far more lines than
+# the reads. The cure needs shared memory: lab 07.
+
+# %% [markdown] id="l04-5t"
+# ## 11 · A guard in the wrong place
+# An invocation may handle more than one element: fewer invocations, each with more to do. In this kernel each handles
+# four. Somebody tested it with 1000 elements, and it passed. **Predict** what happens with 1003.
+
+# %% id="l04-halves"
+PASSED_ONCE = """
+StructuredBuffer<float> x;
+RWStructuredBuffer<float> y;
+struct Params { uint count; };
+[vk::push_constant] ConstantBuffer<Params> params;
+
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    uint first = 4 * id.x;
+    if (first < params.count)
+        for (uint k = 0; k < 4; ++k)
+            y[first + k] = 0.5 * x[first + k];
+}
+"""
+for count in (1000, 1003):
+    x = np.arange(count, dtype=np.float32)
+    done = run_kernel(PASSED_ONCE, Run({"x": x, "y": np.zeros_like(x)}, (4,), {"count": count}))[0]
+    print(count, done.status, np.array_equal(done.buffers["y"], x / 2), done.out_of_bounds)
+
+# %% [markdown] id="l04-5t2"
+# One float too many, at byte 4012 of a buffer of 4012 bytes. The guard is there. It asks the right question about the wrong
+# element.
+#
+# ### Exercise 04-5: repair it
+# Keep four elements for each invocation. Move the question to where the element is.
+
+# %% id="l04-e5" vklab={"role": "exercise", "id": "04-5", "points": 4, "lines": 3}
+HALVES = """
+StructuredBuffer<float> x;
+RWStructuredBuffer<float> y;
+struct Params { uint count; };
+[vk::push_constant] ConstantBuffer<Params> params;
+
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    uint first = 4 * id.x;
+    for (uint k = 0; k < 4; ++k) {
+        // TODO     y[i] = 0.5 * x[i] for the element i of this turn, if there is such an element
+        // Example  count = 6: invocation 1 handles elements 4 and 5, not 6 and 7  (roughly 3 lines)
+        // ### BEGIN SOLUTION
+        uint i = first + k;
+        if (i < params.count)
+            y[i] = 0.5 * x[i];
+        // ### END SOLUTION
+    }
+}
+"""
+
+# %% id="l04-e5d" tags=["nbval-ignore-output"]
+with attempt("04-5"):
+    x = np.arange(103, dtype=np.float32)
+    traced = trace(HALVES, {"x": x, "y": np.zeros_like(x)}, (1,), {"count": 103})
+    display(draw(traced))
+    print(traced)
+
+# %% id="l04-e5c" vklab={"role": "check", "id": "04-5"}
+check("04-5", HALVES)
+### BEGIN HIDDEN TESTS
+hidden_x = np.arange(510, dtype=np.float32)
+hidden = run_kernel(HALVES, Run({"x": hidden_x, "y": 0 * hidden_x}, (3,), {"count": 510}))[0]
+assert hidden.status == "ran" and not hidden.out_of_bounds
+assert np.array_equal(hidden.buffers["y"], hidden_x / 2)
+### END HIDDEN TESTS
+
+# %% [markdown] id="l04-break"
+# ## 12 · What would break this?
+# The kernel below is `vector_add`, with its guard, unchanged. The function around it has **one wrong line**. The sum is right and the
+# guard words say that something is not. Find the line before you open the answer.
+
+# %% id="l04-planted"
+def add_on_device(a, b):
+    """Add two arrays on the device; return the sum and the bytes written outside of it."""
+    kernel = source.find("labs/vector_add.slang").read_text("utf-8")
+    y = np.zeros_like(a)
+    groups = -(-a.size // 64)
+    push = {"count": a.nbytes}
+    done = run_kernel(kernel, Run({"a": a, "b": b, "y": y}, (groups,), push))[0]
+    return done.buffers["y"], done.out_of_bounds
+
+
+x = np.arange(1000, dtype=np.float32)
+total, outside = add_on_device(x, x)
+print("the sum is right:", np.array_equal(total, x + x))
+print("outside:", outside)
+
+# %% [markdown] id="l04-planted-r"
+# <details><summary>Which line?</summary>
+#
+# `push = {"count": a.nbytes}`: the kernel counts elements, the host counted bytes. With 4000 for `count` the guard lets all 1024
+# invocations pass. A guard is only as good as the number it compares with: it must be `a.size`. Names with units (`count`,
+# `size_bytes`) make such a line look wrong at once.
+# </details>
+#
+# Three more faults, in your own step cells. What would you see, and where would you look?
+#
+# <details><summary>Step 6 without the barrier</summary>
+#
+# On many machines: nothing, the sum is right. The spec says that waiting for a fence does not by itself make the kernel's writes
+# visible to the host; it asks for a memory barrier with host reads in its second scope. A device with its own caches may show
+# old bytes, sometimes. A test cannot find this. Reading can, and so can a habit: whoever maps, writes the barrier.
+# </details>
+#
+# <details><summary>Step 4 with size=4 for a struct of 8 bytes</summary>
+#
+# The kernel reads four bytes that nobody pushed. The spec calls this undefined: zero on one device, an old value on another. The
+# validation layer reports it when the pipeline is made. vklab never writes the size by hand; it takes `push_bytes` from
+# reflection.
+# </details>
+#
+# <details><summary>Step 6 with 15 workgroups</summary>
+#
+# Elements 960 to 999 keep what the memory held before. On fresh memory that is often zero, and `a + b` is zero there only if you test
+# with zeros. The checks of this lab fill `y` with -1 first, so that an element that nobody wrote says so.
+# </details>
+
+# %% [markdown] id="l04-recap"
+# ## Recap
+# | word | what it is | made in |
+# |---|---|---|
+# | instance, physical device, device, queue | the way to one GPU | step 1 |
+# | SPIR-V, shader module | the kernel, for any vendor; the same words, held by the driver | steps 2, 3 |
+# | descriptor set layout, pipeline layout, pipeline | what the kernel takes; its machine code | step 4 |
+# | buffer, memory, descriptor set | where the numbers are; which buffer is which binding | step 5 |
+# | command buffer | bind, push, dispatch, barrier: written down, not yet run | step 6 |
+# | fence | the device says: done | step 7 |
+# | workgroups | elements divided by workgroup size, rounded up; beyond 65535 along y | 04-1 |
+# | guard | an invocation asks whether *its* element exists | 04-2 to 04-5 |
+#
+# **Next**: lab 05 takes step 4 apart (layouts from reflection, specialization constants, the pipeline cache), lab 06 steps 6 and 7
+# (barriers, the validation layer), lab 07 what happens inside one workgroup.
+#
+# **To read**
+# * Vulkan specification, chapters *Synchronization and Cache Control* (fences; host access types), *Pipelines*, *Resource
+#   Descriptors*, *Dispatching Commands*, *Limits*: <https://docs.vulkan.org/spec/latest/index.html>
+# * ONNX operators `Add` and `Transpose`: <https://onnx.ai/onnx/operators/>
+# * Slang user guide, *Targeting SPIR-V*: <https://docs.shader-slang.org>
+# * S. Rush, *GPU Puzzles*, which draws a kernel before it judges it: <https://github.com/srush/GPU-Puzzles>
