@@ -194,7 +194,11 @@ def test_the_student_sees_what_the_answer_printed():
 @pytest.mark.parametrize(("got", "expected", "words"), [
     (np.zeros((2, 3)), np.zeros((3, 2)), "expected shape (3, 2), got (2, 3)"),
     (np.zeros(2), np.zeros(2, np.float32), "expected dtype float32, got float64"),
-    ([0.0, 0.0], np.zeros(2, np.float32), "expected an array float32[2] [0, 0], got [0, 0]"),
+    ([0.0, 0.0], np.zeros(2, np.float32),
+     "expected an array, float32 of shape (2,): [0, 0], got [0, 0]"),
+    (None, np.float32([[0.5, 1], [2, 3]]), "expected an array, float32 of shape (2, 2): "
+     "[[0.5, 1], [2, 3]], got None (is a return missing?)"),
+    (None, np.zeros((3, 28), np.uint8), "expected an array, uint8 of shape (3, 28), got None"),
     (np.array([1, np.nan], np.float32), np.ones(2, np.float32),
      "1 of 2 elements differ, 1 of them NaN; element 1: expected 1, got nan"),
     (None, 1.0, "got None"),

@@ -108,6 +108,8 @@ def test_numbers_with_a_fraction_are_no_integers(device_index):
         assert session.run([1, 2, 3])["y"].tolist() == [[1], [2], [3]]
         with pytest.raises(ModelError, match="float64"):
             session.run([1.5, 2, 3])
+        with pytest.raises(ModelError, match="is given as NoneType, not as an array"):
+            session.run({"x": None})
 
 
 def test_outputs_belong_to_the_caller(device_index):

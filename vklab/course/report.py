@@ -153,7 +153,7 @@ class Report:
 
     def _array(self, got: Any, expected: np.ndarray, hint: str) -> np.ndarray:
         if not isinstance(got, np.ndarray):
-            self._differs(f"expected an array {words.array_text(expected)}, got {_got(got)}", hint)
+            self._differs(f"expected {_array_text(expected)}, got {_got(got)}", hint)
         if got.shape != expected.shape:
             self._differs(f"expected shape {expected.shape}, got {got.shape}", hint)
         if got.dtype != expected.dtype:
@@ -188,6 +188,20 @@ def _nans(array: np.ndarray) -> int:
 
 def _got(value: Any) -> str:
     return "None (is a return missing?)" if value is None else words.short(value)
+
+
+def _array_text(array: np.ndarray) -> str:
+    """Name an expected array by dtype and shape, with its values where they fit into a line."""
+    text = f"an array, {array.dtype} of shape {array.shape}"
+    if not 0 < array.size <= 16:
+        return text
+    return f"{text}: {_values(array)}"
+
+
+def _values(array: np.ndarray) -> str:
+    if not array.shape:
+        return words.short(array[()])
+    return f"[{', '.join(_values(row) for row in array)}]"
 
 
 def _copied(value: Any) -> Any:

@@ -62,6 +62,8 @@ def _as_array(info: TensorInfo, value: Any) -> np.ndarray:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
         raise ModelError(f"input {info} is no array: {error}") from error
+    if array.dtype == object:
+        raise ModelError(f"input {info} is given as {type(value).__name__}, not as an array")
     plain = isinstance(value, (list, tuple, bool, int, float))
     if plain and np.can_cast(array.dtype, info.dtype, "same_kind"):
         return array.astype(info.dtype)

@@ -8,6 +8,7 @@ import numpy as np
 
 from vklab.course.exercise import exercise
 from vklab.course.report import Report
+from vklab.course.words import short
 from vklab.doctor import Check
 from vklab.doctor import Report as DoctorReport
 from vklab.plan.memory import Lifetime
@@ -26,9 +27,10 @@ __all__ = [
     "00-1",
     points=3,
     hints=(
-        "Three things differ: the type, the range and the number of axes. Take them one by one, "
-        "and run the check after each.",
-        "An array changes its type with .astype(...). Changed first, what follows keeps it.",
+        "uint8 divided by 255 is float64: NumPy chooses. A method of arrays gives the type that "
+        "you choose; its name begins with as.",
+        "The method is .astype(...); its result is an array of that type. Now count the axes: the "
+        "input has three, and one of length 1 is missing.",
         "The missing axis stands between the pictures and their rows: indexing with [:, None] "
         "adds an axis of length 1 in second place.",
     ),
@@ -39,9 +41,10 @@ def check_to_input(answer: Any, report: Report) -> None:
     dim = np.full((1, 28, 28), 51, np.uint8)
     with report.part("the numbers run from 0 to 1", 1):
         for given, words in ((dim, "one picture, every pixel 51"), (pixels, "three pictures")):
-            got = np.asarray(_array(report, answer, given, words), np.float64)
-            report.expect(got.size == given.size,
-                          f"expected {given.size} numbers, got {got.size}")  # fmt: skip
+            got = _array(report, answer, given, words)
+            report.expect(got.size == given.size and got.dtype.kind in "buif",
+                          f"expected {given.size} numbers, got {short(got)}")  # fmt: skip
+            got = np.asarray(got, np.float64)
             report.close(got.reshape(given.shape), given / 255, rtol=1e-5,
                          hint="white is 255, also where no pixel is white")  # fmt: skip
     with report.part("the type is float32", 1):
@@ -56,7 +59,9 @@ def check_to_input(answer: Any, report: Report) -> None:
 
 def _array(report: Report, answer: Any, pixels: np.ndarray, words: str) -> np.ndarray:
     got = report.call(answer, pixels, on=words)
-    report.expect(isinstance(got, np.ndarray), f"expected an array, got {_kind(got)}")
+    report.expect(isinstance(got, np.ndarray),
+                  f"expected an array, float32 of shape {(len(pixels), 1, 28, 28)}, "
+                  f"got {_kind(got)}")  # fmt: skip
     return np.asarray(got)
 
 
@@ -141,10 +146,10 @@ def _counted(labels: Sequence[int], predicted: Sequence[int], classes: int) -> n
     hints=(
         "The class that the model votes for is the column of the largest logit: argmax, along "
         "which axis?",
-        "Start from a table of zeros with one row and one column a class. Each picture adds one to "
-        "a single cell: which row, which column?",
-        "table[labels, predicted] += 1 adds one a cell, however many pictures meet there. A loop "
-        "over zip(labels, predicted) adds one a picture.",
+        "Start from a table of zeros with one row and one column per class. Each picture adds one "
+        "to a single cell: which row, which column?",
+        "table[labels, predicted] += 1 adds one per cell, however many pictures meet there. A loop "
+        "over zip(labels, predicted) adds one per picture.",
     ),
 )
 def check_confusion(answer: Any, report: Report) -> None:
@@ -169,14 +174,20 @@ def _table(
     report: Report, answer: Any, labels: Sequence[int], predicted: Sequence[int], classes: int,
     words: str,
 ) -> np.ndarray:  # fmt: skip
-    """Return the answer's table as int64; whole numbers of any type will do."""
+    """Return the answer's table as int64; lists of lists and whole floats will do."""
     wanted = (classes, classes)
     got = report.call(answer, np.array(labels), _logits(predicted, classes), on=words)
-    report.expect(isinstance(got, np.ndarray), f"expected an array, got {_kind(got)}")
-    report.expect(got.shape == wanted, f"expected shape {wanted}, got {got.shape}")
-    whole = got.dtype.kind in "iu" or bool(np.all(got == np.rint(got)))
-    report.expect(whole, f"expected whole numbers, got {got.dtype}")
-    return np.asarray(got, np.int64)
+    report.expect(isinstance(got, np.ndarray | list | tuple),
+                  f"expected counts of shape {wanted}, got {_kind(got)}")  # fmt: skip
+    try:
+        table = np.asarray(got)
+    except ValueError:  # rows of different lengths
+        report.expect(False, f"expected {classes} rows of {classes} counts, got {short(got)}")
+    report.expect(table.shape == wanted, f"expected shape {wanted}, got {table.shape}")
+    whole = table.dtype.kind in "iu"
+    whole = whole or (table.dtype.kind == "f" and bool(np.all(table == np.rint(table))))
+    report.expect(whole, f"expected whole numbers, got {short(table)}")
+    return np.asarray(table, np.int64)
 
 
 # ------------------------------------------------------------------------------------- 00-4
@@ -207,8 +218,9 @@ def check_one_after_the_other(answer: Any, report: Report) -> None:
             offsets, _ = _placed(report, answer, sizes, words)
             report.equal(sorted(offsets), [f"v{number}" for number in range(len(sizes))])
             for name, offset in sorted(offsets.items()):
-                report.expect(type(offset) is int or isinstance(offset, np.integer),
-                              f"expected whole bytes, got {offset!r} for {name}")  # fmt: skip
+                report.expect(type(offset) is int,
+                              f"expected an int, got {type(offset).__name__} {short(offset)} "
+                              f"for {name}")  # fmt: skip
                 report.expect(offset >= 0 and offset % 256 == 0,
                               f"expected a multiple of 256, got {offset} for {name}")  # fmt: skip
     with report.part("no two values share a byte, whenever they are alive", 1):
@@ -225,7 +237,7 @@ def check_one_after_the_other(answer: Any, report: Report) -> None:
             report.equal(total, sum((size + 255) // 256 * 256 for size in sizes))
             last = max(offsets[f"v{n}"] + size for n, size in enumerate(sizes))
             report.expect(last <= total, f"the last value ends at {last}, behind the total {total}")
-    with report.part("no values take no bytes", 1):
+    with report.part("an empty sequence gives ({}, 0)", 1):
         report.equal(report.call(answer, (), on="no values"), ({}, 0))
 
 
@@ -236,6 +248,7 @@ def _placed(
     lives = tuple(Lifetime(f"v{n}", size, n, n) for n, size in enumerate(sizes))
     got = report.call(answer, lives, True, on=words)
     pair = isinstance(got, tuple | list) and len(got) == 2 and isinstance(got[0], dict)
-    report.expect(pair, f"expected two things, a dict of offsets and the total, got {_kind(got)}")
+    report.expect(pair, f"expected two things, a dict of {len(sizes)} offsets and the total, "
+                        f"got {_kind(got)}")  # fmt: skip
     offsets, total = got
     return offsets, total

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -20,7 +22,7 @@ from vklab.course.picture import Picture, picture
 from vklab.course.verdict import Verdict
 from vklab.doctor import Check, Report
 from vklab.draw import PALETTE, bytes_text
-from vklab.plan.memory import MemoryPlan
+from vklab.plan.memory import Lifetime, MemoryPlan
 from vklab.runtime.session import Session
 from vklab.types import DeviceInfo
 
@@ -80,10 +82,13 @@ def draw_digits(
     figure = Figure(figsize=(1.1 * len(pictures), 1.75))
     axes = figure.subplots(1, len(pictures), squeeze=False)[0]
     words = []
+    grey = colormaps["gray"].with_extremes(bad=ORANGE)
+    if np.isnan(pictures).any():
+        caption += " Orange pixels are no numbers (NaN)."
     for axis, image, said, is_true in zip(axes, pictures, predicted, truth, strict=True):
         right = bool(said == is_true)
         words.append(f"{said}" if right else f"{said} (is {is_true})")
-        axis.imshow(np.squeeze(image), cmap="gray", vmin=0, vmax=1)  # a wrong range shows
+        axis.imshow(np.squeeze(image), cmap=grey, vmin=0, vmax=1)  # a wrong range shows
         axis.axis("off")
         axis.set_title(f"{said}" if right else f"{said} ✘\nis {is_true}", fontsize=13,
                        color=BLUE if right else RED)  # fmt: skip
@@ -113,26 +118,49 @@ def draw_confusion(table: Any, caption: str) -> Picture:
     return picture(figure, alt, caption)
 
 
-def draw_placements(plans: Mapping[str, MemoryPlan], caption: str) -> Picture:
-    """Draw memory plans side by side, on one scale: time runs right, addresses run up."""
-    figure = Figure(figsize=(11, 4), layout="tight")
-    axes = figure.subplots(1, len(plans), sharey=True, squeeze=False)[0]
-    highest = max(plan.arena_bytes for plan in plans.values()) / 1024
-    for axis, (title, plan) in zip(axes, plans.items(), strict=True):
-        for number, life in enumerate(plan.lifetimes):
-            start, size = plan.slots[life.name].offset_bytes / 1024, life.size_bytes / 1024
-            steps = (life.first - 0.5, life.last - life.first + 1)
-            colour = PALETTE[number % len(PALETTE)]
-            axis.broken_barh([steps], (start, size), color=colour, alpha=0.75)
-            if size > highest / 20:
-                axis.text((life.first + life.last) / 2, start + size / 2, life.name, ha="center",
-                          va="center", fontsize=9)  # fmt: skip
-        axis.axhline(plan.arena_bytes / 1024, color=INK, linestyle="--", linewidth=1)
-        axis.set(title=f"{title}: {bytes_text(plan.arena_bytes)}", xlabel="step")
-        axis.spines[["top", "right"]].set_visible(False)
+def draw_placements(
+    plan: MemoryPlan, yours: tuple[Mapping[str, int], int], caption: str
+) -> Picture:
+    """Draw two placements of a plan's values: time runs right, addresses run up."""
+    offsets, total = yours
+    theirs = {life.name: plan.slots[life.name].offset_bytes for life in plan.lifetimes}
+    figure = Figure(figsize=(11, 4.4), layout="tight")
+    axes = figure.subplots(1, 2, sharey=True)
+    said = [
+        _placement(axes[0], plan.lifetimes, theirs, plan.arena_bytes, "the runtime"),
+        _placement(axes[1], plan.lifetimes, offsets, total, "you"),
+    ]
     axes[0].set_ylabel("offset in KiB")
-    sizes = " and ".join(f"{name} takes {bytes_text(p.arena_bytes)}" for name, p in plans.items())
-    return picture(figure, f"Maps of memory over time, side by side: {sizes}", caption)
+    return picture(figure, f"Maps of memory over time, side by side: {'; '.join(said)}", caption)
+
+
+def _placement(
+    axis: Axes, lifetimes: Sequence[Lifetime], offsets: Mapping[str, int], total: int, title: str
+) -> str:
+    """Draw one placement, whatever is wrong with it; return it in words."""
+    said = f"{title}: {bytes_text(total)}"
+    ends = [0]
+    for number, life in enumerate(lifetimes):
+        if life.name not in offsets:
+            continue
+        start, size = offsets[life.name] / 1024, life.size_bytes / 1024
+        steps = (life.first - 0.5, life.last - life.first + 1)
+        colour = PALETTE[number % len(PALETTE)]
+        axis.broken_barh([steps], (start, size), facecolor=colour, edgecolor=INK, alpha=0.75)
+        ends.append(offsets[life.name] + life.size_bytes)
+    axis.axhline(total / 1024, color=INK, linestyle="--", linewidth=1)
+    missing = sum(life.name not in offsets for life in lifetimes)
+    faults = ([f"{missing} values have no place"] if missing else []) + (
+        ["a value ends above the total"] if max(ends) > total else [])  # fmt: skip
+    said = ", ".join([said, *faults])
+    axis.set_title(said, color=RED if faults else INK)
+    # Every step writes one value: its name below the step collides with no other.
+    axis.set_xticks([life.first for life in lifetimes],
+                    [f"{life.first}  {life.name}" for life in lifetimes],
+                    rotation=40, ha="right", rotation_mode="anchor")  # fmt: skip
+    axis.set_xlabel("step, and the value that it writes")
+    axis.spines[["top", "right"]].set_visible(False)
+    return said
 
 
 # -------------------------------------------------------------------------------------------- SVG
@@ -195,10 +223,11 @@ def draw_repairs(report: Report, lines: Sequence[str]) -> Picture:
     return picture(str(page), alt, "A curve leads from each check to the line that repairs it.")
 
 
-def draw_path(session: Session) -> Picture:
+def draw_path(session: Session, logits: np.ndarray) -> Picture:
     """Draw the way of a model through the folders, with what comes out of each."""
     plan = session.plan
     kernels = len({step.kernel for step in plan.dispatches})
+    rows, columns = logits.shape
     rooms = (
         ("graph", "reads the file", f"{len(session.graph.nodes)} nodes", BLUE),
         ("ops", "says what to compute", f"{len(plan.dispatches)} dispatches", BLUE),
@@ -217,8 +246,8 @@ def draw_path(session: Session) -> Picture:
         page.text(left + 86, 115, f"→ {gives}", anchor="middle")
     page.box(10, 150, 916, 62, ORANGE)
     page.text(468, 175, "vklab/runtime/", 16, bold=True, anchor="middle")
-    page.text(468, 200, "the meeting place: the model comes in, the session lives here, the logits "
-                        "go out", 14, anchor="middle")  # fmt: skip
+    page.text(468, 200, "the meeting place: the model comes in, the session lives here   → "
+                        f"{rows} × {columns} logits", 14, anchor="middle")  # fmt: skip
     return picture(
         str(page),
         "Three rooms that describe (graph, ops, plan) and two that drive (shader, vulkan), above "
@@ -247,7 +276,8 @@ def draw_card(
     signs = {True: ("✔", GREEN), False: ("○", PALE)}
     page = _Svg(332)
     page.box(3, 3, 934, 326, BLUE, 12)
-    page.text(28, 44, "Ready for the course" if report.ok else "Not ready yet", 24, bold=True)
+    ready = "ready" if report.ok else "not ready yet"
+    page.text(28, 44, f"This machine is {ready}", 24, bold=True)
     kind = "a CPU that plays a GPU" if device.is_cpu else f"a GPU ({device.type})"
     page.text(28, 74, f"{device.name}: {kind}", 16)
     page.text(28, 118, "This machine can", bold=True)
@@ -256,7 +286,8 @@ def draw_card(
         page.text(28, 148 + 30 * row, sign, 17, ink, bold=True)
         page.text(54, 148 + 30 * row, what)
         page.text(310, 148 + 30 * row, where, ink=PALE)
-    page.text(540, 118, "You have solved", bold=True)
+    solved = sum(verdict.status == "correct" for verdict in verdicts)
+    page.text(540, 118, f"You have solved {solved} of {len(verdicts)}", bold=True)
     for row, verdict in enumerate(verdicts):
         sign, ink = signs[verdict.status == "correct"]
         page.text(540, 148 + 30 * row, sign, 17, ink, bold=True)
@@ -265,10 +296,9 @@ def draw_card(
     listed = "; ".join(str(line) for line in todo) or "nothing"
     listed = listed if len(listed) < 110 else f"{listed[:106]} ..."
     page.text(28, 310, f"To repair: {listed}", 14)
-    solved = sum(verdict.status == "correct" for verdict in verdicts)
     return picture(
         str(page),
-        f"A card: this machine is {'ready' if report.ok else 'not ready'}, {solved} of "
+        f"A card: this machine is {ready}, {solved} of "
         f"{len(verdicts)} exercises are solved, to repair: {listed}",
         "A tick is something you have; a ring is something you do not have, or not yet.",
     )
