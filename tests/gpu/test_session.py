@@ -65,7 +65,7 @@ WRONG = {
                           "dimension 'n' is 3 in one input and 4 in b"),
     "ragged list": (([[1, 2], [3]], np.zeros((2, 2), np.float32)), "input a.*is no array"),
     "text": (("hello", np.zeros((2, 2), np.float32)), "given as <U5"),
-    "nothing": ((None, np.zeros((2, 2), np.float32)), "given as object"),
+    "nothing": ((None, np.zeros((2, 2), np.float32)), "given as NoneType, not as an array"),
 }  # fmt: skip
 
 
