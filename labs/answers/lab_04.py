@@ -34,6 +34,16 @@ def forgets_to_return(count, size=64):
     print(-(-count // size))
 
 
+@wrong("04-1", says="three ints in a tuple, please")
+def one_number(count, size=64):
+    return -(-count // size)
+
+
+@wrong("04-1", says="np.ceil makes floats")
+def floats(count, size=64):
+    return (float(math.ceil(count / size)), 1, 1)
+
+
 @alternative("04-1")
 def by_ceil(count, size=64):
     groups = math.ceil(count / size)
@@ -78,7 +88,7 @@ wrong("04-2", says="on count=1: y was written behind its end, at byte 4, 8, 12")
 wrong("04-2", says="pushed, and never used by the kernel: count")(
     MAP + "float p = max(x[id.x], 0.0); y[id.x] = p * p; }"
 )
-wrong("04-2", says="y was written behind its end, at byte 4; is there a guard?")(
+wrong("04-2", says="y was written behind its end, at byte 4; is there a guard, and is the index")(
     MAP + "if (id.x <= params.count) { float p = max(x[id.x], 0.0); y[id.x] = p * p; } }"
 )
 wrong("04-2", says="(-1 means: nobody wrote it)")(

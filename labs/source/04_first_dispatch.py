@@ -139,6 +139,8 @@ def draw(traced, name="y", shape=None):
     alt = (f"{wide * high} invocations, {len(np.unique(rows[:, :2], axis=0))} of which write. "
            f"{len(np.unique(rows[rows[:, 2] < end, 2]))} of the {end} elements of {name} are "
            f"written; writes outside: {outside}.")
+    if traced.full:
+        alt += " Log full: more was touched than is drawn."
     return picture(figure, alt=alt, caption=alt)
 
 
@@ -405,7 +407,7 @@ print(walk.end(), "objects gone, the last made first")
 # ## 3 · Who touches what?
 # The tracer of this lab runs a *twin* of a kernel. In the twin each `y[i]` reads `y[vklab_touch(..., i)]`: the function writes
 # the invocation's number and the element into a log, and returns the element. The log is filled on your device, by the
-# invocations themselves.
+# invocations themselves. It has room for 40000 touches; beyond that, picture and counts say *log full*.
 
 # %% id="l04-twin"
 print(twin("if (i < count) y[i] = a[i] + b[i];", {"a": 100, "b": 100, "y": 100}).splitlines()[-1])
@@ -517,8 +519,8 @@ node = helper.make_node("Add", ["a", "b"], ["y"])
 graph = helper.make_graph([node], "add", inputs=tensors[:2], outputs=tensors[2:])
 a, b = np.arange(1000, dtype=np.float32), np.full(1000, 0.5, np.float32)
 with vklab.load(helper.make_model(graph)) as session:
-    print(np.array_equal(session.run({"a": a, "b": b})["y"], a + b))
-    print(session.plan.dispatches[0])
+    right = np.array_equal(session.run({"a": a, "b": b})["y"], a + b)
+    print(f"y == a + b: {right}\n{session.plan.dispatches[0]}")
 
 # %% [markdown] id="l04-6"
 # ## 6 · How many workgroups?
@@ -545,6 +547,8 @@ LIMIT, ROW = 65535, 32768
 def workgroups(count, size=64):
     """Return the workgroups (x, y, z) that cover `count` elements, `size` in each workgroup.
 
+    All three are ints; np.ceil returns floats.
+
     TODO     up to LIMIT workgroups: one row, (n, 1, 1). More: rows of ROW, (ROW, rows, 1), and as
              few rows as cover them all.
     Approach divide and round up; if that is too many for one row, divide and round up again.
@@ -560,7 +564,7 @@ def workgroups(count, size=64):
 
 
 # %% [markdown] id="l04-e1p"
-# First in use: 4.2 million elements, more than one row holds. The kernel writes each element's number into the element.
+# First in use: 4.2 million elements, more than one row holds. The kernel adds each element's number, counted from 1, to the element: where two workgroups overlap, it is added twice.
 
 # %% id="l04-e1d"
 NUMBER = """
@@ -573,15 +577,17 @@ struct Params { uint count; };
 [numthreads(64, 1, 1)]
 void main(uint3 group : SV_GroupID, uint lane : SV_GroupIndex) {
     uint i = linear_group(group) * 64 + lane;
-    if (i < params.count) y[i] = i;
+    if (i < params.count) InterlockedAdd(y[i], i + 1);
 }
 """
 with attempt("04-1"):
     many = 4_200_000
     run = Run({"y": np.zeros(many, np.uint32)}, workgroups(many), {"count": many})
     done = run_kernel(NUMBER, run)[0]
-    print(workgroups(many), done.status, done.message)
-    print("every element has its number:", np.array_equal(done.buffers["y"], np.arange(many)))
+    if done.status != "ran":
+        raise RuntimeError(f"{done.status}: {done.message}")
+    once = np.array_equal(done.buffers["y"], np.arange(1, many + 1))
+    print(f"{workgroups(many)}: every element has its number, and no workgroup repeats one: {once}")
 
 # %% id="l04-e1c" vklab={"role": "check", "id": "04-1"}
 check("04-1", workgroups)
@@ -609,8 +615,8 @@ void main(uint3 id : SV_DispatchThreadID) {
 """
 x = np.arange(100, dtype=np.float32)
 done = run_kernel(UNGUARDED, Run({"a": x, "b": x, "y": np.zeros_like(x)}, (2,)))[0]
-print(done.status, "| the 100 elements are right:", np.array_equal(done.buffers["y"], x + x))
-print("bytes outside of y that changed, the first eight words:", done.out_of_bounds.get("y"))
+print(f"{done.status} | the 100 elements are right: {np.array_equal(done.buffers['y'], x + x)}\n"
+      f"bytes outside of y that changed, the first eight words: {done.out_of_bounds.get('y')}")
 
 # %% id="l04-unguarded-draw" tags=["nbval-ignore-output"]
 x = np.arange(100, dtype=np.float32)
@@ -623,6 +629,8 @@ draw(trace(UNGUARDED, {"a": x, "b": x, "y": np.zeros_like(x)}, (2,), {}))
 # How did we see it? `run_kernel` lays **guard words** before and behind each buffer: 4096 bytes of a pattern that hardly any kernel
 # produces. Afterwards it looks whether the pattern is still there. Byte 400 is the first byte behind 100 floats. (A driver may
 # offer to check ranges itself, `robustBufferAccess`. It stops the damage and hides the bug.)
+#
+# Guard words reach 4096 bytes. A write farther off, such as `y[-1]` (as a `uint` that is element 4294967295), misses them, and many drivers drop it: the checks below then pass. The tracer notes the element itself; look for *writes outside* in your picture.
 
 # %% id="l04-guard-show"
 show("vklab.course.kernel_child._guarded")
@@ -702,7 +710,7 @@ for text in (MISSPELT, ENDLESS):
 # %% [markdown] id="l04-badr"
 # The second loop never ends: halving a positive number never makes it smaller than -1. If yours says `ran`, your driver has
 # stopped the loop for you: lavapipe of Mesa 22.3 ends all loops of an invocation after 65535 turns and says nothing
-# (`vklab/plan/limits.py` keeps the runtime clear of that). A GPU goes on until its driver steps in; `run_kernel` stops its process after the time limit and says `timeout`.
+# (`vklab/plan/limits.py` keeps the runtime clear of that). In an exercise such a loop shows up as wrong values. A GPU goes on until its driver steps in; `run_kernel` stops its process after the time limit and says `timeout`.
 
 # %% [markdown] id="l04-3t"
 # ## 9 · Push constants
@@ -714,8 +722,8 @@ for text in (MISSPELT, ENDLESS):
 data = bytearray(8)
 struct.pack_into("<I", data, 0, 1000)  # uint count, at offset 0
 struct.pack_into("<f", data, 4, 0.5)  # float scale, at offset 4
-print(data.hex(" ", 4))
-print("read as two floats:", [f"{value:.3g}" for value in struct.unpack("<2f", data)])
+floats = [f"{value:.3g}" for value in struct.unpack("<2f", data)]
+print(f"{data.hex(' ', 4)}\nread as two floats: {floats}")
 
 # %% [markdown] id="l04-push-r"
 # The second line is what a kernel sees that has `float` where the host wrote `uint`: 1000 becomes a number next to nothing. No
@@ -873,10 +881,13 @@ void main(uint3 id : SV_DispatchThreadID) {
             y[first + k] = 0.5 * x[first + k];
 }
 """
+lines = []
 for count in (1000, 1003):
     x = np.arange(count, dtype=np.float32)
     done = run_kernel(PASSED_ONCE, Run({"x": x, "y": np.zeros_like(x)}, (4,), {"count": count}))[0]
-    print(count, done.status, np.array_equal(done.buffers["y"], x / 2), done.out_of_bounds)
+    right, outside = np.array_equal(done.buffers["y"], x / 2), done.out_of_bounds.get("y", "none")
+    lines.append(f"count={count}: {done.status}, y is right: {right}, bytes outside: {outside}")
+print("\n".join(lines))
 
 # %% [markdown] id="l04-5t2"
 # One float too many, at byte 4012 of a buffer of 4012 bytes. The guard is there. It asks the right question about the wrong
@@ -942,8 +953,7 @@ def add_on_device(a, b):
 
 x = np.arange(1000, dtype=np.float32)
 total, outside = add_on_device(x, x)
-print("the sum is right:", np.array_equal(total, x + x))
-print("outside:", outside)
+print(f"the sum is right: {np.array_equal(total, x + x)}\nbytes outside: {outside}")
 
 # %% [markdown] id="l04-planted-r"
 # <details><summary>Which line?</summary>

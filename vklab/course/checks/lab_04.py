@@ -27,8 +27,6 @@ __all__ = [
 ]  # fmt: skip
 
 # ------------------------------------------------------------------------------ the seven steps
-
-# One row a step: what it makes, and from what.
 STEPS = (
     ("1 instance, device", "instance:the loader", "physical device:instance",
      "device:physical device", "queue:device"),
@@ -62,7 +60,6 @@ def objects_svg(made: Collection[str], step: int) -> str:
 
 
 # ----------------------------------------------------------------------------------- the tracer
-
 CAPACITY = 40_000
 READ, WRITE = 1, 2
 GLSL = """layout(set = 0, binding = 15) buffer vklab_Touched { uint vklab_touched[]; };
@@ -99,12 +96,11 @@ def twin(text: str, lengths: Mapping[str, int]) -> str:
     Args:
         lengths: elements of each buffer; an element behind the end is noted, not touched.
     """
-    code = _touching(re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S), lengths)
-    lines = code.splitlines()
+    plain = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+    lines = _touching(plain, lengths).splitlines()
     opens = re.compile(r"\s*(#version|#extension|import\b|module\b)")
     head = max((n for n, line in enumerate(lines, 1) if opens.match(line)), default=0)
-    start = "\n".join(lines[:head]) + "\n"
-    rest = "\n".join(lines[head:])
+    start, rest = "\n".join(lines[:head]) + "\n", "\n".join(lines[head:])
     if _is_glsl(text):
         return start + GLSL + TOUCH + rest
     # Slang gives ids to main only: it takes one more, and leaves it where vklab_touch finds it.
@@ -117,15 +113,13 @@ def twin(text: str, lengths: Mapping[str, int]) -> str:
 
 
 def _touching(code: str, lengths: Mapping[str, int]) -> str:
-    names = list(lengths)
-
     def touch(match: re.Match[str]) -> str:
         name, index, assigned = match.groups()
         kind = READ if not assigned else WRITE if assigned == "=" else READ | WRITE
-        what = f"{names.index(name) * 4 + kind}u, {lengths[name]}u"
+        what = f"{list(lengths).index(name) * 4 + kind}u, {lengths[name]}u"
         return f"{name}[vklab_touch({what}, uint({_touching(index, lengths)}))] "
 
-    return re.sub(INDEXED.format("|".join(names)), touch, code)
+    return re.sub(INDEXED.format("|".join(lengths)), touch, code)
 
 
 @dataclass(frozen=True)
@@ -136,6 +130,7 @@ class Traced:
     local: tuple[int, int]
     lengths: Mapping[str, int]
     touches: np.ndarray
+    full: bool = False
 
     def of(self, name: str, kind: int = WRITE) -> np.ndarray:
         """Return the x, y and element of each touch of a buffer."""
@@ -151,6 +146,7 @@ class Traced:
         lines = [f"{self.size[0] * self.size[1]} invocations, {active} of them touch something"]
         lines += [f"{name}: {len(self.of(name, READ))} reads, {len(self.of(name))} writes, "
                   f"{self.outside(name)} outside" for name in self.lengths]  # fmt: skip
+        lines += ["log full: more was touched than is counted here"] * self.full
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -172,29 +168,26 @@ def _used(message: str, push: Mapping[str, Any]) -> dict[str, Any] | None:
     return {name: push[name] for name in taken}
 
 
-def trace(
-    text: str, arrays: Arrays, workgroups: tuple[int, ...], push: Mapping[str, Any]
-) -> Traced:
+def trace(text: str, arrays: Arrays, groups: tuple[int, ...], push: Mapping[str, Any]) -> Traced:
     """Run a kernel's twin on the device; return what each invocation touched.
 
     Raises NotImplementedError for an unsolved stub, ShaderError where the kernel does not run.
     """
     lengths = {name: array.size for name, array in arrays.items()}
     log = "vklab_Touched" if _is_glsl(text) else "vklab_touched"
-    touched = np.zeros(4 * CAPACITY + 1, np.uint32)
-    run = Run({**_named(text, arrays), log: touched}, workgroups, push)
+    run = Run(_named(text, arrays) | {log: np.zeros(4 * CAPACITY + 1, np.uint32)}, groups, push)
     done = _dispatched(twin(text, lengths), run)
     if done.status != "ran":
-        # The kernel itself says it better: its lines have the numbers that its author sees.
-        plain = _dispatched(text, Run(_named(text, arrays), workgroups, push))
+        plain = _dispatched(text, replace(run, buffers=_named(text, arrays)))
         if plain.status == "not_attempted":
             raise NotImplementedError(plain.message)
         raise ShaderError(plain.message or f"this kernel cannot be traced: {done.message}")
     words = done.buffers[log].astype(np.int64)
     rows = words[1 : 1 + 4 * min(int(words[0]), CAPACITY)].reshape(-1, 4)
     rows = np.column_stack([rows[:, :2], rows[:, 2] // 4, rows[:, 2] % 4, rows[:, 3]])
-    local, groups = _local_size(text), (*workgroups, 1)
-    return Traced((local[0] * groups[0], local[1] * groups[1]), local, lengths, rows)
+    local, (wide, high, *_) = _local_size(text), (*groups, 1)
+    size, full = (local[0] * wide, local[1] * high), bool(words[0] > CAPACITY)
+    return Traced(size, local, lengths, rows, full)
 
 
 def _local_size(text: str) -> tuple[int, int]:
@@ -205,11 +198,16 @@ def _local_size(text: str) -> tuple[int, int]:
 
 
 # ----------------------------------------------------------------------------------- the checks
-
 GRID = "vklab.ops.registry.grid"
 START = -1.0  # what every output holds before: an element that nobody writes keeps it
 NEVER = f"{START:g} means: nobody wrote it"
+GUARD = "is there a guard, and is the index right?"
 KERNEL: dict[str, Any] = {"points": 4, "takes": "kernel", "seconds": 60}
+
+
+def _ints(got: Any) -> str:
+    whole = isinstance(got, tuple | list) and all(isinstance(n, int | np.integer) for n in got)
+    return "" if whole or got is None else "three ints in a tuple, please; np.ceil makes floats"
 
 
 @exercise(
@@ -228,13 +226,13 @@ def check_workgroups(answer: Any, report: Report) -> None:
     with report.part("one row: enough workgroups, and not one too many", 2):
         for count, size, x in ((1000, 64, 16), (1024, 64, 16), (1025, 64, 17), (1, 64, 1),
                                (0, 64, 0), (1000, 256, 4), (7, 1, 7)):  # fmt: skip
-            report.equal(report.call(answer, count, size), (x, 1, 1))
+            report.equal(got := report.call(answer, count, size), (x, 1, 1), _ints(got))
     with report.part("above 65535 workgroups the grid continues along y", 2):
         for groups, expected in ((65535, (65535, 1, 1)), (65536, (32768, 2, 1)),
                                  (65537, (32768, 3, 1)), (98304, (32768, 3, 1)),
                                  (1_000_000, (32768, 31, 1))):  # fmt: skip
             on = f"count={groups * 64} (that is {groups} workgroups of 64)"
-            report.equal(report.call(answer, groups * 64, 64, on=on), expected)
+            report.equal(got := report.call(answer, groups * 64, 64, on=on), expected, _ints(got))
 
 
 Case = tuple[Arrays, tuple[int, ...], Mapping[str, Any], np.ndarray]
@@ -258,12 +256,14 @@ def _check_kernel(text: str, report: Report, cases: Mapping[str, Case], values: 
         for case, result in done.items():
             report.on(case)
             got = result.buffers["Y" if _is_glsl(text) else "y"]
-            untouched = bool((got == np.float32(START)).any())
-            report.close(got, cases[case][3], 1e-5, 1e-5, hint=NEVER if untouched else "")
-    with report.part("nothing is written outside of y", 2):
+            report.close(got, cases[case][3], 1e-5, 1e-5, NEVER if (got == START).any() else "")
+    with report.part("the guard words around y are untouched", 2):
         for case, result in done.items():
             report.on(case)
-            report.inside(result)
+            for name, at in result.out_of_bounds.items():
+                where = "behind its end, at byte " if at[-1] > 0 else "before its start, at byte "
+                where += ", ".join(map(str, at[:3])) + (", ..." if len(at) > 3 else "")
+                report.expect(False, f"{name} was written {where}; {GUARD}")
 
 
 def _ramp(count: int, step: float = 0.37) -> np.ndarray:
