@@ -28,6 +28,7 @@ def shuffled_graphs(draw: st.DrawFn) -> tuple[list[Node], list[Node]]:
 
 
 @given(shuffled_graphs())
+@pytest.mark.full
 def test_topological_order_puts_makers_before_readers(graph):
     nodes, shuffled = graph
     order = topological_order(shuffled, ["x"])
@@ -46,6 +47,7 @@ def test_topological_order_keeps_an_order_that_is_right(graph):
 
 
 @given(shuffled_graphs(), st.data())
+@pytest.mark.full
 def test_topological_order_finds_cycles(graph, data):
     nodes, _ = graph
     first = data.draw(st.integers(0, len(nodes) - 1))

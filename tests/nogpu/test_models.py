@@ -83,6 +83,7 @@ def test_chain_add(n):
     ("name", "ops", "softmax"),
     [("mnist12", MNIST12, False), ("mlp", MLP, True), ("conv_few", CONV_FEW, True)],
 )
+@pytest.mark.full
 def test_small_models_have_the_published_nodes(name, ops, softmax):
     model = models.build(name)
     onnx.checker.check_model(model, full_check=True)

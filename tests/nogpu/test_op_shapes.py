@@ -141,6 +141,7 @@ ANY = st.one_of(broadcasts(), products(), gemms(), windows(), windows(), reshape
 
 @limits(max_examples=250)
 @given(ANY)
+@pytest.mark.full
 def test_shapes_are_those_that_onnx_infers(case):
     proto = build(case)
     ours, theirs = our_shape(proto), onnx_shape(proto)

@@ -55,6 +55,7 @@ def spirv_of(compiled: dict[str, bytes], language: str) -> bytes:
     return compiled[language]
 
 
+@pytest.mark.full
 def test_what_slang_says(compiled):
     found = reflection.reflect(spirv_of(compiled, "slang"))
     assert found.entry == "main"
@@ -91,6 +92,7 @@ def test_a_module_cut_off_at_any_word_is_damaged_or_smaller(compiled, language):
 @pytest.mark.parametrize("language", ["slang", "glsl"])
 @limits(max_examples=150)
 @given(data=st.data())
+@pytest.mark.full
 def test_flipped_bits_are_an_error_or_another_module(compiled, language, data):
     damaged = bytearray(spirv_of(compiled, language))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -157,6 +159,7 @@ def test_bindings_outside_of_set_zero_are_declined():
         reflection.reflect(other)
 
 
+@pytest.mark.full
 def test_the_compiled_kernels_of_the_package_are_read(compiled):
     spirv_of(compiled, "slang")
     found = compiler.compile_variant("softmax", (("T", "float"),)).reflection
