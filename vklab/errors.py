@@ -7,6 +7,7 @@ VklabError
   ShaderError                 file:line, variant, compiler text
   ModelError                  the node, the values, the rule
     UnsupportedOperatorError
+      ValueNeededError        the value that has to be known before a node can be planned
   PlanError                   a plan that a device cannot hold
   CheckError                  results that differ from the reference
 """
@@ -23,6 +24,7 @@ __all__ = [
     "ShaderError",
     "TimeoutError",
     "UnsupportedOperatorError",
+    "ValueNeededError",
     "VklabError",
     "VulkanError",
 ]
@@ -75,6 +77,14 @@ class ModelError(VklabError):
 
 class UnsupportedOperatorError(ModelError):
     """A node that no device in use can run, with the reason."""
+
+
+class ValueNeededError(UnsupportedOperatorError):
+    """A node cannot be planned before a value is known; `value` is its name."""
+
+    def __init__(self, message: str, value: str = "") -> None:
+        super().__init__(message)
+        self.value = value
 
 
 class PlanError(VklabError):

@@ -316,8 +316,22 @@ def test_attempt_goes_on(capsys):
     printed = capsys.readouterr().out
     assert printed.count("is not solved yet") == 2
     assert "exercise 90-1: your answer raised TypeError: '<' not supported" in printed
+    assert printed.count("this cell shows it, right or wrong") == 2
     with pytest.raises(KeyboardInterrupt), attempt("90-1"):
         raise KeyboardInterrupt
+
+
+def test_attempt_names_the_stub_that_it_has_met(capsys):
+    with attempt("90-2"):
+        raise NotImplementedError("Lab 90, exercise 1: ...")
+    with attempt("90-1"):
+        raise NotImplementedError("step 5 waits for step 4")
+    with attempt("90-1"):
+        raise NotImplementedError
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == "exercise 90-1 is not solved yet, and this cell of 90-2 uses its answer"
+    assert second == "exercise 90-1: step 5 waits for step 4"
+    assert third.startswith("exercise 90-1 is not solved yet: ")
 
 
 @pytest.mark.parametrize("loop", [hangs, hangs_and_catches])

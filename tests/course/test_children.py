@@ -172,6 +172,41 @@ def test_writes_behind_the_end_are_reported(body):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("change", ["+= 1.5", "-= 0.001", "*= 2.0", "= max(y[count], 2.0)"])
+def test_a_change_in_place_behind_the_end_is_reported(change):
+    (done,) = run_kernel(glsl(f"if (i == 0) y[count] {change}; y[i % count] = x[0];"), a_run())
+    assert done.status == "ran" and done.out_of_bounds["Y"] == (70 * 4,), done
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("body", "unused", "words"), [
+    ("y[id.x % 70] = 2;", ("x", "count"), "x and count are never used: the compiler has dropped"),
+    ("y[id.x % 70] = 2 * x[id.x % 70];", ("count",), "count is never used: the compiler has dropp"),
+])  # fmt: skip
+def test_what_a_kernel_never_uses_is_named(body, unused, words):
+    text = SLANG.replace("if (id.x < push.count) y[id.x] = 2 * x[id.x];", body)
+    (done,) = run_kernel(text, a_run(names=("x", "y")))
+    assert (done.status, done.unused, words in done.message) == ("ran", unused, True), done
+    assert np.array_equal(done.buffers["x"], a_run().buffers["X"])
+    assert set(done.buffers["y"].tolist()) <= set(range(0, 140, 2))
+
+
+@pytest.mark.gpu
+def test_a_kernel_that_uses_nothing_says_so():
+    text = SLANG.replace("if (id.x < push.count) y[id.x] = 2 * x[id.x];", "// x, y")
+    (done,) = run_kernel(text, a_run(names=("x", "y")))
+    assert done.status == "mismatch", done
+    assert "x, y and count are never used: this kernel reads nothing" in done.message
+
+
+@pytest.mark.gpu
+def test_push_constants_are_known_by_type():
+    (done,) = run_kernel(SLANG.replace("uint count", "float count"), a_run(names=("x", "y")))
+    assert done.push_formats == {"count": "f"}
+    assert run_kernel(SLANG, a_run(names=("x", "y")))[0].push_formats == {"count": "I"}
+
+
+@pytest.mark.gpu
 def test_a_kernel_that_asks_for_the_length_gets_the_real_one():
     text = glsl("if (i < y.length()) y[i] = float(y.length());")
     (done,) = run_kernel(text, a_run())

@@ -90,6 +90,21 @@ def test_an_answer_that_is_not_as_listed_is_found(planted, name, before, after, 
     assert any(words in problem for problem in problems), problems
 
 
+def test_an_answer_may_use_what_cells_before_compute(planted, fixture_lab):
+    case = planted(SOURCE, "banner()", "banner()\nSTEPS = [max(ONE, 0)]\nprint(1 / 0)")
+    path = case.root / SOURCE
+    path.write_text(path.read_text().replace("show(vklab", "ONE = len('1')\n1 / 0\nshow(vklab", 1)
+                    .replace("multiple - 1) //", "multiple - STEPS[0]) //"))  # fmt: skip
+    text = path.read_text()
+    first, second = text.index("STEPS = "), text.index("ONE = ")
+    assert first < second
+    with pytest.raises(LabError, match="'ONE' is not defined"):
+        trials.answer_of(read_lab(path), "90-1")
+    path.write_text(text.replace("ONE = len('1')\n", "").replace(
+        "banner()\n", "ONE = len('1')\nbanner()\n", 1))  # fmt: skip
+    assert trials.answer_of(read_lab(path), "90-1")(257, 64) == 320
+
+
 def test_a_lab_without_answers_says_so(planted, tmp_path):
     case = planted(SOURCE, "A value", "A value")
     (case.root / ANSWERS).unlink()

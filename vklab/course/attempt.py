@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -64,8 +65,8 @@ class attempt:
             return False
         said = words.short_message(error)
         unsolved = isinstance(error, NotImplementedError) or "#error Lab" in said
-        note = Note(self.id, "not_attempted" if unsolved else "error",
-                    f"exercise {self.id}{_words(error, said, unsolved)}")  # fmt: skip
+        text = _waits(self.id, said) if unsolved else f"exercise {self.id}: {_words(error, said)}"
+        note = Note(self.id, "not_attempted" if unsolved else "error", text)
         shell = sys.modules.get("IPython")
         if shell is None:
             print(note)
@@ -74,17 +75,27 @@ class attempt:
         return True
 
 
-def _words(error: BaseException, said: str, unsolved: bool) -> str:
+def _waits(identifier: str, said: str) -> str:
+    """Say which stub the block has met, which may be another exercise's, or what it waits for."""
+    stub = re.search(r"Lab (\d\d), exercise (\d+)", said)
+    if said and not stub:
+        return f"exercise {identifier}: {said}"
+    met = f"{stub[1]}-{stub[2]}" if stub else identifier
+    if met != identifier:
+        return f"exercise {met} is not solved yet, and this cell of {identifier} uses its answer"
+    return (f"exercise {met} is not solved yet: once something stands in the place of its stub, "
+            "this cell shows it, right or wrong")  # fmt: skip
+
+
+def _words(error: BaseException, said: str) -> str:
     """Say what came of the block, and blame the answer only for what happened in it."""
-    if unsolved:
-        return " is not solved yet: this cell shows your answer once it is"
     if isinstance(error, limits.OutOfTime):
-        return f": your answer was {said}: does a loop in it never end?"
+        return f"your answer was {said}: does a loop in it never end?"
     if _in_answer(error.__traceback__):
-        return f": your answer raised {words.error_text(error)}"
+        return f"your answer raised {words.error_text(error)}"
     if "NoneType" in said:
-        return ": this cell cannot use your answer: got None (is a return missing?)"
-    return f": this cell cannot use your answer: {type(error).__name__}: {said}"
+        return "this cell cannot use your answer: got None (is a return missing?)"
+    return f"this cell cannot use your answer: {type(error).__name__}: {said}"
 
 
 def _in_answer(trace: TracebackType | None) -> bool:

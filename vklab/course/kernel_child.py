@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vklab.course import words
 from vklab.course.child import begin
 from vklab.errors import SetupError, ShaderError, TimeoutError, VklabError
 from vklab.runtime import kernels, open_devices, transfer
 from vklab.shader import compiler
+from vklab.shader.reflection import Reflection
 from vklab.types import Dispatch
 from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.descriptors import DescriptorPool
@@ -26,11 +29,12 @@ from vklab.vulkan.memory import Buffer
 from vklab.vulkan.pipeline import ComputePipeline
 from vklab.vulkan.sync import Fence
 
-__all__ = ["main", "run_one"]
+__all__ = ["dropped", "main", "run_one"]
 
-# Before and after each buffer; as float32 the word is a NaN, which a stray read carries on. Each
-# buffer has a word of its own: what is read behind one and written behind another is seen.
-GUARD_BYTES, GUARD_WORD = 4096, 0x7FC0DE00
+# Before and after each buffer; as float32 the word is 1.233, near enough to 1 that an addition
+# changes its bits (a NaN would stay as it is). Each buffer has a word of its own: what is read
+# behind one and written behind another is seen.
+GUARD_BYTES, GUARD_WORD = 4096, 0x3F9DDE00
 OP_ARRAY_LENGTH = 68
 REPORTED = 8
 
@@ -42,15 +46,19 @@ def main(folder: Path) -> None:
     try:
         opened = open_devices.open_device(job["device"])
         shader = compiler.compile_variant(str(folder / job["kernel"]))
+        text = (folder / job["kernel"]).read_text("utf-8")
+        formats = {name: member.format for name, member in shader.reflection.push.items()}
         for number, run in enumerate(job["runs"]):
             arrays = {
                 name: np.load(folder / f"in-{number}-{place}.npy", allow_pickle=False)
                 for place, name in enumerate(run["buffers"])
             }
-            after, outside = run_one(opened, shader, arrays, run, job["seconds"])
+            unused = dropped(text, shader.reflection, arrays, run["push"])
+            after, outside = run_one(opened, shader, arrays, run, job["seconds"], unused)
             for place, array in enumerate(after.values()):
                 np.save(folder / f"out-{number}-{place}.npy", array)
-            facts = {"buffers": list(after), "out_of_bounds": outside}
+            facts = {"buffers": list(after), "out_of_bounds": outside, "unused": unused,
+                     "push_formats": formats}  # fmt: skip
             _write(folder / f"out-{number}.json", facts)
     except TimeoutError:
         said = f"the kernel did not end within {job['seconds']:g} s; does every loop stop?"
@@ -77,19 +85,39 @@ def _write(path: Path, facts: Mapping[str, Any]) -> None:
     partial.rename(path)
 
 
+def dropped(
+    text: str, reflection: Reflection, buffers: Iterable[str], push: Iterable[str]
+) -> list[str]:
+    """Return what a kernel's text names and never uses: the compiler has left that out.
+
+    Raises ShaderError if a kernel uses no buffer at all.
+    """
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+    known = {*reflection.bindings, *reflection.push}
+    gone = [name for name in (*buffers, *push)
+            if name not in known and re.search(rf"\b{re.escape(name)}\b", code)]  # fmt: skip
+    if gone and not reflection.bindings:
+        raise ShaderError(f"{words.never_used(gone)}: this kernel reads nothing and writes nothing")
+    return gone
+
+
 def run_one(
     opened: open_devices.OpenDevice,
     shader: compiler.Shader,
     arrays: Mapping[str, np.ndarray],
     run: Mapping[str, Any],
     seconds: float,
+    unused: Sequence[str] = (),
 ) -> tuple[dict[str, np.ndarray], dict[str, list[int]]]:
     """Dispatch once; return every buffer afterwards, and the guard bytes that changed.
 
-    Raises ShaderError if the buffers or constants are not those that the shader names.
+    Raises ShaderError if the buffers or constants are not those that the shader names, apart from
+    `unused`, which are left alone.
     """
-    dispatch = _dispatch(shader, arrays, run)
+    dispatch = _dispatch(run, unused)
     asked = shader.reflection.bindings
+    idle = {name: array for name, array in arrays.items() if name in unused}
+    arrays = {name: array for name, array in arrays.items() if name not in unused}
     if set(asked) != set(arrays):
         raise ShaderError(f"the shader has buffers {sorted(asked)}, there are {sorted(arrays)}")
     push = kernels.pack_push(shader.reflection, dispatch)
@@ -109,7 +137,7 @@ def run_one(
         for name, array in arrays.items()
     ]
     _submit(opened, pipeline, bindings, push, run["workgroups"], seconds)
-    after, outside = {}, {}
+    after, outside = dict(idle), {}
     for name, array in arrays.items():
         data = transfer.download(opened, buffers[name], 0, len(guarded[name]))
         inner = data[GUARD_BYTES : GUARD_BYTES + array.nbytes]
@@ -124,10 +152,9 @@ def run_one(
     return after, outside
 
 
-def _dispatch(
-    shader: compiler.Shader, arrays: Mapping[str, np.ndarray], run: Mapping[str, Any]
-) -> Dispatch:
-    push = {k: tuple(v) if isinstance(v, list) else v for k, v in run["push"].items()}
+def _dispatch(run: Mapping[str, Any], unused: Sequence[str]) -> Dispatch:
+    push = {k: tuple(v) if isinstance(v, list) else v
+            for k, v in run["push"].items() if k not in unused}  # fmt: skip
     return Dispatch(
         kernel="kernel", reads=(), writes=(), workgroups=(1, 1, 1), push=tuple(push.items()),
         constants=tuple(run["constants"].items()),

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab.course import words
 from vklab.course.child import Ended, run_child
 
 __all__ = ["Dispatched", "Run", "run_kernel"]
@@ -49,13 +50,17 @@ class Dispatched:
         status: ran, compile_error, mismatch, timeout, crashed, no_device or not_attempted.
         buffers: every buffer's content afterwards.
         out_of_bounds: for each buffer whose guard words changed, where: bytes from its start.
-        message: what happened, if it did not run.
+        message: what happened, if it did not run; what it never uses, if it did.
+        unused: buffers and push constants that the kernel names and the compiler has dropped.
+        push_formats: the struct format of each push constant that is left: `I`, `f` ...
     """
 
     status: str
     buffers: Mapping[str, np.ndarray] = field(default_factory=dict)
     out_of_bounds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     message: str = ""
+    unused: tuple[str, ...] = ()
+    push_formats: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_kernel(
@@ -117,7 +122,10 @@ def _read(folder: Path, number: int, ended: Ended) -> Dispatched:
             for place, name in enumerate(facts["buffers"])
         }
         outside = {name: tuple(places) for name, places in facts["out_of_bounds"].items()}
-        return Dispatched("ran", buffers, outside)
+        unused = tuple(facts["unused"])
+        what = "it" if len(unused) == 1 else "them"
+        said = f"{words.never_used(unused)}: the compiler has dropped {what}" if unused else ""
+        return Dispatched("ran", buffers, outside, said, unused, facts["push_formats"])
     if failed.is_file():
         facts = json.loads(failed.read_text("utf-8"))
         return Dispatched(facts["status"], message=facts["message"])

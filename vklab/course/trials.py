@@ -1,7 +1,7 @@
 """Try a lab's checks: its solutions, second solutions, wrong answers and mutants, as functions.
 
 All in one process; kernels in their children. Nothing of the notebook is executed but what the
-answers need: imports, definitions and the exercise cells.
+answers need: imports, definitions, the exercise cells, and the values that these compute with.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vklab.course import mutants, regions
+from vklab.course import mutants, regions, slices
 from vklab.course.answers import Answers
 from vklab.course.check import judge
 from vklab.course.exercise import Exercise, exercises_of
@@ -34,45 +34,46 @@ REJECTED, ALLOWED = 0.9, 3
 def names_after(lab: Lab, identifier: str) -> dict[str, Any]:
     """Return the names that the cells up to an exercise's, solved, define."""
     cell = lab.named("exercise")[identifier]
-    names = _definitions(lab, cell.id)
+    names = _definitions(lab, cell, lab.named("check")[identifier])
     _execute(lab, cell, ast.parse(regions.solved(lab, cell)), names)
     return names
 
 
-def _definitions(lab: Lab, until: str) -> dict[str, Any]:
-    """Return the names that the cells before an exercise cell define, without running demos."""
-    names: dict[str, Any] = {"__name__": f"lab_{lab.number}"}
-    for cell in lab.cells:
-        if cell.id == until:
-            break
-        if cell.kind != "code" or cell.role == "check":
+def _definitions(lab: Lab, cell: Cell, check: Cell | None = None) -> dict[str, Any]:
+    """Return the names that the cells before an exercise cell define, without running demos.
+
+    Kept is what only names something, and the computed values that the exercise, its check or what
+    they use need: from the last cell upwards, as a slice of the notebook.
+    """
+    texts = [regions.solved(lab, cell), check.text if check else ""]
+    needed = set().union(*(slices.globals_read(text) for text in texts))
+    before = lab.cells[: lab.cells.index(cell)]
+    kept: list[tuple[Cell, list[ast.stmt]]] = []
+    for earlier in reversed(before):
+        if earlier.kind != "code" or earlier.role == "check":
             continue
-        whole = cell.role == "exercise" or bool(cell.meta.get("define"))
-        body = ast.parse(regions.solved(lab, cell)).body
-        kept = body if whole else [node for node in body if _defines(node)]
-        _execute(lab, cell, ast.Module(kept, []), names)
+        whole = earlier.role == "exercise" or bool(earlier.meta.get("define"))
+        body = ast.parse(regions.solved(lab, earlier)).body
+        kept.append((earlier, slices.needed_statements(body, needed, whole)))
+    names: dict[str, Any] = {"__name__": f"lab_{lab.number}"}
+    for earlier, statements in reversed(kept):
+        _execute(lab, earlier, ast.Module(statements, []), names)
     return names
-
-
-def _defines(node: ast.stmt) -> bool:
-    """Tell whether a statement only names something: an import, a definition, a plain constant."""
-    if isinstance(node, ast.Assign | ast.AnnAssign):
-        return not any(isinstance(n, ast.Call | ast.Await) for n in ast.walk(node))
-    return isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
 
 
 def _execute(lab: Lab, cell: Cell, tree: ast.Module, names: dict[str, Any]) -> None:
     try:
         exec(compile(tree, f"<{lab.name}, cell {cell.id}>", "exec"), names)
     except NameError as error:
-        raise LabError(f"{lab.name}: cell {cell.id}: {error}; the cells before define it by a call:"
-                       " give that cell vklab={\"define\": true}") from error  # fmt: skip
+        raise LabError(f"{lab.name}: cell {cell.id}: {error}; no statement at the left margin of "
+                       "the cells before names it: give the cell that does "
+                       "vklab={\"define\": true}") from error  # fmt: skip
 
 
 def answer_of(lab: Lab, identifier: str, text: str | None = None) -> Any:
     """Return what the check cell of an exercise hands over, with the solution or another text."""
     exercise, check = lab.named("exercise")[identifier], lab.named("check")[identifier]
-    names = _definitions(lab, exercise.id)
+    names = _definitions(lab, exercise, check)
     solved = regions.solved(lab, exercise) if text is None else text
     _execute(lab, exercise, ast.parse(solved), names)
     for node in ast.walk(ast.parse(check.text)):

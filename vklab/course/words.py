@@ -6,12 +6,13 @@ import linecache
 import re
 import reprlib
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-__all__ = ["array_text", "error_text", "short", "short_message"]
+__all__ = ["array_text", "error_text", "never_used", "short", "short_message"]
 
 PACKAGE = str(Path(__file__).resolve().parent.parent)
 LIMIT = 160
@@ -45,6 +46,12 @@ def array_text(array: np.ndarray) -> str:
     flat = array.reshape(-1)[:6]
     first = ", ".join(short(item) for item in flat) + (", ..." if array.size > 6 else "")
     return f"{array.dtype}{list(array.shape)} [{first}]"
+
+
+def never_used(names: Sequence[str]) -> str:
+    """Write that some names of a kernel are never used: `x and count are never used`."""
+    *first, last = names
+    return f"{', '.join(first)} and {last} are never used" if first else f"{last} is never used"
 
 
 def error_text(error: BaseException) -> str:

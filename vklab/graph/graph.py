@@ -20,7 +20,10 @@ __all__ = ["Graph", "Node", "topological_order", "without_unread_outputs"]
 
 @dataclass(frozen=True)
 class Node:
-    """One use of an operator: its inputs and outputs by value name ('' where left out)."""
+    """One use of an operator: its inputs and outputs by value name ('' where left out).
+
+    `opset` is 0 for the graph's own, else that of the body of a function that the node is from.
+    """
 
     name: str
     op_type: str
@@ -28,6 +31,7 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     domain: str = ""
+    opset: int = 0
 
     @property
     def qualified_type(self) -> str:
@@ -63,6 +67,10 @@ class Graph:
         used = {name for node in kept for name in node.inputs} | set(changed.outputs)
         initializers = {k: v for k, v in changed.initializers.items() if k in used}
         return replace(changed, initializers=initializers)
+
+    def opset_of(self, node: Node) -> int:
+        """Return the version of its domain's operators that a node means."""
+        return node.opset or self.opsets.get(node.domain, self.opset)
 
     def readers(self) -> dict[str, list[Node]]:
         """Return, for each value, the nodes that read it."""

@@ -6,15 +6,19 @@ Visited by lab 09.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+
+import numpy as np
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
+from vklab.ops.body import Expansion
 from vklab.types import TensorInfo
 
-__all__ = ["apply_node", "bind", "infer", "require_operators", "unknown_dims"]
+__all__ = ["apply_node", "bind", "expand", "infer", "require_operators", "unknown_dims"]
 
 
 def unknown_dims(graph: Graph) -> tuple[str, ...]:
@@ -46,23 +50,28 @@ def require_operators(graph: Graph) -> None:
     """
     for node in graph.nodes:
         try:
-            registry.find(node.op_type, graph.opsets.get(node.domain, graph.opset), node.domain)
+            registry.find(node.op_type, graph.opset_of(node), node.domain)
         except UnsupportedOperatorError as error:
             raise UnsupportedOperatorError(f"node {node}: {error}") from error
 
 
 def apply_node(
     graph: Graph, node: Node, infos: Mapping[str, TensorInfo]
-) -> tuple[registry.Result, tuple[TensorInfo, ...]]:
-    """Ask a node's operator what it does; return that, and its outputs under their names."""
+) -> tuple[registry.Answer, tuple[TensorInfo, ...]]:
+    """Ask a node's operator what it does; return that, and its outputs under their names.
+
+    An Expansion has no outputs yet: the nodes of `expand` do.
+    """
     result = registry.apply(
         node.op_type,
         [infos[name] if name else None for name in node.inputs],
         node.attributes,
-        graph.opsets.get(node.domain, graph.opset),
+        graph.opset_of(node),
         node.domain,
         node.name,
     )
+    if isinstance(result, Expansion):
+        return result, ()
     extra = [name for name in node.outputs[len(result.outputs) :] if name]
     if extra:
         raise UnsupportedOperatorError(
@@ -74,6 +83,29 @@ def apply_node(
     return result, named
 
 
+def expand(
+    node: Node, expansion: Expansion
+) -> tuple[tuple[Node, ...], dict[str, TensorInfo]]:
+    """Return the nodes that take a node's place, and the constants that they read."""
+    names = {local: name for local, name in zip(expansion.outputs, node.outputs, strict=False)}
+
+    def rename(local: str) -> str:
+        return names.get(local) or (f"{node.name}{local}" if local.startswith("%") else local)
+
+    constants = {
+        rename(local): TensorInfo(rename(local), str(array.dtype), array.shape, np.asarray(array))
+        for local, array in expansion.constants.items()
+    }
+    nodes = []
+    for number, step in enumerate(expansion.steps):
+        inputs, outputs = tuple(map(rename, step.inputs)), tuple(map(rename, step.outputs))
+        nodes.append(
+            Node(f"{node.name}/{step.op_type}_{number}", step.op_type, inputs, outputs,
+                 step.attributes, step.domain, expansion.opset)
+        )  # fmt: skip
+    return tuple(nodes), constants
+
+
 def infer(graph: Graph) -> Graph:
     """Return the graph with an info for every value; its inputs must be static.
 
@@ -81,7 +113,18 @@ def infer(graph: Graph) -> Graph:
     """
     infos: dict[str, TensorInfo] = {info.name: info for info in graph.inputs}
     infos.update(graph.initializers)
-    for node in graph.nodes:
-        _, outputs = apply_node(graph, node, infos)
+    initializers = dict(graph.initializers)
+    nodes: list[Node] = []
+    waiting = deque(graph.nodes)
+    while waiting:
+        node = waiting.popleft()
+        result, outputs = apply_node(graph, node, infos)
+        if isinstance(result, Expansion):
+            parts, constants = expand(node, result)
+            infos.update(constants)
+            initializers.update(constants)
+            waiting.extendleft(reversed(parts))
+            continue
+        nodes.append(node)
         infos.update({info.name: info for info in outputs if info.name})
-    return replace(graph, infos=infos)
+    return replace(graph, nodes=tuple(nodes), initializers=initializers, infos=infos)

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 from vklab.errors import ModelError
 from vklab.ops import linear, window
-from vklab.ops.registry import Result, operator, output, require_float, type_define
+from vklab.ops.dtypes import FLOATS, type_defines
+from vklab.ops.inputs import require, same
+from vklab.ops.registry import Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["conv"]
@@ -29,7 +31,8 @@ def conv(
     strides: Sequence[int] | None = None,
 ) -> Result:
     """Convolve X [N,C,...] with W [M,C/group,...], plus B [M]. Source: ONNX Conv-22."""
-    dtype = require_float(X, W, B)
+    require(FLOATS, X, W, B)
+    dtype = same(X, W, B)
     if X.rank < 3 or W.rank != X.rank:
         raise ModelError(f"X of rank {X.rank} and W of rank {W.rank}: both need N, C and space")
     batch, channels, *spatial = X.dims
@@ -65,7 +68,8 @@ def conv(
             ("dilation_h", view.dilations[0]), ("dilation_w", view.dilations[1]),
             ("pad_top", view.pads_begin[0]), ("pad_left", view.pads_begin[1]),
         ),
-        defines=(("BIAS", "0" if B is None else "1"), ("SUBGROUP", "0"), type_define(dtype)),
+        defines=(("BIAS", "0" if B is None else "1"), ("SUBGROUP", "0"),
+                 *type_defines("T", dtype)),
         constants=constants,
         flops=2 * batch * filters * pixels * length,
     )  # fmt: skip

@@ -5,31 +5,39 @@ Each is one function of shaders/lib/elementwise.slang and one line here. Visited
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
-from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.ops.registry import (
-    WORKGROUP,
-    Result,
-    grid,
-    operator,
-    output,
-    require_float,
-    type_define,
+from vklab.errors import ModelError
+from vklab.ops import inputs as inputs_module
+from vklab.ops.dtypes import (
+    ELEMENTS,
+    FLOATS,
+    MOVABLE,
+    NUMBERS,
+    raw_defines,
+    table,
+    type_defines,
 )
+from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
 __all__ = [
+    "apply_expression",
     "broadcast_shape",
     "broadcast_strides",
     "dense_strides",
     "elementwise",
     "merge_axes",
+    "move",
     "strided",
 ]
 
-MAX_AXES = 5
+PUSHED_AXES = 5
+MOVE = "a"
 OPERANDS = ("a", "b", "c")
+WORD = 0xFFFFFFFF
 
 
 def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -81,14 +89,35 @@ def merge_axes(
     return new_shape, [tuple(steps[i] for _, steps in merged) for i in range(len(strides))]
 
 
-def elementwise(function: str, *inputs: TensorInfo, **attributes: float) -> Result:
-    """Apply a function of shaders/lib/elementwise.slang to broadcast inputs."""
-    dtype = require_float(*inputs)
+def elementwise(
+    function: str,
+    *inputs: TensorInfo,
+    of: frozenset[str] = FLOATS,
+    to: str = "",
+    **attributes: float,
+) -> Result:
+    """Apply a function of shaders/lib/elementwise.slang to broadcast inputs.
+
+    Args:
+        of: dtypes that the function is written for.
+        to: dtype of the result, if it is not that of the last input.
+        attributes: floats that the function takes after its operands, in this order.
+    """
+    inputs_module.require(of, *inputs)
+    return apply_expression(function, inputs, to or inputs[-1].dtype, **attributes)
+
+
+def apply_expression(
+    function: str, inputs: Sequence[TensorInfo], to: str, **attributes: float
+) -> Result:
+    """Apply a function to broadcast inputs of any dtypes; the result has dtype `to`."""
     shape = broadcast_shape(*(info.dims for info in inputs))
     strides = [broadcast_strides(info.dims, shape) for info in inputs]
+    value = ELEMENTS[inputs[-1].dtype].value
     names = [f"p{i}" for i in range(len(attributes))]
-    call = f"onnx::{function}({', '.join([*OPERANDS[: len(inputs)], *names])})"
-    result = output(dtype, shape)
+    typed = names if value == "float" else [f"{value}({name})" for name in names]
+    call = f"onnx::{function}({', '.join([*OPERANDS[: len(inputs)], *typed])})"
+    result = output(to, shape)
     push = tuple(zip(names, attributes.values(), strict=True))
     return Result((result,), strided(call, inputs, strides, result, push))
 
@@ -99,41 +128,71 @@ def strided(
     strides: Sequence[Sequence[int]],
     result: TensorInfo,
     push: tuple[tuple[str, float], ...] = (),
+    offsets: Sequence[int] = (),
+    place: tuple[Sequence[int], Sequence[int], int] | None = None,
 ) -> tuple[Dispatch, ...]:
     """Return the dispatch of shaders/ops/elementwise.slang; none if there is nothing to write.
 
-    `strides` are in elements, one per axis of the result; 0 repeats an element.
+    Args:
+        strides: in elements, one per axis of the result; 0 repeats an element, below 0 walks back.
+        offsets: the element of each input at which the walk starts; default 0.
+        place: (shape, strides, offset) of the part of the result that is written; default all.
     """
-    if result.count == 0:
+    extent = tuple(place[0]) if place else result.dims
+    count = math.prod(extent)
+    if count == 0:
         return ()
-    shape, merged = merge_axes(result.dims, strides)
-    if len(shape) > MAX_AXES:
-        raise UnsupportedOperatorError(
-            f"shape {result.shape} needs {len(shape)} independent axes, the kernel has {MAX_AXES}"
-        )
-    dense = all(steps == dense_strides(shape) for steps in merged)
-    parameters: list[tuple[str, int | float | tuple[int, ...]]] = [
-        ("count", result.count), ("p0", 0.0), ("p1", 0.0)
-    ]  # fmt: skip
+    walks = [*strides, *([place[1]] if place else [])]
+    shape, merged = merge_axes(extent, walks)
+    starts = [*offsets, *[0] * (len(inputs) - len(offsets)), *([place[2]] if place else [])]
+    dense = all(s == dense_strides(shape) for s in merged) and not any(starts)
+    parameters: list[tuple[str, Any]] = [("count", count), ("p0", 0.0), ("p1", 0.0)]
     parameters = [item for item in parameters if item[0] not in dict(push)] + list(push)
-    if not dense:
-        padding = MAX_AXES - len(shape)
+    reads = list(zip((f"{name}_buffer" for name in OPERANDS), inputs, strict=False))
+    layout, names = 0, [*OPERANDS[: len(inputs)], *(["y"] if place else [])]
+    # y's walk is pushed beside one operand's; for more there is no room.
+    if not dense and len(shape) <= PUSHED_AXES and not (place and len(inputs) > 1):
+        layout = 1
+        padding = PUSHED_AXES - len(shape)
         parameters.append(("shape", (1,) * padding + shape))
-        for name, steps in zip(OPERANDS, merged, strict=False):
-            parameters.append((f"{name}_stride", (0,) * padding + steps))
-    defines = (("ARITY", str(len(inputs))), ("BROADCAST", "0" if dense else "1"),
-               ("EXPRESSION", expression), type_define(result.dtype))  # fmt: skip
+        for name, steps, start in zip(names, merged, starts, strict=True):
+            parameters.append((f"{name}_stride", (0,) * padding + tuple(s & WORD for s in steps)))
+            parameters.append((f"{name}_start", start))
+    elif not dense:
+        layout = 2
+        dense_y = [] if place else [0, *dense_strides(shape)]
+        numbers = [x for start, steps in zip(starts, merged, strict=True) for x in (start, *steps)]
+        walk = [len(shape), *shape, *numbers, *dense_y]
+        reads.append(("layout_buffer", table([x & WORD for x in walk], "uint32")))
+    typing = raw_defines if expression == MOVE else type_defines
+    defines = [("ARITY", str(len(inputs))), ("LAYOUT", str(layout)), ("EXPRESSION", expression),
+               ("PLACE", "1" if place and layout == 1 else "0")]  # fmt: skip
+    for name, info in zip("ABC", inputs, strict=False):
+        defines += typing(name, info.dtype)[:2]
+    storage, _, store = typing("Y", result.dtype)
     return (
         Dispatch(
             kernel="elementwise",
-            reads=tuple((f"{n}_buffer", i) for n, i in zip(OPERANDS, inputs, strict=False)),
+            reads=tuple(reads),
             writes=(("y_buffer", result),),
-            workgroups=grid(-(-result.count // WORKGROUP)),
+            workgroups=grid(-(-count // WORKGROUP)),
             push=tuple(parameters),
-            defines=defines,
-            flops=result.count,
+            defines=(*defines, storage, store),
+            flops=count,
         ),
     )
+
+
+def move(
+    X: TensorInfo,
+    strides: Sequence[int],
+    result: TensorInfo,
+    offset: int = 0,
+    place: tuple[Sequence[int], Sequence[int], int] | None = None,
+) -> tuple[Dispatch, ...]:
+    """Return the dispatch that copies elements of any dtype along strides, changing nothing."""
+    inputs_module.require(MOVABLE, X)
+    return strided(MOVE, (X,), (strides,), result, (), (offset,), place)
 
 
 @operator("Relu")
@@ -163,28 +222,28 @@ def tanh(X: TensorInfo) -> Result:
 @operator("Neg")
 def neg(X: TensorInfo) -> Result:
     """Compute -x. Source: ONNX Neg-13."""
-    return elementwise("neg", X)
+    return elementwise("neg", X, of=NUMBERS)
 
 
 @operator("Add", since=7)
 def add(A: TensorInfo, B: TensorInfo) -> Result:
     """Compute a + b. Source: ONNX Add-14."""
-    return elementwise("add", A, B)
+    return elementwise("add", A, B, of=NUMBERS)
 
 
 @operator("Sub", since=7)
 def sub(A: TensorInfo, B: TensorInfo) -> Result:
     """Compute a - b. Source: ONNX Sub-14."""
-    return elementwise("sub", A, B)
+    return elementwise("sub", A, B, of=NUMBERS)
 
 
 @operator("Mul", since=7)
 def mul(A: TensorInfo, B: TensorInfo) -> Result:
     """Compute a * b. Source: ONNX Mul-14."""
-    return elementwise("mul", A, B)
+    return elementwise("mul", A, B, of=NUMBERS)
 
 
 @operator("Div", since=7)
 def div(A: TensorInfo, B: TensorInfo) -> Result:
-    """Compute a / b. Source: ONNX Div-14."""
-    return elementwise("div", A, B)
+    """Compute a / b; integers are divided towards zero. Source: ONNX Div-14."""
+    return elementwise("div", A, B, of=NUMBERS)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.ops.dtypes import FLOATS, type_defines
 from vklab.ops.elementwise import broadcast_shape, broadcast_strides, merge_axes
-from vklab.ops.registry import Result, operator, output, require_float, type_define
+from vklab.ops.inputs import require, same
+from vklab.ops.registry import Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["default_lanes", "gemm", "matmul", "product", "row_blocks"]
@@ -52,7 +54,8 @@ def matmul(A: TensorInfo, B: TensorInfo) -> Result:
         for side in (a, b)
     ]
     shape = batch + (() if A.rank == 1 else (m,)) + (() if B.rank == 1 else (n,))
-    result = output(require_float(A, B), shape)
+    require(FLOATS, A, B)
+    result = output(same(A, B), shape)
     return Result((result,), product(A, B, None, result, (m, n, k), (k, 1), (n, 1), batch, strides))
 
 
@@ -76,7 +79,8 @@ def gemm(
         raise ModelError(f"inner sizes differ: {k} and {k_b}")
     if C is not None and broadcast_shape(C.dims, (m, n)) != (m, n):
         raise ModelError(f"C of shape {C.shape} does not broadcast to ({m}, {n})")
-    result = output(require_float(A, B, C), (m, n))
+    require(FLOATS, A, B, C)
+    result = output(same(A, B, C), (m, n))
     a_steps = (1, m) if transA else (k, 1)
     b_steps = (1, k) if transB else (n, 1)
     return Result((result,), product(A, B, C, result, (m, n, k), a_steps, b_steps,
@@ -125,7 +129,8 @@ def product(
                 ("a_batch", padding + a_batch), ("b_batch", padding + b_batch),
             ),
             defines=(
-                ("BIAS", "0" if C is None else "1"), ("SUBGROUP", "0"), type_define(result.dtype),
+                ("BIAS", "0" if C is None else "1"), ("SUBGROUP", "0"),
+                *type_defines("T", result.dtype),
             ),
             constants=constants,
             flops=2 * m * n * k * count,

@@ -7,26 +7,12 @@ from __future__ import annotations
 
 import math
 
-from vklab.errors import ModelError
-from vklab.ops.registry import (
-    WORKGROUP,
-    Result,
-    grid,
-    operator,
-    output,
-    require_float,
-    type_define,
-)
+from vklab.ops.dtypes import FLOATS, type_defines
+from vklab.ops.inputs import normal_axis, require
+from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["normal_axis", "softmax", "softmax_flattened"]
-
-
-def normal_axis(axis: int, rank: int) -> int:
-    """Return an axis counted from the front; ModelError if it is out of range."""
-    if not -rank <= axis < rank:
-        raise ModelError(f"axis={axis} is not an axis of a tensor of rank {rank}")
-    return axis % rank
+__all__ = ["softmax", "softmax_flattened"]
 
 
 @operator("Softmax", since=13)
@@ -43,8 +29,8 @@ def softmax_flattened(X: TensorInfo, *, axis: int = 1) -> Result:
 
 
 def _softmax(X: TensorInfo, columns: int, inner: int) -> Result:
-    dtype = require_float(X)
-    result = output(dtype, X.dims)
+    require(FLOATS, X)
+    result = output(X.dtype, X.dims)
     if result.count == 0:
         return Result((result,))
     rows = X.count // columns
@@ -54,7 +40,7 @@ def _softmax(X: TensorInfo, columns: int, inner: int) -> Result:
         writes=(("y_buffer", result),),
         workgroups=grid(rows),
         push=(("rows", rows), ("columns", columns), ("inner", inner)),
-        defines=(type_define(dtype),),
+        defines=type_defines("T", X.dtype),
         flops=5 * X.count,
         iterations=3 * -(-columns // WORKGROUP) + 32,
     )

@@ -9,15 +9,9 @@ from collections.abc import Sequence
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops import window
-from vklab.ops.registry import (
-    WORKGROUP,
-    Result,
-    grid,
-    operator,
-    output,
-    require_float,
-    type_define,
-)
+from vklab.ops.dtypes import FLOATS, type_defines
+from vklab.ops.inputs import require
+from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["average_pool", "global_average_pool", "global_max_pool", "max_pool"]
@@ -88,12 +82,12 @@ def _pool(
     ceil_mode: int,
     count_padding: int = 0,
 ) -> Result:
-    dtype = require_float(X)
+    require(FLOATS, X)
     if X.rank < 3:
         raise ModelError(f"X of rank {X.rank} has no spatial axes")
     batch, channels, *spatial = X.dims
     view, space = window.resolve(spatial, kernel, strides, dilations, pads, auto_pad, ceil_mode)
-    result = output(dtype, (batch, channels, *space))
+    result = output(X.dtype, (batch, channels, *space))
     if result.count == 0:
         return Result((result,))
     names = ("in", "out", "kernel", "stride", "dilation")
@@ -112,7 +106,7 @@ def _pool(
             ("pad_bottom", view.pads_end[0]), ("pad_right", view.pads_end[1]),
             ("count_padding", count_padding),
         ),
-        defines=(("MODE", mode), type_define(dtype)),
+        defines=(("MODE", mode), *type_defines("T", X.dtype)),
         flops=result.count * view.kernel[0] * view.kernel[1],
         iterations=(view.kernel[0] + 1) * (view.kernel[1] + 1),
     )  # fmt: skip

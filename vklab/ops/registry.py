@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.ops.body import Expansion
 from vklab.types import Dispatch, TensorInfo
 
 __all__ = [
@@ -24,8 +25,6 @@ __all__ = [
     "grid",
     "operator",
     "output",
-    "require_float",
-    "type_define",
 ]
 
 # Workgroups along x before a long grid continues along y: GRID_WIDTH of shaders/lib/index.slang.
@@ -47,13 +46,16 @@ class Result:
     views: tuple[tuple[int, int], ...] = ()
 
 
+Answer = Result | Expansion
+
+
 @dataclass(frozen=True)
 class Operator:
     """One registered function: the op_type, the opset it is valid from, and its schema."""
 
     op_type: str
     since: int
-    function: Callable[..., Result]
+    function: Callable[..., Answer]
     inputs: tuple[str, ...]
     required: int
     variadic: bool
@@ -67,10 +69,10 @@ OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 def operator(
     op_type: str, since: int = 1, domain: str = ""
-) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
     """Register a function as an ONNX operator, valid from opset `since`."""
 
-    def register(function: Callable[..., Result]) -> Callable[..., Result]:
+    def register(function: Callable[..., Answer]) -> Callable[..., Answer]:
         parameters = inspect.signature(function).parameters.values()
         positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         entry = Operator(
@@ -92,7 +94,7 @@ def operator(
     return register
 
 
-def _attribute_types(function: Callable[..., Result]) -> dict[str, str]:
+def _attribute_types(function: Callable[..., Answer]) -> dict[str, str]:
     """Return what an operator's attributes are annotated with: int, Sequence[int] ..."""
     return {
         p.name: str(p.annotation).removesuffix(" | None")
@@ -117,7 +119,7 @@ def apply(
     opset: int,
     domain: str = "",
     label: str = "",
-) -> Result:
+) -> Answer:
     """Ask an operator what it computes and dispatches for these inputs and attributes.
 
     Every error names the node (`label`), the operator and the inputs.
@@ -131,8 +133,8 @@ def apply(
         return entry.function(*given, **_check_attributes(entry, attributes))
     except ModelError as error:
         shown = ", ".join("-" if info is None else str(info) for info in inputs)
-        message = f"node {label!r} ({op_type}({shown})): {error}"
-        raise type(error)(message) from error
+        error.args = (f"node {label!r} ({op_type}({shown})): {error}",)
+        raise
 
 
 def _check_inputs(entry: Operator, given: list[TensorInfo | None]) -> None:
@@ -177,21 +179,3 @@ def grid(count: int) -> tuple[int, int, int]:
     if count <= GRID_WIDTH:
         return (count, 1, 1)
     return (GRID_WIDTH, -(-count // GRID_WIDTH), 1)
-
-
-def require_float(*infos: TensorInfo | None) -> str:
-    """Return the dtype that kernels exist for; UnsupportedOperatorError for any other."""
-    for info in infos:
-        if info is not None and info.dtype != "float32":
-            raise UnsupportedOperatorError(f"{info.name or 'an input'} is {info.dtype}; "
-                                           "kernels exist for float32")  # fmt: skip
-    return "float32"
-
-
-# What Slang calls a dtype; kernels receive it as the define T.
-SLANG_TYPES = {"float32": "float"}
-
-
-def type_define(dtype: str) -> tuple[str, str]:
-    """Return the define that chooses a kernel's element type."""
-    return ("T", SLANG_TYPES[dtype])

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.ops.elementwise import dense_strides, strided
-from vklab.ops.normalization import normal_axis
-from vklab.ops.registry import Result, operator, output, require_float
+from vklab.ops.elementwise import dense_strides, move
+from vklab.ops.inputs import known_array, known_integers, normal_axis
+from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
 
-__all__ = ["known_integers", "view"]
+__all__ = ["view"]
 
 
 def view(X: TensorInfo, shape: Sequence[int]) -> Result:
@@ -26,15 +26,6 @@ def view(X: TensorInfo, shape: Sequence[int]) -> Result:
         raise ModelError(f"{X.count} elements of shape {X.shape} do not fill {tuple(shape)}")
     constant = None if X.constant is None else X.constant.reshape(shape)
     return Result((output(X.dtype, shape, constant),), views=((0, 0),))
-
-
-def known_integers(info: TensorInfo, what: str) -> tuple[int, ...]:
-    """Return a constant tensor as integers; UnsupportedOperatorError if it is not known."""
-    if info.constant is None:
-        raise UnsupportedOperatorError(f"{what} ({info.name}) is computed while the model runs")
-    if info.constant.dtype.kind not in "iu":
-        raise ModelError(f"{what} ({info.name}) holds {info.dtype}, not integers")
-    return tuple(int(value) for value in np.ravel(info.constant))
 
 
 @operator("Identity")
@@ -53,10 +44,8 @@ def dropout(
 ) -> Result:
     """Return the data itself: nothing is dropped outside of training. Source: ONNX Dropout-13."""
     del ratio, seed
-    if training_mode is not None and (
-        training_mode.constant is None or bool(np.any(training_mode.constant))
-    ):
-        raise UnsupportedOperatorError("training_mode is not known to be false")
+    if training_mode is not None and np.any(known_array(training_mode, "training_mode")):
+        raise UnsupportedOperatorError("training_mode is true")
     return view(data, data.dims)
 
 
@@ -151,7 +140,6 @@ def transpose(data: TensorInfo, *, perm: Sequence[int] | None = None) -> Result:
     moved = [axis for axis in order if data.dims[axis] != 1]
     if moved == sorted(moved):
         return view(data, shape)
-    result = output(require_float(data), shape)
+    result = output(data.dtype, shape)
     dense = dense_strides(data.dims)
-    steps = [[dense[axis] for axis in order]]
-    return Result((result,), strided("onnx::identity(a)", (data,), steps, result))
+    return Result((result,), move(data, [dense[axis] for axis in order], result))

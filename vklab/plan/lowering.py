@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from vklab.graph import shapes
 from vklab.graph.graph import Graph
+from vklab.ops.registry import Result
 from vklab.plan import variants
 from vklab.types import DeviceInfo, Dispatch, Operands, TensorInfo
 
@@ -37,6 +38,7 @@ def lower(graph: Graph) -> Lowered:
     nodes: list[str] = []
     for node in graph.nodes:
         result, outputs = shapes.apply_node(graph, node, infos)
+        assert isinstance(result, Result), f"{node} should have been expanded"
         renamed = {id(old): new for old, new in zip(result.outputs, outputs, strict=False)}
         for number, extra in enumerate(result.outputs[len(outputs) :]):
             renamed[id(extra)] = replace(extra, name=f"{node.name}:unused{number}")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.ops import linear, registry
+from vklab.ops import dtypes, linear, registry
 from vklab.plan import limits
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
@@ -226,7 +226,7 @@ def _sum_splits(
             ("c_row", steps[0]), ("c_column", steps[1]),
             ("alpha", scales[0]), ("beta", scales[1]),
         ),
-        defines=(("BIAS", "1" if bias else "0"), registry.type_define(result.dtype)),
+        defines=(("BIAS", "1" if bias else "0"), *dtypes.type_defines("T", result.dtype)),
         flops=result.count * splits,
         iterations=splits,
     )  # fmt: skip

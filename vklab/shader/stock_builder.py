@@ -33,6 +33,13 @@ def expressions(text: str) -> list[tuple[str, int]]:
     return found
 
 
+def _types(arity: int) -> list[tuple[str, str]]:
+    """Return the defines of a function whose operands and result are float32."""
+    operands = [item for name in "ABC"[:arity] for item in ((name, "float"),
+                                                            (f"{name}_LOAD", "float"))]  # fmt: skip
+    return [*operands, ("Y", "float"), ("Y_STORE", "float")]
+
+
 def variants(path: Path) -> list[compiler.Variant]:
     """Return the variants that a kernel file's `// stock:` lines name."""
     found: list[compiler.Variant] = []
@@ -45,7 +52,7 @@ def variants(path: Path) -> list[compiler.Variant]:
         for _, module in (axis for axis in axes if axis[0] == "EACH"):
             text = (path.parent.parent / module).read_text(encoding="utf-8")
             combinations = [
-                (*combination, ("ARITY", str(arity)), ("EXPRESSION", expression))
+                (*combination, ("ARITY", str(arity)), ("EXPRESSION", expression), *_types(arity))
                 for combination in combinations
                 for expression, arity in expressions(text)
             ]

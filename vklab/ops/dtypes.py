@@ -1,0 +1,108 @@
+"""How each ONNX dtype lies in a buffer and what kernels compute it in.
+
+Kernels are written once: a define names the storage type, and its _LOAD and _STORE turn an element
+into the type that is computed in and back. What a device lacks is replaced by `plan.storage`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vklab.types import TensorInfo
+
+__all__ = [
+    "BOOL",
+    "ELEMENTS",
+    "FLOATS",
+    "INTEGERS",
+    "MOVABLE",
+    "NUMBERS",
+    "REALS",
+    "Element",
+    "raw_defines",
+    "table",
+    "type_defines",
+]
+
+Defines = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Element:
+    """Slang's words for one dtype: element of a buffer, value in a register, and the way between.
+
+    `needs` are the device features without which a buffer of it cannot be declared.
+    """
+
+    storage: str
+    value: str
+    load: str
+    store: str
+    needs: frozenset[str] = frozenset()
+
+
+def _plain(storage: str, value: str = "", *needs: str) -> Element:
+    return Element(storage, value or storage, value or storage, storage, frozenset(needs))
+
+
+def _coded(name: str, storage: str, value: str, *needs: str) -> Element:
+    return Element(storage, value, f"load_{name}", f"store_{name}", frozenset(needs))
+
+
+_BYTE = ("shaderInt8", "storageBuffer8BitAccess")
+_SHORT = ("shaderInt16", "storageBuffer16BitAccess")
+_HALF = ("shaderFloat16", "storageBuffer16BitAccess")
+_CODED_FLOATS = (
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+    "float4_e2m1fn",
+)  # fmt: skip
+
+# Narrow types are computed in 32 bits and rounded once, when they are stored.
+ELEMENTS: dict[str, Element] = {
+    "float32": _plain("float"),
+    "float16": _plain("half", "float", *_HALF),
+    "bfloat16": _coded("bfloat16", "uint16_t", "float", *_SHORT),
+    "float64": _plain("double", "", "shaderFloat64"),
+    "int8": _plain("int8_t", "int", *_BYTE),
+    "uint8": _plain("uint8_t", "uint", *_BYTE),
+    "int16": _plain("int16_t", "int", *_SHORT),
+    "uint16": _plain("uint16_t", "uint", *_SHORT),
+    "int32": _plain("int"),
+    "uint32": _plain("uint"),
+    "int64": _plain("int64_t", "", "shaderInt64"),
+    "uint64": _plain("uint64_t", "", "shaderInt64"),
+    "bool": _plain("uint8_t", "bool", *_BYTE),
+    **{name: _coded(name, "uint8_t", "float", *_BYTE) for name in _CODED_FLOATS},
+    **{name: _coded(name, "uint8_t", "int", *_BYTE) for name in ("int4", "int2")},
+    **{name: _coded(name, "uint8_t", "uint", *_BYTE) for name in ("uint4", "uint2")},
+}
+
+BOOL = frozenset({"bool"})
+FLOATS = frozenset({"float32", "float16", "bfloat16"})
+REALS = FLOATS | {"float64"}
+INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+NUMBERS = REALS | INTEGERS
+_RAW = {1: "uint8_t", 2: "uint16_t", 4: "uint", 8: "uint2", 16: "uint4"}
+MOVABLE = frozenset(ELEMENTS) | {"complex64", "complex128"}
+
+
+def type_defines(name: str, dtype: str) -> Defines:
+    """Return the defines that tell a kernel how to read and write a dtype under a name."""
+    element = ELEMENTS[dtype]
+    return ((name, element.storage), (f"{name}_LOAD", element.load),
+            (f"{name}_STORE", element.store))  # fmt: skip
+
+
+def raw_defines(name: str, dtype: str) -> Defines:
+    """Return defines for a kernel that only moves elements, whatever they mean."""
+    storage = _RAW[np.dtype(dtype).itemsize]
+    return ((name, storage), (f"{name}_LOAD", "onnx::identity"),
+            (f"{name}_STORE", "onnx::identity"))  # fmt: skip
+
+
+def table(values: object, dtype: str = "int32") -> TensorInfo:
+    """Return numbers that a kernel reads from a buffer because push constants are too few."""
+    array = np.ascontiguousarray(np.asarray(values).astype(dtype))
+    return TensorInfo("", dtype, array.shape, array)

@@ -1,0 +1,60 @@
+"""What operators ask of their inputs: dtypes, axes, and values that must be known to plan.
+
+A value that is not known yet is asked for by `ValueNeededError`: the session then plans with it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vklab.errors import ModelError, UnsupportedOperatorError, ValueNeededError
+from vklab.types import TensorInfo
+
+__all__ = ["known_array", "known_integers", "normal_axes", "normal_axis", "require", "same"]
+
+
+def require(allowed: frozenset[str], *infos: TensorInfo | None) -> None:
+    """Raise UnsupportedOperatorError unless kernels exist for the dtype of every input."""
+    for info in infos:
+        if info is not None and info.dtype not in allowed:
+            names = ", ".join(sorted(allowed))
+            raise UnsupportedOperatorError(
+                f"{info.name or 'an input'} is {info.dtype}; kernels exist for {names}"
+            )
+
+
+def same(*infos: TensorInfo | None) -> str:
+    """Return the one dtype that all inputs have; ModelError if they differ."""
+    found = list(dict.fromkeys(info.dtype for info in infos if info is not None))
+    if len(found) != 1:
+        raise ModelError(f"inputs of different dtypes: {', '.join(found)}")
+    return found[0]
+
+
+def known_array(info: TensorInfo, what: str) -> np.ndarray:
+    """Return a tensor's value; ValueNeededError if it is not known before the run."""
+    if info.constant is None:
+        raise ValueNeededError(f"{what} ({info.name}) is computed while the model runs", info.name)
+    return info.constant
+
+
+def known_integers(info: TensorInfo, what: str) -> tuple[int, ...]:
+    """Return a tensor's value as integers; ValueNeededError if it is not known before the run."""
+    if info.dtype not in ("int64", "int32", "uint64", "uint32", "int8", "uint8", "int16", "uint16"):
+        raise ModelError(f"{what} ({info.name}) holds {info.dtype}, not integers")
+    return tuple(int(value) for value in np.ravel(known_array(info, what)))
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """Return an axis counted from the front; ModelError if it is out of range."""
+    if not -rank <= axis < rank:
+        raise ModelError(f"axis={axis} is not an axis of a tensor of rank {rank}")
+    return axis % rank
+
+
+def normal_axes(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Return axes counted from the front; ModelError if one is out of range or named twice."""
+    found = tuple(normal_axis(axis, rank) for axis in axes)
+    if len(set(found)) < len(found):
+        raise ModelError(f"axes={tuple(axes)} names one axis twice")
+    return found
