@@ -26,7 +26,7 @@ class Picture:
 
     def _repr_html_(self) -> str:
         return (
-            f'<figure style="margin:.4em 0;max-width:100%">{self.html}'
+            f'<figure style="margin:.4em 0 .4em .43em">{self.html}'
             f'<figcaption style="font-style:italic">{escape(self.caption)}</figcaption></figure>'
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 __all__ = ["globals_read", "needed_statements"]
 
+
 def globals_read(text: str) -> set[str]:
     """Return the global names that a text reads, in its functions too."""
     found: set[str] = set()
