@@ -87,7 +87,7 @@ def expand(
     node: Node, expansion: Expansion
 ) -> tuple[tuple[Node, ...], dict[str, TensorInfo]]:
     """Return the nodes that take a node's place, and the constants that they read."""
-    names = {local: name for local, name in zip(expansion.outputs, node.outputs, strict=False)}
+    names = dict(zip(expansion.outputs, node.outputs, strict=False))
 
     def rename(local: str) -> str:
         return names.get(local) or (f"{node.name}{local}" if local.startswith("%") else local)

@@ -51,9 +51,9 @@ def _coded(name: str, storage: str, value: str, *needs: str) -> Element:
     return Element(storage, value, f"load_{name}", f"store_{name}", frozenset(needs))
 
 
-_BYTE = ("shaderInt8", "storageBuffer8BitAccess")
-_SHORT = ("shaderInt16", "storageBuffer16BitAccess")
-_HALF = ("shaderFloat16", "storageBuffer16BitAccess")
+_BYTE = ("shaderInt8", "uniformAndStorageBuffer8BitAccess")
+_SHORT = ("shaderInt16", "uniformAndStorageBuffer16BitAccess")
+_HALF = ("shaderFloat16", "uniformAndStorageBuffer16BitAccess")
 _CODED_FLOATS = (
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
     "float4_e2m1fn",

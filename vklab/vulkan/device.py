@@ -20,6 +20,7 @@ __all__ = ["Device", "Queue", "choose_queue_families"]
 WANTED_FEATURES = frozenset({
     "shaderInt16", "shaderInt64", "shaderFloat64",
     "storageBuffer16BitAccess", "storageBuffer8BitAccess", "shaderFloat16", "shaderInt8",
+    "uniformAndStorageBuffer8BitAccess", "uniformAndStorageBuffer16BitAccess",
     "shaderSubgroupExtendedTypes", "shaderIntegerDotProduct", "scalarBlockLayout",
     "vulkanMemoryModel", "vulkanMemoryModelDeviceScope", "bufferDeviceAddress",
     "timelineSemaphore", "hostQueryReset", "synchronization2", "maintenance4",
