@@ -69,6 +69,7 @@ def apply_node(
         graph.opset_of(node),
         node.domain,
         node.name,
+        len(node.outputs),
     )
     if isinstance(result, Expansion):
         return result, ()

@@ -37,13 +37,16 @@ class Result:
     """Everything an operator decides: outputs, how they are computed, and what that needs.
 
     An output either has a constant, is a view (`views` maps its number to the number of the
-    input whose memory it shares), or is written by one of the dispatches.
+    input whose memory it shares), or is written by one of the dispatches. Where the size of an
+    output depends on data, the info gives its bound, and `trims` (output, axis, scratch int32[1])
+    says which scratch will hold the true size along an axis.
     """
 
     outputs: tuple[TensorInfo, ...]
     dispatches: tuple[Dispatch, ...] = ()
     scratch: tuple[TensorInfo, ...] = ()
     views: tuple[tuple[int, int], ...] = ()
+    trims: tuple[tuple[int, int, TensorInfo], ...] = ()
 
 
 Answer = Result | Expansion
@@ -119,10 +122,12 @@ def apply(
     opset: int,
     domain: str = "",
     label: str = "",
+    output_count: int = 1,
 ) -> Answer:
     """Ask an operator what it computes and dispatches for these inputs and attributes.
 
-    Every error names the node (`label`), the operator and the inputs.
+    Every error names the node (`label`), the operator and the inputs. An operator with a keyword
+    `output_count`, which is no attribute, is told how many outputs the node has.
     """
     try:
         entry = find(op_type, opset, domain)
@@ -130,7 +135,10 @@ def apply(
         while given and given[-1] is None:
             given.pop()
         _check_inputs(entry, given)
-        return entry.function(*given, **_check_attributes(entry, attributes))
+        checked = _check_attributes(entry, attributes)
+        if "output_count" in entry.attributes:
+            checked["output_count"] = output_count
+        return entry.function(*given, **checked)
     except ModelError as error:
         shown = ", ".join("-" if info is None else str(info) for info in inputs)
         error.args = (f"node {label!r} ({op_type}({shown})): {error}",)

@@ -1,7 +1,6 @@
-"""Operators that move or rename elements and compute nothing: views, and strided copies.
+"""Operators that only rename elements: the same memory under another shape.
 
-A view costs no dispatch: its output is the same memory under another shape.
-Visited by labs 09 and 11.
+A view costs no dispatch. Visited by labs 09 and 11.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.ops.elementwise import dense_strides, move
 from vklab.ops.inputs import known_array, known_integers, normal_axis
 from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
@@ -43,17 +41,23 @@ def dropout(
     seed: int = 0,
 ) -> Result:
     """Return the data itself: nothing is dropped outside of training. Source: ONNX Dropout-13."""
-    del ratio, seed
-    if training_mode is not None and np.any(known_array(training_mode, "training_mode")):
+    del seed
+    training = training_mode is not None and known_array(training_mode, "training_mode").any()
+    if training and (ratio is None or known_array(ratio, "ratio").any()):
         raise UnsupportedOperatorError("training_mode is true")
-    return view(data, data.dims)
+    return _kept(data)
 
 
 @operator("Dropout", since=7)
 def dropout_by_attribute(data: TensorInfo, *, ratio: float = 0.5) -> Result:
     """Return the data itself: nothing is dropped outside of training. Source: ONNX Dropout-10."""
     del ratio
-    return view(data, data.dims)
+    return _kept(data)
+
+
+def _kept(data: TensorInfo) -> Result:
+    mask = output("bool", data.dims, np.ones(data.dims, bool))
+    return Result((output(data.dtype, data.dims, data.constant), mask), views=((0, 0),))
 
 
 @operator("Reshape", since=5)
@@ -125,21 +129,3 @@ def _unsqueeze(data: TensorInfo, axes: Sequence[int]) -> Result:
         raise ModelError(f"axes={tuple(axes)} names one axis twice")
     rest = iter(data.dims)
     return view(data, [1 if axis in inserted else next(rest) for axis in range(rank)])
-
-
-@operator("Transpose")
-def transpose(data: TensorInfo, *, perm: Sequence[int] | None = None) -> Result:
-    """Permute the axes. Source: ONNX Transpose-21."""
-    order = tuple(perm) if perm is not None else tuple(reversed(range(data.rank)))
-    if sorted(order) != list(range(data.rank)):
-        raise ModelError(f"perm={order} is not a permutation of {data.rank} axes")
-    shape = [data.dims[axis] for axis in order]
-    if data.constant is not None:
-        constant = np.ascontiguousarray(np.transpose(data.constant, order))
-        return Result((output(data.dtype, shape, constant),))
-    moved = [axis for axis in order if data.dims[axis] != 1]
-    if moved == sorted(moved):
-        return view(data, shape)
-    result = output(data.dtype, shape)
-    dense = dense_strides(data.dims)
-    return Result((result,), move(data, [dense[axis] for axis in order], result))

@@ -1,0 +1,267 @@
+"""Operators that place elements elsewhere: slices, parts, tiles, permutations.
+
+Each is one or more strided copies; where nothing moves, the result is a view.
+Visited by lab 11.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from vklab.errors import ModelError
+from vklab.ops.elementwise import broadcast_shape, broadcast_strides, dense_strides, move
+from vklab.ops.inputs import known_integers, normal_axes, normal_axis, same
+from vklab.ops.registry import Result, operator, output
+from vklab.ops.shape import view
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["moved", "rearrange"]
+
+
+def moved(
+    outputs: Sequence[TensorInfo],
+    dispatches: Sequence[Dispatch],
+    scratch: Sequence[TensorInfo] = (),
+) -> Result:
+    """Return a Result that owns its scratch and the tables that its dispatches read."""
+    reads = [info for dispatch in dispatches for _, info in dispatch.reads]
+    tables = {id(info): info for info in reads if info.constant is not None and not info.name}
+    return Result(tuple(outputs), tuple(dispatches), (*scratch, *tables.values()))
+
+
+def rearrange(
+    X: TensorInfo, split: Sequence[int], order: Sequence[int], shape: Sequence[int]
+) -> Result:
+    """See X under a shape `split`, permute those axes, and see the result as `shape`."""
+    walked = [axis for axis in order if split[axis] != 1]
+    if walked == sorted(walked) or X.count == 0:
+        return view(X, shape)
+    result = output(X.dtype, shape)
+    dense, extent = dense_strides(split), [split[axis] for axis in order]
+    place = None if list(shape) == extent else (extent, dense_strides(extent), 0)
+    return moved([result], move(X, [dense[axis] for axis in order], result, 0, place))
+
+
+@operator("Transpose")
+def transpose(data: TensorInfo, *, perm: Sequence[int] | None = None) -> Result:
+    """Permute the axes. Source: ONNX Transpose-21."""
+    order = tuple(perm) if perm is not None else tuple(reversed(range(data.rank)))
+    if sorted(order) != list(range(data.rank)):
+        raise ModelError(f"perm={order} is not a permutation of {data.rank} axes")
+    shape = [data.dims[axis] for axis in order]
+    if data.constant is not None:
+        constant = np.ascontiguousarray(np.transpose(data.constant, order))
+        return Result((output(data.dtype, shape, constant),))
+    return rearrange(data, data.dims, order, shape)
+
+
+@operator("DepthToSpace")
+def depth_to_space(input: TensorInfo, *, blocksize: int, mode: str = "DCR") -> Result:
+    """Turn channels [N,C,H,W] into blocks of space. Source: ONNX DepthToSpace-13."""
+    batch, depth, height, width = _blocks(input, blocksize, mode)
+    channels = depth // blocksize**2
+    if channels * blocksize**2 != depth:
+        raise ModelError(f"{depth} channels do not divide into blocks of {blocksize}")
+    block = (blocksize, blocksize)
+    split = (batch, *block, channels) if mode == "DCR" else (batch, channels, *block)
+    order = (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3)
+    shape = (batch, channels, height * blocksize, width * blocksize)
+    return rearrange(input, (*split, height, width), order, shape)
+
+
+@operator("SpaceToDepth")
+def space_to_depth(input: TensorInfo, *, blocksize: int, mode: str = "DCR") -> Result:
+    """Turn blocks of space [N,C,H,W] into channels. Source: ONNX SpaceToDepth-13."""
+    batch, channels, height, width = _blocks(input, blocksize, mode)
+    if height % blocksize or width % blocksize:
+        raise ModelError(f"{height} x {width} does not divide into blocks of {blocksize}")
+    rows, columns = height // blocksize, width // blocksize
+    split = (batch, channels, rows, blocksize, columns, blocksize)
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    return rearrange(input, split, order, (batch, channels * blocksize**2, rows, columns))
+
+
+def _blocks(X: TensorInfo, blocksize: int, mode: str) -> tuple[int, ...]:
+    if X.rank != 4 or blocksize < 1 or mode not in ("DCR", "CRD"):
+        raise ModelError(f"blocksize={blocksize}, mode={mode!r} on {X.shape}: 4 axes, a size of 1 "
+                         "or more, DCR or CRD are asked")  # fmt: skip
+    return X.dims
+
+
+@operator("Slice", since=10)
+def slice_(
+    data: TensorInfo,
+    starts: TensorInfo,
+    ends: TensorInfo,
+    axes: TensorInfo | None = None,
+    steps: TensorInfo | None = None,
+) -> Result:
+    """Take every step-th element from start to end along axes. Source: ONNX Slice-13."""
+    return _slice(
+        data,
+        known_integers(starts, "starts"),
+        known_integers(ends, "ends"),
+        None if axes is None else known_integers(axes, "axes"),
+        None if steps is None else known_integers(steps, "steps"),
+    )
+
+
+@operator("Slice", since=1)
+def slice_by_attribute(
+    data: TensorInfo,
+    *,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int] | None = None,
+) -> Result:
+    """Take the elements from start to end along axes. Source: ONNX Slice-1."""
+    return _slice(data, starts, ends, axes, None)
+
+
+def _slice(
+    data: TensorInfo,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int] | None,
+    steps: Sequence[int] | None,
+) -> Result:
+    axes = range(len(starts)) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise ModelError(f"starts={tuple(starts)}, ends={tuple(ends)}, axes={tuple(axes)} and "
+                         f"steps={tuple(steps)} should be as many, and no step 0")  # fmt: skip
+    walks = [range(dim) for dim in data.dims]
+    for number, axis in enumerate(normal_axes(tuple(axes), data.rank)):
+        part = slice(starts[number], ends[number], steps[number])
+        walks[axis] = range(*part.indices(data.dims[axis]))
+    return _walk(data, walks)
+
+
+def _walk(data: TensorInfo, walks: Sequence[range]) -> Result:
+    """Read the elements of data at these positions of each axis."""
+    shape = [len(walk) for walk in walks]
+    result = output(data.dtype, shape)
+    if result.count == 0:
+        return Result((result,))
+    if all(walk == range(dim) for walk, dim in zip(walks, data.dims, strict=True)):
+        return view(data, data.dims)
+    dense = dense_strides(data.dims)
+    strides = [stride * walk.step for stride, walk in zip(dense, walks, strict=True)]
+    start = sum(stride * walk.start for stride, walk in zip(dense, walks, strict=True))
+    return moved([result], move(data, strides, result, start))
+
+
+@operator("Concat", since=4)
+def concat(*inputs: TensorInfo, axis: int) -> Result:
+    """Put tensors one behind the other along an axis. Source: ONNX Concat-13."""
+    if not inputs:
+        raise ModelError("nothing to put together")
+    dtype = same(*inputs)
+    axis = normal_axis(axis, inputs[0].rank)
+    rests = {(*info.dims[:axis], *info.dims[axis + 1 :]) for info in inputs}
+    if len(rests) > 1 or len({info.rank for info in inputs}) > 1:
+        shapes = ", ".join(str(info.shape) for info in inputs)
+        raise ModelError(f"shapes {shapes} differ beside axis {axis}")
+    sizes = [info.dims[axis] for info in inputs]
+    shape = (*inputs[0].dims[:axis], sum(sizes), *inputs[0].dims[axis + 1 :])
+    result = output(dtype, shape)
+    full = [number for number, info in enumerate(inputs) if info.count]
+    if len(full) == 1:
+        return Result((result,), views=((0, full[0]),))
+    strides, starts = dense_strides(shape), itertools.accumulate(sizes, initial=0)
+    dispatches = [
+        move(info, dense_strides(info.dims), result, 0, (info.dims, strides, start * strides[axis]))
+        for info, start in zip(inputs, starts, strict=False)
+    ]
+    return moved([result], [*itertools.chain(*dispatches)])
+
+
+@operator("Split", since=18)
+def split_evenly(
+    input: TensorInfo,
+    split: TensorInfo | None = None,
+    *,
+    axis: int = 0,
+    num_outputs: int | None = None,
+) -> Result:
+    """Cut a tensor into parts along an axis; the last may be smaller. Source: ONNX Split-18."""
+    if (split is None) == (num_outputs is None):
+        raise ModelError("either the sizes or num_outputs should be given")
+    sizes = None if split is None else known_integers(split, "split")
+    return _split(input, axis, sizes, num_outputs or 0)
+
+
+@operator("Split", since=13)
+def split_(
+    input: TensorInfo,
+    split: TensorInfo | None = None,
+    *,
+    axis: int = 0,
+    output_count: int = 0,
+) -> Result:
+    """Cut a tensor into parts along an axis. Source: ONNX Split-13."""
+    sizes = None if split is None else known_integers(split, "split")
+    return _split(input, axis, sizes, output_count)
+
+
+@operator("Split", since=1)
+def split_by_attribute(
+    input: TensorInfo,
+    *,
+    axis: int = 0,
+    split: Sequence[int] | None = None,
+    output_count: int = 0,
+) -> Result:
+    """Cut a tensor into parts along an axis. Source: ONNX Split-11."""
+    return _split(input, axis, split, output_count)
+
+
+def _split(X: TensorInfo, axis: int, sizes: Sequence[int] | None, parts: int) -> Result:
+    axis = normal_axis(axis, X.rank)
+    if sizes is None:
+        if parts < 1:
+            raise ModelError(f"cannot cut {X.shape} into {parts} parts")
+        step = -(-X.dims[axis] // parts)
+        sizes = [max(0, min(step, X.dims[axis] - i * step)) for i in range(parts)]
+    if sum(sizes) != X.dims[axis] or min(sizes, default=0) < 0:
+        raise ModelError(f"parts of {tuple(sizes)} do not fill axis {axis} of {X.shape}")
+    if list(sizes) == [X.dims[axis]]:
+        return view(X, X.dims)
+    outputs, dispatches, strides = [], [], dense_strides(X.dims)
+    for size, end in zip(sizes, itertools.accumulate(sizes), strict=True):
+        part = output(X.dtype, (*X.dims[:axis], size, *X.dims[axis + 1 :]))
+        outputs.append(part)
+        dispatches += move(X, strides, part, (end - size) * strides[axis])
+    return moved(outputs, dispatches)
+
+
+@operator("Expand")
+def expand(input: TensorInfo, shape: TensorInfo) -> Result:
+    """Repeat axes of one until the shape is reached. Source: ONNX Expand-13."""
+    wanted = known_integers(shape, "the shape")
+    if min(wanted, default=0) < 0:
+        raise ModelError(f"shape {wanted} has a size below 0")
+    target = broadcast_shape(input.dims, wanted)
+    if math.prod(target) == input.count:
+        return view(input, target)
+    result = output(input.dtype, target)
+    return moved([result], move(input, broadcast_strides(input.dims, target), result))
+
+
+@operator("Tile", since=6)
+def tile(input: TensorInfo, repeats: TensorInfo) -> Result:
+    """Repeat the whole tensor along each axis. Source: ONNX Tile-13."""
+    times = known_integers(repeats, "repeats")
+    if len(times) != input.rank or min(times, default=0) < 0:
+        raise ModelError(f"repeats={times} does not fit {input.shape}")
+    shape = [time * dim for time, dim in zip(times, input.dims, strict=True)]
+    if shape == list(input.dims):
+        return view(input, shape)
+    result = output(input.dtype, shape)
+    extent = [*itertools.chain(*zip(times, input.dims, strict=True))]
+    strides = [*itertools.chain(*((0, step) for step in dense_strides(input.dims)))]
+    return moved([result], move(input, strides, result, 0, (extent, dense_strides(extent), 0)))
