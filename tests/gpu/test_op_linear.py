@@ -9,7 +9,6 @@ import pytest
 from check_operator import check_operator
 from small_models import random_array
 
-from vklab.errors import UnsupportedOperatorError
 from vklab.types import DeviceInfo
 
 
@@ -37,9 +36,40 @@ def test_matmul_of_all_ranks(device, a, b):
     check_operator("MatMul", [a, b], device=device)
 
 
-def test_matmul_of_four_independent_batch_axes_is_declined(device):
-    with pytest.raises(UnsupportedOperatorError, match="4 independent batch axes"):
-        check_operator("MatMul", [(2, 1, 2, 1, 3, 7), (1, 3, 1, 3, 7, 5)], device=device)
+def test_matmul_of_six_independent_batch_axes(device):
+    shapes = [(2, 1, 2, 1, 2, 1, 3, 7), (1, 3, 1, 3, 1, 2, 7, 5)]
+    check_operator("MatMul", shapes, device=device)
+
+
+def test_matmul_of_more_batches_than_a_grid_is_deep(device):
+    check_operator("MatMul", [(70001, 2, 3), (70001, 3, 2)], device=device)
+
+
+def test_matmul_of_more_rows_than_a_grid_is_high(device):
+    for columns in (1, 2):
+        check_operator("MatMul", [(600011, 2), (2, columns)], device=device)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "uint32", "int64", "uint64"])
+def test_matmul_of_other_numbers(device, dtype):
+    for a, b in [((3, 7), (7, 5)), ((1, 67), (67, 33)), ((2, 33, 65), (65, 17)), ((9, 3), (3,))]:
+        arrays = [(random_array(s, 3) * 1000).astype(dtype) for s in (a, b)]
+        check_operator("MatMul", inputs=arrays, device=device)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_gemm_of_other_numbers(device, dtype):
+    for m, n, k in [(3, 5, 7), (1, 33, 65), (33, 65, 129), (1, 5, 600)]:
+        arrays = [random_array(s).astype(dtype) for s in ((m, k), (k, n), (n,))]
+        rtol = 3e-3 if dtype == "float16" else 1e-12
+        check_operator("Gemm", inputs=arrays, device=device, rtol=rtol, atol=rtol, alpha=0.5)
+
+
+def test_what_beta_is_zero_for_is_not_read(device):
+    c = np.full((3, 5), np.nan, np.float32)
+    arrays = [random_array((3, 7)), random_array((7, 5)), c]
+    y = check_operator("Gemm", inputs=arrays, device=device, beta=0.0)
+    assert np.isfinite(y).all()
 
 
 @pytest.mark.parametrize("k", [1, 17, 67])

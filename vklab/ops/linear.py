@@ -9,16 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.ops.dtypes import FLOATS, type_defines
+from vklab.ops.dtypes import ELEMENTS, INTEGERS, REALS, type_defines
 from vklab.ops.elementwise import broadcast_shape, broadcast_strides, merge_axes
 from vklab.ops.inputs import require, same
 from vklab.ops.registry import Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["default_lanes", "gemm", "matmul", "product", "row_blocks"]
+__all__ = [
+    "PRODUCTS",
+    "default_lanes",
+    "gemm",
+    "matmul",
+    "matrix_batches",
+    "product",
+    "row_blocks",
+    "value_defines",
+]
 
-BATCH_AXES = 3
+# Sums of 8 and 16-bit integers are the business of integer_linear.
+PRODUCTS = REALS | {"int32", "uint32", "int64", "uint64"}
+BATCH_AXES = 6
 COLUMN_WORKGROUP = 64
+MOST_GROUPS = 65535
 
 
 def row_blocks(
@@ -28,6 +40,8 @@ def row_blocks(
 
     matmul and conv are both an m x n product: columns in x, blocks of rows in y, batches in z.
     """
+    while -(-m // (lanes * blocks)) > MOST_GROUPS:
+        lanes, blocks = max(lanes, 8), 2 * blocks
     workgroups = (-(-n // COLUMN_WORKGROUP), -(-m // (lanes * blocks)), batch)
     return workgroups, (("LANES", lanes), ("BLOCKS", blocks), ("WORKGROUP", COLUMN_WORKGROUP))
 
@@ -40,11 +54,22 @@ def default_lanes(m: int) -> int:
 @operator("MatMul", since=1)
 def matmul(A: TensorInfo, B: TensorInfo) -> Result:
     """Multiply matrices, broadcasting the batch axes as numpy.matmul. Source: ONNX MatMul-13."""
-    if A.rank == 0 or B.rank == 0:
+    shape, (m, n, k), batch, strides = matrix_batches(A.dims, B.dims)
+    require(PRODUCTS, A, B)
+    result = output(same(A, B), shape)
+    return Result((result,), product(A, B, None, result, (m, n, k), (k, 1), (n, 1), batch, strides))
+
+
+def matrix_batches(
+    a: tuple[int, ...], b: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, int, int], tuple[int, ...], list[tuple[int, ...]]]:
+    """Return what numpy.matmul makes of two shapes: its own, (m, n, k), batch axes, their strides.
+    """
+    if not a or not b:
         raise ModelError("a scalar has no matrix product")
-    a, b = A.dims, B.dims
-    a = (1, *a) if A.rank == 1 else a
-    b = (*b, 1) if B.rank == 1 else b
+    rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
+    a = (1, *a) if len(a) == 1 else a
+    b = (*b, 1) if len(b) == 1 else b
     (m, k), (k_b, n) = a[-2:], b[-2:]
     if k != k_b:
         raise ModelError(f"inner sizes differ: {k} and {k_b}")
@@ -53,10 +78,7 @@ def matmul(A: TensorInfo, B: TensorInfo) -> Result:
         tuple(step * side[-2] * side[-1] for step in broadcast_strides(side[:-2], batch))
         for side in (a, b)
     ]
-    shape = batch + (() if A.rank == 1 else (m,)) + (() if B.rank == 1 else (n,))
-    require(FLOATS, A, B)
-    result = output(same(A, B), shape)
-    return Result((result,), product(A, B, None, result, (m, n, k), (k, 1), (n, 1), batch, strides))
+    return (*batch, *rows, *columns), (m, n, k), batch, strides
 
 
 @operator("Gemm", since=7)
@@ -79,7 +101,10 @@ def gemm(
         raise ModelError(f"inner sizes differ: {k} and {k_b}")
     if C is not None and broadcast_shape(C.dims, (m, n)) != (m, n):
         raise ModelError(f"C of shape {C.shape} does not broadcast to ({m}, {n})")
-    require(FLOATS, A, B, C)
+    require(PRODUCTS, A, B, C)
+    if A.dtype in INTEGERS and not (alpha.is_integer() and beta.is_integer()):
+        raise UnsupportedOperatorError(f"alpha={alpha} and beta={beta} scale {A.dtype}")
+    C = None if beta == 0 else C  # what is not asked for is not read, NaN or not
     result = output(same(A, B, C), (m, n))
     a_steps = (1, m) if transA else (k, 1)
     b_steps = (1, k) if transB else (n, 1)
@@ -100,39 +125,48 @@ def product(
     alpha: float = 1.0,
     beta: float = 1.0,
 ) -> tuple[Dispatch, ...]:
-    """Return the dispatch of shaders/ops/matmul.slang for strided operands."""
+    """Return the dispatches of shaders/ops/matmul.slang for strided operands.
+
+    The result is dense; C is a matrix that every batch adds.
+    """
     if result.count == 0:
         return ()
     m, n, k = sizes
+    c_steps = broadcast_strides(C.dims, (m, n)) if C is not None else (0, 0)
+    if n == 1 and m > 1:  # a column is computed as a row: its workgroups lie along x
+        A, B, m, n, a_steps, b_steps = B, A, n, m, b_steps[::-1], a_steps[::-1]
+        c_steps, batch_strides = c_steps[::-1], batch_strides[::-1]
     shape, (a_batch, b_batch) = merge_axes(batch, batch_strides)
     if len(shape) > BATCH_AXES:
         raise UnsupportedOperatorError(
             f"{len(shape)} independent batch axes {tuple(batch)}, the kernel has {BATCH_AXES}"
         )
     padding = (0,) * (BATCH_AXES - len(shape))
-    c_row, c_column = broadcast_strides(C.dims, (m, n)) if C is not None else (0, 0)
     count = result.count // (m * n)
-    workgroups, constants = row_blocks(m, n, count, default_lanes(m), 1)
-    return (
-        Dispatch(
-            kernel="matmul",
-            reads=(("a_buffer", A), ("b_buffer", B), *((("c_buffer", C),) if C else ())),
-            writes=(("y_buffer", result),),
-            workgroups=workgroups,
-            push=(
-                ("m", m), ("n", n), ("k", k), ("batches", count), ("part", k),
-                ("a_row", a_steps[0]), ("a_column", a_steps[1]),
-                ("b_row", b_steps[0]), ("b_column", b_steps[1]),
-                ("c_row", c_row), ("c_column", c_column),
-                ("alpha", alpha), ("beta", beta),
-                ("batch_shape", tuple(1 for _ in padding) + shape),
-                ("a_batch", padding + a_batch), ("b_batch", padding + b_batch),
-            ),
-            defines=(
-                ("BIAS", "0" if C is None else "1"), ("SUBGROUP", "0"),
-                *type_defines("T", result.dtype),
-            ),
-            constants=constants,
-            flops=2 * m * n * k * count,
-        ),
+    operands = (("a_buffer", A), ("b_buffer", B), *((("c_buffer", C),) if C else ()))
+    defines = (
+        ("BIAS", "0" if C is None else "1"), ("SUBGROUP", "0"), *value_defines(result.dtype),
+        *type_defines("T", A.dtype)[:2], *type_defines("Y", result.dtype)[::2],
     )  # fmt: skip
+    dispatches = []
+    for start in range(0, count, MOST_GROUPS):
+        batches = min(count - start, MOST_GROUPS)
+        workgroups, constants = row_blocks(m, n, batches, default_lanes(m), 1)
+        push = (
+            ("m", m), ("n", n), ("k", k), ("batches", batches), ("part", k), ("start", start),
+            ("a_row", a_steps[0]), ("a_column", a_steps[1]),
+            ("b_row", b_steps[0]), ("b_column", b_steps[1]),
+            ("c_row", c_steps[0]), ("c_column", c_steps[1]), ("alpha", alpha), ("beta", beta),
+            ("batch_shape", tuple(1 for _ in padding) + shape),
+            ("a_batch", padding + a_batch), ("b_batch", padding + b_batch),
+        )  # fmt: skip
+        dispatches.append(
+            Dispatch("matmul", operands, (("y_buffer", result),), workgroups, push, defines,
+                     constants, flops=2 * m * n * k * batches)
+        )  # fmt: skip
+    return tuple(dispatches)
+
+
+def value_defines(dtype: str) -> tuple[tuple[str, str], ...]:
+    """Return the define that names what sums of a dtype are kept in."""
+    return (("ACC", ELEMENTS[dtype].value),)

@@ -57,6 +57,8 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     chosen = dispatch
     if not settings.get("DISABLE_VARIANTS"):
         rules = (shared_rows,) if info.is_cpu else (one_row, tiled, few_rows)
+        if dict(dispatch.defines).get("ACC", "float") != "float":
+            rules = ()  # written for sums in float32
         found = (rule(dispatch, info) for rule in rules)
         chosen = next((changed for changed in found if changed is not None), dispatch)
     return split(chosen, dispatch, info)
@@ -128,10 +130,13 @@ def tiled(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     names = ("TILE_M", "TILE_N", "TILE_K", "ROWS", "COLUMNS")
     # A tiled conv divides by its kernel's sizes at every step: as constants that is cheap.
     fixed = [(name, size) for name, size in dispatch.push if name in ("kernel_h", "kernel_w")]
+    workgroups = (-(-n // tile_n), -(-m // tile_m), batch)
+    if max(workgroups) > linear.MOST_GROUPS:
+        return None
     return replace(
         dispatch,
         kernel=f"{dispatch.kernel}_tiled",
-        workgroups=(-(-n // tile_n), -(-m // tile_m), batch),
+        workgroups=workgroups,
         push=without(dispatch.push, "kernel_h", "kernel_w"),
         constants=(
             *zip(names, tile, strict=True),
@@ -174,7 +179,9 @@ def split(chosen: Dispatch, original: Dispatch, info: DeviceInfo) -> tuple[Dispa
     m, n, k, batch = product_sizes(original)
     steps = integer(dict(original.push), "part")  # what the kernel's part counts: k, or channels
     wanted = wanted_splits(math.prod(chosen.workgroups), k)
-    if info.is_cpu or settings.get("DISABLE_VARIANTS"):
+    _, result = chosen.writes[0]
+    many = original.kernel == "matmul" and m * n * batch < result.count  # one of several dispatches
+    if info.is_cpu or settings.get("DISABLE_VARIANTS") or many:
         wanted = 1
     if "llvmpipe" in info.driver:
         wanted = max(wanted, -(-k // (limits.LLVMPIPE_ITERATIONS // 2)))
@@ -182,8 +189,11 @@ def split(chosen: Dispatch, original: Dispatch, info: DeviceInfo) -> tuple[Dispa
     splits = -(-steps // part) if steps else 1
     if splits == 1:
         return (chosen,)
-    _, result = chosen.writes[0]
-    partial = TensorInfo(f"{result.name}:splits", result.dtype, (splits, *result.dims))
+    # Parts are rounded once, when they are added up.
+    named = "Y" in dict(chosen.defines) and result.dtype in dtypes.FLOATS
+    wide = "float32" if named else result.dtype
+    partial = TensorInfo(f"{result.name}:splits", wide, (splits, *result.dims))
+    changed = {"BIAS": "0", **dict(dtypes.type_defines("Y", wide))}
     biased = dict(chosen.defines)["BIAS"] == "1"
     first = replace(
         chosen,
@@ -191,7 +201,7 @@ def split(chosen: Dispatch, original: Dispatch, info: DeviceInfo) -> tuple[Dispa
         writes=(("y_buffer", partial),),
         workgroups=(*chosen.workgroups[:2], chosen.workgroups[2] * splits),
         push=tuple((name, _in_part(name, value, part)) for name, value in chosen.push),
-        defines=tuple((name, "0" if name == "BIAS" else v) for name, v in chosen.defines),
+        defines=tuple((name, changed.get(name, v)) for name, v in chosen.defines),
     )
     bias = chosen.reads[2][1] if biased else None
     return first, _sum_splits(partial, bias, result, original, splits)
@@ -226,7 +236,10 @@ def _sum_splits(
             ("c_row", steps[0]), ("c_column", steps[1]),
             ("alpha", scales[0]), ("beta", scales[1]),
         ),
-        defines=(("BIAS", "1" if bias else "0"), *dtypes.type_defines("T", result.dtype)),
+        defines=(
+            ("BIAS", "1" if bias else "0"), *linear.value_defines(result.dtype),
+            *dtypes.type_defines("X", partial.dtype)[:2], *dtypes.type_defines("T", result.dtype),
+        ),
         flops=result.count * splits,
         iterations=splits,
     )  # fmt: skip
