@@ -1,0 +1,174 @@
+"""Einsum: any equation, as matrix products of operands whose axes are named.
+
+Operands are multiplied two at a time. The axes of two are sorted into those of both that stay (a
+batch), those of one, and those summed; a product then reads both by strides, and only axes that no
+single stride can walk are copied into another order first.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vklab.errors import ModelError
+from vklab.ops.dtypes import table
+from vklab.ops.elementwise import dense_strides, merge_axes, move
+from vklab.ops.inputs import require, same
+from vklab.ops.linear import PRODUCTS, product
+from vklab.ops.registry import Result, operator, output
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["einsum", "parse_equation"]
+
+ELLIPSIS_AXES = "0123456789"
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A tensor whose axes have names; strides are in elements, 0 along what is broadcast."""
+
+    info: TensorInfo
+    strides: dict[str, int]
+
+
+@dataclass
+class _Work:
+    """What is dispatched so far, and the tensors in between; `sizes` of all axes by name."""
+
+    dtype: str
+    sizes: dict[str, int]
+    dispatches: list[Dispatch] = field(default_factory=list)
+    scratch: list[TensorInfo] = field(default_factory=list)
+
+    def shape(self, names: Sequence[str]) -> tuple[int, ...]:
+        return tuple(self.sizes[name] for name in names)
+
+    def make(self, names: Sequence[str]) -> TensorInfo:
+        info = output(self.dtype, self.shape(names))
+        self.scratch.append(info)
+        return info
+
+    def dense(self, info: TensorInfo, names: Sequence[str]) -> _Operand:
+        strides = dense_strides(self.shape(names))
+        return _Operand(info, dict(zip(names, strides, strict=True)))
+
+
+def parse_equation(
+    equation: str, ranks: Sequence[int]
+) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
+    """Return the names of every operand's axes and of the result's; digits are an ellipsis' axes.
+
+    Raises ModelError where the equation does not fit the operands.
+    """
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise ModelError(f"equation {equation!r} has {len(terms)} operands, {len(ranks)} are given")
+    most = 0
+    for term, rank in zip(terms, ranks, strict=True):
+        named = len(term.replace("...", "", 1))
+        if named > rank or (named < rank and "..." not in term):
+            raise ModelError(f"{term!r} of equation {equation!r} names axes of rank {rank}")
+        most = max(most, rank - named)
+    spelled = []
+    for term, rank in zip(terms, ranks, strict=True):
+        count = rank - len(term.replace("...", "", 1))
+        spelled.append(tuple(term.replace("...", ELLIPSIS_AXES[most - count : most])))
+    if not arrow:
+        once = sorted(c for c in set(left) & set(string.ascii_letters) if left.count(c) == 1)
+        right = ("..." if "..." in left else "") + "".join(once)
+    result = tuple(right.replace("...", ELLIPSIS_AXES[:most]))
+    known = {name for term in spelled for name in term}
+    allowed = set(string.ascii_letters + ELLIPSIS_AXES)
+    if len(set(result)) < len(result) or not set(result) <= known or not known <= allowed:
+        raise ModelError(f"equation {equation!r} does not say what the result is")
+    return spelled, result
+
+
+@operator("Einsum", since=12)
+def einsum(*Inputs: TensorInfo, equation: str) -> Result:
+    """Multiply and sum tensors by the names of their axes. Source: ONNX Einsum-12."""
+    require(PRODUCTS, *Inputs)
+    terms, names = parse_equation(equation, [info.rank for info in Inputs])
+    sizes: dict[str, int] = {}
+    for term, info in zip(terms, Inputs, strict=True):
+        for name, dim in zip(term, info.dims, strict=True):
+            if sizes.setdefault(name, dim) in (1, dim):
+                sizes[name] = dim
+            elif dim != 1:
+                raise ModelError(f"axis {name!r} of {equation!r} is {sizes[name]} and {dim} long")
+    work = _Work(same(*Inputs), sizes)
+    operands = [_named(info, term) for info, term in zip(Inputs, terms, strict=True)]
+    result = output(work.dtype, work.shape(names))
+    while len(operands) > 2:
+        first, second, *rest = operands
+        kept = set(names).union(*(operand.strides for operand in rest))
+        inner = [n for n in {**first.strides, **second.strides} if n in kept]
+        made = work.make(inner)
+        _multiply(work, first, second, inner, made)
+        operands = [work.dense(made, inner), *rest]
+    if len(operands) == 1:
+        summed = set(operands[0].strides) - set(names)
+        if not summed:
+            strides = [operands[0].strides[name] for name in names]
+            return Result((result,), move(operands[0].info, strides, result))
+        one = table([1], work.dtype)
+        work.scratch.append(one)
+        operands.append(_Operand(one, dict.fromkeys(summed, 0)))
+    _multiply(work, *operands, names, result)
+    return Result((result,), tuple(work.dispatches), tuple(work.scratch))
+
+
+def _named(info: TensorInfo, term: Sequence[str]) -> _Operand:
+    """Name a tensor's axes: one named twice is walked along its diagonal."""
+    strides = dict.fromkeys(term, 0)
+    for name, dim, stride in zip(term, info.dims, dense_strides(info.dims), strict=True):
+        strides[name] += stride if dim != 1 else 0
+    return _Operand(info, strides)
+
+
+def _multiply(
+    work: _Work, a: _Operand, b: _Operand, names: Sequence[str], result: TensorInfo
+) -> None:
+    """Write the product of two operands, axes in the order of `names`, others summed."""
+    both = [name for name in names if name in a.strides and name in b.strides]
+    rows = [name for name in names if name in a.strides and name not in b.strides]
+    columns = [name for name in names if name not in a.strides]
+    summed = [name for name in {**a.strides, **b.strides} if name not in names]
+    alone = [(x, [n for n in summed if n not in y.strides]) for x, y in ((a, b), (b, a))]
+    # What only one of them sums is summed beside the other's zero strides.
+    a, b = (_Operand(x.info, {**x.strides, **dict.fromkeys(own, 0)})
+            for x, own in ((a, alone[1][1]), (b, alone[0][1])))  # fmt: skip
+    a, b = _ordered(work, a, both, rows, summed), _ordered(work, b, both, columns, summed)
+    order = (*both, *rows, *columns)
+    target = result if list(order) == list(names) else work.make(order)
+    a_row, a_sum = _step(work, a, rows), _step(work, a, summed)
+    b_column, b_sum = _step(work, b, columns), _step(work, b, summed)
+    assert None not in (a_row, a_sum, b_column, b_sum), "ordered"
+    sizes = tuple(math.prod(work.shape(group)) for group in (rows, columns, summed))
+    strides = [tuple(x.strides[name] for name in both) for x in (a, b)]
+    work.dispatches += product(
+        a.info, b.info, None, target, (sizes[0], sizes[1], sizes[2]), (a_row or 0, a_sum or 0),
+        (b_sum or 0, b_column or 0), work.shape(both), strides,
+    )  # fmt: skip
+    if target is not result:
+        walk = work.dense(target, order).strides
+        work.dispatches += move(target, [walk[name] for name in names], result)
+
+
+def _step(work: _Work, operand: _Operand, names: Sequence[str]) -> int | None:
+    """Return the one stride that walks some axes as if they were one; None if there is none."""
+    _, (strides,) = merge_axes(work.shape(names), [[operand.strides[name] for name in names]])
+    return (strides or (0,))[0] if len(strides) < 2 else None
+
+
+def _ordered(work: _Work, operand: _Operand, *groups: Sequence[str]) -> _Operand:
+    """Return an operand of which each group of axes has one stride, copied if need be."""
+    if all(_step(work, operand, group) is not None for group in groups[1:]):
+        return operand
+    names = [name for group in groups for name in group]
+    made = work.make(names)
+    work.dispatches += move(operand.info, [operand.strides[name] for name in names], made)
+    return work.dense(made, names)

@@ -1,0 +1,118 @@
+"""Matrix products of 8-bit integers, exact in int32: MatMulInteger and QLinearMatMul.
+
+Scales and zero points are read on the device, one number or one a row of A and a column of B.
+"""
+
+from __future__ import annotations
+
+from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.ops.dtypes import FLOATS, type_defines
+from vklab.ops.elementwise import merge_axes
+from vklab.ops.inputs import require, same
+from vklab.ops.linear import BATCH_AXES, COLUMN_WORKGROUP, MOST_GROUPS, matrix_batches
+from vklab.ops.registry import Result, operator, output
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["integer_product", "matmul_integer", "qlinear_matmul"]
+
+BYTES = frozenset({"int8", "uint8"})
+RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int32": (0, 0)}
+ROWS = 4
+
+
+@operator("MatMulInteger", since=10)
+def matmul_integer(
+    A: TensorInfo,
+    B: TensorInfo,
+    a_zero_point: TensorInfo | None = None,
+    b_zero_point: TensorInfo | None = None,
+) -> Result:
+    """Multiply 8-bit matrices less their zero points. Source: ONNX MatMulInteger-10."""
+    return integer_product(A, B, a_zero_point, b_zero_point)
+
+
+@operator("QLinearMatMul", since=10)
+def qlinear_matmul(
+    a: TensorInfo,
+    a_scale: TensorInfo,
+    a_zero_point: TensorInfo,
+    b: TensorInfo,
+    b_scale: TensorInfo,
+    b_zero_point: TensorInfo,
+    y_scale: TensorInfo,
+    y_zero_point: TensorInfo,
+) -> Result:
+    """Multiply quantized matrices, halves rounded to even. Source: ONNX QLinearMatMul-21."""
+    for zero, scale in ((a_zero_point, a_scale), (b_zero_point, b_scale)):
+        if zero.count != scale.count:
+            raise ModelError(f"{zero} and {scale} differ in shape")
+    if y_scale.count != 1 or y_zero_point.count != 1:
+        raise UnsupportedOperatorError(f"{y_scale} is not one number for all of y")
+    require(FLOATS, a_scale, b_scale, y_scale)
+    same(a_scale, b_scale, y_scale)
+    return integer_product(a, b, a_zero_point, b_zero_point,
+                           (a_scale, b_scale, y_scale, y_zero_point))  # fmt: skip
+
+
+def integer_product(
+    A: TensorInfo,
+    B: TensorInfo,
+    a_zero: TensorInfo | None,
+    b_zero: TensorInfo | None,
+    quantize: tuple[TensorInfo, TensorInfo, TensorInfo, TensorInfo] | None = None,
+) -> Result:
+    """Return the product as int32, or quantized by (a_scale, b_scale, y_scale, y_zero)."""
+    require(BYTES, A, B, a_zero, b_zero, quantize[3] if quantize else None)
+    shape, (m, n, k), batch, strides = matrix_batches(A.dims, B.dims)
+    result = output(quantize[3].dtype if quantize else "int32", shape)
+    if result.count == 0:
+        return Result((result,))
+    merged, (a_batch, b_batch) = merge_axes(batch, strides)
+    if len(merged) > BATCH_AXES:
+        raise UnsupportedOperatorError(f"{len(merged)} independent batch axes {batch}")
+    padding = (0,) * (BATCH_AXES - len(merged))
+    a_row, a_unit = _steps(a_zero, m, A.count // max(m * k, 1))
+    b_column, b_unit = _steps(b_zero, n, B.count // max(n * k, 1))
+    reads = [("a_buffer", A), ("b_buffer", B)]
+    reads += [(f"{n}_zero_buffer", zero) for n, zero in (("a", a_zero), ("b", b_zero)) if zero]
+    defines = [("A_ZERO", str(int(a_zero is not None))), ("B_ZERO", str(int(b_zero is not None))),
+               ("QUANTIZE", str(int(quantize is not None)))]  # fmt: skip
+    for name, dtype in (("A", A.dtype), ("B", B.dtype), ("Y", result.dtype)):
+        defines += type_defines(name, dtype)
+    if quantize:
+        names = ("a_scale_buffer", "b_scale_buffer", "y_scale_buffer", "y_zero_buffer")
+        reads += zip(names, quantize, strict=True)
+        least, most = RANGES[result.dtype]
+        defines += [("LEAST", str(least)), ("MOST", str(most))]
+        defines += type_defines("S", quantize[0].dtype)[:2]
+    count = result.count // (m * n)
+    return Result((result,), tuple(
+        Dispatch(
+            kernel="matmul_integer",
+            reads=tuple(reads),
+            writes=(("y_buffer", result),),
+            workgroups=(-(-n // COLUMN_WORKGROUP), -(-m // ROWS), min(count - start, MOST_GROUPS)),
+            push=(
+                ("m", m), ("n", n), ("k", k), ("start", start),
+                ("a_zero_row", a_row), ("b_zero_column", b_column),
+                ("a_zero_batch", a_unit), ("b_zero_batch", b_unit),
+                ("batch_shape", tuple(1 for _ in padding) + merged),
+                ("a_batch", padding + a_batch), ("b_batch", padding + b_batch),
+            ),
+            defines=tuple(defines),
+            flops=2 * m * n * k * min(count - start, MOST_GROUPS),
+            iterations=k,
+        )
+        for start in range(0, count, MOST_GROUPS)
+    ))  # fmt: skip
+
+
+def _steps(zero: TensorInfo | None, size: int, units: int) -> tuple[int, int]:
+    """Return the zero point's strides along a row or column, and along its matrices."""
+    if zero is None or zero.count == 1:
+        return 0, 0
+    if zero.count == size:
+        return 1, 0
+    if zero.count == size * units:
+        return 1, size
+    raise ModelError(f"{zero} is not one number, nor one for each of {size}")
