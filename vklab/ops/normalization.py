@@ -1,4 +1,4 @@
-"""Operators that divide by something summed over an axis. ONNX: Softmax.
+"""Operators that divide by something summed over an axis. ONNX: Softmax, LogSoftmax.
 
 Visited by lab 07.
 """
@@ -6,42 +6,75 @@ Visited by lab 07.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
+
+from vklab.ops.body import Body
 from vklab.ops.dtypes import FLOATS, type_defines
 from vklab.ops.inputs import normal_axis, require
-from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
+from vklab.ops.registry import Answer, Result, operator, output
+from vklab.ops.rows import rows_of
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["softmax", "softmax_flattened"]
+__all__ = ["log_softmax", "log_softmax_flattened", "softmax", "softmax_flattened"]
+
+# Rows longer than this are shared out among workgroups: softmax is then said in reductions.
+LONGEST = {True: 1 << 20, False: 20000}
 
 
 @operator("Softmax", since=13)
-def softmax(X: TensorInfo, *, axis: int = -1) -> Result:
+def softmax(X: TensorInfo, *, axis: int = -1) -> Answer:
     """Normalise exp(X) along one axis. Source: ONNX Softmax-13."""
-    axis = normal_axis(axis, X.rank)
-    return _softmax(X, X.dims[axis], math.prod(X.dims[axis + 1 :]))
+    return _softmax(X, normal_axis(axis, X.rank), False, 0)
 
 
 @operator("Softmax", since=1)
-def softmax_flattened(X: TensorInfo, *, axis: int = 1) -> Result:
+def softmax_flattened(X: TensorInfo, *, axis: int = 1) -> Answer:
     """Normalise exp(X) over all axes from `axis` on. Source: ONNX Softmax-11."""
-    return _softmax(X, math.prod(X.dims[normal_axis(axis, X.rank) :]), 1)
+    return _softmax(X, normal_axis(axis, X.rank), True, 0)
 
 
-def _softmax(X: TensorInfo, columns: int, inner: int) -> Result:
+@operator("LogSoftmax", since=13)
+def log_softmax(X: TensorInfo, *, axis: int = -1) -> Answer:
+    """Compute the logarithm of Softmax along one axis. Source: ONNX LogSoftmax-13."""
+    return _softmax(X, normal_axis(axis, X.rank), False, 1)
+
+
+@operator("LogSoftmax", since=1)
+def log_softmax_flattened(X: TensorInfo, *, axis: int = 1) -> Answer:
+    """Compute the logarithm of Softmax over all axes from `axis` on. Source: ONNX LogSoftmax-11."""
+    return _softmax(X, normal_axis(axis, X.rank), True, 1)
+
+
+def _softmax(X: TensorInfo, axis: int, flattened: bool, log: int) -> Answer:
     require(FLOATS, X)
     result = output(X.dtype, X.dims)
     if result.count == 0:
         return Result((result,))
-    rows = X.count // columns
+    columns = math.prod(X.dims[axis:]) if flattened else X.dims[axis]
+    inner = 1 if flattened else math.prod(X.dims[axis + 1 :])
+    rows = rows_of(X.count // (columns * inner), columns, inner)
+    if columns > LONGEST[rows.wide]:
+        return _long_softmax(X, range(axis, X.rank) if flattened else [axis], log)
     dispatch = Dispatch(
         kernel="softmax",
         reads=(("x_buffer", X),),
         writes=(("y_buffer", result),),
-        workgroups=grid(rows),
-        push=(("rows", rows), ("columns", columns), ("inner", inner)),
-        defines=type_defines("T", X.dtype),
+        workgroups=rows.workgroups,
+        push=rows.push,
+        defines=(*type_defines("T", X.dtype), ("WIDE", str(int(rows.wide))), ("LOG", str(log))),
+        constants=(("WORKGROUP", rows.lanes),),
         flops=5 * X.count,
-        iterations=3 * -(-columns // WORKGROUP) + 32,
+        iterations=3 * rows.iterations + 32,
     )
     return Result((result,), (dispatch,))
+
+
+def _long_softmax(X: TensorInfo, axes: Sequence[int], log: int) -> Answer:
+    body, over = Body(), np.array(axes, np.int64)
+    above = body("Sub", X, body("ReduceMax", X, over))
+    if log:
+        return body.result(body("Sub", above, body("ReduceLogSumExp", above, over)))
+    raised = body("Exp", above)
+    return body.result(body("Div", raised, body("ReduceSum", raised, over)))

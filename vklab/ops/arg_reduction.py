@@ -1,0 +1,108 @@
+"""Where a row has its largest or smallest element. ONNX: ArgMax, ArgMin, Hardmax.
+
+Visited by lab 07.
+"""
+
+from __future__ import annotations
+
+import math
+
+from vklab.errors import ModelError
+from vklab.ops.dtypes import ELEMENTS, INTEGERS, NUMBERS, REALS, type_defines
+from vklab.ops.inputs import normal_axis, require
+from vklab.ops.registry import Result, operator, output
+from vklab.ops.rows import Rows, Work, divide_rows, rows_of, value_dtype
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["argmax", "argmin", "hardmax", "hardmax_flattened"]
+
+
+@operator("ArgMax")
+def argmax(
+    data: TensorInfo, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Result:
+    """Find the index of the largest element along an axis. Source: ONNX ArgMax-13."""
+    return _arg(">", data, axis, keepdims, select_last_index)
+
+
+@operator("ArgMin")
+def argmin(
+    data: TensorInfo, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+) -> Result:
+    """Find the index of the smallest element along an axis. Source: ONNX ArgMin-13."""
+    return _arg("<", data, axis, keepdims, select_last_index)
+
+
+@operator("Hardmax", since=13)
+def hardmax(input: TensorInfo, *, axis: int = -1) -> Result:
+    """Put one at the first largest element of an axis, zero elsewhere. Source: ONNX Hardmax-13."""
+    axis = normal_axis(axis, input.rank)
+    return _hardmax(input, input.dims[axis], math.prod(input.dims[axis + 1 :]))
+
+
+@operator("Hardmax")
+def hardmax_flattened(input: TensorInfo, *, axis: int = 1) -> Result:
+    """Put one at the first largest of all axes from `axis` on. Source: ONNX Hardmax-11."""
+    return _hardmax(input, math.prod(input.dims[normal_axis(axis, input.rank) :]), 1)
+
+
+def _hardmax(X: TensorInfo, columns: int, inner: int) -> Result:
+    require(REALS, X)
+    result = output(X.dtype, X.dims)
+    rows = rows_of(X.count // max(columns * inner, 1), columns, inner)
+    return _result(">", X, rows, result, hot=1)
+
+
+def _arg(better: str, X: TensorInfo, axis: int, keepdims: int, last: int) -> Result:
+    require(NUMBERS, X)
+    axis = normal_axis(axis, X.rank)
+    before, columns, after = X.dims[:axis], X.dims[axis], X.dims[axis + 1 :]
+    result = output("int64", (*before, *((1,) if keepdims else ()), *after))
+    if result.count and not columns:
+        raise ModelError(f"axis {axis} of {X.shape} is empty, so no element is found in it")
+    rows = rows_of(math.prod(before), columns, math.prod(after))
+    return _result(better, X, rows, result, last)
+
+
+def _result(
+    better: str, X: TensorInfo, rows: Rows, result: TensorInfo, last: int = 0, hot: int = 0
+) -> Result:
+    if result.count == 0:
+        return Result((result,))
+    places, work = None, Work()
+    cut = divide_rows(rows)
+    while cut.parts > 1:
+        found = work.temporary("int32", (cut.count,))
+        work.dispatches += (_dispatch(better, X, places, rows.columns, cut, found, last, 0),)
+        places = found
+        cut = divide_rows(rows_of(rows.outer, cut.parts, rows.inner))
+    work.dispatches += (_dispatch(better, X, places, rows.columns, cut, result, last, hot),)
+    return Result((result,), work.dispatches, work.scratch)
+
+
+def _dispatch(
+    better: str, X: TensorInfo, places: TensorInfo | None, columns: int, rows: Rows,
+    result: TensorInfo, last: int, hot: int,
+) -> Dispatch:  # fmt: skip
+    storage, _, store = type_defines("Y", result.dtype)
+    flags = {"WIDE": rows.wide, "GIVEN": places is not None, "HOT": hot, "LAST": last}
+    lanes = rows.lanes if rows.wide else 1
+    return Dispatch(
+        kernel="arg_reduce",
+        reads=(("x_buffer", X), *((("i_buffer", places),) if places else ())),
+        writes=(("y_buffer", result),),
+        workgroups=rows.workgroups,
+        push=(
+            ("rows", rows.count), ("columns", columns), ("inner", rows.inner),
+            ("part", rows.part), ("parts", rows.parts), ("places", rows.columns),
+        ),
+        defines=(
+            *type_defines("X", X.dtype)[:2], storage, store,
+            ("V", ELEMENTS[value_dtype(X.dtype)].value), ("BETTER", better),
+            ("NAN", "is_nan_integer" if X.dtype in INTEGERS else "is_nan"),
+            *((name, str(int(bool(flag)))) for name, flag in flags.items()),
+        ),
+        constants=(("WORKGROUP", rows.lanes),),
+        flops=X.count,
+        iterations=rows.iterations + 16 + (-(-columns // lanes) if hot else 0),
+    )  # fmt: skip
