@@ -6,7 +6,7 @@
 
 # %% [markdown] id="l04-title"
 # # Lab 04 · First dispatch
-# **Write, compile, bind, dispatch, read back** · 90 minutes, 5 exercises
+# **Write, compile, bind, dispatch, read back** · 90 minutes, 7 exercises
 #
 # A GPU adds a thousand numbers with one instruction of yours. Around that one instruction stand seven steps and some
 # twenty objects. In this lab you make every one of them by hand, once. Then you let vklab make them, and you spend the rest of
@@ -31,120 +31,20 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import vulkan as vk
 from IPython.display import display
-from matplotlib.colors import to_rgb
 from onnx import TensorProto, helper
 
 import vklab
-from vklab.course import Run, attempt, banner, check, hint, picture, run_kernel, show
-from vklab.course.checks.lab_04 import READ, objects_svg, trace, twin
-from vklab.draw import PALETTE
+from vklab.course import Run, attempt, banner, check, hint, run_kernel, show
+from vklab.course.checks.lab_04_pictures import Walk, draw
+from vklab.course.checks.lab_04_trace import READ, trace, twin
 from vklab.runtime import open_devices
 from vklab.shader import compiler, reflection, source, toolchain
 
 # %% id="l04-banner"
 banner()
-
-# %% [markdown] id="l04-draw-text"
-# The next cell holds the bookkeeping of this lab. `Walk` notes each object that you make, together with the command that
-# destroys it; that is why you may run a step again. `draw` makes the pictures of your kernels. Run it and read on: you need
-# not understand `draw`.
-
-
-# %% id="l04-draw"
-class Walk:
-    """What the seven steps have made so far, and how each object is destroyed."""
-
-    def __init__(self):
-        self.now, self.kept = 0, []
-
-    def step(self, number):
-        """Begin a step: what it and later steps made before is destroyed, last made first."""
-        if number > self.now + 1:
-            raise RuntimeError(f"step {number} needs step {self.now + 1}: run its cell first")
-        while self.kept and self.kept[-1][0] >= number:
-            _, _, destroy = self.kept.pop()
-            destroy()
-        self.now = number
-
-    def keep(self, box, handle, destroy=None, *owner):
-        """Note an object, and that destroy(*owner, handle, None) ends it."""
-        end = (lambda: destroy(*owner, handle, None)) if destroy else (lambda: None)
-        self.kept.append((self.now, box, end))
-        return handle
-
-    def end(self):
-        """Destroy everything, last made first; return how many objects that were."""
-        count = len(self.kept)
-        self.step(1)
-        self.now = 0
-        return count
-
-    def picture(self):
-        """Draw what exists now."""
-        made = list(dict.fromkeys(box for _, box, _ in self.kept))
-        new = ", ".join(dict.fromkeys(box for at, box, _ in self.kept if at == self.now))
-        return picture(objects_svg(made, self.now), alt=f"Objects that exist: {', '.join(made)}",
-                       caption=f"After step {self.now} of 7. New, in orange: {new or 'nothing'}.")
-
-
-def draw(traced, name="y", shape=None):
-    """Draw which invocation writes which element of a buffer: a line of them, or a matrix."""
-    rows, end = traced.of(name), traced.lengths[name]
-    wide, high = traced.size
-    outside = int((rows[:, 2] >= end).sum())
-    if shape is None:
-        figure, axes = plt.subplots(figsize=(10.5, 2.3))
-        active, written = set(rows[:, 0]), set(rows[:, 2])
-        colours = [PALETTE[(0, 4)[i // traced.local[0] % 2]] for i in range(wide)]
-        squares = {"s": 12, "marker": "s", "linewidths": 0.6}
-        axes.scatter(range(wide), [1] * wide, edgecolors=colours, **squares,
-                     c=[c if i in active else "white" for i, c in enumerate(colours)])
-        axes.scatter(range(end), [0] * end, edgecolors=PALETTE[2], **squares,
-                     c=[PALETTE[2] if e in written else "white" for e in range(end)])
-        for i, _, element in rows:
-            colour = PALETTE[5] if element >= end else colours[i]
-            axes.plot([i, min(element, end + wide)], [0.9, 0.1], color=colour, lw=0.8)
-        if outside:
-            axes.text(end, -0.14, f" writes outside: {outside}", color=PALETTE[5], va="top")
-        for start in range(0, wide, traced.local[0]):
-            label = f"workgroup {start // traced.local[0]}, from {start}"
-            axes.text(start, 1.12, label, va="bottom")
-        axes.text(end - 1, -0.14, end - 1, ha="right", va="top", color="#555", fontsize=9)
-        axes.set_yticks([0, 1], [f"element of {name}", "invocation"])
-        axes.tick_params(length=0)
-        axes.set_xticks([])
-        axes.set_ylim(-0.45, 1.4)
-        for side in ("top", "right", "bottom", "left"):
-            axes.spines[side].set_visible(False)
-    else:
-        figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.9))
-        invocations, elements = np.full((high, wide, 3), 0.88), np.full((*shape, 3), 1.0)
-        times = np.bincount(rows[:, 2][rows[:, 2] < end], minlength=end).reshape(shape)
-        for x, y, element in rows:
-            group = x // traced.local[0] + 2 * (y // traced.local[1])
-            invocations[y, x] = to_rgb(PALETTE[(0, 1, 2, 3)[group % 4]])
-            if element < end:
-                elements.reshape(-1, 3)[element] = invocations[y, x]
-        elements[times > 1] = 0.1
-        left.imshow(invocations)
-        left.set_title(f"{wide} x {high} invocations (grey: writes nothing)", fontsize=10)
-        right.imshow(elements)
-        right.set_title(f"elements of {name}, in the colour of their workgroup\nnever written, "
-                        f"white: {(times == 0).sum()}; written again, black: "
-                        f"{(times > 1).sum()}; outside: {outside}", fontsize=10)
-    alt = (f"{wide * high} invocations, {len(np.unique(rows[:, :2], axis=0))} of which write. "
-           f"{len(np.unique(rows[rows[:, 2] < end, 2]))} of the {end} elements of {name} are "
-           f"written; writes outside: {outside}.")
-    if traced.full:
-        alt += " Log full: more was touched than is drawn."
-    return picture(figure, alt=alt, caption=alt)
-
-
-walk = Walk()
 
 # %% [markdown] id="l04-1"
 # ## 1 · One addition, a thousand times
@@ -163,15 +63,20 @@ show("labs/vector_add.comp")
 # * `count` is a **push constant**: a few bytes that travel with the dispatch.
 #
 # **Predict first.** There are 1000 elements. How many workgroups do you need? How many invocations run? How many have
-# nothing to do? Write three numbers down; step 6 needs the first.
+# nothing to do? Write three numbers down: step 6 asks for the first.
 
 # %% [markdown] id="l04-2"
 # ## 2 · The seven steps
-# Here is all that you are about to make. One row is one step; dashed boxes do not exist yet.
+# Here is all that you are about to make. One row is one step; dashed boxes do not exist yet. Each step then shows its own row.
+#
+# Two of the steps have an exercise in them: there the driver takes a number from *you*, and nobody between you and the driver
+# notices a wrong one.
+#
+# `walk` keeps the books: it notes each object that you make, together with the command that destroys it. That is why you may run a step again.
 
 # %% id="l04-empty"
-picture(objects_svg([], 0), alt="Seven rows of dashed boxes, one row a step: none exists yet.",
-        caption="The seven steps and their objects, before the first.")
+walk = Walk()
+walk.picture()
 
 # %% [markdown] id="l04-s1"
 # ### Step 1: instance and device
@@ -261,34 +166,78 @@ walk.picture()
 
 # %% [markdown] id="l04-s4"
 # ### Step 4: pipeline
-# The module says what to compute. The **descriptor set layout** says what it computes *on*: three storage buffers, at bindings
-# 0, 1 and 2. The **pipeline layout** adds the push constants: 4 bytes, one `uint`. From module and layout the driver
-# builds the **compute pipeline**: now, not earlier, your kernel becomes machine code of this device.
+# The module says what to compute. The **descriptor set layout** says what it computes *on*: one slot for each buffer. The
+# **pipeline layout** adds the push constants, as a range of bytes. From module and layout the driver builds the **compute pipeline**: now,
+# not earlier, your kernel becomes machine code of this device.
 #
-# **Predict:** what would happen if the layout had only two buffers? Nothing in the *types* stops you, and what the kernel then
-# does is undefined. (The validation layer would tell you; lab 06 turns it on.)
+# **Predict:** the kernel uses three buffers. What happens if the layout has two slots? Answer before you open this:
+#
+# <details><summary>What happens?</summary>
+#
+# Nothing in the *types* stops you, and what the kernel then does is undefined: zeros, somebody else's memory, a crash of this process. The
+# validation layer would tell you; lab 06 turns it on. Here the check stands in its place: step 4 takes your answer only when it is correct.
+# </details>
+#
+# ### Exercise 04-1: what the kernel takes
+# Look at `vector_add.comp` once more (section 1), and describe it in Vulkan's own structures.
+
+# %% id="l04-e1" vklab={"role": "exercise", "id": "04-1", "points": 3, "lines": 4}
+STORAGE, COMPUTE = vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, vk.VK_SHADER_STAGE_COMPUTE_BIT
+
+
+def kernel_interface():
+    """Return what vector_add takes: a list of descriptor slots, and one push-constant range.
+
+    TODO     a VkDescriptorSetLayoutBinding for each buffer; a VkPushConstantRange for the struct.
+    Approach a slot has the number that the kernel writes behind `binding =`; the range has the
+             size of the struct, in bytes.
+    Example  a kernel with one buffer, at binding 7, and a struct of two uints would be
+                 slot = vk.VkDescriptorSetLayoutBinding(
+                     binding=7, descriptorType=STORAGE, descriptorCount=1, stageFlags=COMPUTE)
+                 pushed = vk.VkPushConstantRange(stageFlags=COMPUTE, offset=0, size=8)
+                 return [slot], pushed                                       (roughly 4 lines)
+    """
+    ### BEGIN SOLUTION
+    slots = []
+    for n in (0, 1, 2):
+        slots.append(vk.VkDescriptorSetLayoutBinding(
+            binding=n, descriptorType=STORAGE, descriptorCount=1, stageFlags=COMPUTE))
+    return slots, vk.VkPushConstantRange(stageFlags=COMPUTE, offset=0, size=4)
+    ### END SOLUTION
+
+
+# %% id="l04-e1c" vklab={"role": "check", "id": "04-1"}
+check("04-1", kernel_interface)
+### BEGIN HIDDEN TESTS
+hidden_slots, hidden_range = kernel_interface()
+assert {slot.binding for slot in hidden_slots} == {0, 1, 2} and hidden_range.size == 4
+### END HIDDEN TESTS
+
+# %% [markdown] id="l04-e1s"
+# Stuck? Each call of `hint` gives one more hint.
+
+# %% id="l04-e1h" tags=["nbval-ignore-output"]
+hint("04-1")
 
 # %% id="l04-s4c" tags=["nbval-ignore-output"]
-walk.step(4)
+with attempt("04-1"):
+    slots, push_range = walk.checked("04-1", kernel_interface)()
+    walk.step(4)
 
-STORAGE, COMPUTE = vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, vk.VK_SHADER_STAGE_COMPUTE_BIT
-slots = [vk.VkDescriptorSetLayoutBinding(binding=n, descriptorType=STORAGE, descriptorCount=1,
-                                         stageFlags=COMPUTE) for n in range(3)]
-set_layout_info = vk.VkDescriptorSetLayoutCreateInfo(pBindings=slots)
-set_layout = vk.vkCreateDescriptorSetLayout(device, set_layout_info, None)
-walk.keep("set layout", set_layout, vk.vkDestroyDescriptorSetLayout, device)
+    set_layout_info = vk.VkDescriptorSetLayoutCreateInfo(pBindings=slots)
+    set_layout = vk.vkCreateDescriptorSetLayout(device, set_layout_info, None)
+    walk.keep("set layout", set_layout, vk.vkDestroyDescriptorSetLayout, device)
 
-push_range = vk.VkPushConstantRange(stageFlags=COMPUTE, offset=0, size=4)
-layout_info = vk.VkPipelineLayoutCreateInfo(pSetLayouts=[set_layout],
-                                            pPushConstantRanges=[push_range])
-layout = vk.vkCreatePipelineLayout(device, layout_info, None)
-walk.keep("pipeline layout", layout, vk.vkDestroyPipelineLayout, device)
+    layout_info = vk.VkPipelineLayoutCreateInfo(pSetLayouts=[set_layout],
+                                                pPushConstantRanges=[push_range])
+    layout = vk.vkCreatePipelineLayout(device, layout_info, None)
+    walk.keep("pipeline layout", layout, vk.vkDestroyPipelineLayout, device)
 
-stage = vk.VkPipelineShaderStageCreateInfo(stage=COMPUTE, module=module, pName="main")
-pipeline_info = vk.VkComputePipelineCreateInfo(stage=stage, layout=layout)
-pipeline = vk.vkCreateComputePipelines(device, None, 1, [pipeline_info], None)[0]
-walk.keep("pipeline", pipeline, vk.vkDestroyPipeline, device)
-walk.picture()
+    stage = vk.VkPipelineShaderStageCreateInfo(stage=COMPUTE, module=module, pName="main")
+    pipeline_info = vk.VkComputePipelineCreateInfo(stage=stage, layout=layout)
+    pipeline = vk.vkCreateComputePipelines(device, None, 1, [pipeline_info], None)[0]
+    walk.keep("pipeline", pipeline, vk.vkDestroyPipeline, device)
+    display(walk.picture())
 
 # %% [markdown] id="l04-s5"
 # ### Step 5: buffers
@@ -296,50 +245,54 @@ walk.picture()
 # memory is *host-visible* and *coherent*: the CPU may write into it through a mapped address, with no extra command. Lab 03
 # says when that is a bad choice.
 #
-# A **descriptor set** then fills the three slots of the layout with the three buffers. `binding = 0` in the kernel and
+# A **descriptor set** then fills the slots of your layout with the buffers. `binding = 0` in the kernel and
 # `dstBinding=0` here are the whole connection between `a` in GLSL and `a` in NumPy.
 #
 # Two traps: `VK_WHOLE_SIZE` overflows in these bindings, so sizes are written out; and the list `infos` must stay alive until
 # `vkUpdateDescriptorSets` returns.
 
 # %% id="l04-s5c" tags=["nbval-ignore-output"]
-walk.step(5)
+with attempt("04-1"):
+    walk.step(5)
 
-a = np.arange(1000, dtype=np.float32)
-b = np.full(1000, 0.5, np.float32)
+    a = np.arange(1000, dtype=np.float32)
+    b = np.full(1000, 0.5, np.float32)
 
-types = vk.vkGetPhysicalDeviceMemoryProperties(physical)
-wanted = vk.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
-buffers, mapped = [], []
-for _ in range(3):
-    buffer_info = vk.VkBufferCreateInfo(size=a.nbytes, usage=vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT)
-    buffer = vk.vkCreateBuffer(device, buffer_info, None)
-    walk.keep("buffers", buffer, vk.vkDestroyBuffer, device)
+    types = vk.vkGetPhysicalDeviceMemoryProperties(physical)
+    wanted = vk.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+    buffers, mapped = [], []
+    for _ in range(3):
+        buffer_info = vk.VkBufferCreateInfo(size=a.nbytes,
+                                            usage=vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT)
+        buffer = vk.vkCreateBuffer(device, buffer_info, None)
+        walk.keep("buffers", buffer, vk.vkDestroyBuffer, device)
 
-    needs = vk.vkGetBufferMemoryRequirements(device, buffer)
-    kind = next(i for i in range(types.memoryTypeCount)
-                if needs.memoryTypeBits >> i & 1
-                and types.memoryTypes[i].propertyFlags & wanted == wanted)
-    memory_info = vk.VkMemoryAllocateInfo(allocationSize=needs.size, memoryTypeIndex=kind)
-    memory = vk.vkAllocateMemory(device, memory_info, None)
-    walk.keep("memory", memory, vk.vkFreeMemory, device)
-    vk.vkBindBufferMemory(device, buffer, memory, 0)
-    buffers.append(buffer)
-    mapped.append(vk.vkMapMemory(device, memory, 0, a.nbytes, 0))
-mapped[0][:] = a.tobytes()
-mapped[1][:] = b.tobytes()
+        needs = vk.vkGetBufferMemoryRequirements(device, buffer)
+        kind = next(i for i in range(types.memoryTypeCount)
+                    if needs.memoryTypeBits >> i & 1
+                    and types.memoryTypes[i].propertyFlags & wanted == wanted)
+        memory_info = vk.VkMemoryAllocateInfo(allocationSize=needs.size, memoryTypeIndex=kind)
+        memory = vk.vkAllocateMemory(device, memory_info, None)
+        walk.keep("memory", memory, vk.vkFreeMemory, device)
+        vk.vkBindBufferMemory(device, buffer, memory, 0)
+        buffers.append(buffer)
+        mapped.append(vk.vkMapMemory(device, memory, 0, a.nbytes, 0))
+    mapped[0][:] = a.tobytes()
+    mapped[1][:] = b.tobytes()
 
-room = vk.VkDescriptorPoolSize(type=STORAGE, descriptorCount=3)
-pool_info = vk.VkDescriptorPoolCreateInfo(maxSets=1, pPoolSizes=[room])
-pool = vk.vkCreateDescriptorPool(device, pool_info, None)
-walk.keep("descriptor set", pool, vk.vkDestroyDescriptorPool, device)  # the set goes with its pool
-set_info = vk.VkDescriptorSetAllocateInfo(descriptorPool=pool, pSetLayouts=[set_layout])
-descriptor_set = vk.vkAllocateDescriptorSets(device, set_info)[0]
-infos = [vk.VkDescriptorBufferInfo(buffer=x, offset=0, range=a.nbytes) for x in buffers]
-writes = [vk.VkWriteDescriptorSet(dstSet=descriptor_set, dstBinding=n, descriptorCount=1,
-                                  descriptorType=STORAGE, pBufferInfo=infos[n]) for n in range(3)]
-vk.vkUpdateDescriptorSets(device, 3, writes, 0, None)
-walk.picture()
+    room = vk.VkDescriptorPoolSize(type=STORAGE, descriptorCount=3)
+    pool_info = vk.VkDescriptorPoolCreateInfo(maxSets=1, pPoolSizes=[room])
+    pool = vk.vkCreateDescriptorPool(device, pool_info, None)
+    # The set goes with its pool.
+    walk.keep("descriptor set", pool, vk.vkDestroyDescriptorPool, device)
+    set_info = vk.VkDescriptorSetAllocateInfo(descriptorPool=pool, pSetLayouts=[set_layout])
+    descriptor_set = vk.vkAllocateDescriptorSets(device, set_info)[0]
+    infos = [vk.VkDescriptorBufferInfo(buffer=x, offset=0, range=a.nbytes) for x in buffers]
+    writes = [vk.VkWriteDescriptorSet(dstSet=descriptor_set, dstBinding=n, descriptorCount=1,
+                                      descriptorType=STORAGE, pBufferInfo=infos[n])
+              for n in range(3)]
+    vk.vkUpdateDescriptorSets(device, 3, writes, 0, None)
+    display(walk.picture())
 
 # %% [markdown] id="l04-s6"
 # ### Step 6: record
@@ -348,31 +301,61 @@ walk.picture()
 #
 # The barrier makes the kernel's writes visible to the host. A fence tells you that the work is *done*; the spec says
 # that this alone does not make its results visible to the CPU. On many machines you would get away without it.
+#
+# ### Exercise 04-2: the numbers in it
+# Two of the five commands take numbers from you: `vkCmdPushConstants` copies bytes into the command buffer, `vkCmdDispatch` takes
+# the workgroups along x, y and z. You wrote the workgroups for 1000 elements down in section 1; write the rule now.
+
+# %% id="l04-e2" vklab={"role": "exercise", "id": "04-2", "points": 2, "lines": 2}
+def push_and_workgroups(count):
+    """Return what step 6 records for `count` elements: the pushed bytes, and workgroups (x, y, z).
+
+    TODO     the bytes of the kernel's struct; and how many workgroups of 64 cover `count`.
+    Approach struct.pack("<I", 7) makes the four bytes of the uint 7. Each started workgroup counts.
+    Example  push_and_workgroups(65) -> (bytes([65, 0, 0, 0]), (2, 1, 1))
+                                                                             (roughly 2 lines)
+    """
+    ### BEGIN SOLUTION
+    groups = (count + 63) // 64
+    return struct.pack("<I", count), (groups, 1, 1)
+    ### END SOLUTION
+
+
+# %% id="l04-e2c" vklab={"role": "check", "id": "04-2"}
+check("04-2", push_and_workgroups)
+### BEGIN HIDDEN TESTS
+assert push_and_workgroups(4033) == (bytes([0xC1, 0x0F, 0, 0]), (64, 1, 1))
+### END HIDDEN TESTS
+
+# %% id="l04-e2h" tags=["nbval-ignore-output"]
+hint("04-2")
 
 # %% id="l04-s6c" tags=["nbval-ignore-output"]
-walk.step(6)
+with attempt("04-2"):
+    pushed, groups = walk.checked("04-2", push_and_workgroups)(1000)
+    walk.step(6)
 
-command_pool_info = vk.VkCommandPoolCreateInfo(queueFamilyIndex=family)
-command_pool = vk.vkCreateCommandPool(device, command_pool_info, None)
-walk.keep("command pool", command_pool, vk.vkDestroyCommandPool, device)
-commands_info = vk.VkCommandBufferAllocateInfo(
-    commandPool=command_pool, level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1)
-commands = walk.keep("command buffer", vk.vkAllocateCommandBuffers(device, commands_info)[0])
+    command_pool_info = vk.VkCommandPoolCreateInfo(queueFamilyIndex=family)
+    command_pool = vk.vkCreateCommandPool(device, command_pool_info, None)
+    walk.keep("command pool", command_pool, vk.vkDestroyCommandPool, device)
+    commands_info = vk.VkCommandBufferAllocateInfo(
+        commandPool=command_pool, level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1)
+    commands = walk.keep("command buffer", vk.vkAllocateCommandBuffers(device, commands_info)[0])
 
-count = vk.ffi.new("uint32_t *", 1000)
-visible = vk.VkMemoryBarrier(srcAccessMask=vk.VK_ACCESS_SHADER_WRITE_BIT,
-                             dstAccessMask=vk.VK_ACCESS_HOST_READ_BIT)
-BIND_POINT = vk.VK_PIPELINE_BIND_POINT_COMPUTE
+    visible = vk.VkMemoryBarrier(srcAccessMask=vk.VK_ACCESS_SHADER_WRITE_BIT,
+                                 dstAccessMask=vk.VK_ACCESS_HOST_READ_BIT)
+    BIND_POINT = vk.VK_PIPELINE_BIND_POINT_COMPUTE
 
-vk.vkBeginCommandBuffer(commands, vk.VkCommandBufferBeginInfo())
-vk.vkCmdBindPipeline(commands, BIND_POINT, pipeline)
-vk.vkCmdBindDescriptorSets(commands, BIND_POINT, layout, 0, 1, [descriptor_set], 0, None)
-vk.vkCmdPushConstants(commands, layout, COMPUTE, 0, 4, count)
-vk.vkCmdDispatch(commands, 16, 1, 1)
-vk.vkCmdPipelineBarrier(commands, vk.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
-                        vk.VK_PIPELINE_STAGE_HOST_BIT, 0, 1, [visible], 0, None, 0, None)
-vk.vkEndCommandBuffer(commands)
-walk.picture()
+    vk.vkBeginCommandBuffer(commands, vk.VkCommandBufferBeginInfo())
+    vk.vkCmdBindPipeline(commands, BIND_POINT, pipeline)
+    vk.vkCmdBindDescriptorSets(commands, BIND_POINT, layout, 0, 1, [descriptor_set], 0, None)
+    vk.vkCmdPushConstants(commands, layout, COMPUTE, 0, len(pushed),
+                          vk.ffi.from_buffer(pushed))
+    vk.vkCmdDispatch(commands, *groups)
+    vk.vkCmdPipelineBarrier(commands, vk.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+                            vk.VK_PIPELINE_STAGE_HOST_BIT, 0, 1, [visible], 0, None, 0, None)
+    vk.vkEndCommandBuffer(commands)
+    display(walk.picture())
 
 # %% [markdown] id="l04-s7"
 # ### Step 7: submit and wait
@@ -380,17 +363,18 @@ walk.picture()
 # seconds: a notebook that waits for ever teaches nothing.
 
 # %% id="l04-s7c" tags=["nbval-ignore-output"]
-walk.step(7)
+with attempt("04-2"):
+    walk.step(7)
 
-fence = vk.vkCreateFence(device, vk.VkFenceCreateInfo(), None)
-walk.keep("fence", fence, vk.vkDestroyFence, device)
-submit_info = vk.VkSubmitInfo(pCommandBuffers=[commands])
-vk.vkQueueSubmit(queue, 1, [submit_info], fence)
-vk.vkWaitForFences(device, 1, [fence], True, 10 * 10**9)
+    fence = vk.vkCreateFence(device, vk.VkFenceCreateInfo(), None)
+    walk.keep("fence", fence, vk.vkDestroyFence, device)
+    submit_info = vk.VkSubmitInfo(pCommandBuffers=[commands])
+    vk.vkQueueSubmit(queue, 1, [submit_info], fence)
+    vk.vkWaitForFences(device, 1, [fence], True, 10 * 10**9)
 
-y = np.frombuffer(mapped[2], np.float32).copy()  # a copy: the memory is freed soon
-print("y == a + b:", np.array_equal(y, a + b))
-walk.picture()
+    y = np.frombuffer(mapped[2], np.float32).copy()  # a copy: the memory is freed soon
+    print("y == a + b:", np.array_equal(y, a + b))
+    display(walk.picture())
 
 # %% [markdown] id="l04-s7r"
 # Your three numbers: **16** workgroups (15 cover 960 elements, 16 cover 1024), **1024** invocations, **24** with nothing
@@ -410,10 +394,10 @@ print(walk.end(), "objects gone, the last made first")
 # invocations themselves. It has room for 40000 touches; beyond that, picture and counts say *log full*.
 
 # %% id="l04-twin"
-print(twin("if (i < count) y[i] = a[i] + b[i];", {"a": 100, "b": 100, "y": 100}).splitlines()[-1])
+print(twin("if (i < count) y[i] = a[i] + b[i];", ("a", "b", "y")).splitlines()[-1])
 
 # %% [markdown] id="l04-3p"
-# (The first number in each call says which buffer, and read or write; the second is the buffer's length.)
+# (The number in each call says which buffer, and read or write.)
 #
 # With 100 elements and two workgroups of 64, **predict**: how many invocations are idle? How many reads of `a` are there,
 # how many writes of `y`?
@@ -435,7 +419,7 @@ print(add_traced)
 # %% [markdown] id="l04-4"
 # ## 4 · The same kernel in Slang
 # The runtime's own kernels are written in Slang, and so are yours from here on. (GLSL is accepted in every exercise; see the note
-# in exercise 2.)
+# in exercise 04-4.)
 
 # %% id="l04-slang"
 show("labs/vector_add.slang")
@@ -533,14 +517,14 @@ with vklab.load(helper.make_model(graph)) as session:
 # %% id="l04-index"
 show("lib/index.slang")
 
-# %% [markdown] id="l04-1t"
-# ### Exercise 04-1: the grid
+# %% [markdown] id="l04-e3t"
+# ### Exercise 04-3: the grid
 # Keep one row as long as the device's promise allows. Beyond it use rows of exactly `ROW` workgroups, because
 # `linear_group` multiplies y by `GRID_WIDTH` = 32768. (The runtime's own rule starts the second row earlier; yours follows the text
 # below.)
 
 
-# %% id="l04-e1" vklab={"role": "exercise", "id": "04-1", "points": 4, "lines": 4}
+# %% id="l04-e3" vklab={"role": "exercise", "id": "04-3", "points": 4, "lines": 4}
 LIMIT, ROW = 65535, 32768
 
 
@@ -563,10 +547,10 @@ def workgroups(count, size=64):
     ### END SOLUTION
 
 
-# %% [markdown] id="l04-e1p"
+# %% [markdown] id="l04-e3p"
 # First in use: 4.2 million elements, more than one row holds. The kernel adds each element's number, counted from 1, to the element: where two workgroups overlap, it is added twice.
 
-# %% id="l04-e1d"
+# %% id="l04-e3d"
 NUMBER = """
 import lib.index;
 RWStructuredBuffer<uint> y;
@@ -580,7 +564,7 @@ void main(uint3 group : SV_GroupID, uint lane : SV_GroupIndex) {
     if (i < params.count) InterlockedAdd(y[i], i + 1);
 }
 """
-with attempt("04-1"):
+with attempt("04-3"):
     many = 4_200_000
     run = Run({"y": np.zeros(many, np.uint32)}, workgroups(many), {"count": many})
     done = run_kernel(NUMBER, run)[0]
@@ -589,12 +573,15 @@ with attempt("04-1"):
     once = np.array_equal(done.buffers["y"], np.arange(1, many + 1))
     print(f"{workgroups(many)}: every element has its number, and no workgroup repeats one: {once}")
 
-# %% id="l04-e1c" vklab={"role": "check", "id": "04-1"}
-check("04-1", workgroups)
+# %% id="l04-e3c" vklab={"role": "check", "id": "04-3"}
+check("04-3", workgroups)
 ### BEGIN HIDDEN TESTS
 assert tuple(workgroups(2**31, 256)) == (32768, 256, 1)
 assert tuple(workgroups(3 * 65535 + 1, 3)) == (32768, 2, 1)
 ### END HIDDEN TESTS
+
+# %% id="l04-e3h" tags=["nbval-ignore-output"]
+hint("04-3")
 
 # %% [markdown] id="l04-7"
 # ## 7 · The guard
@@ -630,13 +617,15 @@ draw(trace(UNGUARDED, {"a": x, "b": x, "y": np.zeros_like(x)}, (2,), {}))
 # produces. Afterwards it looks whether the pattern is still there. Byte 400 is the first byte behind 100 floats. (A driver may
 # offer to check ranges itself, `robustBufferAccess`. It stops the damage and hides the bug.)
 #
-# Guard words reach 4096 bytes. A write farther off, such as `y[-1]` (as a `uint` that is element 4294967295), misses them, and many drivers drop it: the checks below then pass. The tracer notes the element itself; look for *writes outside* in your picture.
+# Guard words reach 4096 bytes. A write farther off, such as `y[-1]` (as a `uint` that is element 4294967295), misses them, and many drivers drop
+# it. The tracer does not look at memory: it notes the element that your kernel *asks for*, however far away. The checks below use both, and
+# hold reading outside for as wrong as writing: what lies there is not yours.
 
 # %% id="l04-guard-show"
 show("vklab.course.kernel_child._guarded")
 
-# %% [markdown] id="l04-2t"
-# ### Exercise 04-2: map
+# %% [markdown] id="l04-e4t"
+# ### Exercise 04-4: map
 # **Map**: each element of `y` depends on one element of `x`. Yours is the *squared ReLU*: `max(x, 0)` times itself.
 #
 # The check uses sizes that are no multiple of 64, and once a workgroup that has no work at all.
@@ -644,7 +633,7 @@ show("vklab.course.kernel_child._guarded")
 # *GLSL instead?* Replace the whole text. It starts with `#version 450`; name the blocks `X` and `Y` and their arrays `x` and
 # `y`, as `vector_add.comp` does.
 
-# %% id="l04-e2" vklab={"role": "exercise", "id": "04-2", "points": 4, "lines": 5}
+# %% id="l04-e4" vklab={"role": "exercise", "id": "04-4", "points": 4, "lines": 5}
 SQUARED_RELU = """
 StructuredBuffer<float> x;
 RWStructuredBuffer<float> y;
@@ -667,15 +656,15 @@ void main(uint3 id : SV_DispatchThreadID) {
 }
 """
 
-# %% id="l04-e2d" tags=["nbval-ignore-output"]
-with attempt("04-2"):
+# %% id="l04-e4d" tags=["nbval-ignore-output"]
+with attempt("04-4"):
     x = np.linspace(-3, 3, 100, dtype=np.float32)
     traced = trace(SQUARED_RELU, {"x": x, "y": np.zeros_like(x)}, (2,), {"count": 100})
     display(draw(traced))
     print(traced)
 
-# %% id="l04-e2c" vklab={"role": "check", "id": "04-2"}
-check("04-2", SQUARED_RELU)
+# %% id="l04-e4c" vklab={"role": "check", "id": "04-4"}
+check("04-4", SQUARED_RELU)
 ### BEGIN HIDDEN TESTS
 hidden_x = np.linspace(-9, 9, 1021, dtype=np.float32)
 hidden_run = Run({"x": hidden_x, "y": 0 * hidden_x}, (16,), {"count": 1021})
@@ -684,16 +673,13 @@ assert hidden.status == "ran" and not hidden.out_of_bounds
 assert np.allclose(hidden.buffers["y"], np.maximum(hidden_x, 0) ** 2, 1e-5)
 ### END HIDDEN TESTS
 
-# %% [markdown] id="l04-stuck"
-# Stuck? Each call of `hint` gives one more hint.
-
-# %% id="l04-hint" tags=["nbval-ignore-output"]
-hint("04-2")
+# %% id="l04-e4h" tags=["nbval-ignore-output"]
+hint("04-4")
 
 # %% [markdown] id="l04-8"
 # ## 8 · When a kernel does not end well
 # Kernels of beginners, and of experts, do not compile or do not stop. Both end in an answer with a message, never in a dead
-# notebook. **Predict** the status of each of these two before you run them.
+# notebook. The third is a quieter surprise. **Predict** the status of each of these before you run them.
 
 # %% id="l04-bad" tags=["nbval-ignore-output"]
 HEAD = """RWStructuredBuffer<float> y;
@@ -703,16 +689,20 @@ void main(uint3 id : SV_DispatchThreadID) {
 """
 MISSPELT = HEAD + "    y[id.x] = coutn; }"
 ENDLESS = HEAD + "    while (y[id.x] > -1.0) y[id.x] = 0.5 * y[id.x]; }"
-for text in (MISSPELT, ENDLESS):
-    done = run_kernel(text, Run({"y": np.ones(64, np.float32)}), seconds=2)[0]
+UNUSED = "StructuredBuffer<float> x;\n" + HEAD + "    y[id.x] = 2.0; }"
+for text in (MISSPELT, ENDLESS, UNUSED):
+    arrays = {name: np.ones(64, np.float32) for name in "xy" if f"<float> {name}" in text}
+    done = run_kernel(text, Run(arrays), seconds=2)[0]
     print(done.status, "|", done.message.splitlines()[0] if done.message else "no message")
 
 # %% [markdown] id="l04-badr"
 # The second loop never ends: halving a positive number never makes it smaller than -1. If yours says `ran`, your driver has
 # stopped the loop for you: lavapipe of Mesa 22.3 ends all loops of an invocation after 65535 turns and says nothing
 # (`vklab/plan/limits.py` keeps the runtime clear of that). In an exercise such a loop shows up as wrong values. A GPU goes on until its driver steps in; `run_kernel` stops its process after the time limit and says `timeout`.
+#
+# The third kernel declares `x` and never reads it. The compiler leaves such a buffer out of the SPIR-V, and there is nothing left to bind; the same happens to push constants. A verdict that says *x is never used* tells you that your kernel does not look at its input.
 
-# %% [markdown] id="l04-3t"
+# %% [markdown] id="l04-e5t"
 # ## 9 · Push constants
 # A push constant is part of the command buffer, not of a buffer in memory: 128 bytes are promised on every device. The host
 # writes bytes, the kernel reads a struct; nobody checks that the two agree. Here is what vklab does for the dispatch of this
@@ -729,11 +719,11 @@ print(f"{data.hex(' ', 4)}\nread as two floats: {floats}")
 # The second line is what a kernel sees that has `float` where the host wrote `uint`: 1000 becomes a number next to nothing. No
 # error anywhere.
 #
-# ### Exercise 04-3: zip
+# ### Exercise 04-5: zip
 # **Zip**: each element of `y` depends on the elements of two inputs at the same place. Yours: `y = scale * a + b`. This time you
-# also write the struct: the host pushes `count` (a `uint`) and `scale` (a `float`).
+# also write the struct: the host pushes `count` (a `uint`) and `scale` (a `float`). The check reads names and types back from your SPIR-V.
 
-# %% id="l04-e3" vklab={"role": "exercise", "id": "04-3", "points": 4, "lines": 5}
+# %% id="l04-e5" vklab={"role": "exercise", "id": "04-5", "points": 4, "lines": 5}
 SCALED_SUM = """
 StructuredBuffer<float> a;
 StructuredBuffer<float> b;
@@ -761,16 +751,16 @@ void main(uint3 id : SV_DispatchThreadID) {
 }
 """
 
-# %% id="l04-e3d" tags=["nbval-ignore-output"]
-with attempt("04-3"):
+# %% id="l04-e5d" tags=["nbval-ignore-output"]
+with attempt("04-5"):
     x = np.arange(70, dtype=np.float32)
     arrays = {"a": x, "b": 10 * x, "y": np.zeros_like(x)}
     traced = trace(SCALED_SUM, arrays, (2,), {"count": 70, "scale": 3.0})
     display(draw(traced))
     print(traced)
 
-# %% id="l04-e3c" vklab={"role": "check", "id": "04-3"}
-check("04-3", SCALED_SUM)
+# %% id="l04-e5c" vklab={"role": "check", "id": "04-5"}
+check("04-5", SCALED_SUM)
 ### BEGIN HIDDEN TESTS
 hidden_x = np.linspace(-9, 9, 333, dtype=np.float32)
 hidden_run = Run({"a": hidden_x, "b": hidden_x[::-1].copy(), "y": 0 * hidden_x}, (6,),
@@ -779,6 +769,9 @@ hidden = run_kernel(SCALED_SUM, hidden_run)[0]
 assert hidden.status == "ran" and not hidden.out_of_bounds
 assert np.allclose(hidden.buffers["y"], -7.5 * hidden_x + hidden_x[::-1], 1e-5, 1e-4)
 ### END HIDDEN TESTS
+
+# %% id="l04-e5h" tags=["nbval-ignore-output"]
+hint("04-5")
 
 # %% [markdown] id="l04-4te"
 # ## 10 · Two dimensions
@@ -795,13 +788,13 @@ across, down = -(-columns // 8), -(-rows // 8)
 idle = across * down * 64 - rows * columns
 print(f"{across} x {down} workgroups, {across * down * 64} invocations, {idle} idle")
 
-# %% [markdown] id="l04-4t2"
-# ### Exercise 04-4: transpose, 37 x 53
+# %% [markdown] id="l04-e6t"
+# ### Exercise 04-6: transpose, 37 x 53
 # `y` is `x` with rows and columns exchanged: 53 rows of 37. Reading along a row of `x` means writing down a column of `y`; the two
 # element numbers have different strides. That is where this kernel goes wrong, if it does. The picture shows which workgroup
 # filled which part of `y`.
 
-# %% id="l04-e4" vklab={"role": "exercise", "id": "04-4", "points": 4, "lines": 4}
+# %% id="l04-e6" vklab={"role": "exercise", "id": "04-6", "points": 4, "lines": 4}
 TRANSPOSE = """
 StructuredBuffer<float> x;
 RWStructuredBuffer<float> y;
@@ -824,16 +817,16 @@ void main(uint3 id : SV_DispatchThreadID) {
 }
 """
 
-# %% id="l04-e4d" tags=["nbval-ignore-output"]
-with attempt("04-4"):
+# %% id="l04-e6d" tags=["nbval-ignore-output"]
+with attempt("04-6"):
     x = np.arange(37 * 53, dtype=np.float32)
     arrays = {"x": x, "y": np.zeros_like(x)}
     traced = trace(TRANSPOSE, arrays, (7, 5), {"rows": 37, "columns": 53})
     display(draw(traced, shape=(53, 37)))
     print(traced)
 
-# %% id="l04-e4c" vklab={"role": "check", "id": "04-4"}
-check("04-4", TRANSPOSE)
+# %% id="l04-e6c" vklab={"role": "check", "id": "04-6"}
+check("04-6", TRANSPOSE)
 ### BEGIN HIDDEN TESTS
 hidden_x = np.arange(19 * 101, dtype=np.float32)
 hidden_run = Run({"x": hidden_x, "y": 0 * hidden_x}, (13, 3), {"rows": 19, "columns": 101})
@@ -842,12 +835,15 @@ assert hidden.status == "ran" and not hidden.out_of_bounds
 assert np.array_equal(hidden.buffers["y"].reshape(101, 19), hidden_x.reshape(19, 101).T)
 ### END HIDDEN TESTS
 
+# %% id="l04-e6h" tags=["nbval-ignore-output"]
+hint("04-6")
+
 # %% [markdown] id="l04-count2"
 # Each element is read once and written once: 1961 and 1961, as few as there can be. But look at *where* neighbours go. This cell takes
 # invocations that stand side by side in your first row and asks how far apart the elements are that they touch.
 
 # %% id="l04-strides" tags=["nbval-ignore-output"]
-with attempt("04-4"):
+with attempt("04-6"):
     x = np.arange(37 * 53, dtype=np.float32)
     push = {"rows": 37, "columns": 53}
     traced = trace(TRANSPOSE, {"x": x, "y": np.zeros_like(x)}, (7, 5), push)
@@ -889,14 +885,14 @@ for count in (1000, 1003):
     lines.append(f"count={count}: {done.status}, y is right: {right}, bytes outside: {outside}")
 print("\n".join(lines))
 
-# %% [markdown] id="l04-5t2"
+# %% [markdown] id="l04-e7t"
 # One float too many, at byte 4012 of a buffer of 4012 bytes. The guard is there. It asks the right question about the wrong
 # element.
 #
-# ### Exercise 04-5: repair it
+# ### Exercise 04-7: repair it
 # Keep four elements for each invocation. Move the question to where the element is.
 
-# %% id="l04-e5" vklab={"role": "exercise", "id": "04-5", "points": 4, "lines": 3}
+# %% id="l04-e7" vklab={"role": "exercise", "id": "04-7", "points": 4, "lines": 3}
 HALVES = """
 StructuredBuffer<float> x;
 RWStructuredBuffer<float> y;
@@ -919,21 +915,24 @@ void main(uint3 id : SV_DispatchThreadID) {
 }
 """
 
-# %% id="l04-e5d" tags=["nbval-ignore-output"]
-with attempt("04-5"):
+# %% id="l04-e7d" tags=["nbval-ignore-output"]
+with attempt("04-7"):
     x = np.arange(103, dtype=np.float32)
     traced = trace(HALVES, {"x": x, "y": np.zeros_like(x)}, (1,), {"count": 103})
     display(draw(traced))
     print(traced)
 
-# %% id="l04-e5c" vklab={"role": "check", "id": "04-5"}
-check("04-5", HALVES)
+# %% id="l04-e7c" vklab={"role": "check", "id": "04-7"}
+check("04-7", HALVES)
 ### BEGIN HIDDEN TESTS
 hidden_x = np.arange(510, dtype=np.float32)
 hidden = run_kernel(HALVES, Run({"x": hidden_x, "y": 0 * hidden_x}, (3,), {"count": 510}))[0]
 assert hidden.status == "ran" and not hidden.out_of_bounds
 assert np.array_equal(hidden.buffers["y"], hidden_x / 2)
 ### END HIDDEN TESTS
+
+# %% id="l04-e7h" tags=["nbval-ignore-output"]
+hint("04-7")
 
 # %% [markdown] id="l04-break"
 # ## 12 · What would break this?
@@ -995,8 +994,8 @@ print(f"the sum is right: {np.array_equal(total, x + x)}\nbytes outside: {outsid
 # | buffer, memory, descriptor set | where the numbers are; which buffer is which binding | step 5 |
 # | command buffer | bind, push, dispatch, barrier: written down, not yet run | step 6 |
 # | fence | the device says: done | step 7 |
-# | workgroups | elements divided by workgroup size, rounded up; beyond 65535 along y | 04-1 |
-# | guard | an invocation asks whether *its* element exists | 04-2 to 04-5 |
+# | workgroups | elements divided by workgroup size, rounded up; beyond 65535 along y | 04-2, 04-3 |
+# | guard | an invocation asks whether *its* element exists | 04-4 to 04-7 |
 #
 # **Next**: lab 05 takes step 4 apart (layouts from reflection, specialization constants, the pipeline cache), lab 06 steps 6 and 7
 # (barriers, the validation layer), lab 07 what happens inside one workgroup.
