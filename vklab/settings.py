@@ -69,6 +69,9 @@ SETTINGS = {
         Setting("DISABLE_PUSH_DESCRIPTORS", False, "use descriptor sets from a pool"),
         Setting("DISABLE_POLLING", False, "block on the fence at once instead of polling first"),
         Setting("DISABLE_DIRECT_IO", False, "stage inputs and outputs through copies"),
+        Setting("DISABLE_NARROW", False, "store 8 and 16-bit types in 32 bits, as small devices do"),
+        Setting("FALLBACK", True, "run on the host what no kernel can do; 0: an error instead"),
+        Setting("HOST", "", "operators or node names, by commas, with *: run these on the host"),
         Setting("DISABLE_VARIANTS", False, "use the kernels that are right everywhere"),
         Setting("DISABLE_CACHE", False, "compile shaders and pipelines afresh"),
     )

@@ -15,6 +15,7 @@ import numpy as np
 from vklab import draw
 
 __all__ = [
+    "ANY_SHAPE",
     "CooperativeMatrix",
     "DeviceInfo",
     "Dispatch",
@@ -26,6 +27,8 @@ __all__ = [
 ]
 
 Shape = tuple[int | str, ...]
+# The shape of a tensor of which not even the rank is known.
+ANY_SHAPE: Shape = ("...",)
 
 
 def size_bytes(dtype: str, shape: Shape) -> int:

@@ -23,6 +23,7 @@ class Node:
     """One use of an operator: its inputs and outputs by value name ('' where left out).
 
     `opset` is 0 for the graph's own, else that of the body of a function that the node is from.
+    `bodies` are the graphs among the attributes of If, Loop and Scan.
     """
 
     name: str
@@ -32,11 +33,18 @@ class Node:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     domain: str = ""
     opset: int = 0
+    bodies: Mapping[str, Graph] = field(default_factory=dict)
 
     @property
     def qualified_type(self) -> str:
         """Return the op_type with its domain, unless that is ONNX's own."""
         return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Return the values it needs: its inputs, and what its bodies capture."""
+        captured = (name for body in self.bodies.values() for name in body.captures)
+        return tuple(dict.fromkeys([*filter(None, self.inputs), *captured]))
 
     def __str__(self) -> str:
         inputs = ", ".join(self.inputs)
@@ -48,7 +56,8 @@ class Graph:
     """Nodes in topological order, with inputs, outputs, initializers and what is known of values.
 
     `infos` holds dtype and shape of every value once `shapes.infer` has run; before that only of
-    inputs and initializers. Initializers are infos that carry their constant.
+    inputs and initializers. Initializers are infos that carry their constant. A body's `captures`
+    are the values around it that it reads.
     """
 
     name: str
@@ -59,12 +68,13 @@ class Graph:
     initializers: Mapping[str, TensorInfo]
     infos: Mapping[str, TensorInfo] = field(default_factory=dict)
     opsets: Mapping[str, int] = field(default_factory=dict)
+    captures: tuple[str, ...] = ()
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Graph:
         """Return a copy with other nodes, without the initializers that nothing reads any more."""
         kept = tuple(nodes)
         changed = replace(self, nodes=kept, **changes)
-        used = {name for node in kept for name in node.inputs} | set(changed.outputs)
+        used = {name for node in kept for name in node.reads} | set(changed.outputs)
         initializers = {k: v for k, v in changed.initializers.items() if k in used}
         return replace(changed, initializers=initializers)
 
@@ -76,7 +86,7 @@ class Graph:
         """Return, for each value, the nodes that read it."""
         found: dict[str, list[Node]] = {}
         for node in self.nodes:
-            for name in dict.fromkeys(node.inputs):
+            for name in node.reads:
                 found.setdefault(name, []).append(node)
         return found
 
@@ -130,7 +140,7 @@ def _dependencies(
     waiting = [0] * len(nodes)
     dependents: list[list[int]] = [[] for _ in nodes]
     for number, node in enumerate(nodes):
-        for name in dict.fromkeys(filter(None, node.inputs)):
+        for name in node.reads:
             if name in available:
                 continue
             if name not in maker:
@@ -147,9 +157,11 @@ def without_unread_outputs(
     nodes: Sequence[Node], outputs: Sequence[str]
 ) -> tuple[Node, ...]:
     """Leave out trailing outputs that nobody reads: exporters name MaxPool's indices and more."""
-    read = {name for node in nodes for name in node.inputs} | set(outputs)
+    read = {name for node in nodes for name in node.reads} | set(outputs)
 
     def trimmed(node: Node) -> Node:
+        if node.op_type == "Split":  # how many outputs it has decides what they are
+            return node
         kept = list(node.outputs)
         while len(kept) > 1 and kept[-1] not in read:
             kept.pop()

@@ -1,13 +1,11 @@
 """ONNX files, bytes and protos -> Graph, with every way a file can be wrong said clearly.
 
-Nothing is computed and no shape is inferred; weights stay where onnx put them (mapped from the
-file if external). Visited by lab 09.
+Nothing is computed and no shape is inferred. Visited by lab 09.
 """
 
 from __future__ import annotations
 
 import graphlib
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,13 +14,14 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.graph import onnx_tensors
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
-from vklab.types import Shape, TensorInfo
+from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["from_proto", "load_graph", "load_proto"]
+__all__ = ["from_graph", "from_proto", "load_graph", "load_proto"]
 
 OLDEST_OPSET = 7
 Model = str | os.PathLike[str] | bytes | onnx.ModelProto
@@ -71,31 +70,48 @@ def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> Graph:
     """Turn a parsed model into a Graph; external data is looked for below `folder`."""
     if proto.functions:
         proto = _inline(proto)
-    graph = proto.graph
-    opsets = _opsets(proto)
+    return from_graph(proto.graph, _opsets(proto), folder)
+
+
+def from_graph(
+    graph: onnx.GraphProto,
+    opsets: Mapping[str, int],
+    folder: Path | None = None,
+    outer: frozenset[str] = frozenset(),
+) -> Graph:
+    """Turn a graph, or the body of a control node, into a Graph.
+
+    Args:
+        outer: values around a body; those that it reads become its `captures`.
+    """
     initializers: dict[str, TensorInfo] = {}
     for tensor in graph.initializer:
         if tensor.name in initializers:
             raise ModelError(f"initializer {tensor.name!r} is defined twice")
-        initializers[tensor.name] = _initializer(tensor, folder)
-    if graph.sparse_initializer:
-        raise UnsupportedOperatorError(f"graph {graph.name!r} has sparse initializers")
+        initializers[tensor.name] = onnx_tensors.initializer(tensor, folder)
+    for sparse in graph.sparse_initializer:
+        name = sparse.values.name
+        value = onnx_tensors.sparse(sparse, f"initializer {name!r}", folder)
+        initializers[name] = onnx_tensors.info(name, value)
     # Before IR version 4 initializers were listed among the inputs as well.
     inputs = tuple(_value(v) for v in graph.input if v.name not in initializers)
     if len({info.name for info in inputs}) < len(inputs):
         raise ModelError(f"graph {graph.name!r} has two inputs of one name")
-    nodes, constants = _nodes(graph, folder)
+    visible = outer | {info.name for info in inputs} | set(initializers)
+    nodes, constants = _nodes(graph, folder, opsets, visible)
     for name in constants:
         if name in initializers or any(info.name == name for info in inputs):
             raise ModelError(f"a Constant makes {name!r}, which is already defined elsewhere")
     initializers |= constants
     known = [info.name for info in inputs] + list(initializers)
-    ordered = topological_order(nodes, known)
+    made = set(known) | {name for node in nodes for name in node.outputs}
     outputs = tuple(value.name for value in graph.output)
-    made = set(known) | {name for node in ordered for name in node.outputs}
+    read = dict.fromkeys([*(name for node in nodes for name in node.reads), *outputs])
+    captures = tuple(name for name in read if name not in made and name in outer)
     for name in outputs:
-        if name not in made:
+        if name not in made and name not in outer:
             raise ModelError(f"graph output {name!r} is made by no node")
+    ordered = topological_order(nodes, [*known, *captures])
     return Graph(
         name=graph.name,
         opset=opsets.get("", 1),
@@ -104,6 +120,7 @@ def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> Graph:
         inputs=inputs,
         outputs=outputs,
         initializers=initializers,
+        captures=captures,
         infos={info.name: info for info in (*inputs, *initializers.values())},
     )
 
@@ -150,12 +167,20 @@ def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
 
 
 def _nodes(
-    graph: onnx.GraphProto, folder: Path | None
+    graph: onnx.GraphProto,
+    folder: Path | None,
+    opsets: Mapping[str, int],
+    visible: frozenset[str],
 ) -> tuple[list[Node], dict[str, TensorInfo]]:
     nodes: list[Node] = []
     constants: dict[str, TensorInfo] = {}
+    names: set[str] = set()
+    visible |= {name for proto in graph.node for name in proto.output}
     for number, proto in enumerate(graph.node):
         name = proto.name or f"{proto.op_type}_{number}"
+        if name in names:  # ONNX asks for unique names, exporters do not always obey
+            name = f"{name}#{number}"
+        names.add(name)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         if proto.op_type == "Constant" and not domain and len(proto.output) == 1:
             output = proto.output[0]
@@ -163,10 +188,15 @@ def _nodes(
                 raise ModelError(f"node {name!r}: value {output!r} is already defined elsewhere")
             constants[output] = _constant(proto, name, folder)
             continue
-        attributes = {item.name: _attribute(item, name, folder) for item in proto.attribute}
+        attributes, bodies = {}, {}
+        for item in proto.attribute:
+            if item.type == onnx.AttributeProto.GRAPH:
+                bodies[item.name] = from_graph(item.g, opsets, folder, visible)
+            attributes[item.name] = _attribute(item, name, folder)
         nodes.append(
-            Node(name, proto.op_type, tuple(proto.input), tuple(proto.output), attributes, domain)
-        )
+            Node(name, proto.op_type, tuple(proto.input), tuple(proto.output), attributes, domain,
+                 bodies=bodies)
+        )  # fmt: skip
     return nodes, constants
 
 
@@ -177,20 +207,25 @@ def _constant(proto: onnx.NodeProto, name: str, folder: Path | None) -> TensorIn
     types = onnx.AttributeProto
     kinds = {"value": (types.TENSOR, None), "value_float": (types.FLOAT, np.float32),
              "value_floats": (types.FLOATS, np.float32), "value_int": (types.INT, np.int64),
-             "value_ints": (types.INTS, np.int64)}  # fmt: skip
+             "value_ints": (types.INTS, np.int64), "value_string": (types.STRING, object),
+             "value_strings": (types.STRINGS, object),
+             "sparse_value": (types.SPARSE_TENSOR, None)}  # fmt: skip
     if item.name not in kinds:
         raise UnsupportedOperatorError(f"node {name!r}: Constant.{item.name} is not supported")
     kind, dtype = kinds[item.name]
     if item.type != kind:
         raise ModelError(f"node {name!r}: Constant.{item.name} is of attribute type {item.type}, "
                          f"not {kind}")  # fmt: skip
-    value = np.asarray(_attribute(item, name, folder), dtype)
-    return TensorInfo(proto.output[0], str(value.dtype), value.shape, value)
+    if kind == types.SPARSE_TENSOR:
+        value = onnx_tensors.sparse(item.sparse_tensor, f"node {name!r}", folder)
+    else:
+        value = np.asarray(_attribute(item, name, folder), dtype)
+    return onnx_tensors.info(proto.output[0], value)
 
 
 def _attribute(item: onnx.AttributeProto, node: str, folder: Path | None) -> Any:
     if item.type == onnx.AttributeProto.TENSOR:
-        return _array(item.t, f"node {node!r}, attribute {item.name!r}", folder)
+        return onnx_tensors.array(item.t, f"node {node!r}, attribute {item.name!r}", folder)
     try:
         value = helper.get_attribute_value(item)
     except ValueError as error:
@@ -206,13 +241,12 @@ def _attribute(item: onnx.AttributeProto, node: str, folder: Path | None) -> Any
 
 def _value(value: onnx.ValueInfoProto) -> TensorInfo:
     kind = value.type.WhichOneof("value")
-    if kind is None:
-        raise ModelError(f"graph input {value.name!r} has no type")
-    if kind != "tensor_type":
-        raise UnsupportedOperatorError(f"graph input {value.name!r} is a {kind}, not a tensor")
+    if kind != "tensor_type":  # of a body's inputs often nothing is said
+        return TensorInfo(value.name, (kind or "").removesuffix("_type"), ANY_SHAPE)
     tensor = value.type.tensor_type
+    dtype = onnx_tensors.dtype_name(tensor.elem_type, f"graph input {value.name!r}")
     if not tensor.HasField("shape"):
-        raise ModelError(f"graph input {value.name!r} has no shape; export it with one")
+        return TensorInfo(value.name, dtype, ANY_SHAPE)
     shape: list[int | str] = []
     for axis, dim in enumerate(tensor.shape.dim):
         if dim.HasField("dim_value"):
@@ -221,72 +255,4 @@ def _value(value: onnx.ValueInfoProto) -> TensorInfo:
             shape.append(dim.dim_value)
         else:
             shape.append(dim.dim_param or f"{value.name}.{axis}")
-    return TensorInfo(value.name, _dtype(tensor.elem_type, f"graph input {value.name!r}"),
-                      tuple(shape))  # fmt: skip
-
-
-def _dtype(element_type: int, owner: str) -> str:
-    if element_type == TensorProto.STRING:
-        raise UnsupportedOperatorError(f"{owner} holds strings; tensors of numbers are supported")
-    try:
-        return str(helper.tensor_dtype_to_np_dtype(element_type))
-    except KeyError as error:
-        raise ModelError(f"{owner} has unknown element type {element_type}") from error
-
-
-def _initializer(tensor: TensorProto, folder: Path | None) -> TensorInfo:
-    array = _array(tensor, f"initializer {tensor.name!r}", folder)
-    shape: Shape = array.shape
-    return TensorInfo(tensor.name, str(array.dtype), shape, array)
-
-
-def _array(tensor: TensorProto, owner: str, folder: Path | None) -> np.ndarray:
-    dims = tuple(tensor.dims)
-    dtype = np.dtype(_dtype(tensor.data_type, owner))
-    if any(dim < 0 for dim in dims):
-        raise ModelError(f"{owner} has a negative dimension: {dims}")
-    wanted = math.prod(dims) * dtype.itemsize
-    if tensor.data_location == TensorProto.EXTERNAL:
-        return _external(tensor, owner, folder, dtype, dims, wanted)
-    # Small types are packed two to a byte: to_array checks those itself.
-    packed = tensor.data_type in (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1)
-    if tensor.HasField("raw_data") and not packed and len(tensor.raw_data) != wanted:
-        raise ModelError(f"{owner} of shape {dims} needs {wanted} bytes, the file holds "
-                         f"{len(tensor.raw_data)}")  # fmt: skip
-    try:
-        return numpy_helper.to_array(tensor)
-    except (ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise ModelError(f"{owner} of shape {dims}: {error}") from error
-
-
-def _external(
-    tensor: TensorProto,
-    owner: str,
-    folder: Path | None,
-    dtype: np.dtype,
-    dims: tuple[int, ...],
-    wanted: int,
-) -> np.ndarray:
-    entries: Mapping[str, str] = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
-    if folder is None:
-        raise ModelError(f"{owner} lies in the file {location!r}; load the model by its path")
-    if "\0" in location:
-        raise ModelError(f"{owner}: external data {location!r} is no file name")
-    path = (folder / location).resolve()
-    if not location or Path(location).is_absolute() or not path.is_relative_to(folder):
-        raise ModelError(f"{owner}: external data {location!r} leaves the model's folder")
-    if not path.is_file():
-        raise ModelError(f"{owner}: external data file {location!r} is missing in {folder}")
-    try:
-        offset, length = int(entries.get("offset", 0)), int(entries.get("length", wanted))
-    except ValueError as error:
-        raise ModelError(f"{owner}: external data {dict(entries)}: {error}") from error
-    if length != wanted or offset < 0 or offset + length > path.stat().st_size:
-        raise ModelError(
-            f"{owner} of shape {dims} needs {wanted} bytes, {location!r} is said to hold {length} "
-            f"at {offset} and has {path.stat().st_size}"
-        )
-    if wanted == 0:
-        return np.zeros(dims, dtype)
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=dims)
+    return TensorInfo(value.name, dtype, tuple(shape))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from vklab import settings
 from vklab.graph.graph import Graph
-from vklab.plan import limits, memory
+from vklab.plan import limits, memory, storage
 from vklab.plan.chunks import Copy
 from vklab.plan.lowering import Lowered
 from vklab.plan.memory import Lifetime, MemoryPlan, Slot
@@ -22,6 +22,7 @@ __all__ = ["Arenas", "arrange"]
 # Up to these sizes a kernel reads or writes host memory in place even over a bus.
 DIRECT_INPUT_BYTES = 64 << 10
 DIRECT_OUTPUT_BYTES = 1 << 20
+COUNT_BYTES = 4
 _LOCAL, _VISIBLE, _CACHED = 1, 2, 8
 Sizes = dict[str, int]
 
@@ -41,8 +42,10 @@ def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
     """Give every value a slot on a device, and say what must be copied."""
     roots, limit = lowered.roots, limits.arena_limit_bytes(info)
     read = {roots[i.name] for d in lowered.dispatches for _, i in d.reads}
-    inputs = {i.name: i.size_bytes for i in graph.inputs}
-    outputs = {roots[name]: graph.infos[name].size_bytes for name in graph.outputs}
+    inputs = {i.name: storage.widen(i, info).size_bytes for i in graph.inputs}
+    infos = [storage.widen(graph.infos[name], info) for name in graph.outputs]
+    outputs = {roots[i.name]: i.size_bytes for i in infos}
+    outputs |= {roots[name]: COUNT_BYTES for cut in lowered.trims.values() for _, name in cut}
     staged_in = _staged_inputs(inputs, read, info)
     staged_out = _staged_outputs(outputs, read, lowered, info)
 
@@ -62,7 +65,7 @@ def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
     return Arenas(
         memory=MemoryPlan(views, arenas, lifetimes, memory.lower_bound(lifetimes)),
         input_slots=input_slots,
-        output_slots={name: output_slots[roots[name]] for name in graph.outputs},
+        output_slots={n: output_slots[root] for n, root in roots.items() if root in outputs},
         copies_in=tuple(Copy(name, input_slots[name], slots[name]) for name in staged_in),
         copies_out=tuple(Copy(name, slots[name], output_slots[name]) for name in staged_out),
     )

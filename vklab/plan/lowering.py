@@ -5,7 +5,7 @@ Which values share memory (views) is known from here on; where it lies is not. V
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from vklab.graph import shapes
 from vklab.graph.graph import Graph
@@ -13,7 +13,11 @@ from vklab.ops.registry import Result
 from vklab.plan import variants
 from vklab.types import DeviceInfo, Dispatch, Operands, TensorInfo
 
-__all__ = ["Lowered", "lower", "with_variants"]
+__all__ = ["Lowered", "Trim", "lower", "with_variants"]
+
+
+# (axis, name of the int32[1] that holds the true size along it)
+Trim = tuple[int, str]
 
 
 @dataclass(frozen=True)
@@ -21,13 +25,14 @@ class Lowered:
     """A graph's dispatches in order, the node of each, and which values share memory.
 
     `roots` maps every value to the one whose memory it lies in; `constants` are the roots whose
-    value is known.
+    value is known; `trims` cut outputs whose true size is only known after the run.
     """
 
     dispatches: tuple[Dispatch, ...]
     nodes: tuple[str, ...]
     roots: dict[str, str]
     constants: dict[str, TensorInfo]
+    trims: dict[str, tuple[Trim, ...]] = field(default_factory=dict)
 
 
 def lower(graph: Graph) -> Lowered:
@@ -36,6 +41,7 @@ def lower(graph: Graph) -> Lowered:
     roots = {name: name for name in infos}
     dispatches: list[Dispatch] = []
     nodes: list[str] = []
+    trims: dict[str, tuple[Trim, ...]] = {}
     for node in graph.nodes:
         result, outputs = shapes.apply_node(graph, node, infos)
         assert isinstance(result, Result), f"{node} should have been expanded"
@@ -49,12 +55,16 @@ def lower(graph: Graph) -> Lowered:
             roots[info.name] = info.name
         for written, read in result.views:
             roots[outputs[written].name] = roots[node.inputs[read]]
+        for number, axis, count in result.trims:
+            if number < len(outputs):
+                name = outputs[number].name
+                trims[name] = (*trims.get(name, ()), (axis, renamed[id(count)].name))
         for dispatch in result.dispatches:
             reads, writes = _rename(dispatch.reads, renamed), _rename(dispatch.writes, renamed)
             dispatches.append(replace(dispatch, reads=reads, writes=writes))
             nodes.append(node.name)
     constants = {name: info for name, info in infos.items() if info.constant is not None}
-    return Lowered(tuple(dispatches), tuple(nodes), roots, constants)
+    return Lowered(tuple(dispatches), tuple(nodes), roots, constants, trims)
 
 
 def with_variants(lowered: Lowered, info: DeviceInfo) -> Lowered:

@@ -13,8 +13,9 @@ from typing import Any
 from vklab import draw
 from vklab.graph import passes, shapes
 from vklab.graph.graph import Graph
-from vklab.plan import arenas, chunks, limits, lowering
+from vklab.plan import arenas, chunks, limits, lowering, storage
 from vklab.plan.chunks import Chunk, Copy, Step, Work
+from vklab.plan.lowering import Trim
 from vklab.plan.memory import MemoryPlan, Slot
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
@@ -32,6 +33,8 @@ class Plan:
     input_slots: dict[str, Slot]
     output_slots: dict[str, Slot]
     constants: dict[str, TensorInfo]
+    stored: dict[str, str]
+    trims: dict[str, tuple[Trim, ...]]
 
     @property
     def dispatches(self) -> tuple[Dispatch, ...]:
@@ -99,7 +102,7 @@ def make_plan(graph: Graph, info: DeviceInfo) -> Plan:
 
     Raises PlanError where the device cannot hold it.
     """
-    lowered = lowering.with_variants(lowering.lower(graph), info)
+    lowered = storage.adapt(lowering.with_variants(lowering.lower(graph), info), info)
     limits.check(lowered.dispatches, info)
     arranged = arenas.arrange(graph, lowered, info)
     copies_in, copies_out = arranged.copies_in, arranged.copies_out
@@ -114,6 +117,11 @@ def make_plan(graph: Graph, info: DeviceInfo) -> Plan:
         input_slots=arranged.input_slots,
         output_slots=arranged.output_slots,
         constants=lowered.constants,
+        stored={
+            name: storage.stored_dtype(graph.infos[name].dtype, info)
+            for name in (*(i.name for i in graph.inputs), *graph.outputs)
+        },
+        trims=lowered.trims,
     )
 
 

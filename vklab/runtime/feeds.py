@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 
 from vklab.errors import ModelError
-from vklab.types import TensorInfo
+from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["arrays", "open_sizes"]
+__all__ = ["arrays"]
 
 
-def arrays(infos: Sequence[TensorInfo], inputs: tuple[Any, ...]) -> list[np.ndarray]:
+# What ONNX has besides tensors, and what nothing is said of: only the host looks into these.
+OTHER_TYPES = frozenset({"", "sequence", "optional", "map", "sparse_tensor"})
+
+
+def arrays(infos: Sequence[TensorInfo], inputs: tuple[Any, ...]) -> list[Any]:
     """Return one array per input, in the graph's order.
 
     Args:
@@ -41,13 +45,19 @@ def arrays(infos: Sequence[TensorInfo], inputs: tuple[Any, ...]) -> list[np.ndar
     return [_check_array(info, value) for info, value in zip(infos, given, strict=True)]
 
 
-def _check_array(info: TensorInfo, value: Any) -> np.ndarray:
+def _check_array(info: TensorInfo, value: Any) -> Any:
+    if info.dtype == "string":
+        return np.asarray(value, object)
+    if info.dtype in OTHER_TYPES:
+        return value
     if not isinstance(value, np.ndarray):
         value = _as_array(info, value)
     if value.dtype != info.dtype:
         raise ModelError(
             f"input {info} is given as {value.dtype}; convert it with .astype(np.{info.dtype})"
         )
+    if info.shape == ANY_SHAPE:
+        return value
     if len(value.shape) != len(info.shape) or any(
         isinstance(want, int) and have != want
         for have, want in zip(value.shape, info.shape, strict=True)
@@ -68,16 +78,3 @@ def _as_array(info: TensorInfo, value: Any) -> np.ndarray:
     if plain and np.can_cast(array.dtype, info.dtype, "same_kind"):
         return array.astype(info.dtype)
     return array
-
-
-def open_sizes(
-    infos: Sequence[TensorInfo], key: tuple[tuple[int, ...], ...]
-) -> dict[str, int]:
-    """Return the number that the shapes of a run give to each open dimension."""
-    sizes: dict[str, int] = {}
-    for info, shape in zip(infos, key, strict=True):
-        for name, size in zip(info.shape, shape, strict=True):
-            if isinstance(name, str) and sizes.setdefault(name, size) != size:
-                raise ModelError(f"dimension {name!r} is {sizes[name]} in one input and {size} in "
-                                 f"{info}")  # fmt: skip
-    return sizes

@@ -1,21 +1,28 @@
 """The host's own runtime: ONNX Runtime on the CPU, the slower truth that results are held to.
 
-The only module that imports onnxruntime. Visited by lab 17.
+It also runs the parts of a model that no device can, with `onnx.reference` for what ONNX Runtime
+lacks. The only module that imports onnxruntime. Visited by lab 17.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from vklab.errors import ModelError, SetupError
+from vklab.graph import functions
+from vklab.graph.graph import Graph, Node
+from vklab.types import TensorInfo
 
-__all__ = ["Reference", "load_onnxruntime"]
+__all__ = ["HostPart", "Reference", "evaluate", "load_onnxruntime"]
 
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
@@ -39,14 +46,9 @@ class Reference:
         options.log_severity_level = 4
         if folder is not None:
             options.add_session_config_entry(_EXTERNAL_FOLDER, str(folder))
-        # onnx writes newer IR versions than ONNX Runtime reads; what changed is not in use here.
-        oldest = helper.find_min_ir_version_for(list(proto.opset_import), ignore_unknown=True)
-        readable = onnx.ModelProto()
-        readable.CopyFrom(proto)
-        readable.ir_version = min(proto.ir_version, max(oldest, 8))
         try:
             self._session = runtime.InferenceSession(
-                readable.SerializeToString(), options, providers=["CPUExecutionProvider"]
+                _readable(proto).SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # its exceptions share no base but this one
             raise ModelError(f"ONNX Runtime does not load the model: {error}") from error
@@ -55,3 +57,107 @@ class Reference:
         """Return the outputs by name."""
         names = [output.name for output in self._session.get_outputs()]
         return dict(zip(names, self._session.run(names, dict(inputs)), strict=True))
+
+
+def _readable(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with an IR version that ONNX Runtime reads.
+
+    onnx writes newer ones; what changed in them is not in use here.
+    """
+    oldest = helper.find_min_ir_version_for(list(proto.opset_import), ignore_unknown=True)
+    readable = onnx.ModelProto()
+    readable.CopyFrom(proto)
+    readable.ir_version = min(proto.ir_version or 8, max(oldest, 8))
+    return readable
+
+
+class HostPart:
+    """Some nodes of a graph on the host: in ONNX Runtime, or in onnx.reference where that fails."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.runner = ""
+        self._fast: Any = None
+        self._slow: ReferenceEvaluator | None = None
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the nodes leave to others; ModelError naming them if they fail."""
+        fed = {info.name: values[info.name] for info in self.graph.inputs}
+        fed = {name: value for name, value in fed.items() if value is not None}
+        names = list(self.graph.outputs)
+        try:
+            if self._slow is None:
+                return dict(zip(names, self._run_fast(names, fed), strict=True))
+        except Exception:  # ONNX Runtime's exceptions share no base: the reference decides
+            self._fast = None
+        try:
+            if self._slow is None:
+                self._slow = ReferenceEvaluator(self._model(fed, typed=False))
+                self.runner = "onnx.reference"
+            with np.errstate(all="ignore"):
+                outputs = self._slow.run(names, fed)
+        except Exception as error:
+            nodes = ", ".join(str(node) for node in self.graph.nodes[:3])
+            raise ModelError(f"the host cannot run {nodes}: {error}") from error
+        return {name: _plain(value) for name, value in zip(names, outputs, strict=True)}
+
+    def _run_fast(self, names: Sequence[str], fed: Mapping[str, Any]) -> Sequence[Any]:
+        if self._fast is None:
+            runtime = load_onnxruntime()
+            options = runtime.SessionOptions()
+            options.log_severity_level = 4
+            self._fast = runtime.InferenceSession(
+                _readable(self._model(fed, typed=True)).SerializeToString(), options,
+                providers=["CPUExecutionProvider"],
+            )  # fmt: skip
+            self.runner = "onnxruntime"
+        return self._fast.run(names, dict(fed))
+
+    def _model(self, fed: Mapping[str, Any], typed: bool) -> onnx.ModelProto:
+        """Build the model of these nodes, for values of these dtypes and ranks."""
+        graph = self.graph
+        inputs = [_describe(name, value) for name, value in fed.items()]
+        if not typed:
+            inputs = [onnx.ValueInfoProto(name=name) for name in fed]
+        constants = [
+            numpy_helper.from_array(np.asarray(info.constant), name)
+            for name, info in graph.initializers.items() if info.constant is not None
+        ]  # fmt: skip
+        proto = helper.make_graph(
+            [functions.to_proto(node) for node in graph.nodes], "host part", inputs,
+            [onnx.ValueInfoProto(name=name) for name in graph.outputs], constants,
+        )  # fmt: skip
+        opsets = dict(graph.opsets) or {"": graph.opset}
+        for node in graph.nodes:
+            opsets[node.domain] = graph.opset_of(node)
+        ids = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+        return helper.make_model(proto, opset_imports=ids)
+
+
+def _describe(name: str, value: Any) -> onnx.ValueInfoProto:
+    """Return what ONNX Runtime must know of an input: its dtype and rank."""
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name} is a {type(value).__name__}")  # the reference takes these
+    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+    return helper.make_tensor_value_info(name, kind, [None] * value.ndim)
+
+
+def _plain(value: Any) -> Any:
+    """Return what onnx.reference made as an array, a list of arrays, or None."""
+    if value is None or isinstance(value, (np.ndarray, list)):
+        return value
+    return np.asarray(value)
+
+
+def evaluate(
+    node: Node, graph: Graph, arrays: Sequence[np.ndarray | None]
+) -> Sequence[Any]:
+    """Compute one node on known values, for `plan.partition` to fold."""
+    infos = {
+        name: TensorInfo(name, str(array.dtype), array.shape, array)
+        for name, array in zip(node.inputs, arrays, strict=True) if array is not None
+    }  # fmt: skip
+    outputs = tuple(filter(None, node.outputs))
+    alone = replace(graph, nodes=(node,), inputs=(), outputs=outputs, initializers=infos)
+    found = HostPart(alone).run({})
+    return [found.get(name) for name in node.outputs]

@@ -99,7 +99,7 @@ class Profile:
         return draw.table_html(f"Time by dispatch on {self.device}", self.headers, self.cells())
 
 
-def summarize(plan: Plan, samples: Sequence[Sequence[float]]) -> Profile:
+def summarize(plan: Plan, samples: Sequence[Sequence[float]]) -> list[Row]:
     """Turn nanoseconds by repeat and step into one row a step."""
     times = [median(column) for column in zip(*samples, strict=True)]
     rows = []
@@ -116,4 +116,4 @@ def summarize(plan: Plan, samples: Sequence[Sequence[float]]) -> Profile:
             rows.append(
                 Row(node, kernel, step.workgroups, time_ns, step.size_bytes, step.flops)
             )
-    return Profile(plan.device, tuple(rows), len(samples))
+    return rows

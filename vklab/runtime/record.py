@@ -5,21 +5,23 @@ Recorded once and replayed by every run. Visited by labs 06 and 12.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 
 from vklab import settings
 from vklab.errors import DeviceLostError, TimeoutError
+from vklab.plan import storage
 from vklab.plan.chunks import Chunk, Copy
 from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
 from vklab.runtime import kernels
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.weights import Weights
-from vklab.types import Dispatch
+from vklab.types import Dispatch, TensorInfo
 from vklab.vulkan import descriptors
 from vklab.vulkan.api import VulkanObject
 from vklab.vulkan.command import CommandBuffer, Submission
@@ -31,6 +33,7 @@ __all__ = ["Program"]
 
 Part = TypeVar("Part", bound=VulkanObject)
 POLL_SECONDS = 1e-3
+Places = tuple[tuple[str, np.ndarray], ...]
 ARENA_KINDS = {"inputs": "upload", "outputs": "readback", "activations": "device"}
 
 
@@ -63,6 +66,9 @@ class Program:
             self.record(self.commands)
             self._submission = Submission(self.commands, self._fence)
             self.inputs, self.outputs = self._map_inputs(), self._map_outputs()
+            self._finishers = self._find_finishers()
+            infos = plan.graph.inputs
+            self._encodes = any(plan.stored[info.name] != info.dtype for info in infos)
         except BaseException:
             self.close()
             raise
@@ -83,19 +89,31 @@ class Program:
             dtype
         ).reshape(shape)
 
-    def _map_inputs(self) -> tuple[tuple[str, np.ndarray], ...]:
-        slots = self.plan.input_slots
-        return tuple(
-            (info.name, self._view(slots[info.name], info.dtype, info.dims))
-            for info in self.plan.graph.inputs
-        )
+    def _map(self, infos: Iterable[TensorInfo], slots: Mapping[str, Slot]) -> Places:
+        stored = self.plan.stored
+        return tuple((i.name, self._view(slots[i.name], stored[i.name], i.dims)) for i in infos)
 
-    def _map_outputs(self) -> tuple[tuple[str, np.ndarray], ...]:
-        graph, slots = self.plan.graph, self.plan.output_slots
-        return tuple(
-            (name, self._view(slots[name], graph.infos[name].dtype, graph.infos[name].dims))
-            for name in graph.outputs
-        )
+    def _map_inputs(self) -> Places:
+        return self._map(self.plan.graph.inputs, self.plan.input_slots)
+
+    def _map_outputs(self) -> Places:
+        infos = [self.plan.graph.infos[name] for name in self.plan.graph.outputs]
+        return self._map(infos, self.plan.output_slots)
+
+    def _find_finishers(self) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
+        """Return what must happen to outputs that are stored otherwise than the model says."""
+        finishers: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
+        for name in self.plan.graph.outputs:
+            dtype = self.plan.graph.infos[name].dtype
+            if self.plan.stored[name] != dtype:
+                finishers[name] = functools.partial(storage.decode, dtype=dtype)
+            elif name in self.plan.trims:
+                counts = [
+                    (axis, self._view(self.plan.output_slots[count], "int32", (1,)))
+                    for axis, count in self.plan.trims[name]
+                ]
+                finishers[name] = functools.partial(_trim, counts=counts)
+        return finishers
 
     # ------------------------------------------------------------------------------ recording
 
@@ -194,9 +212,12 @@ class Program:
 
     def _run(self, submission: Submission, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         for (_, place), array in zip(self.inputs, arrays, strict=True):
-            np.copyto(place, array)
+            np.copyto(place, storage.encode(array, str(place.dtype)) if self._encodes else array)
         self.submit_and_wait(submission)
-        return {name: place.copy() for name, place in self.outputs}
+        outputs = {name: place.copy() for name, place in self.outputs}
+        for name, finish in self._finishers.items():
+            outputs[name] = finish(outputs[name])
+        return outputs
 
     def submit_and_wait(self, submission: Submission) -> None:
         """Submit recorded work and wait for it: poll first, then block, never for ever."""
@@ -291,6 +312,13 @@ class Program:
                 self._parts.clear()
         self._pending = None
         self.inputs = self.outputs = ()
+        self._finishers = {}
         while self._parts:
             self._parts.pop().close()
 
+
+def _trim(array: np.ndarray, counts: list[tuple[int, np.ndarray]]) -> np.ndarray:
+    """Cut an output to the sizes that the device has counted."""
+    for axis, count in counts:
+        array = array.take(range(int(count[0])), axis)
+    return np.ascontiguousarray(array)

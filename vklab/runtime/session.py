@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,14 @@ from vklab import settings
 from vklab.errors import CheckError, ModelError, SetupError, VklabError
 from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph
-from vklab.plan import plan as plans
+from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
-from vklab.runtime import check, feeds, host, kernels, open_devices
-from vklab.runtime.profile import Profile, Timing, summarize
-from vklab.runtime.record import Program
+from vklab.runtime import check, feeds, host, kernels, open_devices, parts
+from vklab.runtime.profile import Profile, Row, Timing, summarize
 from vklab.runtime.weights import Weights
 from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["Session", "load"]
-
-KEPT_PROGRAMS = 8
 
 
 def load(
@@ -53,7 +50,7 @@ def load(
 class Session:
     """A model on a device, ready to run; close it, or use it in a `with` block.
 
-    Thread-safe: runs of one session follow each other.
+    What no kernel can do runs on the host. Thread-safe: runs of one session follow each other.
     """
 
     def __init__(
@@ -66,17 +63,13 @@ class Session:
         self.graph = graph
         self._opened: open_devices.OpenDevice | None = opened
         self._model = model
-        self._progress = progress
         self._reference: host.Reference | None = None
         self._weights = Weights(opened)
-        self._programs: OrderedDict[tuple[tuple[int, ...], ...], Program] = OrderedDict()
+        self._root = parts.Stage(graph, parts.Engine(opened, self._weights, progress, _report))
         self._lock = threading.Lock()
-        self._current: Program | None = None
         opened.sessions.add(self)
         try:
-            shapes.require_operators(graph)
-            if not shapes.unknown_dims(graph):
-                self._program(tuple(info.dims for info in graph.inputs))
+            self._root.prepare()
         except BaseException:
             self.close()
             raise
@@ -104,22 +97,32 @@ class Session:
         return (self.device,)
 
     @property
-    def plan(self) -> Plan:
-        """Return the plan of the shapes used last; ModelError before the first run of a model
-        with open dimensions.
+    def plan(self) -> Plan | PartedPlan:
+        """Return the plan of the shapes used last, parted if the host has a part in it.
+
+        Raises ModelError before the first run of a model whose sizes that decides.
         """
         self._require_open()
-        if self._current is None:
-            names = ", ".join(shapes.unknown_dims(self.graph))
+        path = list(self._root.walk())
+        if not path:
+            names = ", ".join(shapes.unknown_dims(self.graph)) or "its inputs' values"
             raise ModelError(f"nothing is planned yet: the first run tells the sizes of {names}")
-        return self._current.plan
+        if len(path) == 1 and path[0].plan and not path[0].part.known:
+            return path[0].plan
+        return PartedPlan(
+            graph=self.graph,
+            device=self.device.name,
+            parts=tuple(found.part for found in path),
+            plans=tuple(found.plan for found in path),
+            is_complete=path[-1].rest is None,
+        )
 
     def __repr__(self) -> str:
         where = self._opened.info if self._opened else "closed"
         return f"Session of {self.graph} on {where}"
 
     def _repr_html_(self) -> str:
-        return self._current.plan._repr_html_() if self._current else self.graph._repr_html_()
+        return self.plan._repr_html_() if any(self._root.walk()) else self.graph._repr_html_()
 
     # --------------------------------------------------------------------------------- running
 
@@ -135,32 +138,17 @@ class Session:
         with self._lock:
             self._require_open()
             arrays = feeds.arrays(self.graph.inputs, inputs)
-            program = self._program(tuple(array.shape for array in arrays))
             if int(settings.get("DEBUG")) >= 2:
-                self._print_profile(program, arrays)
-            outputs = program.run(arrays)
+                print(self._profile(arrays, 1), file=sys.stderr)
+            outputs = self._run(arrays)
         if settings.get("CHECK"):
             self._raise_difference(arrays, outputs)
         return outputs
 
-    def _program(self, key: tuple[tuple[int, ...], ...]) -> Program:
-        """Return the program for input shapes: planned and recorded once, then kept a while."""
-        program = self._programs.get(key)
-        if program is None:
-            opened = self._require_open()
-            sizes = feeds.open_sizes(self.graph.inputs, key)
-            plan = plans.plan_model(self.graph, sizes, opened.info)
-            if int(settings.get("DEBUG")) >= 1:
-                print(plan, file=sys.stderr)
-            _dump(plan)
-            program = Program(opened, plan, self._weights, self._progress)
-            self._programs[key] = program
-            if len(self._programs) > KEPT_PROGRAMS:
-                self._programs.popitem(last=False)[1].close()
-        elif len(self._programs) > 1:
-            self._programs.move_to_end(key)
-        self._current = program
-        return program
+    def _run(self, arrays: Sequence[Any]) -> dict[str, np.ndarray]:
+        names = (info.name for info in self.graph.inputs)
+        values = dict(zip(names, arrays, strict=True))
+        return dict(zip(self.graph.outputs, self._root.run(values), strict=True))
 
     def reference(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return what ONNX Runtime computes on the CPU for the same inputs."""
@@ -195,17 +183,30 @@ class Session:
         if repeats < 1:
             raise ValueError(f"repeats={repeats}: at least one run is timed")
         with self._lock:
-            arrays = feeds.arrays(self.graph.inputs, inputs)
-            return self._profile(self._program(tuple(a.shape for a in arrays)), arrays, repeats)
+            self._require_open()
+            return self._profile(feeds.arrays(self.graph.inputs, inputs), repeats)
 
-    def _profile(
-        self, program: Program, arrays: Sequence[np.ndarray], repeats: int
-    ) -> Profile:
-        self._require_timestamps(program)
-        if not program.plan.chunks:
-            return Profile(program.plan.device, (), repeats)
-        samples = program.time_steps(repeats + 1, arrays)
-        return summarize(program.plan, samples[1:])
+    def _profile(self, arrays: Sequence[Any], repeats: int) -> Profile:
+        self._require_timestamps()
+        rows: list[Row] = []
+        for found, values in self._steps(arrays):
+            if isinstance(found.runner, parts.Device):
+                samples = found.runner.time_steps(values, repeats + 1)
+                rows += summarize(found.runner.program.plan, samples[1:])
+            elif found.runner:
+                start = time.perf_counter_ns()
+                found.runner.run(values)
+                spent = float(time.perf_counter_ns() - start)
+                rows.append(Row(found.part.graph.nodes[0].name, str(found.part), (0, 0, 0),
+                                spent, 0, 0))  # fmt: skip
+        return Profile(self.device.name, tuple(rows), repeats)
+
+    def _steps(self, arrays: Sequence[Any]) -> Iterator[tuple[parts.Found, dict[str, Any]]]:
+        """Run once; then yield each part on the way with the values that it found."""
+        values = {i.name: array for i, array in zip(self.graph.inputs, arrays, strict=True)}
+        self._root.run(values)
+        for found in self._root.walk():
+            yield found, values
 
     def time(self, *inputs: Any, repeats: int = 30) -> Timing:
         """Time whole runs, on the host's clock and on the device's; inputs as in `run`.
@@ -213,19 +214,22 @@ class Session:
         The work is recorded as `run` records it; one run before is not counted.
         """
         with self._lock:
+            self._require_open()
             arrays = feeds.arrays(self.graph.inputs, inputs)
-            program = self._program(tuple(array.shape for array in arrays))
-            self._require_timestamps(program)
-            samples = program.time_steps(repeats + 1, arrays, whole=True)[1:]
-        device_ns, host_ns = zip(*samples, strict=True)
-        return Timing(host_ns, device_ns)
+            self._require_timestamps()
+            host_ns, device_ns = [0.0] * repeats, [0.0] * repeats
+            for found, values in self._steps(arrays):
+                if isinstance(found.runner, parts.Device):
+                    samples = found.runner.time_steps(values, repeats + 1, whole=True)[1:]
+                else:
+                    samples = [[0.0, _host_time(found, values)] for _ in range(repeats)]
+                host_ns = [t + h for t, (_, h) in zip(host_ns, samples, strict=True)]
+                device_ns = [t + d for t, (d, _) in zip(device_ns, samples, strict=True)]
+        return Timing(tuple(host_ns), tuple(device_ns))
 
-    def _require_timestamps(self, program: Program) -> None:
-        if not program.opened.device.compute_queue.family.timestamp_valid_bits:
+    def _require_timestamps(self) -> None:
+        if not self._require_open().device.compute_queue.family.timestamp_valid_bits:
             raise SetupError(f"{self.device.name} has no timestamps on its compute queue")
-
-    def _print_profile(self, program: Program, arrays: Sequence[np.ndarray]) -> None:
-        print(self._profile(program, arrays, 1), file=sys.stderr)
 
     # --------------------------------------------------------------------------------- closing
 
@@ -237,9 +241,7 @@ class Session:
     def close(self) -> None:
         """Free everything this session holds on its device; a second call does nothing."""
         with self._lock:
-            self._current = None
-            while self._programs:
-                self._programs.popitem()[1].close()
+            self._root.close()
             if self._opened is not None and not self._opened.is_stuck:
                 self._weights.close()
                 self._opened.sessions.discard(self)
@@ -248,13 +250,26 @@ class Session:
     def __del__(self) -> None:
         opened = getattr(self, "_opened", None)
         if opened is not None:
-            opened.forget(*self._programs.values(), self._weights)
+            opened.forget(self._root, self._weights)
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _host_time(found: parts.Found, values: dict[str, Any]) -> float:
+    start = time.perf_counter_ns()
+    if found.runner:
+        found.runner.run(values)
+    return float(time.perf_counter_ns() - start)
+
+
+def _report(plan: Plan) -> None:
+    if int(settings.get("DEBUG")) >= 1:
+        print(plan, file=sys.stderr)
+    _dump(plan)
 
 
 def _dump(plan: Plan) -> None:

@@ -17,7 +17,7 @@ def drop_dead_nodes(graph: Graph) -> Graph:
     for node in reversed(graph.nodes):
         if needed & set(node.outputs):
             kept.append(node)
-            needed.update(filter(None, node.inputs))  # '' is an input that is left out
+            needed.update(node.reads)
     if len(kept) == len(graph.nodes):
         return graph
     return graph.with_nodes(reversed(kept))

@@ -1,0 +1,112 @@
+"""ONNX's own function bodies: what an operator without a kernel is in terms of others.
+
+Onnx builds and inlines the body, for the input types and the opset at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, inliner, numpy_helper
+
+from vklab.graph import onnx_import
+from vklab.graph.graph import Graph, Node
+from vklab.types import TensorInfo
+
+__all__ = ["expand", "has_body", "to_proto"]
+
+MOST_NODES = 2000
+
+
+def has_body(node: Node, opset: int) -> bool:
+    """Tell whether ONNX says an operator in terms of others."""
+    try:
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def expand(
+    graph: Graph, node: Node, infos: Mapping[str, TensorInfo]
+) -> tuple[tuple[Node, ...], dict[str, TensorInfo]] | None:
+    """Return the nodes and constants of an operator's body under the node's value names.
+
+    None if there is no body, or none for these inputs.
+    """
+    opset = graph.opset_of(node)
+    if not has_body(node, opset):
+        return None
+    inputs = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(np.dtype(infos[name].dtype)), infos[name].dims
+        )
+        for name in dict.fromkeys(filter(None, node.inputs))
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.outputs if name]
+    proto = helper.make_graph([to_proto(node)], node.name, inputs, outputs)
+    opsets = [helper.make_opsetid(node.domain, opset)]
+    if node.domain:
+        opsets.append(helper.make_opsetid("", graph.opset))
+    model = helper.make_model(proto, opset_imports=opsets)
+    try:
+        body = inliner.inline_selected_functions(
+            model, [(node.domain, node.op_type)], inline_schema_functions=True
+        )
+        if any(n.op_type == node.op_type for n in body.graph.node) or (
+            len(body.graph.node) > MOST_NODES
+        ):
+            return None
+        imported = onnx_import.from_graph(body.graph, _versions(body))
+    except Exception:  # what its C++ throws shares no base; then there is no body to use
+        return None
+    bodies = [body for part in imported.nodes for body in part.bodies.values()]
+    if not {name for body in bodies for name in body.captures} <= set(node.inputs):
+        return None  # bodies are not renamed
+    return _renamed(node, imported, _versions(body))
+
+
+def _versions(model: onnx.ModelProto) -> dict[str, int]:
+    return {entry.domain: entry.version for entry in model.opset_import}
+
+
+def _renamed(
+    node: Node, body: Graph, versions: Mapping[str, int]
+) -> tuple[tuple[Node, ...], dict[str, TensorInfo]]:
+    """Give the body's inner values and nodes names that no other node's body has."""
+    outer = {*node.inputs, *node.outputs, ""}
+
+    def rename(name: str) -> str:
+        return name if name in outer else f"{node.name}/{name}"
+
+    nodes = tuple(
+        Node(f"{node.name}/{part.name}", part.op_type, tuple(map(rename, part.inputs)),
+             tuple(map(rename, part.outputs)), part.attributes, part.domain,
+             versions.get(part.domain, versions[""]), part.bodies)
+        for part in body.nodes
+    )  # fmt: skip
+    constants = {
+        rename(name): TensorInfo(rename(name), info.dtype, info.shape, info.constant)
+        for name, info in body.initializers.items()
+    }
+    return nodes, constants
+
+
+def to_proto(node: Node) -> onnx.NodeProto:
+    """Return a node as ONNX writes it."""
+    proto = helper.make_node(node.op_type, node.inputs, node.outputs, node.name,
+                             domain=node.domain)  # fmt: skip
+    for name, value in node.attributes.items():
+        proto.attribute.append(_attribute(name, value))
+    return proto
+
+
+def _attribute(name: str, value: Any) -> onnx.AttributeProto:
+    if isinstance(value, np.ndarray):
+        return helper.make_attribute(name, numpy_helper.from_array(value))
+    if isinstance(value, tuple) and not value:
+        return helper.make_attribute(name, [], attr_type=onnx.AttributeProto.INTS)
+    return helper.make_attribute(name, value)

@@ -1,0 +1,116 @@
+"""ONNX's tensors -> arrays: dtypes, raw bytes, external and sparse data, each checked.
+
+Weights stay where onnx put them (mapped from the file if external).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
+
+from vklab.errors import ModelError
+from vklab.types import TensorInfo
+
+__all__ = ["array", "dtype_name", "info", "initializer", "sparse"]
+
+# Types that lie two or four to a byte in a file.
+PACKED = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1,
+          TensorProto.INT2, TensorProto.UINT2}  # fmt: skip
+DENSE_LIMIT = 1 << 28
+
+
+def info(name: str, values: np.ndarray) -> TensorInfo:
+    """Describe a value that is known; arrays of text have the dtype "string"."""
+    dtype = "string" if values.dtype.kind in "OSU" else str(values.dtype)
+    return TensorInfo(name, dtype, values.shape, values)
+
+
+def sparse(tensor: SparseTensorProto, owner: str, folder: Path | None) -> np.ndarray:
+    """Return a sparse tensor as a dense array."""
+    dims = tuple(tensor.dims)
+    values, indices = array(tensor.values, owner, folder), array(tensor.indices, owner, folder)
+    if math.prod(dims) > DENSE_LIMIT or any(dim < 0 for dim in dims):
+        raise ModelError(f"{owner} of shape {dims} is too large to be made dense")
+    dense = np.zeros(dims, values.dtype)
+    try:
+        flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dims)
+        dense.reshape(-1)[flat] = values
+    except (ValueError, IndexError, TypeError) as error:
+        raise ModelError(f"{owner} of shape {dims}: {error}") from error
+    return dense
+
+
+def dtype_name(element_type: int, owner: str) -> str:
+    """Return the dtype of an ONNX element type; text is "string"."""
+    if element_type == TensorProto.STRING:
+        return "string"
+    try:
+        return str(helper.tensor_dtype_to_np_dtype(element_type))
+    except KeyError as error:
+        raise ModelError(f"{owner} has unknown element type {element_type}") from error
+
+
+def initializer(tensor: TensorProto, folder: Path | None) -> TensorInfo:
+    """Describe an initializer, with its value."""
+    values = array(tensor, f"initializer {tensor.name!r}", folder)
+    return info(tensor.name, values)
+
+
+def array(tensor: TensorProto, owner: str, folder: Path | None) -> np.ndarray:
+    """Return a tensor's elements; ModelError naming its owner if bytes and shape disagree."""
+    dims = tuple(tensor.dims)
+    name = dtype_name(tensor.data_type, owner)
+    dtype = np.dtype(object if name == "string" else name)
+    if any(dim < 0 for dim in dims):
+        raise ModelError(f"{owner} has a negative dimension: {dims}")
+    wanted = math.prod(dims) * dtype.itemsize
+    if tensor.data_location == TensorProto.EXTERNAL:
+        if name == "string":
+            raise ModelError(f"{owner} holds strings; external data holds numbers only")
+        return _external(tensor, owner, folder, dtype, dims, wanted)
+    # Small types are packed two to a byte: to_array checks those itself.
+    packed = tensor.data_type in PACKED
+    if tensor.HasField("raw_data") and not packed and len(tensor.raw_data) != wanted:
+        raise ModelError(f"{owner} of shape {dims} needs {wanted} bytes, the file holds "
+                         f"{len(tensor.raw_data)}")  # fmt: skip
+    try:
+        return numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise ModelError(f"{owner} of shape {dims}: {error}") from error
+
+
+def _external(
+    tensor: TensorProto,
+    owner: str,
+    folder: Path | None,
+    dtype: np.dtype,
+    dims: tuple[int, ...],
+    wanted: int,
+) -> np.ndarray:
+    entries: Mapping[str, str] = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if folder is None:
+        raise ModelError(f"{owner} lies in the file {location!r}; load the model by its path")
+    if "\0" in location:
+        raise ModelError(f"{owner}: external data {location!r} is no file name")
+    path = (folder / location).resolve()
+    if not location or Path(location).is_absolute() or not path.is_relative_to(folder):
+        raise ModelError(f"{owner}: external data {location!r} leaves the model's folder")
+    if not path.is_file():
+        raise ModelError(f"{owner}: external data file {location!r} is missing in {folder}")
+    try:
+        offset, length = int(entries.get("offset", 0)), int(entries.get("length", wanted))
+    except ValueError as error:
+        raise ModelError(f"{owner}: external data {dict(entries)}: {error}") from error
+    if length != wanted or offset < 0 or offset + length > path.stat().st_size:
+        raise ModelError(
+            f"{owner} of shape {dims} needs {wanted} bytes, {location!r} is said to hold {length} "
+            f"at {offset} and has {path.stat().st_size}"
+        )
+    if wanted == 0:
+        return np.zeros(dims, dtype)
+    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=dims)

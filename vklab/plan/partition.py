@@ -1,0 +1,367 @@
+"""Which nodes run on Vulkan and which on the host, with the reason for each.
+
+Decided one part at a time: shapes behind a host part, or behind a size that depends on data, are
+known only when it has run. Everything that Vulkan can do is done first, then all that waits for
+the host, so no two parts alternate needlessly. Visited by lab 09.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vklab import settings
+from vklab.errors import PlanError, UnsupportedOperatorError, ValueNeededError
+from vklab.graph import functions, shapes
+from vklab.graph.graph import Graph, Node
+from vklab.ops import registry
+from vklab.ops.body import Expansion
+from vklab.ops.dtypes import MOVABLE
+from vklab.plan import limits, lowering, storage
+from vklab.types import ANY_SHAPE, DeviceInfo, TensorInfo
+
+__all__ = ["Ask", "Evaluate", "Part", "next_part"]
+
+# (node, its opset, the values of its inputs) -> its outputs, computed on the host while planning.
+Evaluate = Callable[[Node, Graph, Sequence[np.ndarray | None]], Sequence[Any]]
+# A value of more elements than this never decides a plan.
+ASKED_ELEMENTS = 64
+# A known value larger than this is not made while planning if a device can make it.
+FOLDED_BYTES = 32 << 20
+# A Vulkan part between host parts must be worth two transfers.
+ISLAND_FLOPS = 1 << 16
+CONTROL = frozenset({"If", "Loop", "Scan"})
+RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
+                    "RandomUniform", "RandomUniformLike", "Dropout"})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """Nodes that run together in one place.
+
+    Attributes:
+        kind: "vulkan", "host" or "control" (one If, Loop or Scan; its bodies are parts again).
+        graph: the nodes, what they read (inputs) and what they leave to others (outputs).
+        reasons: why each of its nodes is not on Vulkan, by node name.
+        known: values of the model that are known without running anything.
+    """
+
+    kind: str
+    graph: Graph
+    reasons: Mapping[str, str]
+    known: Mapping[str, np.ndarray]
+
+    def __str__(self) -> str:
+        return f"{self.kind} part of {len(self.graph.nodes)} nodes"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Inputs whose values have to be known before the next part can be decided."""
+
+    names: tuple[str, ...]
+
+
+def next_part(
+    graph: Graph,
+    inputs: Mapping[str, TensorInfo],
+    info: DeviceInfo,
+    evaluate: Evaluate,
+    after_host: bool = False,
+) -> tuple[Part, Graph] | Ask:
+    """Decide what runs next, and return it with what is left of the graph.
+
+    Args:
+        inputs: what is known of the graph's inputs: dtype, shape, and a constant where its value
+            may decide.
+        after_host: whether the part before ran on the host.
+    """
+    walk = _Walk(graph, inputs, info, evaluate)
+    asked = walk.run()
+    if asked:
+        return asked
+    if walk.device and not (after_host and walk.is_island()):
+        return walk.device_part()
+    return walk.host_part()
+
+
+class _Walk:
+    """One pass over the nodes that are left: each goes to the device, to the host, or waits."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, TensorInfo],
+        info: DeviceInfo,
+        evaluate: Evaluate,
+    ) -> None:
+        self.graph = graph
+        self.info = info
+        self.evaluate = evaluate
+        self.infos = {**graph.initializers, **inputs}
+        self.inputs = inputs
+        self.asked = {name for name, value in inputs.items() if value.constant is not None}
+        self.known: dict[str, TensorInfo] = {}
+        self.device: list[Node] = []
+        self.placed: set[str] = set()
+        self.host: dict[str, Node] = {}
+        self.waiting: list[Node] = []  # host nodes and all behind them, in order
+        self.reasons: dict[str, str] = {}
+        self.later: set[str] = set()
+        self.flops = 0
+
+    def run(self) -> Ask | None:
+        """Walk all nodes; return what must be asked for, if anything."""
+        patterns = [p.strip() for p in str(settings.get("HOST")).split(",") if p.strip()]
+        queue = deque(self.graph.nodes)
+        while queue:
+            node = queue.popleft()
+            if not self.later.isdisjoint(node.reads):
+                self._wait(node)
+                continue
+            reason = self._refusal(node, patterns)
+            try:
+                if not reason:
+                    body = self._visit(node)
+                    queue.extendleft(reversed(body))
+                    continue
+            except ValueNeededError as error:
+                names = self._sources(error.value)
+                if names:
+                    return Ask(names)
+                if error.value in self.infos and error.value not in self.inputs:
+                    self._wait(node)  # known when the part that makes it has run
+                    continue
+                reason = str(error)
+            except (UnsupportedOperatorError, PlanError) as error:
+                if self._is_known(node) and self._fold(node):
+                    continue
+                expanded = self._expand(node)
+                if expanded is not None:
+                    queue.extendleft(reversed(expanded))
+                    continue
+                reason = str(error)
+            self.host[node.name] = node
+            self.reasons[node.name] = reason
+            self._wait(node)
+        return None
+
+    def _wait(self, node: Node) -> None:
+        self.waiting.append(node)
+        self.later.update(filter(None, node.outputs))
+
+    def _refusal(self, node: Node, patterns: Sequence[str]) -> str:
+        """Return why a node is not even asked: control flow, other things than tensors, HOST."""
+        if node.op_type in CONTROL and not node.domain:
+            return f"node {node.name!r}: control flow runs on the host, its bodies on Vulkan"
+        for pattern in patterns:
+            if any(fnmatch.fnmatchcase(text, pattern) for text in (node.op_type, node.name)):
+                return f"node {node.name!r} is kept on the host by VKLAB_HOST={pattern}"
+        for name in node.reads:
+            value = self.infos.get(name)
+            if value is None or value.dtype not in MOVABLE or not value.is_static:
+                kind = value.dtype if value else "unknown"
+                return f"node {node.name!r} ({node.op_type}): {name!r} is {kind}, not numbers"
+        return ""
+
+    def _visit(self, node: Node) -> Sequence[Node]:
+        """Place a node on the device, or fold it; return the nodes that take its place, if any."""
+        is_known = self._is_known(node)
+        shown = not self.asked.isdisjoint(node.inputs) and self._is_output(node)
+        if is_known and not shown and self._is_small(node) and self._fold(node):
+            return ()
+        result, outputs = shapes.apply_node(self.graph, node, self.infos)
+        if isinstance(result, Expansion):
+            nodes, constants = shapes.expand(node, result)
+            self.infos.update(constants)
+            self.known.update(constants)
+            return nodes
+        self.infos.update({value.name: value for value in outputs if value.name})
+        if outputs and all(value.constant is not None for value in outputs):
+            self.known.update({value.name: value for value in outputs if value.name})
+            return ()
+        self._check(node, result)
+        self.device.append(node)
+        self.placed.add(node.name)
+        self.flops += sum(dispatch.flops for dispatch in result.dispatches)
+        self.later.update(outputs[number].name for number, _, _ in result.trims
+                          if number < len(outputs))  # fmt: skip
+        return ()
+
+    def _check(self, node: Node, result: registry.Result) -> None:
+        """Raise PlanError for what the device cannot do with a node's dispatches."""
+        names = (node.name,) * len(result.dispatches)
+        lowered = lowering.Lowered(result.dispatches, names, {}, {})
+        adapted = storage.adapt(lowering.with_variants(lowered, self.info), self.info)
+        limits.check(adapted.dispatches, self.info)
+
+    # ---------------------------------------------------------------------- what is known already
+
+    def _is_known(self, node: Node) -> bool:
+        return (
+            bool(node.reads)
+            and node.op_type not in RANDOM
+            and all(self.infos[name].constant is not None for name in node.reads)
+        )
+
+    def _is_output(self, node: Node) -> bool:
+        return not set(self.graph.outputs).isdisjoint(node.outputs)
+
+    def _is_small(self, node: Node) -> bool:
+        """Tell whether a known result is worth its memory on the host."""
+        try:
+            _, outputs = shapes.apply_node(self.graph, node, self.infos)
+        except UnsupportedOperatorError:
+            return True
+        made = sum(value.size_bytes for value in outputs)
+        read = sum(self.infos[name].size_bytes for name in node.reads)
+        return made <= max(FOLDED_BYTES, 4 * read)
+
+    def _fold(self, node: Node) -> bool:
+        arrays = [self.infos[name].constant if name else None for name in node.inputs]
+        try:
+            values = self.evaluate(node, self.graph, arrays)
+        except Exception:  # what the host cannot compute either is reported when it has to run
+            return False
+        if not all(isinstance(value, np.ndarray) and str(value.dtype) in MOVABLE
+                   for value in values):  # fmt: skip
+            return False
+        for name, value in zip(node.outputs, values, strict=False):
+            if name:
+                made = TensorInfo(name, str(value.dtype), value.shape, value)
+                self.infos[name] = self.known[name] = made
+                if not self.asked.isdisjoint(node.inputs):
+                    self.asked.add(name)
+        if self._is_output(node) and not self.asked.isdisjoint(node.inputs):
+            self.reasons[node.name] = f"node {node.name!r}: integer arithmetic on known values"
+        return True
+
+    def _expand(self, node: Node) -> Sequence[Node] | None:
+        if any(entry.since <= self.graph.opset_of(node) for entry in
+               registry.OPERATORS.get((node.domain, node.op_type), [])):  # fmt: skip
+            return None  # has kernels, and these have a reason to decline
+        found = functions.expand(self.graph, node, self.infos)
+        if found is None:
+            return None
+        self.infos.update(found[1])
+        self.known.update(found[1])
+        return found[0]
+
+    def _sources(self, name: str) -> tuple[str, ...]:
+        """Return the inputs that decide a value, if they are few small numbers."""
+        makers = {out: node for node in self.device for out in node.outputs}
+        seen, open_names, found = {name}, [name], []
+        while open_names:
+            current = open_names.pop()
+            value = self.infos.get(current)
+            if value is None:
+                return ()
+            if current in self.inputs:
+                direct = current == name or value.dtype in ("int64", "int32", "bool")
+                if not direct or value.count > ASKED_ELEMENTS:
+                    return ()
+                found.append(current)
+            elif current in makers:
+                fresh = [n for n in makers[current].reads if n not in seen]
+                seen.update(fresh)
+                open_names += fresh
+        return tuple(n for n in found if n not in self.asked)
+
+    # -------------------------------------------------------------------------------------- parts
+
+    def is_island(self) -> bool:
+        """Tell whether the device's nodes are too little work to leave the host for."""
+        return bool(self.host) and self.flops < ISLAND_FLOPS
+
+    def device_part(self) -> tuple[Part, Graph]:
+        """Return the device's nodes as a part."""
+        left = self.waiting
+        part = self._part("vulkan", self.device, left)
+        return part, self._rest(left)
+
+    def host_part(self) -> tuple[Part, Graph]:
+        """Return as many nodes as can run on the host without waiting for the device."""
+        order = [*self.device, *self.waiting]
+        made = {name for node in order for name in node.outputs}
+        chosen: list[Node] = []
+        done: set[str] = set()
+        opset = None
+        for node in order:
+            ready = all(name not in made or name in done for name in node.reads)
+            if not ready or not self._belongs_on_host(node):
+                continue
+            is_control = node.op_type in CONTROL and not node.domain
+            if (is_control and chosen) or opset not in (None, self.graph.opset_of(node)):
+                continue
+            chosen.append(node)
+            done.update(node.outputs)
+            opset = self.graph.opset_of(node)
+            self.reasons.setdefault(node.name, f"node {node.name!r} ({node.op_type}): too little "
+                                    "work between host nodes")  # fmt: skip
+            if is_control:
+                break
+        if not chosen and order:
+            raise PlanError(f"node {order[0]}: nothing can run before it, and it cannot start")
+        names = {node.name for node in chosen}
+        left = [node for node in order if node.name not in names]
+        control = len(chosen) == 1 and chosen[0].op_type in CONTROL and not chosen[0].domain
+        part = self._part("control" if control else "host", chosen, left)
+        return part, self._rest(left)
+
+    def _belongs_on_host(self, node: Node) -> bool:
+        if node.name in self.host or node.name in self.placed:
+            return True
+        return (node.domain, node.op_type) not in registry.OPERATORS and (
+            node.op_type not in CONTROL
+            and not functions.has_body(node, self.graph.opset_of(node))
+        )
+
+    def _part(self, kind: str, nodes: Sequence[Node], left: Sequence[Node]) -> Part:
+        made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
+        read = dict.fromkeys(name for node in nodes for name in node.reads)
+        wanted = {name for node in left for name in node.reads} | set(self.graph.outputs)
+        constants = {n: self.infos[n] for n in read if n in self.infos
+                     and self.infos[n].constant is not None}  # fmt: skip
+        blank = TensorInfo("", "", ANY_SHAPE)
+        inputs = tuple(
+            self.infos.get(name, replace(blank, name=name))
+            for name in read if name not in made and name not in constants
+        )  # fmt: skip
+        chosen = {node.name for node in nodes}
+        known = {n: v.constant for n, v in self.known.items() if n in self.graph.outputs}
+        return Part(
+            kind=kind,
+            graph=replace(
+                self.graph,
+                nodes=tuple(nodes),
+                inputs=inputs,
+                outputs=tuple(name for name in made if name in wanted),
+                initializers=constants,
+                captures=(),
+                infos=self.infos,
+            ),
+            reasons={n: r for n, r in self.reasons.items() if n in chosen or n not in self.host},
+            known={name: value for name, value in known.items() if value is not None},
+        )
+
+    def _constant(self, name: str) -> bool:
+        value = self.infos.get(name)
+        return value is not None and value.constant is not None and name not in self.inputs
+
+    def _rest(self, left: Sequence[Node]) -> Graph:
+        made = {name for node in left for name in node.outputs}
+        read = dict.fromkeys(name for node in left for name in node.reads)
+        constants = {n: self.infos[n] for n in read if self._constant(n)}
+        inputs = tuple(
+            TensorInfo(name, "", ANY_SHAPE)
+            for name in read if name not in made and name not in constants
+        )  # fmt: skip
+        return replace(
+            self.graph, nodes=tuple(left), inputs=inputs, initializers=constants, captures=(),
+            infos={},
+        )

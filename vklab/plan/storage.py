@@ -1,0 +1,110 @@
+"""What a device lacks of dtypes, and what is stored in their place.
+
+Narrow types that a device cannot address take 32 bits each and are rounded when they are stored,
+so results are the same; 64-bit integers can only be moved where a device has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from vklab import settings
+from vklab.errors import PlanError
+from vklab.ops.dtypes import ELEMENTS
+from vklab.plan.lowering import Lowered
+from vklab.types import DeviceInfo, Operands, TensorInfo
+
+__all__ = ["adapt", "decode", "encode", "stored_dtype", "widen"]
+
+# Slang's narrow types by their bits, and what holds one where a device cannot address it.
+_WIDE = {
+    8: {"int8_t": "int", "uint8_t": "uint"},
+    16: {"half": "float", "int16_t": "int", "uint16_t": "uint"},
+}
+_NEEDS = {
+    bits: frozenset().union(*(e.needs for e in ELEMENTS.values() if e.storage in types))
+    for bits, types in _WIDE.items()
+}
+_ARRAYS = {"float": "float32", "int": "int32", "uint": "uint32"}
+_NARROW = {"half": "narrow_half", "int8_t": "narrow_int8", "uint8_t": "narrow_uint8",
+           "int16_t": "narrow_int16", "uint16_t": "narrow_uint16"}  # fmt: skip
+_WORDS = {"int64_t": "shaderInt64", "uint64_t": "shaderInt64", "double": "shaderFloat64"}
+
+
+def _wide(info: DeviceInfo) -> dict[str, str]:
+    """Return what takes the place of each type that a device lacks."""
+    disabled = bool(settings.get("DISABLE_NARROW"))
+    lacking = [b for b, needs in _NEEDS.items() if disabled or not needs <= info.features]
+    return {narrow: wide for bits in lacking for narrow, wide in _WIDE[bits].items()}
+
+
+def stored_dtype(dtype: str, info: DeviceInfo) -> str:
+    """Return the dtype of the array that lies on a device for tensors of a dtype."""
+    element = ELEMENTS.get(dtype)
+    wide = _wide(info).get(element.storage) if element else None
+    return _ARRAYS[wide] if wide else dtype
+
+
+def encode(array: np.ndarray, stored: str) -> np.ndarray:
+    """Return an array as it is stored: coded floats by their bits, numbers by their value."""
+    return _bits(array).astype(stored) if str(array.dtype) != stored else array
+
+
+def decode(array: np.ndarray, dtype: str) -> np.ndarray:
+    """Return a stored array as the dtype that it stands for."""
+    kind = np.dtype(dtype)
+    if array.dtype == kind:
+        return array
+    if kind.kind == "V":
+        return array.astype(f"uint{8 * kind.itemsize}").view(kind)
+    return array.astype(kind)
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    # NumPy knows types that it did not invent, such as bfloat16, by the kind V.
+    return array.view(f"uint{8 * array.itemsize}") if array.dtype.kind == "V" else array
+
+
+def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
+    """Return dispatches that use only types of the device.
+
+    Raises PlanError naming the dispatch that computes in a type that cannot be replaced.
+    """
+    for dispatch in lowered.dispatches:
+        for name, value in dispatch.defines:
+            if value in _WORDS and _WORDS[value] not in info.features:
+                raise PlanError(f"{dispatch} computes in {value} ({name}), {info.name} lacks "
+                                f"{_WORDS[value]}")  # fmt: skip
+    wide = _wide(info)
+    if not wide:
+        return lowered
+    made: dict[int, TensorInfo] = {}  # one object a tensor: identity tells tensors apart
+
+    def operands(given: Operands) -> Operands:
+        return tuple((n, made.setdefault(id(t), widen(t, info))) for n, t in given)
+
+    dispatches = tuple(
+        replace(d, reads=operands(d.reads), writes=operands(d.writes),
+                defines=tuple(_define(name, value, wide) for name, value in d.defines))
+        for d in lowered.dispatches
+    )  # fmt: skip
+    constants = {name: widen(value, info) for name, value in lowered.constants.items()}
+    return replace(lowered, dispatches=dispatches, constants=constants)
+
+
+def _define(name: str, value: str, wide: Mapping[str, str]) -> tuple[str, str]:
+    if name.endswith("_STORE"):
+        return name, _NARROW[value] if value in wide else value
+    return name, wide.get(value, value)
+
+
+def widen(tensor: TensorInfo, info: DeviceInfo) -> TensorInfo:
+    """Return a tensor as a device stores it, its value included."""
+    dtype = stored_dtype(tensor.dtype, info)
+    if dtype == tensor.dtype:
+        return tensor
+    constant = None if tensor.constant is None else encode(tensor.constant, dtype)
+    return replace(tensor, dtype=dtype, constant=constant)

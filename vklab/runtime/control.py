@@ -1,0 +1,156 @@
+"""If, Loop and Scan: control on the host, bodies compiled like any graph.
+
+A body is a stage of its own: its plans are kept between iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from vklab.errors import ModelError
+from vklab.graph.graph import Graph, Node
+
+__all__ = ["Control"]
+
+
+class Body(Protocol):
+    """What runs a body: its graph, and values by name in, outputs in order out."""
+
+    graph: Graph
+
+    def run(self, values: dict[str, Any]) -> list[Any]:
+        """Run once."""
+
+    def close(self) -> None:
+        """Free its programs."""
+
+
+class Control:
+    """Run one control node; its bodies see what they capture."""
+
+    def __init__(self, node: Node, bodies: Mapping[str, Body], opset: int) -> None:
+        self.node = node
+        self.bodies = bodies
+        self.opset = opset
+
+    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run once; ModelError naming the node for what its inputs cannot be."""
+        step = {"If": self._if, "Loop": self._loop, "Scan": self._scan}[self.node.op_type]
+        inputs = [values[name] if name else None for name in self.node.inputs]
+        outputs = step(inputs, values)
+        named = zip(self.node.outputs, outputs, strict=False)
+        return {name: value for name, value in named if name}
+
+    def close(self) -> None:
+        """Free the programs of the bodies."""
+        for body in self.bodies.values():
+            body.close()
+
+    def _body(self, name: str, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
+        if name not in self.bodies:
+            raise ModelError(f"node {self.node.name!r} ({self.node.op_type}) has no {name}")
+        body = self.bodies[name]
+        graph = body.graph
+        if len(inputs) != len(graph.inputs):
+            raise ModelError(
+                f"node {self.node.name!r} ({self.node.op_type}): {name} takes "
+                f"{len(graph.inputs)} inputs, {len(inputs)} are given"
+            )
+        scope = {capture: values[capture] for capture in graph.captures}
+        for info, value in zip(graph.inputs, inputs, strict=True):
+            scope[info.name] = value
+        return body.run(scope)
+
+    def _flag(self, value: Any) -> bool:
+        if np.size(value) != 1:
+            raise ModelError(f"node {self.node.name!r}: a condition is one bool, not {value!r}")
+        return bool(np.reshape(value, ())[()])
+
+    def _if(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
+        branch = "then_branch" if self._flag(inputs[0]) else "else_branch"
+        return self._body(branch, (), values)
+
+    def _loop(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
+        limit = None if inputs[0] is None else int(np.reshape(inputs[0], ()))
+        going = len(inputs) < 2 or inputs[1] is None or self._flag(inputs[1])
+        carried = list(inputs[2:])
+        collected: list[list[Any]] = [[] for _ in self.node.outputs[len(carried) :]]
+        number = 0
+        while going and (limit is None or number < limit):
+            condition = np.asarray(going)
+            made = self._body("body", [np.asarray(number, np.int64), condition, *carried], values)
+            going = self._flag(made[0])
+            carried = made[1 : 1 + len(carried)]
+            for rows, value in zip(collected, made[1 + len(carried) :], strict=False):
+                rows.append(value)
+            number += 1
+        infos = self.bodies["body"].graph.infos
+        names = self.bodies["body"].graph.outputs[1 + len(carried) :]
+        return [*carried, *(_stack(rows, infos.get(name), 0)
+                            for rows, name in zip(collected, names, strict=False))]  # fmt: skip
+
+    def _scan(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
+        if self.opset < 9:
+            return self._scan_batches(inputs, values)
+        given = self.node.attributes
+        count = int(given.get("num_scan_inputs", len(inputs)))
+        states, scanned = list(inputs[: len(inputs) - count]), inputs[len(inputs) - count :]
+        axes = given.get("scan_input_axes") or (0,) * count
+        backwards = given.get("scan_input_directions") or (0,) * count
+        rows = [
+            np.moveaxis(value, axis, 0)[:: -1 if back else 1]
+            for value, axis, back in zip(scanned, axes, backwards, strict=True)
+        ]
+        states, collected = self._steps(states, rows, values)
+        out_axes = given.get("scan_output_axes") or (0,) * len(collected)
+        out_back = given.get("scan_output_directions") or (0,) * len(collected)
+        stacked = [
+            _stack(parts[:: -1 if back else 1], None, axis)
+            for parts, axis, back in zip(collected, out_axes, out_back, strict=True)
+        ]
+        return [*states, *stacked]
+
+    def _scan_batches(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
+        """Run Scan as opset 8 had it: a batch axis first, and optional sequence lengths."""
+        lengths, *rest = inputs
+        given = self.node.attributes
+        count = int(given.get("num_scan_inputs", len(rest)))
+        backwards = given.get("directions") or (0,) * count
+        results: list[list[Any]] = []
+        for number in range(rest[0].shape[0] if rest else 0):
+            states = [value[number] for value in rest[: len(rest) - count]]
+            end = None if lengths is None else int(lengths[number])
+            rows = [
+                value[number][:end][:: -1 if back else 1]
+                for value, back in zip(rest[len(rest) - count :], backwards, strict=True)
+            ]
+            states, collected = self._steps(states, rows, values)
+            results.append([*states, *(_stack(parts, None, 0) for parts in collected)])
+        return [np.stack(column) for column in zip(*results, strict=True)]
+
+    def _steps(
+        self, states: list[Any], rows: Sequence[np.ndarray], values: Mapping[str, Any]
+    ) -> tuple[list[Any], list[list[Any]]]:
+        lengths = {len(row) for row in rows}
+        if len(lengths) != 1:
+            raise ModelError(f"node {self.node.name!r} (Scan): inputs of lengths {sorted(lengths)}")
+        collected: list[list[Any]] = [[] for _ in self.node.outputs[len(states) :]]
+        for number in range(lengths.pop()):
+            items = [np.ascontiguousarray(row[number]) for row in rows]
+            made = self._body("body", [*states, *items], values)
+            states = made[: len(states)]
+            for parts, value in zip(collected, made[len(states) :], strict=False):
+                parts.append(value)
+        return states, collected
+
+
+def _stack(parts: Sequence[Any], info: Any, axis: int) -> Any:
+    """Join what iterations made along a new axis; of no iteration comes an empty array."""
+    if parts:
+        return np.stack(parts, axis)
+    dtype = info.dtype if info is not None and info.dtype else "float32"
+    dims = [dim for dim in info.shape if isinstance(dim, int)] if info is not None else []
+    return np.zeros((0, *dims), dtype)

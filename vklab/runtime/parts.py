@@ -1,0 +1,252 @@
+"""The path of a model through its parts: what is left to run, and what was decided for it before.
+
+A model that a device can run whole is one part: one program, one submission. Others alternate
+between device and host, and each part is planned when the shapes before it are known.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from vklab import settings
+from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.graph import passes
+from vklab.graph.graph import Graph
+from vklab.plan import partition
+from vklab.plan import plan as plans
+from vklab.plan.partition import Ask, Part
+from vklab.plan.plan import Plan
+from vklab.runtime import control, host
+from vklab.runtime.kernels import Progress
+from vklab.runtime.open_devices import OpenDevice
+from vklab.runtime.record import Program
+from vklab.runtime.weights import Weights
+from vklab.types import ANY_SHAPE, TensorInfo
+
+__all__ = ["Engine", "Found", "Stage", "describe"]
+
+KEPT_PROGRAMS = 8
+Key = tuple[Any, ...]
+
+
+class Runner(Protocol):
+    """What runs a part: a mapping of its inputs in, a mapping of its outputs out."""
+
+    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run once."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+@dataclass
+class Engine:
+    """What all parts of a session share: the device, its weights, how progress is told."""
+
+    opened: OpenDevice
+    weights: Weights
+    progress: Progress | None = None
+    on_plan: Any = None
+
+
+@dataclass
+class Found:
+    """A part that was decided, what runs it, and what comes after it."""
+
+    part: Part
+    runner: Runner | None
+    rest: Stage | None
+    plan: Plan | None = None
+
+
+class Device:
+    """Run a Vulkan part by its program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._names = [info.name for info in program.plan.graph.inputs]
+
+    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run once."""
+        return self.program.run([values[name] for name in self._names])
+
+    def time_steps(
+        self, values: Mapping[str, Any], repeats: int, whole: bool = False
+    ) -> list[list[float]]:
+        """Time its steps or the whole, as `Program.time_steps` does."""
+        return self.program.time_steps(repeats, [values[n] for n in self._names], whole)
+
+    def close(self) -> None:
+        """Free everything but the weights."""
+        self.program.close()
+
+
+class Host:
+    """Run a host part in ONNX Runtime or onnx.reference."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = host.HostPart(part.graph)
+
+    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run once."""
+        return self.part.run(values)
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+class Stage:
+    """What is left of a graph at one point of its path, and the next part for each key.
+
+    A key is the shapes of the values that are read from here on, and those values that decide.
+    """
+
+    def __init__(self, graph: Graph, engine: Engine, after_host: bool = False) -> None:
+        self.graph = graph
+        self.engine = engine
+        self.after_host = after_host
+        self.names = [*(info.name for info in graph.inputs), *graph.captures]
+        self.asked: list[str] = []
+        self.found: OrderedDict[Key, Found] = OrderedDict()
+
+    def find(self, values: Mapping[str, Any]) -> Found:
+        """Return the next part for these values: decided and prepared once, then kept a while."""
+        key = self._key(values)
+        found = self.found.get(key)
+        if found is None:
+            infos = {name: describe(name, values[name]) for name in self.names}
+            found = self.decide(infos, values)
+            self.found[self._key(values)] = found
+            if len(self.found) > KEPT_PROGRAMS:
+                _close(self.found.popitem(last=False)[1])
+        elif len(self.found) > 1:
+            self.found.move_to_end(key)
+        return found
+
+    def prepare(self) -> None:
+        """Decide and compile the first part now if dtypes and shapes of all inputs are known."""
+        infos = {info.name: info for info in self.graph.inputs}
+        if not all(info.is_static and info.dtype for info in infos.values()):
+            return
+        try:
+            found = self.decide(infos)
+        except Unknown:
+            return
+        self.found[self._planned_key(infos.values())] = found
+
+    def _planned_key(self, infos: Iterable[TensorInfo]) -> Key:
+        return tuple((info.dims, np.dtype(info.dtype).char) for info in infos)
+
+    def _key(self, values: Mapping[str, Any]) -> Key:
+        key = [_signature(values[name]) for name in self.names]
+        return (*key, *(values[name].tobytes() for name in self.asked))
+
+    def decide(
+        self, infos: Mapping[str, TensorInfo], values: Mapping[str, Any] | None = None
+    ) -> Found:
+        """Decide the next part and prepare what runs it.
+
+        Args:
+            infos: dtype and shape of every value that is read from here on.
+            values: their values, where they are known.
+
+        Raises ValueNeededError if a value decides and is not given.
+        """
+        while True:
+            given = dict(infos)
+            for name in self.asked:
+                array = (values or {}).get(name)
+                if isinstance(array, np.ndarray):
+                    given[name] = describe(name, array, array.copy())
+            answer = partition.next_part(
+                self.graph, given, self.engine.opened.info, host.evaluate, self.after_host
+            )
+            if not isinstance(answer, Ask):
+                break
+            if values is None:
+                raise Unknown(answer.names)
+            self.asked += answer.names
+        part, rest = answer
+        if part.reasons and not settings.get("FALLBACK"):
+            reason = next(iter(part.reasons.values()))
+            raise UnsupportedOperatorError(f"{reason} (VKLAB_FALLBACK=0 keeps off the host)")
+        stage = Stage(rest, self.engine, part.kind != "vulkan") if rest.nodes else None
+        runner, plan = self._runner(part)
+        return Found(part, runner, stage, plan)
+
+    def _runner(self, part: Part) -> tuple[Runner | None, Plan | None]:
+        if not part.graph.nodes:
+            return None, None
+        if part.kind == "host":
+            return Host(part), None
+        if part.kind == "control":
+            node = part.graph.nodes[0]
+            bodies = {name: Stage(body, self.engine) for name, body in node.bodies.items()}
+            return control.Control(node, bodies, self.graph.opset_of(node)), None
+        plan = plans.make_plan(passes.run(part.graph), self.engine.opened.info)
+        if self.engine.on_plan:
+            self.engine.on_plan(plan)
+        engine = self.engine
+        return Device(Program(engine.opened, plan, engine.weights, engine.progress)), plan
+
+    def run(self, values: dict[str, Any]) -> list[Any]:
+        """Run the graph to its end and return its outputs in order.
+
+        `values` holds the inputs, and receives all that the parts make. Raises ModelError for an
+        output that nothing made.
+        """
+        stage: Stage | None = self
+        while stage is not None:
+            found = stage.find(values)
+            values.update(found.part.known)
+            if found.runner:
+                values.update(found.runner.run(values))
+            stage = found.rest
+        constants = self.graph.initializers
+        missing = [n for n in self.graph.outputs if n not in values and n not in constants]
+        if missing:
+            raise ModelError(f"nothing made the output {missing[0]!r}")
+        return [values[n] if n in values else constants[n].constant for n in self.graph.outputs]
+
+    def walk(self) -> Iterator[Found]:
+        """Yield the parts decided last, in the order in which they run."""
+        if self.found:
+            latest = next(reversed(self.found.values()))
+            yield latest
+            if latest.rest:
+                yield from latest.rest.walk()
+
+    def close(self) -> None:
+        """Free every program from here on."""
+        while self.found:
+            _close(self.found.popitem()[1])
+
+
+class Unknown(Exception):
+    """Values must be known before anything can be planned; a session waits for its first run."""
+
+
+def describe(name: str, value: Any, constant: np.ndarray | None = None) -> TensorInfo:
+    """Return what is known of a value that exists: an array, a list (sequence), or None."""
+    if not isinstance(value, np.ndarray):
+        return TensorInfo(name, "optional" if value is None else "sequence", ANY_SHAPE)
+    dtype = "string" if value.dtype.kind in "OSU" else str(value.dtype)
+    return TensorInfo(name, dtype, value.shape, constant)
+
+
+def _signature(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.char
+    return type(value)
+
+
+def _close(found: Found) -> None:
+    if found.runner:
+        found.runner.close()
+    if found.rest:
+        found.rest.close()
