@@ -1,6 +1,7 @@
-"""Operators that treat every element alone, broadcasting their operands. ONNX: Relu, Add, Where.
+"""What operators share that treat every element alone: broadcasting, strides, one kernel.
 
-Each is one function of shaders/lib/elementwise.slang and one line here. Visited by lab 10.
+An operator is one function of shaders/lib/elementwise.slang and one line in `arithmetic`,
+`activation`, `logical` or `cast`. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -11,22 +12,15 @@ from typing import Any
 
 from vklab.errors import ModelError
 from vklab.ops import inputs as inputs_module
-from vklab.ops.dtypes import (
-    ELEMENTS,
-    FLOATS,
-    MOVABLE,
-    NUMBERS,
-    raw_defines,
-    table,
-    type_defines,
-)
-from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
+from vklab.ops.dtypes import ELEMENTS, FLOATS, MOVABLE, raw_defines, table, type_defines
+from vklab.ops.registry import WORKGROUP, Result, grid, output
 from vklab.types import Dispatch, TensorInfo
 
 __all__ = [
     "apply_expression",
     "broadcast_shape",
     "broadcast_strides",
+    "compute",
     "dense_strides",
     "elementwise",
     "merge_axes",
@@ -36,6 +30,7 @@ __all__ = [
 
 PUSHED_AXES = 5
 MOVE = "a"
+SELECT = "onnx::select(a, b, c)"
 OPERANDS = ("a", "b", "c")
 WORD = 0xFFFFFFFF
 
@@ -96,30 +91,37 @@ def elementwise(
     to: str = "",
     **attributes: float,
 ) -> Result:
-    """Apply a function of shaders/lib/elementwise.slang to broadcast inputs.
+    """Apply a function of shaders/lib/elementwise.slang to broadcast inputs of one dtype.
 
     Args:
         of: dtypes that the function is written for.
-        to: dtype of the result, if it is not that of the last input.
-        attributes: floats that the function takes after its operands, in this order.
+        to: dtype of the result, if it is not that of the inputs.
+        attributes: numbers that the function takes after its operands, in this order.
     """
     inputs_module.require(of, *inputs)
-    return apply_expression(function, inputs, to or inputs[-1].dtype, **attributes)
+    return apply_expression(function, inputs, to or inputs_module.same(*inputs), **attributes)
 
 
 def apply_expression(
     function: str, inputs: Sequence[TensorInfo], to: str, **attributes: float
 ) -> Result:
     """Apply a function to broadcast inputs of any dtypes; the result has dtype `to`."""
-    shape = broadcast_shape(*(info.dims for info in inputs))
-    strides = [broadcast_strides(info.dims, shape) for info in inputs]
     value = ELEMENTS[inputs[-1].dtype].value
     names = [f"p{i}" for i in range(len(attributes))]
     typed = names if value == "float" else [f"{value}({name})" for name in names]
     call = f"onnx::{function}({', '.join([*OPERANDS[: len(inputs)], *typed])})"
+    return compute(call, inputs, to, *attributes.values())
+
+
+def compute(
+    expression: str, inputs: Sequence[TensorInfo], to: str, *attributes: float
+) -> Result:
+    """Compute a Slang expression of the operands a, b, c, broadcast, and attributes p0, p1."""
+    shape = broadcast_shape(*(info.dims for info in inputs))
+    strides = [broadcast_strides(info.dims, shape) for info in inputs]
     result = output(to, shape)
-    push = tuple(zip(names, attributes.values(), strict=True))
-    return Result((result,), strided(call, inputs, strides, result, push))
+    push = tuple((f"p{i}", value) for i, value in enumerate(attributes))
+    return Result((result,), strided(expression, inputs, strides, result, push))
 
 
 def strided(
@@ -164,7 +166,7 @@ def strided(
         numbers = [x for start, steps in zip(starts, merged, strict=True) for x in (start, *steps)]
         walk = [len(shape), *shape, *numbers, *dense_y]
         reads.append(("layout_buffer", table([x & WORD for x in walk], "uint32")))
-    typing = raw_defines if expression == MOVE else type_defines
+    typing = raw_defines if expression in (MOVE, SELECT) else type_defines
     defines = [("ARITY", str(len(inputs))), ("LAYOUT", str(layout)), ("EXPRESSION", expression),
                ("PLACE", "1" if place and layout == 1 else "0")]  # fmt: skip
     for name, info in zip("ABC", inputs, strict=False):
@@ -193,57 +195,3 @@ def move(
     """Return the dispatch that copies elements of any dtype along strides, changing nothing."""
     inputs_module.require(MOVABLE, X)
     return strided(MOVE, (X,), (strides,), result, (), (offset,), place)
-
-
-@operator("Relu")
-def relu(X: TensorInfo) -> Result:
-    """Compute max(x, 0). Source: ONNX Relu-14."""
-    return elementwise("relu", X)
-
-
-@operator("LeakyRelu")
-def leaky_relu(X: TensorInfo, *, alpha: float = 0.01) -> Result:
-    """Compute x, or alpha * x below zero. Source: ONNX LeakyRelu-16."""
-    return elementwise("leaky_relu", X, alpha=alpha)
-
-
-@operator("Sigmoid")
-def sigmoid(X: TensorInfo) -> Result:
-    """Compute 1 / (1 + exp(-x)). Source: ONNX Sigmoid-13."""
-    return elementwise("sigmoid", X)
-
-
-@operator("Tanh")
-def tanh(X: TensorInfo) -> Result:
-    """Compute the hyperbolic tangent. Source: ONNX Tanh-13."""
-    return elementwise("tanh", X)
-
-
-@operator("Neg")
-def neg(X: TensorInfo) -> Result:
-    """Compute -x. Source: ONNX Neg-13."""
-    return elementwise("neg", X, of=NUMBERS)
-
-
-@operator("Add", since=7)
-def add(A: TensorInfo, B: TensorInfo) -> Result:
-    """Compute a + b. Source: ONNX Add-14."""
-    return elementwise("add", A, B, of=NUMBERS)
-
-
-@operator("Sub", since=7)
-def sub(A: TensorInfo, B: TensorInfo) -> Result:
-    """Compute a - b. Source: ONNX Sub-14."""
-    return elementwise("sub", A, B, of=NUMBERS)
-
-
-@operator("Mul", since=7)
-def mul(A: TensorInfo, B: TensorInfo) -> Result:
-    """Compute a * b. Source: ONNX Mul-14."""
-    return elementwise("mul", A, B, of=NUMBERS)
-
-
-@operator("Div", since=7)
-def div(A: TensorInfo, B: TensorInfo) -> Result:
-    """Compute a / b; integers are divided towards zero. Source: ONNX Div-14."""
-    return elementwise("div", A, B, of=NUMBERS)
