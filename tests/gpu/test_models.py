@@ -174,5 +174,5 @@ def test_breaking_relu_makes_the_check_fail(device_index, tmp_path, expression):
 
 
 def test_an_overlay_that_changes_nothing_passes(device_index, tmp_path):
-    folder = write_kernel(tmp_path, "pool", ("float result", "float  result"))
+    folder = write_kernel(tmp_path, "pool", ("R result", "R  result"))
     assert not is_noticed(folder, device_index)

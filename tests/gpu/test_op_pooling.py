@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from check_operator import check_operator
-from onnx import helper
+from onnx import TensorProto, helper
 from small_models import model, one_node, random_array, value
 
 import vklab
@@ -105,8 +105,89 @@ def test_indices_that_nobody_reads_cost_nothing(device_index):
         assert session.check({"x": x}).passed
 
 
-def test_indices_that_are_read_are_declined_by_name(device_index):
-    node = helper.make_node("MaxPool", ["x"], ["y", "indices"], kernel_shape=[2, 2])
-    proto = model([node], [value("x", (1, 3, 7, 5))], ["y", "indices"])
-    with pytest.raises(vklab.UnsupportedOperatorError, match="indices"):
+INDEXED = {
+    "1-d": ((2, 3, 17), {"kernel_shape": [4], "strides": [3], "pads": [1, 2]}),
+    "2-d": ((2, 2, 7, 5), {"kernel_shape": [3, 2], "strides": [2, 1], "dilations": [1, 2]}),
+    "3-d": ((1, 2, 5, 7, 3), {"kernel_shape": [2, 3, 2], "pads": [1, 1, 0, 0, 1, 1]}),
+}
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("case", INDEXED)
+def test_max_pool_indices(device, case, order):
+    shape, attributes = INDEXED[case]
+    node = helper.make_node("MaxPool", ["x"], ["y", "i"], storage_order=order, **attributes)
+    outputs = [value("y", None), value("i", None, TensorProto.INT64)]
+    with vklab.load(model([node], [value("x", shape)], outputs), device) as session:
+        assert session.check({"x": random_array(shape)}).passed
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.uint8])
+def test_max_pool_of_other_dtypes(device, dtype):
+    x = (random_array((1, 2, 7, 5)) * 50).astype(dtype)
+    check_operator("MaxPool", inputs=[x], device=device, kernel_shape=[3, 2], pads=[1, 1, 1, 0])
+
+
+SPACES = {
+    "1-d": ((1, 2, 17), {"kernel_shape": [4], "strides": [3], "pads": [1, 2]}),
+    "3-d": ((2, 1, 7, 5, 6), {"kernel_shape": [3, 2, 4], "strides": [2, 1, 3], "pads": [1] * 6}),
+    "3-d-same": ((1, 2, 5, 7, 3), {"kernel_shape": [2, 3, 2], "auto_pad": "SAME_LOWER"}),
+    "3-d-ceil": ((1, 1, 8, 7, 6), {"kernel_shape": [3] * 3, "strides": [2] * 3, "ceil_mode": 1}),
+}
+
+
+@pytest.mark.parametrize("case", SPACES)
+def test_other_spaces(device, case):
+    shape, attributes = SPACES[case]
+    check_operator("MaxPool", [shape], device=device, **attributes)
+    check_operator("AveragePool", [shape], device=device, count_include_pad=1, **attributes)
+    if "ceil_mode" not in attributes:
+        for p in (1, 2, 3):
+            check_operator("LpPool", [shape], device=device, p=p, **attributes)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_average_pool_of_other_dtypes(device, dtype):
+    proto, fed = one_node("AveragePool", [random_array((1, 2, 7, 5)).astype(dtype)],
+                          kernel_shape=[3, 2])  # fmt: skip
+    mean = np.lib.stride_tricks.sliding_window_view(fed["x0"], (3, 2), (2, 3)).mean((4, 5))
+    with vklab.load(proto, device) as session:
+        np.testing.assert_allclose(session.run(fed)["y0"], mean, rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("p", [1, 2, 5])
+def test_global_lp_pool(device, p):
+    check_operator("GlobalLpPool", [(2, 3, 5, 7)], device=device, p=p)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 300, 300), (2, 3, 41, 43), (1, 2, 3, 5, 7), (3, 1, 9)])
+def test_global_pools_of_many_cells(device, shape):
+    for op_type in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"):
+        check_operator(op_type, [shape], device=device)
+
+
+def test_max_unpool(device):
+    x = random_array((2, 3, 6, 8))
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["m", "i"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("MaxUnpool", ["m", "i"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    with vklab.load(model(nodes, [value("x", x.shape)], ["y"]), device) as session:
+        assert session.check({"x": x}).passed
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 9])
+def test_lrn(device, size):
+    check_operator("LRN", [(2, 7, 5, 3)], device=device, size=size, alpha=0.5, bias=2.0)
+
+
+@pytest.mark.parametrize(("attributes", "words"), [
+    ({"kernel_shape": [3]}, "kernel_shape"), ({"kernel_shape": [9, 9]}, "does not fit"),
+    ({"kernel_shape": [0, 1]}, "kernel_shape"), ({"kernel_shape": [2, 2], "pads": [1]}, "pads"),
+    ({"kernel_shape": [2, 2], "strides": [0, 1]}, "strides"),
+    ({"kernel_shape": [2, 2], "auto_pad": "ALL"}, "auto_pad"),
+])  # fmt: skip
+def test_attributes_that_cannot_be(device_index, attributes, words):
+    proto, _ = one_node("MaxPool", [random_array((1, 1, 5, 5))], **attributes)
+    with pytest.raises(vklab.ModelError, match=words):
         vklab.load(proto, device_index)

@@ -1,20 +1,30 @@
-"""Pooling: the maximum or the mean over a sliding window, or over all of space.
+"""Pooling: the maximum, the mean or a norm over a sliding window, or over all of space.
 
-One kernel for all of them. Visited by lab 07.
+One kernel for all of them; what undoes a pooling lies here too. Visited by lab 07.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops import window
-from vklab.ops.dtypes import FLOATS, type_defines
-from vklab.ops.inputs import require
+from vklab.ops.dtypes import ELEMENTS, FLOATS, REALS, raw_defines, type_defines
+from vklab.ops.inputs import known_integers, require
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["average_pool", "global_average_pool", "global_max_pool", "max_pool"]
+__all__ = [
+    "average_pool",
+    "global_average_pool",
+    "global_lp_pool",
+    "global_max_pool",
+    "lp_pool",
+    "lrn",
+    "max_pool",
+    "max_unpool",
+]
 
 
 @operator("MaxPool")
@@ -29,9 +39,16 @@ def max_pool(
     storage_order: int = 0,
     strides: Sequence[int] | None = None,
 ) -> Result:
-    """Take the largest value in each window of X [N,C,...]. Source: ONNX MaxPool-22."""
-    del storage_order  # only orders the indices, which are not made here
-    return _pool("MAXIMUM", X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    """Take the largest value in each window of X [N,C,...], and where it lies in X.
+
+    Source: ONNX MaxPool-22.
+    """
+    require(REALS | {"int8", "uint8"}, X)
+    view = window.resolve(window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad,
+                          ceil_mode)  # fmt: skip
+    values = _pool("MAXIMUM", X, view)
+    indices = _pool("INDEX", X, view, column_major=storage_order)
+    return Result(values.outputs + indices.outputs, values.dispatches + indices.dispatches)
 
 
 @operator("AveragePool")
@@ -47,8 +64,29 @@ def average_pool(
     strides: Sequence[int] | None = None,
 ) -> Result:
     """Take the mean of each window of X [N,C,...]. Source: ONNX AveragePool-22."""
-    return _pool("AVERAGE", X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode,
-                 count_include_pad)  # fmt: skip
+    require(REALS, X)
+    view = window.resolve(window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad,
+                          ceil_mode)  # fmt: skip
+    return _pool("AVERAGE", X, view, count_padding=count_include_pad)
+
+
+@operator("LpPool")
+def lp_pool(
+    X: TensorInfo,
+    *,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int],
+    p: int = 2,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Result:
+    """Take the p-norm of each window of X [N,C,...]. Source: ONNX LpPool-22."""
+    require(FLOATS, X)
+    view = window.resolve(window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad,
+                          ceil_mode)  # fmt: skip
+    return _pool("NORM", X, view, p=_order(p))
 
 
 @operator("GlobalAveragePool")
@@ -63,51 +101,143 @@ def global_max_pool(X: TensorInfo) -> Result:
     return _global("MAXIMUM", X)
 
 
-def _global(mode: str, X: TensorInfo) -> Result:
+@operator("GlobalLpPool")
+def global_lp_pool(X: TensorInfo, *, p: int = 2) -> Result:
+    """Take the p-norm over all of space. Source: ONNX GlobalLpPool-22."""
+    require(FLOATS, X)
+    return _global("NORM", X, _order(p))
+
+
+def _order(p: int) -> float:
+    if p < 1:
+        raise ModelError(f"p={p} is no norm")
+    return float(p)
+
+
+def _global(mode: str, X: TensorInfo, p: float = 2.0) -> Result:
+    require(REALS, X)
     if X.rank < 3:
         raise ModelError(f"X of rank {X.rank} has no spatial axes")
     if 0 in X.dims[2:]:
         raise UnsupportedOperatorError(f"nothing to pool in {X.shape}")
-    return _pool(mode, X, X.dims[2:], None, None, None, "NOTSET", 0)
+    cells = [math.prod(X.dims[2:])]
+    view = window.resolve(cells, cells, None, None, None, "NOTSET")
+    return _pool(mode, X, view, p=p, shape=X.dims[:2] + (1,) * (X.rank - 2))
 
 
 def _pool(
     mode: str,
     X: TensorInfo,
-    kernel: Sequence[int],
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    auto_pad: str,
-    ceil_mode: int,
+    view: window.Window,
     count_padding: int = 0,
+    column_major: int = 0,
+    p: float = 2.0,
+    shape: Sequence[int] = (),
 ) -> Result:
-    require(FLOATS, X)
-    if X.rank < 3:
-        raise ModelError(f"X of rank {X.rank} has no spatial axes")
-    batch, channels, *spatial = X.dims
-    view, space = window.resolve(spatial, kernel, strides, dilations, pads, auto_pad, ceil_mode)
-    result = output(X.dtype, (batch, channels, *space))
+    index = mode == "INDEX"
+    result = output("int64" if index else X.dtype, shape or (*X.dims[:2], *view.output))
     if result.count == 0:
         return Result((result,))
-    names = ("in", "out", "kernel", "stride", "dilation")
-    pairs = (view.input, view.output, view.kernel, view.strides, view.dilations)
-    sizes = [(f"{name}_{axis}", pair[i]) for name, pair in zip(names, pairs, strict=True)
-             for i, axis in enumerate("hw")]  # fmt: skip
+    made = type_defines("I", "int64") if index else ()
+    cells = math.prod(view.kernel)
     dispatch = Dispatch(
         kernel="pool",
+        reads=(("x_buffer", X),),
+        writes=(("indices_buffer" if index else "y_buffer", result),),
+        workgroups=grid(-(-result.count // WORKGROUP)),
+        push=(
+            ("count", result.count), *view.push(), ("pad_end", view.lifted(3).pads_end),
+            ("count_padding", count_padding), ("column_major", column_major), ("p", p),
+        ),
+        defines=(("MODE", mode), ("R", ELEMENTS[X.dtype].value), *type_defines("T", X.dtype),
+                 *made),
+        flops=result.count * cells,
+        iterations=cells + 2 * math.prod(view.kernel[:-1]) + 1,
+    )  # fmt: skip
+    return Result((result,), (dispatch,))
+
+
+@operator("MaxUnpool")
+def max_unpool(
+    X: TensorInfo,
+    I: TensorInfo,  # noqa: E741 (ONNX's name)
+    output_shape: TensorInfo | None = None,
+    *,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Result:
+    """Put the values of X [N,C,...] where they lay before pooling, among zeros.
+
+    An output_shape larger than what the attributes give adds zeros behind.
+    Source: ONNX MaxUnpool-22.
+    """
+    require(REALS, X)
+    if I.dims != X.dims:
+        raise ModelError(f"X of {X.shape} and indices of {I.shape} differ")
+    space = window.spatial_axes(X)
+    ones = (1,) * len(space)
+    view = window.resolve_transposed(space, kernel_shape, strides, ones, pads, "NOTSET", None, None)
+    shape = (*X.dims[:2], *view.output)
+    if output_shape is not None:
+        shape = known_integers(output_shape, "output_shape")
+        if len(shape) != X.rank or any(a < b for a, b in zip(shape[2:], view.output, strict=True)):
+            raise ModelError(f"output_shape={shape} does not hold {view.output}")
+    result = output(X.dtype, shape)
+    lifts = (1,) * (3 - len(space))
+    sizes = (("in_size", lifts + view.output), ("out_size", lifts + tuple(shape[2:])))
+    typing = raw_defines("T", X.dtype)
+    fill = Dispatch(
+        kernel="max_unpool",
+        reads=(),
+        writes=(("y_buffer", result),),
+        workgroups=grid(-(-result.count // WORKGROUP)),
+        push=(("count", result.count), ("limit", result.count), *sizes),
+        defines=(("MODE", "CLEAR"), *typing),
+    )
+    scatter = Dispatch(
+        kernel="max_unpool",
+        reads=(("x_buffer", X), ("indices_buffer", I)),
+        writes=(("y_buffer", result),),
+        workgroups=grid(-(-X.count // WORKGROUP)),
+        push=(("count", X.count), ("limit", result.count), *sizes),
+        defines=(("MODE", "SCATTER"), *typing, *type_defines("I", I.dtype)),
+    )
+    steps = (fill, scatter) if X.count else (fill,)
+    return Result((result,), steps if result.count else ())
+
+
+@operator("LRN")
+def lrn(
+    X: TensorInfo,
+    *,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    size: int,
+) -> Result:
+    """Divide by (bias + alpha / size * sum of squares over `size` channels) ** beta.
+
+    Source: ONNX LRN-13.
+    """
+    require(FLOATS, X)
+    if X.rank < 3 or size < 1:
+        raise ModelError(f"X of rank {X.rank} and size={size}: there are no channels to sum")
+    result = output(X.dtype, X.dims)
+    if result.count == 0:
+        return Result((result,))
+    dispatch = Dispatch(
+        kernel="lrn",
         reads=(("x_buffer", X),),
         writes=(("y_buffer", result),),
         workgroups=grid(-(-result.count // WORKGROUP)),
         push=(
-            ("count", result.count),
-            *sizes,
-            ("pad_top", view.pads_begin[0]), ("pad_left", view.pads_begin[1]),
-            ("pad_bottom", view.pads_end[0]), ("pad_right", view.pads_end[1]),
-            ("count_padding", count_padding),
+            ("count", result.count), ("channels", X.dims[1]), ("plane", math.prod(X.dims[2:])),
+            ("before", (size - 1) // 2), ("behind", size // 2),
+            ("scale", alpha / size), ("beta", beta), ("bias", bias),
         ),
-        defines=(("MODE", mode), *type_defines("T", X.dtype)),
-        flops=result.count * view.kernel[0] * view.kernel[1],
-        iterations=(view.kernel[0] + 1) * (view.kernel[1] + 1),
+        defines=type_defines("T", X.dtype),
+        flops=2 * result.count * size,
+        iterations=min(size, X.dims[1]),
     )  # fmt: skip
     return Result((result,), (dispatch,))

@@ -1,6 +1,6 @@
 """Sliding windows: what convolutions and poolings share of ONNX's spatial attributes.
 
-Pure arithmetic over shapes: pads, strides, dilations, auto_pad and ceil_mode.
+Pure arithmetic over shapes: pads, strides, dilations, auto_pad, ceil_mode and output_shape.
 """
 
 from __future__ import annotations
@@ -9,26 +9,51 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.types import TensorInfo
 
-__all__ = ["Window", "resolve"]
+__all__ = ["Window", "resolve", "resolve_transposed", "spatial_axes"]
 
-MAX_AXES = 2
+MAX_AXES = 3
+SAME = ("SAME_UPPER", "SAME_LOWER")
+Push = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
 class Window:
-    """A window over height and width, with the shape of what comes out.
+    """A window over spatial axes, the last of which is width, and the shape of what comes out."""
 
-    Every tuple is (height, width); a 1-D window has height 1.
-    """
+    input: tuple[int, ...]
+    output: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads_begin: tuple[int, ...]
+    pads_end: tuple[int, ...]
 
-    input: tuple[int, int]
-    output: tuple[int, int]
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    dilations: tuple[int, int]
-    pads_begin: tuple[int, int]
-    pads_end: tuple[int, int]
+    def lifted(self, rank: int) -> Window:
+        """Return the same window over more axes: those in front have size one."""
+        more = rank - len(self.input)
+        ones, zeros = (1,) * more, (0,) * more
+        sizes = (self.input, self.output, self.kernel, self.strides, self.dilations)
+        pads = (self.pads_begin, self.pads_end)
+        return Window(*(ones + size for size in sizes), *(zeros + pad for pad in pads))
+
+    def push(self) -> Push:
+        """Return the push constants of a kernel over three spatial axes."""
+        whole = self.lifted(MAX_AXES)
+        return (
+            ("in_size", whole.input), ("out_size", whole.output), ("kernel", whole.kernel),
+            ("stride", whole.strides), ("dilation", whole.dilations), ("pad", whole.pads_begin),
+        )  # fmt: skip
+
+
+def spatial_axes(X: TensorInfo) -> tuple[int, ...]:
+    """Return the sizes of the axes after N and C; ModelError if there are none."""
+    if X.rank < 3:
+        raise ModelError(f"X of rank {X.rank} has no spatial axes")
+    if X.rank > 2 + MAX_AXES:
+        raise UnsupportedOperatorError(f"{X.rank - 2} spatial axes; kernels exist for 1 to 3")
+    return X.dims[2:]
 
 
 def resolve(
@@ -39,61 +64,105 @@ def resolve(
     pads: Sequence[int] | None,
     auto_pad: str,
     ceil_mode: int = 0,
-) -> tuple[Window, tuple[int, ...]]:
-    """Return the window and the output's spatial shape, of the input's rank.
+) -> Window:
+    """Return the window that slides over the input.
 
     Raises ModelError for attributes that contradict each other or the input's rank.
     """
+    kernel, strides, dilations = _steps(len(spatial), kernel, strides, dilations)
+    begins, ends = _explicit(len(spatial), pads)
+    axes = [
+        _axis(size, (k - 1) * dilation + 1, stride, begin, end, auto_pad, ceil_mode)
+        for size, k, stride, dilation, begin, end in zip(
+            spatial, kernel, strides, dilations, begins, ends, strict=True
+        )
+    ]
+    outputs, begins, ends = (tuple(column) for column in zip(*axes, strict=True))
+    return Window(tuple(spatial), outputs, kernel, strides, dilations, begins, ends)
+
+
+def resolve_transposed(
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    auto_pad: str,
+    output_padding: Sequence[int] | None,
+    output_shape: Sequence[int] | None,
+) -> Window:
+    """Return the window of a transposed convolution, whose output is what a window slides over."""
     rank = len(spatial)
+    kernel, strides, dilations = _steps(rank, kernel, strides, dilations)
+    _check_auto_pad(auto_pad)
+    begins, ends = _explicit(rank, pads if auto_pad == "NOTSET" else None)
+    extra = tuple(output_padding) if output_padding else (0,) * rank
+    if output_shape is not None and len(output_shape) == rank + 2:
+        output_shape = output_shape[2:]
+    for name, values in (("output_padding", extra), ("output_shape", output_shape or extra)):
+        if len(values) != rank or any(value < 0 for value in values):
+            raise ModelError(f"{name}={tuple(values)} does not fit {rank} spatial axes")
+    wanted = output_shape
+    if auto_pad in SAME and wanted is None:
+        wanted = [size * stride for size, stride in zip(spatial, strides, strict=True)]
+    full = tuple(stride * (size - 1) + more + (k - 1) * dilation + 1
+                 for size, k, stride, dilation, more
+                 in zip(spatial, kernel, strides, dilations, extra, strict=True))  # fmt: skip
+    if wanted is not None:
+        totals = [max(0, size - want) for size, want in zip(full, wanted, strict=True)]
+        halves = tuple(total // 2 for total in totals)
+        rests = tuple(total - half for total, half in zip(totals, halves, strict=True))
+        begins, ends = (halves, rests) if auto_pad == "SAME_UPPER" else (rests, halves)
+        outputs = tuple(wanted)
+    else:
+        outputs = tuple(size - b - e for size, b, e in zip(full, begins, ends, strict=True))
+    if any(size < 0 for size in outputs):
+        raise ModelError(f"pads={tuple(pads or ())} leave nothing of an output of {full}")
+    return Window(tuple(spatial), outputs, kernel, strides, dilations, begins, ends)
+
+
+def _steps(
+    rank: int,
+    kernel: Sequence[int],
+    strides: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     if not 1 <= rank <= MAX_AXES:
-        raise UnsupportedOperatorError(f"{rank} spatial axes; kernels exist for 1 and 2")
-    kernel = tuple(kernel)
-    strides = tuple(strides) if strides else (1,) * rank
-    dilations = tuple(dilations) if dilations else (1,) * rank
-    for name, values in (("kernel_shape", kernel), ("strides", strides), ("dilations", dilations)):
+        raise UnsupportedOperatorError(f"{rank} spatial axes; kernels exist for 1 to 3")
+    ones = (1,) * rank
+    named = {"kernel_shape": kernel, "strides": strides or ones, "dilations": dilations or ones}
+    for name, values in named.items():
         if len(values) != rank or any(value < 1 for value in values):
-            raise ModelError(f"{name}={values} does not fit {rank} spatial axes")
-    if pads and (len(pads) != 2 * rank or any(pad < 0 for pad in pads)):
-        raise ModelError(f"pads={tuple(pads)} does not fit {rank} spatial axes")
-    outputs, begins, ends = [], [], []
-    for axis, size in enumerate(spatial):
-        begin, end = (pads[axis], pads[axis + rank]) if pads else (0, 0)
-        reach = (kernel[axis] - 1) * dilations[axis] + 1
-        length, begin, end = _axis(size, reach, strides[axis], begin, end, auto_pad, ceil_mode)
-        outputs.append(length)
-        begins.append(begin)
-        ends.append(end)
-    ones, zeros = (1,) * (MAX_AXES - rank), (0,) * (MAX_AXES - rank)
-    window = Window(
-        input=_pair(ones + tuple(spatial)),
-        output=_pair(ones + tuple(outputs)),
-        kernel=_pair(ones + kernel),
-        strides=_pair(ones + strides),
-        dilations=_pair(ones + dilations),
-        pads_begin=_pair(zeros + tuple(begins)),
-        pads_end=_pair(zeros + tuple(ends)),
-    )
-    return window, tuple(outputs)
+            raise ModelError(f"{name}={tuple(values)} does not fit {rank} spatial axes")
+    return tuple(kernel), tuple(named["strides"]), tuple(named["dilations"])
 
 
-def _pair(values: tuple[int, ...]) -> tuple[int, int]:
-    return values[0], values[1]
+def _explicit(rank: int, pads: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the pads before and behind each axis."""
+    pads = tuple(pads) if pads else (0,) * (2 * rank)
+    if len(pads) != 2 * rank or any(pad < 0 for pad in pads):
+        raise ModelError(f"pads={pads} does not fit {rank} spatial axes")
+    return pads[:rank], pads[rank:]
+
+
+def _check_auto_pad(auto_pad: str) -> None:
+    if auto_pad not in ("NOTSET", "VALID", *SAME):
+        raise ModelError(f"auto_pad={auto_pad!r} is not one of NOTSET, SAME_UPPER, SAME_LOWER, "
+                         "VALID")  # fmt: skip
 
 
 def _axis(
     size: int, reach: int, stride: int, begin: int, end: int, auto_pad: str, ceil_mode: int
 ) -> tuple[int, int, int]:
     """Return the output length and the pads of one axis."""
-    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+    _check_auto_pad(auto_pad)
+    if auto_pad in SAME:
         length = -(-size // stride)
         total = max((length - 1) * stride + reach - size, 0)
         begin = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
         return length, begin, total - begin
     if auto_pad == "VALID":
         begin = end = 0
-    elif auto_pad != "NOTSET":
-        raise ModelError(f"auto_pad={auto_pad!r} is not one of NOTSET, SAME_UPPER, SAME_LOWER, "
-                         "VALID")  # fmt: skip
     room = size + begin + end - reach
     if room < 0:
         if size == 0:

@@ -1,0 +1,154 @@
+"""What resembles a convolution: transposed, deformed, and the sum of overlapping blocks.
+
+All gather: one invocation writes one element and reads whatever reaches it. Visited by lab 08.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.ops import convolution, window
+from vklab.ops.dtypes import ELEMENTS, FLOATS, NUMBERS, REALS, type_defines
+from vklab.ops.inputs import known_integers, require, same
+from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["col2im", "conv_transpose", "deform_conv"]
+
+
+@operator("ConvTranspose")
+def conv_transpose(
+    X: TensorInfo,
+    W: TensorInfo,
+    B: TensorInfo | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Result:
+    """Spread X [N,C,...] through W [C,M/group,...], plus B [M]. Source: ONNX ConvTranspose-22."""
+    require(REALS, X, W, B)
+    dtype = same(X, W, B)
+    space = window.spatial_axes(X)
+    if W.rank != X.rank or group < 1 or W.dims[0] != X.dims[1] or X.dims[1] % group:
+        raise ModelError(f"X {X.shape}, W {W.shape} and group={group} do not fit together")
+    rows, kernel = W.dims[1], W.dims[2:]
+    if kernel_shape is not None and tuple(kernel_shape) != kernel:
+        raise ModelError(f"kernel_shape={tuple(kernel_shape)} is not W's {kernel}")
+    if B is not None and B.dims != (rows * group,):
+        raise ModelError(f"B has shape {B.shape}, not ({rows * group},)")
+    view = window.resolve_transposed(space, kernel, strides, dilations, pads, auto_pad,
+                                     output_padding, output_shape)  # fmt: skip
+    result = output(dtype, (X.dims[0], rows * group, *view.output))
+    if result.count == 0:
+        return Result((result,))
+    depth, taps = X.dims[1] // group, math.prod(kernel)
+    dispatch = Dispatch(
+        kernel="conv_transpose",
+        reads=(("x_buffer", X), ("w_buffer", W), *((("bias_buffer", B),) if B else ())),
+        writes=(("y_buffer", result),),
+        workgroups=grid(-(-result.count // WORKGROUP)),
+        push=(("count", result.count), *view.push(), ("filters", rows), ("groups", group),
+              ("depth", depth)),
+        defines=(("BIAS", "0" if B is None else "1"), ("R", ELEMENTS[dtype].value),
+                 *type_defines("T", dtype)),
+        flops=2 * X.count * rows * taps,
+        iterations=taps * (depth + 1) + 2 * math.prod(kernel[:-1]) + 1,
+    )  # fmt: skip
+    return Result((result,), (dispatch,))
+
+
+@operator("Col2Im")
+def col2im(
+    input: TensorInfo,
+    image_shape: TensorInfo,
+    block_shape: TensorInfo,
+    *,
+    dilations: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Result:
+    """Add up the columns of input [N,C*block,L] where their blocks lie. Source: ONNX Col2Im-18."""
+    require(NUMBERS, input)
+    space = known_integers(image_shape, "image_shape")
+    block = known_integers(block_shape, "block_shape")
+    view = window.resolve(space, block, strides, dilations, pads, "NOTSET")
+    taps = math.prod(block)
+    if input.rank != 3 or input.dims[1] % taps or input.dims[2] != math.prod(view.output):
+        raise ModelError(f"input {input.shape} does not hold {view.output} blocks of {block}")
+    result = output(input.dtype, (input.dims[0], input.dims[1] // taps, *space))
+    if result.count == 0:
+        return Result((result,))
+    dispatch = Dispatch(
+        kernel="col2im",
+        reads=(("x_buffer", input),),
+        writes=(("y_buffer", result),),
+        workgroups=grid(-(-result.count // WORKGROUP)),
+        push=(("count", result.count), *view.push()),
+        defines=(("R", ELEMENTS[input.dtype].value), *type_defines("T", input.dtype)),
+        flops=input.count,
+        iterations=taps + 2 * math.prod(block[:-1]) + 1,
+    )
+    return Result((result,), (dispatch,))
+
+
+@operator("DeformConv")
+def deform_conv(
+    X: TensorInfo,
+    W: TensorInfo,
+    offset: TensorInfo,
+    B: TensorInfo | None = None,
+    mask: TensorInfo | None = None,
+    *,
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    offset_group: int = 1,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Result:
+    """Convolve X [N,C,H,W] where every tap is moved by its own offset at every place.
+
+    Source: ONNX DeformConv-22.
+    """
+    require(FLOATS, X, W, offset, B, mask)
+    dtype = same(X, W, offset, B, mask)
+    if X.rank != 4:
+        raise UnsupportedOperatorError(f"{X.rank - 2} spatial axes; a kernel exists for 2")
+    kernel = convolution.check_filters(X, W, B, group, kernel_shape)
+    view = window.resolve(X.dims[2:], kernel, strides, dilations, pads, "NOTSET")
+    if offset_group < 1 or X.dims[1] % offset_group:
+        raise ModelError(f"{X.dims[1]} channels do not divide by offset_group={offset_group}")
+    taps = offset_group * math.prod(kernel)
+    for name, info, count in (("offset", offset, 2 * taps), ("mask", mask, taps)):
+        wanted = (X.dims[0], count, *view.output)
+        if info is not None and info.dims != wanted:
+            raise ModelError(f"{name} has shape {info.shape}, not {wanted}")
+    result = output(dtype, (X.dims[0], W.dims[0], *view.output))
+    if result.count == 0:
+        return Result((result,))
+    extra = [(f"{name}_buffer", info) for name, info in (("bias", B), ("mask", mask)) if info]
+    dispatch = Dispatch(
+        kernel="deform_conv",
+        reads=(("x_buffer", X), ("w_buffer", W), ("offset_buffer", offset), *extra),
+        writes=(("y_buffer", result),),
+        workgroups=grid(-(-result.count // WORKGROUP)),
+        push=(
+            ("count", result.count), ("filters", W.dims[0]), ("groups", group),
+            ("depth", W.dims[1]), ("offset_groups", offset_group), ("channels", X.dims[1]),
+            ("in_size", view.input), ("out_size", view.output), ("kernel", view.kernel),
+            ("stride", view.strides), ("dilation", view.dilations), ("pad", view.pads_begin),
+        ),
+        defines=(("BIAS", "0" if B is None else "1"), ("MASK", "0" if mask is None else "1"),
+                 *type_defines("T", dtype)),
+        flops=12 * result.count * W.dims[1] * math.prod(kernel),
+        iterations=W.dims[1] * (math.prod(kernel) + 1),
+    )  # fmt: skip
+    return Result((result,), (dispatch,))
