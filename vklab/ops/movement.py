@@ -231,7 +231,9 @@ def _split(X: TensorInfo, axis: int, sizes: Sequence[int] | None, parts: int) ->
         raise ModelError(f"parts of {tuple(sizes)} do not fill axis {axis} of {X.shape}")
     if list(sizes) == [X.dims[axis]]:
         return view(X, X.dims)
-    outputs, dispatches, strides = [], [], dense_strides(X.dims)
+    outputs: list[TensorInfo] = []
+    dispatches: list[Dispatch] = []
+    strides = dense_strides(X.dims)
     for size, end in zip(sizes, itertools.accumulate(sizes), strict=True):
         part = output(X.dtype, (*X.dims[:axis], size, *X.dims[axis + 1 :]))
         outputs.append(part)

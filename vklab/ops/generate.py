@@ -1,0 +1,154 @@
+"""Operators that make tensors out of shapes and numbers, and masks: Range, OneHot, Trilu ...
+
+What follows from shapes alone is a constant: it costs no dispatch. Visited by lab 11.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.ops.dtypes import ELEMENTS, MOVABLE, raw_defines
+from vklab.ops.indexing import INDICES, index_defines
+from vklab.ops.inputs import known_array, known_integers, normal_axis, require, same
+from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["constant_result"]
+
+# TensorProto's numbers of the dtypes, as attributes name them.
+DTYPES = (
+    "", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool",
+    "float16", "float64", "uint32", "uint64", "complex64", "complex128", "bfloat16",
+)  # fmt: skip
+
+
+def constant_result(values: np.ndarray) -> Result:
+    """Return a Result whose one output is known."""
+    return Result((output(str(values.dtype), values.shape, np.asarray(values, order="C")),))
+
+
+@operator("Shape")
+def shape_of(data: TensorInfo, *, start: int = 0, end: int | None = None) -> Result:
+    """Return the sizes of the axes from start to end. Source: ONNX Shape-21."""
+    return constant_result(np.array(data.dims[slice(start, end)], np.int64))
+
+
+@operator("Size")
+def size(data: TensorInfo) -> Result:
+    """Return the number of elements. Source: ONNX Size-21."""
+    return constant_result(np.array(data.count, np.int64))
+
+
+@operator("ConstantOfShape", since=9)
+def constant_of_shape(input: TensorInfo, *, value: ndarray | None = None) -> Result:
+    """Fill a shape with one value, 0 if none is given. Source: ONNX ConstantOfShape-21."""
+    shape = known_integers(input, "the shape")
+    one = np.zeros(1, np.float32) if value is None else np.asarray(value)
+    if one.size != 1 or min(shape, default=0) < 0:
+        raise ModelError(f"cannot fill {shape} with {one.size} values")
+    return constant_result(np.full(shape, one.reshape(()), one.dtype))
+
+
+@operator("Range", since=11)
+def range_(start: TensorInfo, limit: TensorInfo, delta: TensorInfo) -> Result:
+    """Count from start to limit in steps of delta. Source: ONNX Range-11."""
+    dtype = same(start, limit, delta)
+    named = ((start, "start"), (limit, "limit"), (delta, "delta"))
+    kind: Any = int if np.dtype(dtype).kind in "iu" else float
+    first, last, step = (kind(known_array(info, name).reshape(())) for info, name in named)
+    if step == 0 or dtype not in ELEMENTS or not np.isfinite([first, last, step]).all():
+        raise ModelError(f"cannot count from {first} to {last} by {step}")
+    gap = last - first
+    count = max(0, -(-gap // step) if kind is int else math.ceil(gap / step))
+    numbers = np.arange(count, dtype=np.int64 if kind is int else np.float64)
+    return constant_result((first + numbers * step).astype(dtype))
+
+
+@operator("EyeLike", since=9)
+def eye_like(input: TensorInfo, *, dtype: int | None = None, k: int = 0) -> Result:
+    """Put ones on a diagonal of a matrix of the input's shape. Source: ONNX EyeLike-22."""
+    if input.rank != 2 or dtype is not None and not 0 < dtype < len(DTYPES):
+        raise ModelError(f"{input.shape} has no diagonal, or dtype={dtype} is unknown")
+    name = input.dtype if dtype is None else DTYPES[dtype]
+    if name == "string":
+        raise UnsupportedOperatorError("there are no ones of dtype string")
+    return constant_result(np.eye(input.dims[0], input.dims[1], k=k).astype(name))
+
+
+@operator("OneHot", since=9)
+def one_hot(
+    indices: TensorInfo, depth: TensorInfo, values: TensorInfo, *, axis: int = -1
+) -> Result:
+    """Put values[1] where an index points to, else values[0]. Source: ONNX OneHot-11."""
+    size = int(known_array(depth, "depth").reshape(()))
+    axis = normal_axis(axis, indices.rank + 1)
+    if size < 0 or values.dims != (2,):
+        raise ModelError(f"depth={size} or {values.shape} values: 0 or more, and 2, are asked")
+    require(frozenset(ELEMENTS) - {"bool"}, indices)
+    require(MOVABLE, values)
+    result = output(values.dtype, (*indices.dims[:axis], size, *indices.dims[axis:]))
+    if result.count == 0:
+        return Result((result,))
+    dispatch = Dispatch(
+        kernel="one_hot",
+        reads=(("i_buffer", indices), ("v_buffer", values)),
+        writes=(("y_buffer", result),),
+        workgroups=grid(-(-result.count // WORKGROUP)),
+        push=(("count", result.count), ("depth", size), ("inner", math.prod(indices.dims[axis:]))),
+        defines=(*raw_defines("X", values.dtype), *index_defines("K", indices.dtype)[:2]),
+    )
+    return Result((result,), (dispatch,))
+
+
+@operator("Trilu", since=14)
+def trilu(input: TensorInfo, k: TensorInfo | None = None, *, upper: int = 1) -> Result:
+    """Keep the triangle above or below a diagonal of each matrix. Source: ONNX Trilu-14."""
+    require(MOVABLE, input)
+    if input.rank < 2:
+        raise ModelError(f"{input.shape} holds no matrices")
+    result, (rows, columns) = output(input.dtype, input.dims), input.dims[-2:]
+    if result.count == 0:
+        return Result((result,))
+    diagonal = 0 if k is None else known_integers(k, "k")[0]
+    diagonal = max(-rows, min(columns, diagonal))
+    dispatch = Dispatch(
+        kernel="trilu",
+        reads=(("x_buffer", input),),
+        writes=(("y_buffer", result),),
+        workgroups=grid(-(-result.count // WORKGROUP)),
+        push=(("count", result.count), ("rows", rows), ("columns", columns), ("k", diagonal)),
+        defines=(("UPPER", str(int(upper != 0))), *raw_defines("X", input.dtype)),
+    )
+    return Result((result,), (dispatch,))
+
+
+@operator("ReverseSequence", since=10)
+def reverse_sequence(
+    input: TensorInfo, sequence_lens: TensorInfo, *, batch_axis: int = 1, time_axis: int = 0
+) -> Result:
+    """Turn the first elements of each sequence round. Source: ONNX ReverseSequence-10."""
+    require(MOVABLE, input)
+    require(INDICES, sequence_lens)
+    if input.rank < 2 or {batch_axis, time_axis} != {0, 1}:
+        raise ModelError(f"axes {batch_axis} and {time_axis} of {input.shape} should be 0 and 1")
+    if sequence_lens.dims != (input.dims[batch_axis],):
+        raise ModelError(f"{sequence_lens.shape} lengths for {input.dims[batch_axis]} sequences")
+    result = output(input.dtype, input.dims)
+    if result.count == 0:
+        return Result((result,))
+    dispatch = Dispatch(
+        kernel="reverse_sequence",
+        reads=(("x_buffer", input), ("l_buffer", sequence_lens)),
+        writes=(("y_buffer", result),),
+        workgroups=grid(-(-result.count // WORKGROUP)),
+        push=(("count", result.count), ("columns", input.dims[1]),
+              ("inner", math.prod(input.dims[2:])), ("times", input.dims[time_axis])),
+        defines=(("TIME", str(time_axis)), *raw_defines("X", input.dtype),
+                 *index_defines("K", sequence_lens.dtype)[:2]),
+    )  # fmt: skip
+    return Result((result,), (dispatch,))
