@@ -117,7 +117,7 @@ def einsum(*Inputs: TensorInfo, equation: str) -> Result:
         one = table([1], work.dtype)
         work.scratch.append(one)
         operands.append(_Operand(one, dict.fromkeys(summed, 0)))
-    _multiply(work, *operands, names, result)
+    _multiply(work, operands[0], operands[1], names, result)
     return Result((result,), tuple(work.dispatches), tuple(work.scratch))
 
 

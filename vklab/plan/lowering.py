@@ -5,6 +5,7 @@ Which values share memory (views) is known from here on; where it lies is not. V
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from vklab.graph import shapes
@@ -45,26 +46,43 @@ def lower(graph: Graph) -> Lowered:
     for node in graph.nodes:
         result, outputs = shapes.apply_node(graph, node, infos)
         assert isinstance(result, Result), f"{node} should have been expanded"
-        renamed = {id(old): new for old, new in zip(result.outputs, outputs, strict=False)}
-        for number, extra in enumerate(result.outputs[len(outputs) :]):
-            renamed[id(extra)] = replace(extra, name=f"{node.name}:unused{number}")
+        used = {id(old): new for old, new in zip(result.outputs, outputs, strict=False) if new.name}
+        renamed = dict(used)
+        for number, extra in enumerate(result.outputs):
+            if id(extra) not in used:
+                renamed[id(extra)] = replace(extra, name=f"{node.name}:unused{number}")
         for number, scratch in enumerate(result.scratch):
             renamed[id(scratch)] = replace(scratch, name=f"{node.name}:scratch{number}")
+        # Numbers that a kernel reads from a buffer, such as the strides of many axes.
+        tables = {id(i): i for d in result.dispatches for _, i in d.reads if not i.name}
+        for number, info in enumerate(tables.values()):
+            renamed.setdefault(id(info), replace(info, name=f"{node.name}:table{number}"))
         for info in renamed.values():
             infos[info.name] = info
             roots[info.name] = info.name
         for written, read in result.views:
-            roots[outputs[written].name] = roots[node.inputs[read]]
+            roots[renamed[id(result.outputs[written])].name] = roots[node.inputs[read]]
         for number, axis, count in result.trims:
             if number < len(outputs):
                 name = outputs[number].name
                 trims[name] = (*trims.get(name, ()), (axis, renamed[id(count)].name))
-        for dispatch in result.dispatches:
+        for dispatch in _needed(result, used.keys()):
             reads, writes = _rename(dispatch.reads, renamed), _rename(dispatch.writes, renamed)
             dispatches.append(replace(dispatch, reads=reads, writes=writes))
             nodes.append(node.name)
     constants = {name: info for name, info in infos.items() if info.constant is not None}
     return Lowered(tuple(dispatches), tuple(nodes), roots, constants, trims)
+
+
+def _needed(result: Result, used: Collection[int]) -> list[Dispatch]:
+    """Return the dispatches without those that only write outputs which the node leaves out."""
+    wanted = {*used, *(id(count) for _, _, count in result.trims)}
+    kept: list[Dispatch] = []
+    for dispatch in reversed(result.dispatches):
+        if any(id(written) in wanted for _, written in dispatch.writes):
+            kept.append(dispatch)
+            wanted.update(id(read) for _, read in dispatch.reads)
+    return kept[::-1]
 
 
 def with_variants(lowered: Lowered, info: DeviceInfo) -> Lowered:

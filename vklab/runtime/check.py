@@ -84,7 +84,7 @@ def _errors(
     got: np.ndarray, truth: np.ndarray, rtol: float, atol: float
 ) -> tuple[float, float, np.ndarray]:
     """Return the largest absolute and relative error, and the indices that are too far."""
-    if got.dtype.kind not in "fc":
+    if got.dtype.kind not in "fcV":  # V: what NumPy did not invent, such as bfloat16
         return float(np.any(got != truth)), float(np.any(got != truth)), np.argwhere(got != truth)
     wide, reference = got.astype(np.float64), truth.astype(np.float64)
     finite = np.isfinite(wide) & np.isfinite(reference)
