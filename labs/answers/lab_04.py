@@ -163,6 +163,12 @@ def floats(count, size=64):
     return (float(math.ceil(count / size)), 1, 1)
 
 
+@wrong("04-3", says="on 1000, 64: got (16, 1, 1): three ints in a tuple, please; np.ceil makes")
+def right_in_floats(count, size=64):
+    groups = float(-(-count // size))
+    return (groups, 1, 1) if groups <= LIMIT else (ROW, math.ceil(groups / ROW), 1)
+
+
 @alternative("04-3")
 def by_ceil(count, size=64):
     groups = math.ceil(count / size)

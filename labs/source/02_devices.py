@@ -214,7 +214,7 @@ show(detect.read_manifest)
 #
 # ```
 # vkCreateInstance                         your program is connected to the loader
-#   vkEnumeratePhysicalDevices             handles: one per device, nothing is known of them yet
+#   vkEnumeratePhysicalDevices             handles: one per device, nothing known yet
 #     vkGetPhysicalDeviceProperties        name, type, versions, limits
 #     vkGetPhysicalDeviceQueueFamilyProperties
 #     vkGetPhysicalDeviceMemoryProperties

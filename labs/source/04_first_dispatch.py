@@ -377,8 +377,10 @@ with attempt("04-2"):
     display(walk.picture())
 
 # %% [markdown] id="l04-s7r"
-# Your three numbers: **16** workgroups (15 cover 960 elements, 16 cover 1024), **1024** invocations, **24** with nothing
-# to do. These 24 are why the kernel asks `if (i < count)`.
+# <details><summary>Your three numbers of section 1</summary>
+#
+# **16** workgroups (15 cover 960 elements, 16 cover 1024), **1024** invocations, **24** with nothing to do. These 24 are why the kernel asks `if (i < count)`.
+# </details>
 #
 # ### And back
 # Objects go in reverse order: nothing may be destroyed while something made from it lives. After this cell the steps can

@@ -192,6 +192,15 @@ def test_what_a_kernel_never_uses_is_named(body, unused, words):
 
 
 @pytest.mark.gpu
+def test_workgroups_are_ints():
+    (done,) = run_kernel(SLANG, a_run(groups=(np.int64(2), 1), names=("x", "y")))
+    assert done.status == "ran" and done.buffers["y"][69] == 138
+    for groups in ((2.0, 1, 1), 2.0, 2, None):
+        with pytest.raises(TypeError, match="workgroups are ints, got "):
+            run_kernel(SLANG, a_run(groups=groups, names=("x", "y")))
+
+
+@pytest.mark.gpu
 def test_a_kernel_that_uses_nothing_says_so():
     text = SLANG.replace("if (id.x < push.count) y[id.x] = 2 * x[id.x];", "// x, y")
     (done,) = run_kernel(text, a_run(names=("x", "y")))

@@ -7,6 +7,7 @@ words around every buffer show writes out of bounds. Visited by lab 04.
 from __future__ import annotations
 
 import json
+import operator
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -101,11 +102,18 @@ def _write(
         names = list(run.buffers)
         for place, name in enumerate(names):
             np.save(folder / f"in-{number}-{place}.npy", np.ascontiguousarray(run.buffers[name]))
-        listed.append({"buffers": names, "workgroups": list(run.workgroups),
+        listed.append({"buffers": names, "workgroups": _ints(run.workgroups),
                        "push": {k: _plain(v) for k, v in run.push.items()},
                        "constants": {k: _plain(v) for k, v in run.constants.items()}})  # fmt: skip
     job = {"kernel": kernel, "runs": listed, "seconds": seconds, "device": device}
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+
+
+def _ints(workgroups: Sequence[Any]) -> list[int]:
+    try:
+        return [operator.index(count) for count in workgroups]
+    except TypeError:
+        raise TypeError(f"workgroups are ints, got {words.short(workgroups)}") from None
 
 
 def _plain(value: Any) -> Any:

@@ -53,7 +53,7 @@ class Listing:
             style=_Style, noclasses=True, linenos="inline", linenostart=self.first_line,
             nobackground=True, cssstyles="overflow-x:auto",
             prestyles="font-family:var(--jp-code-font-family,monospace),monospace;"
-                      "line-height:1.35;margin:0",
+                      "font-size:.9em;line-height:1.35;margin:0",
         )  # fmt: skip
         code = highlight(self.text, get_lexer_by_name(LEXERS[self.language]), formatter)
         return (

@@ -231,7 +231,7 @@ def draw_path(session: Session, logits: np.ndarray) -> Picture:
     rooms = (
         ("graph", "reads the file", f"{len(session.graph.nodes)} nodes", BLUE),
         ("ops", "says what to compute", f"{len(plan.dispatches)} dispatches", BLUE),
-        ("plan", "says where and when", bytes_text(plan.memory.arena_bytes), BLUE),
+        ("plan", "says where and when", bytes_text(plan.summary()["arena_bytes"]), BLUE),
         ("shader", "compiles kernels", f"{kernels} kernels", GREEN),
         ("vulkan", "talks to the driver", "1 device", GREEN),
     )

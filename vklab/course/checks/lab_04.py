@@ -34,16 +34,19 @@ STORAGE_BUFFER, COMPUTE_BIT = 7, 0x20
 TYPES = {"I": "uint", "i": "int", "f": "float", "e": "half", "d": "double"}
 
 
-def _ints(got: Any) -> str:
+def _grid(report: Report, got: Any, expected: tuple[int, int, int]) -> None:
+    """Expect exactly this grid, in ints: a dispatch takes nothing else."""
     whole = isinstance(got, tuple | list) and all(isinstance(n, int | np.integer) for n in got)
-    return "" if whole or got is None else "three ints in a tuple, please; np.ceil makes floats"
+    hint = "" if whole or got is None else "three ints in a tuple, please; np.ceil makes floats"
+    report.equal(got, expected, hint)
+    report.expect(whole, f"got {words.short(got)}: {hint}")
 
 
 def _pair(report: Report, got: Any, wanted: str) -> tuple[Any, Any]:
     found = "None (is a return missing?)" if got is None else words.short(got)
     report.expect(isinstance(got, tuple | list) and len(got) == 2,
                   f"expected {wanted}, got {found}")  # fmt: skip
-    return got[0], got[1]
+    return tuple(got)
 
 
 def _field(report: Report, thing: Any, name: str, kind: str) -> int:
@@ -121,7 +124,7 @@ def check_push_and_workgroups(answer: Any, report: Report) -> None:
     with report.part("enough workgroups of 64, and not one too many", 1):
         for count in counts:
             _, groups = _pair(report, report.call(answer, count), pair)
-            report.equal(groups, ((count + 63) // 64, 1, 1), _ints(groups))
+            _grid(report, groups, ((count + 63) // 64, 1, 1))
 
 
 @exercise(
@@ -140,13 +143,13 @@ def check_workgroups(answer: Any, report: Report) -> None:
     with report.part("one row: enough workgroups, and not one too many", 2):
         for count, size, x in ((1000, 64, 16), (1024, 64, 16), (1025, 64, 17), (1, 64, 1),
                                (0, 64, 0), (1000, 256, 4), (7, 1, 7)):  # fmt: skip
-            report.equal(got := report.call(answer, count, size), (x, 1, 1), _ints(got))
+            _grid(report, report.call(answer, count, size), (x, 1, 1))
     with report.part("above 65535 workgroups the grid continues along y", 2):
         for groups, expected in ((65535, (65535, 1, 1)), (65536, (32768, 2, 1)),
                                  (65537, (32768, 3, 1)), (98304, (32768, 3, 1)),
                                  (1_000_000, (32768, 31, 1))):  # fmt: skip
             on = f"count={groups * 64} (that is {groups} workgroups of 64)"
-            report.equal(got := report.call(answer, groups * 64, 64, on=on), expected, _ints(got))
+            _grid(report, report.call(answer, groups * 64, 64, on=on), expected)
 
 
 Case = tuple[Arrays, tuple[int, ...], Mapping[str, Any], np.ndarray]

@@ -72,7 +72,8 @@ class Walk:
         """Begin a step: what it and later steps made before is destroyed, last made first."""
         if number > self.now + 1:
             # Not an error where an exercise is still open: `attempt` says what the step waits for.
-            raise NotImplementedError(f"step {number} waits for step {number - 1}: run its cell")
+            raise NotImplementedError(f"step {number} waits for step {number - 1}, whose cell has "
+                                      "not run to its end yet")  # fmt: skip
         while self.kept and self.kept[-1][0] >= number:
             _, _, destroy = self.kept.pop()
             destroy()
@@ -84,8 +85,8 @@ class Walk:
         if verdict.status == "not_attempted":
             raise NotImplementedError(" ".join(verdict.messages))
         if verdict.status == "incorrect":
-            raise ValueError(f"{verdict.headline}. A driver takes it as it is, and may crash: "
-                             "this step waits until it is correct")  # fmt: skip
+            raise NotImplementedError(f"the step waits until {verdict.title} is correct, for a "
+                                      "driver takes it as it is, and may crash")  # fmt: skip
         return answer
 
     def keep(
