@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.ops import window
+from vklab.ops import reduction, window
 from vklab.ops.dtypes import ELEMENTS, FLOATS, REALS, raw_defines, type_defines
 from vklab.ops.inputs import known_integers, require
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
@@ -92,20 +92,22 @@ def lp_pool(
 @operator("GlobalAveragePool")
 def global_average_pool(X: TensorInfo) -> Result:
     """Take the mean over all of space. Source: ONNX GlobalAveragePool-22."""
-    return _global("AVERAGE", X)
+    return _global(reduction.KINDS["ReduceMean"], X)
 
 
 @operator("GlobalMaxPool")
 def global_max_pool(X: TensorInfo) -> Result:
     """Take the largest value over all of space. Source: ONNX GlobalMaxPool-22."""
-    return _global("MAXIMUM", X)
+    return _global(reduction.KINDS["ReduceMax"], X)
 
 
 @operator("GlobalLpPool")
 def global_lp_pool(X: TensorInfo, *, p: int = 2) -> Result:
     """Take the p-norm over all of space. Source: ONNX GlobalLpPool-22."""
     require(FLOATS, X)
-    return _global("NORM", X, _order(p))
+    if _order(p) <= 2:
+        return _global(reduction.KINDS[f"ReduceL{p}"], X)
+    return _global(reduction.Kind(map=f"pow(abs(a),{p})", finish=f"pow(total,1.0/{p})"), X)
 
 
 def _order(p: int) -> float:
@@ -114,15 +116,17 @@ def _order(p: int) -> float:
     return float(p)
 
 
-def _global(mode: str, X: TensorInfo, p: float = 2.0) -> Result:
+def _global(kind: reduction.Kind, X: TensorInfo) -> Result:
     require(REALS, X)
     if X.rank < 3:
         raise ModelError(f"X of rank {X.rank} has no spatial axes")
     if 0 in X.dims[2:]:
         raise UnsupportedOperatorError(f"nothing to pool in {X.shape}")
-    cells = [math.prod(X.dims[2:])]
-    view = window.resolve(cells, cells, None, None, None, "NOTSET")
-    return _pool(mode, X, view, p=p, shape=X.dims[:2] + (1,) * (X.rank - 2))
+    result = output(X.dtype, X.dims[:2] + (1,) * (X.rank - 2))
+    if result.count == 0:
+        return Result((result,))
+    work = reduction.reduce_work(kind, X, range(2, X.rank), result)
+    return Result((result,), work.dispatches, work.scratch)
 
 
 def _pool(
@@ -132,10 +136,9 @@ def _pool(
     count_padding: int = 0,
     column_major: int = 0,
     p: float = 2.0,
-    shape: Sequence[int] = (),
 ) -> Result:
     index = mode == "INDEX"
-    result = output("int64" if index else X.dtype, shape or (*X.dims[:2], *view.output))
+    result = output("int64" if index else X.dtype, (*X.dims[:2], *view.output))
     if result.count == 0:
         return Result((result,))
     made = type_defines("I", "int64") if index else ()

@@ -1,0 +1,288 @@
+"""Resizing: what each output coordinate reads, and with which weights, is worked out here.
+
+Interpolation is separable, so there is one small table for each axis, and the kernel only adds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vklab.errors import ModelError
+from vklab.ops.dtypes import ELEMENTS, MOVABLE, REALS, raw_defines, table, type_defines
+from vklab.ops.elementwise import dense_strides
+from vklab.ops.inputs import known_array, known_integers, normal_axes, require
+from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
+from vklab.ops.shape import view
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["Sampling", "resize", "taps"]
+
+COORDINATES = ("align_corners", "asymmetric", "half_pixel", "half_pixel_symmetric",
+               "pytorch_half_pixel", "tf_crop_and_resize", "tf_half_pixel_for_nn")  # fmt: skip
+ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "simple": np.floor,
+}
+WEIGHED = REALS | {"int8", "uint8", "int16", "uint16", "int32"}
+MOST_AXES = 8
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How an axis is read: the attributes of Resize."""
+
+    mode: str = "nearest"
+    coordinates: str = "asymmetric"
+    rounding: str = "simple"
+    antialias: bool = False
+    exclude_outside: bool = False
+    cubic_a: float = -0.75
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("mode", self.mode, ("nearest", "linear", "cubic")),
+            ("coordinate_transformation_mode", self.coordinates, COORDINATES),
+            ("nearest_mode", self.rounding, tuple(ROUNDINGS)),
+        ):
+            if value not in known:
+                raise ModelError(f"{name}={value!r} is not one of {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis before and after, and the part of it that is read."""
+
+    size: int
+    made: int
+    scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+    def same(self, sampling: Sampling) -> bool:
+        cropped = sampling.coordinates == "tf_crop_and_resize" and (self.start, self.end) != (0, 1)
+        return self.size == self.made and math.isclose(self.scale, 1.0) and not cropped
+
+
+def _coordinates(axis: _Axis, how: str) -> np.ndarray:
+    """Return where each output coordinate lies in the input."""
+    at, length = np.arange(axis.made, dtype=np.float64), axis.scale * axis.size
+    if how == "align_corners":
+        return at * (0 if length == 1 else (axis.size - 1) / (length - 1))
+    if how == "asymmetric":
+        return at / axis.scale
+    if how == "tf_half_pixel_for_nn":
+        return (at + 0.5) / axis.scale
+    if how == "tf_crop_and_resize":
+        reach = (axis.end - axis.start) * (axis.size - 1)
+        moved = reach / 2 if length == 1 else at * reach / (length - 1)
+        return moved + axis.start * (axis.size - 1) + 0 * at
+    if how == "pytorch_half_pixel" and length == 1:
+        return at * 0 - 0.5
+    shift = axis.size / 2 * (1 - axis.made / length) if how == "half_pixel_symmetric" else 0.0
+    return shift + (at + 0.5) / axis.scale - 0.5
+
+
+def _kernel(distance: np.ndarray, sampling: Sampling) -> np.ndarray:
+    """Return the weight of what lies this far from a coordinate."""
+    x = np.abs(distance)
+    if sampling.mode == "linear":
+        return np.clip(1 - x, 0, 1)
+    a = sampling.cubic_a
+    near, far = ((a + 2) * x - (a + 3)) * x * x + 1, ((x - 5) * x + 8) * x * a - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+
+
+def taps(axis: _Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices [made, taps] that each coordinate of an axis reads, and their weights.
+
+    An index of -1 stands for a coordinate outside of the part that is read.
+    """
+    x = _coordinates(axis, sampling.coordinates)
+    if sampling.mode == "nearest":
+        rounding = ROUNDINGS[sampling.rounding]
+        if sampling.rounding == "simple" and axis.scale < 1:
+            rounding = np.ceil
+        index = rounding(x)[:, None]
+        weights = np.ones_like(index)
+    else:
+        stretch = min(axis.scale, 1.0) if sampling.antialias else 1.0
+        reach = 1 if sampling.mode == "linear" else 2
+        half = int(np.ceil(reach / stretch))
+        index = np.ceil(x)[:, None] + np.arange(-half, half)
+        weights = _kernel((index - x[:, None]) * stretch, sampling)
+        if sampling.exclude_outside:
+            weights = np.where((index < 0) | (index >= axis.size), 0.0, weights)
+        total = weights.sum(1, keepdims=True)
+        weights = weights / np.where(total == 0, 1.0, total)
+    index = np.clip(index, 0, axis.size - 1).astype(np.int32)
+    if sampling.coordinates == "tf_crop_and_resize":
+        index[(x < 0) | (x > axis.size - 1)] = -1
+    return index, weights
+
+
+def _resized(
+    X: TensorInfo, axes: Sequence[_Axis], sampling: Sampling, outside: float = 0.0
+) -> Result:
+    """Return the one dispatch that resizes along all axes that change."""
+    nearest = sampling.mode == "nearest"
+    require(MOVABLE if nearest else WEIGHED, X)
+    shape = tuple(axis.made for axis in axes)
+    result = output(X.dtype, shape)
+    if result.count == 0:
+        return Result((result,))
+    if X.count == 0:
+        raise ModelError(f"X of shape {X.shape} has nothing to make {shape} of")
+    if all(axis.same(sampling) for axis in axes):
+        return view(X, shape)
+    rows: list[tuple[int, ...]] = []  # what the kernel's axes_buffer holds
+    indices, weights, product, first = [], [], 1, 0
+    for axis, stride in zip(axes, dense_strides(X.dims), strict=True):
+        if axis.same(sampling):
+            # Neighbouring axes that stay as they are are one.
+            if rows and rows[-1][2] == 0 and rows[-1][1] == stride * axis.made:
+                rows[-1] = (rows[-1][0] * axis.made, stride, 0, 0)
+            else:
+                rows.append((axis.made, stride, 0, 0))
+            continue
+        index, weight = taps(axis, sampling)
+        rows.append((axis.made, stride, index.shape[1], first))
+        indices.append(index.ravel())
+        weights.append(weight.ravel())
+        product, first = product * index.shape[1], first + index.size
+    known = np.concatenate(indices)
+    return _dispatch(X, result, rows, known, np.concatenate(weights), product, nearest, outside)
+
+
+def _dispatch(
+    X: TensorInfo, result: TensorInfo, rows: Sequence[tuple[int, ...]], indices: np.ndarray,
+    weights: np.ndarray, product: int, nearest: bool, outside: float,
+) -> Result:  # fmt: skip
+    crossed = bool((indices < 0).any())
+    whole = X.dtype not in REALS
+    wide = "float64" if X.dtype == "float64" else "float32"
+    if nearest and crossed:
+        require(WEIGHED, X)
+    if sum(row[2] > 0 for row in rows) > MOST_AXES:
+        raise ModelError(f"more than {MOST_AXES} axes change")
+    tables = [("axes_buffer", table(np.array(rows).ravel(), "uint32")),
+              ("index_buffer", table(indices))]  # fmt: skip
+    if not nearest:
+        tables.append(("weight_buffer", table(weights, wide)))
+    bounds = np.iinfo(X.dtype) if whole and not nearest else None
+    # The largest int32 is not a float32.
+    highest = min(bounds.max, 2147483520) if bounds else 0
+    raw = nearest and not crossed
+    value = {} if raw else {"R": ELEMENTS[X.dtype].value, "W": ELEMENTS[wide].value}
+    dispatch = Dispatch(
+        kernel="resize",
+        reads=(("x_buffer", X), *tables),
+        writes=(("y_buffer", result),),
+        workgroups=grid(-(-result.count // WORKGROUP)),
+        push=(
+            ("count", result.count), ("axes", len(rows)), ("taps", product),
+            ("outside", outside), ("lowest", float(bounds.min if bounds else 0)),
+            ("highest", float(highest)),
+        ),
+        defines=(("MODE", "NEAREST" if nearest else "WEIGHTED"), ("OUTSIDE", str(int(crossed))),
+                 ("ROUND", str(int(whole and not nearest))), *value.items(),
+                 *(raw_defines if raw else type_defines)("T", X.dtype)),
+        flops=0 if nearest else 2 * result.count * product,
+        iterations=len(rows) + product * (1 + len(rows)),
+    )  # fmt: skip
+    return Result((result,), (dispatch,), scratch=tuple(info for _, info in tables))
+
+
+@operator("Resize", since=11)
+def resize(
+    X: TensorInfo,
+    roi: TensorInfo | None = None,
+    scales: TensorInfo | None = None,
+    sizes: TensorInfo | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Result:
+    """Resize X to sizes, or by scales. Source: ONNX Resize-19."""
+    sampling = Sampling(mode, coordinate_transformation_mode, nearest_mode, bool(antialias),
+                        bool(exclude_outside), cubic_coeff_a)  # fmt: skip
+    chosen = normal_axes(tuple(axes) if axes is not None else tuple(range(X.rank)), X.rank)
+    # Up to opset 12 an input that is not meant is given without elements.
+    given = [info for info in (scales, sizes) if info is not None and info.count]
+    if len(given) != 1 or given[0].count != len(chosen):
+        raise ModelError(f"{len(given)} of scales and sizes are given, for {len(chosen)} axes; "
+                         "one of them it takes, with a number for each axis")  # fmt: skip
+    if given[0] is sizes:
+        wanted = known_integers(sizes, "sizes")
+        made, factors = _to_sizes(X, chosen, wanted, keep_aspect_ratio_policy)
+    else:
+        factors = _factors(given[0], "scales")
+        made = [int(s * X.dims[axis]) for axis, s in zip(chosen, factors, strict=True)]
+    parts = [0.0] * len(chosen) + [1.0] * len(chosen)
+    if sampling.coordinates == "tf_crop_and_resize":
+        if roi is None or roi.count != len(parts):
+            raise ModelError(f"tf_crop_and_resize takes a roi of {len(parts)} numbers")
+        parts = [float(value) for value in np.ravel(known_array(roi, "the roi"))]
+    whole = [_Axis(dim, dim, 1.0) for dim in X.dims]
+    for i, axis in enumerate(chosen):
+        whole[axis] = _Axis(X.dims[axis], made[i], factors[i], parts[i], parts[i + len(chosen)])
+    return _resized(X, whole, sampling, extrapolation_value)
+
+
+def _factors(scales: TensorInfo, what: str) -> list[float]:
+    factors = [float(value) for value in np.ravel(known_array(scales, what))]
+    if not all(0 < factor < math.inf for factor in factors):
+        raise ModelError(f"{what} {factors} are not all above zero")
+    return factors
+
+
+def _to_sizes(
+    X: TensorInfo, axes: Sequence[int], sizes: Sequence[int], policy: str
+) -> tuple[list[int], list[float]]:
+    """Return the sizes that are made of the axes, and the factors that this means."""
+    if any(size < 0 for size in sizes):
+        raise ModelError(f"sizes {tuple(sizes)} are not all at least zero")
+    pairs = list(zip(sizes, (X.dims[axis] for axis in axes), strict=True))
+    factors = [size / dim if dim else 1.0 for size, dim in pairs]
+    if policy == "stretch":
+        return list(sizes), factors
+    if policy not in ("not_larger", "not_smaller"):
+        raise ModelError(f"keep_aspect_ratio_policy={policy!r} is not one of stretch, not_larger, "
+                         "not_smaller")  # fmt: skip
+    factor = min(factors) if policy == "not_larger" else max(factors)
+    return [int(factor * dim + 0.5) for _, dim in pairs], [factor] * len(pairs)
+
+
+@operator("Resize", since=10)
+@operator("Upsample", since=9)
+def resize_by_scales(X: TensorInfo, scales: TensorInfo, *, mode: str = "nearest") -> Result:
+    """Resize X by scales, from its first element on. Source: ONNX Resize-10, Upsample-9."""
+    return _scaled(X, _factors(scales, "scales"), mode)
+
+
+@operator("Upsample", since=7)
+def upsample_by_attribute(
+    X: TensorInfo, *, mode: str = "nearest", scales: Sequence[float]
+) -> Result:
+    """Resize X by scales, from its first element on. Source: ONNX Upsample-7."""
+    return _scaled(X, scales, mode)
+
+
+def _scaled(X: TensorInfo, scales: Sequence[float], mode: str) -> Result:
+    if len(scales) != X.rank:
+        raise ModelError(f"{len(scales)} scales for X of rank {X.rank}")
+    axes = [_Axis(dim, int(dim * scale), scale) for dim, scale in zip(X.dims, scales, strict=True)]
+    return _resized(X, axes, Sampling(mode))

@@ -1,0 +1,210 @@
+"""Reading images between their pixels, at places that another tensor names.
+
+Nothing here depends on values: places and regions are read on the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.ops import registry
+from vklab.ops.dtypes import ELEMENTS, REALS, type_defines
+from vklab.ops.inputs import known_integers, require, same
+from vklab.ops.registry import WORKGROUP, Result, operator, output
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["affine_grid", "grid_sample", "max_roi_pool", "roi_align", "roi_align_by_corners"]
+
+# Pixels that are read along an axis; the longer names are those of opset 16.
+TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
+PADDINGS = ("zeros", "border", "reflection")
+
+
+def _choice(name: str, value: str, known: Sequence[str]) -> str:
+    if value not in known:
+        raise ModelError(f"{name}={value!r} is not one of {', '.join(known)}")
+    return value
+
+
+def _value(*dtypes: str) -> tuple[str, str]:
+    return ("R", "double" if "float64" in dtypes else ELEMENTS[dtypes[0]].value)
+
+
+@operator("GridSample", since=16)
+def grid_sample(
+    X: TensorInfo,
+    grid: TensorInfo,
+    *,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+) -> Result:
+    """Read X [N,C,...] at the places of grid [N,...,axes]. Source: ONNX GridSample-22."""
+    require(REALS, X, grid)
+    taps = TAPS[_choice("mode", mode, tuple(TAPS))]
+    padding = _choice("padding_mode", padding_mode, PADDINGS)
+    axes = X.rank - 2
+    if axes not in (2, 3):
+        raise UnsupportedOperatorError(f"{axes} spatial axes; kernels exist for 2 and 3")
+    if grid.rank != X.rank or grid.dims[0] != X.dims[0] or grid.dims[-1] != axes:
+        raise ModelError(f"X of shape {X.shape} takes no grid of shape {grid.shape}")
+    result = output(X.dtype, (*X.dims[:2], *grid.dims[1:-1]))
+    if result.count == 0:
+        return Result((result,))
+    if X.count == 0:
+        raise ModelError(f"X of shape {X.shape} has nothing to read")
+    flat = (1,) * (3 - axes)
+    dispatch = Dispatch(
+        kernel="grid_sample",
+        reads=(("x_buffer", X), ("grid_buffer", grid)),
+        writes=(("y_buffer", result),),
+        workgroups=registry.grid(-(-result.count // WORKGROUP)),
+        push=(
+            ("count", result.count), ("channels", X.dims[1]), ("axes", axes),
+            ("align", align_corners), ("in_size", flat + X.dims[2:]),
+            ("out_size", flat + result.dims[2:]),
+        ),
+        defines=(("TAPS", str(taps)), ("PADDING", padding.upper()), _value(X.dtype, grid.dtype),
+                 *type_defines("T", X.dtype), *type_defines("G", grid.dtype)[:2]),
+        flops=2 * result.count * taps**axes,
+    )  # fmt: skip
+    return Result((result,), (dispatch,))
+
+
+@operator("AffineGrid", since=20)
+def affine_grid(theta: TensorInfo, size: TensorInfo, *, align_corners: int = 0) -> Result:
+    """Return the places to which theta [N,axes,axes+1] moves pixels. Source: ONNX AffineGrid-20."""
+    require(REALS, theta)
+    batch, _, *space = known_integers(size, "size")
+    axes = len(space)
+    if axes not in (2, 3) or theta.dims != (batch, axes, axes + 1) or min(space) < 0:
+        raise ModelError(f"theta of shape {theta.shape} does not fit size ({batch}, C, "
+                         f"{', '.join(map(str, space))})")  # fmt: skip
+    result = output(theta.dtype, (batch, *space, axes))
+    if result.count == 0:
+        return Result((result,))
+    dispatch = Dispatch(
+        kernel="affine_grid",
+        reads=(("theta_buffer", theta),),
+        writes=(("y_buffer", result),),
+        workgroups=registry.grid(-(-result.count // WORKGROUP)),
+        push=(("count", result.count), ("axes", axes), ("align", align_corners),
+              ("out_size", (1,) * (3 - axes) + tuple(space))),
+        defines=(_value(theta.dtype), *type_defines("T", theta.dtype)),
+        flops=2 * result.count * axes,
+    )  # fmt: skip
+    return Result((result,), (dispatch,))
+
+
+@operator("RoiAlign", since=16)
+def roi_align(
+    X: TensorInfo,
+    rois: TensorInfo,
+    batch_indices: TensorInfo,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Result:
+    """Pool samples, between pixels, of regions of X [N,C,H,W]. Source: ONNX RoiAlign-22."""
+    known = ("half_pixel", "output_half_pixel")
+    half = _choice("coordinate_transformation_mode", coordinate_transformation_mode, known)
+    return _align(X, rois, batch_indices, 0.5 if half == "half_pixel" else 0.0, mode,
+                  (output_height, output_width), sampling_ratio, spatial_scale)  # fmt: skip
+
+
+@operator("RoiAlign", since=10)
+def roi_align_by_corners(
+    X: TensorInfo,
+    rois: TensorInfo,
+    batch_indices: TensorInfo,
+    *,
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Result:
+    """Pool samples of regions that are counted from pixels' centers. Source: ONNX RoiAlign-10."""
+    return _align(X, rois, batch_indices, 0.0, mode, (output_height, output_width),
+                  sampling_ratio, spatial_scale)  # fmt: skip
+
+
+def _align(
+    X: TensorInfo,
+    rois: TensorInfo,
+    batch_indices: TensorInfo,
+    shift: float,
+    mode: str,
+    size: tuple[int, int],
+    samples: int,
+    scale: float,
+) -> Result:
+    require(REALS, X, rois)
+    require(frozenset({"int64", "int32"}), batch_indices)
+    same(X, rois)
+    modes = {"avg": "AVERAGE", "max": "MAXIMUM"}
+    if rois.dims != (batch_indices.count, 4) or samples < 0:
+        raise ModelError(f"rois of shape {rois.shape}, batch_indices of {batch_indices.shape} and "
+                         f"sampling_ratio={samples} do not fit together")  # fmt: skip
+    push = (("samples", samples), ("scale", scale), ("shift", shift))
+    defines = (("MODE", modes[_choice("mode", mode, tuple(modes))]),
+               *type_defines("I", batch_indices.dtype)[:2])  # fmt: skip
+    return _regions("roi_align", X, rois, size, push, defines, (("batch_buffer", batch_indices),))
+
+
+@operator("MaxRoiPool")
+def max_roi_pool(
+    X: TensorInfo,
+    rois: TensorInfo,
+    *,
+    pooled_shape: Sequence[int],
+    spatial_scale: float = 1.0,
+) -> Result:
+    """Take the maximum of each bin of regions of X [N,C,H,W]. Source: ONNX MaxRoiPool-22."""
+    require(REALS, X, rois)
+    same(X, rois)
+    if rois.rank != 2 or rois.dims[1] != 5 or len(pooled_shape) != 2:
+        raise ModelError(f"rois of shape {rois.shape} and pooled_shape={tuple(pooled_shape)}: "
+                         "they have five and two numbers")  # fmt: skip
+    size = (pooled_shape[0], pooled_shape[1])
+    return _regions("max_roi_pool", X, rois, size, (("scale", spatial_scale),), (), ())
+
+
+def _regions(
+    kernel: str,
+    X: TensorInfo,
+    rois: TensorInfo,
+    size: tuple[int, int],
+    push: tuple[tuple[str, float], ...],
+    defines: tuple[tuple[str, str], ...],
+    reads: tuple[tuple[str, TensorInfo], ...],
+) -> Result:
+    """Return the dispatch of a kernel that pools `size` bins of each region."""
+    if X.rank != 4 or min(size) < 1:
+        raise ModelError(f"X of shape {X.shape} has no {size} bins")
+    result = output(X.dtype, (rois.dims[0], X.dims[1], *size))
+    if result.count == 0:
+        return Result((result,))
+    if X.count == 0:
+        raise ModelError(f"X of shape {X.shape} has nothing to pool")
+    # A region is about as large as the image at most; samples may be asked for one by one.
+    samples = [int(dict(push).get("samples", 0)) or dim // made + 2
+               for dim, made in zip(X.dims[2:], size, strict=True)]  # fmt: skip
+    dispatch = Dispatch(
+        kernel=kernel,
+        reads=(("x_buffer", X), ("rois_buffer", rois), *reads),
+        writes=(("y_buffer", result),),
+        workgroups=registry.grid(-(-result.count // WORKGROUP)),
+        push=(("count", result.count), ("images", X.dims[0]), ("channels", X.dims[1]),
+              ("in_size", X.dims[2:]), ("out_size", size), *push),
+        defines=(_value(X.dtype), *defines, *type_defines("T", X.dtype)),
+        flops=8 * result.count * math.prod(samples),
+        iterations=math.prod(samples) + samples[0],
+    )  # fmt: skip
+    return Result((result,), (dispatch,))
