@@ -68,6 +68,7 @@ def _parse(data: bytes, label: str) -> onnx.ModelProto:
 
 def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> Graph:
     """Turn a parsed model into a Graph; external data is looked for below `folder`."""
+    proto = _upgrade(proto)
     if proto.functions:
         proto = _inline(proto)
     return from_graph(proto.graph, _opsets(proto), folder)
@@ -123,6 +124,22 @@ def from_graph(
         captures=captures,
         infos={info.name: info for info in (*inputs, *initializers.values())},
     )
+
+
+def _upgrade(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model of an opset before OLDEST_OPSET in that opset, by onnx's own converter."""
+    versions = [e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")]
+    if not versions or not 1 <= versions[0] < OLDEST_OPSET:
+        return proto
+    from onnx import version_converter
+
+    try:
+        return version_converter.convert_version(proto, OLDEST_OPSET)
+    except Exception as error:  # it raises what its C++ throws
+        raise ModelError(
+            f"the model uses opset {versions[0]}; {OLDEST_OPSET} and up are known, and onnx does "
+            f"not convert it: {error}"
+        ) from error
 
 
 def _inline(proto: onnx.ModelProto) -> onnx.ModelProto:

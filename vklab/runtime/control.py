@@ -27,6 +27,9 @@ class Body(Protocol):
     def close(self) -> None:
         """Free its programs."""
 
+    def host_reasons(self) -> dict[str, str]:
+        """Return why some of its nodes are on the host."""
+
 
 class Control:
     """Run one control node; its bodies see what they capture."""

@@ -7,7 +7,7 @@ between device and host, and each part is planned when the shapes before it are 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,8 @@ import numpy as np
 from vklab import settings
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph import passes
-from vklab.graph.graph import Graph
+from vklab.graph.graph import Graph, Node
+from vklab.ops.dtypes import MOVABLE
 from vklab.plan import partition
 from vklab.plan import plan as plans
 from vklab.plan.partition import Ask, Part
@@ -131,7 +132,7 @@ class Stage:
     def prepare(self) -> None:
         """Decide and compile the first part now if dtypes and shapes of all inputs are known."""
         infos = {info.name: info for info in self.graph.inputs}
-        if not all(info.is_static and info.dtype for info in infos.values()):
+        if not all(info.is_static and info.dtype in MOVABLE for info in infos.values()):
             return
         try:
             found = self.decide(infos)
@@ -140,7 +141,7 @@ class Stage:
         self.found[self._planned_key(infos.values())] = found
 
     def _planned_key(self, infos: Iterable[TensorInfo]) -> Key:
-        return tuple((info.dims, np.dtype(info.dtype).char) for info in infos)
+        return tuple((info.dims, info.dtype) for info in infos)
 
     def _key(self, values: Mapping[str, Any]) -> Key:
         key = [_signature(values[name]) for name in self.names]
@@ -172,7 +173,7 @@ class Stage:
                 raise Unknown(answer.names)
             self.asked += answer.names
         part, rest = answer
-        if part.reasons and not settings.get("FALLBACK"):
+        if part.kind != "control" and part.reasons and not settings.get("FALLBACK"):
             reason = next(iter(part.reasons.values()))
             raise UnsupportedOperatorError(f"{reason} (VKLAB_FALLBACK=0 keeps off the host)")
         stage = Stage(rest, self.engine, part.kind != "vulkan") if rest.nodes else None
@@ -221,6 +222,18 @@ class Stage:
             if latest.rest:
                 yield from latest.rest.walk()
 
+    def host_reasons(self) -> dict[str, str]:
+        """Return why nodes of the path taken last are on the host, those of bodies included."""
+        reasons: dict[str, str] = {}
+        for found in self.walk():
+            if isinstance(found.runner, control.Control):
+                for body in found.runner.bodies.values():
+                    reasons |= body.host_reasons()
+            else:
+                reasons |= dict.fromkeys((n.name for n in _host_nodes(found.part)), "")
+                reasons |= found.part.reasons
+        return reasons
+
     def close(self) -> None:
         """Free every program from here on."""
         while self.found:
@@ -229,6 +242,10 @@ class Stage:
 
 class Unknown(Exception):
     """Values must be known before anything can be planned; a session waits for its first run."""
+
+
+def _host_nodes(part: Part) -> Sequence[Node]:
+    return part.graph.nodes if part.kind == "host" else ()
 
 
 def describe(name: str, value: Any, constant: np.ndarray | None = None) -> TensorInfo:
@@ -241,7 +258,7 @@ def describe(name: str, value: Any, constant: np.ndarray | None = None) -> Tenso
 
 def _signature(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.shape, value.dtype.char
+        return value.shape, "string" if value.dtype.kind in "OSU" else value.dtype.name
     return type(value)
 
 

@@ -117,6 +117,12 @@ class Session:
             is_complete=path[-1].rest is None,
         )
 
+    @property
+    def host_reasons(self) -> dict[str, str]:
+        """Return why each node that ran on the host last did so; of control nodes, their bodies."""
+        self._require_open()
+        return self._root.host_reasons()
+
     def __repr__(self) -> str:
         where = self._opened.info if self._opened else "closed"
         return f"Session of {self.graph} on {where}"

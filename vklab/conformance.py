@@ -1,0 +1,220 @@
+"""ONNX's backend suite on a device: which cases are right, where they ran, and why not on Vulkan.
+
+A case passes if its outputs agree and no node ran on the host; control flow (If, Loop, Scan) is
+steered by the host by design and counts by its bodies.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+from vklab import onnx_backend, settings
+from vklab.errors import UnsupportedOperatorError, VklabError
+
+__all__ = ["KINDS", "STATUSES", "Case", "Outcome", "Report", "cases", "run"]
+
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+STATUSES = ("pass", "fallback", "wrong", "error", "skipped")
+# Reasons that speak of a dtype: no operator has to do more than its kernels' dtypes.
+_OF_DTYPE = re.compile(r"kernels exist for|not numbers|lacks shader")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One case of the suite; its operator is what its name is about."""
+
+    name: str
+    kind: str
+    operator: str
+    test: Any
+
+    @property
+    def is_expanded(self) -> bool:
+        """Tell whether an operator's function body stands in place of the operator."""
+        return "_expanded" in self.name
+
+    @functools.cached_property
+    def model(self) -> onnx.ModelProto:
+        """Return the model, from memory or from onnx's files."""
+        if self.test.model is not None:
+            return self.test.model
+        return onnx.load(f"{self.test.model_dir}/model.onnx")
+
+    def data_sets(self) -> Iterable[tuple[list[Any], list[Any]]]:
+        """Yield inputs and expected outputs."""
+        if self.test.data_sets is not None:
+            for inputs, outputs in self.test.data_sets:
+                yield [_array(v) for v in inputs], [_array(v) for v in outputs]
+            return
+        yield from _read_data_sets(self.test.model_dir, self.model)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case: a status, and the reason for it."""
+
+    status: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All outcomes by case."""
+
+    device: str
+    outcomes: dict[Case, Outcome]
+
+    def counts(self, cases: Iterable[Case] | None = None) -> dict[str, int]:
+        """Return how many cases have each status."""
+        found = Counter(self.outcomes[case].status for case in cases or self.outcomes)
+        return {status: found[status] for status in STATUSES}
+
+    def operators(self) -> dict[str, dict[str, Any]]:
+        """Return, for each operator, the counts of its cases and whether it is covered.
+
+        Covered: at least one case passes, and the others are declined for their dtype alone.
+        """
+        groups: dict[str, list[Case]] = {}
+        for case in self.outcomes:
+            if case.kind == "node" and not case.is_expanded:
+                groups.setdefault(case.operator, []).append(case)
+        return {name: self._row(groups[name]) for name in sorted(groups)}
+
+    def _row(self, group: Sequence[Case]) -> dict[str, Any]:
+        found = [self.outcomes[case] for case in group]
+        others = [outcome for outcome in found if outcome.status != "pass"]
+        covered = len(others) < len(found) and all(
+            outcome.status in ("fallback", "skipped") and _OF_DTYPE.search(outcome.reason)
+            for outcome in others
+        )
+        reasons = sorted({outcome.reason for outcome in others})
+        return {**self.counts(group), "covered": bool(covered), "reasons": reasons}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the report ready for JSON."""
+        parts = {
+            "node, plain": [c for c in self.outcomes if c.kind == "node" and not c.is_expanded],
+            "node, expanded": [c for c in self.outcomes if c.kind == "node" and c.is_expanded],
+            **{kind: [c for c in self.outcomes if c.kind == kind] for kind in KINDS[1:]},
+        }
+        return {
+            "device": self.device,
+            "counts": self.counts(),
+            "kinds": {name: self.counts(group) for name, group in parts.items() if group},
+            "operators": self.operators(),
+            "cases": {
+                case.name: {"status": outcome.status, "reason": outcome.reason}
+                for case, outcome in self.outcomes.items()
+            },
+        }
+
+
+def cases(kinds: Sequence[str] = KINDS, pattern: str = "") -> list[Case]:
+    """Return the cases of onnx's suite whose names or operators match a regular expression."""
+    found = []
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for kind in kinds:
+            for test in sorted(load_model_tests(kind=kind), key=lambda test: test.name):
+                found.append(Case(test.name, kind, _operator(test, kind), test))
+    return [c for c in found if re.search(pattern, c.name) or pattern == c.operator]
+
+
+def run(
+    chosen: Sequence[Case],
+    device: str = "CPU",
+    fallback: bool = True,
+    progress: Callable[[int, Case, Outcome], None] | None = None,
+) -> Report:
+    """Run cases one after the other on a device.
+
+    Args:
+        device: as in `onnx_backend`: "CPU" for the default device, "VULKAN:1", or part of a name.
+        fallback: whether the host may run what no kernel can; if not, such cases are skipped.
+    """
+    outcomes: dict[Case, Outcome] = {}
+    with settings.settings(FALLBACK=fallback), np.errstate(all="ignore"):
+        for number, case in enumerate(chosen, 1):
+            outcomes[case] = _run_case(case, device)
+            if progress:
+                progress(number, case, outcomes[case])
+    return Report(device, outcomes)
+
+
+def _run_case(case: Case, device: str) -> Outcome:
+    reasons: dict[str, str] = {}
+    try:
+        rep = onnx_backend.prepare(case.model, device)
+        with rep.session:
+            for inputs, expected in case.data_sets():
+                outputs = rep.run(inputs)
+                reasons |= rep.session.host_reasons
+                try:
+                    Runner.assert_similar_outputs(
+                        expected, outputs, case.test.rtol, case.test.atol
+                    )
+                except (AssertionError, TypeError, AttributeError) as error:
+                    return Outcome("wrong", _first_lines(error))
+    except UnsupportedOperatorError as error:
+        return Outcome("skipped", str(error))
+    except VklabError as error:
+        return Outcome("error", f"{type(error).__name__}: {error}")
+    return Outcome("fallback", "; ".join(reasons.values())) if reasons else Outcome("pass")
+
+
+def _first_lines(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _operator(test: Any, kind: str) -> str:
+    if kind != "node" or test.model is None:
+        return ""
+    nodes = test.model.graph.node
+    if "_expanded" in test.name or not nodes:
+        return ""
+    node = nodes[-1]
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
+def _array(value: Any) -> Any:
+    """Return an element of a data set as vklab takes it; some are still protos."""
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    if isinstance(value, onnx.SequenceProto):
+        return numpy_helper.to_list(value)
+    if isinstance(value, onnx.OptionalProto):
+        return numpy_helper.to_optional(value)
+    return value
+
+
+def _read_data_sets(
+    folder: str, model: onnx.ModelProto
+) -> Iterable[tuple[list[Any], list[Any]]]:
+    """Yield the data sets that lie beside a model in onnx's files."""
+    for data in sorted(Path(folder).glob("test_data_set_*")):
+        read = []
+        for name, values in (("input", model.graph.input), ("output", model.graph.output)):
+            count = len(list(data.glob(f"{name}_*.pb")))
+            paths = [data / f"{name}_{number}.pb" for number in range(count)]
+            read.append([_load(p, v) for p, v in zip(paths, values, strict=False)])
+        yield read[0], read[1]
+
+
+def _load(path: Any, value: onnx.ValueInfoProto) -> Any:
+    kinds = {"sequence_type": onnx.SequenceProto, "optional_type": onnx.OptionalProto}
+    proto = kinds.get(value.type.WhichOneof("value") or "", onnx.TensorProto)()
+    proto.ParseFromString(path.read_bytes())
+    return _array(proto)
