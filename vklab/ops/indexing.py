@@ -12,7 +12,6 @@ from vklab.errors import ModelError
 from vklab.ops.dtypes import MOVABLE, NUMBERS, Defines, raw_defines, table, type_defines
 from vklab.ops.elementwise import dense_strides, merge_axes, move
 from vklab.ops.inputs import normal_axis, require, same
-from vklab.ops.movement import moved
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
@@ -77,7 +76,7 @@ def gather(data: TensorInfo, indices: TensorInfo, *, axis: int = 0) -> Result:
     i_strides = (*[0] * axis, *dense_strides(indices.dims), *[0] * len(after))
     found = chosen(data, indices, result, (x_strides, i_strides), data.dims[axis : axis + 1],
                    dense[axis])  # fmt: skip
-    return moved([result], found)
+    return Result((result,), found)
 
 
 @operator("GatherElements", since=11)
@@ -90,7 +89,7 @@ def gather_elements(data: TensorInfo, indices: TensorInfo, *, axis: int = 0) -> 
     x_strides = (*dense[:axis], 0, *dense[axis + 1 :])
     found = chosen(data, indices, result, (x_strides, dense_strides(indices.dims)),
                    data.dims[axis : axis + 1], dense[axis])  # fmt: skip
-    return moved([result], found)
+    return Result((result,), found)
 
 
 def _check_elements(data: TensorInfo, indices: TensorInfo, axis: int) -> int:
@@ -116,7 +115,7 @@ def gather_nd(data: TensorInfo, indices: TensorInfo, *, batch_dims: int = 0) -> 
     i_strides = (*dense_strides(indices.dims)[:-1], *[0] * len(slices))
     sizes = data.dims[batch_dims : batch_dims + keys]
     found = chosen(data, indices, result, (x_strides, i_strides), sizes, math.prod(slices))
-    return moved([result], found)
+    return Result((result,), found)
 
 
 def _check_tuples(data: TensorInfo, indices: TensorInfo, batch_dims: int) -> int:
@@ -212,7 +211,7 @@ def _scatter(
         )
         for first in range(0, length, chunk)
     ]  # fmt: skip
-    return moved([result], [*move(X, dense_strides(X.dims), result), *dispatches])
+    return Result((result,), (*move(X, dense_strides(X.dims), result), *dispatches))
 
 
 @operator("TensorScatter", since=24)
@@ -248,4 +247,4 @@ def tensor_scatter(
         defines=(("CIRCULAR", str(int(mode == "circular"))), *raw_defines("X", past_cache.dtype),
                  *index_defines("K", starts.dtype)[:2]),
     )  # fmt: skip
-    return moved([result], [dispatch])
+    return Result((result,), (dispatch,))

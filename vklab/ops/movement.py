@@ -19,18 +19,7 @@ from vklab.ops.registry import Result, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["moved", "rearrange"]
-
-
-def moved(
-    outputs: Sequence[TensorInfo],
-    dispatches: Sequence[Dispatch],
-    scratch: Sequence[TensorInfo] = (),
-) -> Result:
-    """Return a Result that owns its scratch and the tables that its dispatches read."""
-    reads = [info for dispatch in dispatches for _, info in dispatch.reads]
-    tables = {id(info): info for info in reads if info.constant is not None and not info.name}
-    return Result(tuple(outputs), tuple(dispatches), (*scratch, *tables.values()))
+__all__ = ["rearrange"]
 
 
 def rearrange(
@@ -43,7 +32,7 @@ def rearrange(
     result = output(X.dtype, shape)
     dense, extent = dense_strides(split), [split[axis] for axis in order]
     place = None if list(shape) == extent else (extent, dense_strides(extent), 0)
-    return moved([result], move(X, [dense[axis] for axis in order], result, 0, place))
+    return Result((result,), move(X, [dense[axis] for axis in order], result, 0, place))
 
 
 @operator("Transpose")
@@ -152,7 +141,7 @@ def _walk(data: TensorInfo, walks: Sequence[range]) -> Result:
     dense = dense_strides(data.dims)
     strides = [stride * walk.step for stride, walk in zip(dense, walks, strict=True)]
     start = sum(stride * walk.start for stride, walk in zip(dense, walks, strict=True))
-    return moved([result], move(data, strides, result, start))
+    return Result((result,), move(data, strides, result, start))
 
 
 @operator("Concat", since=4)
@@ -177,7 +166,7 @@ def concat(*inputs: TensorInfo, axis: int) -> Result:
         move(info, dense_strides(info.dims), result, 0, (info.dims, strides, start * strides[axis]))
         for info, start in zip(inputs, starts, strict=False)
     ]
-    return moved([result], [*itertools.chain(*dispatches)])
+    return Result((result,), tuple(itertools.chain(*dispatches)))
 
 
 @operator("Split", since=18)
@@ -238,7 +227,7 @@ def _split(X: TensorInfo, axis: int, sizes: Sequence[int] | None, parts: int) ->
         part = output(X.dtype, (*X.dims[:axis], size, *X.dims[axis + 1 :]))
         outputs.append(part)
         dispatches += move(X, strides, part, (end - size) * strides[axis])
-    return moved(outputs, dispatches)
+    return Result(tuple(outputs), tuple(dispatches))
 
 
 @operator("Expand")
@@ -251,7 +240,7 @@ def expand(input: TensorInfo, shape: TensorInfo) -> Result:
     if math.prod(target) == input.count:
         return view(input, target)
     result = output(input.dtype, target)
-    return moved([result], move(input, broadcast_strides(input.dims, target), result))
+    return Result((result,), move(input, broadcast_strides(input.dims, target), result))
 
 
 @operator("Tile", since=6)
@@ -266,4 +255,4 @@ def tile(input: TensorInfo, repeats: TensorInfo) -> Result:
     result = output(input.dtype, shape)
     extent = [*itertools.chain(*zip(times, input.dims, strict=True))]
     strides = [*itertools.chain(*((0, step) for step in dense_strides(input.dims)))]
-    return moved([result], move(input, strides, result, 0, (extent, dense_strides(extent), 0)))
+    return Result((result,), move(input, strides, result, 0, (extent, dense_strides(extent), 0)))

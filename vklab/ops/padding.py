@@ -14,7 +14,6 @@ from vklab.ops.body import Body, Expansion
 from vklab.ops.dtypes import MOVABLE, raw_defines, table
 from vklab.ops.elementwise import dense_strides
 from vklab.ops.inputs import known_integers, normal_axes, require, same
-from vklab.ops.movement import moved
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
@@ -85,7 +84,7 @@ def _pad(
         push=(("count", result.count), ("rank", len(merged)), ("start", start)),
         defines=(("MODE", MODES[mode]), *raw_defines("X", X.dtype)),
     )
-    return moved([result], [dispatch])
+    return Result((result,), (dispatch,))
 
 
 @operator("CenterCropPad", since=18)

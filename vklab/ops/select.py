@@ -1,0 +1,162 @@
+"""Operators that choose elements by value: the k best, those that are not zero.
+
+How many are not zero is known only after the run: outputs have room for all. Visited by lab 12.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.ops.dtypes import ELEMENTS, MOVABLE, Defines, table, type_defines
+from vklab.ops.elementwise import dense_strides
+from vklab.ops.indexing import chosen, index_defines
+from vklab.ops.inputs import known_integers, normal_axis, require
+from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
+from vklab.ops.shape import view
+from vklab.types import Dispatch, Operands, TensorInfo
+
+__all__ = ["compress", "non_zero", "top_k", "top_k_by_attribute"]
+
+BLOCK = 1024  # what a workgroup sorts: SIZE of shaders/ops/top_k.slang
+EACH = 4  # elements of an invocation: EACH of shaders/ops/compact.slang
+
+
+@operator("TopK", since=10)
+def top_k(
+    X: TensorInfo, K: TensorInfo, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> Result:
+    """Find the k largest or smallest along an axis, and where they are. Source: ONNX TopK-24."""
+    del sorted  # they always are
+    return _top_k(X, known_integers(K, "K"), axis, bool(largest))
+
+
+@operator("TopK", since=1)
+def top_k_by_attribute(X: TensorInfo, *, k: int, axis: int = -1) -> Result:
+    """Find the k largest along an axis, and where they are. Source: ONNX TopK-1."""
+    return _top_k(X, (k,), axis, largest=True)
+
+
+def _top_k(X: TensorInfo, count: tuple[int, ...], axis: int, largest: bool) -> Result:
+    require(frozenset(ELEMENTS), X)
+    axis = normal_axis(axis, X.rank)
+    columns, (k, *more) = X.dims[axis], count
+    if more or not 0 <= k <= columns:
+        raise ModelError(f"k={count} of {columns} along axis {axis}")
+    shape = (*X.dims[:axis], k, *X.dims[axis + 1 :])
+    values, indices = output(X.dtype, shape), output("int64", shape)
+    if values.count == 0:
+        return Result((values, indices))
+    rows, inner = X.count // columns, math.prod(X.dims[axis + 1 :])
+    padded = 1 << (columns - 1).bit_length()
+    block = min(BLOCK, padded)
+    typed = (*_key_defines("X", X.dtype), *index_defines("J", "int64"), ("FLIP", str(int(largest))))
+    sizes = (("columns", columns), ("inner", inner), ("padded", padded), ("k", k))
+    orders = [output("int32", (rows, padded)) for _ in range(2)]
+    dispatches: list[Dispatch] = []
+
+    def stage(name: str, first: int, last: int) -> None:
+        finish, count = last == padded and name == "BLOCK", rows * padded // 2
+        if name == "BLOCK":
+            count = rows * padded // block
+        before, after = orders[(len(dispatches) + 1) % 2], orders[len(dispatches) % 2]
+        results = (("y_buffer", values), ("j_buffer", indices))
+        dispatches.append(Dispatch(
+            kernel="top_k",
+            reads=(("x_buffer", X), *((("s_buffer", before),) if dispatches else ())),
+            writes=results if finish else (("t_buffer", after),),
+            workgroups=grid(count if name == "BLOCK" else -(-count // WORKGROUP)),
+            push=(("count", count), *sizes, ("first", first), ("last", last)),
+            defines=(("STAGE", name), ("START", str(int(not dispatches))),
+                     ("FINISH", str(int(finish))), *typed),
+        ))  # fmt: skip
+
+    stage("BLOCK", 2, block)
+    reach = 2 * block
+    while reach <= padded:
+        apart = reach // 2
+        while apart >= block:
+            stage("STEP", reach, apart)
+            apart //= 2
+        stage("BLOCK", reach, reach)
+        reach *= 2
+    return Result((values, indices), tuple(dispatches), tuple(orders[: len(dispatches) - 1]))
+
+
+def _key_defines(name: str, dtype: str) -> Defines:
+    if np.dtype(dtype).itemsize == 8:  # by words: no device needs to compute in 64 bits
+        return ((name, "uint2"), (f"{name}_LOAD", f"key_{dtype}"))
+    return type_defines(name, dtype)[:2]
+
+
+def _compact(
+    flags: TensorInfo, result: TensorInfo, shape: tuple[int, ...]
+) -> tuple[tuple[Dispatch, ...], tuple[TensorInfo, ...]]:
+    """Return dispatches that write where flags are set, as coordinates, and their scratch.
+
+    The last of that will hold the number of those positions.
+    """
+    count = math.prod(shape)
+    blocks = -(-count // (WORKGROUP * EACH))
+    sums, offsets = output("int32", (blocks,)), output("int32", (blocks,))
+    total = output("int32", (1,))
+    words = np.dtype(flags.dtype).itemsize == 8 and flags.dtype != "float64"
+    typed = (("X", "uint2"), ("X_LOAD", "uint2")) if words else type_defines("X", flags.dtype)[:2]
+    walk = table([*zip(shape, dense_strides(shape), strict=True)], "uint32")
+    source = ("x_buffer", flags)
+    operands: dict[str, tuple[Operands, Operands]] = {
+        "COUNT": ((source,), (("t_buffer", sums),)),
+        "OFFSET": ((("s_buffer", sums),), (("t_buffer", offsets), ("total_buffer", total))),
+        "PLACE": ((source, ("s_buffer", offsets), ("walk_buffer", walk)), (("y_buffer", result),)),
+    }
+    dispatches = [
+        Dispatch(
+            kernel="compact",
+            reads=reads,
+            writes=writes,
+            workgroups=grid(1 if name == "OFFSET" else blocks),
+            push=(("count", blocks if name == "OFFSET" else count),
+                  ("blocks", 1 if name == "OFFSET" else blocks), ("rank", len(shape))),
+            defines=(("STAGE", name), *typed, *index_defines("Y", result.dtype)),
+            iterations=(blocks // WORKGROUP + 1) * 9 if name == "OFFSET" else 64,
+        )
+        for name, (reads, writes) in operands.items()
+    ]  # fmt: skip
+    return tuple(dispatches), (sums, offsets, total)
+
+
+@operator("NonZero", since=9)
+def non_zero(X: TensorInfo) -> Result:
+    """List the coordinates of the elements that are not zero. Source: ONNX NonZero-13."""
+    require(frozenset(ELEMENTS), X)
+    if X.rank == 0:
+        raise UnsupportedOperatorError("a scalar has no coordinates")
+    result = output("int64", (X.rank, X.count))
+    if result.count == 0:
+        return Result((result,))
+    dispatches, scratch = _compact(X, result, X.dims)
+    return Result((result,), dispatches, scratch, trims=((0, 1, scratch[-1]),))
+
+
+@operator("Compress", since=9)
+def compress(input: TensorInfo, condition: TensorInfo, *, axis: int | None = None) -> Result:
+    """Keep the slices, or elements, that a condition marks. Source: ONNX Compress-11."""
+    require(MOVABLE, input)
+    require(frozenset({"bool"}), condition)
+    whole = view(input, (input.count,)).outputs[0] if axis is None else input
+    axis = normal_axis(axis or 0, whole.rank)
+    size = min(condition.count, whole.dims[axis])
+    result = output(input.dtype, (*whole.dims[:axis], size, *whole.dims[axis + 1 :]))
+    if condition.rank != 1:
+        raise ModelError(f"a condition of shape {condition.shape} is no list")
+    if result.count == 0:
+        raise UnsupportedOperatorError(f"nothing to keep of {input.shape}")
+    order, dense = output("int32", (size,)), dense_strides(whole.dims)
+    dispatches, scratch = _compact(condition, order, (size,))
+    strides = ((*dense[:axis], 0, *dense[axis + 1 :]),
+               (*[0] * axis, 1, *[0] * (whole.rank - axis - 1)))  # fmt: skip
+    found = chosen(input, order, result, strides, whole.dims[axis : axis + 1], dense[axis])
+    trims = ((0, axis, scratch[-1]),)
+    return Result((result,), (*dispatches, *found), (order, *scratch), trims=trims)
