@@ -114,14 +114,19 @@ def apply_expression(
 
 
 def compute(
-    expression: str, inputs: Sequence[TensorInfo], to: str, *attributes: float
+    expression: str,
+    inputs: Sequence[TensorInfo],
+    to: str,
+    *attributes: float,
+    dtypes: Sequence[str] = (),
 ) -> Result:
     """Compute a Slang expression of the operands a, b, c, broadcast, and attributes p0, p1."""
     shape = broadcast_shape(*(info.dims for info in inputs))
     strides = [broadcast_strides(info.dims, shape) for info in inputs]
     result = output(to, shape)
     push = tuple((f"p{i}", value) for i, value in enumerate(attributes))
-    return Result((result,), strided(expression, inputs, strides, result, push))
+    dispatches = strided(expression, inputs, strides, result, push, dtypes=dtypes)
+    return Result((result,), dispatches)
 
 
 def strided(
@@ -132,6 +137,7 @@ def strided(
     push: tuple[tuple[str, float], ...] = (),
     offsets: Sequence[int] = (),
     place: tuple[Sequence[int], Sequence[int], int] | None = None,
+    dtypes: Sequence[str] = (),
 ) -> tuple[Dispatch, ...]:
     """Return the dispatch of shaders/ops/elementwise.slang; none if there is nothing to write.
 
@@ -139,6 +145,7 @@ def strided(
         strides: in elements, one per axis of the result; 0 repeats an element, below 0 walks back.
         offsets: the element of each input at which the walk starts; default 0.
         place: (shape, strides, offset) of the part of the result that is written; default all.
+        dtypes: what inputs and result are taken for; default what they are.
     """
     extent = tuple(place[0]) if place else result.dims
     count = math.prod(extent)
@@ -169,9 +176,10 @@ def strided(
     typing = raw_defines if expression in (MOVE, SELECT) else type_defines
     defines = [("ARITY", str(len(inputs))), ("LAYOUT", str(layout)), ("EXPRESSION", expression),
                ("PLACE", "1" if place and layout == 1 else "0")]  # fmt: skip
-    for name, info in zip("ABC", inputs, strict=False):
-        defines += typing(name, info.dtype)[:2]
-    storage, _, store = typing("Y", result.dtype)
+    *read, written = dtypes or [info.dtype for info in (*inputs, result)]
+    for name, dtype in zip("ABC", read, strict=False):
+        defines += typing(name, dtype)[:2]
+    storage, _, store = typing("Y", written)
     return (
         Dispatch(
             kernel="elementwise",

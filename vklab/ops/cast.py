@@ -1,0 +1,110 @@
+"""Operators that turn elements into another dtype: by their value, or by their bits.
+
+Loading and storing does most of it; here stands what goes beyond. ONNX: Cast, CastLike, BitCast.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from ml_dtypes import finfo
+from onnx import TensorProto, helper
+
+from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.ops.dtypes import ELEMENTS, INTEGERS, MOVABLE
+from vklab.ops.elementwise import compute
+from vklab.ops.inputs import require
+from vklab.ops.registry import Result, operator, output
+from vklab.types import TensorInfo
+
+__all__ = ["BYTE_FLOATS", "cast", "cast_like", "convert", "dtype_of", "value_of"]
+
+CASTABLE = frozenset(ELEMENTS)
+BYTE_FLOATS = frozenset({"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})
+ROUND_MODES = {"nearest": 0x400000, "up": 0x7FFFFF, "down": 0}
+
+
+def dtype_of(element_type: int) -> str:
+    """Return the dtype that ONNX means by a number; ModelError if there is none."""
+    if element_type == TensorProto.STRING:
+        raise UnsupportedOperatorError("strings are not supported")
+    try:
+        return str(helper.tensor_dtype_to_np_dtype(element_type))
+    except KeyError as error:
+        raise ModelError(f"{element_type} is no element type") from error
+
+
+def value_of(expression: str, source: str, target: str) -> str:
+    """Return the Slang expression that turns a value of one dtype into one of another.
+
+    Beyond the range of an integer bits are dropped, as ONNX has it for integers.
+    """
+    before, after = ELEMENTS[source].value, ELEMENTS[target].value
+    if after == "bool" != before:
+        return f"({expression} != 0)"
+    if before in ("float", "double") and after in ("uint", "uint64_t"):
+        signed = after.removeprefix("u")
+        signed = "int" if signed == "int" else "int64_t"
+        return f"({expression} < 0 ? {after}({signed}({expression})) : {after}({expression}))"
+    return f"{after}({expression})"
+
+
+@operator("Cast")
+def cast(input: TensorInfo, *, to: int, saturate: int = 1, round_mode: str = "up") -> Result:
+    """Turn every element into another dtype. Source: ONNX Cast-25."""
+    if round_mode not in ROUND_MODES:
+        raise ModelError(f"round_mode={round_mode!r} is not one of up, down, nearest")
+    return convert(input, dtype_of(to), bool(saturate), round_mode)
+
+
+@operator("CastLike", since=15)
+def cast_like(
+    input: TensorInfo, target_type: TensorInfo, *, saturate: int = 1, round_mode: str = "up"
+) -> Result:
+    """Turn every element into the dtype of another tensor. Source: ONNX CastLike-25."""
+    if round_mode not in ROUND_MODES:
+        raise ModelError(f"round_mode={round_mode!r} is not one of up, down, nearest")
+    return convert(input, target_type.dtype, bool(saturate), round_mode)
+
+
+def convert(X: TensorInfo, to: str, saturate: bool = True, round_mode: str = "up") -> Result:
+    """Return X in another dtype; X itself if it has that already."""
+    require(CASTABLE, X)
+    if to not in CASTABLE:
+        raise UnsupportedOperatorError(f"no kernel makes {to}")
+    if X.dtype == to:
+        return Result((output(to, X.dims, X.constant),), views=((0, 0),))
+    value = value_of("a", X.dtype, to)
+    if to in BYTE_FLOATS and saturate:
+        return compute(f"onnx::clip_to({value}, p0, p1)", (X,), to, *_range(to))
+    if to == "float8_e8m0fnu":
+        return compute(f"round_to_power({value}, uint(p0), {str(saturate).lower()})", (X,), to,
+                       ROUND_MODES[round_mode])  # fmt: skip
+    return compute(value, (X,), to)
+
+
+def _range(dtype: str) -> tuple[float, float]:
+    return float(finfo(dtype).min), float(finfo(dtype).max)
+
+
+@operator("BitCast", since=26)
+def bit_cast(input: TensorInfo, *, to: int) -> Result:
+    """Take every element's bits as another dtype. Source: ONNX BitCast-26."""
+    require(MOVABLE, input)
+    target, bits = dtype_of(to), 8 * np.dtype(input.dtype).itemsize
+    if 8 * np.dtype(target).itemsize != bits:
+        raise ModelError(f"{input.dtype} and {target} are not of one size")
+    if bits >= 32 or input.dtype == target:
+        constant = None if input.constant is None else input.constant.view(target)
+        return Result((output(target, input.dims, constant),), views=((0, 0),))
+    # Narrow types lie in 32 bits where a device lacks them, each in its own way.
+    value = "f32tof16(a)" if input.dtype == "float16" else "a"
+    kind = "uint" if target == "float16" else ELEMENTS[_plain(target)].value
+    value = f"f16tof32(uint({value}))" if target == "float16" else f"{kind}({value})"
+    return compute(value, (input,), target, dtypes=(_plain(input.dtype), _plain(target)))
+
+
+def _plain(dtype: str) -> str:
+    """Return the dtype whose numbers are the bits of another."""
+    if dtype in INTEGERS or dtype == "float16":
+        return dtype
+    return f"uint{8 * np.dtype(dtype).itemsize}"

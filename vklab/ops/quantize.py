@@ -1,0 +1,169 @@
+"""Operators between numbers and few bits: a scale and a zero point per tensor, axis or block.
+
+Scales and zero points are read on the device, by the strides that say to which elements each
+belongs. ONNX: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ml_dtypes import finfo, iinfo
+from onnx import TensorProto
+
+from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.ops.body import Body, Expansion
+from vklab.ops.cast import BYTE_FLOATS, dtype_of
+from vklab.ops.dtypes import ELEMENTS, FLOATS
+from vklab.ops.elementwise import dense_strides, strided
+from vklab.ops.inputs import normal_axis, require
+from vklab.ops.registry import Result, operator, output
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["dequantize_linear", "dynamic_quantize_linear", "quantize_linear"]
+
+MICROSOFT = "com.microsoft"
+SMALL_FLOATS = BYTE_FLOATS | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
+SMALL_INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (2, 4, 8, 16))
+SCALES = FLOATS | {"int32", "float8_e8m0fnu"}
+# How a quotient is rounded that is said to be computed in a narrow type.
+ROUNDED = {"float32": "{}", "float16": "narrow_half({})",
+           "bfloat16": "load_bfloat16(store_bfloat16({}))"}  # fmt: skip
+
+
+@operator("QuantizeLinear", since=10)
+@operator("QuantizeLinear", domain=MICROSOFT)
+def quantize_linear(
+    x: TensorInfo,
+    y_scale: TensorInfo,
+    y_zero_point: TensorInfo | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Result:
+    """Compute round(x / scale) + zero point, within y's range. Source: ONNX QuantizeLinear-25."""
+    require(FLOATS | {"int32"}, x)
+    require(SCALES, y_scale)
+    to = dtype_of(output_dtype) if output_dtype else "uint8"
+    if y_zero_point is not None:
+        if output_dtype and y_zero_point.dtype != to:
+            raise ModelError(f"output_dtype is {to}, the zero point's {y_zero_point.dtype}")
+        to = y_zero_point.dtype
+    if to not in SMALL_FLOATS | SMALL_INTEGERS:
+        raise ModelError(f"{to} is not a dtype to quantize to")
+    narrow = dtype_of(precision) if precision else y_scale.dtype
+    quotient = ROUNDED.get(narrow, "{}").format("float(a) / float(b)")
+    zero = "0" if y_zero_point is None else "c"
+    if to in SMALL_INTEGERS:
+        value = ELEMENTS[to].value
+        call = f"{value}(onnx::quantize({quotient}, int({zero}), p0, p1))"
+    else:
+        call = f"({quotient} + {zero})"
+        if to in BYTE_FLOATS and saturate:
+            call = f"onnx::clip_to({call}, p0, p1)"
+    limits = (iinfo if to in SMALL_INTEGERS else finfo)(to)
+    return _scaled(call, x, (y_scale, y_zero_point), to, axis, block_size,
+                   (float(limits.min), float(limits.max)))  # fmt: skip
+
+
+@operator("DequantizeLinear", since=10)
+@operator("DequantizeLinear", domain=MICROSOFT)
+def dequantize_linear(
+    x: TensorInfo,
+    x_scale: TensorInfo,
+    x_zero_point: TensorInfo | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Result:
+    """Compute (x - zero point) * scale. Source: ONNX DequantizeLinear-25."""
+    require(SMALL_FLOATS | SMALL_INTEGERS | {"int32"}, x)
+    require(SCALES, x_scale)
+    if x_zero_point is not None and x_zero_point.dtype != x.dtype:
+        raise ModelError(f"x is {x.dtype}, its zero point {x_zero_point.dtype}")
+    to = dtype_of(output_dtype) if output_dtype else x_scale.dtype
+    if to not in FLOATS:
+        raise UnsupportedOperatorError(f"no kernel dequantizes to {to}")
+    value = "float" if x.dtype in SMALL_FLOATS else "int"
+    zero = "" if x_zero_point is None else f" - {value}(c)"
+    call = f"float({value}(a){zero}) * float(b)"
+    return _scaled(call, x, (x_scale, x_zero_point), to, axis, block_size)
+
+
+def _scaled(
+    call: str,
+    x: TensorInfo,
+    given: Sequence[TensorInfo | None],
+    to: str,
+    axis: int,
+    block_size: int,
+    limits: Sequence[float] = (),
+) -> Result:
+    """Return what computes an expression of x, its scale and zero point."""
+    scales = [info for info in given if info is not None]
+    scale = scales[0]
+    if any(info.dims != scale.dims for info in scales[1:]) and scale.count != 1:
+        raise ModelError(f"scale has shape {scale.shape}, the zero point {scales[1].shape}")
+    result = output(to, x.dims)
+    push = tuple((f"p{i}", limit) for i, limit in enumerate(limits))
+    dispatches: tuple[Dispatch, ...] = ()
+    for extent, walk, start, steps, first in _parts(x, scale, axis, block_size):
+        whole = extent == x.dims
+        dispatches += strided(
+            call, (x, *scales), (walk, *(steps for _ in scales)), result, push,
+            (start, *(first for _ in scales)), None if whole else (extent, walk, start),
+        )  # fmt: skip
+    return Result((result,), dispatches)
+
+
+Part = tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], int]
+
+
+def _parts(x: TensorInfo, scale: TensorInfo, axis: int, block: int) -> list[Part]:
+    """Return the parts of x that one walk each covers: extent, x's walk, the scale's walk.
+
+    A walk is strides and a start. Blocks are an axis of their own; a last, shorter one is a part.
+    """
+    dense = dense_strides(x.dims)
+    if scale.count == 1 and not block:
+        return [(x.dims, dense, 0, (0,) * x.rank, 0)]
+    axis = normal_axis(axis, x.rank)
+    size, before, after = x.dims[axis], x.dims[:axis], x.dims[axis + 1 :]
+    if not block:
+        if scale.dims != (size,):
+            raise ModelError(f"scale has shape {scale.shape}; axis {axis} of {x.shape} needs "
+                             f"({size},)")  # fmt: skip
+        return [(x.dims, dense, 0, tuple(int(i == axis) for i in range(x.rank)), 0)]
+    blocks = -(-size // block) if block > 0 else 0
+    if scale.dims != (*before, blocks, *after):
+        raise ModelError(f"scale has shape {scale.shape}; blocks of {block} along axis {axis} of "
+                         f"{x.shape} need {(*before, blocks, *after)}")  # fmt: skip
+    full, rest = divmod(size, block)
+    own = dense_strides(scale.dims)
+    step = dense[axis]
+    walk = (*dense[:axis], block * step, step, *dense[axis + 1 :])
+    steps = (*own[:axis], own[axis], 0, *own[axis + 1 :])
+    parts = [((*before, full, block, *after), walk, 0, steps, 0)]
+    if rest:
+        parts.append(((*before, 1, rest, *after), walk, full * block * step, steps,
+                      full * own[axis]))  # fmt: skip
+    return parts
+
+
+@operator("DynamicQuantizeLinear", since=11)
+def dynamic_quantize_linear(x: TensorInfo) -> Expansion:
+    """Quantize to uint8 by the range that x has. Source: ONNX DynamicQuantizeLinear-11."""
+    require(frozenset({"float32"}), x)
+    body = Body()
+    high = body("Max", body("ReduceMax", x, keepdims=0), 0.0)
+    low = body("Min", body("ReduceMin", x, keepdims=0), 0.0)
+    width = body("Sub", high, low)
+    scale = body("Div", body("Where", body("Equal", high, low), 1.0, width), 255.0)
+    zero = body("Clip", body("Round", body("Div", body("Neg", low), scale)), 0.0, 255.0)
+    zero_point = body("Cast", zero, to=TensorProto.UINT8)
+    y = body("QuantizeLinear", x, scale, zero_point)
+    return body.result(y, scale, zero_point)
