@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from check_operator import check_operator
 
+from vklab.ops import normalization
+
 SHAPES = [(3, 7), (1, 1031), (5, 1), (1, 255), (2, 256), (2, 257), (2, 3, 5), (1, 10)]
 
 
@@ -56,3 +58,28 @@ def test_minus_infinity_is_a_probability_of_zero(device):
 def test_no_elements(device):
     for shape in [(0, 3), (3, 0), (2, 0, 5)]:
         assert check_operator("Softmax", [shape], device=device).shape == shape
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+def test_the_logarithm_of_every_axis(device, opset):
+    for shape in [(3, 7), (2, 257), (2, 3, 5), (1031, 3)]:
+        for axis in range(-len(shape), len(shape)):
+            check_operator("LogSoftmax", [shape], device=device, opset=opset, axis=axis)
+            check_operator("Hardmax", [shape], device=device, opset=opset, axis=axis)
+
+
+def test_the_logarithm_of_small_probabilities(device):
+    x = np.array([[1e4, 0, -1e4], [-3e38, 3e38, 0], [-np.inf, 0, 0], [np.nan, 0, 0]], np.float32)
+    check_operator("LogSoftmax", inputs=[x], device=device)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_rows_shared_out_among_workgroups(device_index, dtype, monkeypatch):
+    monkeypatch.setattr(normalization, "LONGEST", {True: 100, False: 20})
+    x = np.random.default_rng(3).standard_normal((3, 211)).astype(dtype)
+    loose = {"rtol": 5e-3, "atol": 5e-3} if dtype == "float16" else {}
+    for op_type in ("Softmax", "LogSoftmax"):
+        for opset in (11, 13):
+            for axis in (0, 1):
+                check_operator(op_type, inputs=[x], device=device_index, opset=opset, axis=axis,
+                               **loose)  # fmt: skip

@@ -16,6 +16,12 @@ from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["argmax", "argmin", "hardmax", "hardmax_flattened"]
 
+# A place is written without arithmetic on 64 bits, which some devices lack.
+INDEX = {
+    "int64": (("Y", "uint2"), ("INDEX", "uint2(place,0)")),
+    "int32": (("Y", "int"), ("INDEX", "int(place)")),
+}
+
 
 @operator("ArgMax")
 def argmax(
@@ -84,7 +90,6 @@ def _dispatch(
     better: str, X: TensorInfo, places: TensorInfo | None, columns: int, rows: Rows,
     result: TensorInfo, last: int, hot: int,
 ) -> Dispatch:  # fmt: skip
-    storage, _, store = type_defines("Y", result.dtype)
     flags = {"WIDE": rows.wide, "GIVEN": places is not None, "HOT": hot, "LAST": last}
     lanes = rows.lanes if rows.wide else 1
     return Dispatch(
@@ -97,7 +102,8 @@ def _dispatch(
             ("part", rows.part), ("parts", rows.parts), ("places", rows.columns),
         ),
         defines=(
-            *type_defines("X", X.dtype)[:2], storage, store,
+            *type_defines("X", X.dtype)[:2],
+            *(type_defines("Y", result.dtype)[::2] if hot else INDEX[result.dtype]),
             ("V", ELEMENTS[value_dtype(X.dtype)].value), ("BETTER", better),
             ("NAN", "is_nan_integer" if X.dtype in INTEGERS else "is_nan"),
             *((name, str(int(bool(flag)))) for name, flag in flags.items()),

@@ -84,7 +84,8 @@ def _losses(
             ("classes", X.dims[1]), ("ignored", ignored),
         ),
         defines=(
-            *type_defines("X", X.dtype)[:2], *type_defines("I", target.dtype)[:2], storage, store,
+            *type_defines("X", X.dtype)[:2], storage, store,
+            ("I", "uint2" if target.dtype == "int64" else "int"),
             ("V", ELEMENTS[value_dtype(X.dtype)].value),
             ("WEIGHTED", str(int(weight is not None))), ("TOTAL", str(len(outputs) - 1)),
         ),
