@@ -8,6 +8,7 @@ from check_operator import check_operator
 from small_models import one_node, random_array
 
 import vklab
+from vklab import settings
 from vklab.errors import ModelError
 
 LOWEST, LARGEST = -(2**63), 2**63 - 1
@@ -65,7 +66,7 @@ def test_split(device, opset, sizes, attributes):
     inputs = [random_array((6, 7))] + ([integers(*sizes)] if sizes else [])
     parts = len(sizes or attributes.get("split", ())) or 3
     proto, fed = one_node("Split", inputs, [1] if sizes else [], opset, parts, **attributes)
-    with vklab.load(proto, device) as session:
+    with settings.settings(FALLBACK=False), vklab.load(proto, device) as session:
         assert session.check(fed).passed
 
 

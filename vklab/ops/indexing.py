@@ -188,7 +188,8 @@ def _scatter(
     across = math.prod(lines)
     segments = max(1, min(SCATTERING // across, math.prod(sizes), length))
     typed = raw_defines if reduction == "none" else type_defines
-    chunk = SCATTER_STEPS // (len(sizes) + 1)
+    each = len(sizes) + 2  # turns of both loops for one update; the last look counts too
+    chunk = SCATTER_STEPS // each
     push = (
         ("count", across * segments),
         ("segments", segments),
@@ -207,7 +208,7 @@ def _scatter(
             push=(*push, ("first", first), ("last", min(first + chunk, length))),
             defines=(("COMBINE", COMBINES[reduction]), *typed("X", X.dtype),
                      *index_defines("K", indices.dtype)[:2]),
-            iterations=min(chunk, length) * (len(sizes) + 1) + len(shape),
+            iterations=min(chunk, length) * each + len(shape) + 2,
         )
         for first in range(0, length, chunk)
     ]  # fmt: skip
