@@ -9,6 +9,7 @@ import numpy as np
 from small_models import one_node, random_array
 
 import vklab
+from vklab import settings
 from vklab.runtime import check
 
 
@@ -21,17 +22,23 @@ def check_operator(
     opset: int = 17,
     rtol: float = check.RTOL,
     atol: float = check.ATOL,
+    outputs: int = 1,
+    domain: str = "",
     **attributes: Any,
 ) -> np.ndarray:
-    """Compare an operator's output with ONNX Runtime's and return it.
+    """Compare an operator's outputs with ONNX Runtime's and return the first.
 
     Inputs are random of the given `shapes`, or the given arrays, None for one that is left out.
     """
     arrays = [random_array(s, i) for i, s in enumerate(shapes)] if inputs is None else inputs
-    proto, fed = one_node(op_type, arrays, constants, opset, **attributes)
-    with vklab.load(proto, device) as session, np.errstate(all="ignore"):
-        outputs = session.run(fed)
-        comparison = check.compare(outputs, session.reference(fed), rtol, atol)
+    proto, fed = one_node(op_type, arrays, constants, opset, outputs, domain, **attributes)
+    with (
+        settings.settings(FALLBACK=False),
+        vklab.load(proto, device) as session,
+        np.errstate(all="ignore"),
+    ):
+        found = session.run(fed)
+        comparison = check.compare(found, session.reference(fed), rtol, atol)
     case = ", ".join("-" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
     assert comparison.passed, f"{op_type}({case}, {attributes}): {comparison}"
-    return outputs["y0"]
+    return found["y0"]

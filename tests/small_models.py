@@ -47,6 +47,7 @@ def one_node(
     constants: Sequence[int] = (),
     opset: int = 17,
     outputs: int = 1,
+    domain: str = "",
     **attributes: Any,
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """Build a model of one node and the dict that feeds it.
@@ -62,9 +63,12 @@ def one_node(
         for name, array in fed.items()
     ]
     kind = helper.np_dtype_to_tensor_dtype(next(a for a in inputs if a is not None).dtype)
-    node = helper.make_node(op_type, names, made, name="node", **attributes)
+    node = helper.make_node(op_type, names, made, name="node", domain=domain, **attributes)
     open_outputs = [value(name, None, kind) for name in made]
-    return model([node], described, open_outputs, known, opset), fed
+    proto = model([node], described, open_outputs, known, opset)
+    if domain:
+        proto.opset_import.append(helper.make_opsetid(domain, 1))
+    return proto, fed
 
 
 def relu(shape: Sequence[int | str] = (2, 3)) -> onnx.ModelProto:
