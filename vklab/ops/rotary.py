@@ -1,0 +1,97 @@
+"""RotaryEmbedding, of ONNX and as ONNX Runtime has it: pairs turned by angles from a table."""
+
+from __future__ import annotations
+
+from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.ops.attention import Heads
+from vklab.ops.dtypes import FLOATS, type_defines
+from vklab.ops.inputs import require, same
+from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["contrib_rotary_embedding", "rotary", "rotary_embedding"]
+
+
+@operator("RotaryEmbedding", since=23)
+def rotary_embedding(
+    X: TensorInfo,
+    cos_cache: TensorInfo,
+    sin_cache: TensorInfo,
+    position_ids: TensorInfo | None = None,
+    *,
+    interleaved: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Result:
+    """Turn pairs of places by the angles of their positions. Source: ONNX RotaryEmbedding-23."""
+    heads = Heads.of(X, num_heads)
+    return Result(*rotary(heads, cos_cache, sin_cache, position_ids, interleaved,
+                          rotary_embedding_dim))  # fmt: skip
+
+
+@operator("RotaryEmbedding", domain="com.microsoft")
+def contrib_rotary_embedding(
+    input: TensorInfo,
+    position_ids: TensorInfo,
+    cos_cache: TensorInfo,
+    sin_cache: TensorInfo,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Result:
+    """Turn pairs of places by the angles of their positions. Source: ONNX Runtime."""
+    if is_packed_batching or scale != 1.0:
+        raise UnsupportedOperatorError(f"is_packed_batching={is_packed_batching}, scale={scale}")
+    if input.rank == 3 and not num_heads:
+        size = rotary_embedding_dim or 2 * cos_cache.dims[-1]
+        num_heads = input.dims[2] // max(size, 1)
+    heads = Heads.of(input, num_heads)
+    return Result(*rotary(heads, cos_cache, sin_cache, position_ids, interleaved,
+                          rotary_embedding_dim))  # fmt: skip
+
+
+def rotary(
+    heads: Heads,
+    cos: TensorInfo,
+    sin: TensorInfo,
+    positions: TensorInfo | None,
+    interleaved: int,
+    turned: int = 0,
+) -> tuple[tuple[TensorInfo], tuple[Dispatch, ...]]:
+    """Return the turned heads, which lie as the given do, and their dispatch.
+
+    Heads must fill their tensor.
+    """
+    X = heads.info
+    require(FLOATS, X, cos, sin)
+    dtype, turned = same(X, cos, sin), turned or heads.size
+    moments = (heads.batch, heads.length)
+    if turned > heads.size or turned % 2 or cos.dims != sin.dims or cos.dims[-1] != turned // 2:
+        raise ModelError(f"{cos} does not turn {turned} of {heads.size} places")
+    if positions is None and cos.dims[:-1] != moments:
+        raise ModelError(f"{cos} and {sin} are not of [batch, step] of {X}")
+    if positions is not None and (positions.dims not in (moments, (1,)) or cos.rank != 2):
+        raise ModelError(f"{positions} are not the positions of {X}")
+    result = output(dtype, X.dims)
+    if not result.count:
+        return (result,), ()
+    alone = positions is not None and positions.dims != moments
+    mode = 0 if positions is None else 2 if alone else 1
+    reads = [("x_buffer", X), ("cos_buffer", cos), ("sin_buffer", sin)]
+    defines = [("POSITIONS", str(mode)), *type_defines("T", dtype)]
+    if positions is not None:
+        reads.append(("positions_buffer", positions))
+        defines += type_defines("I", positions.dtype)[:2]
+    push = (
+        ("count", result.count), ("steps", heads.length), ("heads", heads.count),
+        ("places", heads.size), ("turned", turned), ("interleaved", int(bool(interleaved))),
+        ("rows", cos.count // max(turned // 2, 1)), ("x_batch", heads.strides[0]),
+        ("x_step", heads.strides[2]), ("x_head", heads.strides[1]),
+    )  # fmt: skip
+    groups = grid(-(-result.count // WORKGROUP))
+    dispatch = Dispatch("rotary", tuple(reads), (("y_buffer", result),), groups, push,
+                        tuple(defines), flops=3 * result.count)  # fmt: skip
+    return (result,), (dispatch,)
