@@ -32,7 +32,7 @@ def write_wrong_store(folder: Path, name: str) -> Path:
     head, _, tail = text.rpartition("y_buffer[")
     index, _, rest = tail.partition("] = ")
     value, _, after = rest.partition(";")
-    changed = f"{head}y_buffer[{index}] = T(1.01) * ({value});{after}"
+    changed = f"{head}y_buffer[{index}] = 1.01 * ({value});{after}"
     return _write(folder / "ops" / f"{name}.slang", changed)
 
 

@@ -10,9 +10,16 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from vklab.shader import stock_builder
+
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "data"
 FLOAT = TensorProto.FLOAT
+
+
+def stock_variant(kernel: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return the first variant of a kernel that ships: its name and defines."""
+    return stock_builder.variants(ROOT / "shaders" / "ops" / f"{kernel}.slang")[0]
 
 
 def random_array(shape: Sequence[int], seed: int = 0) -> np.ndarray:

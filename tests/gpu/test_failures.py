@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from child import python
 from onnx import helper
-from small_models import DATA, model, random_array, relu, value
+from small_models import DATA, model, random_array, relu, stock_variant, value
 
 import vklab
 from vklab.errors import DeviceLostError, OutOfMemoryError, ShaderError, TimeoutError, VulkanError
@@ -136,7 +136,7 @@ def test_a_lost_device_is_named_and_opened_afresh(device_index, monkeypatch):
 
 def test_a_submission_that_fails_is_no_work_under_way(handles, device_index, monkeypatch):
     with vklab.load(relu((1, 3)), device_index) as session:
-        program = session._current
+        program = next(session._root.walk()).runner.program
         with monkeypatch.context() as patch:
             patch.setattr(program._submission, "_submit", lambda *a: -1)
             with pytest.raises(OutOfMemoryError, match="vkQueueSubmit"):
@@ -186,7 +186,7 @@ def test_a_command_that_fails_while_loading(handles, device_index, monkeypatch, 
 def test_a_shader_that_does_not_compile(handles, device_index, tmp_path, monkeypatch):
     text = (DATA.parent / "shaders" / "ops" / "elementwise.slang").read_text()
     (tmp_path / "ops").mkdir()
-    broken = text.replace("    y_buffer[element] =", "    nonsense[element] =")
+    broken = text.replace("    y_buffer[TARGET] =", "    nonsense[TARGET] =")
     line = broken[: broken.index("nonsense")].count("\n") + 1
     (tmp_path / "ops" / "elementwise.slang").write_text(broken)
     monkeypatch.setenv("VKLAB_SHADERS", str(tmp_path))
@@ -198,7 +198,7 @@ def test_a_shader_that_does_not_compile(handles, device_index, tmp_path, monkeyp
     ("    uint count;", "    uint count, extra;",
      r"takes push constants \['count', 'extra', 'p0', 'p1'\], the dispatch supplies \['count', "
      r"'p0', 'p1'\]"),
-    ("StructuredBuffer<T> a_buffer;", "StructuredBuffer<T> a_buffer; RWStructuredBuffer<T> more;",
+    ("StructuredBuffer<A> a_buffer;", "StructuredBuffer<A> a_buffer; RWStructuredBuffer<A> more;",
      r"has buffers \{.*'more': True.*\} \(name: writable\), the dispatch supplies \{'a_buffer': "),
     ("float p0, p1;", "float p0[2], p1;", "push constant p0 has 2 elements, the dispatch supplies"),
 ])  # fmt: skip
@@ -206,10 +206,10 @@ def test_a_kernel_and_a_dispatch_that_do_not_fit(handles, device_index, tmp_path
                                                  new, words):  # fmt: skip
     text = (DATA.parent / "shaders" / "ops" / "elementwise.slang").read_text()
     changed = text.replace(old, new, 1).replace("params.p0)", "params.p1)").replace(
-        "y_buffer[element] =", "more[element] = a; y_buffer[element] ="
+        "y_buffer[TARGET] =", "more[element] = a; y_buffer[TARGET] ="
     ) if "more" in new else text.replace(old, new, 1)  # fmt: skip
     if "p0[2]" in new:
-        changed = changed.replace("T(params.p0)", "T(params.p0[1])")
+        changed = changed.replace("p0 = params.p0,", "p0 = params.p0[1],")
     (tmp_path / "ops").mkdir()
     (tmp_path / "ops" / "elementwise.slang").write_text(changed)
     monkeypatch.setenv("VKLAB_SHADERS", str(tmp_path))
@@ -221,7 +221,7 @@ def test_specialization_constants_that_do_not_exist():
     from vklab.shader import compiler
     from vklab.types import Dispatch
 
-    shader = compiler.compile_variant("softmax", (("T", "float"),))
+    shader = compiler.compile_variant(*stock_variant("softmax"))
     wrong = Dispatch("softmax", (), (), (1, 1, 1), constants=(("COLOUR", 3),))
     with pytest.raises(ShaderError, match=r"has specialization constants \['WORKGROUP'\].*COLOUR"):
         kernels.specialize(shader.reflection, wrong)

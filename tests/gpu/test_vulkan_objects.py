@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from small_models import stock_variant
 
 from vklab import settings
 from vklab.errors import OutOfMemoryError, PlanError, SetupError, VulkanError
@@ -21,7 +22,7 @@ from vklab.vulkan.sync import Fence, TimelineSemaphore
 
 
 def make_pipeline(opened):
-    shader = compiler.compile_variant("softmax", (("T", "float"),))
+    shader = compiler.compile_variant(*stock_variant("softmax"))
     found = shader.reflection
     return ComputePipeline(
         opened.device, shader.spirv, [b.number for b in found.bindings.values()], found.push_bytes,

@@ -102,7 +102,8 @@ def test_a_shader_shows_what_it_asks_for(capsys, tmp_path):
     offsets = [member["offset"] for member in facts["push_constants"].values()]
     assert offsets == sorted(offsets) and facts["push_bytes"] >= offsets[-1] + 4
     assert facts["bytes"] == target.stat().st_size
-    assert cli.main(["shader", "compile", "softmax", "-D", "T=float"]) == 0
+    assert cli.main(["shader", "compile", "softmax", "-D", "T=float", "-D", "T_LOAD=float",
+                     "-D", "T_STORE=float"]) == 0
     assert "storage buffers" in capsys.readouterr().out
 
 

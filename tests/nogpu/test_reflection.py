@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
+from small_models import stock_variant
 
 from vklab.errors import ShaderError
 from vklab.shader import compiler, reflection, toolchain
@@ -162,6 +163,6 @@ def test_bindings_outside_of_set_zero_are_declined():
 @pytest.mark.full
 def test_the_compiled_kernels_of_the_package_are_read(compiled):
     spirv_of(compiled, "slang")
-    found = compiler.compile_variant("softmax", (("T", "float"),)).reflection
+    found = compiler.compile_variant(*stock_variant("softmax")).reflection
     assert list(found.bindings) == ["x_buffer", "y_buffer"]
     assert set(found.push) >= {"rows", "columns", "inner"} and "WORKGROUP" in found.constants

@@ -5,7 +5,7 @@ Onnx builds and inlines the body, for the input types and the opset at hand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from vklab.graph import onnx_import
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
 
-__all__ = ["expand", "has_body", "to_proto"]
+__all__ = ["expand", "has_body", "inline", "to_proto"]
 
 MOST_NODES = 2000
 
@@ -82,10 +82,41 @@ def _renamed(
     def rename(name: str) -> str:
         return name if name in outer else f"{node.name}/{name}"
 
+    return _copy(node, body, rename, versions)
+
+
+def inline(
+    node: Node, body: Graph
+) -> tuple[tuple[Node, ...], dict[str, TensorInfo]] | None:
+    """Return the nodes and constants of a branch in place of an If; None if it has bodies inside.
+
+    What the branch captures keeps its name; its outputs get those of the node.
+    """
+    if any(part.bodies for part in body.nodes):
+        return None
+    made = {name for part in body.nodes for name in part.outputs} | set(body.initializers)
+    names = dict(zip(body.outputs, node.outputs, strict=False))
+    copies = []
+    for local, name in zip(body.outputs, node.outputs, strict=False):
+        if local not in made or local in body.initializers or names[local] != name:
+            inner = f"{node.name}/{local}" if local in made else local
+            copies.append(Node(f"{node.name}/{name}", "Identity", (inner,), (name,)))
+            names.pop(local, None)
+
+    def rename(name: str) -> str:
+        return names.get(name) or (f"{node.name}/{name}" if name in made else name)
+
+    nodes, constants = _copy(node, body, rename, body.opsets)
+    return (*nodes, *copies), constants
+
+
+def _copy(
+    node: Node, body: Graph, rename: Callable[[str], str], versions: Mapping[str, int]
+) -> tuple[tuple[Node, ...], dict[str, TensorInfo]]:
     nodes = tuple(
         Node(f"{node.name}/{part.name}", part.op_type, tuple(map(rename, part.inputs)),
              tuple(map(rename, part.outputs)), part.attributes, part.domain,
-             versions.get(part.domain, versions[""]), part.bodies)
+             part.opset or versions.get(part.domain, versions.get("", 0)), part.bodies)
         for part in body.nodes
     )  # fmt: skip
     constants = {

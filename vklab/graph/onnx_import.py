@@ -78,12 +78,12 @@ def from_graph(
     graph: onnx.GraphProto,
     opsets: Mapping[str, int],
     folder: Path | None = None,
-    outer: frozenset[str] = frozenset(),
+    outer: frozenset[str] | None = None,
 ) -> Graph:
     """Turn a graph, or the body of a control node, into a Graph.
 
     Args:
-        outer: values around a body; those that it reads become its `captures`.
+        outer: values around a body; those that it reads become its `captures`. None: no body.
     """
     initializers: dict[str, TensorInfo] = {}
     for tensor in graph.initializer:
@@ -95,7 +95,9 @@ def from_graph(
         value = onnx_tensors.sparse(sparse, f"initializer {name!r}", folder)
         initializers[name] = onnx_tensors.info(name, value)
     # Before IR version 4 initializers were listed among the inputs as well.
-    inputs = tuple(_value(v) for v in graph.input if v.name not in initializers)
+    given = [value for value in graph.input if value.name not in initializers]
+    inputs = tuple(_value(value, is_typed=outer is None) for value in given)
+    outer = outer or frozenset()
     if len({info.name for info in inputs}) < len(inputs):
         raise ModelError(f"graph {graph.name!r} has two inputs of one name")
     visible = outer | {info.name for info in inputs} | set(initializers)
@@ -109,10 +111,10 @@ def from_graph(
     outputs = tuple(value.name for value in graph.output)
     read = dict.fromkeys([*(name for node in nodes for name in node.reads), *outputs])
     captures = tuple(name for name in read if name not in made and name in outer)
+    ordered = topological_order(nodes, [*known, *captures])
     for name in outputs:
         if name not in made and name not in outer:
             raise ModelError(f"graph output {name!r} is made by no node")
-    ordered = topological_order(nodes, [*known, *captures])
     return Graph(
         name=graph.name,
         opset=opsets.get("", 1),
@@ -256,8 +258,10 @@ def _attribute(item: onnx.AttributeProto, node: str, folder: Path | None) -> Any
     return tuple(v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value)
 
 
-def _value(value: onnx.ValueInfoProto) -> TensorInfo:
+def _value(value: onnx.ValueInfoProto, is_typed: bool) -> TensorInfo:
     kind = value.type.WhichOneof("value")
+    if kind is None and is_typed:
+        raise ModelError(f"graph input {value.name!r} has no type")
     if kind != "tensor_type":  # of a body's inputs often nothing is said
         return TensorInfo(value.name, (kind or "").removesuffix("_type"), ANY_SHAPE)
     tensor = value.type.tensor_type

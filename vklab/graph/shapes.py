@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import onnx
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph.graph import Graph, Node
@@ -19,6 +20,8 @@ from vklab.ops.body import Expansion
 from vklab.types import TensorInfo
 
 __all__ = ["apply_node", "bind", "expand", "infer", "require_operators", "unknown_dims"]
+
+HOST_DOMAINS = ("com.microsoft", "ai.onnx.contrib", "com.ms.")
 
 
 def unknown_dims(graph: Graph) -> tuple[str, ...]:
@@ -44,15 +47,20 @@ def bind(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 
 def require_operators(graph: Graph) -> None:
-    """Raise UnsupportedOperatorError for the first node whose operator nobody knows.
+    """Raise UnsupportedOperatorError for the first node whose operator nobody can know.
 
-    For graphs whose sizes are not known yet, of which this is all that can be said.
+    Operators of ONNX and of ONNX Runtime's own domain may have no kernel; the host has them.
     """
     for node in graph.nodes:
-        try:
-            registry.find(node.op_type, graph.opset_of(node), node.domain)
-        except UnsupportedOperatorError as error:
-            raise UnsupportedOperatorError(f"node {node}: {error}") from error
+        known = (node.domain, node.op_type) in registry.OPERATORS
+        if not known and not node.domain.startswith(HOST_DOMAINS) and not (
+            onnx.defs.has(node.op_type, domain=node.domain)
+        ):
+            raise UnsupportedOperatorError(
+                f"node {node}: operator {node.qualified_type} is known neither here nor to ONNX"
+            )
+        for body in node.bodies.values():
+            require_operators(body)
 
 
 def apply_node(

@@ -126,6 +126,10 @@ class _Walk:
                 continue
             reason = self._refusal(node, patterns)
             try:
+                branch = self._branch(node)
+                if branch is not None:
+                    queue.extendleft(reversed(branch))
+                    continue
                 if not reason:
                     body = self._visit(node)
                     queue.extendleft(reversed(body))
@@ -201,6 +205,20 @@ class _Walk:
         limits.check(adapted.dispatches, self.info)
 
     # ---------------------------------------------------------------------- what is known already
+
+    def _branch(self, node: Node) -> Sequence[Node] | None:
+        """Return the nodes of an If whose condition is known; its other branch never runs."""
+        if node.op_type != "If" or node.domain or len(node.bodies) != 2:
+            return None
+        condition = self.infos[node.inputs[0]].constant
+        if condition is None or condition.size != 1 or node.inputs[0] in self.asked:
+            return None
+        found = functions.inline(node, node.bodies["then_branch" if condition else "else_branch"])
+        if found is None:
+            return None
+        self.infos.update(found[1])
+        self.known.update(found[1])
+        return found[0]
 
     def _is_known(self, node: Node) -> bool:
         return (

@@ -34,14 +34,18 @@ class Body(Protocol):
 class Control:
     """Run one control node; its bodies see what they capture."""
 
-    def __init__(self, node: Node, bodies: Mapping[str, Body], opset: int) -> None:
+    def __init__(
+        self, node: Node, bodies: Mapping[str, Body], opset: int, constants: Mapping[str, Any]
+    ) -> None:
         self.node = node
+        self.constants = constants
         self.bodies = bodies
         self.opset = opset
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run once; ModelError naming the node for what its inputs cannot be."""
         step = {"If": self._if, "Loop": self._loop, "Scan": self._scan}[self.node.op_type]
+        values = {**values, **self.constants}
         inputs = [values[name] if name else None for name in self.node.inputs]
         outputs = step(inputs, values)
         named = zip(self.node.outputs, outputs, strict=False)
@@ -142,7 +146,7 @@ class Control:
             raise ModelError(f"node {self.node.name!r} (Scan): inputs of lengths {sorted(lengths)}")
         collected: list[list[Any]] = [[] for _ in self.node.outputs[len(states) :]]
         for number in range(lengths.pop()):
-            items = [np.ascontiguousarray(row[number]) for row in rows]
+            items = [np.array(row[number], order="C") for row in rows]
             made = self._body("body", [*states, *items], values)
             states = made[: len(states)]
             for parts, value in zip(collected, made[len(states) :], strict=False):

@@ -42,7 +42,21 @@ def arrays(infos: Sequence[TensorInfo], inputs: tuple[Any, ...]) -> list[Any]:
     if len(given) != len(infos):
         raise ModelError(f"{len(given)} inputs are given, the model has {len(infos)}: "
                          + ", ".join(str(info) for info in infos))  # fmt: skip
-    return [_check_array(info, value) for info, value in zip(infos, given, strict=True)]
+    checked = [_check_array(info, value) for info, value in zip(infos, given, strict=True)]
+    _check_sizes(infos, checked)
+    return checked
+
+
+def _check_sizes(infos: Sequence[TensorInfo], values: Sequence[Any]) -> None:
+    """Raise ModelError if inputs give one open dimension two sizes."""
+    sizes: dict[str, int] = {}
+    for info, value in zip(infos, values, strict=True):
+        if info.shape == ANY_SHAPE or info.dtype in OTHER_TYPES:
+            continue
+        for name, size in zip(info.shape, value.shape, strict=False):
+            if isinstance(name, str) and sizes.setdefault(name, size) != size:
+                raise ModelError(f"dimension {name!r} is {sizes[name]} in one input and {size} in "
+                                 f"{info}")  # fmt: skip
 
 
 def _check_array(info: TensorInfo, value: Any) -> Any:

@@ -116,9 +116,10 @@ class HostPart:
     def _model(self, fed: Mapping[str, Any], typed: bool) -> onnx.ModelProto:
         """Build the model of these nodes, for values of these dtypes and ranks."""
         graph = self.graph
-        inputs = [_describe(name, value) for name, value in fed.items()]
-        if not typed:
-            inputs = [onnx.ValueInfoProto(name=name) for name in fed]
+        inputs = [
+            _describe(name, value) if typed else onnx.ValueInfoProto(name=name)
+            for name, value in fed.items()
+        ]
         constants = [
             numpy_helper.from_array(np.asarray(info.constant), name)
             for name, info in graph.initializers.items() if info.constant is not None

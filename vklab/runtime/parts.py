@@ -188,7 +188,9 @@ class Stage:
         if part.kind == "control":
             node = part.graph.nodes[0]
             bodies = {name: Stage(body, self.engine) for name, body in node.bodies.items()}
-            return control.Control(node, bodies, self.graph.opset_of(node)), None
+            constants = {name: info.constant for name, info in part.graph.initializers.items()}
+            opset = self.graph.opset_of(node)
+            return control.Control(node, bodies, opset, constants), None
         plan = plans.make_plan(passes.run(part.graph), self.engine.opened.info)
         if self.engine.on_plan:
             self.engine.on_plan(plan)

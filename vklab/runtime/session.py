@@ -69,6 +69,7 @@ class Session:
         self._lock = threading.Lock()
         opened.sessions.add(self)
         try:
+            shapes.require_operators(graph)
             self._root.prepare()
         except BaseException:
             self.close()
