@@ -129,7 +129,7 @@ def _direct(
         return Result((result,))
     depth, cells = W.dims[1], math.prod(view.kernel)
     given = {name: info for name, info in operands.items() if info is not None}
-    flags = {name.upper(): str(int(name in given)) for name in ("bias", "x_zero", "w_zero")}
+    flags = [(name.upper(), "1") for name in ("x_zero", "w_zero") if name in given]
     per_filter = {name: int(info.count > 1) for name, info in given.items()}
     dispatch = Dispatch(
         kernel="conv_nd",
@@ -143,9 +143,11 @@ def _direct(
             ("scale_step", per_filter.get("w_scale", 0)),
         ),
         defines=(
-            ("KIND", kind), *flags.items(), ("LOWEST", "-128" if dtype == "int8" else "0"),
+            ("KIND", kind), ("BIAS", str(int("bias" in given))), *flags,
+            *((("LOWEST", "-128" if dtype == "int8" else "0"),) if kind == "QUANTIZED" else ()),
             ("R", ELEMENTS[dtype].value if kind == "REAL" else "int"),
-            *type_defines("X", X.dtype), *type_defines("W", W.dtype), *type_defines("Y", dtype),
+            *type_defines("X", X.dtype)[:2], *type_defines("W", W.dtype)[:2],
+            *type_defines("Y", dtype),
         ),
         flops=2 * result.count * depth * cells,
         iterations=depth * (cells + 2 * math.prod(view.kernel[:-1]) + 1),
