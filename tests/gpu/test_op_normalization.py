@@ -8,6 +8,8 @@ from check_operator import check_operator
 from run_node import close, run_all
 from small_models import random_array
 
+from vklab.ops import layer_norm as layer_norm_module
+
 SHAPES = [(3, 7), (1, 1031), (5, 1), (2, 257), (2, 3, 5, 7)]
 HALF = {"rtol": 2e-3, "atol": 2e-3}
 
@@ -144,3 +146,23 @@ def test_no_elements(device):
     image = np.zeros((0, 3, 5), np.float32)
     three = np.ones(3, np.float32)
     assert run_all("InstanceNormalization", [image, three, three], 1, device)[0].size == 0
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_few_long_rows_are_shared_out(device, rows, monkeypatch):
+    monkeypatch.setattr(layer_norm_module, "LONG_ROW", 1000)
+    x, scale, bias = (
+        random_array((rows, 20011)) + 5,
+        random_array((20011,)),
+        random_array((20011,), 1),
+    )
+    y, mean, inverse = run_all("LayerNormalization", [x, scale, bias], 3, device)
+    normal, true_mean, true_inverse = layer_norm(x, (1,))
+    for got, expected in [(y, normal * scale + bias), (mean, true_mean), (inverse, true_inverse)]:
+        close(got, expected)
+    (y,) = run_all("RMSNormalization", [x, scale], 1, device, 23, epsilon=0.5)
+    close(y, x / np.sqrt(np.mean(x.astype(float) ** 2, 1, keepdims=True) + 0.5) * scale)
+    image, own = random_array((rows, 4, 67, 31)), random_array((4,), 2)
+    (y,) = run_all("GroupNormalization", [image, own, own], 1, device, num_groups=2)
+    grouped = layer_norm(image.reshape(rows, 2, -1), (2,))[0].reshape(image.shape)
+    close(y, grouped * own.reshape(-1, 1, 1) + own.reshape(-1, 1, 1))

@@ -16,8 +16,9 @@ from vklab.ops.body import Body
 from vklab.ops.dtypes import FLOATS, REALS, type_defines
 from vklab.ops.elementwise import broadcast_shape
 from vklab.ops.inputs import normal_axis, require, same
-from vklab.ops.registry import Answer, Result, operator, output
-from vklab.ops.rows import Rows
+from vklab.ops.reduction import KINDS, Kind, reduce_work
+from vklab.ops.registry import WORKGROUP, Answer, Result, grid, operator, output
+from vklab.ops.rows import Rows, Work
 from vklab.types import Dispatch, TensorInfo
 
 __all__ = [
@@ -31,8 +32,8 @@ __all__ = [
     "standardize",
 ]
 
-# A workgroup visits a longer row too slowly.
-LONGEST = 1 << 21
+# Fewer rows than FEW_ROWS that are long, and all above LONGEST, are shared out among workgroups.
+FEW_ROWS, LONG_ROW, LONGEST = 64, 1 << 15, 1 << 21
 # ONNX's numbers of the dtypes that are cast between.
 CODES = {"float32": 1, "float16": 10, "float64": 11, "bfloat16": 16}
 STASHED = 1
@@ -121,10 +122,10 @@ def _grouped(
     if X.count == 0:
         return Result((result,))
     rows = Rows(batch * groups, X.count // (batch * groups), 1, wide=True)
-    if rows.columns <= LONGEST and X.dtype in FLOATS:
+    if X.dtype in FLOATS:
         step = parameters // groups
         layout = (groups, step, rows.columns // step)
-        return Result((result,), (_dispatch(X, scale, bias, (result,), rows, layout, epsilon),))
+        return _result(X, scale, bias, (result,), rows, layout, epsilon)
     body = Body()
     split = body("Reshape", X, np.array([batch, parameters, -1]))
     grouped = body("Reshape", split, np.array([batch, groups, -1]))
@@ -157,10 +158,9 @@ def normalize(
     rows = Rows(math.prod(shape), math.prod(X.dims[axis:]), 1, wide=True)
     runs = {_run(info, X.dims[axis:]) for info in (scale, bias) if info is not None}
     plain = bias is None or bias.dtype == scale.dtype
-    if X.dtype in FLOATS and rows.columns <= LONGEST and plain and len(runs) == 1 and min(runs):
-        outputs = (result, *statistics)
+    if X.dtype in FLOATS and plain and len(runs) == 1 and min(runs):
         layout = (1, 0, runs.pop())
-        return Result(outputs, (_dispatch(X, scale, bias, outputs, rows, layout, epsilon, center),))
+        return _result(X, scale, bias, (result, *statistics), rows, layout, epsilon, center)
     body = Body()
     axes = tuple(range(axis, X.rank))
     normal, mean, inverse = standardize(body, X, X.dtype, axes, epsilon, center)
@@ -199,16 +199,48 @@ def standardize(
     return normal, mean, inverse
 
 
+def _result(
+    X: TensorInfo, scale: TensorInfo, bias: TensorInfo | None, outputs: tuple[TensorInfo, ...],
+    rows: Rows, layout: tuple[int, int, int], epsilon: float, center: bool = True,
+) -> Result:  # fmt: skip
+    few = rows.count < FEW_ROWS and rows.columns > LONG_ROW
+    if not few and rows.columns <= LONGEST:
+        dispatch = _dispatch(X, scale, bias, outputs, rows, layout, epsilon, center)
+        return Result(outputs, (dispatch,))
+    work, count = Work(), 2 if center else 1
+    known = outputs[1:] or tuple(work.temporary("float32", (rows.count,)) for _ in range(count))
+    mean, shape = known[0] if center else None, (rows.count, rows.columns)
+    if mean:
+        reduce_work(KINDS["ReduceMean"], X, (1,), mean, None, work, shape)
+    kind = Kind(map="(a-shift)*(a-shift)" if center else "a*a",
+                finish=f"1.0/sqrt(mean(total)+{epsilon!r})")  # fmt: skip
+    reduce_work(kind, X, (1,), known[-1], mean, work, shape)
+    storage, _, store = type_defines("Y", outputs[0].dtype)
+    apply = Dispatch(
+        kernel="normalize_known",
+        reads=(
+            ("x_buffer", X), ("w_buffer", scale), *((("b_buffer", bias),) if bias else ()),
+            *((("mean_buffer", mean),) if mean else ()), ("deviation_buffer", known[-1]),
+        ),
+        writes=(("y_buffer", outputs[0]),),
+        workgroups=grid(-(-X.count // WORKGROUP)),
+        push=(
+            ("count", X.count), ("columns", rows.columns),
+            *zip(("period", "step", "run"), layout, strict=True),
+        ),
+        defines=(
+            *type_defines("X", X.dtype)[:2], *type_defines("W", scale.dtype)[:2], storage, store,
+            ("CENTER", str(int(center))), ("BIAS", str(int(bias is not None))),
+        ),
+        flops=4 * X.count,
+    )  # fmt: skip
+    return Result(outputs, (*work.dispatches, apply), work.scratch)
+
+
 def _dispatch(
-    X: TensorInfo,
-    scale: TensorInfo,
-    bias: TensorInfo | None,
-    outputs: tuple[TensorInfo, ...],
-    rows: Rows,
-    layout: tuple[int, int, int],
-    epsilon: float,
-    center: bool = True,
-) -> Dispatch:
+    X: TensorInfo, scale: TensorInfo, bias: TensorInfo | None, outputs: tuple[TensorInfo, ...],
+    rows: Rows, layout: tuple[int, int, int], epsilon: float, center: bool,
+) -> Dispatch:  # fmt: skip
     names = ("y_buffer", *(("mean_buffer",) if center else ()), "deviation_buffer")
     storage, _, store = type_defines("Y", outputs[0].dtype)
     flags = {"CENTER": center, "BIAS": bias is not None, "STATISTICS": len(outputs) > 1}

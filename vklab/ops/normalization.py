@@ -19,8 +19,10 @@ from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["log_softmax", "log_softmax_flattened", "softmax", "softmax_flattened"]
 
-# Rows longer than this are shared out among workgroups: softmax is then said in reductions.
+# Rows longer than this, or than FEW_ROWS allow to keep a GPU busy, are shared out among workgroups:
+# softmax is then said in reductions.
 LONGEST = {True: 1 << 20, False: 20000}
+FEW_ROWS, LONG_ROW = 64, 1 << 15
 
 
 @operator("Softmax", since=13)
@@ -55,7 +57,7 @@ def _softmax(X: TensorInfo, axis: int, flattened: bool, log: int) -> Answer:
     columns = math.prod(X.dims[axis:]) if flattened else X.dims[axis]
     inner = 1 if flattened else math.prod(X.dims[axis + 1 :])
     rows = rows_of(X.count // (columns * inner), columns, inner)
-    if columns > LONGEST[rows.wide]:
+    if columns > LONGEST[rows.wide] or (rows.count < FEW_ROWS and columns > LONG_ROW):
         return _long_softmax(X, range(axis, X.rank) if flattened else [axis], log)
     dispatch = Dispatch(
         kernel="softmax",

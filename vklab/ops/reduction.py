@@ -66,16 +66,17 @@ WHOLE_ROOT = "V(sqrt(float(total))*1.0000003)"
 
 def reduce_work(
     kind: Kind, X: TensorInfo, axes: Sequence[int], result: TensorInfo,
-    shift: TensorInfo | None = None, work: Work | None = None,
+    shift: TensorInfo | None = None, work: Work | None = None, dims: Sequence[int] | None = None,
 ) -> Work:  # fmt: skip
     """Return what reduces X over axes into `result`, which has an element for each row.
 
     Args:
+        dims: the shape that the axes are of, if it is not X's own.
         shift: a number for each row, for the expressions of the kind; axes are then neighbours.
         work: what runs before.
     """
     work = work or Work()
-    dims, gone = list(X.dims), set(axes)
+    dims, gone = list(dims or X.dims), set(axes)
     terms = math.prod(dims[axis] for axis in gone)
     shape = [(dim, axis in gone) for axis, dim in enumerate(dims) if dim != 1] or [(1, True)]
     current, first = X, True
@@ -93,7 +94,8 @@ def reduce_work(
         target = result if last else work.temporary(wide, (rows.count,))
         step = Kind(kind.combine, kind.map if first else "a", kind.finish if last else "total",
                     kind.empty)  # fmt: skip
-        work.dispatches += (_reduce(step, current, rows, target, shift, terms),)
+        used = shift if "shift" in step.map + step.finish else None
+        work.dispatches += (_reduce(step, current, rows, target, used, terms),)
         current, first = target, False
     return work
 

@@ -6,6 +6,7 @@ Visited by lab 07.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,8 @@ __all__ = ["cumprod", "cumsum", "determinant"]
 
 EACH = 4  # elements of one invocation in a block of shaders/ops/cumulative.slang
 LARGEST_MATRIX = 256
+# Elements that one invocation walks alone.
+LONGEST_WALK = 16384
 
 
 @operator("CumSum")
@@ -47,6 +50,8 @@ def _cumulative(
         return Result((result,))
     before, columns, after = X.dims[:number], X.dims[number], X.dims[number + 1 :]
     rows = rows_of(math.prod(before), columns, math.prod(after))
+    if columns > LONGEST_WALK:
+        rows = replace(rows, wide=True)
     blocks = -(-columns // (rows.lanes * EACH))
     steps = 2 * EACH + rows.lanes.bit_length() + 1
     dispatch = Dispatch(
