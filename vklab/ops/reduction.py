@@ -20,7 +20,7 @@ from vklab.ops.rows import Rows, Work, divide_rows, rows_of, value_dtype
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["KINDS", "Kind", "reduce_work"]
+__all__ = ["KINDS", "Kind", "reduce_axes", "reduce_work"]
 
 LIMITS = {
     "float": ("asfloat(0xff800000u)", "asfloat(0x7f800000u)"),

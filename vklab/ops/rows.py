@@ -45,8 +45,9 @@ class Rows:
 
     @property
     def lanes(self) -> int:
-        """Return the workgroup's size: no larger than a row can use."""
-        wanted = 1 << max(5, (self.part // 4 - 1).bit_length())
+        """Return the workgroup's size: fewer invocations that do more where rows are many."""
+        each = 16 if self.count >= 1024 else 4
+        wanted = 1 << max(5, (self.part // each - 1).bit_length())
         return min(WORKGROUP, wanted) if self.wide else WORKGROUP
 
     @property
