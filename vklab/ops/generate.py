@@ -27,6 +27,13 @@ DTYPES = (
 )  # fmt: skip
 
 
+def _number(info: TensorInfo, what: str) -> Any:
+    value = known_array(info, what)
+    if value.size != 1:
+        raise ModelError(f"{what} should be one number, not {value.shape}")
+    return value.reshape(())
+
+
 def constant_result(values: np.ndarray) -> Result:
     """Return a Result whose one output is known."""
     return Result((output(str(values.dtype), values.shape, np.asarray(values, order="C")),))
@@ -60,7 +67,7 @@ def range_(start: TensorInfo, limit: TensorInfo, delta: TensorInfo) -> Result:
     dtype = same(start, limit, delta)
     named = ((start, "start"), (limit, "limit"), (delta, "delta"))
     kind: Any = int if np.dtype(dtype).kind in "iu" else float
-    first, last, step = (kind(known_array(info, name).reshape(())) for info, name in named)
+    first, last, step = (kind(_number(info, name)) for info, name in named)
     if step == 0 or dtype not in ELEMENTS or not np.isfinite([first, last, step]).all():
         raise ModelError(f"cannot count from {first} to {last} by {step}")
     gap = last - first
@@ -85,7 +92,7 @@ def one_hot(
     indices: TensorInfo, depth: TensorInfo, values: TensorInfo, *, axis: int = -1
 ) -> Result:
     """Put values[1] where an index points to, else values[0]. Source: ONNX OneHot-11."""
-    size = int(known_array(depth, "depth").reshape(()))
+    size = int(_number(depth, "depth"))
     axis = normal_axis(axis, indices.rank + 1)
     if size < 0 or values.dims != (2,):
         raise ModelError(f"depth={size} or {values.shape} values: 0 or more, and 2, are asked")
@@ -114,7 +121,7 @@ def trilu(input: TensorInfo, k: TensorInfo | None = None, *, upper: int = 1) -> 
     result, (rows, columns) = output(input.dtype, input.dims), input.dims[-2:]
     if result.count == 0:
         return Result((result,))
-    diagonal = 0 if k is None else known_integers(k, "k")[0]
+    diagonal = 0 if k is None else int(_number(k, "k"))
     diagonal = max(-rows, min(columns, diagonal))
     dispatch = Dispatch(
         kernel="trilu",

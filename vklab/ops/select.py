@@ -6,6 +6,7 @@ How many are not zero is known only after the run: outputs have room for all. Vi
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, Operands, TensorInfo
 
-__all__ = ["compress", "non_zero", "top_k", "top_k_by_attribute"]
+__all__ = ["compress", "non_zero", "top_k", "top_k_by_attribute", "unique"]
 
 BLOCK = 1024  # what a workgroup sorts: SIZE of shaders/ops/top_k.slang
 EACH = 4  # elements of an invocation: EACH of shaders/ops/compact.slang
@@ -42,17 +43,28 @@ def top_k_by_attribute(X: TensorInfo, *, k: int, axis: int = -1) -> Result:
 def _top_k(X: TensorInfo, count: tuple[int, ...], axis: int, largest: bool) -> Result:
     require(frozenset(ELEMENTS), X)
     axis = normal_axis(axis, X.rank)
-    columns, (k, *more) = X.dims[axis], count
-    if more or not 0 <= k <= columns:
-        raise ModelError(f"k={count} of {columns} along axis {axis}")
-    shape = (*X.dims[:axis], k, *X.dims[axis + 1 :])
+    if len(count) != 1 or not 0 <= count[0] <= X.dims[axis]:
+        raise ModelError(f"k={count} of {X.dims[axis]} along axis {axis}")
+    shape = (*X.dims[:axis], *count, *X.dims[axis + 1 :])
     values, indices = output(X.dtype, shape), output("int64", shape)
+    return _sort(X, axis, largest, values, indices)
+
+
+def _sort(
+    X: TensorInfo, axis: int, largest: bool, values: TensorInfo, indices: TensorInfo
+) -> Result:
+    """Sort rows of X; as much as fits of values and indices is written."""
     if values.count == 0:
         return Result((values, indices))
+    columns, k = X.dims[axis], values.dims[axis]
     rows, inner = X.count // columns, math.prod(X.dims[axis + 1 :])
     padded = 1 << (columns - 1).bit_length()
     block = min(BLOCK, padded)
-    typed = (*_key_defines("X", X.dtype), *index_defines("J", "int64"), ("FLIP", str(int(largest))))
+    typed = (
+        *_key_defines("X", X.dtype),
+        *index_defines("J", indices.dtype),
+        ("FLIP", str(int(largest))),
+    )
     sizes = (("columns", columns), ("inner", inner), ("padded", padded), ("k", k))
     orders = [output("int32", (rows, padded)) for _ in range(2)]
     dispatches: list[Dispatch] = []
@@ -160,3 +172,41 @@ def compress(input: TensorInfo, condition: TensorInfo, *, axis: int | None = Non
     found = chosen(input, order, result, strides, whole.dims[axis : axis + 1], dense[axis])
     trims = ((0, axis, scratch[-1]),)
     return Result((result,), (*dispatches, *found), (order, *scratch), trims=trims)
+
+
+@operator("Unique", since=11)
+def unique(X: TensorInfo, *, axis: int | None = None, sorted: int = 1) -> Result:
+    """List the different values, where, which and how often they are. Source: ONNX Unique-11."""
+    require(frozenset(ELEMENTS), X)
+    if not sorted or X.rank != 1 and axis is not None or X.count == 0:
+        raise UnsupportedOperatorError(f"axis={axis}, sorted={sorted}: kernels sort single values")
+    flat, size = view(X, (X.count,)).outputs[0], (X.count,)
+    values, order = output(X.dtype, size), output("int32", size)
+    source = replace(flat, name=X.name)
+    made = _sort(source, 0, False, values, order)
+    marks, starts = output("int32", size), output("int32", size)
+    compacted, scratch = _compact(marks, starts, size)
+    outputs = (output(X.dtype, size), *(output("int64", size) for _ in range(3)))
+    names = ("y_buffer", "indices_buffer", "inverse_buffer", "counts_buffer")
+    read = (("v_buffer", values), ("order_buffer", order), ("starts_buffer", starts),
+            ("total_buffer", scratch[-1]))  # fmt: skip
+    mark, group = (
+        Dispatch(
+            kernel="unique",
+            reads=reads,
+            writes=writes,
+            workgroups=grid(-(-X.count // WORKGROUP)),
+            push=(("count", X.count),),
+            defines=(("STAGE", stage), *_key_defines("V", X.dtype), *index_defines("K", "int64")),
+        )
+        for stage, reads, writes in (
+            ("MARK", read[:1], (("mark_buffer", marks),)),
+            ("GROUP", read, tuple(zip(names, outputs, strict=True))),
+        )
+    )
+    return Result(
+        outputs,
+        (*made.dispatches, mark, *compacted, group),
+        (values, order, marks, starts, *made.scratch, *scratch),
+        trims=tuple((number, 0, scratch[-1]) for number in (0, 1, 3)),
+    )
