@@ -48,17 +48,11 @@ def check_filters(
 
 @operator("Conv")
 def conv(
-    X: TensorInfo,
-    W: TensorInfo,
-    B: TensorInfo | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
+    X: TensorInfo, W: TensorInfo, B: TensorInfo | None = None, *, auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None, group: int = 1,
+    kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> Result:
+) -> Result:  # fmt: skip
     """Convolve X [N,C,...] with W [M,C/group,...], plus B [M]. Source: ONNX Conv-22."""
     require(REALS, X, W, B)
     dtype = same(X, W, B)
@@ -71,13 +65,9 @@ def conv(
 
 
 def _planar(
-    X: TensorInfo,
-    W: TensorInfo,
-    B: TensorInfo | None,
-    view: Window,
-    group: int,
+    X: TensorInfo, W: TensorInfo, B: TensorInfo | None, view: Window, group: int,
     shape: Sequence[int],
-) -> Result:
+) -> Result:  # fmt: skip
     """Return the dispatch of conv, which takes height and width."""
     result = output(X.dtype, shape)
     if result.count == 0:
@@ -112,14 +102,9 @@ def _planar(
 
 
 def _direct(
-    kind: str,
-    X: TensorInfo,
-    W: TensorInfo,
-    view: Window,
-    group: int,
-    dtype: str,
+    kind: str, X: TensorInfo, W: TensorInfo, view: Window, group: int, dtype: str,
     operands: dict[str, TensorInfo | None],
-) -> Result:
+) -> Result:  # fmt: skip
     """Return the dispatch of conv_nd: one invocation per element, for every dtype and rank.
 
     Operands are named as its buffers are, without the `_buffer`.
@@ -157,18 +142,12 @@ def _direct(
 
 @operator("ConvInteger")
 def conv_integer(
-    x: TensorInfo,
-    w: TensorInfo,
-    x_zero_point: TensorInfo | None = None,
-    w_zero_point: TensorInfo | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
+    x: TensorInfo, w: TensorInfo, x_zero_point: TensorInfo | None = None,
+    w_zero_point: TensorInfo | None = None, *, auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None, group: int = 1,
+    kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> Result:
+) -> Result:  # fmt: skip
     """Convolve x - its zero point with w - its own, exactly. Source: ONNX ConvInteger-10."""
     require(BYTES, x, w, x_zero_point, w_zero_point)
     kernel = check_filters(x, w, None, group, kernel_shape)
@@ -180,23 +159,13 @@ def conv_integer(
 
 @operator("QLinearConv")
 def qlinear_conv(
-    x: TensorInfo,
-    x_scale: TensorInfo,
-    x_zero_point: TensorInfo,
-    w: TensorInfo,
-    w_scale: TensorInfo,
-    w_zero_point: TensorInfo,
-    y_scale: TensorInfo,
-    y_zero_point: TensorInfo,
-    B: TensorInfo | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
+    x: TensorInfo, x_scale: TensorInfo, x_zero_point: TensorInfo, w: TensorInfo,
+    w_scale: TensorInfo, w_zero_point: TensorInfo, y_scale: TensorInfo, y_zero_point: TensorInfo,
+    B: TensorInfo | None = None, *, auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None, group: int = 1,
+    kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> Result:
+) -> Result:  # fmt: skip
     """Convolve quantized x with w and quantize again, ties to even. Source: ONNX QLinearConv-10."""
     require(BYTES, x, w, x_zero_point, w_zero_point, y_zero_point)
     require(frozenset({"float32"}), x_scale, w_scale, y_scale)
@@ -225,13 +194,9 @@ def _check_sizes(filters: int, **scales: TensorInfo | None) -> None:
 
 @operator("CausalConvWithState")
 def causal_conv(
-    input: TensorInfo,
-    weight: TensorInfo,
-    bias: TensorInfo | None = None,
-    past_state: TensorInfo | None = None,
-    *,
-    activation: str = "none",
-) -> Expansion:
+    input: TensorInfo, weight: TensorInfo, bias: TensorInfo | None = None,
+    past_state: TensorInfo | None = None, *, activation: str = "none",
+) -> Expansion:  # fmt: skip
     """Convolve every channel of input [B,C,L] with what came before; return that for the next.
 
     Source: ONNX CausalConvWithState-27.

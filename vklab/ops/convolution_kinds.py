@@ -20,19 +20,12 @@ __all__ = ["col2im", "conv_transpose", "deform_conv"]
 
 @operator("ConvTranspose")
 def conv_transpose(
-    X: TensorInfo,
-    W: TensorInfo,
-    B: TensorInfo | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
+    X: TensorInfo, W: TensorInfo, B: TensorInfo | None = None, *, auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None, group: int = 1,
+    kernel_shape: Sequence[int] | None = None, output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> Result:
+) -> Result:  # fmt: skip
     """Spread X [N,C,...] through W [C,M/group,...], plus B [M]. Source: ONNX ConvTranspose-22."""
     require(REALS, X, W, B)
     dtype = same(X, W, B)
@@ -67,14 +60,10 @@ def conv_transpose(
 
 @operator("Col2Im")
 def col2im(
-    input: TensorInfo,
-    image_shape: TensorInfo,
-    block_shape: TensorInfo,
-    *,
-    dilations: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
+    input: TensorInfo, image_shape: TensorInfo, block_shape: TensorInfo, *,
+    dilations: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> Result:
+) -> Result:  # fmt: skip
     """Add up the columns of input [N,C*block,L] where their blocks lie. Source: ONNX Col2Im-18."""
     require(NUMBERS, input)
     space = known_integers(image_shape, "image_shape")
@@ -101,19 +90,11 @@ def col2im(
 
 @operator("DeformConv")
 def deform_conv(
-    X: TensorInfo,
-    W: TensorInfo,
-    offset: TensorInfo,
-    B: TensorInfo | None = None,
-    mask: TensorInfo | None = None,
-    *,
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    offset_group: int = 1,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Result:
+    X: TensorInfo, W: TensorInfo, offset: TensorInfo, B: TensorInfo | None = None,
+    mask: TensorInfo | None = None, *, dilations: Sequence[int] | None = None, group: int = 1,
+    kernel_shape: Sequence[int] | None = None, offset_group: int = 1,
+    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+) -> Result:  # fmt: skip
     """Convolve X [N,C,H,W] where every tap is moved by its own offset at every place.
 
     Source: ONNX DeformConv-22.

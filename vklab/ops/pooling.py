@@ -29,16 +29,11 @@ __all__ = [
 
 @operator("MaxPool")
 def max_pool(
-    X: TensorInfo,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None,
-    storage_order: int = 0,
+    X: TensorInfo, *, auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None, kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None, storage_order: int = 0,
     strides: Sequence[int] | None = None,
-) -> Result:
+) -> Result:  # fmt: skip
     """Take the largest value in each window of X [N,C,...], and where it lies in X.
 
     Source: ONNX MaxPool-22.
@@ -53,16 +48,10 @@ def max_pool(
 
 @operator("AveragePool")
 def average_pool(
-    X: TensorInfo,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Result:
+    X: TensorInfo, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
+    dilations: Sequence[int] | None = None, kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+) -> Result:  # fmt: skip
     """Take the mean of each window of X [N,C,...]. Source: ONNX AveragePool-22."""
     require(REALS, X)
     view = window.resolve(window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad,
@@ -72,16 +61,10 @@ def average_pool(
 
 @operator("LpPool")
 def lp_pool(
-    X: TensorInfo,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int],
-    p: int = 2,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Result:
+    X: TensorInfo, *, auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: Sequence[int] | None = None, kernel_shape: Sequence[int], p: int = 2,
+    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+) -> Result:  # fmt: skip
     """Take the p-norm of each window of X [N,C,...]. Source: ONNX LpPool-22."""
     require(FLOATS, X)
     view = window.resolve(window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad,
@@ -130,18 +113,13 @@ def _global(kind: reduction.Kind, X: TensorInfo) -> Result:
 
 
 def _pool(
-    mode: str,
-    X: TensorInfo,
-    view: window.Window,
-    count_padding: int = 0,
-    column_major: int = 0,
+    mode: str, X: TensorInfo, view: window.Window, count_padding: int = 0, column_major: int = 0,
     p: float = 2.0,
-) -> Result:
+) -> Result:  # fmt: skip
     index = mode == "INDEX"
     result = output("int64" if index else X.dtype, (*X.dims[:2], *view.output))
     if result.count == 0:
         return Result((result,))
-    made = type_defines("I", "int64") if index else ()
     cells = math.prod(view.kernel)
     dispatch = Dispatch(
         kernel="pool",
@@ -152,8 +130,7 @@ def _pool(
             ("count", result.count), *view.push(), ("pad_end", view.lifted(3).pads_end),
             ("count_padding", count_padding), ("column_major", column_major), ("p", p),
         ),
-        defines=(("MODE", mode), ("R", ELEMENTS[X.dtype].value), *type_defines("T", X.dtype),
-                 *made),
+        defines=(("MODE", mode), ("R", ELEMENTS[X.dtype].value), *type_defines("T", X.dtype)),
         flops=result.count * cells,
         iterations=cells + 2 * math.prod(view.kernel[:-1]) + 1,
     )  # fmt: skip
@@ -162,20 +139,17 @@ def _pool(
 
 @operator("MaxUnpool")
 def max_unpool(
-    X: TensorInfo,
-    I: TensorInfo,  # noqa: E741 (ONNX's name)
-    output_shape: TensorInfo | None = None,
-    *,
-    kernel_shape: Sequence[int],
-    pads: Sequence[int] | None = None,
+    X: TensorInfo, I: TensorInfo, output_shape: TensorInfo | None = None, *,  # noqa: E741
+    kernel_shape: Sequence[int], pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
-) -> Result:
+) -> Result:  # fmt: skip
     """Put the values of X [N,C,...] where they lay before pooling, among zeros.
 
     An output_shape larger than what the attributes give adds zeros behind.
     Source: ONNX MaxUnpool-22.
     """
     require(REALS, X)
+    require(frozenset({"int64"}), I)
     if I.dims != X.dims:
         raise ModelError(f"X of {X.shape} and indices of {I.shape} differ")
     space = window.spatial_axes(X)
@@ -184,8 +158,9 @@ def max_unpool(
     shape = (*X.dims[:2], *view.output)
     if output_shape is not None:
         shape = known_integers(output_shape, "output_shape")
-        if len(shape) != X.rank or any(a < b for a, b in zip(shape[2:], view.output, strict=True)):
-            raise ModelError(f"output_shape={shape} does not hold {view.output}")
+        if (len(shape) != X.rank or shape[:2] != X.dims[:2]
+                or any(a < b for a, b in zip(shape[2:], view.output, strict=True))):  # fmt: skip
+            raise ModelError(f"output_shape={shape} does not hold {X.dims[:2] + view.output}")
     result = output(X.dtype, shape)
     lifts = (1,) * (3 - len(space))
     sizes = (("in_size", lifts + view.output), ("out_size", lifts + tuple(shape[2:])))
@@ -204,7 +179,7 @@ def max_unpool(
         writes=(("y_buffer", result),),
         workgroups=grid(-(-X.count // WORKGROUP)),
         push=(("count", X.count), ("limit", result.count), *sizes),
-        defines=(("MODE", "SCATTER"), *typing, *type_defines("I", I.dtype)),
+        defines=(("MODE", "SCATTER"), *typing),
     )
     steps = (fill, scatter) if X.count else (fill,)
     return Result((result,), steps if result.count else ())
@@ -212,13 +187,8 @@ def max_unpool(
 
 @operator("LRN")
 def lrn(
-    X: TensorInfo,
-    *,
-    alpha: float = 0.0001,
-    beta: float = 0.75,
-    bias: float = 1.0,
-    size: int,
-) -> Result:
+    X: TensorInfo, *, alpha: float = 0.0001, beta: float = 0.75, bias: float = 1.0, size: int,
+) -> Result:  # fmt: skip
     """Divide by (bias + alpha / size * sum of squares over `size` channels) ** beta.
 
     Source: ONNX LRN-13.

@@ -201,21 +201,13 @@ def _dispatch(
 
 @operator("Resize", since=11)
 def resize(
-    X: TensorInfo,
-    roi: TensorInfo | None = None,
-    scales: TensorInfo | None = None,
-    sizes: TensorInfo | None = None,
-    *,
-    antialias: int = 0,
-    axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel",
-    cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
-    extrapolation_value: float = 0.0,
-    keep_aspect_ratio_policy: str = "stretch",
-    mode: str = "nearest",
+    X: TensorInfo, roi: TensorInfo | None = None, scales: TensorInfo | None = None,
+    sizes: TensorInfo | None = None, *, antialias: int = 0, axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0, extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
-) -> Result:
+) -> Result:  # fmt: skip
     """Resize X to sizes, or by scales. Source: ONNX Resize-19."""
     sampling = Sampling(mode, coordinate_transformation_mode, nearest_mode, bool(antialias),
                         bool(exclude_outside), cubic_coeff_a)  # fmt: skip

@@ -34,13 +34,9 @@ def _value(*dtypes: str) -> tuple[str, str]:
 
 @operator("GridSample", since=16)
 def grid_sample(
-    X: TensorInfo,
-    grid: TensorInfo,
-    *,
-    align_corners: int = 0,
-    mode: str = "linear",
+    X: TensorInfo, grid: TensorInfo, *, align_corners: int = 0, mode: str = "linear",
     padding_mode: str = "zeros",
-) -> Result:
+) -> Result:  # fmt: skip
     """Read X [N,C,...] at the places of grid [N,...,axes]. Source: ONNX GridSample-22."""
     require(REALS, X, grid)
     taps = TAPS[_choice("mode", mode, tuple(TAPS))]
@@ -100,17 +96,10 @@ def affine_grid(theta: TensorInfo, size: TensorInfo, *, align_corners: int = 0) 
 
 @operator("RoiAlign", since=16)
 def roi_align(
-    X: TensorInfo,
-    rois: TensorInfo,
-    batch_indices: TensorInfo,
-    *,
-    coordinate_transformation_mode: str = "half_pixel",
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
-) -> Result:
+    X: TensorInfo, rois: TensorInfo, batch_indices: TensorInfo, *,
+    coordinate_transformation_mode: str = "half_pixel", mode: str = "avg", output_height: int = 1,
+    output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
+) -> Result:  # fmt: skip
     """Pool samples, between pixels, of regions of X [N,C,H,W]. Source: ONNX RoiAlign-22."""
     known = ("half_pixel", "output_half_pixel")
     half = _choice("coordinate_transformation_mode", coordinate_transformation_mode, known)
@@ -120,41 +109,28 @@ def roi_align(
 
 @operator("RoiAlign", since=10)
 def roi_align_by_corners(
-    X: TensorInfo,
-    rois: TensorInfo,
-    batch_indices: TensorInfo,
-    *,
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
+    X: TensorInfo, rois: TensorInfo, batch_indices: TensorInfo, *, mode: str = "avg",
+    output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
-) -> Result:
+) -> Result:  # fmt: skip
     """Pool samples of regions that are counted from pixels' centers. Source: ONNX RoiAlign-10."""
     return _align(X, rois, batch_indices, 0.0, mode, (output_height, output_width),
                   sampling_ratio, spatial_scale)  # fmt: skip
 
 
 def _align(
-    X: TensorInfo,
-    rois: TensorInfo,
-    batch_indices: TensorInfo,
-    shift: float,
-    mode: str,
-    size: tuple[int, int],
-    samples: int,
-    scale: float,
-) -> Result:
+    X: TensorInfo, rois: TensorInfo, batch_indices: TensorInfo, shift: float, mode: str,
+    size: tuple[int, int], samples: int, scale: float,
+) -> Result:  # fmt: skip
     require(REALS, X, rois)
-    require(frozenset({"int64", "int32"}), batch_indices)
+    require(frozenset({"int64"}), batch_indices)
     same(X, rois)
     modes = {"avg": "AVERAGE", "max": "MAXIMUM"}
     if rois.dims != (batch_indices.count, 4) or samples < 0:
         raise ModelError(f"rois of shape {rois.shape}, batch_indices of {batch_indices.shape} and "
                          f"sampling_ratio={samples} do not fit together")  # fmt: skip
     push = (("samples", samples), ("scale", scale), ("shift", shift))
-    defines = (("MODE", modes[_choice("mode", mode, tuple(modes))]),
-               *type_defines("I", batch_indices.dtype)[:2])  # fmt: skip
+    defines = (("MODE", modes[_choice("mode", mode, tuple(modes))]),)
     return _regions("roi_align", X, rois, size, push, defines, (("batch_buffer", batch_indices),))
 
 
@@ -177,14 +153,10 @@ def max_roi_pool(
 
 
 def _regions(
-    kernel: str,
-    X: TensorInfo,
-    rois: TensorInfo,
-    size: tuple[int, int],
-    push: tuple[tuple[str, float], ...],
-    defines: tuple[tuple[str, str], ...],
+    kernel: str, X: TensorInfo, rois: TensorInfo, size: tuple[int, int],
+    push: tuple[tuple[str, float], ...], defines: tuple[tuple[str, str], ...],
     reads: tuple[tuple[str, TensorInfo], ...],
-) -> Result:
+) -> Result:  # fmt: skip
     """Return the dispatch of a kernel that pools `size` bins of each region."""
     if X.rank != 4 or min(size) < 1:
         raise ModelError(f"X of shape {X.shape} has no {size} bins")

@@ -57,14 +57,10 @@ def spatial_axes(X: TensorInfo) -> tuple[int, ...]:
 
 
 def resolve(
-    spatial: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    auto_pad: str,
+    spatial: Sequence[int], kernel: Sequence[int], strides: Sequence[int] | None,
+    dilations: Sequence[int] | None, pads: Sequence[int] | None, auto_pad: str,
     ceil_mode: int = 0,
-) -> Window:
+) -> Window:  # fmt: skip
     """Return the window that slides over the input.
 
     Raises ModelError for attributes that contradict each other or the input's rank.
@@ -82,15 +78,10 @@ def resolve(
 
 
 def resolve_transposed(
-    spatial: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    auto_pad: str,
-    output_padding: Sequence[int] | None,
-    output_shape: Sequence[int] | None,
-) -> Window:
+    spatial: Sequence[int], kernel: Sequence[int], strides: Sequence[int] | None,
+    dilations: Sequence[int] | None, pads: Sequence[int] | None, auto_pad: str,
+    output_padding: Sequence[int] | None, output_shape: Sequence[int] | None,
+) -> Window:  # fmt: skip
     """Return the window of a transposed convolution, whose output is what a window slides over."""
     rank = len(spatial)
     kernel, strides, dilations = _steps(rank, kernel, strides, dilations)
