@@ -55,7 +55,7 @@ SETTINGS = {
     for setting in (
         Setting("DEBUG", 0, "1: what was decided; 2: one line per dispatch of a profiled run"),
         Setting("VALIDATE", False, "load the Khronos validation layer; its messages are errors"),
-        Setting("CHECK", "", "'outputs': compare every run with ONNX Runtime on the CPU"),
+        Setting("CHECK", "", "compare runs with ONNX Runtime: 'outputs', or 'nodes' one by one"),
         Setting("DEVICE", "", "device to use: index, or part of its name"),
         Setting("SHADERS", "", "folder that is searched for shaders before the package's own"),
         Setting("SLANGC", "", "path of the slangc compiler"),
@@ -69,7 +69,7 @@ SETTINGS = {
         Setting("DISABLE_PUSH_DESCRIPTORS", False, "use descriptor sets from a pool"),
         Setting("DISABLE_POLLING", False, "block on the fence at once instead of polling first"),
         Setting("DISABLE_DIRECT_IO", False, "stage inputs and outputs through copies"),
-        Setting("DISABLE_NARROW", False, "store 8 and 16-bit types in 32 bits, as small devices do"),
+        Setting("DISABLE_NARROW", False, "store 8 and 16-bit types in 32 bits, as some devices do"),
         Setting("FALLBACK", True, "run on the host what no kernel can do; 0: an error instead"),
         Setting("HOST", "", "operators or node names, by commas, with *: run these on the host"),
         Setting("DISABLE_VARIANTS", False, "use the kernels that are right everywhere"),

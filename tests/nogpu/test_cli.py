@@ -19,7 +19,7 @@ from vklab.types import TensorInfo
 @pytest.mark.parametrize(("given", "command", "expected"), [
     ("run m --debug 2", "run", "--debug 2 run m"),
     ("--validate run m", "run", "--validate run m"),
-    ("run m --set A=1 --check --set=B=2", "run", "--set A=1 --set=B=2 run m --check"),
+    ("run m --set A=1 --check --set=B=2", "run", "--set A=1 --set=B=2 run m --check=outputs"),
     ("test --debug -k x", "test", "test --debug -k x"),
     ("--debug 1 test --debug", "test", "--debug 1 test --debug"),
     ("run -- --debug 2", "run", "run -- --debug 2"),

@@ -32,6 +32,7 @@ MODULES = {
     "plan": "plan",
     "shader": "shader",
     "bench": "bench",
+    "conformance": "conformance",
     "course": "course",
     "settings": "settings",
 }
@@ -71,6 +72,8 @@ def hoist_switches(arguments: Sequence[str]) -> tuple[str, list[str]]:
             if value is None:
                 return "", [argument]  # typer says what is missing
             hoisted += [argument, value]
+        elif argument == "--check":
+            rest.append("--check=outputs")
         elif argument in WITHOUT_VALUE or argument.startswith(tuple(f"{n}=" for n in WITH_VALUE)):
             hoisted.append(argument)
         else:

@@ -7,11 +7,16 @@ from typing import Annotated
 
 import typer
 
+from vklab import settings
 from vklab.cli import console
-from vklab.cli.inputs import Device, Dims, Model, open_sizes, parse_dims
+from vklab.cli.inputs import Device, Dims, Model, feed, open_sizes, parse_dims
+from vklab.errors import PlanError, UnsupportedOperatorError
 from vklab.graph import onnx_import
+from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
-from vklab.runtime import open_devices
+from vklab.plan.parted import PartedPlan
+from vklab.plan.plan import Plan
+from vklab.runtime import open_devices, session
 
 __all__ = ["plan"]
 
@@ -25,11 +30,17 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:
-    """Plan an ONNX model for a device, without compiling or running anything."""
+    """Plan an ONNX model for a device: what runs where, and why.
+
+    Where the host has a part in it, that runs once on made-up inputs: only a run tells the sizes.
+    """
     graph = onnx_import.load_graph(model)
     sizes = open_sizes(graph.inputs, {}, parse_dims(dims))
-    planned = plans.plan_model(graph, sizes, open_devices.select(device))
+    planned = _plan(model, graph, sizes, dims, device)
     if svg:
+        if not isinstance(planned, Plan):
+            raise typer.BadParameter("--svg: the host has a part in this model; there is no one "
+                                     "memory plan")  # fmt: skip
         svg.write_text(planned.memory._repr_html_(), encoding="utf-8")
     if as_json:
         console.emit(planned.summary())
@@ -39,6 +50,25 @@ def plan(
     console.say(str(planned).split("; memory")[0])
     console.say()
     console.table("", ("node", "kernel", "workgroups", "writes"), planned.rows())
-    console.say(f"\n{planned.memory}")
+    if isinstance(planned, Plan):
+        console.say(f"\n{planned.memory}")
     if svg:
         console.say(f"the memory plan is drawn in {svg}")
+
+
+def _plan(
+    model: Path,
+    graph: Graph,
+    sizes: dict[str, int],
+    dims: list[str] | None,
+    device: str | None,
+) -> Plan | PartedPlan:
+    """Plan without a driver if the device can run the model whole, else by a run."""
+    try:
+        if not settings.get("HOST"):
+            return plans.plan_model(graph, sizes, open_devices.select(device))
+    except (UnsupportedOperatorError, PlanError):
+        pass
+    with console.compiling() as progress, session.load(model, device, progress) as loaded:
+        loaded.run(feed(loaded.inputs, (), dims).arrays)
+        return loaded.plan

@@ -29,9 +29,10 @@ def run(
     dims: Dims = None,
     device: Device = None,
     compare: Annotated[
-        bool, typer.Option("--check", help="Compare with ONNX Runtime on the CPU; exit 1 if it "
-                           "differs.")
-    ] = False,
+        str | None, typer.Option("--check", metavar="[=nodes]", help="Compare with ONNX Runtime "
+                                 "on the CPU, =nodes node by node; exit 1 if it differs.",
+                                 show_default=False)
+    ] = None,
     repeat: Annotated[
         int | None, typer.Option(min=1, help="Runs to time after the first. Default: those that "
                                  "fit into one second, 3 to 100.", show_default=False)
@@ -42,6 +43,8 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """Run an ONNX model on a Vulkan device."""
+    if compare not in (None, "outputs", "nodes"):
+        raise typer.BadParameter(f"--check={compare}: write --check or --check=nodes")
     with console.compiling() as progress, session.load(model, device, progress) as loaded:
         fed = feed(loaded.inputs, files, dims)
         announce_cpu(loaded.device)
@@ -49,7 +52,7 @@ def run(
         outputs = loaded.run(fed.arrays)
         first_ns = time.perf_counter_ns() - started
         latency = measure(loaded, fed.arrays, first_ns, repeat)
-        comparison = loaded.check(fed.arrays) if compare else None
+        comparison = loaded.check(fed.arrays, compare == "nodes") if compare else None
         saved = save(outputs, output) if output else {}
         facts = _facts(loaded.device, outputs, latency, comparison, saved)
     if as_json:

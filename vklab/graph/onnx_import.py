@@ -17,11 +17,11 @@ from google.protobuf.message import DecodeError, Message
 from onnx import helper
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.graph import onnx_tensors
+from vklab.graph import gradient, onnx_tensors
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["from_graph", "from_proto", "load_graph", "load_proto"]
+__all__ = ["from_graph", "from_proto", "prepare", "load_graph", "load_proto"]
 
 OLDEST_OPSET = 7
 Model = str | os.PathLike[str] | bytes | onnx.ModelProto
@@ -68,10 +68,14 @@ def _parse(data: bytes, label: str) -> onnx.ModelProto:
 
 def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> Graph:
     """Turn a parsed model into a Graph; external data is looked for below `folder`."""
-    proto = _upgrade(proto)
-    if proto.functions:
-        proto = _inline(proto)
+    proto = prepare(proto)
     return from_graph(proto.graph, _opsets(proto), folder)
+
+
+def prepare(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in an opset that is known, with its functions in place of their calls."""
+    proto = _upgrade(proto)
+    return _inline(proto) if proto.functions else proto
 
 
 def from_graph(
@@ -216,7 +220,7 @@ def _nodes(
             Node(name, proto.op_type, tuple(proto.input), tuple(proto.output), attributes, domain,
                  bodies=bodies)
         )  # fmt: skip
-    return nodes, constants
+    return gradient.expand_gradients(nodes), constants
 
 
 def _constant(proto: onnx.NodeProto, name: str, folder: Path | None) -> TensorInfo:

@@ -21,12 +21,17 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far outputs are from the reference; `worst` lists the first ten that are too far."""
+    """How far outputs are from the reference; `worst` lists the first ten that are too far.
+
+    Where nodes were compared one by one, `nodes` is their number and `node` the first that differs.
+    """
 
     passed: bool
     max_abs_error: float
     max_rel_error: float
     worst: tuple[dict[str, Any], ...]
+    node: str = ""
+    nodes: int = 0
 
     def summary(self) -> dict[str, Any]:
         """Return the comparison ready for JSON."""
@@ -35,12 +40,16 @@ class Comparison:
             "max_abs_error": self.max_abs_error,
             "max_rel_error": self.max_rel_error,
             "worst": list(self.worst),
+            **({"node": self.node, "nodes": self.nodes} if self.nodes else {}),
         }
 
     def __str__(self) -> str:
         verdict = "agrees with the reference" if self.passed else "DIFFERS from the reference"
         lines = [f"{verdict}: max abs error {self.max_abs_error:.3g}, "
                  f"max relative error {self.max_rel_error:.3g}"]  # fmt: skip
+        if self.nodes:
+            lines.append(f"  {self.nodes} nodes compared"
+                         + (f"; the first that differs is {self.node}" if self.node else ""))
         lines += [
             f"  {item['output']}{item['index']}: {item['got']!r}, expected {item['expected']!r}"
             for item in self.worst

@@ -83,7 +83,6 @@ class HostPart:
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the nodes leave to others; ModelError naming them if they fail."""
         fed = {info.name: values[info.name] for info in self.graph.inputs}
-        fed = {name: value for name, value in fed.items() if value is not None}
         names = list(self.graph.outputs)
         try:
             if self._slow is None:

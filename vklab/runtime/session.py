@@ -20,7 +20,7 @@ from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
-from vklab.runtime import check, feeds, host, kernels, open_devices, parts
+from vklab.runtime import check, feeds, host, kernels, node_check, open_devices, parts
 from vklab.runtime.profile import Profile, Row, Timing, summarize
 from vklab.runtime.weights import Weights
 from vklab.types import DeviceInfo, TensorInfo
@@ -163,20 +163,35 @@ class Session:
             self._reference = host.Reference(*onnx_import.load_proto(self._model))
         return self._reference.run(inputs)
 
-    def check(self, inputs: Mapping[str, np.ndarray]) -> check.Comparison:
-        """Run, and compare every output with ONNX Runtime on the CPU."""
+    def check(self, inputs: Mapping[str, np.ndarray], nodes: bool = False) -> check.Comparison:
+        """Run, and compare every output with ONNX Runtime on the CPU.
+
+        Args:
+            nodes: compare what every node makes, and name the first that differs.
+        """
         with settings.settings(CHECK=""):
+            if nodes:
+                return self._check_nodes(inputs)
             outputs = self.run(inputs)
         return check.compare(outputs, self.reference(inputs))
+
+    def _check_nodes(self, inputs: Mapping[str, np.ndarray]) -> check.Comparison:
+        opened = self._require_open()
+        expected = node_check.reference_values(self._model, self.graph, inputs)
+        with Session(node_check.all_values(self.graph), opened, self._model) as whole:
+            return node_check.compare_nodes(self.graph, whole.run(inputs), expected)
 
     def _raise_difference(
         self, arrays: Sequence[np.ndarray], outputs: Mapping[str, np.ndarray]
     ) -> None:
         wanted = settings.get("CHECK")
-        if wanted != "outputs":
-            raise SetupError(f"VKLAB_CHECK={wanted!r} is not known; use 'outputs'")
+        if wanted not in ("outputs", "nodes"):
+            raise SetupError(f"VKLAB_CHECK={wanted!r} is not known; use 'outputs' or 'nodes'")
         inputs = {i.name: array for i, array in zip(self.graph.inputs, arrays, strict=True)}
-        comparison = check.compare(outputs, self.reference(inputs))
+        if wanted == "nodes":
+            comparison = self.check(inputs, nodes=True)
+        else:
+            comparison = check.compare(outputs, self.reference(inputs))
         if not comparison.passed:
             raise CheckError(f"{self.device.name} {comparison}")
 

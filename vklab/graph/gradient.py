@@ -1,0 +1,139 @@
+"""Gradient of ONNX's training preview: reverse-mode differentiation, written out as nodes.
+
+The nodes between the xs and y are walked backwards; what comes out is ordinary graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.graph.graph import Node
+
+__all__ = ["DOMAIN", "expand_gradients"]
+
+DOMAIN = "ai.onnx.preview.training"
+_OPSET = 23
+# (gradient of the output, the node) -> gradient of each input; `emit` adds a node.
+Emit = Callable[..., str]
+Rule = Callable[[Emit, str, Node], Sequence[str]]
+
+
+def _product(emit: Emit, g: str, node: Node) -> Sequence[str]:
+    a, b = node.inputs
+    return emit("Mul", g, b), emit("Mul", g, a)
+
+
+def _quotient(emit: Emit, g: str, node: Node) -> Sequence[str]:
+    _, b = node.inputs
+    by_b = emit("Neg", emit("Div", emit("Mul", g, node.outputs[0]), b))
+    return emit("Div", g, b), by_b
+
+
+def _matrix_product(emit: Emit, g: str, node: Node) -> Sequence[str]:
+    a, b = node.inputs  # of matrices: the parts of `emit` decline other ranks
+    return emit("Gemm", g, b, transB=1), emit("Gemm", a, g, transA=1)
+
+
+def _tanh(emit: Emit, g: str, node: Node) -> Sequence[str]:
+    y = node.outputs[0]
+    return (emit("Sub", g, emit("Mul", g, emit("Mul", y, y))),)
+
+
+def _sigmoid(emit: Emit, g: str, node: Node) -> Sequence[str]:
+    y = node.outputs[0]
+    return (emit("Mul", g, emit("Sub", y, emit("Mul", y, y))),)
+
+
+_RULES: dict[str, Rule] = {
+    "Add": lambda emit, g, node: (g, g),
+    "Sub": lambda emit, g, node: (g, emit("Neg", g)),
+    "Mul": _product,
+    "Div": _quotient,
+    "Neg": lambda emit, g, node: (emit("Neg", g),),
+    "Identity": lambda emit, g, node: (g,),
+    "Exp": lambda emit, g, node: (emit("Mul", g, node.outputs[0]),),
+    "Log": lambda emit, g, node: (emit("Div", g, node.inputs[0]),),
+    "Relu": lambda emit, g, node: (emit("Mul", g, emit("Sign", node.outputs[0])),),
+    "Tanh": _tanh,
+    "Sigmoid": _sigmoid,
+    "MatMul": _matrix_product,
+}
+
+
+def expand_gradients(nodes: Sequence[Node]) -> list[Node]:
+    """Return nodes in which every Gradient is replaced by the nodes that compute it.
+
+    Raises UnsupportedOperatorError for an operator whose derivative is not known here.
+    """
+    expanded: list[Node] = []
+    for node in nodes:
+        if node.op_type == "Gradient" and node.domain == DOMAIN:
+            expanded += _Backward(node, nodes).nodes
+        else:
+            expanded.append(node)
+    return expanded
+
+
+class _Backward:
+    """The nodes of one Gradient: gradients flow from y back to the xs."""
+
+    def __init__(self, node: Node, nodes: Sequence[Node]) -> None:
+        self.node = node
+        self.nodes: list[Node] = []
+        xs, y = node.attributes.get("xs"), node.attributes.get("y")
+        if not xs or not y:
+            raise ModelError(f"node {node.name!r} (Gradient) names no xs or no y")
+        zs = node.attributes.get("zs") or ()
+        if tuple(node.inputs) != (*xs, *zs):
+            raise UnsupportedOperatorError(
+                f"node {node.name!r} (Gradient): inputs {node.inputs} are not its xs and zs "
+                f"{(*xs, *zs)}; other points than the graph's own are not supported"
+            )
+        gradients = self._walk(str(y), set(xs), self._between(nodes, set(xs)))
+        for x, output in zip(xs, node.outputs, strict=False):
+            if output:
+                source = gradients.get(x) or self._emit("Sub", x, x)
+                self._add("SumToShape", (source, x), output, "vklab")
+
+    def _between(self, nodes: Sequence[Node], reached: set[str]) -> list[Node]:
+        """Return the nodes that depend on the xs, in the order in which they run."""
+        found = []
+        for node in nodes:
+            if not reached.isdisjoint(node.inputs) and node is not self.node:
+                reached = reached | set(node.outputs)
+                found.append(node)
+        return found
+
+    def _walk(self, y: str, xs: set[str], between: Sequence[Node]) -> dict[str, str]:
+        reached = xs | {name for node in between for name in node.outputs}
+        one = self._emit("Exp", self._emit("Sub", y, y))
+        gradients = {y: one}
+        for node in reversed(between):
+            g = gradients.get(node.outputs[0])
+            if g is None:
+                continue
+            rule = _RULES.get(node.op_type) if not node.domain else None
+            if rule is None:
+                raise UnsupportedOperatorError(
+                    f"node {self.node.name!r} (Gradient): the derivative of {node.op_type} is not "
+                    "known"
+                )
+            for name, part in zip(node.inputs, rule(self._emit, g, node), strict=True):
+                if name not in reached:
+                    continue
+                part = self._emit("SumToShape", part, name, domain="vklab")
+                known = gradients.get(name)
+                gradients[name] = self._emit("Add", known, part) if known else part
+        return gradients
+
+    def _emit(self, op_type: str, *inputs: str, domain: str = "", **attributes: int) -> str:
+        name = f"{self.node.name}/gradient_{len(self.nodes)}"
+        self._add(op_type, inputs, name, domain, **attributes)
+        return name
+
+    def _add(
+        self, op_type: str, inputs: tuple[str, ...], output: str, domain: str, **attributes: int
+    ) -> None:
+        name = f"{self.node.name}/{op_type}_{len(self.nodes)}"
+        self.nodes.append(Node(name, op_type, inputs, (output,), attributes, domain, _OPSET))
