@@ -62,7 +62,7 @@ def _sort(
     block = min(BLOCK, padded)
     typed = (
         *_key_defines("X", X.dtype),
-        *index_defines("J", indices.dtype),
+        *index_defines("J", indices.dtype)[::2],
         ("FLIP", str(int(largest))),
     )
     sizes = (("columns", columns), ("inner", inner), ("padded", padded), ("k", k))
@@ -131,7 +131,7 @@ def _compact(
             workgroups=grid(1 if name == "OFFSET" else blocks),
             push=(("count", blocks if name == "OFFSET" else count),
                   ("blocks", 1 if name == "OFFSET" else blocks), ("rank", len(shape))),
-            defines=(("STAGE", name), *typed, *index_defines("Y", result.dtype)),
+            defines=(("STAGE", name), *typed, *index_defines("Y", result.dtype)[::2]),
             iterations=(blocks // WORKGROUP + 1) * 9 if name == "OFFSET" else 64,
         )
         for name, (reads, writes) in operands.items()
@@ -197,7 +197,11 @@ def unique(X: TensorInfo, *, axis: int | None = None, sorted: int = 1) -> Result
             writes=writes,
             workgroups=grid(-(-X.count // WORKGROUP)),
             push=(("count", X.count),),
-            defines=(("STAGE", stage), *_key_defines("V", X.dtype), *index_defines("K", "int64")),
+            defines=(
+                ("STAGE", stage),
+                *_key_defines("V", X.dtype),
+                *index_defines("K", "int64")[::2],
+            ),
         )
         for stage, reads, writes in (
             ("MARK", read[:1], (("mark_buffer", marks),)),
