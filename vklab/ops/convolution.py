@@ -16,7 +16,8 @@ from vklab.ops import linear, window
 from vklab.ops.body import Body, Expansion
 from vklab.ops.dtypes import ELEMENTS, FLOATS, REALS, type_defines
 from vklab.ops.inputs import require, same
-from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
+from vklab.ops.per_element import per_element
+from vklab.ops.registry import Result, operator, output
 from vklab.ops.window import Window
 from vklab.types import Dispatch, TensorInfo
 
@@ -109,35 +110,25 @@ def _direct(
 
     Operands are named as its buffers are, without the `_buffer`.
     """
-    result = output(dtype, (X.dims[0], W.dims[0], *view.output))
-    if result.count == 0:
-        return Result((result,))
     depth, cells = W.dims[1], math.prod(view.kernel)
     given = {name: info for name, info in operands.items() if info is not None}
     flags = [(name.upper(), "1") for name in ("x_zero", "w_zero") if name in given]
     per_filter = {name: int(info.count > 1) for name, info in given.items()}
-    dispatch = Dispatch(
-        kernel="conv_nd",
-        reads=(("x_buffer", X), ("w_buffer", W),
-               *((f"{name}_buffer", info) for name, info in given.items())),
-        writes=(("y_buffer", result),),
-        workgroups=grid(-(-result.count // WORKGROUP)),
-        push=(
-            ("count", result.count), *view.push(), ("filters", W.dims[0]),
-            ("groups", group), ("depth", depth), ("zero_step", per_filter.get("w_zero", 0)),
-            ("scale_step", per_filter.get("w_scale", 0)),
-        ),
-        defines=(
-            ("KIND", kind), ("BIAS", str(int("bias" in given))), *flags,
-            *((("LOWEST", "-128" if dtype == "int8" else "0"),) if kind == "QUANTIZED" else ()),
-            ("R", ELEMENTS[dtype].value if kind == "REAL" else "int"),
-            *type_defines("X", X.dtype)[:2], *type_defines("W", W.dtype)[:2],
-            *type_defines("Y", dtype),
-        ),
-        flops=2 * result.count * depth * cells,
+    push: window.Push = (
+        *view.push(), ("filters", W.dims[0]), ("groups", group), ("depth", depth),
+        ("zero_step", per_filter.get("w_zero", 0)), ("scale_step", per_filter.get("w_scale", 0)),
+    )  # fmt: skip
+    defines = (
+        ("KIND", kind), ("BIAS", str(int("bias" in given))), *flags,
+        *((("LOWEST", "-128" if dtype == "int8" else "0"),) if kind == "QUANTIZED" else ()),
+        ("R", ELEMENTS[dtype].value if kind == "REAL" else "int"),
+        *type_defines("X", X.dtype)[:2], *type_defines("W", W.dtype)[:2], *type_defines("Y", dtype),
+    )  # fmt: skip
+    return per_element(
+        "conv_nd", output(dtype, (X.dims[0], W.dims[0], *view.output)),
+        [("x", X), ("w", W), *given.items()], push, defines, 2 * depth * cells,
         iterations=depth * (cells + 2 * math.prod(view.kernel[:-1]) + 1),
     )  # fmt: skip
-    return Result((result,), (dispatch,))
 
 
 @operator("ConvInteger")

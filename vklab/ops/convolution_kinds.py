@@ -12,8 +12,9 @@ from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops import convolution, window
 from vklab.ops.dtypes import ELEMENTS, FLOATS, NUMBERS, REALS, type_defines
 from vklab.ops.inputs import known_integers, require, same
-from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
-from vklab.types import Dispatch, TensorInfo
+from vklab.ops.per_element import per_element
+from vklab.ops.registry import Result, operator, output
+from vklab.types import TensorInfo
 
 __all__ = ["col2im", "conv_transpose", "deform_conv"]
 
@@ -40,22 +41,15 @@ def conv_transpose(
     view = window.resolve_transposed(space, kernel, strides, dilations, pads, auto_pad,
                                      output_padding, output_shape)  # fmt: skip
     result = output(dtype, (X.dims[0], rows * group, *view.output))
-    if result.count == 0:
-        return Result((result,))
     depth, taps = X.dims[1] // group, math.prod(kernel)
-    dispatch = Dispatch(
-        kernel="conv_transpose",
-        reads=(("x_buffer", X), ("w_buffer", W), *((("bias_buffer", B),) if B else ())),
-        writes=(("y_buffer", result),),
-        workgroups=grid(-(-result.count // WORKGROUP)),
-        push=(("count", result.count), *view.push(), ("filters", rows), ("groups", group),
-              ("depth", depth)),
-        defines=(("BIAS", "0" if B is None else "1"), ("R", ELEMENTS[dtype].value),
-                 *type_defines("T", dtype)),
-        flops=2 * X.count * rows * taps,
+    return per_element(
+        "conv_transpose", result, [("x", X), ("w", W), ("bias", B)],
+        (*view.push(), ("filters", rows), ("groups", group), ("depth", depth)),
+        (("BIAS", "0" if B is None else "1"), ("R", ELEMENTS[dtype].value),
+         *type_defines("T", dtype)),
+        2 * X.count * rows * taps // max(1, result.count),
         iterations=taps * (depth + 1) + 2 * math.prod(kernel[:-1]) + 1,
     )  # fmt: skip
-    return Result((result,), (dispatch,))
 
 
 @operator("Col2Im")
@@ -72,20 +66,12 @@ def col2im(
     taps = math.prod(block)
     if input.rank != 3 or input.dims[1] % taps or input.dims[2] != math.prod(view.output):
         raise ModelError(f"input {input.shape} does not hold {view.output} blocks of {block}")
-    result = output(input.dtype, (input.dims[0], input.dims[1] // taps, *space))
-    if result.count == 0:
-        return Result((result,))
-    dispatch = Dispatch(
-        kernel="col2im",
-        reads=(("x_buffer", input),),
-        writes=(("y_buffer", result),),
-        workgroups=grid(-(-result.count // WORKGROUP)),
-        push=(("count", result.count), *view.push()),
-        defines=(("R", ELEMENTS[input.dtype].value), *type_defines("T", input.dtype)),
-        flops=input.count,
+    return per_element(
+        "col2im", output(input.dtype, (input.dims[0], input.dims[1] // taps, *space)),
+        [("x", input)], view.push(),
+        (("R", ELEMENTS[input.dtype].value), *type_defines("T", input.dtype)),
         iterations=taps + 2 * math.prod(block[:-1]) + 1,
-    )
-    return Result((result,), (dispatch,))
+    )  # fmt: skip
 
 
 @operator("DeformConv")
@@ -112,24 +98,16 @@ def deform_conv(
         wanted = (X.dims[0], count, *view.output)
         if info is not None and info.dims != wanted:
             raise ModelError(f"{name} has shape {info.shape}, not {wanted}")
-    result = output(dtype, (X.dims[0], W.dims[0], *view.output))
-    if result.count == 0:
-        return Result((result,))
-    extra = [(f"{name}_buffer", info) for name, info in (("bias", B), ("mask", mask)) if info]
-    dispatch = Dispatch(
-        kernel="deform_conv",
-        reads=(("x_buffer", X), ("w_buffer", W), ("offset_buffer", offset), *extra),
-        writes=(("y_buffer", result),),
-        workgroups=grid(-(-result.count // WORKGROUP)),
-        push=(
-            ("count", result.count), ("filters", W.dims[0]), ("groups", group),
-            ("depth", W.dims[1]), ("offset_groups", offset_group), ("channels", X.dims[1]),
-            ("in_size", view.input), ("out_size", view.output), ("kernel", view.kernel),
-            ("stride", view.strides), ("dilation", view.dilations), ("pad", view.pads_begin),
-        ),
-        defines=(("BIAS", "0" if B is None else "1"), ("MASK", "0" if mask is None else "1"),
-                 *type_defines("T", dtype)),
-        flops=12 * result.count * W.dims[1] * math.prod(kernel),
-        iterations=W.dims[1] * (math.prod(kernel) + 1),
+    push = (
+        ("filters", W.dims[0]), ("groups", group), ("depth", W.dims[1]),
+        ("offset_groups", offset_group), ("channels", X.dims[1]),
+        ("in_size", view.input), ("out_size", view.output), ("kernel", view.kernel),
+        ("stride", view.strides), ("dilation", view.dilations), ("pad", view.pads_begin),
     )  # fmt: skip
-    return Result((result,), (dispatch,))
+    return per_element(
+        "deform_conv", output(dtype, (X.dims[0], W.dims[0], *view.output)),
+        [("x", X), ("w", W), ("offset", offset), ("bias", B), ("mask", mask)], push,
+        (("BIAS", "0" if B is None else "1"), ("MASK", "0" if mask is None else "1"),
+         *type_defines("T", dtype)),
+        12 * W.dims[1] * math.prod(kernel), iterations=W.dims[1] * (math.prod(kernel) + 1),
+    )  # fmt: skip

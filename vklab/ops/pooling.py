@@ -12,6 +12,7 @@ from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops import reduction, window
 from vklab.ops.dtypes import ELEMENTS, FLOATS, REALS, raw_defines, type_defines
 from vklab.ops.inputs import known_integers, require
+from vklab.ops.per_element import per_element
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
@@ -118,23 +119,15 @@ def _pool(
 ) -> Result:  # fmt: skip
     index = mode == "INDEX"
     result = output("int64" if index else X.dtype, (*X.dims[:2], *view.output))
-    if result.count == 0:
-        return Result((result,))
     cells = math.prod(view.kernel)
-    dispatch = Dispatch(
-        kernel="pool",
-        reads=(("x_buffer", X),),
-        writes=(("indices_buffer" if index else "y_buffer", result),),
-        workgroups=grid(-(-result.count // WORKGROUP)),
-        push=(
-            ("count", result.count), *view.push(), ("pad_end", view.lifted(3).pads_end),
-            ("count_padding", count_padding), ("column_major", column_major), ("p", p),
-        ),
-        defines=(("MODE", mode), ("R", ELEMENTS[X.dtype].value), *type_defines("T", X.dtype)),
-        flops=result.count * cells,
-        iterations=cells + 2 * math.prod(view.kernel[:-1]) + 1,
+    return per_element(
+        "pool", result, [("x", X)],
+        (*view.push(), ("pad_end", view.lifted(3).pads_end), ("count_padding", count_padding),
+         ("column_major", column_major), ("p", p)),
+        (("MODE", mode), ("R", ELEMENTS[X.dtype].value), *type_defines("T", X.dtype)),
+        cells, iterations=cells + 2 * math.prod(view.kernel[:-1]) + 1,
+        name="indices" if index else "y",
     )  # fmt: skip
-    return Result((result,), (dispatch,))
 
 
 @operator("MaxUnpool")
@@ -165,24 +158,19 @@ def max_unpool(
     lifts = (1,) * (3 - len(space))
     sizes = (("in_size", lifts + view.output), ("out_size", lifts + tuple(shape[2:])))
     typing = raw_defines("T", X.dtype)
-    fill = Dispatch(
-        kernel="max_unpool",
-        reads=(),
-        writes=(("y_buffer", result),),
-        workgroups=grid(-(-result.count // WORKGROUP)),
-        push=(("count", result.count), ("limit", result.count), *sizes),
-        defines=(("MODE", "CLEAR"), *typing),
-    )
+    push = (("limit", result.count), *sizes)
+    cleared = per_element("max_unpool", result, [], push, (("MODE", "CLEAR"), *typing))
+    if X.count == 0 or result.count == 0:
+        return cleared
     scatter = Dispatch(
         kernel="max_unpool",
         reads=(("x_buffer", X), ("indices_buffer", I)),
         writes=(("y_buffer", result),),
         workgroups=grid(-(-X.count // WORKGROUP)),
-        push=(("count", X.count), ("limit", result.count), *sizes),
+        push=(("count", X.count), *push),
         defines=(("MODE", "SCATTER"), *typing),
     )
-    steps = (fill, scatter) if X.count else (fill,)
-    return Result((result,), steps if result.count else ())
+    return Result((result,), (*cleared.dispatches, scatter))
 
 
 @operator("LRN")
@@ -196,21 +184,9 @@ def lrn(
     require(FLOATS, X)
     if X.rank < 3 or size < 1:
         raise ModelError(f"X of rank {X.rank} and size={size}: there are no channels to sum")
-    result = output(X.dtype, X.dims)
-    if result.count == 0:
-        return Result((result,))
-    dispatch = Dispatch(
-        kernel="lrn",
-        reads=(("x_buffer", X),),
-        writes=(("y_buffer", result),),
-        workgroups=grid(-(-result.count // WORKGROUP)),
-        push=(
-            ("count", result.count), ("channels", X.dims[1]), ("plane", math.prod(X.dims[2:])),
-            ("before", (size - 1) // 2), ("behind", size // 2),
-            ("scale", alpha / size), ("beta", beta), ("bias", bias),
-        ),
-        defines=type_defines("T", X.dtype),
-        flops=2 * result.count * size,
-        iterations=min(size, X.dims[1]),
+    return per_element(
+        "lrn", output(X.dtype, X.dims), [("x", X)],
+        (("channels", X.dims[1]), ("plane", math.prod(X.dims[2:])), ("before", (size - 1) // 2),
+         ("behind", size // 2), ("scale", alpha / size), ("beta", beta), ("bias", bias)),
+        type_defines("T", X.dtype), 2 * size, iterations=min(size, X.dims[1]),
     )  # fmt: skip
-    return Result((result,), (dispatch,))

@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.ops import registry
 from vklab.ops.dtypes import ELEMENTS, REALS, type_defines
 from vklab.ops.inputs import known_integers, require, same
-from vklab.ops.registry import WORKGROUP, Result, operator, output
-from vklab.types import Dispatch, TensorInfo
+from vklab.ops.per_element import per_element
+from vklab.ops.registry import Result, operator, output
+from vklab.types import TensorInfo
 
 __all__ = ["affine_grid", "grid_sample", "max_roi_pool", "roi_align", "roi_align_by_corners"]
 
@@ -47,26 +47,17 @@ def grid_sample(
     if grid.rank != X.rank or grid.dims[0] != X.dims[0] or grid.dims[-1] != axes:
         raise ModelError(f"X of shape {X.shape} takes no grid of shape {grid.shape}")
     result = output(X.dtype, (*X.dims[:2], *grid.dims[1:-1]))
-    if result.count == 0:
-        return Result((result,))
-    if X.count == 0:
+    if result.count and not X.count:
         raise ModelError(f"X of shape {X.shape} has nothing to read")
     flat = (1,) * (3 - axes)
-    dispatch = Dispatch(
-        kernel="grid_sample",
-        reads=(("x_buffer", X), ("grid_buffer", grid)),
-        writes=(("y_buffer", result),),
-        workgroups=registry.grid(-(-result.count // WORKGROUP)),
-        push=(
-            ("count", result.count), ("channels", X.dims[1]), ("axes", axes),
-            ("align", align_corners), ("in_size", flat + X.dims[2:]),
-            ("out_size", flat + result.dims[2:]),
-        ),
-        defines=(("TAPS", str(taps)), ("PADDING", padding.upper()), _value(X.dtype, grid.dtype),
-                 *type_defines("T", X.dtype), *type_defines("G", grid.dtype)[:2]),
-        flops=2 * result.count * taps**axes,
+    return per_element(
+        "grid_sample", result, [("x", X), ("grid", grid)],
+        (("channels", X.dims[1]), ("axes", axes), ("align", align_corners),
+         ("in_size", flat + X.dims[2:]), ("out_size", flat + result.dims[2:])),
+        (("TAPS", str(taps)), ("PADDING", padding.upper()), _value(X.dtype, grid.dtype),
+         *type_defines("T", X.dtype), *type_defines("G", grid.dtype)[:2]),
+        2 * taps**axes,
     )  # fmt: skip
-    return Result((result,), (dispatch,))
 
 
 @operator("AffineGrid", since=20)
@@ -78,20 +69,12 @@ def affine_grid(theta: TensorInfo, size: TensorInfo, *, align_corners: int = 0) 
     if axes not in (2, 3) or theta.dims != (batch, axes, axes + 1) or min(space) < 0:
         raise ModelError(f"theta of shape {theta.shape} does not fit size ({batch}, C, "
                          f"{', '.join(map(str, space))})")  # fmt: skip
-    result = output(theta.dtype, (batch, *space, axes))
-    if result.count == 0:
-        return Result((result,))
-    dispatch = Dispatch(
-        kernel="affine_grid",
-        reads=(("theta_buffer", theta),),
-        writes=(("y_buffer", result),),
-        workgroups=registry.grid(-(-result.count // WORKGROUP)),
-        push=(("count", result.count), ("axes", axes), ("align", align_corners),
-              ("out_size", (1,) * (3 - axes) + tuple(space))),
-        defines=(_value(theta.dtype), *type_defines("T", theta.dtype)),
-        flops=2 * result.count * axes,
+    return per_element(
+        "affine_grid", output(theta.dtype, (batch, *space, axes)), [("theta", theta)],
+        (("axes", axes), ("align", align_corners),
+         ("out_size", (1,) * (3 - axes) + tuple(space))),
+        (_value(theta.dtype), *type_defines("T", theta.dtype)), 2 * axes,
     )  # fmt: skip
-    return Result((result,), (dispatch,))
 
 
 @operator("RoiAlign", since=16)
@@ -131,7 +114,7 @@ def _align(
                          f"sampling_ratio={samples} do not fit together")  # fmt: skip
     push = (("samples", samples), ("scale", scale), ("shift", shift))
     defines = (("MODE", modes[_choice("mode", mode, tuple(modes))]),)
-    return _regions("roi_align", X, rois, size, push, defines, (("batch_buffer", batch_indices),))
+    return _regions("roi_align", X, rois, size, push, defines, (("batch", batch_indices),))
 
 
 @operator("MaxRoiPool")
@@ -161,22 +144,15 @@ def _regions(
     if X.rank != 4 or min(size) < 1:
         raise ModelError(f"X of shape {X.shape} has no {size} bins")
     result = output(X.dtype, (rois.dims[0], X.dims[1], *size))
-    if result.count == 0:
-        return Result((result,))
-    if X.count == 0:
+    if result.count and not X.count:
         raise ModelError(f"X of shape {X.shape} has nothing to pool")
     # A region is about as large as the image at most; samples may be asked for one by one.
     samples = [int(dict(push).get("samples", 0)) or dim // made + 2
                for dim, made in zip(X.dims[2:], size, strict=True)]  # fmt: skip
-    dispatch = Dispatch(
-        kernel=kernel,
-        reads=(("x_buffer", X), ("rois_buffer", rois), *reads),
-        writes=(("y_buffer", result),),
-        workgroups=registry.grid(-(-result.count // WORKGROUP)),
-        push=(("count", result.count), ("images", X.dims[0]), ("channels", X.dims[1]),
-              ("in_size", X.dims[2:]), ("out_size", size), *push),
-        defines=(_value(X.dtype), *defines, *type_defines("T", X.dtype)),
-        flops=8 * result.count * math.prod(samples),
-        iterations=math.prod(samples) + samples[0],
+    return per_element(
+        kernel, result, [("x", X), ("rois", rois), *reads],
+        (("images", X.dims[0]), ("channels", X.dims[1]), ("in_size", X.dims[2:]),
+         ("out_size", size), *push),
+        (_value(X.dtype), *defines, *type_defines("T", X.dtype)),
+        8 * math.prod(samples), iterations=math.prod(samples) + samples[0],
     )  # fmt: skip
-    return Result((result,), (dispatch,))

@@ -15,7 +15,7 @@ __all__ = ["Window", "resolve", "resolve_transposed", "spatial_axes"]
 
 MAX_AXES = 3
 SAME = ("SAME_UPPER", "SAME_LOWER")
-Push = tuple[tuple[str, tuple[int, ...]], ...]
+Push = tuple[tuple[str, float | tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
