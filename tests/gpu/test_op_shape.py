@@ -85,9 +85,13 @@ def test_views_carry_every_dtype(device, dtype):
 
 
 def test_strings_are_declined(device):
-    proto, _ = one_node("Identity", [np.array(["a", "b"], object)])
-    with settings.settings(FALLBACK=False), pytest.raises(ModelError, match="string"):
-        vklab.load(proto, device)
+    proto, fed = one_node("Transpose", [np.array([["a", "b"]], object)])
+    with (
+        settings.settings(FALLBACK=False),
+        pytest.raises(ModelError, match="string"),
+        vklab.load(proto, device) as session,
+    ):
+        session.run(fed)
 
 
 def test_dropout_keeps_everything(device):
