@@ -56,7 +56,7 @@ _SHORT = ("shaderInt16", "uniformAndStorageBuffer16BitAccess")
 _HALF = ("shaderFloat16", "uniformAndStorageBuffer16BitAccess")
 _CODED_FLOATS = (
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
-    "float4_e2m1fn",
+    "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn",
 )  # fmt: skip
 
 # Narrow types are computed in 32 bits and rounded once, when they are stored.
