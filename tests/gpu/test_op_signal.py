@@ -78,7 +78,7 @@ def test_frames(device, length, step, onesided):
 @pytest.mark.parametrize("periodic", [0, 1])
 def test_windows(device, name, terms, periodic):
     for size in (1, 2, 10, 31):
-        y = run(name, [np.array(size, np.int64)], device, constants=[0], periodic=periodic,
+        y = run(name, [np.array(size, np.int64)], device, periodic=periodic,
                 output_datatype=11)  # fmt: skip
         turn = 2 * np.pi * np.arange(size) / max(size if periodic else size - 1, 1)
         expected = terms[0] - terms[1] * np.cos(turn) + terms[2] * np.cos(2 * turn)
