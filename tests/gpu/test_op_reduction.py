@@ -127,7 +127,8 @@ def test_nan_and_infinities(device, name, length):
 
 
 def test_log_sum_exp_of_large_and_of_no_probabilities(device):
-    x = np.array([[1000, 1000], [-1000, -1000], [-np.inf, 0], [3e37, -3e37]], np.float32)
+    x = np.array([[1000, 1000], [-1000, -1000], [-np.inf, 0], [3e37, -3e37], [np.inf, 0],
+                  [-np.inf, -np.inf], [np.nan, 0]], np.float32)  # fmt: skip
     close(run("ReduceLogSumExp", [x, axes_array([1])], device, 18, [1], keepdims=0),
           np.logaddexp(x[:, 0], x[:, 1]))  # fmt: skip
 

@@ -57,8 +57,8 @@ KINDS = {
     "ReduceL2": Kind(map="a*a", finish="sqrt(total)"),
     "ReduceSumSquare": Kind(map="a*a"),
     "ReduceLogSum": Kind(finish="log(total)", empty=LOWEST, dtypes=FLOATS),
-    "ReduceLogSumExp": Kind(map="exp(a-shift)", finish="log(total)+shift", empty=LOWEST,
-                            dtypes=FLOATS),
+    "ReduceLogSumExp": Kind(map="exp(a-finite(shift))", finish="raised(log(total),shift)",
+                            empty=LOWEST, dtypes=FLOATS),
 }  # fmt: skip
 # Below float's rounding a whole root must not end under itself.
 WHOLE_ROOT = "V(sqrt(float(total))*1.0000003)"
