@@ -1,10 +1,9 @@
-"""check, hint, show, swap and attempt, with answers as students and vandals give them."""
+"""check, hint, show and swap, with answers as students and vandals give them."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import signal
 import sys
 import threading
 from collections import Counter
@@ -12,7 +11,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from vklab.course import attempt, check, hint, show, swap
+from vklab.course import check, hint, show, swap
 from vklab.course.exercise import exercise, exercises_of
 from vklab.course.limits import OutOfTime, limited
 from vklab.course.report import Report
@@ -246,7 +245,7 @@ def test_an_exercise_is_registered_rightly_or_not_at_all(bad):
         exercise(given.pop("identifier"), **given)
 
 
-# ---------------------------------------------------------------------- hint, show, swap, attempt
+# ---------------------------------------------------------------------- hint, show, swap
 
 
 def test_hints_come_one_after_the_other(monkeypatch):
@@ -304,57 +303,6 @@ def test_swap_takes_methods_and_checks_the_path():
             pass
     with pytest.raises(TypeError, match="cannot be called"), swap("vklab.plan.memory.pack", 3):
         pass
-
-
-def test_attempt_goes_on(capsys):
-    with attempt("90-1"):
-        raise NotImplementedError("Lab 90, exercise 1: ...")
-    with attempt("90-1"):
-        right(1, "0")
-    with attempt("90-2"):
-        raise ShaderError("kernel.comp:3: #error Lab 90, exercise 2: ...")
-    printed = capsys.readouterr().out
-    assert printed.count("is not solved yet") == 2
-    assert "exercise 90-1: your answer raised TypeError: '<' not supported" in printed
-    assert printed.count("this cell shows it, right or wrong") == 2
-    with pytest.raises(KeyboardInterrupt), attempt("90-1"):
-        raise KeyboardInterrupt
-
-
-def test_attempt_names_the_stub_that_it_has_met(capsys):
-    with attempt("90-2"):
-        raise NotImplementedError("Lab 90, exercise 1: ...")
-    with attempt("90-1"):
-        raise NotImplementedError("step 5 waits for step 4")
-    with attempt("90-1"):
-        raise NotImplementedError
-    first, second, third = capsys.readouterr().out.splitlines()
-    assert first == "exercise 90-1 is not solved yet, and this cell of 90-2 uses its answer"
-    assert second == "exercise 90-1: step 5 waits for step 4"
-    assert third.startswith("exercise 90-1 is not solved yet: ")
-
-
-@pytest.mark.parametrize("loop", [hangs, hangs_and_catches])
-def test_attempt_ends_what_does_not(capsys, loop):
-    before = signal.getsignal(signal.SIGALRM) if hasattr(signal, "SIGALRM") else None
-    with attempt("90-1", seconds=0.2):
-        loop(1)
-    assert "your answer was not finished within 0.2 s: does a loop in it" in capsys.readouterr().out
-    with attempt("90-1", seconds=0.2):
-        pass
-    if before is not None:
-        assert signal.getsignal(signal.SIGALRM) is before
-        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-
-
-def test_attempt_blames_the_cell_for_what_it_cannot_use(capsys):
-    with attempt("90-1"):
-        memory.round_up(None, 2)
-    with attempt("90-1"):
-        memory.round_up("7", 2)
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.endswith("this cell cannot use your answer: got None (is a return missing?)")
-    assert second.startswith("exercise 90-1: this cell cannot use your answer: TypeError: ")
 
 
 def test_exercises_are_found_by_lab_in_order():

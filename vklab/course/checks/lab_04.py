@@ -25,7 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 GRID = "vklab.ops.registry.grid"
-START = -1.0  # what every output holds before: an element that nobody writes keeps it
+START = -1.0  # what every output holds before
 NEVER = f"{START:g} means: nobody wrote it"
 GUARD = "is there a guard, and is the index right?"
 KERNEL: dict[str, Any] = {"points": 4, "takes": "kernel", "seconds": 60}
@@ -69,8 +69,8 @@ def _field(report: Report, thing: Any, name: str, kind: str) -> int:
 )
 def check_kernel_interface(answer: Any, report: Report) -> None:
     """Compare slots and range with what vector_add declares; their order does not matter."""
-    pair, slot_kind = "two things, (slots, push_range)", "VkDescriptorSetLayoutBinding"
-    on = "vector_add"
+    slot_kind, on = "VkDescriptorSetLayoutBinding", "vector_add"
+    pair = "two things, (slots, push_range)"
 
     def slots_of() -> list[Any]:
         slots, _ = _pair(report, report.call(answer, on=on), pair)
@@ -170,8 +170,7 @@ def _check_kernel(
     plain = [Run(arrays, groups, push) for arrays, groups, push, _ in cases.values()]
     runs = [Run(named(text, run.buffers), run.workgroups, run.push) for run in plain]
     done = dict(zip(cases, dispatch(report, text, runs, seconds=4), strict=True))
-    unused = next(iter(done.values())).unused
-    if unused:
+    if unused := next(iter(done.values())).unused:
         report.note(f"{words.never_used(unused)} by the kernel; the dispatch supplies it")
     if types:
         with report.part("the struct has the types that the host pushes", 1):
@@ -203,9 +202,9 @@ def _types(report: Report, result: Dispatched, types: Mapping[str, tuple[str, ..
     for name, allowed in types.items():
         letter = result.push_formats.get(name, "")
         report.expect(letter, f"{name} is never used, so the compiler has dropped it")
-        report.expect(TYPES.get(letter) in allowed, f"{name} is a {TYPES.get(letter, letter)} in "
-                      f"your struct; the host pushes a {allowed[0]}, and its bytes say something "
-                      "else then")  # fmt: skip
+        found = TYPES.get(letter, letter)
+        report.expect(found in allowed, f"{name} is a {found} in your struct; the host pushes a "
+                      f"{allowed[0]}, whose bytes say something else then")  # fmt: skip
 
 
 def _guards(report: Report, result: Dispatched) -> None:

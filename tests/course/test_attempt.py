@@ -1,0 +1,84 @@
+"""attempt: what a block with a student's answer leaves behind, whatever the answer does."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+
+import pytest
+
+from vklab.course import attempt
+from vklab.errors import ShaderError
+from vklab.plan import memory
+
+pytestmark = pytest.mark.usefixtures("fixture_lab")
+
+
+def right(count, multiple=256):
+    if multiple < 1:
+        raise ValueError("multiple")
+    return -(-count // multiple) * multiple
+
+
+def hangs(count, multiple=256):
+    while True:
+        pass
+
+
+def hangs_and_catches(count, multiple=256):
+    while True:
+        try:
+            list(itertools.repeat(0, 1000))
+        except Exception:
+            continue
+
+
+def test_attempt_goes_on(capsys):
+    with attempt("90-1"):
+        raise NotImplementedError("Lab 90, exercise 1: ...")
+    with attempt("90-1"):
+        right(1, "0")
+    with attempt("90-2"):
+        raise ShaderError("kernel.comp:3: #error Lab 90, exercise 2: ...")
+    printed = capsys.readouterr().out
+    assert printed.count("is not solved yet") == 2
+    assert "exercise 90-1: your answer raised TypeError: '<' not supported" in printed
+    assert printed.count("this cell shows it, right or wrong") == 2
+    with pytest.raises(KeyboardInterrupt), attempt("90-1"):
+        raise KeyboardInterrupt
+
+
+def test_attempt_names_the_stub_that_it_has_met(capsys):
+    with attempt("90-2"):
+        raise NotImplementedError("Lab 90, exercise 1: ...")
+    with attempt("90-1"):
+        raise NotImplementedError("step 5 waits for step 4")
+    with attempt("90-1"):
+        raise NotImplementedError
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == "exercise 90-1 is not solved yet, and this cell of 90-2 uses its answer"
+    assert second == "exercise 90-1: step 5 waits for step 4"
+    assert third.startswith("exercise 90-1 is not solved yet: ")
+
+
+@pytest.mark.parametrize("loop", [hangs, hangs_and_catches])
+def test_attempt_ends_what_does_not(capsys, loop):
+    before = signal.getsignal(signal.SIGALRM) if hasattr(signal, "SIGALRM") else None
+    with attempt("90-1", seconds=0.2):
+        loop(1)
+    assert "your answer was not finished within 0.2 s: does a loop in it" in capsys.readouterr().out
+    with attempt("90-1", seconds=0.2):
+        pass
+    if before is not None:
+        assert signal.getsignal(signal.SIGALRM) is before
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_attempt_blames_the_cell_for_what_it_cannot_use(capsys):
+    with attempt("90-1"):
+        memory.round_up(None, 2)
+    with attempt("90-1"):
+        memory.round_up("7", 2)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.endswith("this cell cannot use your answer: got None (is a return missing?)")
+    assert second.startswith("exercise 90-1: this cell cannot use your answer: TypeError: ")
