@@ -146,7 +146,7 @@ class _Cell:
         defines = (
             ("CELL", str(self.number)), *given, *self.defines, *type_defines("T", self.dtype),
             *(type_defines("I", lengths.dtype)[:2] if lengths is not None else ()),
-            *((f"F{i}", f"cell::{name}(x, a, b)") for i, name in enumerate(functions)),
+            *((f"F{i}", f"cell::{name}") for i, name in enumerate(functions)),
         )  # fmt: skip
         x_steps = (1, self.steps) if self.layout else (self.batch, 1)
         y = dense_strides(self.y.dims)
@@ -198,7 +198,7 @@ def _activations(
         found.append((name, numbers[0], numbers[1]))
         if len(found) % 3 and len(found) % 3 == len(cell.default):
             found += [("tanh", 0.0, 0.0)] * (3 - len(cell.default))
-    found += [("tanh", 0.0, 0.0)] * (6 - len(found))
+    found += found[: 6 - len(found)]  # one direction's kernel is that of two
     functions, alpha, beta = zip(*found, strict=True)
     return functions, alpha, beta
 
