@@ -6,7 +6,8 @@ one of them writes. Visited by labs 06 and 12.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vklab.plan.memory import Slot
@@ -70,20 +71,45 @@ def find_barriers(work: Sequence[Work], to_host: bool = True) -> tuple[Barrier, 
     """
     barriers: list[Barrier] = []
     written = {slot.arena for item in work for slot in item.writes}
-    pending: list[tuple[Slot, str, bool]] = []  # (slot, stage, was it written) since the barrier
+    reads, writes, stages = _Bytes(), _Bytes(), set[str]()  # since the last barrier
     for number, item in enumerate(work):
-        touched = [(slot, item.stage, False) for slot in item.reads if slot.arena in written]
-        touched += [(slot, item.stage, True) for slot in item.writes]
-        if any(
-            (old_write or new_write) and old.overlaps(new)
-            for new, _, new_write in touched
-            for old, _, old_write in pending
+        read = [slot for slot in item.reads if slot.arena in written]
+        if any(writes.share(slot) for slot in (*read, *item.writes)) or any(
+            reads.share(slot) for slot in item.writes
         ):
-            sources = {stage for _, stage, _ in pending}
-            barriers.append(Barrier(number, tuple(sorted(sources)), ()))
-            pending = []
-        pending += touched
+            barriers.append(Barrier(number, tuple(sorted(stages)), ()))
+            reads, writes, stages = _Bytes(), _Bytes(), set()
+        reads.add(read)
+        writes.add(item.writes)
+        if read or item.writes:
+            stages.add(item.stage)
     return _with_targets(barriers, work, to_host)
+
+
+class _Bytes:
+    """The bytes of some slots: for each arena where spans start and stop, none touching others."""
+
+    def __init__(self) -> None:
+        self._spans: dict[str, tuple[list[int], list[int]]] = {}
+
+    def share(self, slot: Slot) -> bool:
+        """Tell whether a slot has a byte in common with these."""
+        starts, stops = self._spans.get(slot.arena, ((), ()))
+        number = bisect.bisect_right(stops, slot.offset_bytes)  # the first that ends behind it
+        end = slot.offset_bytes + slot.size_bytes
+        return number < len(starts) and slot.size_bytes > 0 and starts[number] < end
+
+    def add(self, slots: Iterable[Slot]) -> None:
+        """Take in the bytes of slots."""
+        for slot in slots:
+            if not slot.size_bytes:
+                continue
+            starts, stops = self._spans.setdefault(slot.arena, ([], []))
+            start, stop = slot.offset_bytes, slot.offset_bytes + slot.size_bytes
+            first, last = bisect.bisect_left(stops, start), bisect.bisect_right(starts, stop)
+            if first < last:
+                start, stop = min(start, starts[first]), max(stop, stops[last - 1])
+            starts[first:last], stops[first:last] = [start], [stop]
 
 
 def _with_targets(

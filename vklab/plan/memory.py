@@ -5,6 +5,10 @@ Values whose lifetimes do not meet may share memory. Visited by lab 11.
 
 from __future__ import annotations
 
+import bisect
+import heapq
+import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +29,8 @@ __all__ = [
 
 # The largest minStorageBufferOffsetAlignment that Vulkan allows a device to ask for.
 ALIGNMENT_BYTES = 256
+# Trying another order takes time that grows with the square of the number of values.
+MOST_REORDERED = 2048
 
 
 def round_up(count: int, multiple: int = ALIGNMENT_BYTES) -> int:
@@ -118,51 +124,78 @@ def assign_offsets(
     """Return an aligned offset for every value, and the bytes that all of them take together.
 
     Each value goes to the lowest gap that is free during its whole life. The order matters and
-    none is best for all: biggest, longest and earliest first are tried. Without aliasing every
-    value gets bytes of its own.
+    none is best for all: earliest, biggest and longest first are tried, of very many values the
+    earliest only. Without aliasing every value gets bytes of its own.
     """
+    earliest = sorted(lifetimes, key=lambda life: (life.first, -life.size_bytes, life.name))
+    if not aliasing:
+        lengths = [_length(life) for life in earliest]
+        ends = list(itertools.accumulate(lengths, initial=0))
+        names = (life.name for life in earliest)
+        return dict(zip(names, ends, strict=False)), ends[-1]
+    best, bound = _sweep(earliest), lower_bound(lifetimes)
     orders: tuple[Callable[[Lifetime], tuple[int, int, str]], ...] = (
         lambda life: (-life.size_bytes, life.first, life.name),
         lambda life: (life.first - life.last, -life.size_bytes, life.name),
-        lambda life: (life.first, -life.size_bytes, life.name),
     )
-    best: tuple[dict[str, int], int] | None = None
-    for order in orders if aliasing else orders[-1:]:
-        found = _place(sorted(lifetimes, key=order), aliasing)
-        if best is None or found[1] < best[1]:
-            best = found
-        if best[1] <= lower_bound(lifetimes):
+    for order in orders:
+        if best[1] <= bound or len(lifetimes) > MOST_REORDERED:
             break
-    assert best is not None
+        best = min(_place(sorted(lifetimes, key=order)), best, key=lambda found: found[1])
     return best
 
 
-def _place(lifetimes: Sequence[Lifetime], aliasing: bool) -> tuple[dict[str, int], int]:
+def _length(life: Lifetime) -> int:
+    return max(round_up(life.size_bytes), ALIGNMENT_BYTES)
+
+
+def _sweep(lifetimes: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
+    """Place values in the order in which they are born; what has died leaves its bytes."""
     offsets: dict[str, int] = {}
     size = 0
-    placed_at: dict[int, list[tuple[int, int]]] = {}  # step -> (offset, end) of values alive
+    gaps: list[tuple[int, float]] = [(0, math.inf)]
+    alive: list[tuple[int, int, int]] = []  # heap of (last step, start, stop)
     for life in lifetimes:
-        length = max(round_up(life.size_bytes), ALIGNMENT_BYTES)
-        steps = range(life.first, life.last + 1)
-        if aliasing:
-            taken = sorted({box for step in steps for box in placed_at.get(step, ())})
-            offset = _first_gap(taken, length)
-        else:
-            offset = size
-        for step in steps:
-            placed_at.setdefault(step, []).append((offset, offset + length))
+        while alive and alive[0][0] < life.first:
+            _, start, stop = heapq.heappop(alive)
+            _free(gaps, start, stop)
+        length = _length(life)
+        number = next(i for i, (start, stop) in enumerate(gaps) if stop - start >= length)
+        offset, end = gaps[number]
+        gaps[number : number + 1] = [(offset + length, end)] if end - offset > length else []
+        heapq.heappush(alive, (life.last, offset, offset + length))
         offsets[life.name] = offset
         size = max(size, offset + length)
     return offsets, size
 
 
-def _first_gap(taken: Sequence[tuple[int, int]], length: int) -> int:
-    end = 0
-    for start, stop in taken:
-        if start - end >= length:
-            break
-        end = max(end, stop)
-    return end
+def _free(gaps: list[tuple[int, float]], start: int, stop: float) -> None:
+    """Put a gap among the others, in order, joined with those that it touches."""
+    number = bisect.bisect(gaps, (start, stop))
+    first = last = number
+    if number and gaps[number - 1][1] == start:
+        start, first = gaps[number - 1][0], number - 1
+    if gaps[number][0] == stop:  # the last gap has no end: there is always one behind
+        stop, last = gaps[number][1], number + 1
+    gaps[first:last] = [(start, stop)]
+
+
+def _place(lifetimes: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
+    """Place values in any order, each at the lowest gap between those that it meets."""
+    offsets: dict[str, int] = {}
+    size = 0
+    placed: list[tuple[int, int, Lifetime]] = []  # (start, stop, value) by start
+    for life in lifetimes:
+        length, offset = _length(life), 0
+        for start, stop, other in placed:
+            if start - offset >= length:
+                break
+            if stop > offset and life.meets(other):
+                offset = stop
+        bisect.insort(placed, (offset, offset + length, life), key=lambda box: box[:2])
+        offsets[life.name] = offset
+        size = max(size, offset + length)
+    return offsets, size
 
 
 def check_offsets(lifetimes: Sequence[Lifetime], offsets: Mapping[str, int], size: int) -> None:
@@ -170,7 +203,6 @@ def check_offsets(lifetimes: Sequence[Lifetime], offsets: Mapping[str, int], siz
 
     `assign_offsets` is a seam that labs swap: what it returns is checked before a device trusts it.
     """
-    starts: dict[int, list[Lifetime]] = {}
     for life in lifetimes:
         offset = offsets.get(life.name)
         if not isinstance(offset, int) or offset < 0 or offset % ALIGNMENT_BYTES:
@@ -179,15 +211,21 @@ def check_offsets(lifetimes: Sequence[Lifetime], offsets: Mapping[str, int], siz
         if offset + life.size_bytes > size:
             raise PlanError(f"{life.name} ends at byte {offset + life.size_bytes} of an arena of "
                             f"{size}")  # fmt: skip
-        starts.setdefault(life.first, []).append(life)
-    alive: list[Lifetime] = []
-    for step in sorted(starts):
-        alive = [life for life in alive if life.last >= step] + starts[step]
-        ordered = sorted(alive, key=lambda life: offsets[life.name])
-        for below, above in zip(ordered, ordered[1:], strict=False):
-            if offsets[below.name] + below.size_bytes > offsets[above.name]:
-                raise PlanError(f"{below.name} and {above.name} are both alive at step {step} and "
-                                "share bytes")  # fmt: skip
+    alive: list[tuple[int, int, str]] = []  # (start, stop, name) by start, all apart
+    ends: list[tuple[int, tuple[int, int, str]]] = []  # heap of (last step, box)
+    for life in sorted(lifetimes, key=lambda life: life.first):
+        while ends and ends[0][0] < life.first:
+            del alive[bisect.bisect_left(alive, heapq.heappop(ends)[1])]
+        offset = offsets[life.name]
+        box = (offset, offset + life.size_bytes, life.name)
+        number = bisect.bisect(alive, box)
+        for below, above in itertools.pairwise([*alive[max(number - 1, 0) : number], box,
+                                                *alive[number : number + 1]]):  # fmt: skip
+            if below[1] > above[0]:
+                raise PlanError(f"{below[2]} and {above[2]} are both alive at step {life.first} "
+                                "and share bytes")  # fmt: skip
+        alive.insert(number, box)
+        heapq.heappush(ends, (life.last, box))
 
 
 def pack(
