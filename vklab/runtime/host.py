@@ -74,9 +74,10 @@ def _readable(proto: onnx.ModelProto) -> onnx.ModelProto:
 class HostPart:
     """Some nodes of a graph on the host: in ONNX Runtime, or in onnx.reference where that fails."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, is_short: bool = False) -> None:
         self.graph = graph
         self.runner = ""
+        self._is_short = is_short  # runs once: making threads and arenas would take the most time
         self._fast: Any = None
         self._slow: ReferenceEvaluator | None = None
 
@@ -105,6 +106,8 @@ class HostPart:
             runtime = load_onnxruntime()
             options = runtime.SessionOptions()
             options.log_severity_level = 4
+            if self._is_short:
+                options.intra_op_num_threads, options.enable_cpu_mem_arena = 1, False
             self._fast = runtime.InferenceSession(
                 _readable(self._model(fed, typed=True)).SerializeToString(), options,
                 providers=["CPUExecutionProvider"],
@@ -159,5 +162,5 @@ def evaluate(
     }  # fmt: skip
     outputs = tuple(filter(None, node.outputs))
     alone = replace(graph, nodes=(node,), inputs=(), outputs=outputs, initializers=infos)
-    found = HostPart(alone).run({})
+    found = HostPart(alone, is_short=True).run({})
     return [found.get(name) for name in node.outputs]
