@@ -32,7 +32,9 @@ FUNCTIONS = {
 def run(device: int, op_type: str, arrays: list, opset: int = 23, **attributes) -> np.ndarray:
     proto, fed = one_node(op_type, arrays, opset=opset, **attributes)
     with vklab.load(proto, device) as session:
-        return session.run(fed)["y0"]
+        y = session.run(fed)["y0"]
+        assert not session.host_reasons
+    return y
 
 
 @pytest.mark.parametrize("op_type", FUNCTIONS)
