@@ -33,6 +33,8 @@ STATUSES = ("pass", "fallback", "wrong", "error", "skipped")
 _OF_DTYPE = re.compile(r"kernels exist for|not numbers|lacks shader")
 
 
+# Shapes, sizes, ranges, empty tensors: the planner knows the result.
+NOTHING_TO_RUN = "known before the run: nothing is dispatched"
 RANDOM = partition.RANDOM - {"Dropout"}
 # Distances of neighbouring numbers at 1: results in these are rounded once here, at every step by
 # the reference. Of float32 and float64 only the sums' cancellation matters.
@@ -115,7 +117,7 @@ class Report:
             outcome.status in ("fallback", "skipped") and _OF_DTYPE.search(outcome.reason)
             for outcome in others
         )
-        reasons = sorted({outcome.reason for outcome in others})
+        reasons = sorted({outcome.reason for outcome in others if outcome.reason})
         return {**self.counts(group), "covered": bool(covered), "reasons": reasons}
 
     def summary(self) -> dict[str, Any]:
@@ -128,6 +130,7 @@ class Report:
         return {
             "device": self.device,
             "counts": self.counts(),
+            "without_dispatch": sum(o.reason == NOTHING_TO_RUN for o in self.outcomes.values()),
             "kinds": {name: self.counts(group) for name, group in parts.items() if group},
             "operators": self.operators(),
             "cases": {
@@ -171,12 +174,14 @@ def run(
 
 def _run_case(case: Case, device: str) -> Outcome:
     reasons: dict[str, str] = {}
+    steps = 0
     try:
         rep = onnx_backend.prepare(case.model, device)
         with rep.session:
             for inputs, expected in case.data_sets():
                 outputs = rep.run(inputs)
                 reasons |= rep.session.host_reasons
+                steps += rep.session.step_count
                 try:
                     _compare(case, expected, outputs)
                 except (AssertionError, TypeError, AttributeError) as error:
@@ -185,7 +190,9 @@ def _run_case(case: Case, device: str) -> Outcome:
         return Outcome("skipped", str(error))
     except VklabError as error:
         return Outcome("error", f"{type(error).__name__}: {error}")
-    return Outcome("fallback", "; ".join(reasons.values())) if reasons else Outcome("pass")
+    if reasons:
+        return Outcome("fallback", "; ".join(reasons.values()))
+    return Outcome("pass", "" if steps else NOTHING_TO_RUN)
 
 
 def _compare(case: Case, expected: Sequence[Any], outputs: Sequence[Any]) -> None:

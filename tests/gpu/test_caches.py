@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from child import env, python
-from onnx_cases import OPERATORS, cases, run_case
 from overlay import write_function
 from small_models import DATA, relu
 
 import vklab
-from vklab import settings, store
+from vklab import conformance, settings, store
 from vklab.errors import SetupError
 from vklab.runtime import open_devices
 from vklab.shader import compiler, source, stock, stock_builder, toolchain
@@ -229,9 +228,11 @@ def test_stock_kernels_need_no_compiler(device_index, no_compiler):
 
 @pytest.mark.full
 def test_every_operator_is_in_stock(device_index, no_compiler):
-    for op_type in OPERATORS:
-        for case in cases()[op_type][:2]:
-            run_case(case, device_index)
+    chosen = {case.operator: case for case in conformance.cases(("node",)) if case.operator}
+    report = conformance.run(list(chosen.values()), f"VULKAN:{device_index}")
+    bad = {c.name: o for c, o in report.outcomes.items() if o.status in ("wrong", "error")}
+    assert not bad
+    assert report.counts()["pass"] > 100
 
 
 @pytest.mark.full

@@ -30,6 +30,9 @@ class Body(Protocol):
     def host_reasons(self) -> dict[str, str]:
         """Return why some of its nodes are on the host."""
 
+    def step_count(self) -> int:
+        """Return its dispatches and copies."""
+
 
 class Control:
     """Run one control node; its bodies see what they capture."""

@@ -117,6 +117,10 @@ class Kernels:
         _check_bindings(shader.reflection, dispatch)
         pack_push(shader.reflection, dispatch)
         constants = specialize(shader.reflection, dispatch)
+        lacking = shader.reflection.features - self.device.features
+        if lacking:  # drivers may crash on such a kernel
+            raise ShaderError(f"kernel {dispatch.kernel} {dispatch.defines} needs "
+                              f"{', '.join(sorted(lacking))}, which {self.device.info.name} lacks")
         push = descriptors.uses_push_descriptors(self.device)
         made_key = (hashlib.sha256(shader.spirv).digest(), tuple(constants), push)
         with self._lock:

@@ -224,6 +224,16 @@ class Stage:
             if latest.rest:
                 yield from latest.rest.walk()
 
+    def step_count(self) -> int:
+        """Return the dispatches and copies of the path taken last, those of bodies included."""
+        count = 0
+        for found in self.walk():
+            if found.plan:
+                count += len(found.plan.dispatches) + len(found.plan.copies)
+            if isinstance(found.runner, control.Control):
+                count += sum(body.step_count() for body in found.runner.bodies.values())
+        return count
+
     def host_reasons(self) -> dict[str, str]:
         """Return why nodes of the path taken last are on the host, those of bodies included."""
         reasons: dict[str, str] = {}

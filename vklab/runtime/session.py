@@ -124,6 +124,12 @@ class Session:
         self._require_open()
         return self._root.host_reasons()
 
+    @property
+    def step_count(self) -> int:
+        """Return the dispatches and copies of the last run; 0 if all was known before it."""
+        self._require_open()
+        return self._root.step_count()
+
     def __repr__(self) -> str:
         where = self._opened.info if self._opened else "closed"
         return f"Session of {self.graph} on {where}"

@@ -23,6 +23,13 @@ _OP_CONSTANT, _OP_SPEC_TRUE, _OP_SPEC_FALSE, _OP_SPEC_CONSTANT = 43, 48, 49, 50
 _OP_VARIABLE, _OP_DECORATE, _OP_MEMBER_DECORATE = 59, 71, 72
 _SPEC_ID, _BUILT_IN, _NON_WRITABLE, _BINDING, _SET, _OFFSET = 1, 11, 24, 33, 34, 35
 _UNIFORM, _PUSH, _STORAGE = 2, 9, 12
+# The device feature behind each SPIR-V capability that a kernel may declare and a device may lack.
+_OP_CAPABILITY = 17
+_FEATURES = {
+    9: "shaderFloat16", 10: "shaderFloat64", 11: "shaderInt64", 22: "shaderInt16",
+    39: "shaderInt8", 4433: "storageBuffer16BitAccess", 4434: "uniformAndStorageBuffer16BitAccess",
+    4448: "storageBuffer8BitAccess", 4449: "uniformAndStorageBuffer8BitAccess",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,12 +60,13 @@ class SpecConstant:
 
 @dataclass(frozen=True)
 class Reflection:
-    """Everything a dispatch must supply, by name."""
+    """Everything a dispatch must supply, by name, and the features a device must have."""
 
     entry: str
     bindings: dict[str, Binding]
     push: dict[str, PushConstant]
     constants: dict[str, SpecConstant]
+    features: frozenset[str] = frozenset()
 
     @property
     def push_bytes(self) -> int:
@@ -116,12 +124,15 @@ class _Module:
         self.constants: dict[int, tuple[int, tuple[int, ...]]] = {}
         self.specials: dict[int, tuple[int, int, tuple[int, ...]]] = {}
         self.variables: list[tuple[int, int, int]] = []
+        self.features: set[str] = set()
         self.entry = "main"
         for opcode, words in _instructions(_words(spirv)):
             self._take(opcode, words)
 
     def _take(self, opcode: int, words: tuple[int, ...]) -> None:
-        if opcode == _OP_NAME:
+        if opcode == _OP_CAPABILITY:
+            self.features.add(_FEATURES.get(words[0], ""))
+        elif opcode == _OP_NAME:
             self.names[words[0]] = _string(words[1:])
         elif opcode == _OP_MEMBER_NAME:
             self.member_names[words[0], words[1]] = _string(words[2:])
@@ -171,6 +182,7 @@ def reflect(spirv: bytes) -> Reflection:
             bindings=_bindings(module),
             push=_push(module),
             constants=_constants(module),
+            features=frozenset(filter(None, module.features)),
         )
     except (KeyError, IndexError) as error:
         raise ShaderError(f"damaged SPIR-V: {error!r} is used and never defined") from error
