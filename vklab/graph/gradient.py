@@ -101,7 +101,7 @@ class _Backward:
         found = []
         for node in nodes:
             if not reached.isdisjoint(node.inputs) and node is not self.node:
-                reached = reached | set(node.outputs)
+                reached.update(node.outputs)
                 found.append(node)
         return found
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import graphlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import helper
+from onnx import helper, inliner, version_converter
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph import gradient, onnx_tensors
@@ -24,6 +24,7 @@ from vklab.types import ANY_SHAPE, TensorInfo
 __all__ = ["from_graph", "from_proto", "prepare", "load_graph", "load_proto"]
 
 OLDEST_OPSET = 7
+MOST_NODES = 10_000_000
 Model = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
@@ -106,8 +107,9 @@ def from_graph(
         raise ModelError(f"graph {graph.name!r} has two inputs of one name")
     visible = outer | {info.name for info in inputs} | set(initializers)
     nodes, constants = _nodes(graph, folder, opsets, visible)
+    taken = {info.name for info in inputs} | set(initializers)
     for name in constants:
-        if name in initializers or any(info.name == name for info in inputs):
+        if name in taken:
             raise ModelError(f"a Constant makes {name!r}, which is already defined elsewhere")
     initializers |= constants
     known = [info.name for info in inputs] + list(initializers)
@@ -137,8 +139,6 @@ def _upgrade(proto: onnx.ModelProto) -> onnx.ModelProto:
     versions = [e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")]
     if not versions or not 1 <= versions[0] < OLDEST_OPSET:
         return proto
-    from onnx import version_converter
-
     try:
         return version_converter.convert_version(proto, OLDEST_OPSET)
     except Exception as error:  # it raises what its C++ throws
@@ -150,25 +150,35 @@ def _upgrade(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _inline(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with the bodies of its functions in place of their calls."""
-    from onnx import inliner
-
-    calls = {
-        (f.domain, f.name): [(node.domain, node.op_type) for node in f.node]
-        for f in proto.functions
-    }
+    calls = {(f.domain, f.name): list(_calls(f.node)) for f in proto.functions}
     if len(calls) < len(proto.functions):
         raise ModelError("two functions of the model have one name")
     # The inliner would follow a function that calls itself until the stack ends.
     try:
-        order = graphlib.TopologicalSorter(calls)
-        order.prepare()
+        order = list(graphlib.TopologicalSorter(calls).static_order())
     except graphlib.CycleError as error:
         names = " -> ".join(name for _, name in error.args[1])
         raise ModelError(f"the functions {names} call each other in a circle") from error
+    sizes: dict[tuple[str, str], int] = {}  # functions of functions can grow beyond all bounds
+    for name in order:
+        sizes[name] = sum(sizes.get(call, 1) for call in calls.get(name, ())) or 1
+    if sum(sizes.get(call, 1) for call in _calls(proto.graph.node)) > MOST_NODES:
+        largest = max(calls, key=lambda name: sizes[name])
+        raise ModelError(f"with its functions in place the model has more than {MOST_NODES} nodes; "
+                         f"{largest[1]!r} alone stands for {sizes[largest]}")  # fmt: skip
     try:
         return inliner.inline_local_functions(proto)
     except Exception as error:  # it raises what its C++ throws
         raise ModelError(f"the model's functions cannot be put in place: {error}") from error
+
+
+def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
+    """Yield the operators of nodes, those in their bodies included."""
+    for node in nodes:
+        yield node.domain, node.op_type
+        for item in node.attribute:
+            for body in (item.g, *item.graphs):
+                yield from _calls(body.node)
 
 
 def _opsets(proto: onnx.ModelProto) -> dict[str, int]:

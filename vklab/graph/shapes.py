@@ -6,6 +6,7 @@ Visited by lab 09.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,6 +22,10 @@ from vklab.types import TensorInfo
 
 __all__ = ["apply_node", "bind", "expand", "infer", "require_operators", "unknown_dims"]
 
+# What no kernel can take goes to the host, and a value larger than its memory would end it.
+MOST_BYTES = 1 << 38
+if hasattr(os, "sysconf"):
+    MOST_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 HOST_DOMAINS = ("com.microsoft", "ai.onnx.contrib", "com.ms.")
 
 
@@ -89,6 +94,10 @@ def apply_node(
     named = tuple(
         replace(info, name=name) for info, name in zip(result.outputs, node.outputs, strict=False)
     )
+    for info in (*named, *result.scratch):
+        if info.is_static and info.size_bytes > MOST_BYTES:
+            raise ModelError(f"node {node.name!r} ({node.op_type}): {info} takes {info.size_bytes} "
+                             f"bytes, a value has {MOST_BYTES} at most")  # fmt: skip
     return result, named
 
 

@@ -14,7 +14,7 @@ from numpy import ndarray
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.dtypes import ELEMENTS, MOVABLE, raw_defines
 from vklab.ops.indexing import INDICES, index_defines
-from vklab.ops.inputs import known_array, known_integers, normal_axis, require, same
+from vklab.ops.inputs import affordable, known_array, known_integers, normal_axis, require, same
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
@@ -58,6 +58,7 @@ def constant_of_shape(input: TensorInfo, *, value: ndarray | None = None) -> Res
     one = np.zeros(1, np.float32) if value is None else np.asarray(value)
     if one.size != 1 or min(shape, default=0) < 0:
         raise ModelError(f"cannot fill {shape} with {one.size} values")
+    affordable(*shape, item_bytes=one.itemsize)
     return constant_result(np.full(shape, one.reshape(()), one.dtype))
 
 
@@ -72,6 +73,7 @@ def range_(start: TensorInfo, limit: TensorInfo, delta: TensorInfo) -> Result:
         raise ModelError(f"cannot count from {first} to {last} by {step}")
     gap = last - first
     count = max(0, -(-gap // step) if kind is int else math.ceil(gap / step))
+    affordable(count)
     numbers = np.arange(count, dtype=np.int64 if kind is int else np.float64)
     return constant_result((first + numbers * step).astype(dtype))
 
@@ -84,6 +86,7 @@ def eye_like(input: TensorInfo, *, dtype: int | None = None, k: int = 0) -> Resu
     name = input.dtype if dtype is None else DTYPES[dtype]
     if name == "string":
         raise UnsupportedOperatorError("there are no ones of dtype string")
+    affordable(*input.dims)
     return constant_result(np.eye(input.dims[0], input.dims[1], k=k).astype(name))
 
 

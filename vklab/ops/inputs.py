@@ -5,12 +5,26 @@ A value that is not known yet is asked for by `ValueNeededError`: the session th
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from vklab.errors import ModelError, UnsupportedOperatorError, ValueNeededError
 from vklab.types import TensorInfo
 
-__all__ = ["known_array", "known_integers", "normal_axes", "normal_axis", "require", "same"]
+__all__ = [
+    "affordable", "known_array", "known_integers", "normal_axes", "normal_axis", "require", "same",
+]  # fmt: skip
+
+# What a plan may fill with values by itself: above it a size in a model is taken for a mistake.
+PLANNED_BYTES = 1 << 32
+
+
+def affordable(*sizes: int, item_bytes: int = 8) -> None:
+    """Raise ModelError before values are made whose sizes are absurd."""
+    if min(sizes, default=0) < 0 or math.prod(sizes) * item_bytes > PLANNED_BYTES:
+        raise ModelError(f"{'x'.join(map(str, sizes))} values of {item_bytes} bytes; a plan makes "
+                         f"{PLANNED_BYTES} bytes at most")  # fmt: skip
 
 
 def require(allowed: frozenset[str], *infos: TensorInfo | None) -> None:

@@ -30,6 +30,7 @@ __all__ = [
 # Workgroups along x before a long grid continues along y: GRID_WIDTH of shaders/lib/index.slang.
 GRID_WIDTH = 32768
 WORKGROUP = 256
+_UNEXPECTED = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,9 @@ def apply(
 ) -> Answer:
     """Ask an operator what it computes and dispatches for these inputs and attributes.
 
-    Every error names the node (`label`), the operator and the inputs. An operator with a keyword
-    `output_count`, which is no attribute, is told how many outputs the node has.
+    Every error names the node (`label`), the operator and the inputs. What an operator did not
+    expect of a model is a reason to decline. An operator with a keyword `output_count`, which is
+    no attribute, is told how many outputs the node has.
     """
     try:
         entry = find(op_type, opset, domain)
@@ -140,9 +142,17 @@ def apply(
             checked["output_count"] = output_count
         return entry.function(*given, **checked)
     except ModelError as error:
-        shown = ", ".join("-" if info is None else str(info) for info in inputs)
-        error.args = (f"node {label!r} ({op_type}({shown})): {error}",)
+        error.args = (f"{_shown(op_type, inputs, label)}: {error}",)
         raise
+    except _UNEXPECTED as error:
+        raise UnsupportedOperatorError(
+            f"{_shown(op_type, inputs, label)} cannot be planned: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _shown(op_type: str, inputs: Sequence[TensorInfo | None], label: str) -> str:
+    given = ", ".join("-" if info is None else str(info) for info in inputs)
+    return f"node {label!r} ({op_type}({given}))"
 
 
 def _check_inputs(entry: Operator, given: list[TensorInfo | None]) -> None:

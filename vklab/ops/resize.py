@@ -14,7 +14,7 @@ import numpy as np
 from vklab.errors import ModelError
 from vklab.ops.dtypes import ELEMENTS, MOVABLE, REALS, raw_defines, table, type_defines
 from vklab.ops.elementwise import dense_strides
-from vklab.ops.inputs import known_array, known_integers, normal_axes, require
+from vklab.ops.inputs import affordable, known_array, known_integers, normal_axes, require
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, TensorInfo
@@ -72,6 +72,7 @@ class _Axis:
 
 def _coordinates(axis: _Axis, how: str) -> np.ndarray:
     """Return where each output coordinate lies in the input."""
+    affordable(axis.made)
     at, length = np.arange(axis.made, dtype=np.float64), axis.scale * axis.size
     if how == "align_corners":
         return at * (0 if length == 1 else (axis.size - 1) / (length - 1))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.ops.inputs import known_array, known_integers, normal_axis
+from vklab.ops.inputs import affordable, known_array, known_integers, normal_axis
 from vklab.ops.registry import Result, operator, output
 from vklab.types import TensorInfo
 
@@ -56,6 +56,7 @@ def dropout_by_attribute(data: TensorInfo, *, ratio: float = 0.5) -> Result:
 
 
 def _kept(data: TensorInfo) -> Result:
+    affordable(*data.dims, item_bytes=1)
     mask = output("bool", data.dims, np.ones(data.dims, bool))
     return Result((output(data.dtype, data.dims, data.constant), mask), views=((0, 0),))
 

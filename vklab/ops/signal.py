@@ -12,7 +12,7 @@ import numpy as np
 from vklab.errors import ModelError
 from vklab.ops.cast import dtype_of
 from vklab.ops.dtypes import REALS, table, type_defines
-from vklab.ops.inputs import known_array, known_integers, normal_axis, require, same
+from vklab.ops.inputs import affordable, known_array, known_integers, normal_axis, require, same
 from vklab.ops.linear import value_defines
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
@@ -50,6 +50,7 @@ def transform(
     if length < 1:
         raise ModelError(f"a transform of length {length}")
     result = output(x.dtype, shape)
+    affordable(length)
     turns = np.arange(length) * (2 * math.pi / length)
     wide = "float64" if x.dtype == "float64" else "float32"
     circle = table(np.stack((np.cos(turns), np.sin(turns)), axis=-1), wide)
@@ -153,6 +154,7 @@ def _window(
 ) -> Result:
     """Return a sum of cosines over one turn, or one turn less a step."""
     count = known_integers(size, "the size")[0]
+    affordable(count)
     turn = 2 * math.pi * np.arange(count) / max(count if periodic else count - 1, 1)
     values = terms[0] - terms[1] * np.cos(turn) + terms[2] * np.cos(2 * turn)
     return _constant(values, kind)
@@ -196,6 +198,7 @@ def mel_weight_matrix(
         known_integers(info, "a size")[0] for info in (num_mel_bins, dft_length, sample_rate)
     )
     edges = [float(known_array(e, "an edge")) for e in (lower_edge_hertz, upper_edge_hertz)]
+    affordable(bins + 2, max(length, 0) // 2 + 1)
     low, high = (2595 * math.log10(1 + edge / 700) for edge in edges)
     pitch = low + np.arange(bins + 2) * (high - low) / (bins + 2)
     hertz = 700 * (10 ** (pitch / 2595) - 1)
