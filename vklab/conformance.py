@@ -23,7 +23,7 @@ from onnx.backend.test.runner import Runner
 
 from vklab import onnx_backend, settings
 from vklab.errors import UnsupportedOperatorError, VklabError
-from vklab.plan import partition
+from vklab.plan import known
 
 __all__ = ["KINDS", "STATUSES", "Case", "Outcome", "Report", "cases", "run"]
 
@@ -35,7 +35,7 @@ _OF_DTYPE = re.compile(r"kernels exist for|not numbers|lacks shader")
 
 # Shapes, sizes, ranges, empty tensors: the planner knows the result.
 NOTHING_TO_RUN = "known before the run: nothing is dispatched"
-RANDOM = partition.RANDOM - {"Dropout"}
+RANDOM = known.RANDOM - {"Dropout"}
 # Distances of neighbouring numbers at 1: results in these are rounded once here, at every step by
 # the reference. Of float32 and float64 only the sums' cancellation matters.
 EPSILONS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -255,7 +255,8 @@ def _read_data_sets(
 
 
 def _load(path: Any, value: onnx.ValueInfoProto) -> Any:
-    kinds: dict[str, Any] = {"sequence_type": onnx.SequenceProto, "optional_type": onnx.OptionalProto}
+    kinds: dict[str, Any] = {"sequence_type": onnx.SequenceProto,
+                             "optional_type": onnx.OptionalProto}  # fmt: skip
     proto = kinds.get(value.type.WhichOneof("value") or "", onnx.TensorProto)()
     proto.ParseFromString(path.read_bytes())
     return _array(proto)

@@ -64,9 +64,8 @@ class Body:
         if isinstance(value, TensorInfo):
             return value.name
         name = self._name()
-        self._constants[name] = (
-            value if isinstance(value, (np.ndarray, np.generic)) else np.asarray(value, np.float32)
-        )
+        typed = isinstance(value, (np.ndarray, np.generic))
+        self._constants[name] = np.asarray(value, None if typed else np.float32)
         return name
 
     def __call__(self, op_type: str, *inputs: Any, domain: str = "", **attributes: Any) -> str:

@@ -14,7 +14,7 @@ from vklab.ops.registry import Result
 from vklab.plan import variants
 from vklab.types import DeviceInfo, Dispatch, Operands, TensorInfo
 
-__all__ = ["Lowered", "Trim", "lower", "with_variants"]
+__all__ = ["Lowered", "Trim", "lower", "needed", "with_variants"]
 
 
 # (axis, name of the int32[1] that holds the true size along it)
@@ -66,7 +66,7 @@ def lower(graph: Graph) -> Lowered:
             if number < len(outputs):
                 name = outputs[number].name
                 trims[name] = (*trims.get(name, ()), (axis, renamed[id(count)].name))
-        for dispatch in _needed(result, used.keys()):
+        for dispatch in needed(result, used.keys()):
             reads, writes = _rename(dispatch.reads, renamed), _rename(dispatch.writes, renamed)
             dispatches.append(replace(dispatch, reads=reads, writes=writes))
             nodes.append(node.name)
@@ -74,7 +74,7 @@ def lower(graph: Graph) -> Lowered:
     return Lowered(tuple(dispatches), tuple(nodes), roots, constants, trims)
 
 
-def _needed(result: Result, used: Collection[int]) -> list[Dispatch]:
+def needed(result: Result, used: Collection[int]) -> list[Dispatch]:
     """Return the dispatches without those that only write outputs which the node leaves out."""
     wanted = {*used, *(id(count) for _, _, count in result.trims)}
     kept: list[Dispatch] = []

@@ -11,7 +11,6 @@ import fnmatch
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -23,21 +22,14 @@ from vklab.ops import registry
 from vklab.ops.body import Expansion
 from vklab.ops.dtypes import MOVABLE
 from vklab.plan import limits, lowering, storage
-from vklab.types import ANY_SHAPE, DeviceInfo, TensorInfo
+from vklab.plan.known import Evaluate, Known
+from vklab.types import ANY_SHAPE, DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["Ask", "Evaluate", "Part", "next_part"]
+__all__ = ["Ask", "Part", "next_part"]
 
-# (node, its opset, the values of its inputs) -> its outputs, computed on the host while planning.
-Evaluate = Callable[[Node, Graph, Sequence[np.ndarray | None]], Sequence[Any]]
-# A value of more elements than this never decides a plan.
-ASKED_ELEMENTS = 64
-# A known value larger than this is not made while planning if a device can make it.
-FOLDED_BYTES = 32 << 20
 # A Vulkan part between host parts must be worth two transfers.
 ISLAND_FLOPS = 1 << 16
 CONTROL = frozenset({"If", "Loop", "Scan"})
-RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
-                    "RandomUniform", "RandomUniformLike", "Dropout"})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,6 +64,7 @@ def next_part(
     inputs: Mapping[str, TensorInfo],
     info: DeviceInfo,
     evaluate: Evaluate,
+    unavailable: Callable[[Dispatch], str] = lambda dispatch: "",
     after_host: bool = False,
 ) -> tuple[Part, Graph] | Ask:
     """Decide what runs next, and return it with what is left of the graph.
@@ -79,9 +72,10 @@ def next_part(
     Args:
         inputs: what is known of the graph's inputs: dtype, shape, and a constant where its value
             may decide.
+        unavailable: tells why a kernel cannot be had on this machine.
         after_host: whether the part before ran on the host.
     """
-    walk = _Walk(graph, inputs, info, evaluate)
+    walk = _Walk(graph, inputs, info, evaluate, unavailable)
     asked = walk.run()
     if asked:
         return asked
@@ -99,14 +93,13 @@ class _Walk:
         inputs: Mapping[str, TensorInfo],
         info: DeviceInfo,
         evaluate: Evaluate,
+        unavailable: Callable[[Dispatch], str],
     ) -> None:
         self.graph = graph
+        self.unavailable = unavailable
         self.info = info
-        self.evaluate = evaluate
-        self.infos = {**graph.initializers, **inputs}
-        self.inputs = inputs
-        self.asked = {name for name, value in inputs.items() if value.constant is not None}
-        self.known: dict[str, TensorInfo] = {}
+        self.known = Known(graph, inputs, evaluate)
+        self.infos = self.known.infos
         self.device: list[Node] = []
         self.placed: set[str] = set()
         self.host: dict[str, Node] = {}
@@ -126,7 +119,7 @@ class _Walk:
                 continue
             reason = self._refusal(node, patterns)
             try:
-                branch = self._branch(node)
+                branch = self.known.branch(node)
                 if branch is not None:
                     queue.extendleft(reversed(branch))
                     continue
@@ -135,17 +128,17 @@ class _Walk:
                     queue.extendleft(reversed(body))
                     continue
             except ValueNeededError as error:
-                names = self._sources(error.value)
+                names = self.known.sources(error.value, self.device)
                 if names:
                     return Ask(names)
-                if error.value in self.infos and error.value not in self.inputs:
+                if error.value in self.infos and error.value not in self.known.inputs:
                     self._wait(node)  # known when the part that makes it has run
                     continue
                 reason = str(error)
             except (UnsupportedOperatorError, PlanError) as error:
-                if self._is_known(node) and self._fold(node):
+                if self.known.is_known(node) and self._fold(node):
                     continue
-                expanded = self._expand(node)
+                expanded = self.known.expand(node)
                 if expanded is not None:
                     queue.extendleft(reversed(expanded))
                     continue
@@ -175,19 +168,18 @@ class _Walk:
 
     def _visit(self, node: Node) -> Sequence[Node]:
         """Place a node on the device, or fold it; return the nodes that take its place, if any."""
-        is_known = self._is_known(node)
-        shown = not self.asked.isdisjoint(node.inputs) and self._is_output(node)
-        if is_known and not shown and self._is_small(node) and self._fold(node):
+        known = self.known
+        shown = known.depends_on_asked(node) and known.is_output(node)
+        if known.is_known(node) and not shown and known.is_small(node) and self._fold(node):
             return ()
         result, outputs = shapes.apply_node(self.graph, node, self.infos)
         if isinstance(result, Expansion):
             nodes, constants = shapes.expand(node, result)
-            self.infos.update(constants)
-            self.known.update(constants)
+            known.add(constants)
             return nodes
         self.infos.update({value.name: value for value in outputs if value.name})
         if outputs and all(value.constant is not None for value in outputs):
-            self.known.update({value.name: value for value in outputs if value.name})
+            known.add({value.name: value for value in outputs if value.name})
             return ()
         self._check(node, result)
         self.device.append(node)
@@ -197,98 +189,23 @@ class _Walk:
                           if number < len(outputs))  # fmt: skip
         return ()
 
+    def _fold(self, node: Node) -> bool:
+        folded = self.known.fold(node)
+        if folded and self.known.is_output(node) and self.known.depends_on_asked(node):
+            self.reasons[node.name] = f"node {node.name!r}: integer arithmetic on known values"
+        return folded
+
     def _check(self, node: Node, result: registry.Result) -> None:
         """Raise PlanError for what the device cannot do with a node's dispatches."""
-        names = (node.name,) * len(result.dispatches)
-        lowered = lowering.Lowered(result.dispatches, names, {}, {})
+        used = {id(o) for o, name in zip(result.outputs, node.outputs, strict=False) if name}
+        dispatches = tuple(lowering.needed(result, used))
+        lowered = lowering.Lowered(dispatches, (node.name,) * len(dispatches), {}, {})
         adapted = storage.adapt(lowering.with_variants(lowered, self.info), self.info)
         limits.check(adapted.dispatches, self.info)
-
-    # ---------------------------------------------------------------------- what is known already
-
-    def _branch(self, node: Node) -> Sequence[Node] | None:
-        """Return the nodes of an If whose condition is known; its other branch never runs."""
-        if node.op_type != "If" or node.domain or len(node.bodies) != 2:
-            return None
-        condition = self.infos[node.inputs[0]].constant
-        if condition is None or condition.size != 1 or node.inputs[0] in self.asked:
-            return None
-        found = functions.inline(node, node.bodies["then_branch" if condition else "else_branch"])
-        if found is None:
-            return None
-        self.infos.update(found[1])
-        self.known.update(found[1])
-        return found[0]
-
-    def _is_known(self, node: Node) -> bool:
-        return (
-            bool(node.reads)
-            and node.op_type not in RANDOM
-            and all(self.infos[name].constant is not None for name in node.reads)
-        )
-
-    def _is_output(self, node: Node) -> bool:
-        return not set(self.graph.outputs).isdisjoint(node.outputs)
-
-    def _is_small(self, node: Node) -> bool:
-        """Tell whether a known result is worth its memory on the host."""
-        try:
-            _, outputs = shapes.apply_node(self.graph, node, self.infos)
-        except UnsupportedOperatorError:
-            return True
-        made = sum(value.size_bytes for value in outputs)
-        read = sum(self.infos[name].size_bytes for name in node.reads)
-        return made <= max(FOLDED_BYTES, 4 * read)
-
-    def _fold(self, node: Node) -> bool:
-        arrays = [self.infos[name].constant if name else None for name in node.inputs]
-        try:
-            values = self.evaluate(node, self.graph, arrays)
-        except Exception:  # what the host cannot compute either is reported when it has to run
-            return False
-        if not all(isinstance(value, np.ndarray) and str(value.dtype) in MOVABLE
-                   for value in values):  # fmt: skip
-            return False
-        for name, value in zip(node.outputs, values, strict=False):
-            if name:
-                made = TensorInfo(name, str(value.dtype), value.shape, value)
-                self.infos[name] = self.known[name] = made
-                if not self.asked.isdisjoint(node.inputs):
-                    self.asked.add(name)
-        if self._is_output(node) and not self.asked.isdisjoint(node.inputs):
-            self.reasons[node.name] = f"node {node.name!r}: integer arithmetic on known values"
-        return True
-
-    def _expand(self, node: Node) -> Sequence[Node] | None:
-        if any(entry.since <= self.graph.opset_of(node) for entry in
-               registry.OPERATORS.get((node.domain, node.op_type), [])):  # fmt: skip
-            return None  # has kernels, and these have a reason to decline
-        found = functions.expand(self.graph, node, self.infos)
-        if found is None:
-            return None
-        self.infos.update(found[1])
-        self.known.update(found[1])
-        return found[0]
-
-    def _sources(self, name: str) -> tuple[str, ...]:
-        """Return the inputs that decide a value, if they are few small numbers."""
-        makers = {out: node for node in self.device for out in node.outputs}
-        seen, open_names, found = {name}, [name], []
-        while open_names:
-            current = open_names.pop()
-            value = self.infos.get(current)
-            if value is None:
-                return ()
-            if current in self.inputs:
-                direct = current == name or value.dtype in ("int64", "int32", "bool")
-                if not direct or value.count > ASKED_ELEMENTS:
-                    return ()
-                found.append(current)
-            elif current in makers:
-                fresh = [n for n in makers[current].reads if n not in seen]
-                seen.update(fresh)
-                open_names += fresh
-        return tuple(n for n in found if n not in self.asked)
+        for dispatch in adapted.dispatches:
+            reason = self.unavailable(dispatch)
+            if reason:
+                raise PlanError(f"node {node.name!r} ({node.op_type}): {reason}")
 
     # -------------------------------------------------------------------------------------- parts
 
@@ -351,7 +268,7 @@ class _Walk:
             for name in read if name not in made and name not in constants
         )  # fmt: skip
         chosen = {node.name for node in nodes}
-        known = {n: v.constant for n, v in self.known.items() if n in self.graph.outputs}
+        known = {n: v.constant for n, v in self.known.folded.items() if n in self.graph.outputs}
         return Part(
             kind=kind,
             graph=replace(
@@ -369,7 +286,7 @@ class _Walk:
 
     def _constant(self, name: str) -> bool:
         value = self.infos.get(name)
-        return value is not None and value.constant is not None and name not in self.inputs
+        return value is not None and value.constant is not None and name not in self.known.inputs
 
     def _rest(self, left: Sequence[Node]) -> Graph:
         made = {name for node in left for name in node.outputs}

@@ -7,7 +7,7 @@ switches off all but what a driver's quirk demands. Visited by lab 08.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 Tile = tuple[int, int, int, int, int]
+Rule = Callable[[Dispatch, DeviceInfo], Dispatch | None]
 
 # (TILE_M, TILE_N, TILE_K, ROWS, COLUMNS) and how fast its inner loop runs beside the others:
 # more sums in registers means fewer loads for each product. TILE_N never exceeds the workgroup.
@@ -56,7 +57,7 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
         return (dispatch,)
     chosen = dispatch
     if not settings.get("DISABLE_VARIANTS"):
-        rules = (shared_rows,) if info.is_cpu else (one_row, tiled, few_rows)
+        rules: tuple[Rule, ...] = (shared_rows,) if info.is_cpu else (one_row, tiled, few_rows)
         if dict(dispatch.defines).get("ACC", "float") != "float":
             rules = ()  # written for sums in float32
         found = (rule(dispatch, info) for rule in rules)

@@ -13,7 +13,7 @@ import numpy as np
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph, Node
 
-__all__ = ["Control"]
+__all__ = ["Body", "Control"]
 
 
 class Body(Protocol):

@@ -27,9 +27,10 @@ from vklab.runtime.kernels import Progress
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.record import Program
 from vklab.runtime.weights import Weights
-from vklab.types import ANY_SHAPE, TensorInfo
+from vklab.shader import compiler
+from vklab.types import ANY_SHAPE, Dispatch, TensorInfo
 
-__all__ = ["Engine", "Found", "Stage", "describe"]
+__all__ = ["Device", "Engine", "Found", "Host", "Runner", "Stage", "Unknown", "describe"]
 
 KEPT_PROGRAMS = 8
 Key = tuple[Any, ...]
@@ -165,7 +166,8 @@ class Stage:
                 if isinstance(array, np.ndarray):
                     given[name] = describe(name, array, array.copy())
             answer = partition.next_part(
-                self.graph, given, self.engine.opened.info, host.evaluate, self.after_host
+                self.graph, given, self.engine.opened.info, host.evaluate, _unavailable,
+                self.after_host,
             )
             if not isinstance(answer, Ask):
                 break
@@ -258,6 +260,10 @@ class Unknown(Exception):
 
 def _host_nodes(part: Part) -> Sequence[Node]:
     return part.graph.nodes if part.kind == "host" else ()
+
+
+def _unavailable(dispatch: Dispatch) -> str:
+    return compiler.unavailable(dispatch.kernel, dispatch.defines)
 
 
 def describe(name: str, value: Any, constant: np.ndarray | None = None) -> TensorInfo:

@@ -21,6 +21,7 @@ from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
 from vklab.runtime import check, feeds, host, kernels, node_check, open_devices, parts
+from vklab.runtime.check import Comparison
 from vklab.runtime.profile import Profile, Row, Timing, summarize
 from vklab.runtime.weights import Weights
 from vklab.types import DeviceInfo, TensorInfo
@@ -169,7 +170,7 @@ class Session:
             self._reference = host.Reference(*onnx_import.load_proto(self._model))
         return self._reference.run(inputs)
 
-    def check(self, inputs: Mapping[str, np.ndarray], nodes: bool = False) -> check.Comparison:
+    def check(self, inputs: Mapping[str, np.ndarray], nodes: bool = False) -> Comparison:
         """Run, and compare every output with ONNX Runtime on the CPU.
 
         Args:
@@ -181,7 +182,7 @@ class Session:
             outputs = self.run(inputs)
         return check.compare(outputs, self.reference(inputs))
 
-    def _check_nodes(self, inputs: Mapping[str, np.ndarray]) -> check.Comparison:
+    def _check_nodes(self, inputs: Mapping[str, np.ndarray]) -> Comparison:
         opened = self._require_open()
         expected = node_check.reference_values(self._model, self.graph, inputs)
         with Session(node_check.all_values(self.graph), opened, self._model) as whole:

@@ -20,7 +20,8 @@ from vklab import settings, store
 from vklab.errors import SetupError, ShaderError
 from vklab.shader import reflection, source, stock, toolchain
 
-__all__ = ["Shader", "Variant", "clear_memory", "compile_all", "compile_variant"]
+__all__ = ["Shader", "Variant", "clear_memory", "compile_all", "compile_variant",
+           "unavailable"]
 
 TARGET = "spirv-vulkan1.3"
 Defines = tuple[tuple[str, str], ...]
@@ -69,6 +70,19 @@ def compile_variant(name: str, defines: Defines = ()) -> Shader:
             shader = _memory.setdefault(key, shader)
     _dump(shader)
     return shader
+
+
+def unavailable(name: str, defines: Defines = ()) -> str:
+    """Return why a variant cannot be had on this machine; empty if it can.
+
+    With a compiler every variant can be; without one, those that ship.
+    """
+    path = source.find(name)
+    if toolchain.find_toolchain(source.language(path)) is not None:
+        return ""
+    if stock.read(stock.key(source.expand(path), defines, TARGET)) is not None:
+        return ""
+    return f"kernel {name} {dict(defines)} does not ship, and there is no shader compiler"
 
 
 def _spirv(
