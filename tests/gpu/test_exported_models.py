@@ -1,0 +1,88 @@
+"""Models exported from PyTorch, by both of its exporters: whole on Vulkan, right in two sizes."""
+
+from __future__ import annotations
+
+import exported_models
+import numpy as np
+import pytest
+
+import vklab
+from vklab.types import DeviceInfo
+
+TOLERANCE = 1e-3  # of an output's largest value; what is measured is near 1e-6
+TEXT = [{"batch": 2, "sequence": 6}, {"batch": 3, "sequence": 9}]
+STEPS = [
+    {"batch": 2, "sequence": 3, "past": 5, "total": 8},
+    {"batch": 1, "sequence": 1, "past": 11, "total": 12},
+]
+IMAGES = [{"batch": 1}, {"batch": 3}]
+SIZES = {
+    "bert": TEXT,
+    "gpt2": TEXT,
+    "llama": STEPS,
+    "vit": IMAGES,
+    "mobilenet_v3": IMAGES,
+    "efficientnet_b0": IMAGES,
+    "unet": [{"batch": 2, "height": 32, "width": 32}, {"batch": 1, "height": 20, "width": 44}],
+    "lstm": TEXT,
+}
+# The exporter writes the sequence that it has seen into a Reshape: ONNX Runtime fails as well.
+SIZES_OF = {"lstm": [{"batch": 2, "sequence": 6}, {"batch": 5, "sequence": 6}]}
+MODELS = sorted(path.stem for path in exported_models.FOLDER.glob("*.onnx"))
+# The nodes that no device has a kernel for, by model.
+HOST_NODES: dict[str, list[str]] = {}
+pytestmark = pytest.mark.full
+
+
+def sizes_of(name):
+    """Return the two sizes in which a model runs."""
+    return SIZES_OF.get(name) or SIZES[name.removesuffix("_script")]
+
+
+def largest_error(outputs, expected):
+    """Return the largest error, as a part of the largest value of its output."""
+    assert outputs.keys() == expected.keys()
+    worst = 0.0
+    for name, truth in expected.items():
+        got = outputs[name]
+        assert (got.shape, got.dtype) == (truth.shape, truth.dtype), name
+        assert np.isfinite(truth).all() and np.ptp(truth) > 0, f"{name} proves nothing"
+        worst = max(worst, float(np.abs(got - truth).max() / np.abs(truth).max()))
+    return worst
+
+
+def run_in_two_sizes(name, device, capsys):
+    """Run a model in two sizes and in the first again; print one line on it."""
+    model = exported_models.load(name)
+    errors, first = [], {}
+    with vklab.load(model, device) as session:
+        for seed, sizes in enumerate(sizes_of(name)):
+            inputs = exported_models.inputs_of(model, sizes, seed)
+            outputs = session.run(inputs)
+            errors.append(largest_error(outputs, session.reference(inputs)))
+            assert sorted(session.host_reasons) == HOST_NODES.get(name, []), session.host_reasons
+            first = first or {"inputs": inputs, "outputs": outputs}
+        again = session.run(first["inputs"])
+        summary = session.plan.summary()
+    for key, array in first["outputs"].items():
+        np.testing.assert_array_equal(again[key], array, f"{key} depends on the run before")
+    with capsys.disabled():
+        print(f"\n{name}: {len(model.graph.node)} nodes, {summary['dispatches']} dispatches, "
+              f"{len(summary['host_nodes'])} on the host, error {max(errors):.1e}")  # fmt: skip
+    assert max(errors) <= TOLERANCE
+
+
+def test_every_kind_of_model_is_there_from_both_exporters():
+    assert set(MODELS) == {f"{name}{suffix}" for name in SIZES for suffix in ("", "_script")}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_agrees_with_onnx_runtime(device_index, name, capsys):
+    run_in_two_sizes(name, device_index, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_agrees_with_the_kernels_that_a_gpu_gets(device, name, capsys, monkeypatch):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    run_in_two_sizes(name, device, capsys)
