@@ -209,11 +209,11 @@ BAD = {
         "graph.node.append(helper.make_node('Constant', [], ['k']))", "one attribute, not 0",
     ),
     "constant of a wrong type": (
-        "graph.node.append(helper.make_node('Constant', [], ['k'], value=1.0))", "Constant.value",
+        "graph.node.append(helper.make_node('Constant', [], ['k'], value=1.0))", "attribute value should be",
     ),
     "constant float that is text": (
         "graph.node.append(helper.make_node('Constant', [], ['k'], value_float='a'))",
-        "Constant.value_float",
+        "attribute value_float should be",
     ),
     "attribute without type": (
         "graph.node[0].attribute.append(onnx.AttributeProto(name='a'))", "attribute 'a'",

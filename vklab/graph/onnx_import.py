@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import helper, inliner, version_converter
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.graph import gradient, onnx_tensors
+from vklab.graph import gradient, onnx_tensors, schemas
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
 from vklab.types import ANY_SHAPE, TensorInfo
 
@@ -92,6 +92,8 @@ def from_graph(
     """
     initializers: dict[str, TensorInfo] = {}
     for tensor in graph.initializer:
+        if not isinstance(tensor.name, str):
+            raise ModelError(f"initializer {tensor.name!r}: its name is not text")
         if tensor.name in initializers:
             raise ModelError(f"initializer {tensor.name!r} is defined twice")
         initializers[tensor.name] = onnx_tensors.initializer(tensor, folder)
@@ -101,6 +103,9 @@ def from_graph(
         initializers[name] = onnx_tensors.info(name, value)
     # Before IR version 4 initializers were listed among the inputs as well.
     given = [value for value in graph.input if value.name not in initializers]
+    for value in (*graph.input, *graph.output):
+        if not isinstance(value.name, str):
+            raise ModelError(f"graph {graph.name!r}: {value.name!r} is not text")
     inputs = tuple(_value(value, is_typed=outer is None) for value in given)
     outer = outer or frozenset()
     if len({info.name for info in inputs}) < len(inputs):
@@ -210,11 +215,12 @@ def _nodes(
     names: set[str] = set()
     visible |= {name for proto in graph.node for name in proto.output}
     for number, proto in enumerate(graph.node):
-        name = proto.name or f"{proto.op_type}_{number}"
+        name = str(proto.name) or f"{proto.op_type}_{number}"
         if name in names:  # ONNX asks for unique names, exporters do not always obey
             name = f"{name}#{number}"
         names.add(name)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
+        schemas.check(proto, name, opsets.get(domain, 0))
         if proto.op_type == "Constant" and not domain and len(proto.output) == 1:
             output = proto.output[0]
             if output in constants:
@@ -289,5 +295,5 @@ def _value(value: onnx.ValueInfoProto, is_typed: bool) -> TensorInfo:
                 raise ModelError(f"graph input {value.name!r}: dimension {dim.dim_value} < 0")
             shape.append(dim.dim_value)
         else:
-            shape.append(dim.dim_param or f"{value.name}.{axis}")
+            shape.append(str(dim.dim_param) or f"{value.name}.{axis}")
     return TensorInfo(value.name, dtype, tuple(shape))

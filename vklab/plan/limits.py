@@ -15,6 +15,8 @@ __all__ = ["LLVMPIPE_ITERATIONS", "arena_limit_bytes", "check"]
 # llvmpipe (seen in Mesa 22.3) ends all loops of an invocation after 65535 iterations together,
 # without a word: what loops longer would be silently wrong.
 LLVMPIPE_ITERATIONS = 65535
+# Numbers that a kernel is told are below this: it reads them as int or uint.
+WORD = 1 << 31
 
 
 def arena_limit_bytes(info: DeviceInfo) -> int:
@@ -46,6 +48,10 @@ def check(dispatches: Iterable[Dispatch], info: DeviceInfo) -> None:
                 f"{dispatch}: an invocation loops {dispatch.iterations} times, "
                 f"{info.name} stops at {LLVMPIPE_ITERATIONS}"
             )
+        for name, value in dispatch.push:
+            for number in value if isinstance(value, tuple) else (value,):
+                if isinstance(number, int) and not -WORD <= number < WORD:
+                    raise PlanError(f"{dispatch}: {name}={number} does not fit into 32 bits")
         for name, tensor in dispatch.reads + dispatch.writes:
             if tensor.size_bytes > most_range:
                 raise PlanError(

@@ -1,0 +1,216 @@
+"""Damaged models: small valid ones, changed at random, run here and in ONNX Runtime.
+
+`python fuzz.py FOLDER SEED EXAMPLES SECONDS` is a process of its own, as a native crash would end
+the tests: before each example it leaves the model and what is being done in FOLDER.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import faulthandler
+import re
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy as np
+import onnx
+from hypothesis import strategies as st
+from mutators import MUTATORS, flip_bytes
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+import vklab
+from vklab import conformance
+from vklab.errors import DeviceLostError, VklabError
+from vklab.errors import TimeoutError as DeviceTimeout
+from vklab.runtime import check, host
+
+__all__ = ["Seed", "examine", "example", "feed", "fuzz", "seeds"]
+
+Feed = dict[str, np.ndarray]
+Seed = tuple[str, onnx.ModelProto, Feed]
+Draw = Callable[[Any], Any]
+SEED_BYTES, FED_ELEMENTS = 20_000, 100_000
+HANG_SECONDS, MEMORY_BYTES = 100, 16 << 30
+RTOL, ATOL = 2e-3, 1e-4
+# What an error may speak of instead of a name: there may be none in what is left of a model.
+USEFUL = re.compile(r"opset|ONNX model|ONNX Runtime|IR version|graph|function|input|output|dimens")
+
+
+def seeds() -> list[Seed]:
+    """Return the small cases of onnx's suite: name, model and the inputs that fit it."""
+    found: list[Seed] = []
+    for case in conformance.cases(("node",)):
+        if case.is_random or case.is_expanded or case.model.ByteSize() > SEED_BYTES:
+            continue
+        inputs = next(iter(case.data_sets()))[0]
+        if all(isinstance(value, np.ndarray) and value.size < 2000 for value in inputs):
+            names = (value.name for value in case.model.graph.input)
+            found.append((case.name, case.model, dict(zip(names, inputs, strict=False))))
+    return found
+
+
+def example(draw: Draw, given: list[Seed]) -> tuple[str, bytes, Feed]:
+    """Draw a seed and damage it: what was done, the bytes of the model, the inputs of the seed."""
+    name, proto, fed = given[draw(st.integers(0, len(given) - 1))]
+    model = onnx.ModelProto()
+    model.CopyFrom(proto)
+    fed = dict(fed)
+    done = [name]
+    for _ in range(draw(st.integers(1, 3))):
+        mutator = draw(st.sampled_from(MUTATORS))
+        # What a model does not have (initializers, attributes) cannot be damaged.
+        with contextlib.suppress(ValueError, IndexError, TypeError):
+            done.append(f"{mutator.__name__}: {mutator(draw, model, fed)}")
+    data = model.SerializeToString()
+    if draw(st.integers(0, 19)) == 0:
+        data = flip_bytes(draw, data)
+        done.append("flip_bytes")
+    return "; ".join(done), data, fed
+
+
+def feed(data: bytes, known: Mapping[str, np.ndarray]) -> Feed | None:
+    """Return arrays for a model's inputs: the known ones where they fit, else made up."""
+    proto = onnx.load_from_string(data)
+    initialized = {tensor.name for tensor in proto.graph.initializer}
+    made: Feed = {}
+    for value in proto.graph.input:
+        if value.name in initialized:
+            continue
+        kind = value.type.tensor_type
+        dims = [dim.dim_value if dim.HasField("dim_value") else 2 for dim in kind.shape.dim]
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        array = known.get(value.name)
+        if array is not None and array.dtype == dtype and list(array.shape) == dims:
+            made[value.name] = array
+        elif len(dims) <= 8 and 0 <= np.prod(dims, dtype=np.float64) <= FED_ELEMENTS:
+            made[value.name] = (np.arange(np.prod(dims, dtype=int)) % 5).reshape(dims).astype(dtype)
+        else:
+            return None
+    return made
+
+
+def examine(data: bytes, known: Mapping[str, np.ndarray], at: Callable[[str], None]) -> str:
+    """Load and run a model; return what became of it.
+
+    Raises AssertionError for a result that ONNX Runtime and onnx.reference contradict, and for an
+    error that says nothing. What is no error of vklab's own goes through.
+    """
+    at("vklab")
+    try:
+        with vklab.load(data) as session, np.errstate(all="ignore"):
+            try:
+                fed = feed(data, known)
+            except Exception:  # onnx raises anything for a dtype that is none
+                fed = None
+            if fed is None or fed.keys() != {info.name for info in session.inputs}:
+                return "loaded"
+            outputs = session.run(fed)
+    except (DeviceLostError, DeviceTimeout) as error:
+        raise AssertionError(f"a model stops the device: {error}") from error
+    except VklabError as error:
+        _require_useful(data, str(error))
+        return f"refused, {type(error).__name__}"
+    at("the references")
+    return _compare(data, fed, outputs)
+
+
+def _require_useful(data: bytes, message: str) -> None:
+    assert len(message) > 10, f"an error that says nothing: {message!r}"
+    if USEFUL.search(message):
+        return
+    graph = onnx.load_from_string(data).graph
+    names = {text for node in graph.node for text in (node.name, node.op_type, *node.output)}
+    names |= {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
+    assert any(name and name in message for name in names), f"an error names nothing: {message}"
+
+
+def _compare(data: bytes, fed: Feed, outputs: Mapping[str, Any]) -> str:
+    proto = onnx.load_from_string(data)
+    verdicts = []
+    for runner in (_onnxruntime, _reference):
+        with np.errstate(all="ignore"), contextlib.redirect_stderr(None):
+            try:
+                expected = runner(proto, fed)
+            except Exception as error:  # both raise anything
+                verdicts.append(type(error).__name__)
+                continue
+            verdicts.append(_difference(outputs, expected))
+        if not verdicts[-1]:
+            return "ran, agrees" if len(verdicts) == 1 else "ran, agrees with onnx.reference"
+    is_wrong = verdicts[0].startswith("DIFFERS") and "\n" in verdicts[0]
+    assert not is_wrong, f"ONNX Runtime: {verdicts[0]}\nonnx.reference: {verdicts[1]}"
+    return "ran, no reference does" if "\n" not in verdicts[1] else f"ran, reference {verdicts[1]}"
+
+
+def _onnxruntime(proto: onnx.ModelProto, fed: Feed) -> dict[str, Any]:
+    return host.Reference(proto).run(fed)
+
+
+def _reference(proto: onnx.ModelProto, fed: Feed) -> dict[str, Any]:
+    names = [value.name for value in proto.graph.output]
+    return dict(zip(names, ReferenceEvaluator(proto).run(None, fed), strict=True))
+
+
+def _difference(outputs: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+    arrays = {name: value for name, value in expected.items() if isinstance(value, np.ndarray)}
+    numbers = {name: array for name, array in arrays.items() if array.dtype.kind in "fciubV"}
+    comparison = check.compare({n: outputs[n] for n in numbers}, numbers, RTOL, ATOL)
+    return "" if comparison.passed else f"DIFFERS\n{comparison}"
+
+
+def fuzz(folder: Path, seed: int, examples: int, seconds: float) -> dict[str, int]:
+    """Examine damaged models until there were enough or the time is over; count the outcomes.
+
+    Seed 0 gives the same models every time.
+    """
+    given, counts, end = seeds(), dict[str, int](), time.monotonic() + seconds
+    log = (folder / "log.txt").open("w", encoding="utf-8", buffering=1)
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=examples, database=None, deadline=None, print_blob=False,
+        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )  # fmt: skip
+    @hypothesis.given(st.data())
+    def one(data: st.DataObject) -> None:
+        if time.monotonic() > end:
+            return
+        done, proto, known = example(lambda strategy: data.draw(strategy), given)
+        (folder / "model.onnx").write_bytes(proto)
+        np.savez(folder / "inputs.npz", **{f"_{n}": v for n, v in known.items()
+                                           if v.dtype.kind in "fiub"})  # fmt: skip
+        (folder / "done.txt").write_text(done, encoding="utf-8")
+        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+        try:
+            outcome = examine(proto, known, (folder / "at.txt").write_text)
+        except BaseException as error:
+            error.add_note(f"the model: {done}\n{base64.b64encode(proto).decode()}")
+            raise
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        first, *rest = outcome.splitlines()
+        log.write(f"{first} <- {done!r} {' '.join(rest)}\n")
+        counts[first] = counts.get(first, 0) + 1
+
+    with log:
+        one()
+    return counts
+
+
+def _limit_memory() -> None:
+    with contextlib.suppress(ImportError):  # Windows
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+
+if __name__ == "__main__":
+    _limit_memory()
+    print(fuzz(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))

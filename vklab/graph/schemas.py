@@ -1,0 +1,61 @@
+"""What ONNX's schemas ask of a node: how many inputs and outputs, attributes of which types.
+
+Said before any runtime sees the node: some crash on what their schemas forbid.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+
+from vklab.errors import ModelError
+
+__all__ = ["check"]
+
+_OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
+
+
+@functools.cache
+def _schema(op_type: str, domain: str, opset: int) -> Any:
+    try:
+        return onnx.defs.get_schema(op_type, opset, domain)
+    except (onnx.defs.SchemaError, TypeError):  # of other domains, or of opsets to come
+        return None
+
+
+def check(proto: onnx.NodeProto, name: str, opset: int) -> None:
+    """Raise ModelError naming a node that breaks the schema of its operator."""
+    texts = (proto.op_type, proto.domain, *proto.input, *proto.output,
+             *(item.name for item in proto.attribute))  # fmt: skip
+    if not all(isinstance(text, str) for text in texts):  # protobuf hands out what is no UTF-8
+        raise ModelError(f"node {name!r}: a name in it is not text: {texts}")
+    schema = _schema(proto.op_type, "" if proto.domain == "ai.onnx" else proto.domain, opset)
+    if schema is None:
+        return
+    label = f"node {name!r} ({proto.op_type} of opset {opset})"
+    _check_count(f"{label} takes", "inputs", proto.input, schema.min_input, schema.max_input)
+    _check_count(f"{label} makes", "outputs", proto.output, schema.min_output, schema.max_output)
+    for number, value in enumerate(proto.input):
+        formal = schema.inputs[min(number, len(schema.inputs) - 1)]
+        if not value and formal.option != _OPTIONAL and number < len(proto.input) - 1:
+            raise ModelError(f"{label}: input {number} ({formal.name}) may not be left out")
+    given = {item.name: item for item in proto.attribute}
+    if len(given) < len(proto.attribute):
+        raise ModelError(f"{label} has two attributes of one name")
+    for key, attribute in schema.attributes.items():
+        if key not in given and attribute.required:
+            raise ModelError(f"{label}: attribute {key} is missing")
+        wanted = int(attribute.type.value)
+        if key in given and given[key].type not in (wanted, 0) and not given[key].ref_attr_name:
+            names = onnx.AttributeProto.AttributeType
+            raise ModelError(f"{label}: attribute {key} should be of type {names.Name(wanted)}, "
+                             f"not {names.Name(given[key].type)}")  # fmt: skip
+
+
+def _check_count(label: str, what: str, names: Sequence[str], least: int, most: int) -> None:
+    if not least <= len(names) <= most:
+        least_to_most = f"{least}" if least == most else f"{least} to {most}"
+        raise ModelError(f"{label} {least_to_most} {what}, {len(names)} are given")
