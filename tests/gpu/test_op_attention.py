@@ -77,3 +77,15 @@ def test_linear_attention_over_many_steps(device):
     q, k, v = (x.reshape(2, 301, 4, 6).swapaxes(1, 2) for x in (q, k, v))
     expected = np.tril(q @ k.swapaxes(-1, -2)) @ v
     np.testing.assert_allclose(y, expected.swapaxes(1, 2).reshape(2, 301, 24), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_one_table_of_angles_serves_all_batches(device, interleaved):
+    x, angles = heads(3, 2, 5, 8, 0), random_array((1, 5, 4), 1)
+    tables = [np.cos(angles), np.sin(angles)]
+    repeated = [np.repeat(table, 3, axis=0) for table in tables]
+    more = {"op_type": "RotaryEmbedding", "interleaved": interleaved}
+    np.testing.assert_array_equal(run([x, *tables], device, **more),
+                                  run([x, *repeated], device, **more))  # fmt: skip
+    with pytest.raises(ModelError, match="batch, step"):
+        run([x, *(table[:, :3] for table in tables)], device, **more)

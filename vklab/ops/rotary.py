@@ -71,7 +71,7 @@ def rotary(
     moments = (heads.batch, heads.length)
     if turned > heads.size or turned % 2 or cos.dims != sin.dims or cos.dims[-1] != turned // 2:
         raise ModelError(f"{cos} does not turn {turned} of {heads.size} places")
-    if positions is None and cos.dims[:-1] != moments:
+    if positions is None and cos.dims[:-1] not in (moments, (1, heads.length)):
         raise ModelError(f"{cos} and {sin} are not of [batch, step] of {X}")
     if positions is not None and (positions.dims not in (moments, (1,)) or cos.rank != 2):
         raise ModelError(f"{positions} are not the positions of {X}")
