@@ -136,3 +136,11 @@ def test_group_query_attention(device, steps, more, last):
     if last == 8:  # what lies in a cache behind its end is nobody's
         np.testing.assert_array_equal(found["y2"], expected["y2"])
         np.testing.assert_allclose(found["y1"], expected["y1"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_domain_that_the_model_forgot_to_import(device_index):
+    matrix = random_array((3, 3)) + 3 * np.eye(3, dtype=np.float32)
+    proto, fed = one_node("Inverse", [matrix], domain="com.microsoft")
+    del proto.opset_import[1:]
+    with vklab.load(proto, device_index) as session:
+        assert session.check(fed).passed

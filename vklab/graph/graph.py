@@ -79,8 +79,11 @@ class Graph:
         return replace(changed, initializers=initializers)
 
     def opset_of(self, node: Node) -> int:
-        """Return the version of its domain's operators that a node means."""
-        return node.opset or self.opsets.get(node.domain, self.opset)
+        """Return the version of its domain's operators that a node means.
+
+        A domain that is in use and not imported is of version 1.
+        """
+        return node.opset or self.opsets.get(node.domain, 1 if node.domain else self.opset)
 
     def readers(self) -> dict[str, list[Node]]:
         """Return, for each value, the nodes that read it."""
