@@ -1,16 +1,18 @@
 """`vklab test`: which tests run in each tier, and what the end of the run means.
 
-quick: no test marked slow or full (minutes at most); default: none marked slow; all: everything.
+quick: no test marked slow or full (minutes at most); default: none marked slow; all: everything;
+fuzz: damaged models with new seeds, for VKLAB_FUZZ minutes.
 Standard library only; pytest runs as a child, so that a native crash ends in a line, not silence.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = ["TIERS", "Tier", "exit_code", "main", "pytest_command", "split_arguments"]
@@ -18,17 +20,23 @@ __all__ = ["TIERS", "Tier", "exit_code", "main", "pytest_command", "split_argume
 
 @dataclass(frozen=True)
 class Tier:
-    """One selection of tests: pytest's marker expression, and a limit on the whole run."""
+    """One selection of tests: pytest's marker expression, and a limit on the whole run.
+
+    `files` are all that run, where not everything does; `environment` tells tests to take longer.
+    """
 
     flag: str
     markers: str
     limit_s: int
+    files: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 TIERS = {
     "--quick": Tier("--quick", "not slow and not full", 900),
     "": Tier("", "not slow", 3600),
     "--all": Tier("--all", "", 4 * 3600),
+    "--fuzz": Tier("--fuzz", "", 3600, ("tests/gpu/test_fuzz.py",), {"VKLAB_FUZZ": "10"}),
 }
 
 
@@ -39,7 +47,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[Tier, list[str]]:
     """
     flags = {argument for argument in arguments if argument in TIERS and argument}
     if len(flags) > 1:
-        raise ValueError("--quick and --all exclude each other; give one of them")
+        raise ValueError("--quick, --all and --fuzz exclude each other; give one of them")
     tier = TIERS[flags.pop() if flags else ""]
     return tier, [argument for argument in arguments if argument not in TIERS]
 
@@ -49,7 +57,7 @@ def pytest_command(tier: Tier, arguments: Sequence[str]) -> list[str]:
     markers = ["-m", tier.markers] if tier.markers else []
     # nbval, unless asked for, only costs the seconds that importing it takes.
     quiet = [] if any(item.startswith("--nbval") for item in arguments) else ["-p", "no:nbval"]
-    return [sys.executable, "-m", "pytest", *quiet, *markers, *arguments]
+    return [sys.executable, "-m", "pytest", *quiet, *markers, *tier.files, *arguments]
 
 
 def exit_code(pytest_code: int) -> int:
@@ -74,7 +82,9 @@ def main(arguments: Sequence[str]) -> int:
     sys.stdout.flush()  # what was printed before stays before pytest's lines
     started = time.monotonic()
     try:
-        code = subprocess.run(pytest_command(tier, rest), cwd=root, timeout=tier.limit_s).returncode
+        # A longer time than the tier's, VKLAB_FUZZ in minutes, stays.
+        code = subprocess.run(pytest_command(tier, rest), cwd=root, timeout=tier.limit_s,
+                              env={**tier.environment, **os.environ}).returncode  # fmt: skip
     except subprocess.TimeoutExpired:
         return _say(f"vklab test {tier.flag}: FAILED, not finished in {tier.limit_s} s", 1)
     except KeyboardInterrupt:

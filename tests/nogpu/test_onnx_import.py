@@ -209,7 +209,8 @@ BAD = {
         "graph.node.append(helper.make_node('Constant', [], ['k']))", "one attribute, not 0",
     ),
     "constant of a wrong type": (
-        "graph.node.append(helper.make_node('Constant', [], ['k'], value=1.0))", "attribute value should be",
+        "graph.node.append(helper.make_node('Constant', [], ['k'], value=1.0))",
+        "attribute value should be",
     ),
     "constant float that is text": (
         "graph.node.append(helper.make_node('Constant', [], ['k'], value_float='a'))",

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vklab import settings
+from vklab.errors import PlanError
 from vklab.graph.graph import Graph
 from vklab.plan import limits, memory, storage
 from vklab.plan.chunks import Copy
@@ -49,6 +50,10 @@ def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
     staged_in = _staged_inputs(inputs, read, info)
     staged_out = _staged_outputs(outputs, read, lowered, info)
 
+    most = info.limits.get("maxBufferSize") or 1 << 62
+    for name, size in (*inputs.items(), *outputs.items()):
+        if isinstance(most, int) and size > most:
+            raise PlanError(f"{name} takes {size} bytes, a buffer of {info.name} has at most {most}")
     slots, arenas = memory.pack(_weights(lowered, outputs).items(), "weights", limit)
     input_slots, input_arenas = memory.pack(inputs.items(), "inputs", limit)
     output_slots, output_arenas = memory.pack(outputs.items(), "outputs", limit)
@@ -57,6 +62,10 @@ def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
     lifetimes = _lifetimes(lowered, set(slots), staged_in, staged_out)
     offsets, size = memory.assign_offsets(lifetimes, not settings.get("DISABLE_ALIASING"))
     memory.check_offsets(lifetimes, offsets, size)
+    if isinstance(most, int) and size > most:
+        largest = max(lifetimes, key=lambda life: life.size_bytes)
+        raise PlanError(f"values that live at once take {size} bytes ({largest.name} alone "
+                        f"{largest.size_bytes}), a buffer of {info.name} has at most {most}")
     slots |= {
         life.name: Slot("activations", offsets[life.name], life.size_bytes) for life in lifetimes
     }

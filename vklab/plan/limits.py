@@ -15,8 +15,8 @@ __all__ = ["LLVMPIPE_ITERATIONS", "arena_limit_bytes", "check"]
 # llvmpipe (seen in Mesa 22.3) ends all loops of an invocation after 65535 iterations together,
 # without a word: what loops longer would be silently wrong.
 LLVMPIPE_ITERATIONS = 65535
-# Numbers that a kernel is told are below this: it reads them as int or uint.
-WORD = 1 << 31
+# A kernel reads the numbers that it is told as int or uint.
+WORDS = range(-(1 << 31), 1 << 32)
 
 
 def arena_limit_bytes(info: DeviceInfo) -> int:
@@ -50,7 +50,7 @@ def check(dispatches: Iterable[Dispatch], info: DeviceInfo) -> None:
             )
         for name, value in dispatch.push:
             for number in value if isinstance(value, tuple) else (value,):
-                if isinstance(number, int) and not -WORD <= number < WORD:
+                if isinstance(number, int) and number not in WORDS:
                     raise PlanError(f"{dispatch}: {name}={number} does not fit into 32 bits")
         for name, tensor in dispatch.reads + dispatch.writes:
             if tensor.size_bytes > most_range:

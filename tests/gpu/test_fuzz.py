@@ -1,0 +1,77 @@
+"""Damaged models: an error that says why, or a right result; never a crash, never a hang.
+
+`vklab test --fuzz` runs this for some minutes with new seeds. A finding prints the model in
+base64: add what went wrong to FOUND.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import child
+import fuzz
+import pytest
+
+# What the fuzzer found once: (what it was, the model); each is to be examined without an exception.
+FOUND = {
+    "an op_type that is no text": "CAcSDGJhY2tlbmQtdGVzdDpJCgsKAXgSAXkiA8FicxIIdGVzdF9hYnNaFwoBeBISChA"
+    "IARIMCgIIAwoCCAQKAggFYhcKAXkSEgoQCAESDAoCCAMKAggECgIIBUIECgAQDQ==",
+    "a number that a kernel cannot be told": "CA0SDGJhY2tlbmQtdGVzdDrpAQpOCgFRCgFLCgFWEgFZIglBdHRlbnRp"
+    "b24qGwoQbGVmdF93aW5kb3dfc2l6ZRiAgICACKABAioYChFyaWdodF93aW5kb3dfc2l6ZRgCoAECEiN0ZXN0X2F0dGVu"
+    "dGlvbl9iaWRpcmVjdGlvbmFsX3dpbmRvd1obCgFREhYKFAgBEhAKAggBCgIIAQoCCAUKAggBWhsKAUsSFgoUCAESEAoC"
+    "CAEKAggBCgIIBQoCCAFaGwoBVhIWChQIARIQCgIIAQoCCAEKAggFCgIIAWIbCgFZEhYKFAgBEhAKAggBCgIIAQoCCAUK"
+    "AggBQgQKABAZ",
+    "an input that no buffer can hold": "CA0SDGJhY2tlbmQtdGVzdDqNAQofCgVpbnB1dAoEbGlrZRIGb3V0cHV0IghD"
+    "YXN0TGlrZRIfdGVzdF9jYXN0bGlrZV9CRkxPQVQxNl90b19GTE9BVFoXCgVpbnB1dBIOCgwIEBIICgIIAwoCCARaFgoE"
+    "bGlrZRIOCgwIARIICgYIgICAgAhiGAoGb3V0cHV0Eg4KDAgBEggKAggDCgIIBEIECgAQGQ==",
+}  # fmt: skip
+# A reference that crashes ends a process too: so often it is started again with another seed.
+RESTARTS = 5
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_was_found_once(what, device_index, tmp_path):
+    fuzz.examine(base64.b64decode(FOUND[what]), {}, (tmp_path / "at.txt").write_text)
+
+
+def run(folder: Path, seed: int, examples: int, seconds: float) -> str:
+    """Run the fuzzer in a process of its own; return what it printed, if that is a failure."""
+    done = subprocess.run(
+        [sys.executable, str(Path(fuzz.__file__)), str(folder), str(seed), str(examples),
+         str(seconds)],
+        capture_output=True, text=True, env=child.env(), timeout=4 * seconds + 600, check=False,
+    )  # fmt: skip
+    if done.returncode == 0:
+        print(done.stdout)
+        return ""
+    at, what = ((folder / f"{name}.txt").read_text() for name in ("at", "done"))
+    if done.returncode < 0:
+        if at != "vklab":
+            return ""  # ONNX Runtime or onnx.reference crashed, on what vklab can run
+        model = base64.b64encode((folder / "model.onnx").read_bytes()).decode()
+        name = signal.Signals(-done.returncode).name
+        return f"{name} in vklab: {what}\n{model}\n{done.stderr[-3000:]}"
+    return f"{what}\n{done.stdout[-1000:]}\n{done.stderr[-6000:]}"
+
+
+@pytest.mark.full
+def test_damaged_models(device_index, tmp_path):
+    minutes = float(os.environ.get("VKLAB_FUZZ", 0))
+    seconds, examples = (60 * minutes, 10**6) if minutes else (40, 400)
+    seed = random.randrange(10**6) if minutes else 0
+    end = time.monotonic() + seconds
+    for number in range(RESTARTS if not minutes else 1000):
+        left = end - time.monotonic()
+        if left < 1:
+            break
+        failure = run(tmp_path, seed + number, examples, left)
+        assert not failure, f"seed {seed + number}: {failure}"
+        if (tmp_path / "finished.txt").exists():
+            break
