@@ -38,6 +38,7 @@ Draw = Callable[[Any], Any]
 SEED_BYTES, FED_ELEMENTS = 20_000, 100_000
 HANG_SECONDS, MEMORY_BYTES = 100, 16 << 30
 RTOL, ATOL = 2e-3, 1e-4
+BATCH = 100
 # What an error may speak of instead of a name: there may be none in what is left of a model.
 USEFUL = re.compile(
     r"opset|ONNX model|ONNX Runtime|IR version|graph|function|input|output|dimens|push constant"
@@ -169,42 +170,60 @@ def _difference(outputs: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
 def fuzz(folder: Path, seed: int, examples: int, seconds: float) -> dict[str, int]:
     """Examine damaged models until there were enough or the time is over; count the outcomes.
 
-    Seed 0 gives the same models every time.
+    A seed gives the same models every time.
     """
-    given, counts, end = seeds(), dict[str, int](), time.monotonic() + seconds
-    log = (folder / "log.txt").open("w", encoding="utf-8", buffering=1)
+    runs = _Runs(folder, time.monotonic() + seconds)
+    for batch in range(-(-examples // BATCH)):
+        if time.monotonic() > runs.end:
+            break
+        test = hypothesis.given(st.data())(lambda data: runs.one(data.draw))
+        hypothesis.seed(1000 * seed + batch)(
+            hypothesis.settings(
+                max_examples=BATCH, database=None, deadline=None, print_blob=False,
+                phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
+                suppress_health_check=list(hypothesis.HealthCheck),
+            )(test)
+        )()  # fmt: skip
+    (folder / "finished.txt").touch()
+    return runs.counts
 
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=examples, database=None, deadline=None, print_blob=False,
-        phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )  # fmt: skip
-    @hypothesis.given(st.data())
-    def one(data: st.DataObject) -> None:
-        if time.monotonic() > end:
+
+class _Runs:
+    """What is examined one after the other, and what became of it."""
+
+    def __init__(self, folder: Path, end: float) -> None:
+        self.folder = folder
+        self.end = end
+        self.given = seeds()
+        self.counts: dict[str, int] = {}
+        self.has_failed = False
+
+    def one(self, draw: Draw) -> None:
+        done, proto, known = example(draw, self.given)
+        # Hypothesis draws on; what failed has to fail again while it is made smaller.
+        if time.monotonic() > self.end and not self.has_failed:
             return
-        done, proto, known = example(lambda strategy: data.draw(strategy), given)
-        (folder / "model.onnx").write_bytes(proto)
-        np.savez(folder / "inputs.npz", **{f"_{n}": v for n, v in known.items()
-                                           if v.dtype.kind in "fiub"})  # fmt: skip
-        (folder / "done.txt").write_text(done, encoding="utf-8")
+        self._leave(done, proto, known)
         faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
         try:
-            outcome = examine(proto, known, (folder / "at.txt").write_text)
+            outcome = examine(proto, known, (self.folder / "at.txt").write_text)
         except BaseException as error:
+            self.has_failed = True
             error.add_note(f"the model: {done}\n{base64.b64encode(proto).decode()}")
             raise
         finally:
             faulthandler.cancel_dump_traceback_later()
         first, *rest = outcome.splitlines()
-        log.write(f"{first} <- {done!r} {' '.join(rest)}\n")
-        counts[first] = counts.get(first, 0) + 1
+        with (self.folder / "log.txt").open("a", encoding="utf-8") as log:
+            log.write(f"{first} <- {done!r} {' '.join(rest)}\n")
+        self.counts[first] = self.counts.get(first, 0) + 1
 
-    with log:
-        one()
-    (folder / "finished.txt").touch()
-    return counts
+    def _leave(self, done: str, proto: bytes, known: Feed) -> None:
+        """Write down what comes next: after a crash it is all that is left."""
+        (self.folder / "model.onnx").write_bytes(proto)
+        (self.folder / "done.txt").write_text(done, encoding="utf-8")
+        numbers = {f"_{name}": array for name, array in known.items() if array.dtype.kind in "fiub"}
+        np.savez(self.folder / "inputs.npz", **numbers)
 
 
 def _limit_memory() -> None:

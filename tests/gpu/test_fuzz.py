@@ -21,17 +21,22 @@ import pytest
 
 # What the fuzzer found once: (what it was, the model); each is to be examined without an exception.
 FOUND = {
-    "an op_type that is no text": "CAcSDGJhY2tlbmQtdGVzdDpJCgsKAXgSAXkiA8FicxIIdGVzdF9hYnNaFwoBeBISChA"
-    "IARIMCgIIAwoCCAQKAggFYhcKAXkSEgoQCAESDAoCCAMKAggECgIIBUIECgAQDQ==",
-    "a number that a kernel cannot be told": "CA0SDGJhY2tlbmQtdGVzdDrpAQpOCgFRCgFLCgFWEgFZIglBdHRlbnRp"
-    "b24qGwoQbGVmdF93aW5kb3dfc2l6ZRiAgICACKABAioYChFyaWdodF93aW5kb3dfc2l6ZRgCoAECEiN0ZXN0X2F0dGVu"
-    "dGlvbl9iaWRpcmVjdGlvbmFsX3dpbmRvd1obCgFREhYKFAgBEhAKAggBCgIIAQoCCAUKAggBWhsKAUsSFgoUCAESEAoC"
-    "CAEKAggBCgIIBQoCCAFaGwoBVhIWChQIARIQCgIIAQoCCAEKAggFCgIIAWIbCgFZEhYKFAgBEhAKAggBCgIIAQoCCAUK"
-    "AggBQgQKABAZ",
-    "an input that no buffer can hold": "CA0SDGJhY2tlbmQtdGVzdDqNAQofCgVpbnB1dAoEbGlrZRIGb3V0cHV0IghD"
-    "YXN0TGlrZRIfdGVzdF9jYXN0bGlrZV9CRkxPQVQxNl90b19GTE9BVFoXCgVpbnB1dBIOCgwIEBIICgIIAwoCCARaFgoE"
-    "bGlrZRIOCgwIARIICgYIgICAgAhiGAoGb3V0cHV0Eg4KDAgBEggKAggDCgIIBEIECgAQGQ==",
-}  # fmt: skip
+    "an op_type that is no text": (
+        "CAcSDGJhY2tlbmQtdGVzdDpJCgsKAXgSAXkiA8FicxIIdGVzdF9hYnNaFwoBeBISChAIARIMCgIIAwoCCAQKAggFYh"
+        "cKAXkSEgoQCAESDAoCCAMKAggECgIIBUIECgAQDQ=="
+    ),
+    "a number that a kernel cannot be told": (
+        "CA0SDGJhY2tlbmQtdGVzdDrpAQpOCgFRCgFLCgFWEgFZIglBdHRlbnRpb24qGwoQbGVmdF93aW5kb3dfc2l6ZRiAgI"
+        "CACKABAioYChFyaWdodF93aW5kb3dfc2l6ZRgCoAECEiN0ZXN0X2F0dGVudGlvbl9iaWRpcmVjdGlvbmFsX3dpbmRv"
+        "d1obCgFREhYKFAgBEhAKAggBCgIIAQoCCAUKAggBWhsKAUsSFgoUCAESEAoCCAEKAggBCgIIBQoCCAFaGwoBVhIWCh"
+        "QIARIQCgIIAQoCCAEKAggFCgIIAWIbCgFZEhYKFAgBEhAKAggBCgIIAQoCCAUKAggBQgQKABAZ"
+    ),
+    "an input that no buffer can hold": (
+        "CA0SDGJhY2tlbmQtdGVzdDqNAQofCgVpbnB1dAoEbGlrZRIGb3V0cHV0IghDYXN0TGlrZRIfdGVzdF9jYXN0bGlrZV"
+        "9CRkxPQVQxNl90b19GTE9BVFoXCgVpbnB1dBIOCgwIEBIICgIIAwoCCARaFgoEbGlrZRIOCgwIARIICgYIgICAgAhi"
+        "GAoGb3V0cHV0Eg4KDAgBEggKAggDCgIIBEIECgAQGQ=="
+    ),
+}
 # A reference that crashes ends a process too: so often it is started again with another seed.
 RESTARTS = 5
 

@@ -6,7 +6,7 @@ Said before any runtime sees the node: some crash on what their schemas forbid.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -53,6 +53,29 @@ def check(proto: onnx.NodeProto, name: str, opset: int) -> None:
             names = onnx.AttributeProto.AttributeType
             raise ModelError(f"{label}: attribute {key} should be of type {names.Name(wanted)}, "
                              f"not {names.Name(given[key].type)}")  # fmt: skip
+    if proto.op_type in ("If", "Loop", "Scan"):
+        _check_bodies(proto, given, label, opset)
+
+
+def _check_bodies(
+    proto: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto], label: str, opset: int
+) -> None:
+    """Raise ModelError for bodies whose inputs or outputs are not those of their node."""
+    scanned = given["num_scan_inputs"].i if "num_scan_inputs" in given else 0
+    batched = proto.op_type == "Scan" and opset < 9  # its first input is the sequences' lengths
+    inputs = 0 if proto.op_type == "If" else max(len(proto.input), 2 * (proto.op_type == "Loop"))
+    inputs, outputs = inputs - batched, len(proto.output) + (proto.op_type == "Loop")
+    if not 0 <= scanned <= inputs:
+        raise ModelError(f"{label}: num_scan_inputs={scanned} of {inputs} inputs")
+    for item in given.values():
+        if item.type != onnx.AttributeProto.GRAPH:
+            continue
+        constants = {tensor.name for tensor in item.g.initializer}
+        takes = sum(value.name not in constants for value in item.g.input)
+        if takes != inputs or len(item.g.output) != outputs:
+            raise ModelError(f"{label}: {item.name} takes {takes} inputs and makes "
+                             f"{len(item.g.output)} outputs, the node gives it {inputs} inputs and "
+                             f"asks for {outputs} outputs")  # fmt: skip
 
 
 def _check_count(label: str, what: str, names: Sequence[str], least: int, most: int) -> None:

@@ -99,6 +99,11 @@ def resolve_transposed(
     full = tuple(stride * (size - 1) + more + (k - 1) * dilation + 1
                  for size, k, stride, dilation, more
                  in zip(spatial, kernel, strides, dilations, extra, strict=True))  # fmt: skip
+    if auto_pad in SAME and output_shape is None and any(
+        size < want for size, want in zip(full, wanted or (), strict=False)
+    ):  # ONNX Runtime and onnx.reference disagree about what lies between
+        raise UnsupportedOperatorError(f"auto_pad={auto_pad} of strides {strides} that are longer "
+                                       f"than the kernel {kernel}")  # fmt: skip
     if wanted is not None:
         totals = [max(0, size - want) for size, want in zip(full, wanted, strict=True)]
         halves = tuple(total // 2 for total in totals)

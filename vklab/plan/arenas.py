@@ -53,7 +53,7 @@ def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
     most = info.limits.get("maxBufferSize") or 1 << 62
     for name, size in (*inputs.items(), *outputs.items()):
         if isinstance(most, int) and size > most:
-            raise PlanError(f"{name} takes {size} bytes, a buffer of {info.name} has at most {most}")
+            raise PlanError(f"{name} takes {size} bytes, a buffer of {info.name} at most {most}")
     slots, arenas = memory.pack(_weights(lowered, outputs).items(), "weights", limit)
     input_slots, input_arenas = memory.pack(inputs.items(), "inputs", limit)
     output_slots, output_arenas = memory.pack(outputs.items(), "outputs", limit)
