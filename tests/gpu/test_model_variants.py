@@ -1,0 +1,134 @@
+"""Exported models after what is done to them for use: quantized, narrowed, fused by others."""
+
+from __future__ import annotations
+
+import logging
+
+import exported_models
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnxruntime import quantization
+from onnxruntime.quantization import matmul_nbits_quantizer
+from onnxruntime.transformers import float16, optimizer
+
+import vklab
+
+SIZES = {"batch": 2, "sequence": 3, "past": 5, "total": 8, "height": 32, "width": 32}
+# What ONNX Runtime's tools emit that has no kernel; a list that should get shorter.
+LACKING = {
+    "EmbedLayerNormalization", "QGemm", "QLinearAdd", "QLinearMul", "QLinearSoftmax",
+}  # fmt: skip
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """Keep the tools' progress out of the tests' output."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+class Samples(quantization.CalibrationDataReader):
+    """Four random inputs."""
+
+    def __init__(self, model):
+        self._left = [exported_models.inputs_of(model, SIZES, seed) for seed in range(4)]
+
+    def get_next(self):
+        return self._left.pop() if self._left else None
+
+
+def static(model, folder, form):
+    """Return a model of uint8 activations, scaled by samples."""
+    source, target = save(model, folder), str(folder / "quantized.onnx")
+    quantization.quantize_static(source, target, Samples(model), quant_format=form,
+                                 activation_type=quantization.QuantType.QUInt8)  # fmt: skip
+    return onnx.load(target)
+
+
+def save(model, folder):
+    model.ir_version = min(model.ir_version, 10)
+    onnx.save(model, folder / "model.onnx")
+    return str(folder / "model.onnx")
+
+
+def qdq(model, folder):
+    return static(model, folder, quantization.QuantFormat.QDQ)
+
+
+def qoperator(model, folder):
+    return static(model, folder, quantization.QuantFormat.QOperator)
+
+
+def dynamic(model, folder):
+    quantization.quantize_dynamic(save(model, folder), str(folder / "quantized.onnx"))
+    return onnx.load(folder / "quantized.onnx")
+
+
+def four_bits(model, folder):
+    quantizer = matmul_nbits_quantizer.MatMulNBitsQuantizer(
+        model, block_size=32, is_symmetric=False
+    )
+    quantizer.process()
+    assert "MatMulNBits" in {node.op_type for node in quantizer.model.model.graph.node}
+    return quantizer.model.model
+
+
+def fused(model, folder):
+    kind = "gpt2" if "wte" in str(model.graph.initializer) else "bert"
+    return optimizer.optimize_model(save(model, folder), kind, 4, 64, opt_level=0).model
+
+
+def half(model, folder):
+    return float16.convert_float_to_float16(model)
+
+
+def kinds(model):
+    return {node.op_type for node in model.graph.node}
+
+
+def runtime(model):
+    """Return ONNX Runtime without fusions: those of quantized models round elsewhere."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+
+CASES = [
+    ("vit_script", qdq), ("bert", qoperator), ("gpt2_script", dynamic), ("llama", four_bits),
+    ("bert_script", fused), ("gpt2_script", fused), ("lstm", half),
+]  # fmt: skip
+MORE = [
+    ("mobilenet_v3", qdq), ("bert", qdq), ("mobilenet_v3", qoperator), ("bert", dynamic),
+    ("vit", four_bits), ("vit_script", fused), ("bert", half), ("unet", half),
+    ("mobilenet_v3_script", half), ("efficientnet_b0", qdq), ("unet_script", dynamic),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_agrees_with_onnx_runtime(device_index, name, change, tmp_path):
+    source = exported_models.load(name)
+    model = change(exported_models.load(name), tmp_path)
+    assert change is half or kinds(model) != kinds(source)
+    sizes = {**SIZES, "sequence": 6} if name.startswith("lstm") else SIZES
+    inputs = exported_models.inputs_of(model, sizes)
+    # ONNX Runtime computes float16 in another precision, and some of it never ends.
+    truth = runtime(source if change is half else model)
+    wide = {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in inputs.items()}
+    expected = truth.run(None, wide if change is half else inputs)
+    with vklab.load(model, device_index) as session:
+        outputs = session.run(inputs)
+        left = {reason for reason in session.host_reasons.values() if "no kernel" in reason}
+        assert all(any(f" {kind} " in reason for kind in LACKING) for reason in left), left
+        assert change in (qoperator, fused) or not session.host_reasons, session.host_reasons
+    for array, right in zip(outputs.values(), expected, strict=True):
+        error = np.abs(array.astype(np.float32) - right).max() / np.abs(right).max()
+        assert array.shape == right.shape and error <= (2e-2 if change is half else 1e-3)
