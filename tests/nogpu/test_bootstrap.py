@@ -191,6 +191,7 @@ def test_a_python_without_packages_says_so(tmp_path):
         ([], "not slow", []),
         (["--quick", "-k", "plan"], "not slow and not full", ["-k", "plan"]),
         (["-x", "--all"], "", ["-x"]),
+        (["--fuzz", "-x"], "", ["-x"]),
     ],
 )
 def test_a_tier_selects_by_markers(arguments, markers, rest):
