@@ -7,10 +7,13 @@ steered by the host by design and counts by its bodies.
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +36,8 @@ STATUSES = ("pass", "fallback", "wrong", "error", "skipped")
 _OF_DTYPE = re.compile(r"kernels exist for|not numbers|lacks shader")
 
 
+# Cases that one process takes at a time.
+BATCH = 24
 # Shapes, sizes, ranges, empty tensors: the planner knows the result.
 NOTHING_TO_RUN = "known before the run: nothing is dispatched"
 RANDOM = known.RANDOM - {"Dropout"}
@@ -156,20 +161,61 @@ def run(
     device: str = "CPU",
     fallback: bool = True,
     progress: Callable[[int, Case, Outcome], None] | None = None,
+    jobs: int = 1,
 ) -> Report:
-    """Run cases one after the other on a device.
+    """Run cases one after the other on a device, or in several processes.
 
     Args:
         device: as in `onnx_backend`: "CPU" for the default device, "VULKAN:1", or part of a name.
         fallback: whether the host may run what no kernel can; if not, such cases are skipped.
+        jobs: processes; what ends one of them natively is an error of the cases it was given.
     """
     outcomes: dict[Case, Outcome] = {}
+    if jobs > 1:
+        for number, (case, outcome) in enumerate(_spread(chosen, device, fallback, jobs), 1):
+            outcomes[case] = outcome
+            if progress:
+                progress(number, case, outcome)
+        return Report(device, {case: outcomes[case] for case in chosen})
     with settings.settings(FALLBACK=fallback), np.errstate(all="ignore"):
         for number, case in enumerate(chosen, 1):
             outcomes[case] = _run_case(case, device)
             if progress:
                 progress(number, case, outcomes[case])
     return Report(device, outcomes)
+
+
+def _spread(
+    chosen: Sequence[Case], device: str, fallback: bool, jobs: int
+) -> Iterator[tuple[Case, Outcome]]:
+    """Yield the outcome of each case as processes of their own finish it."""
+    context = multiprocessing.get_context("spawn")
+    named = {(case.kind, case.name): case for case in chosen}
+    parts = [list(named)[start : start + BATCH] for start in range(0, len(named), BATCH)]
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        futures = {pool.submit(_run_named, part, device, fallback): part for part in parts}
+        for future in as_completed(futures):
+            try:
+                found = future.result()
+            except BrokenProcessPool:
+                died = Outcome("error", "a process of the suite ended natively")
+                found = dict.fromkeys(futures[future], died)
+            for key, outcome in found.items():
+                yield named[key], outcome
+
+
+def _run_named(
+    names: Sequence[tuple[str, str]], device: str, fallback: bool
+) -> dict[tuple[str, str], Outcome]:
+    wanted = set(names)
+    every = _every_case(tuple(sorted({kind for kind, _ in names})))
+    report = run([c for c in every if (c.kind, c.name) in wanted], device, fallback)
+    return {(case.kind, case.name): outcome for case, outcome in report.outcomes.items()}
+
+
+@functools.cache
+def _every_case(kinds: tuple[str, ...]) -> list[Case]:
+    return cases(kinds)
 
 
 def _run_case(case: Case, device: str) -> Outcome:

@@ -41,6 +41,7 @@ def conformance(
         list[str] | None,
         typer.Option(help=f"Among {', '.join(suite.KINDS)}; default all.", show_default=False),
     ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes that share the cases.")] = 1,
     table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the coverage table as Markdown.")
     ] = None,
@@ -56,7 +57,7 @@ def conformance(
         raise typer.BadParameter(f"no case matches {pattern!r}")
     with tqdm(total=len(chosen), unit="case", disable=None, leave=False) as bar:
         report = suite.run(chosen, f"VULKAN:{info.index}", not no_fallback,
-                           lambda number, case, outcome: _advance(bar, case))  # fmt: skip
+                           lambda number, case, outcome: _advance(bar, case), jobs)  # fmt: skip
     facts = report.summary() | {"device": info.name, "driver": info.driver}
     if table:
         table.write_text(coverage_table(facts), encoding="utf-8")

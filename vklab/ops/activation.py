@@ -5,6 +5,8 @@ Each is one function of shaders/lib/elementwise.slang. ONNX: Relu, Gelu, HardSwi
 
 from __future__ import annotations
 
+import numpy as np
+
 from vklab.errors import ModelError
 from vklab.ops.body import Body, Expansion
 from vklab.ops.dtypes import ELEMENTS, FLOATS, INTEGERS, NUMBERS, REALS
@@ -37,8 +39,12 @@ def thresholded_relu(X: TensorInfo, *, alpha: float = 1.0) -> Result:
 
 
 @operator("PRelu", since=7)
-def prelu(X: TensorInfo, slope: TensorInfo) -> Result:
+def prelu(X: TensorInfo, slope: TensorInfo) -> Result | Expansion:
     """Compute x, or slope * x below zero. Source: ONNX PRelu-16."""
+    if slope.rank == 1 < X.rank and slope.dims == X.dims[1:2] and slope.dims != X.dims[-1:]:
+        body = Body()  # until opset 6 a vector meant one slope a channel, and models keep that
+        shape = np.asarray([slope.count] + [1] * (X.rank - 2), np.int64)
+        return body.result(body("PRelu", X, body("Reshape", slope, shape)))
     if broadcast_shape(X.dims, slope.dims) != X.dims:
         raise ModelError(f"slope of shape {slope.shape} does not broadcast to {X.shape}")
     return elementwise("prelu", X, slope, of=NUMBERS)

@@ -110,31 +110,31 @@ def bit_shift(X: TensorInfo, Y: TensorInfo, *, direction: str) -> Result:
     if direction not in ("LEFT", "RIGHT"):
         raise ModelError(f"direction={direction!r} is not LEFT or RIGHT")
     bits = 8 * np.dtype(X.dtype).itemsize
-    return elementwise(f"shift_{direction.lower()}", X, Y, of=INTEGERS, bits=bits)
+    return elementwise(f"int_shift_{direction.lower()}", X, Y, of=INTEGERS, bits=bits)
 
 
 @operator("BitwiseAnd", since=18)
 def bitwise_and(A: TensorInfo, B: TensorInfo) -> Result:
     """Keep the bits that both have. Source: ONNX BitwiseAnd-18."""
-    return elementwise("bit_and", A, B, of=INTEGERS)
+    return elementwise("int_and", A, B, of=INTEGERS)
 
 
 @operator("BitwiseOr", since=18)
 def bitwise_or(A: TensorInfo, B: TensorInfo) -> Result:
     """Keep the bits that either has. Source: ONNX BitwiseOr-18."""
-    return elementwise("bit_or", A, B, of=INTEGERS)
+    return elementwise("int_or", A, B, of=INTEGERS)
 
 
 @operator("BitwiseXor", since=18)
 def bitwise_xor(A: TensorInfo, B: TensorInfo) -> Result:
     """Keep the bits that differ. Source: ONNX BitwiseXor-18."""
-    return elementwise("bit_xor", A, B, of=INTEGERS)
+    return elementwise("int_xor", A, B, of=INTEGERS)
 
 
 @operator("BitwiseNot", since=18)
 def bitwise_not(X: TensorInfo) -> Result:
     """Turn every bit round. Source: ONNX BitwiseNot-18."""
-    return elementwise("bit_not", X, of=INTEGERS)
+    return elementwise("int_not", X, of=INTEGERS)
 
 
 def _same(X: TensorInfo) -> Result:

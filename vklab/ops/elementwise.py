@@ -176,6 +176,8 @@ def strided(
     typing = raw_defines if expression in (MOVE, SELECT) else type_defines
     defines = [("ARITY", str(len(inputs))), ("LAYOUT", str(layout)), ("EXPRESSION", expression),
                ("PLACE", "1" if place and layout == 1 else "0")]  # fmt: skip
+    if "onnx::int_" in expression:
+        defines.append(("INTEGERS", "1"))  # takes lib/integers along
     *read, written = dtypes or [info.dtype for info in (*inputs, result)]
     for name, dtype in zip("ABC", read, strict=False):
         defines += typing(name, dtype)[:2]

@@ -51,7 +51,7 @@ def _check_sizes(infos: Sequence[TensorInfo], values: Sequence[Any]) -> None:
     """Raise ModelError if inputs give one open dimension two sizes."""
     sizes: dict[str, int] = {}
     for info, value in zip(infos, values, strict=True):
-        if info.shape == ANY_SHAPE or info.dtype in OTHER_TYPES:
+        if info.is_static or info.shape == ANY_SHAPE or info.dtype in OTHER_TYPES:
             continue
         for name, size in zip(info.shape, value.shape, strict=False):
             if isinstance(name, str) and sizes.setdefault(name, size) != size:

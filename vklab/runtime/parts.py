@@ -142,7 +142,7 @@ class Stage:
         self.found[self._planned_key(infos.values())] = found
 
     def _planned_key(self, infos: Iterable[TensorInfo]) -> Key:
-        return tuple((info.dims, info.dtype) for info in infos)
+        return tuple((info.dims, np.dtype(info.dtype).num) for info in infos)
 
     def _key(self, values: Mapping[str, Any]) -> Key:
         key = [_signature(values[name]) for name in self.names]
@@ -276,7 +276,7 @@ def describe(name: str, value: Any, constant: np.ndarray | None = None) -> Tenso
 
 def _signature(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.shape, "string" if value.dtype.kind in "OSU" else value.dtype.name
+        return value.shape, value.dtype.num
     return type(value)
 
 
