@@ -29,7 +29,7 @@ SIZES = {
 # The exporter writes the sequence that it has seen into a Reshape: ONNX Runtime fails as well.
 SIZES_OF = {"lstm": [{"batch": 2, "sequence": 6}, {"batch": 5, "sequence": 6}]}
 MODELS = sorted(path.stem for path in exported_models.FOLDER.glob("*.onnx"))
-# The nodes that no device has a kernel for, by model.
+# The nodes that run on the host, by model; and casts of int64 where a device does not compute it.
 HOST_NODES: dict[str, list[str]] = {}
 pytestmark = pytest.mark.full
 
@@ -60,7 +60,9 @@ def run_in_two_sizes(name, device, capsys):
             inputs = exported_models.inputs_of(model, sizes, seed)
             outputs = session.run(inputs)
             errors.append(largest_error(outputs, session.reference(inputs)))
-            assert sorted(session.host_reasons) == HOST_NODES.get(name, []), session.host_reasons
+            reasons = session.host_reasons
+            left = sorted(node for node in reasons if "lacks shaderInt64" not in reasons[node])
+            assert left == HOST_NODES.get(name, []), reasons
             first = first or {"inputs": inputs, "outputs": outputs}
         again = session.run(first["inputs"])
         summary = session.plan.summary()
