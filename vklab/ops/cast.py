@@ -6,7 +6,6 @@ Loading and storing does most of it; here stands what goes beyond. ONNX: Cast, C
 from __future__ import annotations
 
 import numpy as np
-from ml_dtypes import finfo
 from onnx import TensorProto, helper
 
 from vklab.errors import ModelError, UnsupportedOperatorError
@@ -19,7 +18,9 @@ from vklab.types import TensorInfo
 __all__ = ["BYTE_FLOATS", "cast", "cast_like", "convert", "dtype_of", "value_of"]
 
 CASTABLE = frozenset(ELEMENTS)
-BYTE_FLOATS = frozenset({"float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"})
+# Floats that a cast saturates unless it is told not to, and the largest number of each.
+BYTE_FLOATS = {"float8_e4m3fn": 448.0, "float8_e4m3fnuz": 240.0, "float8_e5m2": 57344.0,
+               "float8_e5m2fnuz": 57344.0}  # fmt: skip
 ROUND_MODES = {"nearest": 0x400000, "up": 0x7FFFFF, "down": 0}
 
 
@@ -75,15 +76,12 @@ def convert(X: TensorInfo, to: str, saturate: bool = True, round_mode: str = "up
         return Result((output(to, X.dims, X.constant),), views=((0, 0),))
     value = value_of("a", X.dtype, to)
     if to in BYTE_FLOATS and saturate:
-        return compute(f"onnx::clip_to({value}, p0, p1)", (X,), to, *_range(to))
+        return compute(f"onnx::clip_to({value}, p0, p1)", (X,), to, -BYTE_FLOATS[to],
+                       BYTE_FLOATS[to])  # fmt: skip
     if to == "float8_e8m0fnu":
         return compute(f"round_to_power({value}, uint(p0), {str(saturate).lower()})", (X,), to,
                        ROUND_MODES[round_mode])  # fmt: skip
     return compute(value, (X,), to)
-
-
-def _range(dtype: str) -> tuple[float, float]:
-    return float(finfo(dtype).min), float(finfo(dtype).max)
 
 
 @operator("BitCast", since=26)

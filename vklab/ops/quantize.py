@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ml_dtypes import finfo, iinfo
 from onnx import TensorProto
 
 from vklab.errors import ModelError, UnsupportedOperatorError
@@ -23,7 +22,7 @@ from vklab.types import Dispatch, TensorInfo
 __all__ = ["dequantize_linear", "dynamic_quantize_linear", "quantize_linear"]
 
 MICROSOFT = "com.microsoft"
-SMALL_FLOATS = BYTE_FLOATS | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
+SMALL_FLOATS = frozenset(BYTE_FLOATS) | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
 SMALL_INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (2, 4, 8, 16))
 SCALES = FLOATS | {"int32", "float8_e8m0fnu"}
 # How a quotient is rounded that is said to be computed in a narrow type.
@@ -64,9 +63,15 @@ def quantize_linear(
         call = f"({quotient} + {zero})"
         if to in BYTE_FLOATS and saturate:
             call = f"onnx::clip_to({call}, p0, p1)"
-    limits = (iinfo if to in SMALL_INTEGERS else finfo)(to)
-    return _scaled(call, x, (y_scale, y_zero_point), to, axis, block_size,
-                   (float(limits.min), float(limits.max)))  # fmt: skip
+    return _scaled(call, x, (y_scale, y_zero_point), to, axis, block_size, _limits(to))
+
+
+def _limits(dtype: str) -> tuple[float, float]:
+    """Return the least and the largest number that a result is kept within."""
+    if dtype in SMALL_FLOATS:
+        return -BYTE_FLOATS.get(dtype, 0.0), BYTE_FLOATS.get(dtype, 0.0)
+    codes = 2 ** int(dtype.removeprefix("u").removeprefix("int"))
+    return (0.0, codes - 1.0) if dtype.startswith("u") else (-codes / 2, codes / 2 - 1.0)
 
 
 @operator("DequantizeLinear", since=10)
