@@ -13,6 +13,7 @@ from typing import Any
 
 from vklab import draw
 from vklab.errors import ModelError
+from vklab.ops import registry
 from vklab.types import TensorInfo
 
 __all__ = ["Graph", "Node", "topological_order", "without_unread_outputs"]
@@ -159,11 +160,15 @@ def _dependencies(
 def without_unread_outputs(
     nodes: Sequence[Node], outputs: Sequence[str]
 ) -> tuple[Node, ...]:
-    """Leave out trailing outputs that nobody reads: exporters name MaxPool's indices and more."""
+    """Leave out trailing outputs that nobody reads: exporters name MaxPool's indices and more.
+
+    Only where kernels make them: other runtimes may insist on every output.
+    """
     read = {name for node in nodes for name in node.reads} | set(outputs)
 
     def trimmed(node: Node) -> Node:
-        if node.op_type == "Split":  # how many outputs it has decides what they are
+        is_ours = (node.domain, node.op_type) in registry.OPERATORS
+        if node.op_type == "Split" or not is_ours:  # Split's outputs decide what they are
             return node
         kept = list(node.outputs)
         while len(kept) > 1 and kept[-1] not in read:

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.errors import UnsupportedOperatorError
-from vklab.graph import functions, shapes
+from vklab.graph import functions
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.ops.dtypes import MOVABLE
@@ -46,6 +45,7 @@ class Known:
         self.evaluate = evaluate
         self.infos: dict[str, TensorInfo] = {**graph.initializers, **inputs}
         self.folded: dict[str, TensorInfo] = {}
+        self._outputs = frozenset(graph.outputs)
         self.asked = {name for name, value in inputs.items() if value.constant is not None}
 
     def add(self, constants: Mapping[str, TensorInfo]) -> None:
@@ -67,14 +67,10 @@ class Known:
 
     def is_output(self, node: Node) -> bool:
         """Tell whether a node makes an output of the graph."""
-        return not set(self.graph.outputs).isdisjoint(node.outputs)
+        return not self._outputs.isdisjoint(node.outputs)
 
-    def is_small(self, node: Node) -> bool:
+    def is_small(self, node: Node, outputs: Sequence[TensorInfo]) -> bool:
         """Tell whether a known result is worth its memory on the host."""
-        try:
-            _, outputs = shapes.apply_node(self.graph, node, self.infos)
-        except UnsupportedOperatorError:
-            return True
         made = sum(value.size_bytes for value in outputs)
         read = sum(self.infos[name].size_bytes for name in node.reads)
         return made <= max(FOLDED_BYTES, 4 * read)

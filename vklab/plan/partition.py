@@ -169,11 +169,10 @@ class _Walk:
     def _visit(self, node: Node) -> Sequence[Node]:
         """Place a node on the device, or fold it; return the nodes that take its place, if any."""
         known = self.known
-        shown = known.depends_on_asked(node) and known.is_output(node)
-        if known.is_known(node) and not shown and known.is_small(node) and self._fold(node):
-            return ()
         result, outputs = shapes.apply_node(self.graph, node, self.infos)
         if isinstance(result, Expansion):
+            if known.is_known(node) and self._fold(node):
+                return ()
             nodes, constants = shapes.expand(node, result)
             known.add(constants)
             return nodes
@@ -181,6 +180,10 @@ class _Walk:
         if outputs and all(value.constant is not None for value in outputs):
             known.add({value.name: value for value in outputs if value.name})
             return ()
+        shown = known.depends_on_asked(node) and known.is_output(node)
+        if known.is_known(node) and not shown and known.is_small(node, outputs):
+            if self._fold(node):
+                return ()
         self._check(node, result)
         self.device.append(node)
         self.placed.add(node.name)
@@ -201,7 +204,10 @@ class _Walk:
         dispatches = tuple(lowering.needed(result, used))
         lowered = lowering.Lowered(dispatches, (node.name,) * len(dispatches), {}, {})
         adapted = storage.adapt(lowering.with_variants(lowered, self.info), self.info)
-        limits.check(adapted.dispatches, self.info)
+        try:
+            limits.check(adapted.dispatches, self.info)
+        except PlanError as error:
+            raise PlanError(f"node {node.name!r} ({node.op_type}): {error}") from error
         for dispatch in adapted.dispatches:
             reason = self.unavailable(dispatch)
             if reason:
@@ -225,17 +231,18 @@ class _Walk:
         made = {name for node in order for name in node.outputs}
         chosen: list[Node] = []
         done: set[str] = set()
-        opset = None
+        opsets: dict[str, int] = {}
         for node in order:
             ready = all(name not in made or name in done for name in node.reads)
             if not ready or not self._belongs_on_host(node):
                 continue
             is_control = node.op_type in CONTROL and not node.domain
-            if (is_control and chosen) or opset not in (None, self.graph.opset_of(node)):
+            opset = self.graph.opset_of(node)
+            if (is_control and chosen) or opsets.get(node.domain, opset) != opset:
                 continue
             chosen.append(node)
             done.update(node.outputs)
-            opset = self.graph.opset_of(node)
+            opsets[node.domain] = opset
             self.reasons.setdefault(node.name, f"node {node.name!r} ({node.op_type}): too little "
                                     "work between host nodes")  # fmt: skip
             if is_control:
@@ -268,7 +275,8 @@ class _Walk:
             for name in read if name not in made and name not in constants
         )  # fmt: skip
         chosen = {node.name for node in nodes}
-        known = {n: v.constant for n, v in self.known.folded.items() if n in self.graph.outputs}
+        ends = frozenset(self.graph.outputs)
+        known = {n: v.constant for n, v in self.known.folded.items() if n in ends}
         return Part(
             kind=kind,
             graph=replace(

@@ -125,7 +125,8 @@ class Stage:
             found = self.decide(infos, values)
             self.found[self._key(values)] = found
             if len(self.found) > KEPT_PROGRAMS:
-                _close(self.found.popitem(last=False)[1])
+                for stage in _closed(self.found.popitem(last=False)[1]):
+                    stage.close()
         elif len(self.found) > 1:
             self.found.move_to_end(key)
         return found
@@ -220,11 +221,11 @@ class Stage:
 
     def walk(self) -> Iterator[Found]:
         """Yield the parts decided last, in the order in which they run."""
-        if self.found:
-            latest = next(reversed(self.found.values()))
+        stage: Stage | None = self
+        while stage is not None and stage.found:
+            latest = next(reversed(stage.found.values()))
             yield latest
-            if latest.rest:
-                yield from latest.rest.walk()
+            stage = latest.rest
 
     def step_count(self) -> int:
         """Return the dispatches and copies of the path taken last, those of bodies included."""
@@ -250,8 +251,11 @@ class Stage:
 
     def close(self) -> None:
         """Free every program from here on."""
-        while self.found:
-            _close(self.found.popitem()[1])
+        stages = [self]
+        while stages:
+            stage = stages.pop()
+            while stage.found:
+                stages += _closed(stage.found.popitem()[1])
 
 
 class Unknown(Exception):
@@ -280,8 +284,8 @@ def _signature(value: Any) -> Any:
     return type(value)
 
 
-def _close(found: Found) -> None:
+def _closed(found: Found) -> list[Stage]:
+    """Free what runs a part; return the stages behind it, which are to be closed too."""
     if found.runner:
         found.runner.close()
-    if found.rest:
-        found.rest.close()
+    return [found.rest] if found.rest else []
