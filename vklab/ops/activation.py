@@ -50,6 +50,12 @@ def prelu(X: TensorInfo, slope: TensorInfo) -> Result | Expansion:
     return elementwise("prelu", X, slope, of=NUMBERS)
 
 
+@operator("Binarizer", domain="ai.onnx.ml")
+def binarizer(X: TensorInfo, *, threshold: float = 0.0) -> Result:
+    """Compute 1 above the threshold, else 0. Source: ONNX Binarizer-1."""
+    return elementwise("binarize", X, of=FLOATS, threshold=threshold)
+
+
 @operator("Elu")
 def elu(X: TensorInfo, *, alpha: float = 1.0) -> Result:
     """Compute x, or alpha * (exp(x) - 1) below zero. Source: ONNX Elu-22."""
