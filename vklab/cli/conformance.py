@@ -16,8 +16,6 @@ from vklab.runtime import open_devices
 __all__ = ["conformance", "coverage_table"]
 
 COLORS = {"pass": "green", "fallback": "yellow", "skipped": "yellow"}
-# ONNX Runtime and onnx.reference ran the same 1,884 node cases (onnx 1.23, November 2026); the others
-# are counted in their own registries of operators.
 PEERS = (
     ("ONNX Runtime 1.31, WebGPU, no fallback", "69 operators", "470 node cases"),
     ("ONNX Runtime 1.31, CPU", "", "1,331 node cases"),
@@ -112,8 +110,8 @@ def coverage_table(facts: dict[str, Any]) -> str:
     lines += ["", f"Of the cases that pass, {facts['without_dispatch']} are known before the run "
               "(shapes, sizes, ranges, empty tensors): nothing is dispatched for them.", "",
               f"**{covered} operators covered** of {len(rows)} with cases.", "",
-              "ONNX Runtime and onnx.reference ran the same node cases (November 2026); the others are",
-              "counted in their own registries of operators.", "",
+              "ONNX Runtime and onnx.reference ran the same node cases (November 2026); the others",
+              "are counted in their own registries of operators.", "",
               "| peer | operators | cases |", "|---|---|---|"]  # fmt: skip
     lines += [f"| {peer} | {operators} | {cases} |" for peer, operators, cases in PEERS]
     lines += ["", "| operator | pass | fallback | covered | why not all on Vulkan |",

@@ -181,9 +181,9 @@ class _Walk:
             known.add({value.name: value for value in outputs if value.name})
             return ()
         shown = known.depends_on_asked(node) and known.is_output(node)
-        if known.is_known(node) and not shown and known.is_small(node, outputs):
-            if self._fold(node):
-                return ()
+        folds = known.is_known(node) and not shown and known.is_small(node, outputs)
+        if folds and self._fold(node):
+            return ()
         self._check(node, result)
         self.device.append(node)
         self.placed.add(node.name)

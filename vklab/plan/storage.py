@@ -58,14 +58,19 @@ def decode(array: np.ndarray, dtype: str) -> np.ndarray:
     kind = np.dtype(dtype)
     if array.dtype == kind:
         return array
-    if kind.kind == "V":
+    if _is_coded(kind):
         return array.astype(f"uint{8 * kind.itemsize}").view(kind)
     return array.astype(kind)
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
-    # NumPy knows types that it did not invent, such as bfloat16, by the kind V.
-    return array.view(f"uint{8 * array.itemsize}") if array.dtype.kind == "V" else array
+    return array.view(f"uint{8 * array.itemsize}") if _is_coded(array.dtype) else array
+
+
+def _is_coded(dtype: np.dtype) -> bool:
+    """Tell whether kernels read a dtype by its bits; NumPy's kind V has exceptions."""
+    element = ELEMENTS.get(str(dtype))
+    return element is not None and element.load.startswith("load_")
 
 
 def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
