@@ -24,7 +24,8 @@ def run(device: int, op_type: str, *arrays: np.ndarray, **attributes) -> np.ndar
     proto, fed = one_node(op_type, arrays, opset=NEWEST, **attributes)
     with vklab.load(proto, device) as session:
         y = session.run(fed)["y0"]
-        assert not session.host_reasons
+        # A device without 64-bit types leaves these to the host.
+        assert all("lacks shader" in reason for reason in session.host_reasons.values())
     return y
 
 

@@ -95,9 +95,9 @@ def bit_cast(input: TensorInfo, *, to: int) -> Result:
         constant = None if input.constant is None else input.constant.view(target)
         return Result((output(target, input.dims, constant),), views=((0, 0),))
     # Narrow types lie in 32 bits where a device lacks them, each in its own way.
-    value = "f32tof16(a)" if input.dtype == "float16" else "a"
+    value = "half_bits(a)" if input.dtype == "float16" else "a"
     kind = "uint" if target == "float16" else ELEMENTS[_plain(target)].value
-    value = f"f16tof32(uint({value}))" if target == "float16" else f"{kind}({value})"
+    value = f"half_of(uint({value}) & 0xffff)" if target == "float16" else f"{kind}({value})"
     return compute(value, (input,), target, dtypes=(_plain(input.dtype), _plain(target)))
 
 
