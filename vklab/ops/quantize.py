@@ -54,7 +54,7 @@ def quantize_linear(
     if to not in SMALL_FLOATS | SMALL_INTEGERS:
         raise ModelError(f"{to} is not a dtype to quantize to")
     narrow = dtype_of(precision) if precision else y_scale.dtype
-    quotient = ROUNDED.get(narrow, "{}").format("onnx::div(float(a), float(b))")
+    quotient = ROUNDED.get(narrow, "{}").format("onnx::exact_div(float(a), float(b))")
     zero = "0" if y_zero_point is None else "c"
     if to in SMALL_INTEGERS:
         value = ELEMENTS[to].value
