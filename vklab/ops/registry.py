@@ -61,7 +61,7 @@ class Operator:
     since: int
     function: Callable[..., Answer]
     inputs: tuple[str, ...]
-    required: int
+    required: tuple[int, ...]
     variadic: bool
     attributes: Mapping[str, Any]
     types: Mapping[str, str]
@@ -84,7 +84,11 @@ def operator(
             since=since,
             function=function,
             inputs=tuple(p.name for p in positional),
-            required=sum(p.default is p.empty for p in positional),
+            required=tuple(
+                i
+                for i, p in enumerate(positional)
+                if p.default is p.empty and not str(p.annotation).endswith("| None")
+            ),
             variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
             attributes={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
             types=_attribute_types(function),
@@ -156,7 +160,7 @@ def _shown(op_type: str, inputs: Sequence[TensorInfo | None], label: str) -> str
 
 
 def _check_inputs(entry: Operator, given: list[TensorInfo | None]) -> None:
-    missing = [entry.inputs[i] for i in range(entry.required)
+    missing = [entry.inputs[i] for i in entry.required
                if i >= len(given) or given[i] is None]  # fmt: skip
     if missing:
         raise ModelError(f"input {missing[0]} is missing")

@@ -19,7 +19,7 @@ from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, Operands, TensorInfo
 
-__all__ = ["compress", "non_zero", "top_k", "top_k_by_attribute", "unique"]
+__all__ = ["compact", "compress", "non_zero", "top_k", "top_k_by_attribute", "unique"]
 
 BLOCK = 1024  # what a workgroup sorts: SIZE of shaders/ops/top_k.slang
 EACH = 4  # elements of an invocation: EACH of shaders/ops/compact.slang
@@ -103,7 +103,7 @@ def _key_defines(name: str, dtype: str) -> Defines:
     return type_defines(name, dtype)[:2]
 
 
-def _compact(
+def compact(
     flags: TensorInfo, result: TensorInfo, shape: tuple[int, ...]
 ) -> tuple[tuple[Dispatch, ...], tuple[TensorInfo, ...]]:
     """Return dispatches that write where flags are set, as coordinates, and their scratch.
@@ -148,7 +148,7 @@ def non_zero(X: TensorInfo) -> Result:
     result = output("int64", (X.rank, X.count))
     if result.count == 0:
         return Result((result,))
-    dispatches, scratch = _compact(X, result, X.dims)
+    dispatches, scratch = compact(X, result, X.dims)
     return Result((result,), dispatches, scratch, trims=((0, 1, scratch[-1]),))
 
 
@@ -166,7 +166,7 @@ def compress(input: TensorInfo, condition: TensorInfo, *, axis: int | None = Non
     if result.count == 0:
         raise UnsupportedOperatorError(f"nothing to keep of {input.shape}")
     order, dense = output("int32", (size,)), dense_strides(whole.dims)
-    dispatches, scratch = _compact(condition, order, (size,))
+    dispatches, scratch = compact(condition, order, (size,))
     strides = ((*dense[:axis], 0, *dense[axis + 1 :]),
                (*[0] * axis, 1, *[0] * (whole.rank - axis - 1)))  # fmt: skip
     found = chosen(input, order, result, strides, whole.dims[axis : axis + 1], dense[axis])
@@ -185,7 +185,7 @@ def unique(X: TensorInfo, *, axis: int | None = None, sorted: int = 1) -> Result
     source = replace(flat, name=X.name)
     made = _sort(source, 0, False, values, order)
     marks, starts = output("int32", size), output("int32", size)
-    compacted, scratch = _compact(marks, starts, size)
+    compacted, scratch = compact(marks, starts, size)
     outputs = (output(X.dtype, size), *(output("int64", size) for _ in range(3)))
     names = ("y_buffer", "indices_buffer", "inverse_buffer", "counts_buffer")
     read = (("v_buffer", values), ("order_buffer", order), ("starts_buffer", starts),
