@@ -11,7 +11,7 @@ from small_models import ROOT
 def write_function(folder: Path, name: str, expression: str) -> Path:
     """Make a folder in which an element-wise function returns another expression of `a`."""
     text = (ROOT / "shaders" / "lib" / "elementwise.slang").read_text("utf-8")
-    head = rf"(public T {name}<[^>]*>\([^)]*\)) \{{.*\}}"
+    head = rf"(public (?:Real|float) {name}<[^>]*>\([^)]*\)) \{{.*\}}"
     changed, count = re.subn(head, rf"\1 {{ return {expression}; }}", text)
     assert count == 1, f"lib/elementwise.slang has {count} functions {name} in one line"
     return _write(folder / "lib" / "elementwise.slang", changed)

@@ -183,7 +183,7 @@ def run_relu(device: int) -> list[list[float]]:
 
 def test_an_edited_shader_is_picked_up_at_once(device_index, tmp_path, fresh):
     assert run_relu(device_index) == [[1, 0, 3]]
-    with settings.settings(SHADERS=str(write_function(tmp_path, "relu", "a * T(2)"))):
+    with settings.settings(SHADERS=str(write_function(tmp_path, "relu", "a * Real(2)"))):
         assert run_relu(device_index) == [[2, -4, 6]]
         write_function(tmp_path, "relu", "a * T(3)")
         assert run_relu(device_index) == [[3, -6, 9]]
@@ -237,7 +237,7 @@ def test_every_operator_is_in_stock(device_index, no_compiler):
 
 @pytest.mark.full
 def test_an_edited_kernel_needs_a_compiler(device_index, no_compiler, tmp_path):
-    folder = str(write_function(tmp_path, "relu", "a * T(2)"))
+    folder = str(write_function(tmp_path, "relu", "a * Real(2)"))
     with (
         settings.settings(SHADERS=folder),
         pytest.raises(SetupError, match=r"elementwise\.slang.*was edited") as caught,

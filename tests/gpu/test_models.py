@@ -168,7 +168,7 @@ def is_noticed(folder, device_index):
     return not comparison.passed and bool(comparison.worst)
 
 
-@pytest.mark.parametrize("expression", ["a", "min(a, T(0))", "T(0)", "abs(a)"])
+@pytest.mark.parametrize("expression", ["a", "min(a, Real(0))", "Real(0)", "abs(a)"])
 def test_breaking_relu_makes_the_check_fail(device_index, tmp_path, expression):
     assert is_noticed(write_function(tmp_path, "relu", expression), device_index)
 

@@ -24,6 +24,7 @@ __all__ = [
     "integer",
     "one_row",
     "product_sizes",
+    "rounded",
     "shared_rows",
     "soonest",
     "split",
@@ -53,6 +54,8 @@ MOST_SPLITS = 64
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     """Return the dispatches that compute the same thing fastest on a device."""
+    if dispatch.kernel == "elementwise":
+        return (rounded(dispatch, info),)
     if dispatch.kernel not in ("matmul", "conv"):
         return (dispatch,)
     chosen = dispatch
@@ -63,6 +66,16 @@ def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
         found = (rule(dispatch, info) for rule in rules)
         chosen = next((changed for changed in found if changed is not None), dispatch)
     return split(chosen, dispatch, info)
+
+
+def rounded(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
+    """Divide as IEEE 754 does where a device may be off: a GPU, and memory is what it waits for."""
+    plain = ("EXPRESSION", "onnx::div(a, b)")
+    if info.is_cpu or plain not in dispatch.defines or ("A_LOAD", "float") not in dispatch.defines:
+        return dispatch
+    exact = ("EXPRESSION", "onnx::exact_div(a, b)")
+    defines = tuple(exact if define == plain else define for define in dispatch.defines)
+    return replace(dispatch, defines=defines)
 
 
 def product_sizes(dispatch: Dispatch) -> tuple[int, int, int, int]:

@@ -20,6 +20,7 @@ from onnx.reference import ReferenceEvaluator
 from vklab.errors import ModelError, SetupError
 from vklab.graph import functions
 from vklab.graph.graph import Graph, Node
+from vklab.ops.dtypes import INTEGERS
 from vklab.types import TensorInfo
 
 __all__ = ["HostPart", "Reference", "evaluate", "load_onnxruntime"]
@@ -89,7 +90,7 @@ class HostPart:
         names = list(self.graph.outputs)
         reason: Exception | str = "it was not tried"
         try:
-            if self._slow is None:
+            if self._slow is None and not _may_trap(self.graph):
                 return dict(zip(names, self._run_fast(names, fed), strict=True))
         except Exception as error:  # ONNX Runtime's exceptions share no base: reference decides
             self._fast, reason = None, error
@@ -141,6 +142,15 @@ class HostPart:
         return helper.make_model(proto, opset_imports=ids)
 
 
+def _may_trap(graph: Graph) -> bool:
+    """Tell whether ONNX Runtime might divide integers by zero, which ends the process."""
+    return any(
+        node.op_type in ("Div", "Mod") and not node.domain
+        and any(graph.infos[n].dtype in INTEGERS for n in node.inputs if n in graph.infos)
+        for node in graph.nodes
+    )  # fmt: skip
+
+
 def _describe(name: str, value: Any) -> onnx.ValueInfoProto:
     """Return what ONNX Runtime must know of an input: its dtype and rank."""
     if not isinstance(value, np.ndarray):
@@ -165,6 +175,7 @@ def evaluate(
         for name, array in zip(node.inputs, arrays, strict=True) if array is not None
     }  # fmt: skip
     outputs = tuple(filter(None, node.outputs))
-    alone = replace(graph, nodes=(node,), inputs=(), outputs=outputs, initializers=infos)
+    alone = replace(graph, nodes=(node,), inputs=(), outputs=outputs, initializers=infos,
+                    infos=infos)  # fmt: skip
     found = HostPart(alone, is_short=True).run({})
     return [found.get(name) for name in node.outputs]

@@ -104,15 +104,18 @@ class Program:
         """Return what must happen to outputs that are stored otherwise than the model says."""
         finishers: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
         for name in self.plan.graph.outputs:
+            steps: list[Callable[[np.ndarray], np.ndarray]] = []
             dtype = self.plan.graph.infos[name].dtype
             if self.plan.stored[name] != dtype:
-                finishers[name] = functools.partial(storage.decode, dtype=dtype)
-            elif name in self.plan.trims:
+                steps.append(functools.partial(storage.decode, dtype=dtype))
+            if name in self.plan.trims:
                 counts = [
                     (axis, self._view(self.plan.output_slots[count], "int32", (1,)))
                     for axis, count in self.plan.trims[name]
                 ]
-                finishers[name] = functools.partial(_trim, counts=counts)
+                steps.append(functools.partial(_trim, counts=counts))
+            if steps:
+                finishers[name] = functools.partial(_apply, steps=steps)
         return finishers
 
     # ------------------------------------------------------------------------------ recording
@@ -315,6 +318,14 @@ class Program:
         self._finishers = {}
         while self._parts:
             self._parts.pop().close()
+
+
+def _apply(
+    array: np.ndarray, steps: Sequence[Callable[[np.ndarray], np.ndarray]]
+) -> np.ndarray:
+    for step in steps:
+        array = step(array)
+    return array
 
 
 def _trim(array: np.ndarray, counts: list[tuple[int, np.ndarray]]) -> np.ndarray:
