@@ -18,7 +18,7 @@ from pathlib import Path
 
 from vklab import settings, store
 from vklab.errors import SetupError, ShaderError
-from vklab.shader import reflection, source, stock, toolchain
+from vklab.shader import modules, reflection, source, stock, toolchain
 
 __all__ = ["Shader", "Variant", "clear_memory", "compile_all", "compile_variant",
            "unavailable"]
@@ -115,7 +115,9 @@ def _spirv(
 def _compile(found: toolchain.Toolchain, path: Path, defines: Defines) -> bytes:
     with tempfile.TemporaryDirectory(prefix="vklab-") as folder:
         output = Path(folder) / "out.spv"
-        toolchain.run(found, path, output, defines, source.roots())
+        compiled = modules.folder(found)
+        includes = [*([compiled] if compiled else []), *source.roots()]
+        toolchain.run(found, path, output, defines, includes)
         return reflection.drop_source(output.read_bytes())
 
 
