@@ -72,6 +72,7 @@ SETTINGS = {
         Setting("DISABLE_NARROW", False, "store 8 and 16-bit types in 32 bits, as some devices do"),
         Setting("FALLBACK", True, "run on the host what no kernel can do; 0: an error instead"),
         Setting("HOST", "", "operators or node names, by commas, with *: run these on the host"),
+        Setting("ONLY", "", "operators or node names: run only these on Vulkan, all others not"),
         Setting("DISABLE_VARIANTS", False, "use the kernels that are right everywhere"),
         Setting("DISABLE_CACHE", False, "compile shaders and pipelines afresh"),
     )

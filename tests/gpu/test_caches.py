@@ -185,7 +185,7 @@ def test_an_edited_shader_is_picked_up_at_once(device_index, tmp_path, fresh):
     assert run_relu(device_index) == [[1, 0, 3]]
     with settings.settings(SHADERS=str(write_function(tmp_path, "relu", "a * Real(2)"))):
         assert run_relu(device_index) == [[2, -4, 6]]
-        write_function(tmp_path, "relu", "a * T(3)")
+        write_function(tmp_path, "relu", "a * Real(3)")
         assert run_relu(device_index) == [[3, -6, 9]]
     assert run_relu(device_index) == [[1, 0, 3]]
 

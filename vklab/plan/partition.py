@@ -98,6 +98,7 @@ class _Walk:
         self.graph = graph
         self.unavailable = unavailable
         self.info = info
+        self.denied, self.allowed = _patterns("HOST"), _patterns("ONLY")
         self.known = Known(graph, inputs, evaluate)
         self.infos = self.known.infos
         self.device: list[Node] = []
@@ -110,14 +111,13 @@ class _Walk:
 
     def run(self) -> Ask | None:
         """Walk all nodes; return what must be asked for, if anything."""
-        patterns = [p.strip() for p in str(settings.get("HOST")).split(",") if p.strip()]
         queue = deque(self.graph.nodes)
         while queue:
             node = queue.popleft()
             if not self.later.isdisjoint(node.reads):
                 self._wait(node)
                 continue
-            reason = self._refusal(node, patterns)
+            reason = self._refusal(node)
             try:
                 branch = self.known.branch(node)
                 if branch is not None:
@@ -152,13 +152,22 @@ class _Walk:
         self.waiting.append(node)
         self.later.update(filter(None, node.outputs))
 
-    def _refusal(self, node: Node, patterns: Sequence[str]) -> str:
-        """Return why a node is not even asked: control flow, other things than tensors, HOST."""
+    def _kept(self, node: Node) -> str:
+        """Return why the switches HOST and ONLY keep a node on the host, if they do."""
+        pattern = _match(node, self.denied)
+        if pattern:
+            return f"node {node.name!r} is kept on the host by VKLAB_HOST={pattern}"
+        if self.allowed and not _match(node, self.allowed):
+            return f"node {node.name!r} ({node.op_type}) is not in VKLAB_ONLY={self.allowed}"
+        return ""
+
+    def _refusal(self, node: Node) -> str:
+        """Return why a node is not even asked: control flow, switches, other things than tensors."""
         if node.op_type in CONTROL and not node.domain:
             return f"node {node.name!r}: control flow runs on the host, its bodies on Vulkan"
-        for pattern in patterns:
-            if any(fnmatch.fnmatchcase(text, pattern) for text in (node.op_type, node.name)):
-                return f"node {node.name!r} is kept on the host by VKLAB_HOST={pattern}"
+        kept = self._kept(node)
+        if kept:
+            return kept
         for name in node.reads:
             value = self.infos.get(name)
             if value is None or value.dtype not in MOVABLE or not value.is_static:
@@ -217,7 +226,8 @@ class _Walk:
 
     def is_island(self) -> bool:
         """Tell whether the device's nodes are too little work to leave the host for."""
-        return bool(self.host) and self.flops < ISLAND_FLOPS
+        behind = any(self._belongs_on_host(node) for node in self.waiting)
+        return behind and self.flops < ISLAND_FLOPS
 
     def device_part(self) -> tuple[Part, Graph]:
         """Return the device's nodes as a part."""
@@ -243,7 +253,7 @@ class _Walk:
             chosen.append(node)
             done.update(node.outputs)
             opsets[node.domain] = opset
-            self.reasons.setdefault(node.name, f"node {node.name!r} ({node.op_type}): too little "
+            self.reasons.setdefault(node.name, self._kept(node) or f"node {node.name!r} ({node.op_type}): too little "
                                     "work between host nodes")  # fmt: skip
             if is_control:
                 break
@@ -256,7 +266,7 @@ class _Walk:
         return part, self._rest(left)
 
     def _belongs_on_host(self, node: Node) -> bool:
-        if node.name in self.host or node.name in self.placed:
+        if node.name in self.host or node.name in self.placed or self._kept(node):
             return True
         return (node.domain, node.op_type) not in registry.OPERATORS and (
             node.op_type not in CONTROL
@@ -308,3 +318,13 @@ class _Walk:
             self.graph, nodes=tuple(left), inputs=inputs, initializers=constants, captures=(),
             infos={},
         )
+
+
+def _patterns(name: str) -> list[str]:
+    return [text.strip() for text in str(settings.get(name)).split(",") if text.strip()]
+
+
+def _match(node: Node, patterns: Sequence[str]) -> str:
+    """Return the pattern that a node's operator or name matches, if any."""
+    names = (node.op_type, node.name)
+    return next((p for p in patterns if any(fnmatch.fnmatchcase(n, p) for n in names)), "")
