@@ -253,8 +253,8 @@ class _Walk:
             chosen.append(node)
             done.update(node.outputs)
             opsets[node.domain] = opset
-            self.reasons.setdefault(node.name, self._kept(node) or f"node {node.name!r} ({node.op_type}): too little "
-                                    "work between host nodes")  # fmt: skip
+            small = f"node {node.name!r} ({node.op_type}): too little work between host nodes"
+            self.reasons.setdefault(node.name, self._kept(node) or small)
             if is_control:
                 break
         if not chosen and order:
