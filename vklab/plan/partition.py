@@ -162,7 +162,7 @@ class _Walk:
         return ""
 
     def _refusal(self, node: Node) -> str:
-        """Return why a node is not even asked: control flow, switches, other things than tensors."""
+        """Return why a node is not even asked: control flow, switches, no tensors."""
         if node.op_type in CONTROL and not node.domain:
             return f"node {node.name!r}: control flow runs on the host, its bodies on Vulkan"
         kept = self._kept(node)
