@@ -73,7 +73,7 @@ def test_flex_attention_without_changes(device):
 def test_linear_attention_over_many_steps(device):
     q, k, v = (random_array((2, 301, 4 * 6), i) / 4 for i in range(3))
     y = run([q, k, v], device, "LinearAttention", q_num_heads=4, kv_num_heads=4,
-            update_rule="linear", scale=1.0)  # fmt: skip
+            update_rule="linear", scale=1.0, outputs=2)  # fmt: skip
     q, k, v = (x.reshape(2, 301, 4, 6).swapaxes(1, 2) for x in (q, k, v))
     expected = np.tril(q @ k.swapaxes(-1, -2)) @ v
     np.testing.assert_allclose(y, expected.swapaxes(1, 2).reshape(2, 301, 24), rtol=1e-3, atol=1e-4)

@@ -182,6 +182,8 @@ def test_range(device, start, limit, delta, dtype):
     ("Trilu", [np.zeros((3, 2)), integers()], {}, "one number"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_said(device_index, op_type, inputs, attributes, words):
-    proto, _ = one_node(op_type, inputs, [1] if len(inputs[1]) < 2 else [], **attributes)
+    outputs = 2 if op_type == "TopK" else 1
+    proto, _ = one_node(op_type, inputs, [1] if len(inputs[1]) < 2 else [], outputs=outputs,
+                        **attributes)  # fmt: skip
     with pytest.raises(ModelError, match=words):
         vklab.load(proto, device_index)

@@ -178,7 +178,7 @@ def test_dump_writes_plan_and_spirv(device_index, tmp_path):
 
 
 def test_check_raises_where_a_kernel_is_wrong(device_index, tmp_path):
-    write_function(tmp_path, "relu", "a + T(1)")
+    write_function(tmp_path, "relu", "a + Real(1)")
     with (
         settings.settings(SHADERS=str(tmp_path), CHECK="outputs"),
         vklab.load(relu((2, 3)), device_index) as session,

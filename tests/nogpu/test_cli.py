@@ -8,6 +8,7 @@ import os
 import numpy as np
 import pytest
 import typer
+from small_models import stock_variant
 
 import vklab
 from vklab import cli, settings
@@ -102,8 +103,8 @@ def test_a_shader_shows_what_it_asks_for(capsys, tmp_path):
     offsets = [member["offset"] for member in facts["push_constants"].values()]
     assert offsets == sorted(offsets) and facts["push_bytes"] >= offsets[-1] + 4
     assert facts["bytes"] == target.stat().st_size
-    assert cli.main(["shader", "compile", "softmax", "-D", "T=float", "-D", "T_LOAD=float",
-                     "-D", "T_STORE=float"]) == 0
+    defines = [item for pair in stock_variant("softmax")[1] for item in ("-D", "=".join(pair))]
+    assert cli.main(["shader", "compile", "softmax", *defines]) == 0
     assert "storage buffers" in capsys.readouterr().out
 
 
