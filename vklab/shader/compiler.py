@@ -82,7 +82,8 @@ def unavailable(name: str, defines: Defines = ()) -> str:
         return ""
     if stock.read(stock.key(source.expand(path), defines, TARGET)) is not None:
         return ""
-    return f"kernel {name} {dict(defines)} does not ship, and there is no shader compiler"
+    repair = toolchain.REPAIRS[source.language(path)]
+    return f"kernel {name} {dict(defines)} does not ship, and there is no shader compiler: {repair}"
 
 
 def _spirv(
