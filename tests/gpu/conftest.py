@@ -47,11 +47,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("device_index", params or none, scope="session")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything in this folder as needing a device."""
+    """Mark everything here as needing a device, and the operators' own tests as not for --quick.
+
+    A sample of every operator's suite cases stays in the quick tier (test_onnx_cases).
+    """
     for item in items:
-        if HERE in Path(item.path).parents:
+        path = Path(item.path)
+        if HERE in path.parents:
             item.add_marker(pytest.mark.gpu)
+            if path.name.startswith("test_op_"):
+                item.add_marker(pytest.mark.full)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -81,6 +81,7 @@ def test_little_work_between_host_nodes_stays_there(device):
         assert "too little work" in " ".join(session.host_reasons.values())
 
 
+@pytest.mark.full
 def test_hundreds_of_parts_follow_each_other_and_close(device_index):
     count = 300
     nodes = [
@@ -215,6 +216,7 @@ def test_the_backend_interface(device_index):
         assert logits.shape == (1, 10)
 
 
+@pytest.mark.full
 def test_onnx_own_runner_takes_the_backend():
     from onnx.backend.test import BackendTest
 
