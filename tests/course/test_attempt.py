@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
 
 import pytest
+from student_functions import hangs, hangs_and_catches
 
 from vklab.course import attempt
 from vklab.errors import ShaderError
@@ -15,22 +15,8 @@ pytestmark = pytest.mark.usefixtures("fixture_lab")
 
 
 def right(count, multiple=256):
-    if multiple < 1:
-        raise ValueError("multiple")
-    return -(-count // multiple) * multiple
-
-
-def hangs(count, multiple=256):
-    while True:
-        pass
-
-
-def hangs_and_catches(count, multiple=256):
-    while True:
-        try:
-            list(itertools.repeat(0, 1000))
-        except Exception:
-            continue
+    """Round up; here, because `attempt` tells answers by where they stand."""
+    return -(-count // multiple) * multiple if multiple >= 1 else 0
 
 
 def test_attempt_goes_on(capsys):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 import threading
 from collections import Counter
 
 import numpy as np
 import pytest
+from student_functions import hangs, hangs_and_catches, right
 
 from vklab.course import check, hint, show, swap
 from vklab.course.exercise import exercise, exercises_of
@@ -20,25 +20,6 @@ from vklab.errors import ShaderError
 from vklab.plan import memory
 
 pytestmark = pytest.mark.usefixtures("fixture_lab")
-
-
-def right(count, multiple=256):
-    if multiple < 1:
-        raise ValueError("multiple")
-    return -(-count // multiple) * multiple
-
-
-def hangs(count, multiple=256):
-    while True:
-        pass
-
-
-def hangs_and_catches(count, multiple=256):
-    while True:
-        try:
-            list(itertools.repeat(0, 1000))
-        except Exception:
-            continue
 
 
 def prints_without_end(count, multiple=256):
@@ -267,7 +248,7 @@ def test_show_reads_what_runs():
     assert ",monospace;" in html  # an exported page has no style sheet that says so
     assert "var(--jp-mirror-editor" in html and "overflow-x:auto" in html
     assert "softmax.slang:1" in html
-    assert show(right).place == "tests/course/test_check.py"
+    assert show(right).place == "tests/student_functions.py"
 
 
 @pytest.mark.parametrize(("thing", "kind"), [
