@@ -17,7 +17,7 @@ DATA = ROOT / "data"
 FLOAT = TensorProto.FLOAT
 
 
-def stock_variant(kernel: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+def stock_variant(kernel: str) -> tuple[str, tuple[tuple[str, str], ...], str]:
     """Return the first variant of a kernel that ships: its name and defines."""
     return stock_builder.variants(ROOT / "shaders" / "ops" / f"{kernel}.slang")[0]
 

@@ -19,10 +19,15 @@ __all__ = [
     "CooperativeMatrix",
     "DeviceInfo",
     "Dispatch",
+    "Formula",
     "MemoryHeap",
     "MemoryType",
+    "Operand",
+    "Pointwise",
     "QueueFamily",
     "TensorInfo",
+    "Walk",
+    "dense_strides",
     "size_bytes",
 ]
 
@@ -81,6 +86,81 @@ class TensorInfo:
     __repr__ = __str__
 
 
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return row-major strides in elements."""
+    strides, step = [], 1
+    for dim in reversed(shape):
+        strides.append(step)
+        step *= dim
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Where elements lie in a buffer: start + the sum of index * stride over the axes of a shape.
+
+    In elements; stride 0 repeats, below 0 walks back.
+    """
+
+    strides: tuple[int, ...]
+    start: int = 0
+
+    @classmethod
+    def dense(cls, shape: tuple[int, ...]) -> Walk:
+        """Return the walk along a whole tensor, row by row."""
+        return cls(dense_strides(shape))
+
+    def is_dense(self, shape: tuple[int, ...]) -> bool:
+        """Tell whether the n-th element of the shape is the n-th of the buffer."""
+        pairs = zip(shape, self.strides, dense_strides(shape), strict=True)
+        return self.start == 0 and all(dim == 1 or s == d for dim, s, d in pairs)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that is read, what its elements are taken for, and the walk along it."""
+
+    info: TensorInfo
+    dtype: str
+    walk: Walk
+
+
+@dataclass(frozen=True)
+class Formula:
+    """One step: a Slang expression of a, b, c (`arguments`) and p0, p1 (`numbers`).
+
+    Arguments count operands first, then earlier formulas. What it makes is rounded to `dtype`, as
+    if it had been stored and loaded again.
+    """
+
+    text: str
+    arguments: tuple[int, ...]
+    numbers: tuple[float, ...]
+    dtype: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """An element of the result for each index of `shape`: the value of the last formula.
+
+    `target` is the walk along the result; None where it is dense.
+    """
+
+    shape: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    formulas: tuple[Formula, ...]
+    target: Walk | None = None
+
+    @property
+    def count(self) -> int:
+        """Return the number of elements."""
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return " ".join(formula.name or formula.text for formula in self.formulas)
+
+
 Operands = tuple[tuple[str, TensorInfo], ...]
 Number = int | float
 
@@ -93,6 +173,11 @@ class Dispatch:
     names with numbers or tuples of them; `constants` are specialization constants by name;
     `defines` choose the compiled variant. `workgroups` counts workgroups in x, y and z.
     `iterations` is the most that one invocation loops, where that depends on the model.
+
+    For fusion: `pointwise` says what an element-wise dispatch computes; `epilogue` what becomes of
+    each value before it is stored (operand 0 is that value) and `prologue` of what is read as
+    `x_buffer`. `fragment` is the Slang that they become, put before the kernel's own text.
+    `in_place` names reads that may share their memory with what is written.
     """
 
     kernel: str
@@ -104,6 +189,11 @@ class Dispatch:
     constants: tuple[tuple[str, Number], ...] = ()
     flops: int = 0
     iterations: int = 0
+    pointwise: Pointwise | None = None
+    prologue: Pointwise | None = None
+    epilogue: Pointwise | None = None
+    fragment: str = ""
+    in_place: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -111,9 +201,9 @@ class Dispatch:
         return sum(info.size_bytes for _, info in self.reads + self.writes)
 
     @property
-    def variant(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Return what the compiler needs to know: the kernel and its defines."""
-        return self.kernel, self.defines
+    def variant(self) -> tuple[str, tuple[tuple[str, str], ...], str]:
+        """Return what the compiler needs to know: the kernel, its defines, generated text."""
+        return self.kernel, self.defines, self.fragment
 
     def __str__(self) -> str:
         reads = ", ".join(info.name for _, info in self.reads)

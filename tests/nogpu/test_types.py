@@ -36,7 +36,7 @@ def test_two_tensors_of_one_name_are_two():
 def test_a_dispatch_counts_and_names_what_it_touches():
     x, y = TensorInfo("x", "float32", (4,)), TensorInfo("y", "float32", (2,))
     dispatch = Dispatch("k", (("a", x), ("b", x)), (("c", y),), (3, 2, 1), defines=(("T", "f"),))
-    assert dispatch.size_bytes == 40 and dispatch.variant == ("k", (("T", "f"),))
+    assert dispatch.size_bytes == 40 and dispatch.variant == ("k", (("T", "f"),), "")
     assert str(dispatch) == "y = k(x, x) on 3x2x1"
 
 

@@ -159,4 +159,4 @@ class Kernels:
 
 def key(dispatch: Dispatch) -> tuple[object, ...]:
     """Return what tells one kernel from another."""
-    return (dispatch.kernel, dispatch.defines, dispatch.constants)
+    return (*dispatch.variant, dispatch.constants)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,6 +54,8 @@ class Engine:
     weights: Weights
     progress: Progress | None = None
     on_plan: Any = None
+    dtype: str = ""
+    upper_bounds: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -194,7 +196,7 @@ class Stage:
             constants = {name: info.constant for name, info in part.graph.initializers.items()}
             opset = self.graph.opset_of(node)
             return control.Control(node, bodies, opset, constants), None
-        plan = plans.make_plan(passes.run(part.graph), self.engine.opened.info)
+        plan = plans.make_plan(passes.run(part.graph, self.engine.dtype), self.engine.opened.info)
         if self.engine.on_plan:
             self.engine.on_plan(plan)
         engine = self.engine
@@ -267,7 +269,7 @@ def _host_nodes(part: Part) -> Sequence[Node]:
 
 
 def _unavailable(dispatch: Dispatch) -> str:
-    return compiler.unavailable(dispatch.kernel, dispatch.defines)
+    return compiler.unavailable(*dispatch.variant)
 
 
 def describe(name: str, value: Any, constant: np.ndarray | None = None) -> TensorInfo:

@@ -33,6 +33,9 @@ def load(
     model: onnx_import.Model,
     device: int | str | None = None,
     progress: kernels.Progress | None = None,
+    *,
+    dtype: str | None = None,
+    upper_bounds: Mapping[str, int] | None = None,
 ) -> Session:
     """Load an ONNX model on a Vulkan device.
 
@@ -40,12 +43,15 @@ def load(
         model: a path, bytes, or an onnx.ModelProto.
         device: index or part of a name; default the fastest, or VKLAB_DEVICE.
         progress: called as (done, of, kernel) while kernels compile.
+        dtype: "float16" to compute a float32 model in half precision; default as it is.
+        upper_bounds: the most that open dimensions ever are, by name: memory is reserved once.
 
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError.
     """
     proto, folder = onnx_import.load_proto(model)
     graph = onnx_import.from_proto(proto, folder)
-    return Session(graph, open_devices.open_device(device), model, progress)
+    opened = open_devices.open_device(device)
+    return Session(graph, opened, model, progress, dtype=dtype, upper_bounds=upper_bounds)
 
 
 class Session:
@@ -60,13 +66,19 @@ class Session:
         opened: open_devices.OpenDevice,
         model: onnx_import.Model,
         progress: kernels.Progress | None = None,
+        *,
+        dtype: str | None = None,
+        upper_bounds: Mapping[str, int] | None = None,
     ) -> None:
         self.graph = graph
         self._opened: open_devices.OpenDevice | None = opened
         self._model = model
         self._reference: host.Reference | None = None
         self._weights = Weights(opened)
-        self._root = parts.Stage(graph, parts.Engine(opened, self._weights, progress, _report))
+        engine = parts.Engine(
+            opened, self._weights, progress, _report, dtype or "", dict(upper_bounds or {})
+        )
+        self._root = parts.Stage(graph, engine)
         self._lock = threading.Lock()
         opened.sessions.add(self)
         try:

@@ -25,7 +25,8 @@ __all__ = ["Shader", "Variant", "clear_memory", "compile_all", "compile_variant"
 
 TARGET = "spirv-vulkan1.3"
 Defines = tuple[tuple[str, str], ...]
-Variant = tuple[str, Defines]
+# A kernel, its defines, and generated Slang that goes before its text.
+Variant = tuple[str, Defines, str]
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,14 @@ def clear_memory() -> None:
         _memory.clear()
 
 
-def compile_variant(name: str, defines: Defines = ()) -> Shader:
+def compile_variant(name: str, defines: Defines = (), fragment: str = "") -> Shader:
     """Return one variant of a kernel, compiled if it has to be.
 
     Raises ShaderError as file:line if it does not compile, SetupError if there is no compiler
     and no stock SPIR-V for this very text.
     """
     path = source.find(name)
-    text = source.expand(path)
+    text = source.expand(path, fragment)
     language = source.language(path)
     stock_key = stock.key(text, defines, TARGET)
     found = toolchain.find_toolchain(language)
@@ -64,7 +65,7 @@ def compile_variant(name: str, defines: Defines = ()) -> Shader:
     with _lock:
         shader = _memory.get(key)
     if shader is None:
-        spirv, origin = _spirv(path, language, defines, stock_key, found)
+        spirv, origin = _spirv(path, language, defines, fragment, stock_key, found)
         shader = Shader(name, defines, spirv, reflection.reflect(spirv), origin)
         with _lock:
             shader = _memory.setdefault(key, shader)
@@ -72,7 +73,7 @@ def compile_variant(name: str, defines: Defines = ()) -> Shader:
     return shader
 
 
-def unavailable(name: str, defines: Defines = ()) -> str:
+def unavailable(name: str, defines: Defines = (), fragment: str = "") -> str:
     """Return why a variant cannot be had on this machine; empty if it can.
 
     With a compiler every variant can be; without one, those that ship.
@@ -80,7 +81,7 @@ def unavailable(name: str, defines: Defines = ()) -> str:
     path = source.find(name)
     if toolchain.find_toolchain(source.language(path)) is not None:
         return ""
-    if stock.read(stock.key(source.expand(path), defines, TARGET)) is not None:
+    if stock.read(stock.key(source.expand(path, fragment), defines, TARGET)) is not None:
         return ""
     repair = toolchain.REPAIRS[source.language(path)]
     return f"kernel {name} {dict(defines)} does not ship, and there is no shader compiler: {repair}"
@@ -90,6 +91,7 @@ def _spirv(
     path: Path,
     language: str,
     defines: Defines,
+    fragment: str,
     stock_key: str,
     found: toolchain.Toolchain | None,
 ) -> tuple[bytes, str]:
@@ -108,14 +110,21 @@ def _spirv(
     spirv = store.read(cached)
     if spirv is not None:
         return spirv, "cache"
-    spirv = _compile(found, path, defines)
+    spirv = _compile(found, path, defines, fragment)
     store.write(cached, spirv)
     return spirv, "compiler"
 
 
-def _compile(found: toolchain.Toolchain, path: Path, defines: Defines) -> bytes:
+def _compile(
+    found: toolchain.Toolchain, path: Path, defines: Defines, fragment: str
+) -> bytes:
     with tempfile.TemporaryDirectory(prefix="vklab-") as folder:
         output = Path(folder) / "out.spv"
+        if fragment:
+            text = path.read_text(encoding="utf-8")
+            generated = Path(folder) / f"generated_{path.name}"
+            generated.write_text(f'{fragment}\n#line 1 "{path.as_posix()}"\n{text}', "utf-8")
+            path = generated
         compiled = modules.folder(found)
         includes = [*([compiled] if compiled else []), *source.roots()]
         toolchain.run(found, path, output, defines, includes)
@@ -131,6 +140,10 @@ def _dump(shader: Shader) -> None:
         target.write_bytes(shader.spirv)
 
 
+def _compile_one(variant: Variant) -> Shader:
+    return compile_variant(*variant)
+
+
 def compile_all(
     variants: Iterable[Variant], progress: Callable[[int, int, str], None] | None = None
 ) -> dict[Variant, Shader]:
@@ -144,9 +157,8 @@ def compile_all(
     with ThreadPoolExecutor(max_workers=max(1, min(len(wanted), os.cpu_count() or 1))) as pool:
         # Threads of a pool do not see `with settings(...)`: each gets a copy of the caller's.
         futures = [
-            (variant, pool.submit(contextvars.copy_context().run, compile_variant, name, defines))
+            (variant, pool.submit(contextvars.copy_context().run, _compile_one, variant))
             for variant in wanted
-            for name, defines in [variant]
         ]
         for done, (variant, future) in enumerate(futures, 1):
             try:

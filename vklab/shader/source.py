@@ -55,11 +55,26 @@ def find(name: str) -> Path:
     raise ShaderError(f"there is no shader {name!r} (searched {searched})")
 
 
-def expand(path: Path) -> str:
-    """Return the text of a shader with the text of all it imports before it, each file once."""
+def expand(path: Path, fragment: str = "") -> str:
+    """Return the text of a shader with the text of all it imports before it, each file once.
+
+    Args:
+        fragment: generated text that stands before the file's own, with imports of its own.
+    """
     parts: list[str] = []
-    _collect(path, parts, set())
+    seen: set[Path] = set()
+    if fragment:
+        _imports(path, fragment, parts, seen)
+        parts.append(f"// ---- generated\n{fragment}")
+    _collect(path, parts, seen)
     return "\n".join(parts)
+
+
+def _imports(path: Path, text: str, parts: list[str], seen: set[Path]) -> None:
+    for match in _IMPORT.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        wanted = match[2] or match[1].replace(".", "/") + ".slang"
+        _collect(_resolve(wanted, path, line), parts, seen)
 
 
 def _collect(path: Path, parts: list[str], seen: set[Path]) -> None:
@@ -71,10 +86,7 @@ def _collect(path: Path, parts: list[str], seen: set[Path]) -> None:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ShaderError(f"{path} cannot be read as text: {error}") from error
-    for match in _IMPORT.finditer(text):
-        line = text.count("\n", 0, match.start()) + 1
-        wanted = match[2] or match[1].replace(".", "/") + ".slang"
-        _collect(_resolve(wanted, path, line), parts, seen)
+    _imports(path, text, parts, seen)
     parts.append(f"// ---- {path.parent.name}/{path.name}\n{text}")
 
 

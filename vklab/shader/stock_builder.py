@@ -56,7 +56,7 @@ def variants(path: Path) -> list[compiler.Variant]:
                 for combination in combinations
                 for expression, arity in expressions(text)
             ]
-        found += [(path.stem, tuple(sorted(combination))) for combination in combinations]
+        found += [(path.stem, tuple(sorted(combination)), "") for combination in combinations]
     return found
 
 
@@ -67,7 +67,7 @@ def build(folder: Path = stock.FOLDER) -> int:
         stale.unlink()
     kernels = sorted((source.roots()[0] / "ops").glob("*.slang"))
     shaders = compiler.compile_all(variant for path in kernels for variant in variants(path))
-    for (name, defines), shader in shaders.items():
+    for (name, defines, _), shader in shaders.items():
         text = source.expand(source.find(name))
         stock_key = stock.key(text, defines, compiler.TARGET)
         (folder / f"{stock_key}.spv").write_bytes(shader.spirv)
