@@ -95,7 +95,7 @@ def _planar(
             ("pad_top", view.pads_begin[0]), ("pad_left", view.pads_begin[1]),
         ),
         defines=(("BIAS", "0" if B is None else "1"), ("SUBGROUP", "0"),
-                 *type_defines("T", X.dtype)),
+                 *type_defines("T", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]),
         constants=constants,
         flops=2 * batch * filters * pixels * length,
     )  # fmt: skip

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.dtypes import FLOATS, type_defines
-from vklab.ops.elementwise import merge_axes
 from vklab.ops.inputs import require, same
-from vklab.ops.linear import BATCH_AXES, COLUMN_WORKGROUP, MOST_GROUPS, matrix_batches
+from vklab.ops.linear import COLUMN_WORKGROUP, MOST_GROUPS, batch_axes, matrix_batches
 from vklab.ops.registry import Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
@@ -67,10 +66,7 @@ def integer_product(
     result = output(quantize[3].dtype if quantize else "int32", shape)
     if result.count == 0:
         return Result((result,))
-    merged, (a_batch, b_batch) = merge_axes(batch, strides)
-    if len(merged) > BATCH_AXES:
-        raise UnsupportedOperatorError(f"{len(merged)} independent batch axes {batch}")
-    padding = (0,) * (BATCH_AXES - len(merged))
+    batches, axes = batch_axes(batch, strides)
     a_row, a_unit = _steps(a_zero, m, A.count // max(m * k, 1))
     b_column, b_unit = _steps(b_zero, n, B.count // max(n * k, 1))
     reads = [("a_buffer", A), ("b_buffer", B)]
@@ -96,10 +92,9 @@ def integer_product(
                 ("m", m), ("n", n), ("k", k), ("start", start),
                 ("a_zero_row", a_row), ("b_zero_column", b_column),
                 ("a_zero_batch", a_unit), ("b_zero_batch", b_unit),
-                ("batch_shape", tuple(1 for _ in padding) + merged),
-                ("a_batch", padding + a_batch), ("b_batch", padding + b_batch),
+                *batches,
             ),
-            defines=tuple(defines),
+            defines=(*defines, axes),
             flops=2 * m * n * k * min(count - start, MOST_GROUPS),
             iterations=k,
         )

@@ -16,7 +16,10 @@ from vklab.ops.registry import Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
 __all__ = [
+    "COLUMN_WORKGROUP",
+    "MOST_GROUPS",
     "PRODUCTS",
+    "batch_axes",
     "default_lanes",
     "gemm",
     "matmul",
@@ -28,7 +31,8 @@ __all__ = [
 
 # Sums of 8 and 16-bit integers are the business of integer_linear.
 PRODUCTS = REALS | {"int32", "uint32", "int64", "uint64"}
-BATCH_AXES = 6
+# Two are nearly always enough, and leave room for the push constants of what is fused.
+BATCH_AXES = (2, 6)
 COLUMN_WORKGROUP = 64
 MOST_GROUPS = 65535
 
@@ -136,17 +140,13 @@ def product(
     if n == 1 and m > 1:  # a column is computed as a row: its workgroups lie along x
         A, B, m, n, a_steps, b_steps = B, A, n, m, b_steps[::-1], a_steps[::-1]
         c_steps, batch_strides = c_steps[::-1], batch_strides[::-1]
-    shape, (a_batch, b_batch) = merge_axes(batch, batch_strides)
-    if len(shape) > BATCH_AXES:
-        raise UnsupportedOperatorError(
-            f"{len(shape)} independent batch axes {tuple(batch)}, the kernel has {BATCH_AXES}"
-        )
-    padding = (0,) * (BATCH_AXES - len(shape))
+    batches_push, axes = batch_axes(batch, batch_strides)
     count = result.count // (m * n)
     operands = (("a_buffer", A), ("b_buffer", B), *((("c_buffer", C),) if C else ()))
     defines = (
-        ("BIAS", "0" if C is None else "1"), ("SUBGROUP", "0"), *value_defines(result.dtype),
-        *type_defines("T", A.dtype)[:2], *type_defines("Y", result.dtype)[::2],
+        ("BIAS", "0" if C is None else "1"), ("SUBGROUP", "0"), axes,
+        *value_defines(result.dtype), *type_defines("T", A.dtype)[:2],
+        *type_defines("Y", result.dtype)[::2],
     )  # fmt: skip
     dispatches = []
     for start in range(0, count, MOST_GROUPS):
@@ -157,14 +157,30 @@ def product(
             ("a_row", a_steps[0]), ("a_column", a_steps[1]),
             ("b_row", b_steps[0]), ("b_column", b_steps[1]),
             ("c_row", c_steps[0]), ("c_column", c_steps[1]), ("alpha", alpha), ("beta", beta),
-            ("batch_shape", tuple(1 for _ in padding) + shape),
-            ("a_batch", padding + a_batch), ("b_batch", padding + b_batch),
+            *batches_push,
         )  # fmt: skip
         dispatches.append(
             Dispatch("matmul", operands, (("y_buffer", result),), workgroups, push, defines,
                      constants, flops=2 * m * n * k * batches)
         )  # fmt: skip
     return tuple(dispatches)
+
+
+def batch_axes(
+    batch: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[str, str]]:
+    """Return the push constants that find both operands of a batch, and the define of their length.
+    """
+    shape, (a, b) = merge_axes(batch, strides)
+    axes = next((axes for axes in BATCH_AXES if axes >= len(shape)), None)
+    if axes is None:
+        raise UnsupportedOperatorError(
+            f"{len(shape)} independent batch axes {tuple(batch)}, kernels have {BATCH_AXES[-1]}"
+        )
+    rest = axes - len(shape)
+    push = (("batch_shape", (1,) * rest + shape), ("a_batch", (0,) * rest + a),
+            ("b_batch", (0,) * rest + b))  # fmt: skip
+    return push, ("BATCH_AXES", str(axes))
 
 
 def value_defines(dtype: str) -> tuple[tuple[str, str], ...]:

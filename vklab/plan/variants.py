@@ -20,6 +20,7 @@ __all__ = [
     "TILES",
     "Tile",
     "choose",
+    "computed",
     "few_rows",
     "integer",
     "one_row",
@@ -130,7 +131,7 @@ def one_row(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
         workgroups=registry.grid(-(-n // columns)),
         push=tuple((name, push[name]) for name in names),
         constants=(("COLUMNS", columns), ("WORKGROUP", 256 if columns > 1 else 64)),
-        defines=without(dispatch.defines, "SUBGROUP"),
+        defines=without(dispatch.defines, "SUBGROUP", "BATCH_AXES"),
     )
 
 
@@ -193,7 +194,7 @@ def split(chosen: Dispatch, original: Dispatch, info: DeviceInfo) -> tuple[Dispa
     m, n, k, batch = product_sizes(original)
     steps = integer(dict(original.push), "part")  # what the kernel's part counts: k, or channels
     wanted = wanted_splits(math.prod(chosen.workgroups), k)
-    _, result = chosen.writes[0]
+    result = computed(original)
     many = original.kernel == "matmul" and m * n * batch < result.count  # one of several dispatches
     if info.is_cpu or settings.get("DISABLE_VARIANTS") or many:
         wanted = 1
@@ -204,9 +205,8 @@ def split(chosen: Dispatch, original: Dispatch, info: DeviceInfo) -> tuple[Dispa
     if splits == 1:
         return (chosen,)
     # Parts are rounded once, when they are added up.
-    named = "Y" in dict(chosen.defines) and result.dtype in dtypes.FLOATS
-    wide = "float32" if named else result.dtype
-    partial = TensorInfo(f"{result.name}:splits", wide, (splits, *result.dims))
+    wide = "float32" if result.dtype in dtypes.FLOATS else result.dtype
+    partial = TensorInfo(f"{chosen.writes[0][1].name}:splits", wide, (splits, *result.dims))
     changed = {"BIAS": "0", **dict(dtypes.type_defines("Y", wide))}
     biased = dict(chosen.defines)["BIAS"] == "1"
     first = replace(
@@ -216,9 +216,18 @@ def split(chosen: Dispatch, original: Dispatch, info: DeviceInfo) -> tuple[Dispa
         workgroups=(*chosen.workgroups[:2], chosen.workgroups[2] * splits),
         push=tuple((name, _in_part(name, value, part)) for name, value in chosen.push),
         defines=tuple((name, changed.get(name, v)) for name, v in chosen.defines),
+        epilogue=None,
     )
     bias = chosen.reads[2][1] if biased else None
-    return first, _sum_splits(partial, bias, result, original, splits)
+    return first, _sum_splits(partial, bias, original, splits)
+
+
+def computed(dispatch: Dispatch) -> TensorInfo:
+    """Return what a kernel itself computes: what is written, but for an epilogue."""
+    if dispatch.epilogue is None:
+        return dispatch.writes[0][1]
+    own = dispatch.epilogue.operands[0]
+    return replace(own.info, dtype=own.dtype)
 
 
 def _in_part(name: str, value: Any, part: int) -> Any:
@@ -229,11 +238,10 @@ def _in_part(name: str, value: Any, part: int) -> Any:
 def _sum_splits(
     partial: TensorInfo,
     bias: TensorInfo | None,
-    result: TensorInfo,
     original: Dispatch,
     splits: int,
 ) -> Dispatch:
-    push = dict(original.push)
+    push, result = dict(original.push), computed(original)
     m, n, _, _ = product_sizes(original)
     if original.kernel == "conv":  # a bias is one column, with a row a channel
         rows, steps, scales = m * integer(push, "groups"), (1, 0), (1.0, 1.0)
@@ -243,7 +251,7 @@ def _sum_splits(
     return Dispatch(
         kernel="sum_splits",
         reads=(("x_buffer", partial), *((("c_buffer", bias),) if bias else ())),
-        writes=(("y_buffer", result),),
+        writes=original.writes,
         workgroups=registry.grid(-(-result.count // registry.WORKGROUP)),
         push=(
             ("count", result.count), ("splits", splits), ("rows", rows), ("n", n),
@@ -252,10 +260,13 @@ def _sum_splits(
         ),
         defines=(
             ("BIAS", "1" if bias else "0"), *linear.value_defines(result.dtype),
-            *dtypes.type_defines("X", partial.dtype)[:2], *dtypes.type_defines("T", result.dtype),
+            *dtypes.type_defines("X", partial.dtype)[:2],
+            *dtypes.type_defines("T", bias.dtype if bias else result.dtype)[:2],
+            *dtypes.type_defines("Y", original.writes[0][1].dtype)[::2],
         ),
         flops=result.count * splits,
         iterations=splits,
+        epilogue=original.epilogue,
     )  # fmt: skip
 
 
