@@ -70,6 +70,7 @@ SETTINGS = {
         Setting("DISABLE_POLLING", False, "block on the fence at once instead of polling first"),
         Setting("DISABLE_DIRECT_IO", False, "stage inputs and outputs through copies"),
         Setting("DISABLE_NARROW", False, "store 8 and 16-bit types in 32 bits, as some devices do"),
+        Setting("KEPT_PLANS", 0, "shapes whose plans are kept; 0: 8, under upper bounds 64"),
         Setting("FALLBACK", True, "run on the host what no kernel can do; 0: an error instead"),
         Setting("HOST", "", "operators or node names, by commas, with *: run these on the host"),
         Setting("ONLY", "", "operators or node names: run only these on Vulkan, all others not"),

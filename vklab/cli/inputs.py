@@ -15,7 +15,8 @@ import typer
 
 from vklab.types import TensorInfo
 
-__all__ = ["Device", "Dims", "Fed", "Files", "Model", "feed", "open_sizes", "parse_dims"]
+__all__ = ["Device", "Dims", "Fed", "Files", "Model", "UpperBounds", "feed", "open_sizes",
+           "parse_dims"]  # fmt: skip
 
 SEED = 0
 
@@ -30,6 +31,12 @@ Dims = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=SIZE",
                  help="Size of an open dimension; repeatable. Default: a given input's, or 1."),
+]  # fmt: skip
+UpperBounds = Annotated[
+    list[str] | None,
+    typer.Option("--upper-bound", metavar="NAME=SIZE",
+                 help="The most that an open dimension ever is; repeatable. Memory for all sizes "
+                 "up to there is reserved once."),
 ]  # fmt: skip
 Device = Annotated[
     str | None,
@@ -69,13 +76,13 @@ def feed(
     return Fed(arrays, tuple(origins))
 
 
-def parse_dims(options: Sequence[str] | None) -> dict[str, int]:
-    """Return the sizes given by --dim."""
+def parse_dims(options: Sequence[str] | None, flag: str = "--dim") -> dict[str, int]:
+    """Return the sizes given by --dim, or by another option of its form."""
     sizes = {}
     for option in options or ():
         name, _, text = option.rpartition("=")
         if not name or not text.isdigit():
-            raise typer.BadParameter(f"--dim {option}: write NAME=SIZE with a whole number")
+            raise typer.BadParameter(f"{flag} {option}: write NAME=SIZE with a whole number")
         sizes[name] = int(text)
     return sizes
 

@@ -9,9 +9,9 @@ import typer
 
 from vklab import settings
 from vklab.cli import console
-from vklab.cli.inputs import Device, Dims, Model, feed, open_sizes, parse_dims
+from vklab.cli.inputs import Device, Dims, Model, UpperBounds, feed, open_sizes, parse_dims
 from vklab.errors import PlanError, UnsupportedOperatorError
-from vklab.graph import onnx_import
+from vklab.graph import bounds, onnx_import
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
 from vklab.plan.parted import PartedPlan
@@ -24,6 +24,7 @@ __all__ = ["plan"]
 def plan(
     model: Model,
     dims: Dims = None,
+    upper: UpperBounds = None,
     device: Device = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the memory plan into this file.")
@@ -32,9 +33,12 @@ def plan(
 ) -> None:
     """Plan an ONNX model for a device: what runs where, and why.
 
-    Where the host has a part in it, that runs once on made-up inputs: only a run tells the sizes.
+    Open dimensions are at their upper bounds, unless --dim says otherwise. Where the host has a
+    part in the model, that runs once on made-up inputs: only a run tells the sizes.
     """
     graph = onnx_import.load_graph(model)
+    most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
+    dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
     sizes = open_sizes(graph.inputs, {}, parse_dims(dims))
     planned = _plan(model, graph, sizes, dims, device)
     if svg:

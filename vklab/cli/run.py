@@ -13,7 +13,7 @@ import typer
 
 from vklab import draw
 from vklab.cli import console
-from vklab.cli.inputs import Device, Dims, Fed, Files, Model, feed
+from vklab.cli.inputs import Device, Dims, Fed, Files, Model, UpperBounds, feed, parse_dims
 from vklab.runtime import check, session
 from vklab.types import DeviceInfo
 
@@ -27,6 +27,7 @@ def run(
     model: Model,
     files: Files = None,
     dims: Dims = None,
+    upper: UpperBounds = None,
     device: Device = None,
     compare: Annotated[
         str | None, typer.Option("--check", metavar="[=nodes]", help="Compare with ONNX Runtime "
@@ -45,7 +46,11 @@ def run(
     """Run an ONNX model on a Vulkan device."""
     if compare not in (None, "outputs", "nodes"):
         raise typer.BadParameter(f"--check={compare}: write --check or --check=nodes")
-    with console.compiling() as progress, session.load(model, device, progress) as loaded:
+    bounds = parse_dims(upper, "--upper-bound")
+    with (
+        console.compiling() as progress,
+        session.load(model, device, progress, upper_bounds=bounds) as loaded,
+    ):
         fed = feed(loaded.inputs, files, dims)
         announce_cpu(loaded.device)
         started = time.perf_counter_ns()

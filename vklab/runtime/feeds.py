@@ -20,11 +20,14 @@ __all__ = ["arrays"]
 OTHER_TYPES = frozenset({"", "sequence", "optional", "map", "sparse_tensor"})
 
 
-def arrays(infos: Sequence[TensorInfo], inputs: tuple[Any, ...]) -> list[Any]:
+def arrays(
+    infos: Sequence[TensorInfo], inputs: tuple[Any, ...], bounds: Mapping[str, int] | None = None
+) -> list[Any]:
     """Return one array per input, in the graph's order.
 
     Args:
         inputs: what `Session.run` was called with: one mapping by name, or the arrays.
+        bounds: the most that open dimensions may be, by name.
 
     Raises ModelError for a wrong name, number, dtype or shape.
     """
@@ -43,12 +46,14 @@ def arrays(infos: Sequence[TensorInfo], inputs: tuple[Any, ...]) -> list[Any]:
         raise ModelError(f"{len(given)} inputs are given, the model has {len(infos)}: "
                          + ", ".join(str(info) for info in infos))  # fmt: skip
     checked = [_check_array(info, value) for info, value in zip(infos, given, strict=True)]
-    _check_sizes(infos, checked)
+    _check_sizes(infos, checked, bounds or {})
     return checked
 
 
-def _check_sizes(infos: Sequence[TensorInfo], values: Sequence[Any]) -> None:
-    """Raise ModelError if inputs give one open dimension two sizes."""
+def _check_sizes(
+    infos: Sequence[TensorInfo], values: Sequence[Any], bounds: Mapping[str, int]
+) -> None:
+    """Raise ModelError if inputs give one open dimension two sizes, or one above its bound."""
     sizes: dict[str, int] = {}
     for info, value in zip(infos, values, strict=True):
         if info.is_static or info.shape == ANY_SHAPE or info.dtype in OTHER_TYPES:
@@ -57,6 +62,10 @@ def _check_sizes(infos: Sequence[TensorInfo], values: Sequence[Any]) -> None:
             if isinstance(name, str) and sizes.setdefault(name, size) != size:
                 raise ModelError(f"dimension {name!r} is {sizes[name]} in one input and {size} in "
                                  f"{info}")  # fmt: skip
+            if isinstance(name, str) and size > bounds.get(name, size):
+                raise ModelError(f"input {info} is given with {name!r} = {size}, above its upper "
+                                 f"bound {bounds[name]}; load the model with upper_bounds="
+                                 f"{ {**bounds, name: size} }, or feed it less")  # fmt: skip
 
 
 def _check_array(info: TensorInfo, value: Any) -> Any:

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from vklab import settings
-from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.graph import passes
+from vklab.errors import ModelError, PlanError, UnsupportedOperatorError
+from vklab.graph import bounds, passes
 from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import MOVABLE
 from vklab.plan import partition
@@ -26,6 +26,7 @@ from vklab.runtime import control, host
 from vklab.runtime.kernels import Progress
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.record import Program
+from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
 from vklab.shader import compiler
 from vklab.types import ANY_SHAPE, Dispatch, TensorInfo
@@ -33,6 +34,8 @@ from vklab.types import ANY_SHAPE, Dispatch, TensorInfo
 __all__ = ["Device", "Engine", "Found", "Host", "Runner", "Stage", "Unknown", "describe"]
 
 KEPT_PROGRAMS = 8
+# In shared memory a program costs its plan and a command buffer only.
+KEPT_IN_RESERVE = 64
 Key = tuple[Any, ...]
 
 
@@ -48,7 +51,11 @@ class Runner(Protocol):
 
 @dataclass
 class Engine:
-    """What all parts of a session share: the device, its weights, how progress is told."""
+    """What all parts of a session share: the device, its weights, how progress is told.
+
+    Attributes:
+        upper_bounds: the most that open dimensions ever are; `reserve` is then all memory.
+    """
 
     opened: OpenDevice
     weights: Weights
@@ -56,6 +63,14 @@ class Engine:
     on_plan: Any = None
     dtype: str = ""
     upper_bounds: Mapping[str, int] = field(default_factory=dict)
+    reserve: Reserve | None = None
+
+    @property
+    def kept(self) -> int:
+        """Return how many plans a stage keeps."""
+        return int(settings.get("KEPT_PLANS")) or (
+            KEPT_IN_RESERVE if self.reserve else KEPT_PROGRAMS
+        )
 
 
 @dataclass
@@ -126,7 +141,7 @@ class Stage:
             infos = {name: describe(name, values[name]) for name in self.names}
             found = self.decide(infos, values)
             self.found[self._key(values)] = found
-            if len(self.found) > KEPT_PROGRAMS:
+            while len(self.found) > self.engine.kept:
                 for stage in _closed(self.found.popitem(last=False)[1]):
                     stage.close()
         elif len(self.found) > 1:
@@ -134,14 +149,23 @@ class Stage:
         return found
 
     def prepare(self) -> None:
-        """Decide and compile the first part now if dtypes and shapes of all inputs are known."""
-        infos = {info.name: info for info in self.graph.inputs}
+        """Decide and compile the first part now if dtypes and shapes of all inputs are known.
+
+        Open dimensions are taken at their upper bounds: that reserves the memory of all shapes.
+        """
+        limits = self.engine.upper_bounds
+        infos = {info.name: info for info in bounds.at_bounds(self.graph.inputs, limits)}
         if not all(info.is_static and info.dtype in MOVABLE for info in infos.values()):
             return
         try:
             found = self.decide(infos)
         except Unknown:
             return
+        except (ModelError, PlanError) as error:
+            if limits:
+                error.args = (f"at its upper bounds ({bounds.shown(limits)}) the model cannot "
+                              f"run: {error}",)  # fmt: skip
+            raise
         self.found[self._planned_key(infos.values())] = found
 
     def _planned_key(self, infos: Iterable[TensorInfo]) -> Key:
@@ -200,7 +224,8 @@ class Stage:
         if self.engine.on_plan:
             self.engine.on_plan(plan)
         engine = self.engine
-        return Device(Program(engine.opened, plan, engine.weights, engine.progress)), plan
+        program = Program(engine.opened, plan, engine.weights, engine.progress, engine.reserve)
+        return Device(program), plan
 
     def run(self, values: dict[str, Any]) -> list[Any]:
         """Run the graph to its end and return its outputs in order.

@@ -1,44 +1,52 @@
-"""A Plan made real on a device: arenas, weights, one recorded command buffer, mapped places.
+"""A Plan made real on a device: one recorded command buffer, and mapped places around it.
 
 Recorded once and replayed by every run. Visited by labs 06 and 12.
 """
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from vklab import settings
 from vklab.errors import DeviceLostError, TimeoutError
-from vklab.plan import storage
 from vklab.plan.chunks import Chunk, Copy
-from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
 from vklab.runtime import kernels
 from vklab.runtime.open_devices import OpenDevice
+from vklab.runtime.places import Places
+from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch
 from vklab.vulkan import descriptors
-from vklab.vulkan.api import VulkanObject
 from vklab.vulkan.command import CommandBuffer, Submission
-from vklab.vulkan.memory import Buffer
 from vklab.vulkan.query import TimestampQueries
 from vklab.vulkan.sync import Fence
 
 __all__ = ["Program"]
 
-Part = TypeVar("Part", bound=VulkanObject)
 POLL_SECONDS = 1e-3
-Places = tuple[tuple[str, np.ndarray], ...]
-ARENA_KINDS = {"inputs": "upload", "outputs": "readback", "activations": "device"}
+
+
+class Closable(Protocol):
+    """What a program frees when it is closed."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+Part = TypeVar("Part", bound=Closable)
 
 
 class Program:
-    """One plan on one device, ready to run: copy in, submit, wait, copy out."""
+    """One plan on one device, ready to run: copy in, submit, wait, copy out.
+
+    Args:
+        shared: memory that it shares with programs of other shapes; without it, it has its own.
+    """
 
     def __init__(
         self,
@@ -46,29 +54,25 @@ class Program:
         plan: Plan,
         weights: Weights,
         progress: kernels.Progress | None = None,
+        shared: Reserve | None = None,
     ) -> None:
         self.opened = opened
         self.plan = plan
-        self._parts: list[VulkanObject] = []  # what close() closes, last made first
+        self._parts: list[Closable] = []  # what close() closes, last made first
         self._pending: Submission | None = None  # submitted, and not known to be done
         self._pushes = descriptors.uses_push_descriptors(opened.device)
+        self._reserve = shared or self._own(Reserve(opened))
+        self._places: Places | None = None  # none before and after its life
         try:
             self._kernels = opened.kernels.prepare(plan.dispatches, progress)
-            self._buffers = dict(weights.buffers(plan))
-            for arena, size in plan.memory.arenas.items():
-                if arena not in self._buffers:
-                    kind = ARENA_KINDS[arena.rstrip("0123456789")]
-                    self._buffers[arena] = self._own(Buffer(opened.allocator, size, kind))
+            self._weights = weights.buffers(plan)
+            self._reserve.fit(plan.memory.arenas, ", ".join(map(str, plan.graph.inputs)))
             self._pool = self._own(opened.command_pool())
             self._fence = self._own(Fence(opened.device))
             self._descriptor_pool: descriptors.DescriptorPool | None = None
             self.commands = self._own(CommandBuffer(self._pool))
-            self.record(self.commands)
             self._submission = Submission(self.commands, self._fence)
-            self.inputs, self.outputs = self._map_inputs(), self._map_outputs()
-            self._finishers = self._find_finishers()
-            infos = plan.graph.inputs
-            self._encodes = any(plan.stored[info.name] != info.dtype for info in infos)
+            self._settle()
         except BaseException:
             self.close()
             raise
@@ -80,43 +84,13 @@ class Program:
         self._parts.append(part)
         return part
 
-    def _view(self, slot: Slot, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-        if slot.size_bytes == 0:
-            return np.zeros(shape, dtype)
-        mapped = self._buffers[slot.arena].mapped
-        assert mapped is not None, "inputs and outputs lie in host-visible memory"
-        return np.frombuffer(mapped, np.uint8, slot.size_bytes, slot.offset_bytes).view(
-            dtype
-        ).reshape(shape)
-
-    def _map(self, infos: Iterable[TensorInfo], slots: Mapping[str, Slot]) -> Places:
-        stored = self.plan.stored
-        return tuple((i.name, self._view(slots[i.name], stored[i.name], i.dims)) for i in infos)
-
-    def _map_inputs(self) -> Places:
-        return self._map(self.plan.graph.inputs, self.plan.input_slots)
-
-    def _map_outputs(self) -> Places:
-        infos = [self.plan.graph.infos[name] for name in self.plan.graph.outputs]
-        return self._map(infos, self.plan.output_slots)
-
-    def _find_finishers(self) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
-        """Return what must happen to outputs that are stored otherwise than the model says."""
-        finishers: dict[str, Callable[[np.ndarray], np.ndarray]] = {}
-        for name in self.plan.graph.outputs:
-            steps: list[Callable[[np.ndarray], np.ndarray]] = []
-            dtype = self.plan.graph.infos[name].dtype
-            if self.plan.stored[name] != dtype:
-                steps.append(functools.partial(storage.decode, dtype=dtype))
-            if name in self.plan.trims:
-                counts = [
-                    (axis, self._view(self.plan.output_slots[count], "int32", (1,)))
-                    for axis, count in self.plan.trims[name]
-                ]
-                steps.append(functools.partial(_trim, counts=counts))
-            if steps:
-                finishers[name] = functools.partial(_apply, steps=steps)
-        return finishers
+    def _settle(self) -> None:
+        """Record for the buffers that there are now, and map inputs and outputs in them."""
+        self._buffers = {**self._weights, **self._reserve.buffers}
+        self._reset_descriptors()
+        self.record(self.commands)
+        self._places = Places(self.plan, self._buffers)
+        self._version = self._reserve.version
 
     # ------------------------------------------------------------------------------ recording
 
@@ -207,20 +181,17 @@ class Program:
 
         Raises TimeoutError or DeviceLostError naming the work that was under way.
         """
-        self._require_idle()
+        self._enter()
         if settings.get("DISABLE_REPLAY"):
             self._reset_descriptors()
             self.record(self.commands)
         return self._run(self._submission, arrays)
 
     def _run(self, submission: Submission, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        for (_, place), array in zip(self.inputs, arrays, strict=True):
-            np.copyto(place, storage.encode(array, str(place.dtype)) if self._encodes else array)
+        assert self._places is not None, "a closed program does not run"
+        self._places.write(arrays)
         self.submit_and_wait(submission)
-        outputs = {name: place.copy() for name, place in self.outputs}
-        for name, finish in self._finishers.items():
-            outputs[name] = finish(outputs[name])
-        return outputs
+        return self._places.read()
 
     def submit_and_wait(self, submission: Submission) -> None:
         """Submit recorded work and wait for it: poll first, then block, never for ever."""
@@ -243,7 +214,16 @@ class Program:
         if self.opened.device.instance.validate:
             self.opened.device.instance.raise_messages()
 
-    def _require_idle(self) -> None:
+    def _enter(self) -> None:
+        """Take the memory over from who ran in it last."""
+        reserve = self._reserve
+        (reserve.last or self).require_idle()
+        self.require_idle()
+        if self._version != reserve.version:
+            self._settle()
+        reserve.last = self
+
+    def require_idle(self) -> None:
         """Go on after a time-out once its work is done; raise as long as it is not."""
         name = self.opened.info.name
         if self.opened.lost:
@@ -275,7 +255,7 @@ class Program:
         With `whole`, the work is recorded as a run records it, and each repeat also gives the
         time on the host's clock, copies in and out included: [device, host].
         """
-        self._require_idle()
+        self._enter()
         steps = sum(len(chunk.steps) for chunk in self.plan.chunks)
         # One timestamp more than two keeps a plan of one step in the step-by-step form.
         count = 2 if whole else max(steps + 1, 3)
@@ -313,23 +293,8 @@ class Program:
                 # Freeing what a device still works on would crash it: leave it to the driver.
                 self.opened.is_stuck = True
                 self._parts.clear()
-        self._pending = None
-        self.inputs = self.outputs = ()
-        self._finishers = {}
+        self._pending = self._places = None
+        if self._reserve.last is self:
+            self._reserve.last = None
         while self._parts:
             self._parts.pop().close()
-
-
-def _apply(
-    array: np.ndarray, steps: Sequence[Callable[[np.ndarray], np.ndarray]]
-) -> np.ndarray:
-    for step in steps:
-        array = step(array)
-    return array
-
-
-def _trim(array: np.ndarray, counts: list[tuple[int, np.ndarray]]) -> np.ndarray:
-    """Cut an output to the sizes that the device has counted."""
-    for axis, count in counts:
-        array = array.take(range(int(count[0])), axis)
-    return np.ascontiguousarray(array)

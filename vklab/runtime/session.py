@@ -16,13 +16,14 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import CheckError, ModelError, SetupError, VklabError
-from vklab.graph import onnx_import, shapes
+from vklab.graph import bounds, onnx_import, shapes
 from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
 from vklab.runtime import check, feeds, host, kernels, node_check, open_devices, parts
 from vklab.runtime.check import Comparison
 from vklab.runtime.profile import Profile, Row, Timing, summarize
+from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
 from vklab.types import DeviceInfo, TensorInfo
 
@@ -44,7 +45,8 @@ def load(
         device: index or part of a name; default the fastest, or VKLAB_DEVICE.
         progress: called as (done, of, kernel) while kernels compile.
         dtype: "float16" to compute a float32 model in half precision; default as it is.
-        upper_bounds: the most that open dimensions ever are, by name: memory is reserved once.
+        upper_bounds: the most that open dimensions ever are, by name (INPUT.AXIS where they have
+            none): memory for all shapes up to there is reserved once.
 
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError.
     """
@@ -70,14 +72,17 @@ class Session:
         dtype: str | None = None,
         upper_bounds: Mapping[str, int] | None = None,
     ) -> None:
+        self.upper_bounds = bounds.resolve(graph.inputs, upper_bounds or {})
         self.graph = graph
         self._opened: open_devices.OpenDevice | None = opened
         self._model = model
         self._reference: host.Reference | None = None
         self._weights = Weights(opened)
+        self._reserve = Reserve(opened)
         engine = parts.Engine(
-            opened, self._weights, progress, _report, dtype or "", dict(upper_bounds or {})
-        )
+            opened, self._weights, progress, _report, dtype or "", self.upper_bounds,
+            self._reserve if self.upper_bounds else None,
+        )  # fmt: skip
         self._root = parts.Stage(graph, engine)
         self._lock = threading.Lock()
         opened.sessions.add(self)
@@ -132,6 +137,11 @@ class Session:
         )
 
     @property
+    def reserved_bytes(self) -> int:
+        """Return the bytes that all shapes share under upper bounds, weights apart; else 0."""
+        return self._reserve.size_bytes
+
+    @property
     def host_reasons(self) -> dict[str, str]:
         """Return why each node that ran on the host last did so; of control nodes, their bodies."""
         self._require_open()
@@ -163,7 +173,7 @@ class Session:
         """
         with self._lock:
             self._require_open()
-            arrays = feeds.arrays(self.graph.inputs, inputs)
+            arrays = feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
             if int(settings.get("DEBUG")) >= 2:
                 print(self._profile(arrays, 1), file=sys.stderr)
             outputs = self._run(arrays)
@@ -225,7 +235,8 @@ class Session:
             raise ValueError(f"repeats={repeats}: at least one run is timed")
         with self._lock:
             self._require_open()
-            return self._profile(feeds.arrays(self.graph.inputs, inputs), repeats)
+            arrays = feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
+            return self._profile(arrays, repeats)
 
     def _profile(self, arrays: Sequence[Any], repeats: int) -> Profile:
         self._require_timestamps()
@@ -256,7 +267,7 @@ class Session:
         """
         with self._lock:
             self._require_open()
-            arrays = feeds.arrays(self.graph.inputs, inputs)
+            arrays = feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
             self._require_timestamps()
             host_ns, device_ns = [0.0] * repeats, [0.0] * repeats
             for found, values in self._steps(arrays):
@@ -284,6 +295,7 @@ class Session:
         with self._lock:
             self._root.close()
             if self._opened is not None and not self._opened.is_stuck:
+                self._reserve.close()
                 self._weights.close()
                 self._opened.sessions.discard(self)
             self._opened = None
@@ -291,7 +303,7 @@ class Session:
     def __del__(self) -> None:
         opened = getattr(self, "_opened", None)
         if opened is not None:
-            opened.forget(self._root, self._weights)
+            opened.forget(self._root, self._reserve, self._weights)
 
     def __enter__(self) -> Session:
         return self

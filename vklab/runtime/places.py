@@ -1,0 +1,84 @@
+"""Where the host meets a program: its inputs and outputs as arrays on mapped memory.
+
+Values that a device stores otherwise than the model says are changed on the way. Visited by
+lab 03.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from vklab.plan import storage
+from vklab.plan.memory import Slot
+from vklab.plan.plan import Plan
+from vklab.types import TensorInfo
+from vklab.vulkan.memory import Buffer
+
+__all__ = ["Places"]
+
+Finish = Callable[[np.ndarray], np.ndarray]
+
+
+class Places:
+    """The mapped inputs and outputs of a plan, as (name, array) in the graph's order."""
+
+    def __init__(self, plan: Plan, buffers: Mapping[str, Buffer]) -> None:
+        self.plan = plan
+        self._buffers = buffers
+        graph = plan.graph
+        self.inputs = self._map(graph.inputs, plan.input_slots)
+        self.outputs = self._map([graph.infos[n] for n in graph.outputs], plan.output_slots)
+        self._encodes = any(plan.stored[info.name] != info.dtype for info in graph.inputs)
+        self._finishers = {name: self._steps(name) for name in graph.outputs}
+
+    def write(self, arrays: Sequence[np.ndarray]) -> None:
+        """Copy inputs in."""
+        for (_, place), array in zip(self.inputs, arrays, strict=True):
+            np.copyto(place, storage.encode(array, str(place.dtype)) if self._encodes else array)
+
+    def read(self) -> dict[str, np.ndarray]:
+        """Copy outputs out."""
+        outputs = {name: place.copy() for name, place in self.outputs}
+        for name, steps in self._finishers.items():
+            for step in steps:
+                outputs[name] = step(outputs[name])
+        return outputs
+
+    def _map(
+        self, infos: Iterable[TensorInfo], slots: Mapping[str, Slot]
+    ) -> tuple[tuple[str, np.ndarray], ...]:
+        stored = self.plan.stored
+        return tuple((i.name, self._view(slots[i.name], stored[i.name], i.dims)) for i in infos)
+
+    def _view(self, slot: Slot, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        if slot.size_bytes == 0:
+            return np.zeros(shape, dtype)
+        mapped = self._buffers[slot.arena].mapped
+        assert mapped is not None, "inputs and outputs lie in host-visible memory"
+        return np.frombuffer(mapped, np.uint8, slot.size_bytes, slot.offset_bytes).view(
+            dtype
+        ).reshape(shape)
+
+    def _steps(self, name: str) -> list[Finish]:
+        """Return what must happen to an output that is stored otherwise than the model says."""
+        steps: list[Finish] = []
+        dtype = self.plan.graph.infos[name].dtype
+        if self.plan.stored[name] != dtype:
+            steps.append(functools.partial(storage.decode, dtype=dtype))
+        if name in self.plan.trims:
+            counts = [
+                (axis, self._view(self.plan.output_slots[count], "int32", (1,)))
+                for axis, count in self.plan.trims[name]
+            ]
+            steps.append(functools.partial(_trim, counts=counts))
+        return steps
+
+
+def _trim(array: np.ndarray, counts: list[tuple[int, np.ndarray]]) -> np.ndarray:
+    """Cut an output to the sizes that the device has counted."""
+    for axis, count in counts:
+        array = array.take(range(int(count[0])), axis)
+    return np.ascontiguousarray(array)
