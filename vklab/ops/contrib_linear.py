@@ -140,8 +140,8 @@ def matmul_nbits(
         push=(("m", rows), ("n", N), ("k", K), ("blocks", blocks), ("block", block_size)),
         defines=(
             ("BITS", str(bits)), ("ZERO", str(0 if zero_points is None else 1 if packed else 2)),
-            ("BIAS", str(int(bias is not None))), *type_defines("T", dtype),
-            *type_defines("B", "uint8")[:2],
+            ("BIAS", str(int(bias is not None))), *type_defines("B", "uint8")[:2],
+            *type_defines("T", dtype)[:2], *type_defines("Y", dtype)[::2],
         ),
         flops=2 * rows * N * K,
         iterations=K,

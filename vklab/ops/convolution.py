@@ -120,9 +120,11 @@ def _direct(
     )  # fmt: skip
     defines = (
         ("KIND", kind), ("BIAS", str(int("bias" in given))), *flags,
-        *((("LOWEST", "-128" if dtype == "int8" else "0"),) if kind == "QUANTIZED" else ()),
+        *((("LOWEST", "-128" if dtype == "int8" else "0"), *type_defines("Z", dtype)[:2])
+          if kind == "QUANTIZED" else ()),
         ("R", ELEMENTS[dtype].value if kind == "REAL" else "int"),
-        *type_defines("X", X.dtype)[:2], *type_defines("W", W.dtype)[:2], *type_defines("Y", dtype),
+        *type_defines("X", X.dtype)[:2], *type_defines("W", W.dtype)[:2],
+        *type_defines("Y", dtype)[::2],
     )  # fmt: skip
     return per_element(
         "conv_nd", output(dtype, (X.dims[0], W.dims[0], *view.output)),

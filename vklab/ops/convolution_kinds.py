@@ -46,7 +46,7 @@ def conv_transpose(
         "conv_transpose", result, [("x", X), ("w", W), ("bias", B)],
         (*view.push(), ("filters", rows), ("groups", group), ("depth", depth)),
         (("BIAS", "0" if B is None else "1"), ("R", ELEMENTS[dtype].value),
-         *type_defines("T", dtype)),
+         *type_defines("T", dtype)[:2], *type_defines("Y", dtype)[::2]),
         2 * X.count * rows * taps // max(1, result.count),
         iterations=taps * (depth + 1) + 2 * math.prod(kernel[:-1]) + 1,
     )  # fmt: skip

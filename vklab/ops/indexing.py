@@ -59,7 +59,8 @@ def chosen(
         writes=(("y_buffer", result),),
         workgroups=grid(-(-result.count // WORKGROUP)),
         push=(("count", result.count), ("rank", len(shape)), ("keys", len(sizes)), ("step", step)),
-        defines=(*raw_defines("X", X.dtype), *index_defines("K", indices.dtype)[:2]),
+        defines=(*raw_defines("X", X.dtype)[:2], *raw_defines("Y", X.dtype)[::2],
+                 *index_defines("K", indices.dtype)[:2]),
     )
     return (dispatch,)
 

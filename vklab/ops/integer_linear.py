@@ -73,14 +73,16 @@ def integer_product(
     reads += [(f"{n}_zero_buffer", zero) for n, zero in (("a", a_zero), ("b", b_zero)) if zero]
     defines = [("A_ZERO", str(int(a_zero is not None))), ("B_ZERO", str(int(b_zero is not None))),
                ("QUANTIZE", str(int(quantize is not None)))]  # fmt: skip
-    for name, dtype in (("A", A.dtype), ("B", B.dtype), ("Y", result.dtype)):
-        defines += type_defines(name, dtype)
+    for name, dtype in (("A", A.dtype), ("B", B.dtype)):
+        defines += type_defines(name, dtype)[:2]
+    defines += (axes, *type_defines("Y", result.dtype)[::2])
     if quantize:
         names = ("a_scale_buffer", "b_scale_buffer", "y_scale_buffer", "y_zero_buffer")
         reads += zip(names, quantize, strict=True)
         least, most = RANGES[result.dtype]
         defines += [("LEAST", str(least)), ("MOST", str(most))]
         defines += type_defines("S", quantize[0].dtype)[:2]
+        defines += type_defines("Z", result.dtype)[:2]
     count = result.count // (m * n)
     return Result((result,), tuple(
         Dispatch(
@@ -94,7 +96,7 @@ def integer_product(
                 ("a_zero_batch", a_unit), ("b_zero_batch", b_unit),
                 *batches,
             ),
-            defines=(*defines, axes),
+            defines=tuple(defines),
             flops=2 * m * n * k * min(count - start, MOST_GROUPS),
             iterations=k,
         )

@@ -82,8 +82,9 @@ def _pad(
         writes=(("y_buffer", result),),
         workgroups=grid(-(-result.count // WORKGROUP)),
         push=(("count", result.count), ("rank", len(merged)), ("start", start)),
-        defines=(("MODE", MODES[mode]), *raw_defines("X", X.dtype)),
-    )
+        defines=(("MODE", MODES[mode]), *raw_defines("X", X.dtype)[:2],
+                 *raw_defines("Y", X.dtype)[::2]),
+    )  # fmt: skip
     return Result((result,), (dispatch,))
 
 

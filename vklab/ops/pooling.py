@@ -124,7 +124,8 @@ def _pool(
         "pool", result, [("x", X)],
         (*view.push(), ("pad_end", view.lifted(3).pads_end), ("count_padding", count_padding),
          ("column_major", column_major), ("p", p)),
-        (("MODE", mode), ("R", ELEMENTS[X.dtype].value), *type_defines("T", X.dtype)),
+        (("MODE", mode), ("R", ELEMENTS[X.dtype].value), *type_defines("X", X.dtype)[:2],
+         *(() if index else type_defines("Y", X.dtype)[::2])),
         cells, iterations=cells + 2 * math.prod(view.kernel[:-1]) + 1,
         name="indices" if index else "y",
     )  # fmt: skip
@@ -188,5 +189,6 @@ def lrn(
         "lrn", output(X.dtype, X.dims), [("x", X)],
         (("channels", X.dims[1]), ("plane", math.prod(X.dims[2:])), ("before", (size - 1) // 2),
          ("behind", size // 2), ("scale", alpha / size), ("beta", beta), ("bias", bias)),
-        type_defines("T", X.dtype), 2 * size, iterations=min(size, X.dims[1]),
+        (*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]), 2 * size,
+        iterations=min(size, X.dims[1]),
     )  # fmt: skip

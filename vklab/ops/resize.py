@@ -180,6 +180,7 @@ def _dispatch(
     # The largest int32 is not a float32.
     highest = min(bounds.max, 2147483520) if bounds else 0
     raw = nearest and not crossed
+    typing = raw_defines if raw else type_defines
     value = {} if raw else {"R": ELEMENTS[X.dtype].value, "W": ELEMENTS[wide].value}
     dispatch = Dispatch(
         kernel="resize",
@@ -193,7 +194,7 @@ def _dispatch(
         ),
         defines=(("MODE", "NEAREST" if nearest else "WEIGHTED"), ("OUTSIDE", str(int(crossed))),
                  ("ROUND", str(int(whole and not nearest))), *value.items(),
-                 *(raw_defines if raw else type_defines)("T", X.dtype)),
+                 *typing("X", X.dtype)[:2], *typing("Y", X.dtype)[::2]),
         flops=0 if nearest else 2 * result.count * product,
         iterations=len(rows) + product * (1 + len(rows)),
     )  # fmt: skip

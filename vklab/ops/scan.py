@@ -61,7 +61,8 @@ def _cumulative(
         workgroups=rows.workgroups,
         push=rows.push,
         defines=(
-            *type_defines("T", X.dtype), ("V", ELEMENTS[value_dtype(X.dtype)].value),
+            *type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2],
+            ("V", ELEMENTS[value_dtype(X.dtype)].value),
             ("COMBINE", combine), ("IDENTITY", "0" if combine == "plus" else "1"),
             ("WIDE", str(int(rows.wide))), ("REVERSE", str(int(reverse != 0))),
             ("EXCLUSIVE", str(int(exclusive != 0))),
