@@ -87,14 +87,17 @@ class Plan:
         return draw.table_html(str(self), headers, self.rows()) + self.memory._repr_html_()
 
 
-def plan_model(graph: Graph, sizes: Mapping[str, int], info: DeviceInfo) -> Plan:
+def plan_model(
+    graph: Graph, sizes: Mapping[str, int], info: DeviceInfo, dtype: str = ""
+) -> Plan:
     """Walk from an imported graph to a plan: bind open dimensions, infer shapes, run passes, plan.
 
     Args:
         sizes: a number for every open dimension of the inputs.
+        dtype: "float16" to compute in half precision.
     """
     shaped = shapes.infer(shapes.bind(graph, sizes))
-    return make_plan(passes.run(shaped), info)
+    return make_plan(passes.run(shaped, dtype), info)
 
 
 def make_plan(graph: Graph, info: DeviceInfo) -> Plan:
