@@ -6,26 +6,37 @@ Onnx builds and inlines the body, for the input types and the opset at hand.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
-from onnx import helper, inliner, numpy_helper
 
-from vklab.graph import onnx_import
 from vklab.graph.graph import Graph, Node
 from vklab.types import TensorInfo
+
+if TYPE_CHECKING:
+    import onnx
 
 __all__ = ["expand", "has_body", "inline", "to_proto"]
 
 MOST_NODES = 2000
 
 
+def _load() -> Any:
+    import onnx
+    import onnx.inliner
+
+    return onnx
+
+
 def has_body(node: Node, opset: int) -> bool:
-    """Tell whether ONNX says an operator in terms of others."""
+    """Tell whether ONNX says an operator in terms of others; without onnx, none is known."""
     try:
-        schema: Any = onnx.defs.get_schema(node.op_type, opset, node.domain)
-    except onnx.defs.SchemaError:
+        defs = _load().defs
+    except ImportError:
+        return False
+    try:
+        schema = defs.get_schema(node.op_type, opset, node.domain)
+    except defs.SchemaError:
         return False
     return bool(schema.has_function or schema.has_context_dependent_function)
 
@@ -40,26 +51,30 @@ def expand(
     opset = graph.opset_of(node)
     if not has_body(node, opset):
         return None
+    loaded = _load()
+    helper = loaded.helper
     inputs = [
         helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(np.dtype(infos[name].dtype)), infos[name].dims
         )
         for name in dict.fromkeys(filter(None, node.inputs))
     ]
-    outputs = [onnx.ValueInfoProto(name=name) for name in node.outputs if name]
+    outputs = [loaded.ValueInfoProto(name=name) for name in node.outputs if name]
     proto = helper.make_graph([to_proto(node)], node.name, inputs, outputs)
     opsets = [helper.make_opsetid(node.domain, opset)]
     if node.domain:
         opsets.append(helper.make_opsetid("", graph.opset))
     model = helper.make_model(proto, opset_imports=opsets)
     try:
-        body = inliner.inline_selected_functions(
+        body = loaded.inliner.inline_selected_functions(
             model, [(node.domain, node.op_type)], inline_schema_functions=True
         )
         if any(n.op_type == node.op_type for n in body.graph.node) or (
             len(body.graph.node) > MOST_NODES
         ):
             return None
+        from vklab.graph import onnx_import
+
         imported = onnx_import.from_graph(body.graph, _versions(body))
     except Exception:  # what its C++ throws shares no base; then there is no body to use
         return None
@@ -128,16 +143,18 @@ def _copy(
 
 def to_proto(node: Node) -> onnx.NodeProto:
     """Return a node as ONNX writes it."""
-    proto = helper.make_node(node.op_type, node.inputs, node.outputs, node.name,
-                             domain=node.domain)  # fmt: skip
+    proto = _load().helper.make_node(
+        node.op_type, node.inputs, node.outputs, node.name, domain=node.domain
+    )
     for name, value in node.attributes.items():
         proto.attribute.append(_attribute(name, value))
     return proto
 
 
 def _attribute(name: str, value: Any) -> onnx.AttributeProto:
+    loaded = _load()
     if isinstance(value, np.ndarray):
-        return helper.make_attribute(name, numpy_helper.from_array(value))
+        value = loaded.numpy_helper.from_array(value)
     if isinstance(value, tuple) and not value:
-        return helper.make_attribute(name, [], attr_type=onnx.AttributeProto.INTS)
-    return helper.make_attribute(name, value)
+        return loaded.helper.make_attribute(name, [], attr_type=loaded.AttributeProto.INTS)
+    return loaded.helper.make_attribute(name, value)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import onnx
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph.graph import Graph, Node
@@ -58,14 +57,18 @@ def require_operators(graph: Graph) -> None:
     """
     for node in graph.nodes:
         known = (node.domain, node.op_type) in registry.OPERATORS
-        if not known and not node.domain.startswith(HOST_DOMAINS) and not (
-            onnx.defs.has(node.op_type, domain=node.domain)
-        ):
+        if not (known or node.domain.startswith(HOST_DOMAINS) or _is_of_onnx(node)):
             raise UnsupportedOperatorError(
                 f"node {node}: operator {node.qualified_type} is known neither here nor to ONNX"
             )
         for body in node.bodies.values():
             require_operators(body)
+
+
+def _is_of_onnx(node: Node) -> bool:
+    import onnx
+
+    return bool(onnx.defs.has(node.op_type, domain=node.domain))
 
 
 def apply_node(

@@ -6,10 +6,9 @@ Loading and storing does most of it; here stands what goes beyond. ONNX: Cast, C
 from __future__ import annotations
 
 import numpy as np
-from onnx import TensorProto, helper
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.ops.dtypes import ELEMENTS, INTEGERS, MOVABLE
+from vklab.ops.dtypes import ELEMENT_TYPES, ELEMENTS, INTEGERS, MOVABLE
 from vklab.ops.elementwise import compute
 from vklab.ops.inputs import require
 from vklab.ops.registry import Result, operator, output
@@ -26,12 +25,12 @@ ROUND_MODES = {"nearest": 0x400000, "up": 0x7FFFFF, "down": 0}
 
 def dtype_of(element_type: int) -> str:
     """Return the dtype that ONNX means by a number; ModelError if there is none."""
-    if element_type == TensorProto.STRING:
+    dtype = next((name for name, n in ELEMENT_TYPES.items() if n == element_type), "")
+    if not dtype:
+        raise ModelError(f"{element_type} is no element type")
+    if dtype == "string":
         raise UnsupportedOperatorError("strings are not supported")
-    try:
-        return str(helper.tensor_dtype_to_np_dtype(element_type))
-    except KeyError as error:
-        raise ModelError(f"{element_type} is no element type") from error
+    return dtype
 
 
 def value_of(expression: str, source: str, target: str) -> str:

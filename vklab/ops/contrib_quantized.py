@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.body import Body, Expansion
+from vklab.ops.dtypes import ELEMENT_TYPES
 from vklab.ops.inputs import normal_axis, require
 from vklab.ops.registry import operator
 from vklab.types import TensorInfo
@@ -48,7 +48,7 @@ def _numbers(b: Body, x: TensorInfo, scale: TensorInfo, zero: TensorInfo | None)
 
 def _codes(b: Body, y: str, scale: TensorInfo, zero: TensorInfo | None, dtype: str) -> Expansion:
     """Return the body that ends in y, quantized to a dtype."""
-    to = None if zero else helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    to = None if zero else ELEMENT_TYPES[dtype]
     return b.result(b("QuantizeLinear", y, scale, zero, output_dtype=to))
 
 
@@ -294,6 +294,6 @@ def embed_layer_normalization(
     if output_count > 1:
         counts = np.zeros(batch, np.int32)
         if mask is not None:
-            kept = b("Cast", b("Equal", mask, np.array(1, np.int32)), to=TensorProto.INT32)
+            kept = b("Cast", b("Equal", mask, np.array(1, np.int32)), to=ELEMENT_TYPES["int32"])
             counts = b("ReduceSum", kept, np.array([1], np.int64), keepdims=0)
     return b.result(y, counts, total)

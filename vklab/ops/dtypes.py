@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import ml_dtypes  # noqa: F401  (NumPy then knows bfloat16 and its kin by their names)
 import numpy as np
 
 from vklab.types import TensorInfo
@@ -15,6 +16,7 @@ from vklab.types import TensorInfo
 __all__ = [
     "BOOL",
     "ELEMENTS",
+    "ELEMENT_TYPES",
     "FLOATS",
     "INTEGERS",
     "MOVABLE",
@@ -86,6 +88,16 @@ INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16
 NUMBERS = REALS | INTEGERS
 _RAW = {1: "uint8_t", 2: "uint16_t", 4: "uint", 8: "uint2", 16: "uint4"}
 MOVABLE = frozenset(ELEMENTS) | {"complex64", "complex128"}
+# The number that ONNX writes for each dtype, in attributes such as Cast's `to`.
+ELEMENT_TYPES = {
+    name: number
+    for number, name in enumerate((
+        "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string", "bool",
+        "float16", "float64", "uint32", "uint64", "complex64", "complex128", "bfloat16",
+        "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "uint4", "int4",
+        "float4_e2m1fn", "float8_e8m0fnu", "uint2", "int2", "float6_e2m3fn", "float6_e3m2fn",
+    ), 1)
+}  # fmt: skip
 
 
 def type_defines(name: str, dtype: str) -> Defines:

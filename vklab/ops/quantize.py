@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx import TensorProto
 
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.body import Body, Expansion
 from vklab.ops.cast import BYTE_FLOATS, dtype_of
-from vklab.ops.dtypes import ELEMENTS, FLOATS
+from vklab.ops.dtypes import ELEMENT_TYPES, ELEMENTS, FLOATS
 from vklab.ops.elementwise import dense_strides, strided
 from vklab.ops.inputs import normal_axis, require
 from vklab.ops.registry import Result, operator, output
@@ -169,6 +168,6 @@ def dynamic_quantize_linear(x: TensorInfo) -> Expansion:
     width = body("Sub", high, low)
     scale = body("Div", body("Where", body("Equal", high, low), 1.0, width), 255.0)
     zero = body("Clip", body("Round", body("Div", body("Neg", low), scale)), 0.0, 255.0)
-    zero_point = body("Cast", zero, to=TensorProto.UINT8)
+    zero_point = body("Cast", zero, to=ELEMENT_TYPES["uint8"])
     y = body("QuantizeLinear", x, scale, zero_point)
     return body.result(y, scale, zero_point)
