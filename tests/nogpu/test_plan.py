@@ -173,15 +173,19 @@ def test_a_workgroup_beyond_the_device():
         plan_of(proto, fake_device({"maxComputeWorkGroupInvocations": 15}))
 
 
-def test_weights_are_split_where_one_buffer_cannot_hold_them():
-    weights = {f"w{i}": random_array((256,), i) for i in range(5)}
-    nodes = [helper.make_node("Add", [f"v{i}" if i else "x", f"w{i}"], [f"v{i + 1}"])
-             for i in range(5)]  # fmt: skip
-    proto = model(nodes, [value("x", (256,))], ["v5"], weights)
+def test_activations_are_spread_where_one_buffer_cannot_hold_them():
+    names = [f"v{i}" for i in range(5)]
+    nodes = [helper.make_node("Relu", ["x"], [name]) for name in names]
+    nodes += [helper.make_node("Sum", names, ["y"])]
+    proto = model(nodes, [value("x", (256,))], ["y"])
     info = fake_device({"maxMemoryAllocationSize": 2048})
-    arenas = plan_of(proto, info).memory.arenas
-    assert [size for name, size in arenas.items() if "weights" in name] == [2048, 2048, 1024]
-    assert limits.arena_limit_bytes(info) == 2048
+    plan = plan_of(proto, info)
+    arenas = {n: size for n, size in plan.memory.arenas.items() if n.startswith("activations")}
+    assert len(arenas) > 1 and max(arenas.values()) <= 2048 == limits.arena_limit_bytes(info)
+    assert plan.memory.arena_bytes == sum(arenas.values()) >= plan.memory.lower_bound_bytes
+    assert hazards(*work_of(plan)) == []
+    with pytest.raises(PlanError, match="v0 takes 1024 bytes, a buffer of Fake GPU at most 512"):
+        plan_of(proto, fake_device({"maxMemoryAllocationSize": 512}))
 
 
 # ---------------------------------------------------------------- graphs of unusual form

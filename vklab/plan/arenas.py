@@ -6,20 +6,22 @@ are copied at the ends of a run. Visited by labs 03 and 11.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vklab import settings
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph
-from vklab.plan import limits, memory, storage
+from vklab.plan import in_place, limits, memory, storage
 from vklab.plan.chunks import Copy
 from vklab.plan.lowering import Lowered
-from vklab.plan.memory import Lifetime, MemoryPlan, Slot
+from vklab.plan.memory import WEIGHTS, Lifetime, MemoryPlan, Slot
 from vklab.types import DeviceInfo
 
 __all__ = ["Arenas", "arrange"]
 
+# A line of a CPU's cache, two of what a GPU fetches at once: what lies closer may share one.
+LEAST_ALIGNMENT = 64
 # Up to these sizes a kernel reads or writes host memory in place even over a bus.
 DIRECT_INPUT_BYTES = 64 << 10
 DIRECT_OUTPUT_BYTES = 1 << 20
@@ -54,23 +56,21 @@ def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
     for name, size in (*inputs.items(), *outputs.items()):
         if isinstance(most, int) and size > most:
             raise PlanError(f"{name} takes {size} bytes, a buffer of {info.name} at most {most}")
-    slots, arenas = memory.pack(_weights(lowered, outputs).items(), "weights", limit)
+    slots, arenas = _weights(lowered, outputs)
     input_slots, input_arenas = memory.pack(inputs.items(), "inputs", limit)
     output_slots, output_arenas = memory.pack(outputs.items(), "outputs", limit)
     slots |= {name: slot for name, slot in input_slots.items() if name not in staged_in}
     slots |= {name: slot for name, slot in output_slots.items() if name not in staged_out}
-    lifetimes = _lifetimes(lowered, set(slots), staged_in, staged_out)
-    offsets, size = memory.assign_offsets(lifetimes, not settings.get("DISABLE_ALIASING"))
-    memory.check_offsets(lifetimes, offsets, size)
-    if isinstance(most, int) and size > most:
-        largest = max(lifetimes, key=lambda life: life.size_bytes)
-        raise PlanError(f"values that live at once take {size} bytes ({largest.name} alone "
-                        f"{largest.size_bytes}), a buffer of {info.name} has at most {most}")
-    slots |= {
-        life.name: Slot("activations", offsets[life.name], life.size_bytes) for life in lifetimes
-    }
-    arenas |= input_arenas | output_arenas | ({"activations": size} if size else {})
+    owners = in_place.owners(lowered, set(slots), set(staged_out))
+    lifetimes = _lifetimes(lowered, owners, set(slots), staged_in, staged_out, info)
+    placed, activations = _activations(lifetimes, limit, info)
+    slots |= {name: placed[owner] for name, owner in owners.items() if owner in placed}
+    arenas |= input_arenas | output_arenas | activations
     views = {name: slots[root] for name, root in roots.items() if root in slots}
+    views |= {
+        name: Slot(views[name].arena, views[name].offset_bytes + start, size)
+        for name, (start, size) in lowered.slices.items()
+    }
     return Arenas(
         memory=MemoryPlan(views, arenas, lifetimes, memory.lower_bound(lifetimes)),
         input_slots=input_slots,
@@ -80,13 +80,41 @@ def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
     )
 
 
-def _weights(lowered: Lowered, outputs: Iterable[str]) -> Sizes:
-    """Return the constants that a dispatch or the host reads, with their bytes."""
+def _weights(lowered: Lowered, outputs: Iterable[str]) -> tuple[dict[str, Slot], Sizes]:
+    """Place the constants that a dispatch or the host reads, each in an arena of its own.
+
+    Where it lies is decided by a session (`runtime.weights`): plans of other shapes share it.
+    """
     touched = (lowered.roots[i.name] for d in lowered.dispatches for _, i in d.reads)
     names = dict.fromkeys([*touched, *outputs])
-    return {
+    sizes = {
         name: lowered.constants[name].size_bytes for name in names if name in lowered.constants
     }
+    slots = {name: Slot(f"{WEIGHTS}{name}", 0, size) for name, size in sizes.items()}
+    return slots, {f"{WEIGHTS}{name}": size for name, size in sizes.items()}
+
+
+def _activations(
+    lifetimes: Sequence[Lifetime], limit: int, info: DeviceInfo
+) -> tuple[dict[str, Slot], Sizes]:
+    """Place values in one arena, or in several where a buffer cannot be that large."""
+    slots: dict[str, Slot] = {}
+    arenas: Sizes = {}
+    left = tuple(lifetimes)
+    while left:
+        offsets, size = memory.assign_offsets(left, not settings.get("DISABLE_ALIASING"))
+        memory.check_offsets(left, offsets, size)
+        fitting = [life for life in left if offsets[life.name] + life.size_bytes <= limit]
+        if not fitting:
+            largest = max(left, key=lambda life: life.size_bytes)
+            raise PlanError(f"{largest.name} takes {largest.size_bytes} bytes, a buffer of "
+                            f"{info.name} at most {limit}")  # fmt: skip
+        arena = f"activations{len(arenas) or ''}"
+        slots |= {life.name: Slot(arena, offsets[life.name], life.size_bytes) for life in fitting}
+        ends = (offsets[life.name] + life.size_bytes for life in fitting)
+        arenas[arena] = size if len(fitting) == len(left) else max(ends)
+        left = tuple(life for life in left if life.name not in slots)
+    return slots, arenas
 
 
 def _staged_inputs(inputs: Sizes, read: set[str], info: DeviceInfo) -> Sizes:
@@ -131,21 +159,25 @@ def _writes_in_place(info: DeviceInfo, size_bytes: int, is_read: bool) -> bool:
 
 
 def _lifetimes(
-    lowered: Lowered, placed: set[str], staged_in: Sizes, staged_out: Sizes
-) -> tuple[Lifetime, ...]:
+    lowered: Lowered, owners: Mapping[str, str], placed: set[str], staged_in: Sizes,
+    staged_out: Sizes, info: DeviceInfo,
+) -> tuple[Lifetime, ...]:  # fmt: skip
     """Return when each value without a slot is alive; staged ones reach the first or last step."""
     spans: dict[str, tuple[int, int, int]] = {
         name: (size, 0, 0) for name, size in staged_in.items()
     }
     for step, dispatch in enumerate(lowered.dispatches):
-        for _, info in dispatch.reads + dispatch.writes:
-            name = lowered.roots[info.name]
-            if name in placed:
+        for _, tensor in dispatch.reads + dispatch.writes:
+            root = lowered.roots[tensor.name]
+            if root in placed:
                 continue
-            size, first, _ = spans.get(name, (info.size_bytes, step, step))
-            spans[name] = (max(size, info.size_bytes), first, step)
+            start, length = lowered.slices.get(tensor.name, (0, tensor.size_bytes))
+            size, first, _ = spans.get(owners[root], (0, step, step))
+            spans[owners[root]] = (max(size, start + length), first, step)
     end = len(lowered.dispatches)
+    lasting = {owners.get(name, name) for name in staged_out}
+    alignment = max(LEAST_ALIGNMENT, info.limit("minStorageBufferOffsetAlignment"))
     return tuple(
-        Lifetime(name, size, first, end if name in staged_out else last)
+        Lifetime(name, size, first, end if name in lasting else last, alignment)
         for name, (size, first, last) in spans.items()
     )

@@ -9,6 +9,7 @@ import bisect
 import heapq
 import itertools
 import math
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ __all__ = [
     "Lifetime",
     "MemoryPlan",
     "Slot",
+    "WEIGHTS",
     "assign_offsets",
     "check_offsets",
     "lower_bound",
@@ -29,8 +31,12 @@ __all__ = [
 
 # The largest minStorageBufferOffsetAlignment that Vulkan allows a device to ask for.
 ALIGNMENT_BYTES = 256
-# Trying another order takes time that grows with the square of the number of values.
+# Before the name of a weight: the arena that it is to the plan.
+WEIGHTS = "weights:"
+# Trying another order takes time that grows with the pairs of values that live together.
 MOST_REORDERED = 2048
+# How often one value is compared with another until a better order is given up.
+MOST_COMPARED = 1 << 19
 
 
 def round_up(count: int, multiple: int = ALIGNMENT_BYTES) -> int:
@@ -46,10 +52,12 @@ class Lifetime:
     size_bytes: int
     first: int
     last: int
+    alignment_bytes: int = ALIGNMENT_BYTES
 
-    def meets(self, other: Lifetime) -> bool:
-        """Tell whether both are alive at some step."""
-        return self.first <= other.last and other.first <= self.last
+    @property
+    def length_bytes(self) -> int:
+        """Return the bytes that it takes from its neighbours, never none."""
+        return round_up(max(self.size_bytes, 1), self.alignment_bytes)
 
 
 @dataclass(frozen=True)
@@ -81,8 +89,8 @@ class MemoryPlan:
 
     @property
     def arena_bytes(self) -> int:
-        """Return the bytes of the arena that activations share."""
-        return self.arenas.get("activations", 0)
+        """Return the bytes of the arenas that activations share."""
+        return sum(size for name, size in self.arenas.items() if name.startswith("activations"))
 
     @property
     def weights_bytes(self) -> int:
@@ -109,8 +117,9 @@ def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
     """Return the largest sum of bytes alive at one step: no packing can be smaller."""
     changes: dict[int, int] = {}
     for life in lifetimes:
-        changes[life.first] = changes.get(life.first, 0) + round_up(life.size_bytes)
-        changes[life.last + 1] = changes.get(life.last + 1, 0) - round_up(life.size_bytes)
+        length = round_up(life.size_bytes, life.alignment_bytes)
+        changes[life.first] = changes.get(life.first, 0) + length
+        changes[life.last + 1] = changes.get(life.last + 1, 0) - length
     alive = largest = 0
     for step in sorted(changes):
         alive += changes[step]
@@ -124,29 +133,20 @@ def assign_offsets(
     """Return an aligned offset for every value, and the bytes that all of them take together.
 
     Each value goes to the lowest gap that is free during its whole life. The order matters and
-    none is best for all: earliest, biggest and longest first are tried, of very many values the
-    earliest only. Without aliasing every value gets bytes of its own.
+    none is best for all: earliest first is tried, and unless that is as good as can be, or the
+    values are very many, some others. Without aliasing every value gets bytes of its own.
     """
     earliest = sorted(lifetimes, key=lambda life: (life.first, -life.size_bytes, life.name))
     if not aliasing:
-        lengths = [_length(life) for life in earliest]
-        ends = list(itertools.accumulate(lengths, initial=0))
-        names = (life.name for life in earliest)
-        return dict(zip(names, ends, strict=False)), ends[-1]
-    best, bound = _sweep(earliest), lower_bound(lifetimes)
-    orders: tuple[Callable[[Lifetime], tuple[int, int, str]], ...] = (
-        lambda life: (-life.size_bytes, life.first, life.name),
-        lambda life: (life.first - life.last, -life.size_bytes, life.name),
-    )
-    for order in orders:
-        if best[1] <= bound or len(lifetimes) > MOST_REORDERED:
-            break
-        best = min(_place(sorted(lifetimes, key=order)), best, key=lambda found: found[1])
-    return best
-
-
-def _length(life: Lifetime) -> int:
-    return max(round_up(life.size_bytes), ALIGNMENT_BYTES)
+        offsets, size = {}, 0
+        for life in earliest:
+            offsets[life.name] = round_up(size, life.alignment_bytes)
+            size = offsets[life.name] + life.length_bytes
+        return offsets, size
+    found, bound = _sweep(earliest), lower_bound(lifetimes)
+    if found[1] > bound and len(lifetimes) <= MOST_REORDERED:
+        found = min(found, _search(earliest, bound), key=lambda each: each[1])
+    return found
 
 
 def _sweep(lifetimes: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
@@ -159,10 +159,14 @@ def _sweep(lifetimes: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
         while alive and alive[0][0] < life.first:
             _, start, stop = heapq.heappop(alive)
             _free(gaps, start, stop)
-        length = _length(life)
-        number = next(i for i, (start, stop) in enumerate(gaps) if stop - start >= length)
-        offset, end = gaps[number]
-        gaps[number : number + 1] = [(offset + length, end)] if end - offset > length else []
+        length, alignment = life.length_bytes, life.alignment_bytes
+        number, offset = next(
+            (i, round_up(start, alignment)) for i, (start, stop) in enumerate(gaps)
+            if stop - round_up(start, alignment) >= length
+        )  # fmt: skip
+        start, end = gaps[number]
+        left = [(start, offset), (offset + length, end)]
+        gaps[number : number + 1] = [gap for gap in left if gap[0] < gap[1]]
         heapq.heappush(alive, (life.last, offset, offset + length))
         offsets[life.name] = offset
         size = max(size, offset + length)
@@ -180,19 +184,65 @@ def _free(gaps: list[tuple[int, float]], start: int, stop: float) -> None:
     gaps[first:last] = [(start, stop)]
 
 
-def _place(lifetimes: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
-    """Place values in any order, each at the lowest gap between those that it meets."""
+def _search(lifetimes: Sequence[Lifetime], bound: int) -> tuple[dict[str, int], int]:
+    """Place values in several orders; then, in the best, again and again bring forward what ends
+    last, and keep what is no worse. Chance is seeded: the same values get the same places.
+    """
+    neighbours = _neighbours(lifetimes)
+    crowd = {n: sum(peer.length_bytes for peer in peers) for n, peers in neighbours.items()}
+    keys: tuple[Callable[[Lifetime], tuple[int, int, str]], ...] = (
+        lambda life: (-life.size_bytes, life.first, life.name),
+        lambda life: (life.first - life.last, -life.size_bytes, life.name),
+        lambda life: (-crowd[life.name], -life.size_bytes, life.name),
+    )
+    orders = [sorted(lifetimes, key=key) for key in keys]
+    placed = [_place(order, neighbours) for order in orders]
+    best = min(range(len(orders)), key=lambda number: placed[number][1])
+    order, (offsets, size) = orders[best], placed[best]
+    chance = random.Random(0)
+    for _ in range(MOST_COMPARED // (len(order) + sum(map(len, neighbours.values())))):
+        if size <= bound:
+            break
+        tops = [i for i, life in enumerate(order)
+                if i and offsets[life.name] + life.length_bytes == size]  # fmt: skip
+        if not tops:
+            break
+        top = chance.choice(tops)
+        tried = list(order)
+        tried.insert(chance.randrange(top), tried.pop(top))
+        found = _place(tried, neighbours)
+        if found[1] <= size:
+            order, (offsets, size) = tried, found
+    return offsets, size
+
+
+def _neighbours(lifetimes: Iterable[Lifetime]) -> dict[str, list[Lifetime]]:
+    """Return those that live together with each; values come in the order of their births."""
+    found: dict[str, list[Lifetime]] = {}
+    alive: list[Lifetime] = []
+    for life in lifetimes:
+        alive = [other for other in alive if other.last >= life.first]
+        found[life.name] = list(alive)
+        for other in alive:
+            found[other.name].append(life)
+        alive.append(life)
+    return found
+
+
+def _place(
+    lifetimes: Iterable[Lifetime], neighbours: Mapping[str, Sequence[Lifetime]]
+) -> tuple[dict[str, int], int]:
+    """Place values in any order, each at the lowest gap between those that it lives with."""
     offsets: dict[str, int] = {}
     size = 0
-    placed: list[tuple[int, int, Lifetime]] = []  # (start, stop, value) by start
     for life in lifetimes:
-        length, offset = _length(life), 0
-        for start, stop, other in placed:
+        length, offset = life.length_bytes, 0
+        placed = [(offsets[other.name], other) for other in neighbours[life.name]
+                  if other.name in offsets]  # fmt: skip
+        for start, other in sorted(placed, key=lambda pair: pair[0]):
             if start - offset >= length:
                 break
-            if stop > offset and life.meets(other):
-                offset = stop
-        bisect.insort(placed, (offset, offset + length, life), key=lambda box: box[:2])
+            offset = max(offset, round_up(start + other.length_bytes, life.alignment_bytes))
         offsets[life.name] = offset
         size = max(size, offset + length)
     return offsets, size
@@ -205,9 +255,9 @@ def check_offsets(lifetimes: Sequence[Lifetime], offsets: Mapping[str, int], siz
     """
     for life in lifetimes:
         offset = offsets.get(life.name)
-        if not isinstance(offset, int) or offset < 0 or offset % ALIGNMENT_BYTES:
+        if not isinstance(offset, int) or offset < 0 or offset % life.alignment_bytes:
             raise PlanError(f"{life.name} is placed at {offset!r}; offsets are multiples of "
-                            f"{ALIGNMENT_BYTES} from 0 on")  # fmt: skip
+                            f"{life.alignment_bytes} from 0 on")  # fmt: skip
         if offset + life.size_bytes > size:
             raise PlanError(f"{life.name} ends at byte {offset + life.size_bytes} of an arena of "
                             f"{size}")  # fmt: skip

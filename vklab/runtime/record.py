@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from vklab import settings
 from vklab.errors import DeviceLostError, TimeoutError
 from vklab.plan.chunks import Chunk, Copy
+from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
 from vklab.runtime import kernels
-from vklab.runtime.open_devices import OpenDevice
+from vklab.runtime.open_devices import Closable, OpenDevice
 from vklab.runtime.places import Places
 from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
@@ -29,15 +30,6 @@ from vklab.vulkan.sync import Fence
 __all__ = ["Program"]
 
 POLL_SECONDS = 1e-3
-
-
-class Closable(Protocol):
-    """What a program frees when it is closed."""
-
-    def close(self) -> None:
-        """Free what it holds."""
-
-
 Part = TypeVar("Part", bound=Closable)
 
 
@@ -65,7 +57,7 @@ class Program:
         self._places: Places | None = None  # none before and after its life
         try:
             self._kernels = opened.kernels.prepare(plan.dispatches, progress)
-            self._weights = weights.buffers(plan)
+            self._weights = self._own(weights.lease(plan)).places
             self._reserve.fit(plan.memory.arenas, ", ".join(map(str, plan.graph.inputs)))
             self._pool = self._own(opened.command_pool())
             self._fence = self._own(Fence(opened.device))
@@ -86,11 +78,17 @@ class Program:
 
     def _settle(self) -> None:
         """Record for the buffers that there are now, and map inputs and outputs in them."""
-        self._buffers = {**self._weights, **self._reserve.buffers}
+        self._buffers = dict(self._reserve.buffers)
         self._reset_descriptors()
         self.record(self.commands)
         self._places = Places(self.plan, self._buffers)
         self._version = self._reserve.version
+
+    def place(self, slot: Slot) -> tuple[Any, int]:
+        """Return the buffer's handle and the byte in it at which a slot begins."""
+        weight = self._weights.get(slot.arena)
+        buffer, start = weight or (self._buffers[slot.arena], 0)
+        return buffer.handle, start + slot.offset_bytes
 
     # ------------------------------------------------------------------------------ recording
 
@@ -130,8 +128,8 @@ class Program:
             if isinstance(step, Copy):
                 source, target = step.source, step.target
                 commands.copy_buffer(
-                    self._buffers[source.arena].handle, self._buffers[target.arena].handle,
-                    source.size_bytes, source.offset_bytes, target.offset_bytes,
+                    self.place(source)[0], self.place(target)[0],
+                    source.size_bytes, self.place(source)[1], self.place(target)[1],
                 )  # fmt: skip
             else:
                 bound = self._record_dispatch(commands, step, bound)
@@ -152,11 +150,11 @@ class Program:
         bindings = []
         for name, info in dispatch.reads + dispatch.writes:
             slot = self.plan.memory.slots[info.name]
-            handle = self._buffers[slot.arena].handle
+            handle, offset = self.place(slot)
             number = kernel.reflection.bindings[name].number
             # A whole number of words, and never nothing: the driver takes neither.
             size = max(4, -(-slot.size_bytes // 4) * 4)
-            bindings.append((number, handle, slot.offset_bytes, size))
+            bindings.append((number, handle, offset, size))
         if self._pushes:
             commands.push_descriptors(kernel.pipeline, bindings)
         else:

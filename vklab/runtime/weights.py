@@ -1,84 +1,154 @@
-"""The weights of a session on one device: uploaded once, shared by the programs of all shapes.
+"""The weights of a session on one device: each array is uploaded once, whatever the plans.
 
-Visited by labs 03 and 11.
+What a plan adds to those before it lies in buffers of its own, and goes with the last program
+that needs it. Visited by labs 03 and 11.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from vklab.plan.memory import Slot
+from vklab.errors import OutOfMemoryError
+from vklab.plan import limits, memory
+from vklab.plan.memory import WEIGHTS
 from vklab.plan.plan import Plan
 from vklab.runtime import transfer
 from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan.memory import Buffer
 
-__all__ = ["Weights"]
+__all__ = ["Lease", "Weights"]
+
+# The bytes of arrays up to this size are kept here: then they are known when the array is gone.
+SMALL_BYTES = 4096
 
 
-Placed = tuple[Slot, np.ndarray]
+@dataclass
+class _Place:
+    """Where an array lies; the array as long as somebody has it, and its bytes if they are few."""
+
+    buffer: Buffer
+    offset_bytes: int
+    array: weakref.ref[np.ndarray]
+    small: bytes | None
+
+    def holds(self, array: np.ndarray) -> bool:
+        """Tell whether an array of the same size has the same bytes."""
+        if self.small is not None:
+            return self.small == array.tobytes()
+        other = self.array()
+        if other is None:
+            return False
+        mine, theirs = transfer.array_bytes(other), transfer.array_bytes(array)
+        return mine[:64] == theirs[:64] and np.array_equal(mine, theirs)
+
+
+class Lease:
+    """The weights of one program: a buffer and an offset for each of its plan's weight arenas."""
+
+    def __init__(self, weights: Weights, places: dict[str, tuple[Buffer, int]]) -> None:
+        self.places = places
+        self._weights = weights
+        self._buffers = {id(buffer): buffer for buffer, _ in places.values()}
+
+    def close(self) -> None:
+        """Give the weights back; what no other program needs is freed."""
+        while self._buffers:
+            self._weights.give_back(self._buffers.popitem()[1])
 
 
 class Weights:
-    """The weight arenas of a session, uploaded once and shared by its programs."""
+    """The arrays that a session has on its device, shared by its programs."""
 
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
-        self._uploaded: list[tuple[dict[str, Placed], dict[str, Buffer]]] = []
+        self.uploaded_bytes = 0
+        self._places: dict[int, list[_Place]] = {}  # by size
+        self._uses: Counter[Buffer] = Counter()
 
-    def buffers(self, plan: Plan) -> dict[str, Buffer]:
-        """Return the weight arenas of a plan; upload them unless an earlier plan had the same."""
-        placed = {
-            name: (plan.memory.slots[name], info.constant)
-            for name, info in plan.constants.items()
-            if name in plan.memory.slots
-            and plan.memory.slots[name].arena.startswith("weights")
-            and info.constant is not None
-        }
-        for known, buffers in self._uploaded:
-            if known.keys() == placed.keys() and all(
-                _is_same(known[name], place) for name, place in placed.items()
-            ):
-                return buffers
-        buffers = self._upload(plan, placed)
-        self._uploaded.append((placed, buffers))
-        return buffers
+    def lease(self, plan: Plan) -> Lease:
+        """Return where a plan's weights lie, after uploading those that are not there yet.
 
-    def _upload(self, plan: Plan, placed: Mapping[str, Placed]) -> dict[str, Buffer]:
-        buffers: dict[str, Buffer] = {}
+        Raises OutOfMemoryError naming the bytes that the weights take and those that are left.
+        """
+        arrays: dict[str, np.ndarray] = {}
+        for arena in plan.memory.arenas:
+            if arena.startswith(WEIGHTS):
+                constant = plan.constants[arena.removeprefix(WEIGHTS)].constant
+                assert constant is not None, f"{arena} has a value"
+                arrays[arena] = constant
+        missing = {_key(array): array for array in arrays.values() if not self._find(array)}
+        self._upload(tuple(missing.values()))
+        places: dict[str, tuple[Buffer, int]] = {}
+        for arena, array in arrays.items():
+            place = self._find(array)
+            assert place is not None, f"{arena} was uploaded"
+            places[arena] = place.buffer, place.offset_bytes
+        self._uses.update({buffer for buffer, _ in places.values()})
+        return Lease(self, places)
+
+    def give_back(self, buffer: Buffer) -> None:
+        """Count one use of a buffer less; free it after the last."""
+        self._uses[buffer] -= 1
+        if self._uses[buffer] == 0:
+            self._free(buffer)
+
+    def _free(self, buffer: Buffer) -> None:
+        del self._uses[buffer]
+        for size, places in self._places.items():
+            self._places[size] = [place for place in places if place.buffer is not buffer]
+        buffer.close()
+
+    def _find(self, array: np.ndarray) -> _Place | None:
+        """Return where an array lies, or one of the same bytes: plans fold constants anew."""
+        places = self._places.get(array.nbytes, [])
+        for place in places:
+            if place.array() is array:
+                return place
+        for place in places:
+            if place.holds(array):
+                place.array = weakref.ref(array)  # the older one may go with its plan
+                return place
+        return None
+
+    def _upload(self, arrays: Sequence[np.ndarray]) -> None:
+        limit = limits.arena_limit_bytes(self.opened.info)
+        sizes = [(str(number), array.nbytes) for number, array in enumerate(arrays)]
+        slots, arenas = memory.pack(sizes, "weights", limit)
+        total = sum(size for _, size in sizes)
+        made: dict[str, Buffer] = {}
         try:
-            for arena, size in plan.memory.arenas.items():
-                if not arena.startswith("weights"):
-                    continue
-                buffers[arena] = Buffer(self.opened.allocator, size, "device")
-                parts = [
-                    (slot.offset_bytes, array)
-                    for slot, array in placed.values()
+            for arena, size in arenas.items():
+                made[arena] = Buffer(self.opened.allocator, size, "device")
+            for arena, buffer in made.items():
+                transfer.upload(self.opened, buffer, (
+                    (slot.offset_bytes, arrays[int(number)]) for number, slot in slots.items()
                     if slot.arena == arena
-                ]
-                transfer.upload(self.opened, buffers[arena], parts)
-        except BaseException:
-            for buffer in buffers.values():
+                ))  # fmt: skip
+        except BaseException as error:
+            for buffer in made.values():
                 buffer.close()
+            if isinstance(error, OutOfMemoryError):
+                detail = f"{total} bytes of weights do not fit: {error.detail}"
+                raise OutOfMemoryError(error.command, error.result, detail) from error
             raise
-        return buffers
+        self._uses.update(dict.fromkeys(made.values(), 0))
+        self.uploaded_bytes += total
+        for number, slot in slots.items():
+            array = arrays[int(number)]
+            small = array.tobytes() if array.nbytes <= SMALL_BYTES else None
+            place = _Place(made[slot.arena], slot.offset_bytes, weakref.ref(array), small)
+            self._places.setdefault(array.nbytes, []).append(place)
 
     def close(self) -> None:
-        """Free every weight arena."""
-        while self._uploaded:
-            for buffer in self._uploaded.pop()[1].values():
-                buffer.close()
+        """Free what is left."""
+        for buffer in list(self._uses):
+            self._free(buffer)
 
 
-def _is_same(one: Placed, other: Placed) -> bool:
-    """Tell whether two weights are the same bytes in the same place.
-
-    Initializers are the same arrays in every plan; folded constants are made again for each.
-    """
-    (slot, array), (other_slot, other_array) = one, other
-    return slot == other_slot and (
-        array is other_array
-        or transfer.array_bytes(array) == transfer.array_bytes(other_array)
-    )
+def _key(array: np.ndarray) -> Hashable:
+    return array.tobytes() if array.nbytes <= SMALL_BYTES else id(array)
