@@ -1,0 +1,144 @@
+"""fold_batch_norm: factors and shifts per channel become part of the weights before them.
+
+A BatchNormalization of known statistics arrives here as a Mul and an Add by constants; behind a
+Conv, ConvTranspose or Gemm they cost nothing at all. Rounds otherwise. Visited by lab 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from vklab.graph import derive
+from vklab.graph.graph import Graph, Node
+from vklab.graph.passes import rewriting
+from vklab.types import TensorInfo
+
+__all__ = ["fold_batch_norm"]
+
+FOLDS = frozenset({"Conv", "ConvTranspose", "Gemm"})
+DTYPES = frozenset({"float16", "float32", "float64"})
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What follows a node: y * scale + shift per channel in float64, and the nodes that say so."""
+
+    scale: np.ndarray
+    shift: np.ndarray
+    nodes: tuple[Node, ...]
+
+
+def fold_batch_norm(graph: Graph) -> Graph:
+    """Fold constant factors and shifts per channel into the node that makes the channels."""
+    readers = graph.readers()
+    fixed = rewriting.fixed(graph)
+    changed: dict[str, Node] = {}
+    gone: set[str] = set()
+    new: list[TensorInfo] = []
+    for node in graph.nodes:
+        if node.op_type not in FOLDS or node.domain:
+            continue
+        chain = _chain(graph, node, readers, fixed)
+        weights = _weights(graph, node, chain) if chain.nodes else ()
+        if weights:
+            inputs = (node.inputs[0], *(info.name for info in weights))
+            outputs = chain.nodes[-1].outputs
+            changed[node.outputs[0]] = replace(node, inputs=inputs, outputs=outputs)
+            gone.update(part.outputs[0] for part in chain.nodes)
+            new += weights
+    if not changed:
+        return graph
+    nodes = (changed.get(n.outputs[0], n) for n in graph.nodes if n.outputs[0] not in gone)
+    return rewriting.rewritten(graph, nodes, *new)
+
+
+def _chain(
+    graph: Graph, node: Node, readers: Mapping[str, list[Node]], fixed: set[str]
+) -> Chain:
+    """Collect the Muls and Adds by channel constants that only follow each other."""
+    made = graph.infos[node.outputs[0]]
+    channels = made.dims[1]
+    scale, shift = np.ones(channels), np.zeros(channels)
+    nodes: list[Node] = []
+    name = made.name
+    while name not in fixed and len(readers.get(name, ())) == 1:
+        reader = readers[name][0]
+        if reader.op_type not in ("Mul", "Add") or reader.domain:
+            break
+        other = reader.inputs[1] if reader.inputs[0] == name else reader.inputs[0]
+        values = _per_channel(graph.infos[other], made)
+        if values is None or graph.infos[reader.outputs[0]].shape != made.shape:
+            break
+        if reader.op_type == "Mul":
+            scale, shift = scale * values, shift * values
+        else:
+            shift = shift + values
+        nodes.append(reader)
+        name = reader.outputs[0]
+    return Chain(scale, shift, tuple(nodes))
+
+
+def _per_channel(value: TensorInfo, made: TensorInfo) -> np.ndarray | None:
+    """Return a constant as one number for each channel; None if it is anything else."""
+    if value.constant is None or value.rank > made.rank or value.dtype not in DTYPES:
+        return None
+    shape = (1,) * (made.rank - value.rank) + value.dims
+    channels = made.dims[1]
+    if any(dim != 1 for axis, dim in enumerate(shape) if axis != 1) or shape[1] not in (1, channels):
+        return None
+    return np.broadcast_to(value.constant.reshape(-1).astype(np.float64), (channels,))
+
+
+def _weights(graph: Graph, node: Node, chain: Chain) -> tuple[TensorInfo, ...]:
+    """Return the weights and the bias with a chain folded in; nothing if that cannot be."""
+    weight = graph.infos[node.inputs[1]]
+    bias = graph.infos[node.inputs[2]] if len(node.inputs) > 2 and node.inputs[2] else None
+    given = None if bias is None else bias.constant
+    beta = node.attributes.get("beta", 1.0)
+    # A Gemm that has no C would take beta times the new one; a C of rows is none per channel.
+    is_plain = beta == 1 and (bias is None or bias.dims == (len(chain.scale),))
+    if weight.constant is None or weight.dtype not in DTYPES or not is_plain:
+        return ()
+    if bias is not None and given is None:
+        return ()
+    name = chain.nodes[-1].outputs[0]
+    scaled = weight
+    if (chain.scale != 1).any():
+        key = ("scale", node.op_type, *_layout(node), chain.scale.tobytes())
+        function = partial(_scaled, op_type=node.op_type, layout=_layout(node), scale=chain.scale)
+        array = derive.derive(key, function, weight.constant)
+        scaled = rewriting.constant(f"{name}:weights", array)
+    key = ("shift", chain.scale.tobytes(), chain.shift.tobytes(), weight.dtype)
+    function = partial(_shifted, chain=chain, dtype=weight.dtype)
+    source = weight.constant if given is None else given
+    array = derive.derive((*key, given is None), function, source)
+    return scaled, rewriting.constant(f"{name}:bias", array)
+
+
+def _layout(node: Node) -> tuple[int, ...]:
+    return node.attributes.get("group", 1), node.attributes.get("transB", 0)
+
+
+def _scaled(
+    weight: np.ndarray, *, op_type: str, layout: tuple[int, ...], scale: np.ndarray
+) -> np.ndarray:
+    """Multiply what makes each channel by its factor."""
+    groups, transposed = layout
+    if op_type == "Gemm":
+        factors = scale[:, None] if transposed else scale
+    elif op_type == "Conv":
+        factors = scale.reshape(-1, *[1] * (weight.ndim - 1))
+    else:  # [C, M/group, ...]: each group of inputs makes its own channels
+        each = np.repeat(scale.reshape(groups, -1), weight.shape[0] // groups, axis=0)
+        factors = each.reshape(*each.shape, *[1] * (weight.ndim - 2))
+    return (weight * factors).astype(weight.dtype)
+
+
+def _shifted(source: np.ndarray, *, chain: Chain, dtype: str) -> np.ndarray:
+    """Return the bias: the old one, where the source is as long as the channels are, folded."""
+    old = source if source.ndim == 1 else np.zeros(1)
+    return (old * chain.scale + chain.shift).astype(dtype)
