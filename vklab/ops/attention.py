@@ -15,7 +15,8 @@ from vklab.ops.dtypes import FLOATS, type_defines
 from vklab.ops.elementwise import broadcast_strides, dense_strides, move
 from vklab.ops.inputs import require, same
 from vklab.ops.linear import product
-from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
+from vklab.ops.registry import Result, operator, output
+from vklab.ops.rows import rows_of
 from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["Attending", "Heads", "attention", "flex_attention"]
@@ -109,6 +110,8 @@ class Attending:
         window: tuple[int, int] = (-1, -1),
         cap: float = 0.0,
         capture: int = 0,
+        empty: int = 0,
+        fill: float = -math.inf,
     ) -> tuple[TensorInfo, TensorInfo]:
         """Return the softmax of masked scores, and the scores as captured; neither is scratch.
 
@@ -117,35 +120,40 @@ class Attending:
             past: the key beside the first query, where there are no lengths.
             window: keys seen before and after that beside a query; below 0 all.
             capture: 1 for capped scores, 2 for biased ones.
+            empty: what a row without keys is: 0 as ONNX's Attention has it, 1 as Softmax has it, 2
+                as Softmax with zeros for NaN. With 1 and 2 a bool mask puts `fill` in place.
         """
         result, captured = (output(scores.dtype, scores.dims) for _ in range(2))
         _, heads, queries, columns = scores.dims
         steps, mask_columns = (0, 0, 0, 0), columns
         reads, writes = [("x_buffer", scores)], [("y_buffer", result)]
-        defines = [("MASK", "0"), ("LENGTHS", str(int(lengths is not None))),
-                   ("CAPTURE", str(capture)), *type_defines("T", scores.dtype)]  # fmt: skip
+        defines = [*type_defines("X", scores.dtype)[:2], *type_defines("Y", scores.dtype)[::2]]
         if mask is not None:
             steps, mask_columns = _mask_steps(mask, scores.dims)
             reads.append(("mask_buffer", mask))
-            defines[0] = ("MASK", "1" if mask.dtype == "bool" else "2")
             defines += type_defines("M", mask.dtype)[:2]
+        limited = lengths is not None or window != (-1, -1) or mask_columns < columns
+        layout = rows_of(math.prod(scores.dims[:3]), columns, 1)
+        flags = {"MASK": 0 if mask is None else 1 if mask.dtype == "bool" else 2,
+                 "LENGTHS": lengths is not None, "WINDOW": limited, "CAPTURE": capture,
+                 "EMPTY": empty, "WIDE": layout.wide}  # fmt: skip
         if lengths is not None:
             reads.append(("lengths_buffer", lengths))
             defines += type_defines("I", lengths.dtype)[:2]
         if capture:
             writes.append(("capture_buffer", captured))
-        rows = math.prod(scores.dims[:3])
         push = (
-            ("rows", rows), ("columns", columns), ("queries", queries), ("heads", heads),
+            ("rows", layout.count), ("columns", columns), ("queries", queries), ("heads", heads),
             *zip(("mask_batch", "mask_head", "mask_row", "mask_column"), steps, strict=True),
             ("mask_columns", mask_columns), ("past", past), ("left", window[0]),
-            ("right", window[1]), ("cap", cap),
+            ("right", window[1]), ("cap", cap), ("fill", fill),
         )  # fmt: skip
-        if rows * columns:
+        if scores.count:
             self.dispatches.append(
-                Dispatch("attention_weights", tuple(reads), tuple(writes), grid(rows), push,
-                         tuple(defines), flops=5 * rows * columns,
-                         iterations=3 * -(-columns // WORKGROUP))
+                Dispatch("attention_weights", tuple(reads), tuple(writes), layout.workgroups, push,
+                         (*((name, str(int(flag))) for name, flag in flags.items()), *defines),
+                         (("WORKGROUP", layout.lanes),), flops=5 * scores.count,
+                         iterations=3 * layout.iterations)
             )  # fmt: skip
         return result, captured
 

@@ -5,16 +5,21 @@ Their domain is "vklab", so no model can mean another by their names.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from vklab.errors import ModelError
+from vklab.ops.attention import Attending, Heads
 from vklab.ops.body import Body, Expansion
-from vklab.ops.elementwise import broadcast_shape
+from vklab.ops.dtypes import FLOATS
+from vklab.ops.elementwise import broadcast_shape, compute
+from vklab.ops.inputs import require
 from vklab.ops.registry import Result, operator
 from vklab.ops.shape import view
 from vklab.types import TensorInfo
 
-__all__ = ["sum_to_shape"]
+__all__ = ["cast_mask", "softmax_attention", "sum_to_shape"]
 
 
 @operator("SumToShape", domain="vklab")
@@ -29,3 +34,39 @@ def sum_to_shape(X: TensorInfo, like: TensorInfo) -> Result | Expansion:
     body = Body()
     summed = body("ReduceSum", X, np.asarray(axes, np.int64), keepdims=1)
     return body.result(body("Reshape", summed, np.asarray(like.dims, np.int64)))
+
+
+@operator("CastMask", domain="vklab")
+def cast_mask(X: TensorInfo) -> Result:
+    """Cast to float16; finite numbers beyond it become 16384, a mask that fits. Source: own.
+
+    Infinity would make NaN of a softmax whose row is all masked.
+    """
+    require(frozenset({"float32"}), X)
+    beyond = "abs(a) >= p0 && abs(a) < asfloat(0x7f800000)"
+    return compute(f"({beyond} ? (a < 0 ? -p1 : p1) : a)", (X,), "float16", 65520.0, 16384.0)
+
+
+@operator("Attention", domain="vklab")
+def softmax_attention(
+    Q: TensorInfo,
+    K: TensorInfo,
+    V: TensorInfo,
+    mask: TensorInfo | None = None,
+    *,
+    scale: float = 1.0,
+    fill: float = -math.inf,
+    guarded: int = 0,
+) -> Result:
+    """Compute Softmax(scale * Q K' + mask) V of every head, whatever the mask. Source: own.
+
+    Unlike ONNX's Attention, a row that is masked as a whole is what Softmax makes of it, unless
+    `guarded` puts 0 for NaN. A bool mask puts `fill` in place of what it closes.
+    """
+    require(FLOATS, Q, K, V)
+    work = Attending()
+    scores = work.scores(Heads.of(Q), Heads.of(K), scale)
+    weights, _ = work.weights(scores, mask, empty=2 if guarded else 1, fill=fill)
+    work.scratch += [scores, weights]
+    result = work.values(weights, Heads.of(V), flat=False)
+    return Result((result,), tuple(work.dispatches), tuple(work.scratch))

@@ -18,6 +18,10 @@ from vklab.graph.passes import (
     drop_no_ops,
     fold_batch_norm,
     fold_constants,
+    fuse_attention,
+    fuse_gelu,
+    fuse_layer_norm,
+    fuse_rms_norm,
     join_views,
     merge_pads,
     move_transposes,
@@ -34,6 +38,10 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     join_views.join_views,  # one word for Squeeze, Flatten and their like
     common_subexpressions.common_subexpressions,  # equal values have one name in patterns
     merge_pads.merge_pads,
+    fuse_layer_norm.fuse_layer_norm,  # before the smaller pattern that lies inside it
+    fuse_rms_norm.fuse_rms_norm,
+    fuse_gelu.fuse_gelu,
+    fuse_attention.fuse_attention,
     fold_batch_norm.fold_batch_norm,  # rounds: after all that is exact
     drop_dead_nodes.drop_dead_nodes,
 )
