@@ -25,6 +25,7 @@ __all__ = ["FIVE", "RUNNERS", "Row", "measure", "measure_all", "percentiles_us"]
 FIVE = ("mnist12", "mlp", "conv_few", "mini_classifier", "chain_add_100")
 LEAST_RUNS, PATIENCE_S = 10, 2.0
 Arrays = dict[str, np.ndarray]
+Target = tuple[int | str | None, str | None]  # device and dtype
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,10 @@ def percentiles_us(run: Callable[[], object]) -> tuple[float, float, float]:
     return cuts[0], cuts[9], cuts[18]
 
 
-def _vklab(name: str, model: onnx.ModelProto, inputs: Arrays, device: int | str | None) -> Row:
+def _vklab(name: str, model: onnx.ModelProto, inputs: Arrays, target: Target) -> Row:
+    device, dtype = target
     begun = time.perf_counter()
-    with session.load(model, device) as loaded:
+    with session.load(model, device, dtype=dtype) as loaded:
         load_ms = (time.perf_counter() - begun) * 1e3
         begun = time.perf_counter()
         outputs = loaded.run(inputs)
@@ -77,14 +79,13 @@ def _vklab(name: str, model: onnx.ModelProto, inputs: Arrays, device: int | str 
         timing = loaded.time(inputs)
         error = check.compare(outputs, loaded.reference(inputs)).max_abs_error
         device_us = float(np.median(timing.device_ns)) / 1e3
-        return Row(name, "vklab", loaded.device.name, median, p05, p95, device_us,
+        variant = " ".join(filter(None, (loaded.device.name, dtype)))
+        return Row(name, "vklab", variant, median, p05, p95, device_us,
                    timing.overhead_ns / 1e3, error, load_ms, first_ms)  # fmt: skip
 
 
-def _onnxruntime(
-    name: str, model: onnx.ModelProto, inputs: Arrays, device: int | str | None
-) -> Row:
-    del device
+def _onnxruntime(name: str, model: onnx.ModelProto, inputs: Arrays, target: Target) -> Row:
+    del target
     begun = time.perf_counter()
     reference = host.Reference(model)
     load_ms = (time.perf_counter() - begun) * 1e3
@@ -95,14 +96,16 @@ def _onnxruntime(
     return Row(name, "onnxruntime", "CPU", median, p05, p95, None, None, 0.0, load_ms, first_ms)
 
 
-RUNNERS: dict[str, Callable[[str, onnx.ModelProto, Arrays, int | str | None], Row]] = {
+RUNNERS: dict[str, Callable[[str, onnx.ModelProto, Arrays, Target], Row]] = {
     "vklab": _vklab,
     "onnxruntime": _onnxruntime,
 }
 
 
-def measure(name: str, runner: str, device: int | str | None = None) -> Row:
-    """Measure a model of `models.MODELS`, or of a file, by one runner.
+def measure(
+    name: str, runner: str, device: int | str | None = None, dtype: str | None = None
+) -> Row:
+    """Measure a model of `models.MODELS`, or of a file, by one runner; only vklab heeds `dtype`.
 
     Raises ModelError for an unknown name.
     """
@@ -111,13 +114,16 @@ def measure(name: str, runner: str, device: int | str | None = None) -> Row:
         name = Path(name).stem
     else:
         model = models.build(name)
-    return RUNNERS[runner](name, model, models.sample_inputs(model), device)
+    return RUNNERS[runner](name, model, models.sample_inputs(model), (device, dtype))
 
 
 def measure_all(
-    names: Iterable[str], runners: Iterable[str], device: int | str | None = None
+    names: Iterable[str],
+    runners: Iterable[str],
+    device: int | str | None = None,
+    dtype: str | None = None,
 ) -> Iterator[Row]:
     """Measure every model by every runner, one row after the other."""
     for name in names:
         for runner in runners:
-            yield measure(name, runner, device)
+            yield measure(name, runner, device, dtype)

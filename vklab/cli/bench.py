@@ -8,7 +8,7 @@ import typer
 
 from vklab.bench import measure, models
 from vklab.cli import console
-from vklab.cli.inputs import Device
+from vklab.cli.inputs import Device, DType
 from vklab.runtime import open_devices
 
 __all__ = ["bench"]
@@ -27,6 +27,7 @@ def bench(
         typer.Option(help=f"Among {', '.join(measure.RUNNERS)}; default all.", show_default=False),
     ] = None,
     device: Device = None,
+    dtype: DType = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """Measure the benchmark models; whole runs, host arrays in and out."""
@@ -35,7 +36,8 @@ def bench(
         known = ", ".join(measure.RUNNERS)
         raise typer.BadParameter(f"no runner {unknown[0]!r}; there are {known}")
     info = open_devices.select(device)
-    rows = list(measure.measure_all(names or measure.FIVE, runner or measure.RUNNERS, device))
+    runners = runner or measure.RUNNERS
+    rows = list(measure.measure_all(names or measure.FIVE, runners, device, dtype))
     if as_json:
         machine = {"device": info.name, "driver": info.driver, "type": info.type}
         console.emit({"machine": machine, "rows": [row.summary() for row in rows]})

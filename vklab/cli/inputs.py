@@ -15,7 +15,7 @@ import typer
 
 from vklab.types import TensorInfo
 
-__all__ = ["Device", "Dims", "Fed", "Files", "Model", "UpperBounds", "feed", "open_sizes",
+__all__ = ["DType", "Device", "Dims", "Fed", "Files", "Model", "UpperBounds", "feed", "open_sizes",
            "parse_dims"]  # fmt: skip
 
 SEED = 0
@@ -42,6 +42,11 @@ Device = Annotated[
     str | None,
     typer.Option("--device", metavar="INDEX|NAME",
                  help="Device to use: its index, or part of its name. Default: the fastest."),
+]  # fmt: skip
+DType = Annotated[
+    str | None,
+    typer.Option("--dtype", metavar="float16",
+                 help="Compute a float32 model in half precision. Default: as it is."),
 ]  # fmt: skip
 
 

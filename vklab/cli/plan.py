@@ -9,7 +9,7 @@ import typer
 
 from vklab import settings
 from vklab.cli import console
-from vklab.cli.inputs import Device, Dims, Model, UpperBounds, feed, open_sizes, parse_dims
+from vklab.cli.inputs import Device, Dims, DType, Model, UpperBounds, feed, open_sizes, parse_dims
 from vklab.errors import PlanError, UnsupportedOperatorError
 from vklab.graph import bounds, onnx_import
 from vklab.graph.graph import Graph
@@ -26,6 +26,7 @@ def plan(
     dims: Dims = None,
     upper: UpperBounds = None,
     device: Device = None,
+    dtype: DType = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the memory plan into this file.")
     ] = None,
@@ -40,7 +41,7 @@ def plan(
     most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
     dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
     sizes = open_sizes(graph.inputs, {}, parse_dims(dims))
-    planned = _plan(model, graph, sizes, dims, device)
+    planned = _plan(model, graph, sizes, dims, device, dtype)
     if svg:
         if not isinstance(planned, Plan):
             raise typer.BadParameter("--svg: the host has a part in this model; there is no one "
@@ -66,13 +67,17 @@ def _plan(
     sizes: dict[str, int],
     dims: list[str] | None,
     device: str | None,
+    dtype: str | None,
 ) -> Plan | PartedPlan:
     """Plan without a driver if the device can run the model whole, else by a run."""
     try:
         if not settings.get("HOST"):
-            return plans.plan_model(graph, sizes, open_devices.select(device))
+            return plans.plan_model(graph, sizes, open_devices.select(device), dtype or "")
     except (UnsupportedOperatorError, PlanError):
         pass
-    with console.compiling() as progress, session.load(model, device, progress) as loaded:
+    with (
+        console.compiling() as progress,
+        session.load(model, device, progress, dtype=dtype) as loaded,
+    ):
         loaded.run(feed(loaded.inputs, (), dims).arrays)
         return loaded.plan

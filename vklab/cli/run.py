@@ -13,7 +13,7 @@ import typer
 
 from vklab import draw
 from vklab.cli import console
-from vklab.cli.inputs import Device, Dims, Fed, Files, Model, UpperBounds, feed, parse_dims
+from vklab.cli.inputs import Device, Dims, DType, Fed, Files, Model, UpperBounds, feed, parse_dims
 from vklab.runtime import check, session
 from vklab.types import DeviceInfo
 
@@ -29,6 +29,7 @@ def run(
     dims: Dims = None,
     upper: UpperBounds = None,
     device: Device = None,
+    dtype: DType = None,
     compare: Annotated[
         str | None, typer.Option("--check", metavar="[=nodes]", help="Compare with ONNX Runtime "
                                  "on the CPU, =nodes node by node; exit 1 if it differs.",
@@ -49,7 +50,7 @@ def run(
     bounds = parse_dims(upper, "--upper-bound")
     with (
         console.compiling() as progress,
-        session.load(model, device, progress, upper_bounds=bounds) as loaded,
+        session.load(model, device, progress, dtype=dtype, upper_bounds=bounds) as loaded,
     ):
         fed = feed(loaded.inputs, files, dims)
         announce_cpu(loaded.device)

@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ATOL", "RTOL", "Comparison", "compare"]
+__all__ = ["ATOL", "HALF", "RTOL", "Comparison", "compare"]
 
 # Sums of some thousand float32 terms in another order differ by about 1e-6 of the largest
 # output; where they cancel, of an element's own size by much more.
 RTOL, ATOL = 1e-4, 5e-6
+# For what is stored in float16: each rounding is 5e-4 of an element, and a deep net adds up some
+# hundred of them, whose largest is seen beside the largest element.
+HALF = (4e-3, 2e-2)
 SHOWN = 10
 
 
@@ -24,6 +27,7 @@ class Comparison:
     """How far outputs are from the reference; `worst` lists the first ten that are too far.
 
     Where nodes were compared one by one, `nodes` is their number and `node` the first that differs.
+    `note` says more on why, and what to do.
     """
 
     passed: bool
@@ -32,6 +36,7 @@ class Comparison:
     worst: tuple[dict[str, Any], ...]
     node: str = ""
     nodes: int = 0
+    note: str = ""
 
     def summary(self) -> dict[str, Any]:
         """Return the comparison ready for JSON."""
@@ -41,6 +46,7 @@ class Comparison:
             "max_rel_error": self.max_rel_error,
             "worst": list(self.worst),
             **({"node": self.node, "nodes": self.nodes} if self.nodes else {}),
+            **({"note": self.note} if self.note else {}),
         }
 
     def __str__(self) -> str:
@@ -50,6 +56,7 @@ class Comparison:
         if self.nodes:
             lines.append(f"  {self.nodes} nodes compared"
                          + (f"; the first that differs is {self.node}" if self.node else ""))
+        lines += [f"  {self.note}"] if self.note else []
         lines += [
             f"  {item['output']}{item['index']}: {item['got']!r}, expected {item['expected']!r}"
             for item in self.worst

@@ -1,6 +1,7 @@
 """Check mode for nodes: every value of a model beside the reference's, and the first that differs.
 
-A wrong result at the end says little; the node after which values part says where to look.
+A wrong result at the end says little; the node after which values part says where to look, and
+where float16 overflows, which node to keep in float32.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import numpy as np
 import onnx
 
 from vklab.graph import onnx_import
-from vklab.graph.graph import Graph
+from vklab.graph.graph import Graph, Node
+from vklab.graph.passes.to_float16 import LARGEST, MASK
 from vklab.runtime import check, host
 
-__all__ = ["all_values", "compare_nodes", "reference_values"]
+__all__ = ["all_values", "compare_nodes", "compare_outputs", "reference_values"]
 
 
 def all_values(graph: Graph) -> Graph:
@@ -39,18 +41,88 @@ def reference_values(
     return host.Reference(whole, folder).run(inputs)
 
 
-def compare_nodes(
-    graph: Graph, actual: Mapping[str, Any], expected: Mapping[str, Any]
+def compare_outputs(
+    actual: Mapping[str, Any], expected: Mapping[str, Any], is_half: bool = False
 ) -> check.Comparison:
-    """Compare node after node, and stop at the first whose outputs differ."""
-    count = 0
+    """Compare outputs by name.
+
+    Args:
+        is_half: values are stored in float16, which decides the tolerances.
+    """
+    if not is_half:
+        return check.compare(actual, expected)
+    found = check.compare(actual, expected, *check.HALF)
+    text = _overflow(actual, expected)
+    if text:
+        text += "; check(nodes=True), or --check=nodes, names the node that is first"
+    return replace(found, note=text)
+
+
+def compare_nodes(
+    graph: Graph, actual: Mapping[str, Any], expected: Mapping[str, Any], is_half: bool = False
+) -> check.Comparison:
+    """Compare node after node, and stop at the first whose outputs differ.
+
+    Args:
+        is_half: values are stored in float16; the first node that overflows it is looked for first.
+    """
     largest = relative = 0.0
-    for node in graph.nodes:
-        names = [n for n in node.outputs if isinstance(expected.get(n), np.ndarray)]
-        found = check.compare({n: actual[n] for n in names}, {n: expected[n] for n in names})
-        count += 1
+    notes = _first_overflow(graph, actual, expected) if is_half else {}
+    tolerance = check.HALF if is_half else (check.RTOL, check.ATOL)
+    for number, node in enumerate(graph.nodes, 1):
+        names = _compared(node, expected)
+        pairs = [_without_masks(actual[n], expected[n]) if is_half else (actual[n], expected[n])
+                 for n in names]  # fmt: skip
+        got, truth = ({n: p[side] for n, p in zip(names, pairs, strict=True)} for side in (0, 1))
+        found = check.compare(got, truth, *tolerance)
         largest = max(largest, found.max_abs_error)
         relative = max(relative, found.max_rel_error)
-        if not found.passed:
-            return replace(found, node=str(node), nodes=count)
-    return check.Comparison(True, largest, relative, (), nodes=count)
+        if number in notes or (not notes and not found.passed):
+            return replace(found, node=str(node), nodes=number, note=notes.get(number, ""))
+    return check.Comparison(True, largest, relative, (), nodes=len(graph.nodes))
+
+
+def _compared(node: Node, expected: Mapping[str, Any]) -> list[str]:
+    return [name for name in node.outputs if isinstance(expected.get(name), np.ndarray)]
+
+
+def _first_overflow(
+    graph: Graph, actual: Mapping[str, Any], expected: Mapping[str, Any]
+) -> dict[int, str]:
+    """Return the number of the first node that overflows float16, and what to do about it."""
+    for number, node in enumerate(graph.nodes, 1):
+        found = _overflow(actual, {name: expected[name] for name in _compared(node, expected)})
+        if found:
+            return {number: f"node {node.name!r} ({node.qualified_type}): {found}; keep it in "
+                            f"float32 by KEEP_FLOAT32={node.name}"}  # fmt: skip
+    return {}
+
+
+def _overflow(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+    """Say how many values are infinite or NaN where those of the reference are finite."""
+    count = total = 0
+    largest = 0.0
+    for name, truth in expected.items():
+        got = actual.get(name)
+        if got is None or got.shape != truth.shape or truth.dtype.kind != "f":
+            continue
+        lost = ~np.isfinite(got) & np.isfinite(truth)
+        count, total = count + int(lost.sum()), total + truth.size
+        largest = max(largest, float(np.abs(truth[lost]).max(initial=0.0)))
+    if not count:
+        return ""
+    if largest > LARGEST:
+        return (f"{count} of {total} values overflow float16 (largest reference value "
+                f"{largest:g} > {LARGEST:g})")  # fmt: skip
+    return (f"{count} of {total} values are infinite or NaN in float16 (largest reference value "
+            f"there {largest:g})")  # fmt: skip
+
+
+def _without_masks(got: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return both with 0 where a mask that float16 cannot hold has become one that it can."""
+    if got.shape != truth.shape or truth.dtype.kind != "f":
+        return got, truth
+    size = np.abs(got)
+    masked = (np.abs(truth) > LARGEST) & (size >= MASK / 2) & (size <= LARGEST)
+    masked &= np.signbit(got) == np.signbit(truth)
+    return got * ~masked, truth * ~masked

@@ -16,11 +16,11 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import CheckError, ModelError, SetupError, VklabError
-from vklab.graph import bounds, onnx_import, shapes
+from vklab.graph import bounds, onnx_import, passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
-from vklab.runtime import check, feeds, host, kernels, node_check, open_devices, parts
+from vklab.runtime import feeds, host, kernels, node_check, open_devices, parts
 from vklab.runtime.check import Comparison
 from vklab.runtime.profile import Profile, Row, Timing, summarize
 from vklab.runtime.reserve import Reserve
@@ -44,7 +44,9 @@ def load(
         model: a path, bytes, or an onnx.ModelProto.
         device: index or part of a name; default the fastest, or VKLAB_DEVICE.
         progress: called as (done, of, kernel) while kernels compile.
-        dtype: "float16" to compute a float32 model in half precision; default as it is.
+        dtype: "float16" to compute a float32 model in half precision, between inputs and outputs
+            that stay float32; default as it is. A device that has no float16 takes 32 bits for
+            each: same results, nothing saved.
         upper_bounds: the most that open dimensions ever are, by name (INPUT.AXIS where they have
             none): memory for all shapes up to there is reserved once.
 
@@ -72,8 +74,11 @@ class Session:
         dtype: str | None = None,
         upper_bounds: Mapping[str, int] | None = None,
     ) -> None:
+        passes.require_dtype(dtype or "")
         self.upper_bounds = bounds.resolve(graph.inputs, upper_bounds or {})
         self.graph = graph
+        given = (*graph.inputs, *graph.initializers.values())
+        self._is_half = bool(dtype) or any(info.dtype == "float16" for info in given)
         self._opened: open_devices.OpenDevice | None = opened
         self._model = model
         self._reference: host.Reference | None = None
@@ -195,6 +200,8 @@ class Session:
     def check(self, inputs: Mapping[str, np.ndarray], nodes: bool = False) -> Comparison:
         """Run, and compare every output with ONNX Runtime on the CPU.
 
+        Where float16 is stored, errors up to `check.HALF` pass.
+
         Args:
             nodes: compare what every node makes, and name the first that differs.
         """
@@ -202,13 +209,15 @@ class Session:
             if nodes:
                 return self._check_nodes(inputs)
             outputs = self.run(inputs)
-        return check.compare(outputs, self.reference(inputs))
+        return node_check.compare_outputs(outputs, self.reference(inputs), self._is_half)
 
     def _check_nodes(self, inputs: Mapping[str, np.ndarray]) -> Comparison:
         opened = self._require_open()
         expected = node_check.reference_values(self._model, self.graph, inputs)
-        with Session(node_check.all_values(self.graph), opened, self._model) as whole:
-            return node_check.compare_nodes(self.graph, whole.run(inputs), expected)
+        whole = node_check.all_values(self.graph)
+        with Session(whole, opened, self._model, dtype=self._root.engine.dtype) as session:
+            values = session.run(inputs)
+        return node_check.compare_nodes(self.graph, values, expected, self._is_half)
 
     def _raise_difference(
         self, arrays: Sequence[np.ndarray], outputs: Mapping[str, np.ndarray]
@@ -220,7 +229,8 @@ class Session:
         if wanted == "nodes":
             comparison = self.check(inputs, nodes=True)
         else:
-            comparison = check.compare(outputs, self.reference(inputs))
+            expected = self.reference(inputs)
+            comparison = node_check.compare_outputs(outputs, expected, self._is_half)
         if not comparison.passed:
             raise CheckError(f"{self.device.name} {comparison}")
 

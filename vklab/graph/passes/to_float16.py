@@ -148,7 +148,8 @@ class _Walk:
         return node.op_type not in PRODUCTS and all(info.count == 1 for info in constants)
 
     def _is_named(self, node: Node) -> bool:
-        names = (node.op_type, node.name)
+        """Tell whether KEEP_FLOAT32 names a node, or the node whose expansion it is part of."""
+        names = (node.op_type, node.name, node.name.rpartition("/")[0])
         return any(fnmatch.fnmatchcase(name, p) for p in self.patterns for name in names)
 
     def _floats(self, node: Node) -> list[str]:
