@@ -27,8 +27,17 @@ def write_kernel(folder: Path, name: str, *changes: tuple[str, str]) -> Path:
 
 
 def write_wrong_store(folder: Path, name: str) -> Path:
-    """Make a folder in which a kernel's last store to y_buffer is off by one per cent."""
+    """Make a folder in which a kernel's last store is off by one per cent."""
     text = (ROOT / "shaders" / "ops" / f"{name}.slang").read_text("utf-8")
+    if name == "pointwise":  # its store is generated
+        call = "compute(element);"
+        changed = text.replace(call, f"{{ {call} y_buffer[element] = Y(1.01 * y_buffer[element]); }}")
+        return _write(folder / "ops" / f"{name}.slang", changed)
+    if "STORE(" in text:
+        head, _, tail = text.rpartition("STORE(")
+        index, _, value = tail.partition(", ")
+        changed = f"{head}STORE({index}, 1.01 * {value}"
+        return _write(folder / "ops" / f"{name}.slang", changed)
     head, _, tail = text.rpartition("y_buffer[")
     index, _, rest = tail.partition("] = ")
     value, _, after = rest.partition(";")

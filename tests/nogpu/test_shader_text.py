@@ -218,13 +218,17 @@ def test_the_stock_holds_every_element_wise_function():
     assert len(found) == len(re.findall(r"^public (?:Real|float) ", text, re.M))
 
 
+# These are nothing without text that is generated for a model.
+GENERATED = ("pointwise",)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "shaders" / "ops").glob("*.slang")),
                          ids=lambda path: path.stem)  # fmt: skip
 def test_every_kernel_file_says_what_it_is_and_which_variants_ship(path):
     lines = path.read_text("utf-8").splitlines()
     assert lines[0].startswith(f"// {path.stem}: ")
     variants = stock_builder.variants(path)
-    assert variants
+    assert variants or path.stem in GENERATED
     assert all(name == path.stem and dict(defines) for name, defines, _ in variants)
     assert len(set(variants)) == len(variants)
 

@@ -14,7 +14,7 @@ from vklab.errors import ModelError
 from vklab.ops import inputs as inputs_module
 from vklab.ops.dtypes import ELEMENTS, FLOATS, MOVABLE, raw_defines, table, type_defines
 from vklab.ops.registry import WORKGROUP, Result, grid, output
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import Dispatch, Formula, Operand, Pointwise, TensorInfo, Walk, dense_strides
 
 __all__ = [
     "apply_expression",
@@ -47,15 +47,6 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
                              "broadcast")  # fmt: skip
         result.append(sizes.pop() if sizes else 1)
     return tuple(result)
-
-
-def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return row-major strides in elements."""
-    strides, step = [], 1
-    for dim in reversed(shape):
-        strides.append(step)
-        step *= dim
-    return tuple(reversed(strides))
 
 
 def broadcast_strides(shape: Sequence[int], target: Sequence[int]) -> tuple[int, ...]:
@@ -182,6 +173,14 @@ def strided(
     for name, dtype in zip("ABC", read, strict=False):
         defines += typing(name, dtype)[:2]
     storage, _, store = typing("Y", written)
+    given = zip(inputs, read, walks, starts, strict=False)
+    constants = tuple(float(value) for _, value in push)
+    meaning = Pointwise(
+        extent,
+        tuple(Operand(i, dtype, Walk(tuple(w), start)) for i, dtype, w, start in given),
+        (Formula(expression, tuple(range(len(inputs))), constants, written),),
+        Walk(tuple(place[1]), place[2]) if place else None,
+    )
     return (
         Dispatch(
             kernel="elementwise",
@@ -191,6 +190,7 @@ def strided(
             push=tuple(parameters),
             defines=(*defines, storage, store),
             flops=count,
+            pointwise=meaning,
         ),
     )
 

@@ -12,7 +12,7 @@ from vklab.graph import shapes
 from vklab.graph.graph import Graph
 from vklab.ops.registry import Result
 from vklab.plan import variants
-from vklab.types import DeviceInfo, Dispatch, Operands, TensorInfo
+from vklab.types import DeviceInfo, Dispatch, Operands, Pointwise, TensorInfo
 
 __all__ = ["Lowered", "Trim", "lower", "needed", "with_variants"]
 
@@ -26,7 +26,8 @@ class Lowered:
     """A graph's dispatches in order, the node of each, and which values share memory.
 
     `roots` maps every value to the one whose memory it lies in; `constants` are the roots whose
-    value is known; `trims` cut outputs whose true size is only known after the run.
+    value is known; `trims` cut outputs whose true size is only known after the run; `slices` are
+    parts of their roots: the byte at which they start, and how many.
     """
 
     dispatches: tuple[Dispatch, ...]
@@ -34,6 +35,7 @@ class Lowered:
     roots: dict[str, str]
     constants: dict[str, TensorInfo]
     trims: dict[str, tuple[Trim, ...]] = field(default_factory=dict)
+    slices: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def lower(graph: Graph) -> Lowered:
@@ -68,7 +70,8 @@ def lower(graph: Graph) -> Lowered:
                 trims[name] = (*trims.get(name, ()), (axis, renamed[id(count)].name))
         for dispatch in needed(result, used.keys()):
             reads, writes = _rename(dispatch.reads, renamed), _rename(dispatch.writes, renamed)
-            dispatches.append(replace(dispatch, reads=reads, writes=writes))
+            meaning = _rename_meaning(dispatch.pointwise, renamed)
+            dispatches.append(replace(dispatch, reads=reads, writes=writes, pointwise=meaning))
             nodes.append(node.name)
     constants = {name: info for name, info in infos.items() if info.constant is not None}
     return Lowered(tuple(dispatches), tuple(nodes), roots, constants, trims)
@@ -101,3 +104,12 @@ def with_variants(lowered: Lowered, info: DeviceInfo) -> Lowered:
 
 def _rename(operands: Operands, renamed: dict[int, TensorInfo]) -> Operands:
     return tuple((binding, renamed.get(id(info), info)) for binding, info in operands)
+
+
+def _rename_meaning(
+    meaning: Pointwise | None, renamed: dict[int, TensorInfo]
+) -> Pointwise | None:
+    if meaning is None:
+        return None
+    named = (replace(o, info=renamed.get(id(o.info), o.info)) for o in meaning.operands)
+    return replace(meaning, operands=tuple(named))

@@ -7,13 +7,13 @@ Visited by labs 11 and 12.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vklab import draw
 from vklab.graph import passes, shapes
 from vklab.graph.graph import Graph
-from vklab.plan import arenas, chunks, limits, lowering, storage
+from vklab.plan import arenas, chunks, codegen, fusion, limits, lowering, storage
 from vklab.plan.chunks import Chunk, Copy, Step, Work
 from vklab.plan.lowering import Trim
 from vklab.plan.memory import MemoryPlan, Slot
@@ -105,7 +105,10 @@ def make_plan(graph: Graph, info: DeviceInfo) -> Plan:
 
     Raises PlanError where the device cannot hold it.
     """
-    lowered = storage.adapt(lowering.with_variants(lowering.lower(graph), info), info)
+    fused = fusion.fuse(graph, lowering.lower(graph), info)
+    chosen = lowering.with_variants(fused, info)
+    written = replace(chosen, dispatches=tuple(map(codegen.emit, chosen.dispatches)))
+    lowered = storage.adapt(written, info)
     limits.check(lowered.dispatches, info)
     arranged = arenas.arrange(graph, lowered, info)
     copies_in, copies_out = arranged.copies_in, arranged.copies_out

@@ -1,0 +1,153 @@
+"""Put two descriptions of element-wise work together: a value that is read is computed instead.
+
+Pure data in and out; whether that is wise is decided by the passes beside this file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from vklab.ops.dtypes import FLOATS
+from vklab.plan.fusion import walks
+from vklab.types import Formula, Operand, Pointwise, TensorInfo, Walk
+
+__all__ = ["along", "inline", "prepared"]
+
+
+def inline(
+    outer: Pointwise, number: int, inner: Pointwise, roots: Mapping[str, str]
+) -> Pointwise | None:
+    """Return `outer` with the value that operand `number` reads computed by `inner`.
+
+    All operands that read the same value along the same walk are served at once; None where the
+    walks do not fit, or the value is taken for another dtype than it is made in.
+    """
+    read = outer.operands[number]
+    if inner.target is not None or inner.formulas[-1].dtype != read.dtype:
+        return None
+    composed = walks.compose(
+        outer.shape, read.walk, inner.shape, [operand.walk for operand in inner.operands]
+    )
+    if composed is None:
+        return None
+    cut, inner_walks = composed
+    root = roots[read.info.name]
+    served = {
+        n for n, operand in enumerate(outer.operands)
+        if roots[operand.info.name] == root and operand.walk == read.walk
+        and operand.dtype == read.dtype
+    }  # fmt: skip
+    own = [replace(o, walk=walks.split_walk(o.walk, cut)) for o in outer.operands]
+    others = [replace(o, walk=w) for o, w in zip(inner.operands, inner_walks, strict=True)]
+    kept = [o for n, o in enumerate(own) if n not in served]
+    operands, place = _unique([*kept, *others], roots)
+    numbers = iter(range(len(kept)))
+    count, steps = len(operands), len(inner.formulas)
+    of_inner = [*place[len(kept) :], *range(count, count + steps)]
+    of_outer = [count + steps - 1 if n in served else place[next(numbers)]
+                for n in range(len(own))]  # fmt: skip
+    of_outer += range(count + steps, count + steps + len(outer.formulas))
+    shape = walks.split_axes(outer.shape, cut)
+    target = outer.target and walks.split_walk(outer.target, cut)
+    formulas = (*_renumbered(inner.formulas, of_inner), *_renumbered(outer.formulas, of_outer))
+    return _merged(Pointwise(shape, tuple(operands), formulas, target))
+
+
+def _unique(
+    given: Sequence[Operand], roots: Mapping[str, str]
+) -> tuple[list[Operand], list[int]]:
+    """Return the operands that differ, and for each given one its number among them."""
+    found: dict[tuple[str, str, Walk], int] = {}
+    operands: list[Operand] = []
+    place: list[int] = []
+    for operand in given:
+        key = (roots.get(operand.info.name, operand.info.name), operand.dtype, operand.walk)
+        if key not in found:
+            found[key] = len(operands)
+            operands.append(operand)
+        place.append(found[key])
+    return operands, place
+
+
+def _renumbered(formulas: Sequence[Formula], numbers: Sequence[int]) -> tuple[Formula, ...]:
+    if all(number == place for place, number in enumerate(numbers)):
+        return tuple(formulas)  # long chains come here once for each link
+    return tuple(
+        replace(f, arguments=tuple(numbers[argument] for argument in f.arguments))
+        for f in formulas
+    )
+
+
+def _merged(given: Pointwise) -> Pointwise:
+    each = [operand.walk for operand in given.operands]
+    shape, merged = walks.merge(given.shape, [*each, *([given.target] if given.target else [])])
+    operands = tuple(replace(o, walk=w) for o, w in zip(given.operands, merged, strict=False))
+    return replace(given, shape=shape, operands=operands,
+                   target=merged[-1] if given.target else None)  # fmt: skip
+
+
+def prepared(given: Pointwise) -> Pointwise:
+    """Return the same over as few axes as do, with operands of one known element as numbers."""
+    given = _merged(given)
+    known = {n: o for n, o in enumerate(given.operands) if _is_number(o)}
+    if not known:
+        return given
+    kept = [o for n, o in enumerate(given.operands) if n not in known]
+    count, extra = len(kept), len(known)
+    place = iter(range(count))
+    literal = iter(range(count, count + extra))
+    numbers = [next(literal) if n in known else next(place) for n in range(len(given.operands))]
+    numbers += range(count + extra, count + extra + len(given.formulas))
+    literals = tuple(
+        Formula("p0", (), (float(_element(operand)),), "float32") for operand in known.values()
+    )
+    formulas = (*literals, *_renumbered(given.formulas, numbers))
+    return replace(given, operands=tuple(kept), formulas=formulas)
+
+
+def _is_number(operand: Operand) -> bool:
+    known = operand.info.constant is not None and operand.dtype in FLOATS
+    return known and operand.info.dtype == operand.dtype and not any(operand.walk.strides)
+
+
+def _element(operand: Operand) -> float:
+    constant = operand.info.constant
+    assert constant is not None
+    return float(constant.reshape(-1)[operand.walk.start])
+
+
+def along(given: Pointwise, value: TensorInfo, roots: Mapping[str, str]) -> Pointwise | None:
+    """Return the same work in the order in which the elements of `value`, an operand, lie.
+
+    That operand comes first and is dense; the result is written along a walk if its order differs.
+    None if the work does not read every element of the value exactly once.
+    """
+    root = roots[value.name]
+    reads = [o for o in given.operands if roots[o.info.name] == root]
+    if math.prod(given.shape) != value.count or any(
+        (o.walk, o.dtype) != (reads[0].walk, reads[0].dtype) for o in reads
+    ):
+        return None
+    axes = walks.order(given.shape, reads[0].walk)
+    if axes is None:
+        return None
+    target = given.target or Walk.dense(given.shape)
+    shape = tuple(given.shape[axis] for axis in axes)
+
+    def turned(walk: Walk) -> Walk:
+        return Walk(tuple(walk.strides[axis] for axis in axes), walk.start)
+
+    first = next(n for n, o in enumerate(given.operands) if o is reads[0])
+    rank = {n: number for number, n in enumerate([first, *(
+        n for n, o in enumerate(given.operands) if roots[o.info.name] != root)])}  # fmt: skip
+    numbers = [rank.get(n, 0) for n in range(len(given.operands))]
+    numbers += range(len(rank), len(rank) + len(given.formulas))
+    operands = tuple(
+        replace(given.operands[n], walk=turned(given.operands[n].walk)) for n in rank
+    )
+    target = turned(target)
+    dense = given.target is None and target.is_dense(shape)
+    formulas = _renumbered(given.formulas, numbers)
+    return _merged(Pointwise(shape, operands, formulas, None if dense else target))

@@ -1,0 +1,110 @@
+"""Dispatches with who writes and who reads each value: what fusions look at and change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from vklab.graph.graph import Graph
+from vklab.plan import codegen
+from vklab.plan.fusion import combine
+from vklab.plan.lowering import Lowered
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
+
+__all__ = ["MOST_BUFFERS", "Flow", "inputs"]
+
+# Descriptors are cheap, but some devices bind only so many to one kernel.
+MOST_BUFFERS = 16
+MOST_NAMES = 4
+
+
+class Flow:
+    """The dispatches of a plan by number, as one value after the other is fused away.
+
+    A dispatch that has been fused into another leaves None behind.
+    """
+
+    def __init__(self, graph: Graph, lowered: Lowered, info: DeviceInfo) -> None:
+        self._lowered = lowered
+        self.roots = lowered.roots
+        self.dispatches: list[Dispatch | None] = [_prepared(d) for d in lowered.dispatches]
+        self.nodes: list[tuple[str, ...]] = [(name,) for name in lowered.nodes]
+        most = info.limits.get("maxPerStageDescriptorStorageBuffers", MOST_BUFFERS)
+        self.most_buffers = min(MOST_BUFFERS, most) if isinstance(most, int) else MOST_BUFFERS
+        kept = {lowered.roots[name] for name in graph.outputs}
+        kept |= {lowered.roots[name] for cut in lowered.trims.values() for _, name in cut}
+        self.kept = kept | {i.name for i in graph.inputs}
+        self.writers: dict[str, set[int]] = {}
+        self.readers: dict[str, set[int]] = {}
+        for number, dispatch in enumerate(lowered.dispatches):
+            self._enter(number, dispatch)
+
+    def alive(self) -> Iterator[tuple[int, Dispatch]]:
+        """Yield the dispatches that are left, in order."""
+        for number in range(len(self.dispatches)):
+            dispatch = self.dispatches[number]
+            if dispatch is not None:
+                yield number, dispatch
+
+    def maker(self, value: TensorInfo, reader: int) -> int | None:
+        """Return the one dispatch that makes a value which only `reader` reads, if that is so."""
+        root = self.roots[value.name]
+        writers = self.writers.get(root, set())
+        if root in self.kept or len(writers) != 1 or self.readers.get(root) != {reader}:
+            return None
+        return next(iter(writers))
+
+    def fits(self, dispatch: Dispatch) -> bool:
+        """Tell whether the device can launch what has been fused."""
+        return codegen.fits(dispatch, self.most_buffers)
+
+    def join(self, into: int, gone: int, dispatch: Dispatch) -> None:
+        """Put a fused dispatch into the place of one, and take the other away."""
+        for number in (into, gone):
+            old = self.dispatches[number]
+            assert old is not None
+            for value in inputs(old):
+                self.readers[self.roots[value.name]].discard(number)
+            for _, value in old.writes:
+                self.writers[self.roots[value.name]].discard(number)
+        self.dispatches[into], self.dispatches[gone] = dispatch, None
+        self.nodes[into] = (*self.nodes[min(into, gone)], *self.nodes[max(into, gone)])
+        self._enter(into, dispatch)
+
+    def _enter(self, number: int, dispatch: Dispatch) -> None:
+        for value in inputs(dispatch):
+            self.readers.setdefault(self.roots[value.name], set()).add(number)
+        for _, value in dispatch.writes:
+            self.writers.setdefault(self.roots[value.name], set()).add(number)
+
+    def lowered(self) -> Lowered:
+        """Return what is left."""
+        left = [number for number, _ in self.alive()]
+        return replace(
+            self._lowered,
+            dispatches=tuple(d for _, d in self.alive()),
+            nodes=tuple(_label(self.nodes[number]) for number in left),
+        )
+
+
+def inputs(dispatch: Dispatch) -> list[TensorInfo]:
+    """Return all tensors that a dispatch reads, those of what is fused with it included."""
+    if dispatch.kernel == "pointwise" and dispatch.pointwise:
+        return [operand.info for operand in dispatch.pointwise.operands]
+    found = [i for name, i in dispatch.reads if not (dispatch.prologue and name == "x_buffer")]
+    found += [o.info for o in dispatch.prologue.operands] if dispatch.prologue else []
+    found += [o.info for o in dispatch.epilogue.operands[1:]] if dispatch.epilogue else []
+    return found
+
+
+def _prepared(dispatch: Dispatch) -> Dispatch:
+    if dispatch.pointwise is None:
+        return dispatch
+    return replace(dispatch, pointwise=combine.prepared(dispatch.pointwise))
+
+
+def _label(names: tuple[str, ...]) -> str:
+    """Return a name for what is made of several nodes."""
+    unique = list(dict.fromkeys(names))
+    rest = f" + {len(unique) - MOST_NAMES} more" if len(unique) > MOST_NAMES else ""
+    return " + ".join(unique[:MOST_NAMES]) + rest

@@ -1,0 +1,41 @@
+"""fuse_prologues: what a kernel reads element by element is computed as it is read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vklab.ops import fusable
+from vklab.plan.fusion.flow import Flow
+from vklab.types import Dispatch
+
+__all__ = ["fuse_prologues"]
+
+# These read every element more than once: only what costs next to nothing is computed again.
+REPEATING = frozenset({"attention_weights", "lrn", "normalize", "pool", "resize", "softmax"})
+FEW_FORMULAS, FEW_OPERANDS = 3, 2
+
+
+def fuse_prologues(flow: Flow) -> None:
+    """Let kernels compute what only they read."""
+    for number, dispatch in flow.alive():
+        if dispatch.prologue or not fusable.loads(dispatch):
+            continue
+        maker = flow.maker(dict(dispatch.reads)["x_buffer"], number)
+        joined = None if maker is None else _joined(flow, dispatch, flow.dispatches[maker])
+        if maker is not None and joined is not None:
+            flow.join(number, maker, joined)
+
+
+def _joined(flow: Flow, core: Dispatch, maker: Dispatch | None) -> Dispatch | None:
+    work = None if maker is None else maker.pointwise
+    if maker is None or work is None or work.target is not None:
+        return None
+    read = dict(core.reads)["x_buffer"]
+    if work.formulas[-1].dtype != read.dtype or work.count != read.count:
+        return None
+    cheap = len(work.formulas) <= FEW_FORMULAS and len(work.operands) <= FEW_OPERANDS
+    if core.kernel in REPEATING and not cheap:
+        return None
+    joined = replace(core, prologue=work, defines=fusable.typed(core),
+                     flops=core.flops + maker.flops)  # fmt: skip
+    return joined if flow.fits(joined) else None
