@@ -7,6 +7,7 @@ Text depends on structure only, never on sizes or names, so that layers and shap
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.ops.dtypes import ELEMENTS, raw_defines, type_defines
+from vklab.ops.dtypes import ELEMENTS, raw_defines, table, type_defines
 from vklab.ops.registry import WORKGROUP, grid
 from vklab.types import Dispatch, Formula, Operand, Pointwise, TensorInfo, Walk
 
@@ -23,8 +24,10 @@ __all__ = ["PUSH_BYTES", "emit", "fits"]
 
 # What every device takes.
 PUSH_BYTES = 128
-# More numbers than this are written into the text.
+# More numbers than this are read from a buffer. In the text they would be constants, and drivers
+# add up constants that follow each other, which rounds otherwise.
 PUSHED_NUMBERS = 8
+NUMBERS = "numbers_buffer"
 WORD = 0xFFFFFFFF
 RAW = ("a", "onnx::select(a, b, c)")
 _PLAIN = {"float32": "float", "int32": "int", "uint32": "uint", "bool": "bool"}
@@ -49,7 +52,7 @@ def fits(dispatch: Dispatch, buffers: int) -> bool:
             _offset(function, work, work.target)
         numbers = sum(len(formula.numbers) for formula in work.formulas)
         words += numbers if numbers <= PUSHED_NUMBERS else 0
-        reads += len(work.operands)
+        reads += len(work.operands) + (numbers > PUSHED_NUMBERS)
     words += sum(len(v) if isinstance(v, tuple) else 1 for f in made for _, v in f.push)
     return 4 * words <= PUSH_BYTES and reads <= buffers
 
@@ -207,9 +210,16 @@ def _load(made: _Function, work: Pointwise, operand: Operand, name: str, raw: bo
 def _steps(made: _Function, work: Pointwise, names: list[str], raw: bool) -> list[str]:
     """Return one line a formula; `names` grows by the name of each result."""
     lines: list[str] = []
-    many = sum(len(f.numbers) for f in work.formulas) > PUSHED_NUMBERS
+    given = [number for formula in work.formulas for number in formula.numbers]
+    if len(given) > PUSHED_NUMBERS:
+        binding = made.prefix + NUMBERS
+        made.reads.append((binding, table(given, "float32")))
+        made.buffers.append(f"StructuredBuffer<float> {binding};")
+        places = (f"{binding}[{place}]" for place in range(len(given)))
+    else:
+        places = (made.number("p", number, "float") for number in given)
     for formula in work.formulas:
-        numbers = [_literal(n) if many else made.number("p", n, "float") for n in formula.numbers]
+        numbers = list(itertools.islice(places, len(formula.numbers)))
         if not formula.arguments or (formula.text == "a" and (raw or _same(work, formula))):
             names.append(names[formula.arguments[0]] if formula.arguments else numbers[0])
             continue
@@ -247,12 +257,6 @@ def _rounded(made: _Function, name: str, value: str, dtype: str, declare: bool) 
     kind = ELEMENTS[dtype].value if ELEMENTS[dtype].value in ("float", "int", "uint") else alias
     line = f"{name} = {alias}_LOAD({alias}({alias}_STORE({value})));"
     return [f"    {kind} {line}" if declare else f"    {line}"]
-
-
-def _literal(value: float) -> str:
-    if not math.isfinite(value):
-        return f"asfloat(0x{np.float32(value).view(np.uint32):08x})"
-    return f"float({np.float32(value)!s})"
 
 
 def _offset(made: _Function, work: Pointwise, walk: Walk) -> str:
