@@ -16,7 +16,7 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import PlanError, UnsupportedOperatorError, ValueNeededError
-from vklab.graph import functions, shapes
+from vklab.graph import answers, functions, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.ops.body import Expansion
@@ -209,6 +209,11 @@ class _Walk:
 
     def _check(self, node: Node, result: registry.Result) -> None:
         """Raise PlanError for what the device cannot do with a node's dispatches."""
+        inputs = [self.infos[name] if name else None for name in node.inputs]
+        key = answers.key(self.graph, node, inputs)
+        fits = ("fits", key, tuple(map(bool, node.outputs)))
+        if key and fits in self.graph.answers:
+            return
         used = {id(o) for o, name in zip(result.outputs, node.outputs, strict=False) if name}
         dispatches = tuple(lowering.needed(result, used))
         lowered = lowering.Lowered(dispatches, (node.name,) * len(dispatches), {}, {})
@@ -221,6 +226,7 @@ class _Walk:
             reason = self.unavailable(dispatch)
             if reason:
                 raise PlanError(f"node {node.name!r} ({node.op_type}): {reason}")
+        self.graph.answers[fits] = True
 
     # -------------------------------------------------------------------------------------- parts
 
