@@ -5,8 +5,9 @@ Nothing here touches a driver or a graph. Visited by labs 02, 09 and 11.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,22 +60,22 @@ class TensorInfo:
         """Return the number of dimensions."""
         return len(self.shape)
 
-    @property
+    @functools.cached_property
     def is_static(self) -> bool:
         """Tell whether every dimension is a number."""
         return all(isinstance(dim, int) for dim in self.shape)
 
-    @property
+    @functools.cached_property
     def dims(self) -> tuple[int, ...]:
         """Return the shape as numbers; ValueError if a dimension is still a name."""
         return tuple(int(dim) for dim in self.shape)
 
-    @property
+    @functools.cached_property
     def count(self) -> int:
         """Return the number of elements."""
         return math.prod(self.dims)
 
-    @property
+    @functools.cached_property
     def size_bytes(self) -> int:
         """Return the bytes that a dense copy of this tensor takes."""
         return size_bytes(self.dtype, self.shape)
@@ -86,7 +87,7 @@ class TensorInfo:
     __repr__ = __str__
 
 
-def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Return row-major strides in elements."""
     strides, step = [], 1
     for dim in reversed(shape):

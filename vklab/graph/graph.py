@@ -5,6 +5,7 @@ Knows nothing of files (`onnx_import`) and computes no shapes (`shapes`). Visite
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,7 +42,7 @@ class Node:
         """Return the op_type with its domain, unless that is ONNX's own."""
         return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
 
-    @property
+    @functools.cached_property
     def reads(self) -> tuple[str, ...]:
         """Return the values it needs: its inputs, and what its bodies capture."""
         captured = (name for body in self.bodies.values() for name in body.captures)
@@ -58,7 +59,7 @@ class Graph:
 
     `infos` holds dtype and shape of every value once `shapes.infer` has run; before that only of
     inputs and initializers. Initializers are infos that carry their constant. A body's `captures`
-    are the values around it that it reads.
+    are the values around it that it reads. `answers` is for `shapes.apply_node`.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Graph:
     infos: Mapping[str, TensorInfo] = field(default_factory=dict)
     opsets: Mapping[str, int] = field(default_factory=dict)
     captures: tuple[str, ...] = ()
+    answers: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Graph:
         """Return a copy with other nodes, without the initializers that nothing reads any more."""

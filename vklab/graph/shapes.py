@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from vklab.errors import ModelError, UnsupportedOperatorError
+from vklab.graph import answers
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.ops.body import Expansion
@@ -78,15 +79,11 @@ def apply_node(
 
     An Expansion has no outputs yet: the nodes of `expand` do.
     """
-    result = registry.apply(
-        node.op_type,
-        [infos[name] if name else None for name in node.inputs],
-        node.attributes,
-        graph.opset_of(node),
-        node.domain,
-        node.name,
+    inputs = [infos[name] if name else None for name in node.inputs]
+    result = answers.remembered(graph, node, inputs, lambda: registry.apply(
+        node.op_type, inputs, node.attributes, graph.opset_of(node), node.domain, node.name,
         len(node.outputs),
-    )
+    ))  # fmt: skip
     if isinstance(result, Expansion):
         return result, ()
     extra = [name for name in node.outputs[len(result.outputs) :] if name]

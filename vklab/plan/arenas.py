@@ -6,8 +6,10 @@ are copied at the ends of a run. Visited by labs 03 and 11.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from vklab import settings
 from vklab.errors import PlanError
@@ -16,7 +18,7 @@ from vklab.plan import in_place, limits, memory, storage
 from vklab.plan.chunks import Copy
 from vklab.plan.lowering import Lowered
 from vklab.plan.memory import WEIGHTS, Lifetime, MemoryPlan, Slot
-from vklab.types import DeviceInfo
+from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["Arenas", "arrange"]
 
@@ -67,10 +69,11 @@ def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
     slots |= {name: placed[owner] for name, owner in owners.items() if owner in placed}
     arenas |= input_arenas | output_arenas | activations
     views = {name: slots[root] for name, root in roots.items() if root in slots}
-    views |= {
-        name: Slot(views[name].arena, views[name].offset_bytes + start, size)
-        for name, (start, size) in lowered.slices.items()
-    }
+    for tensor in _tensors(lowered):
+        if tensor.name in lowered.slices:
+            whole = slots[roots[tensor.name]]
+            start = whole.offset_bytes + _start_bytes(tensor, lowered)
+            views[tensor.name] = Slot(whole.arena, start, tensor.size_bytes)
     return Arenas(
         memory=MemoryPlan(views, arenas, lifetimes, memory.lower_bound(lifetimes)),
         input_slots=input_slots,
@@ -78,6 +81,15 @@ def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
         copies_in=tuple(Copy(name, input_slots[name], slots[name]) for name in staged_in),
         copies_out=tuple(Copy(name, slots[name], output_slots[name]) for name in staged_out),
     )
+
+
+def _tensors(lowered: Lowered) -> Iterator[TensorInfo]:
+    return (info for d in lowered.dispatches for _, info in d.reads + d.writes)
+
+
+def _start_bytes(tensor: TensorInfo, lowered: Lowered) -> int:
+    """Return how far behind the start of its root a tensor begins."""
+    return lowered.slices.get(tensor.name, 0) * np.dtype(tensor.dtype).itemsize
 
 
 def _weights(lowered: Lowered, outputs: Iterable[str]) -> tuple[dict[str, Slot], Sizes]:
@@ -171,9 +183,9 @@ def _lifetimes(
             root = lowered.roots[tensor.name]
             if root in placed:
                 continue
-            start, length = lowered.slices.get(tensor.name, (0, tensor.size_bytes))
             size, first, _ = spans.get(owners[root], (0, step, step))
-            spans[owners[root]] = (max(size, start + length), first, step)
+            size = max(size, _start_bytes(tensor, lowered) + tensor.size_bytes)
+            spans[owners[root]] = (size, first, step)
     end = len(lowered.dispatches)
     lasting = {owners.get(name, name) for name in staged_out}
     alignment = max(LEAST_ALIGNMENT, info.limit("minStorageBufferOffsetAlignment"))

@@ -27,7 +27,7 @@ class Lowered:
 
     `roots` maps every value to the one whose memory it lies in; `constants` are the roots whose
     value is known; `trims` cut outputs whose true size is only known after the run; `slices` are
-    parts of their roots: the byte at which they start, and how many.
+    parts of their roots, by the element at which they start.
     """
 
     dispatches: tuple[Dispatch, ...]
@@ -35,7 +35,7 @@ class Lowered:
     roots: dict[str, str]
     constants: dict[str, TensorInfo]
     trims: dict[str, tuple[Trim, ...]] = field(default_factory=dict)
-    slices: dict[str, tuple[int, int]] = field(default_factory=dict)
+    slices: dict[str, int] = field(default_factory=dict)
 
 
 def lower(graph: Graph) -> Lowered:

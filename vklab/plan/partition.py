@@ -11,17 +11,18 @@ import fnmatch
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from vklab import settings
 from vklab.errors import PlanError, UnsupportedOperatorError, ValueNeededError
-from vklab.graph import functions, shapes
+from vklab.graph import answers, functions, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.ops.body import Expansion
 from vklab.ops.dtypes import MOVABLE
-from vklab.plan import limits, lowering, storage
+from vklab.plan import limits, lowering, split_ranges, storage
 from vklab.plan.known import Evaluate, Known
 from vklab.types import ANY_SHAPE, DeviceInfo, Dispatch, TensorInfo
 
@@ -107,6 +108,7 @@ class _Walk:
         self.waiting: list[Node] = []  # host nodes and all behind them, in order
         self.reasons: dict[str, str] = {}
         self.later: set[str] = set()
+        self.available: dict[Any, str] = {}  # why not, by kernel; finding out reads files
         self.flops = 0
 
     def run(self) -> Ask | None:
@@ -209,18 +211,27 @@ class _Walk:
 
     def _check(self, node: Node, result: registry.Result) -> None:
         """Raise PlanError for what the device cannot do with a node's dispatches."""
+        inputs = [self.infos[name] if name else None for name in node.inputs]
+        key = answers.key(self.graph, node, inputs)
+        fits = ("fits", key, tuple(map(bool, node.outputs)))
+        if key and fits in self.graph.answers:
+            return
         used = {id(o) for o, name in zip(result.outputs, node.outputs, strict=False) if name}
         dispatches = tuple(lowering.needed(result, used))
         lowered = lowering.Lowered(dispatches, (node.name,) * len(dispatches), {}, {})
-        adapted = storage.adapt(lowering.with_variants(lowered, self.info), self.info)
+        bound = split_ranges.apply(lowered, self.info)
+        adapted = storage.adapt(lowering.with_variants(bound, self.info), self.info)
         try:
             limits.check(adapted.dispatches, self.info)
         except PlanError as error:
             raise PlanError(f"node {node.name!r} ({node.op_type}): {error}") from error
         for dispatch in adapted.dispatches:
-            reason = self.unavailable(dispatch)
+            if dispatch.variant not in self.available:
+                self.available[dispatch.variant] = self.unavailable(dispatch)
+            reason = self.available[dispatch.variant]
             if reason:
                 raise PlanError(f"node {node.name!r} ({node.op_type}): {reason}")
+        self.graph.answers[fits] = True
 
     # -------------------------------------------------------------------------------------- parts
 

@@ -13,7 +13,7 @@ from typing import Any
 from vklab import draw
 from vklab.graph import passes, shapes
 from vklab.graph.graph import Graph
-from vklab.plan import arenas, chunks, codegen, fusion, limits, lowering, storage
+from vklab.plan import arenas, chunks, codegen, fusion, limits, lowering, split_ranges, storage
 from vklab.plan.chunks import Chunk, Copy, Step, Work
 from vklab.plan.lowering import Trim
 from vklab.plan.memory import MemoryPlan, Slot
@@ -105,7 +105,8 @@ def make_plan(graph: Graph, info: DeviceInfo) -> Plan:
 
     Raises PlanError where the device cannot hold it.
     """
-    fused = fusion.fuse(graph, lowering.lower(graph), info)
+    bound = split_ranges.apply(lowering.lower(graph), info)
+    fused = fusion.fuse(graph, bound, info)
     chosen = lowering.with_variants(fused, info)
     written = replace(chosen, dispatches=tuple(map(codegen.emit, chosen.dispatches)))
     lowered = storage.adapt(written, info)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from vklab import settings
-from vklab.errors import ModelError, PlanError, UnsupportedOperatorError
+from vklab.errors import ModelError, PlanError, SetupError, UnsupportedOperatorError
 from vklab.graph import bounds, passes
 from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import MOVABLE
@@ -22,14 +22,14 @@ from vklab.plan import partition
 from vklab.plan import plan as plans
 from vklab.plan.partition import Ask, Part
 from vklab.plan.plan import Plan
-from vklab.runtime import control, host
+from vklab.runtime import control
 from vklab.runtime.kernels import Progress
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.record import Program
 from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
 from vklab.shader import compiler
-from vklab.types import ANY_SHAPE, Dispatch, TensorInfo
+from vklab.types import ANY_SHAPE, DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["Device", "Engine", "Found", "Host", "Runner", "Stage", "Unknown", "describe"]
 
@@ -64,6 +64,17 @@ class Engine:
     dtype: str = ""
     upper_bounds: Mapping[str, int] = field(default_factory=dict)
     reserve: Reserve | None = None
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Return the device that is planned for."""
+        return self.opened.info
+
+    def runner(self, plan: Plan) -> Runner | None:
+        """Make what runs a plan."""
+        if self.on_plan:
+            self.on_plan(plan)
+        return Device(Program(self.opened, plan, self.weights, self.progress, self.reserve))
 
     @property
     def kept(self) -> int:
@@ -109,7 +120,7 @@ class Host:
     """Run a host part in ONNX Runtime or onnx.reference."""
 
     def __init__(self, part: Part) -> None:
-        self.part = host.HostPart(part.graph)
+        self.part = _host().HostPart(part.graph)
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run once."""
@@ -169,7 +180,7 @@ class Stage:
         self.found[self._planned_key(infos.values())] = found
 
     def _planned_key(self, infos: Iterable[TensorInfo]) -> Key:
-        return tuple((info.dims, np.dtype(info.dtype).num) for info in infos)
+        return tuple((info.dims, np.dtype(info.dtype)) for info in infos)
 
     def _key(self, values: Mapping[str, Any]) -> Key:
         key = [_signature(values[name]) for name in self.names]
@@ -186,6 +197,14 @@ class Stage:
 
         Raises ValueNeededError if a value decides and is not given.
         """
+        try:
+            return self._decide(infos, values)
+        finally:
+            self.graph.answers.clear()  # these shapes are done with
+
+    def _decide(
+        self, infos: Mapping[str, TensorInfo], values: Mapping[str, Any] | None
+    ) -> Found:
         while True:
             given = dict(infos)
             for name in self.asked:
@@ -193,7 +212,7 @@ class Stage:
                 if isinstance(array, np.ndarray):
                     given[name] = describe(name, array, array.copy())
             answer = partition.next_part(
-                self.graph, given, self.engine.opened.info, host.evaluate, _unavailable,
+                self.graph, given, self.engine.info, _evaluate, _unavailable,
                 self.after_host,
             )
             if not isinstance(answer, Ask):
@@ -220,12 +239,8 @@ class Stage:
             constants = {name: info.constant for name, info in part.graph.initializers.items()}
             opset = self.graph.opset_of(node)
             return control.Control(node, bodies, opset, constants), None
-        plan = plans.make_plan(passes.run(part.graph, self.engine.dtype), self.engine.opened.info)
-        if self.engine.on_plan:
-            self.engine.on_plan(plan)
-        engine = self.engine
-        program = Program(engine.opened, plan, engine.weights, engine.progress, engine.reserve)
-        return Device(program), plan
+        plan = plans.make_plan(passes.run(part.graph, self.engine.dtype), self.engine.info)
+        return self.engine.runner(plan), plan
 
     def run(self, values: dict[str, Any]) -> list[Any]:
         """Run the graph to its end and return its outputs in order.
@@ -293,6 +308,21 @@ def _host_nodes(part: Part) -> Sequence[Node]:
     return part.graph.nodes if part.kind == "host" else ()
 
 
+def _host() -> Any:
+    """Load what runs parts on the host: compiled models without such parts do without."""
+    try:
+        from vklab.runtime import host
+    except ImportError as error:
+        raise SetupError(f"parts of this model run on the host, in ONNX Runtime ({error})",
+                         "pip install onnx onnxruntime") from error  # fmt: skip
+    return host
+
+
+def _evaluate(node: Node, graph: Graph, arrays: Sequence[np.ndarray | None]) -> Sequence[Any]:
+    made: Sequence[Any] = _host().evaluate(node, graph, arrays)
+    return made
+
+
 def _unavailable(dispatch: Dispatch) -> str:
     return compiler.unavailable(*dispatch.variant)
 
@@ -307,7 +337,7 @@ def describe(name: str, value: Any, constant: np.ndarray | None = None) -> Tenso
 
 def _signature(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.shape, value.dtype.num
+        return value.shape, value.dtype
     return type(value)
 
 

@@ -1,0 +1,353 @@
+"""One session, many shapes: with upper bounds all of them run in memory that is reserved once."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import Counter
+
+import exported_models
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from small_models import model, random_array, value
+
+import vklab
+from vklab import settings
+from vklab.errors import ModelError, PlanError
+from vklab.runtime import open_devices, parts
+from vklab.types import DeviceInfo
+from vklab.vulkan import api, memory, pipeline
+
+NODE = helper.make_node
+BOUNDS = {"batch": 3, "length": 9}
+SHAPES = [(b, n) for b in (1, 2, 3) for n in (1, 2, 7, 9)]
+
+
+def block(suffix=""):
+    """Return a small attention block: products, a softmax, a mean, shape arithmetic, two outputs.
+
+    Args:
+        suffix: ends the names of the second input's dimensions.
+    """
+    nodes = [
+        NODE("MatMul", ["x", "w"], ["q"]),
+        NODE("Shape", ["x"], ["dims"]),
+        NODE("Gather", ["dims", "zero"], ["rows"], axis=0),
+        NODE("Gather", ["dims", "one"], ["length"], axis=0),
+        NODE("Concat", ["rows", "length", "heads"], ["split"], axis=0),
+        NODE("Reshape", ["q", "split"], ["q4"]),
+        NODE("Transpose", ["q4"], ["heads_first"], perm=[0, 2, 1, 3]),
+        NODE("Transpose", ["q4"], ["turned"], perm=[0, 2, 3, 1]),
+        NODE("MatMul", ["heads_first", "turned"], ["scores"]),
+        NODE("Unsqueeze", ["mask", "axes"], ["wide"]),
+        NODE("Add", ["scores", "wide"], ["masked"]),
+        NODE("Softmax", ["masked"], ["weights"], axis=-1),
+        NODE("MatMul", ["weights", "heads_first"], ["mixed"]),
+        NODE("ReduceMean", ["mixed"], ["pooled"], axes=[1, 2], keepdims=0),
+    ]
+    constants = {
+        "w": random_array((6, 8), 1), "zero": np.int64([0]), "one": np.int64([1]),
+        "heads": np.int64([2, 4]), "axes": np.int64([1, 2]),
+    }  # fmt: skip
+    inputs = [value("x", ("batch", "length", 6)),
+              value("mask", (f"batch{suffix}", f"length{suffix}"))]  # fmt: skip
+    return model(nodes, inputs, ["weights", "pooled"], constants)
+
+
+def feeds(batch, length, seed=0):
+    mask = np.where(random_array((batch, length), seed + 1) > 0.5, np.float32(-1e4), np.float32(0))
+    return {"x": random_array((batch, length, 6), seed), "mask": mask}
+
+
+@pytest.fixture
+def allocated(monkeypatch):
+    """Count the buffers and blocks of memory that are made."""
+    made = Counter()
+    for name in ("Buffer", "Block"):
+        first = getattr(memory, name).__init__
+
+        def counted(self, *arguments, first=first, name=name):
+            made[name] += 1
+            first(self, *arguments)
+
+        monkeypatch.setattr(getattr(memory, name), "__init__", counted)
+    return made
+
+
+def held(opened):
+    return opened.allocator.used_bytes, opened.allocator.reserved_bytes
+
+
+# -------------------------------------------------------------------------------------- results
+
+
+@pytest.mark.parametrize("given", [BOUNDS, {"batch": 3}, None], ids=["bounds", "partial", "none"])
+def test_every_shape_agrees_with_the_reference(device, given):
+    with vklab.load(block(), device, upper_bounds=given) as session:
+        for _ in range(2):  # the second time from what is kept
+            for shape in SHAPES:
+                comparison = session.check(feeds(*shape))
+                assert comparison.passed, (shape, comparison)
+
+
+@pytest.mark.parametrize("name", ["DISABLE_DIRECT_IO", "DISABLE_PUSH_DESCRIPTORS",
+                                  "DISABLE_ALIASING", "DISABLE_REPLAY"])  # fmt: skip
+def test_interleaved_shapes_leave_each_other_alone(device, name):
+    with settings.settings(**{name: True}), vklab.load(
+        block(), device, upper_bounds=BOUNDS
+    ) as session:
+        first = {}
+        for number in range(3):
+            for shape in SHAPES[::-1] if number % 2 else SHAPES:
+                outputs = session.run(feeds(*shape))
+                for key, array in outputs.items():
+                    np.testing.assert_array_equal(first.setdefault((shape, key), array), array)
+        assert session.check(feeds(2, 7)).passed
+
+
+def test_the_kernels_of_gpus_share_memory_too(device, monkeypatch):
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    with vklab.load(block(), device, upper_bounds=BOUNDS) as session:
+        for shape in SHAPES:
+            assert session.check(feeds(*shape)).passed
+
+
+def test_shapes_without_elements_are_smaller_shapes(device_index):
+    for given in (None, BOUNDS):
+        with vklab.load(block(), device_index, upper_bounds=given) as session:
+            session.run(feeds(2, 3))
+            outputs = session.run(feeds(0, 3))
+            assert [array.shape for array in outputs.values()] == [(0, 2, 3, 3), (0, 4)]
+            assert session.run(feeds(2, 0))["weights"].shape == (2, 2, 0, 0)
+            assert session.check(feeds(2, 3)).passed
+
+
+def test_dimensions_without_a_name_go_by_input_and_axis(device_index):
+    proto = model([NODE("Relu", ["x"], ["y"])], [value("x", (None, 4))], ["y"])
+    with vklab.load(proto, device_index, upper_bounds={"x.0": 5}) as session:
+        assert session.plan.graph.inputs[0].shape == (5, 4)
+        assert session.check({"x": random_array((3, 4))}).passed
+        with pytest.raises(ModelError, match="'x.0' = 6, above its upper bound 5"):
+            session.run(random_array((6, 4)))
+
+
+# --------------------------------------------------------------------------------------- memory
+
+
+def test_no_shape_allocates_after_loading(device_index, allocated):
+    opened = open_devices.open_device(device_index)
+    with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
+        before, made, reserved = held(opened), dict(allocated), session.reserved_bytes
+        assert reserved > 0 and session.plan.graph.inputs[0].shape == (3, 9, 6)
+        for shape in SHAPES * 2:
+            session.run(feeds(*shape))
+            assert (held(opened), dict(allocated)) == (before, made), shape
+        assert session.reserved_bytes == reserved
+        session.time(feeds(2, 2), repeats=2)
+        session.profile(feeds(1, 2), repeats=2)
+        assert held(opened) == before
+
+
+def test_without_bounds_memory_goes_with_the_plans(device_index, allocated):
+    opened = open_devices.open_device(device_index)
+    with vklab.load(block(), device_index) as session:
+        assert session.reserved_bytes == 0
+        session.run(feeds(1, 1))
+        made = allocated["Buffer"]
+        session.run(feeds(1, 2))
+        assert allocated["Buffer"] > made
+        with settings.settings(KEPT_PLANS=2):
+            session.run(feeds(3, 9))
+            session.run(feeds(3, 9, 1))
+            session.run(feeds(3, 8))
+            full = held(opened)[0]
+            session.run(feeds(1, 1))
+            session.run(feeds(1, 2))
+        assert len(session._root.found) == 2 and held(opened)[0] < full
+
+
+def test_a_shape_that_needs_more_makes_the_memory_grow_with_a_reason(device_index, capfd):
+    with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
+        expected = session.run(feeds(2, 7))
+        reserved = session.reserved_bytes
+        with settings.settings(DISABLE_ALIASING=True, DEBUG=1):
+            session.run(feeds(3, 8))  # as if its packing were worse
+        assert session.reserved_bytes > reserved
+        assert "reserved memory grows: activations from" in capfd.readouterr().err
+        assert "x: float32[3,8,6]" in session._reserve.growths[0]
+        for key, array in session.run(feeds(2, 7)).items():  # recorded anew
+            np.testing.assert_array_equal(array, expected[key])
+        assert all(session.check(feeds(*shape)).passed for shape in SHAPES[::5])
+
+
+def test_dimensions_without_a_bound_grow_the_memory_to_the_largest_shape(device_index):
+    opened = open_devices.open_device(device_index)
+    with vklab.load(block(), device_index, upper_bounds={"batch": 3}) as session:
+        with pytest.raises(ModelError, match="first run tells the sizes"):
+            session.plan  # noqa: B018
+        session.run(feeds(3, 40))
+        before = held(opened)
+        for length in (1, 40, 7):
+            assert session.check(feeds(2, length)).passed
+        assert held(opened) == before
+        with pytest.raises(ModelError, match="'batch' = 4, above its upper bound 3"):
+            session.run(feeds(4, 2))
+
+
+def test_seen_shapes_are_kept_and_the_oldest_go(device_index):
+    with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
+        for shape in SHAPES:
+            session.run(feeds(*shape))
+        assert len(session._root.found) == len(SHAPES) > parts.KEPT_PROGRAMS
+        with settings.settings(KEPT_PLANS=2):
+            session.run(feeds(2, 5))
+        kept = [key[0][0][:2] for key in session._root.found]
+        assert kept == [(3, 9), (2, 5)]
+
+
+def test_bounded_sessions_leave_nothing(device_index):
+    opened = open_devices.open_device(device_index)
+    seen = []
+    for _ in range(4):
+        with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
+            for shape in SHAPES[::3]:
+                session.run(feeds(*shape))
+            with settings.settings(DISABLE_ALIASING=True):
+                session.run(feeds(3, 8))
+        seen.append((api.live_handles(), *held(opened)))
+    vklab.load(block(), device_index, upper_bounds=BOUNDS)
+    gc.collect()
+    vklab.load(block(), device_index).close()  # frees what was forgotten
+    seen.append((api.live_handles(), *held(opened)))
+    assert seen[1] == seen[-2] == seen[-1]
+
+
+# -------------------------------------------------------------------------------------- kernels
+
+
+@pytest.mark.parametrize("is_cpu", [True, False], ids=["cpu", "gpu"])
+def test_new_shapes_need_no_new_kernels(device_index, monkeypatch, is_cpu):
+    """Of some kernels there is a variant for one row, or one element: a few, whatever the sizes."""
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: is_cpu))
+    made = []
+    first = pipeline.ComputePipeline.__init__
+
+    def counted(self, *arguments):
+        made.append(arguments[-1])
+        first(self, *arguments)
+
+    proto = exported_models.load("bert")
+    bounds = {"batch": 4, "sequence": 40}
+    with vklab.load(proto, device_index, upper_bounds=bounds) as session:
+        monkeypatch.setattr(pipeline.ComputePipeline, "__init__", counted)
+        for number, sizes in enumerate([(3, 13), (2, 24), (4, 40), (3, 12), (2, 31), (4, 7)]):
+            shape = dict(zip(bounds, sizes, strict=True))
+            session.run(exported_models.inputs_of(proto, shape, number))
+        few = len(made)
+        for sizes in [(1, 17), (2, 1), (1, 1), (1, 29), (3, 1)]:
+            shape = dict(zip(bounds, sizes, strict=True))
+            session.run(exported_models.inputs_of(proto, shape))
+    assert few <= 2, made
+    assert len(made) <= 30, made
+
+
+# --------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"bacth": 2}, "no dimension has this name; open are batch, length"),
+        ({"x.2": 6}, "x.2=6: the model fixes this dimension at 6"),
+        ({"batch": 0}, "whole number from 1 on"),
+        ({"x.0": 2, "mask.0": 3}, "contradict each other"),
+    ],
+)
+def test_bad_bounds_do_not_load(device_index, given, says):
+    opened = open_devices.open_device(device_index)
+    before = held(opened)
+    with pytest.raises(ModelError, match=says):
+        vklab.load(block(), device_index, upper_bounds=given)
+    assert held(opened) == before
+
+
+def test_bounds_at_which_the_model_cannot_run(device_index):
+    given = {"batch": 3, "length": 9, "batch_mask": 2, "length_mask": 9}
+    with pytest.raises(ModelError, match=r"at its upper bounds \(batch=3, length=9, batch_mask=2, "
+                       r"length_mask=9\) the model cannot run: node 'Add_10'|'masked'"):
+        vklab.load(block("_mask"), device_index, upper_bounds=given)
+    given["batch_mask"] = 3
+    with vklab.load(block("_mask"), device_index, upper_bounds=given) as session:
+        assert session.check(feeds(2, 5)).passed
+
+
+def test_bounds_that_no_device_can_hold(device_index):
+    opened = open_devices.open_device(device_index)
+    before = held(opened)
+    with pytest.raises((ModelError, PlanError), match="at its upper bounds .*length=1000000"):
+        vklab.load(block(), device_index, upper_bounds={"batch": 1, "length": 1_000_000})
+    assert held(opened) == before
+
+
+def test_a_shape_above_its_bound_changes_nothing(device_index):
+    with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
+        before = session.reserved_bytes
+        for call in (session.run, session.time, session.profile):
+            with pytest.raises(ModelError, match="'length' = 10, above its upper bound 9"):
+                call(feeds(3, 10))
+        assert session.reserved_bytes == before
+        assert session.check(feeds(3, 9)).passed
+
+
+# ------------------------------------------------------------------------------------ host parts
+
+
+def test_parts_behind_the_host_share_the_memory_too(device_index):
+    nodes = [NODE("MatMul", ["x", "w"], ["a"]), NODE("Neg", ["a"], ["b"]),
+             NODE("Unique", ["b"], ["c"], sorted=1), NODE("Mul", ["c", "c"], ["y"])]  # fmt: skip
+    proto = model(nodes, [value("x", ("n", 4))], ["y"], {"w": random_array((4, 300))})
+    opened = open_devices.open_device(device_index)
+    with settings.settings(HOST="Unique"), vklab.load(
+        proto, device_index, upper_bounds={"n": 8}
+    ) as session:
+        session.run(random_array((8, 4)))
+        before = held(opened)
+        for rows in (1, 5, 8, 3):
+            assert session.check({"x": random_array((rows, 4), rows)}).passed
+        assert held(opened) == before
+        assert session.host_reasons
+
+
+def test_sizes_that_values_decide_are_planned_on_the_first_use(device_index):
+    proto = model([NODE("Expand", ["x", "dims"], ["y"])],
+                  [value("x", ("n", 1)), value("dims", (2,), TensorProto.INT64)], ["y"])  # fmt: skip
+    with vklab.load(proto, device_index, upper_bounds={"n": 4}) as session:
+        for rows, columns in ((4, 3), (2, 5), (1, 1)):
+            fed = {"x": random_array((rows, 1)), "dims": np.int64([1, columns])}
+            assert session.check(fed).passed
+
+
+# ---------------------------------------------------------------------------------------- threads
+
+
+def test_threads_with_different_shapes(device_index):
+    expected, failures = {}, []
+    with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
+        for shape in SHAPES:
+            expected[shape] = session.run(feeds(*shape))
+
+        def work(offset):
+            for number in range(12):
+                shape = SHAPES[(offset + 5 * number) % len(SHAPES)]
+                outputs = session.run(feeds(*shape))
+                failures.extend(key for key, array in outputs.items()
+                                if not np.array_equal(array, expected[shape][key]))  # fmt: skip
+
+        with settings.settings(KEPT_PLANS=0):
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    assert not failures

@@ -1,0 +1,284 @@
+"""Work on tensors that a shader cannot bind whole, cut into dispatches that bind slices of them.
+
+Products are cut along batches, rows, columns or their sum, convolutions along the batch or their
+filters, element-wise work along its first axis. What cannot be cut stays, and `limits` says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from vklab.ops import elementwise, linear
+from vklab.plan import storage
+from vklab.plan.lowering import Lowered
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
+
+__all__ = ["apply"]
+
+Numbers = Mapping[str, Any]
+Pieces = list[Dispatch]
+
+
+def apply(lowered: Lowered, info: DeviceInfo) -> Lowered:
+    """Return the same work with no operand beyond the device's range, where that can be."""
+    cutter = _Cutter(info, dict(lowered.roots), dict(lowered.slices))
+    pieces = [cutter.cut(dispatch) for dispatch in lowered.dispatches]
+    if all(len(each) == 1 for each in pieces):
+        return lowered
+    nodes = (name for name, each in zip(lowered.nodes, pieces, strict=True) for _ in each)
+    return replace(
+        lowered, dispatches=tuple(d for each in pieces for d in each), nodes=tuple(nodes),
+        roots=cutter.roots, slices=cutter.slices,
+    )  # fmt: skip
+
+
+@dataclass
+class _Cutter:
+    """Cuts dispatches for one device; counts the slices that come out of it."""
+
+    info: DeviceInfo
+    roots: dict[str, str]
+    slices: dict[str, int]
+    wholes: dict[str, TensorInfo] = field(default_factory=dict)
+
+    def cut(self, dispatch: Dispatch) -> Pieces:
+        """Return dispatches that do the work of one; itself if it fits, or cannot be cut."""
+        if not self._is_large(dispatch) or dispatch.prologue or dispatch.epilogue:
+            return [dispatch]
+        rules: dict[str, Callable[[Dispatch], Pieces]] = {
+            "matmul": self._product, "conv": self._conv, "elementwise": self._elementwise,
+        }  # fmt: skip
+        rule = rules.get(dispatch.kernel)
+        made = rule(dispatch) if rule else []
+        return [piece for part in made for piece in self.cut(part)] or [dispatch]
+
+    def _is_large(self, dispatch: Dispatch) -> bool:
+        return any(self._room(info) < info.count for _, info in dispatch.reads + dispatch.writes)
+
+    def _room(self, info: TensorInfo) -> int:
+        """Return how many elements like those of a tensor can be bound."""
+        return self.info.limit("maxStorageBufferRange") // self._width(info)
+
+    def _width(self, info: TensorInfo) -> int:
+        return np.dtype(storage.stored_dtype(info.dtype, self.info)).itemsize
+
+    def _slice(self, info: TensorInfo, start: int, stop: int) -> TensorInfo:
+        """Return elements of a tensor, one after the other, as a tensor."""
+        if start == 0 and stop >= info.count:
+            return info
+        first = self.slices.get(info.name, 0)
+        whole = self.wholes.get(info.name, info)
+        start, stop = first + start, first + min(stop, info.count)
+        name = f"{whole.name or id(whole)}[{start}:{stop}]"
+        self.roots[name] = self.roots.get(whole.name, whole.name)
+        self.slices[name], self.wholes[name] = start, whole
+        return TensorInfo(name, whole.dtype, (stop - start,))
+
+    def _steps(
+        self, size: int, *tensors: tuple[TensorInfo, int, int], most: int = 1 << 62
+    ) -> list[tuple[int, int]]:
+        """Return ranges of an axis in which few enough elements of each tensor are touched.
+
+        Args:
+            tensors: each with its elements from one step to the next, and those of one step.
+            most: steps of one range.
+        """
+        aligned, unit = self.info.limit("minStorageBufferOffsetAlignment"), 1
+        for tensor, stride, reach in tensors:
+            if stride:  # a slice begins where the device allows it to
+                bytes_apart = stride * self._width(tensor)
+                unit = math.lcm(unit, aligned // math.gcd(aligned, bytes_apart))
+                most = min(most, (self._room(tensor) - reach) // stride + 1)
+        step = most // unit * unit
+        if not 0 < step < size:
+            return []
+        return [(start, min(start + step, size)) for start in range(0, size, step)]
+
+    def _along(
+        self, axis: str, dispatch: Dispatch, strides: Mapping[str, int], most: int = 1 << 62
+    ) -> Pieces:
+        """Cut a product along an axis, on which operands advance by so many elements a step.
+
+        Operands that are not written and could be bound whole are bound to their end.
+        """
+        push, tensors = dict(dispatch.push), _operands(dispatch)
+        moving = {name: s for name, s in strides.items() if s and name in tensors}
+        size = int(push[axis])  # type: ignore[arg-type]
+        given = [(tensors[name], s, s) for name, s in moving.items()]
+        made = []
+        for start, stop in self._steps(size, *given, most=most):
+            parts = {}
+            for name, stride in moving.items():
+                whole = tensors[name]
+                ends = name == "y_buffer" or whole.count > self._room(whole)
+                parts[name] = self._slice(whole, start * stride,
+                                          stop * stride if ends else whole.count)  # fmt: skip
+            made.append(_resized(dispatch, {axis: stop - start}, parts))
+        return made
+
+    # -------------------------------------------------------------------------------- products
+
+    def _product(self, dispatch: Dispatch) -> Pieces:
+        dispatch = _flat(dispatch)
+        push, tensors = _numbers(dispatch), _operands(dispatch)
+        large = {name for name, info in tensors.items() if self._room(info) < info.count}
+        if push["batches"] * push["m"] * push["n"] != tensors["y_buffer"].count:
+            return []
+        if push["batches"] > 1:
+            return self._batches(dispatch, most=1 if "b_buffer" in large else 1 << 62)
+        if large & {"a_buffer", "y_buffer"}:
+            strides = {"a_buffer": push["a_row"], "y_buffer": push["n"], "c_buffer": push["c_row"]}
+            return self._along("m", dispatch, strides) if push["a_row"] >= push["k"] else []
+        if large != {"b_buffer"}:
+            return []
+        return self._columns(dispatch) if push["b_column"] >= push["k"] else self._sums(dispatch)
+
+    def _batches(self, dispatch: Dispatch, most: int) -> Pieces:
+        push, tensors = _numbers(dispatch), _operands(dispatch)
+        shape = push["batch_shape"]
+        axis = next((axis for axis, dim in enumerate(shape) if dim > 1), 0)
+        inside = push["batches"] // shape[axis]
+        strides = {"a_buffer": push["a_batch"][axis], "b_buffer": push["b_batch"][axis],
+                   "y_buffer": inside * push["m"] * push["n"]}  # fmt: skip
+        given = [(tensors[name], s, s) for name, s in strides.items() if s]
+        made = []
+        for start, stop in self._steps(shape[axis], *given, most=most):
+            cut = (*shape[:axis], stop - start, *shape[axis + 1 :])
+            changed = {"batches": (stop - start) * inside, "batch_shape": cut}
+            parts = {name: self._slice(tensors[name], start * s, stop * s)
+                     for name, s in strides.items() if s}  # fmt: skip
+            made.append(_resized(dispatch, changed, parts))
+        return made
+
+    def _columns(self, dispatch: Dispatch) -> Pieces:
+        """Cut B where its columns lie together; columns of several rows are put in place after."""
+        push, result = _numbers(dispatch), dispatch.writes[0][1]
+        m, n = push["m"], push["n"]
+        strides = {"b_buffer": push["b_column"], "c_buffer": push["c_column"]}
+        if m == 1:
+            return self._along("n", dispatch, {**strides, "y_buffer": 1})
+        made: Pieces = []
+        start = 0
+        for piece in self._along("n", dispatch, strides):
+            width = _numbers(piece)["n"]
+            part = self._between(f"{result.name}:columns{start}", result, (m, width))
+            made.append(replace(piece, writes=(("y_buffer", part),)))
+            made += elementwise.move(part, (width, 1), result,
+                                     place=((m, width), (n, 1), start))  # fmt: skip
+            start += width
+        return made
+
+    def _sums(self, dispatch: Dispatch) -> Pieces:
+        """Cut B where its rows lie together: each piece adds its part of the sum to the last."""
+        push, result = _numbers(dispatch), dispatch.writes[0][1]
+        pieces = self._along("k", dispatch, {"a_buffer": push["a_column"],
+                                             "b_buffer": push["b_row"]})  # fmt: skip
+        before: TensorInfo | None = None
+        made = []
+        for number, piece in enumerate(pieces):
+            changed: dict[str, Any] = {"part": _numbers(piece)["k"]}
+            if before is not None:
+                changed |= {"beta": 1.0, "c_row": push["n"], "c_column": 1}
+                defines = tuple((k, "1" if k == "BIAS" else v) for k, v in piece.defines)
+                reads = (*piece.reads[:2], ("c_buffer", before))
+                piece = replace(piece, reads=reads, defines=defines)
+            before = result if number == len(pieces) - 1 else self._between(
+                f"{result.name}:sum{number}", result, (push["m"], push["n"]))  # fmt: skip
+            piece = replace(piece, writes=(("y_buffer", before),))
+            made.append(_resized(piece, changed, {}))
+        return made
+
+    def _between(self, name: str, result: TensorInfo, shape: tuple[int, ...]) -> TensorInfo:
+        """Return a new tensor for what is not the result yet."""
+        self.roots[name] = name
+        return TensorInfo(name, result.dtype, shape)
+
+    # ------------------------------------------------------------------------------ the others
+
+    def _conv(self, dispatch: Dispatch) -> Pieces:
+        push, tensors = _numbers(dispatch), _operands(dispatch)
+        groups, filters, x, y = push["groups"], push["out_channels"], "x_buffer", "y_buffer"
+        weight, batch = tensors["w_buffer"], push["batches"] // push["groups"]
+        if batch == 1:
+            strides = {"w_buffer": weight.count // filters, "bias_buffer": 1,
+                       y: tensors[y].count // filters}  # fmt: skip
+            return self._along("out_channels", dispatch, strides) if groups == 1 else []
+        sizes = {name: tensors[name].count // batch for name in (x, y)}
+        given = [(tensors[name], size, size) for name, size in sizes.items()]
+        most = 1 if weight.count > self._room(weight) else 1 << 62
+        return [
+            _resized(dispatch, {"batches": (stop - start) * groups}, {
+                name: self._slice(tensors[name], start * size, stop * size)
+                for name, size in sizes.items()
+            })
+            for start, stop in self._steps(batch, *given, most=most)
+        ]  # fmt: skip
+
+    def _elementwise(self, dispatch: Dispatch) -> Pieces:
+        """Cut the first axis; walks that turn round, or begin elsewhere, are left as they are."""
+        work, result = dispatch.pointwise, dispatch.writes[0][1]
+        if work is None or work.target or "layout_buffer" in _operands(dispatch):
+            return []
+        walks = [operand.walk for operand in work.operands]
+        if any(walk.start or min(walk.strides, default=0) < 0 for walk in walks):
+            return []
+        (formula,) = work.formulas
+        shape, strides = elementwise.merge_axes(work.shape, [walk.strides for walk in walks])
+        reach = [1 + sum((dim - 1) * s for dim, s in zip(shape[1:], steps[1:], strict=True))
+                 for steps in strides]  # fmt: skip
+        inner = math.prod(shape[1:])
+        moving = [(o.info, steps[0], one)
+                  for o, steps, one in zip(work.operands, strides, reach, strict=True)]  # fmt: skip
+        made: Pieces = []
+        for start, stop in self._steps(shape[0], *moving, (result, inner, inner)):
+            inputs = [self._slice(info, start * s, (stop - 1) * s + one) for info, s, one in moving]
+            part = self._slice(result, start * inner, stop * inner)
+            made += elementwise.strided(
+                formula.text, inputs, strides, replace(part, shape=(stop - start, *shape[1:])),
+                tuple((f"p{i}", number) for i, number in enumerate(formula.numbers)),
+                dtypes=[*(o.dtype for o in work.operands), formula.dtype],
+            )  # fmt: skip
+        return made
+
+
+def _numbers(dispatch: Dispatch) -> dict[str, Any]:
+    return dict(dispatch.push)
+
+
+def _operands(dispatch: Dispatch) -> dict[str, TensorInfo]:
+    return dict(dispatch.reads + dispatch.writes)
+
+
+def _flat(dispatch: Dispatch) -> Dispatch:
+    """Return a product whose batches all multiply one matrix as a product of more rows."""
+    push = _numbers(dispatch)
+    m, count, rest = push["m"], push["batches"], push["batch_shape"][:-1]
+    one = not any(push["b_batch"]) and "c_buffer" not in _operands(dispatch)
+    if count == 1 or not one or max(rest) > 1 or push["a_batch"][-1] != m * push["a_row"]:
+        return dispatch
+    return _resized(dispatch, {"m": m * count, "batches": 1, "batch_shape": (*rest, 1)}, {})
+
+
+def _resized(
+    dispatch: Dispatch, numbers: Numbers, parts: Mapping[str, TensorInfo]
+) -> Dispatch:
+    """Return a product or convolution with other sizes and operands, and the grid for them."""
+    push = _numbers(dispatch) | dict(numbers)
+    if dispatch.kernel == "matmul":
+        m, n = push["m"], push["n"]
+    else:
+        m, n = push["out_channels"], push["out_h"] * push["out_w"]
+    changed = replace(
+        dispatch,
+        push=tuple(push.items()),
+        reads=tuple((name, parts.get(name, info)) for name, info in dispatch.reads),
+        writes=tuple((name, parts.get(name, info)) for name, info in dispatch.writes),
+    )
+    lanes = linear.default_lanes(m)
+    workgroups, constants = linear.row_blocks(m, n, push["batches"], lanes, 1)
+    return replace(changed, workgroups=workgroups, constants=constants)
