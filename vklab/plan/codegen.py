@@ -7,7 +7,6 @@ Text depends on structure only, never on sizes or names, so that layers and shap
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,18 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from vklab.ops.dtypes import ELEMENTS, raw_defines, table, type_defines
+from vklab.ops.dtypes import ELEMENTS, raw_defines, type_defines
 from vklab.ops.registry import WORKGROUP, grid
+from vklab.plan.lowering import Lowered
 from vklab.types import Dispatch, Formula, Operand, Pointwise, TensorInfo, Walk
 
-__all__ = ["PUSH_BYTES", "emit", "fits"]
+__all__ = ["PUSH_BYTES", "emit", "fits", "write"]
 
 # What every device takes.
 PUSH_BYTES = 128
-# More numbers than this are read from a buffer. In the text they would be constants, and drivers
-# add up constants that follow each other, which rounds otherwise.
+# More numbers than this are written into the text.
 PUSHED_NUMBERS = 8
-NUMBERS = "numbers_buffer"
 WORD = 0xFFFFFFFF
 RAW = ("a", "onnx::select(a, b, c)")
 _PLAIN = {"float32": "float", "int32": "int", "uint32": "uint", "bool": "bool"}
@@ -52,9 +50,14 @@ def fits(dispatch: Dispatch, buffers: int) -> bool:
             _offset(function, work, work.target)
         numbers = sum(len(formula.numbers) for formula in work.formulas)
         words += numbers if numbers <= PUSHED_NUMBERS else 0
-        reads += len(work.operands) + (numbers > PUSHED_NUMBERS)
+        reads += len(work.operands)
     words += sum(len(v) if isinstance(v, tuple) else 1 for f in made for _, v in f.push)
     return 4 * words <= PUSH_BYTES and reads <= buffers
+
+
+def write(lowered: Lowered) -> Lowered:
+    """Return a plan's dispatches with text in place of descriptions."""
+    return replace(lowered, dispatches=tuple(map(emit, lowered.dispatches)))
 
 
 def emit(dispatch: Dispatch) -> Dispatch:
@@ -210,16 +213,9 @@ def _load(made: _Function, work: Pointwise, operand: Operand, name: str, raw: bo
 def _steps(made: _Function, work: Pointwise, names: list[str], raw: bool) -> list[str]:
     """Return one line a formula; `names` grows by the name of each result."""
     lines: list[str] = []
-    given = [number for formula in work.formulas for number in formula.numbers]
-    if len(given) > PUSHED_NUMBERS:
-        binding = made.prefix + NUMBERS
-        made.reads.append((binding, table(given, "float32")))
-        made.buffers.append(f"StructuredBuffer<float> {binding};")
-        places = (f"{binding}[{place}]" for place in range(len(given)))
-    else:
-        places = (made.number("p", number, "float") for number in given)
+    many = sum(len(f.numbers) for f in work.formulas) > PUSHED_NUMBERS
     for formula in work.formulas:
-        numbers = list(itertools.islice(places, len(formula.numbers)))
+        numbers = [_literal(n) if many else made.number("p", n, "float") for n in formula.numbers]
         if not formula.arguments or (formula.text == "a" and (raw or _same(work, formula))):
             names.append(names[formula.arguments[0]] if formula.arguments else numbers[0])
             continue
@@ -257,6 +253,12 @@ def _rounded(made: _Function, name: str, value: str, dtype: str, declare: bool) 
     kind = ELEMENTS[dtype].value if ELEMENTS[dtype].value in ("float", "int", "uint") else alias
     line = f"{name} = {alias}_LOAD({alias}({alias}_STORE({value})));"
     return [f"    {kind} {line}" if declare else f"    {line}"]
+
+
+def _literal(value: float) -> str:
+    if not math.isfinite(value):
+        return f"asfloat(0x{np.float32(value).view(np.uint32):08x})"
+    return f"float({np.float32(value)!s})"
 
 
 def _offset(made: _Function, work: Pointwise, walk: Walk) -> str:

@@ -7,7 +7,7 @@ Visited by labs 11 and 12.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from vklab import draw
@@ -108,8 +108,7 @@ def make_plan(graph: Graph, info: DeviceInfo) -> Plan:
     bound = split_ranges.apply(lowering.lower(graph), info)
     fused = fusion.fuse(graph, bound, info)
     chosen = lowering.with_variants(fused, info)
-    written = replace(chosen, dispatches=tuple(map(codegen.emit, chosen.dispatches)))
-    lowered = storage.adapt(written, info)
+    lowered = storage.adapt(codegen.write(chosen), info)
     limits.check(lowered.dispatches, info)
     arranged = arenas.arrange(graph, lowered, info)
     copies_in, copies_out = arranged.copies_in, arranged.copies_out

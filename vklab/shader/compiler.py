@@ -18,12 +18,13 @@ from pathlib import Path
 
 from vklab import settings, store
 from vklab.errors import SetupError, ShaderError
-from vklab.shader import modules, reflection, source, stock, toolchain
+from vklab.shader import exact, modules, reflection, source, stock, toolchain
 
 __all__ = ["Shader", "Variant", "clear_memory", "compile_all", "compile_variant",
            "unavailable"]
 
-TARGET = "spirv-vulkan1.3"
+# The last word is what is done to the modules that the compiler makes.
+TARGET = "spirv-vulkan1.3-exact"
 Defines = tuple[tuple[str, str], ...]
 # A kernel, its defines, and generated Slang that goes before its text.
 Variant = tuple[str, Defines, str]
@@ -128,7 +129,7 @@ def _compile(
         compiled = modules.folder(found)
         includes = [*([compiled] if compiled else []), *source.roots()]
         toolchain.run(found, path, output, defines, includes)
-        return reflection.drop_source(output.read_bytes())
+        return exact.exact(reflection.drop_source(output.read_bytes()))
 
 
 def _dump(shader: Shader) -> None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from vklab.errors import ShaderError
 
-__all__ = ["Binding", "PushConstant", "Reflection", "SpecConstant", "drop_source", "reflect"]
+__all__ = ["Binding", "PushConstant", "Reflection", "SpecConstant", "drop_source",
+           "instructions", "reflect"]
 
 MAGIC = 0x07230203
 _OP_SOURCE, _OP_NAME, _OP_MEMBER_NAME, _OP_ENTRY_POINT = 3, 5, 6, 15
@@ -95,6 +96,11 @@ def _instructions(words: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]
             raise ShaderError(f"damaged SPIR-V: instruction at word {position} has length {length}")
         yield opcode, words[position + 1 : position + length]
         position += length
+
+
+def instructions(spirv: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield opcode and operands of each instruction of a module; ShaderError if it is damaged."""
+    return _instructions(_words(spirv))
 
 
 def drop_source(spirv: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""fuse_epilogues: what becomes of a kernel's result, element by element, happens before it is stored.
+"""fuse_epilogues: what becomes of a kernel's result, element by element, before it is stored.
 
 Bias, activation, residual, cast, mask; and a transpose, by storing each element in its new place.
 """
