@@ -30,6 +30,7 @@ ALLOWED = {
     "runtime": BASE | CORE,
     "onnx_backend": BASE | CORE,
     "distributed": BASE | CORE,
+    "pytorch": BASE | {"graph", "runtime"},
     "conformance": BASE | CORE | {"onnx_backend"},
     "doctor": BASE | CORE | {"bootstrap"},
     "quant": BASE | {"graph", "ops", "runtime"},

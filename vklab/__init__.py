@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _HOME_OF = {
     "devices": "vklab.runtime.open_devices",
     "load": "vklab.runtime.session",
+    "from_torch": "vklab.pytorch.frontend",
     "Session": "vklab.runtime.session",
     "TensorInfo": "vklab.types",
     "DeviceInfo": "vklab.types",
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         VklabError,
         VulkanError,
     )
+    from vklab.pytorch.frontend import from_torch
     from vklab.runtime.open_devices import devices
     from vklab.runtime.session import Session, load
     from vklab.types import DeviceInfo, TensorInfo

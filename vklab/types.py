@@ -271,7 +271,7 @@ class DeviceInfo:
     queue_families: tuple[QueueFamily, ...]
     heaps: tuple[MemoryHeap, ...]
     memory_types: tuple[MemoryType, ...]
-    limits: Mapping[str, int | float | tuple[int, ...]] = field(repr=False)
+    limits: Mapping[str, int | float | tuple[int, ...] | tuple[float, ...]] = field(repr=False)
     subgroup_size: int
     subgroup_operations: frozenset[str]
     features: frozenset[str] = field(repr=False)

@@ -12,7 +12,7 @@ from small_models import DATA, model, random_array, relu, value
 import vklab
 from vklab import settings
 from vklab.errors import ModelError, SetupError, UnsupportedOperatorError, VklabError
-from vklab.runtime import parts
+from vklab.runtime import engine
 
 
 def affine(batch="batch"):
@@ -147,7 +147,7 @@ def test_the_programs_used_last_are_kept(device_index):
         for rows in (*range(1, 9), 1, 20):
             session.run(random_array((rows, 5)))
         kept = [key[0][0][0] for key in session._root.found]
-        assert kept == [3, 4, 5, 6, 7, 8, 1, 20] and len(kept) == parts.KEPT_PROGRAMS
+        assert kept == [3, 4, 5, 6, 7, 8, 1, 20] and len(kept) == engine.KEPT_PROGRAMS
         assert session.check({"x": random_array((2, 5))}).passed
 
 

@@ -6,15 +6,14 @@ plan. Holds for one shape; nothing here knows an operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import TensorInfo
 
 __all__ = ["SMALL_BYTES", "key", "remembered"]
 
@@ -56,24 +55,18 @@ def _signature(info: TensorInfo | None) -> Hashable:
 def remembered(
     graph: Graph, node: Node, inputs: Inputs, ask: Callable[[], registry.Answer]
 ) -> registry.Answer:
-    """Return what `ask` answers, or what it answered to the same question with these inputs in it.
+    """Return what `ask` answers, or what it answered to the same question about other inputs.
 
-    Answers that hold names of values are not kept.
+    Those are then the answer's own `inputs`. Answers that hold names of values are not kept.
     """
     asked = key(graph, node, inputs)
-    if asked is None:
-        return ask()
-    found = graph.answers.get(asked)
+    found: registry.Answer | None = graph.answers.get(asked) if asked else None
     if found is None:
-        answer = ask()
-        if isinstance(answer, registry.Result) and _is_general(answer, inputs):
-            graph.answers[asked] = (inputs, answer)  # the inputs too: an id counts while they live
-        return answer
-    before, answer = found
-    if not answer.dispatches:
-        return answer
-    swap = {id(old): new for old, new in zip(before, inputs, strict=True) if old and new}
-    return replace(answer, dispatches=tuple(_swapped(d, swap) for d in answer.dispatches))
+        found = ask()
+        if asked and isinstance(found, registry.Result) and _is_general(found, inputs):
+            # The inputs live as long as the answer: an id stands for nothing else till then.
+            graph.answers[asked] = replace(found, inputs=tuple(inputs))
+    return found
 
 
 def _is_general(answer: registry.Result, inputs: Inputs) -> bool:
@@ -81,15 +74,3 @@ def _is_general(answer: registry.Result, inputs: Inputs) -> bool:
     return all(
         id(info) in known or not info.name for d in answer.dispatches for _, info in d.reads
     ) and not any(d.prologue or d.epilogue for d in answer.dispatches)
-
-
-def _swapped(dispatch: Dispatch, swap: Mapping[int, TensorInfo]) -> Dispatch:
-    changes: dict[str, Any] = {
-        "reads": tuple((name, swap.get(id(info), info)) for name, info in dispatch.reads)
-    }
-    if dispatch.pointwise:
-        operands = tuple(
-            replace(o, info=swap.get(id(o.info), o.info)) for o in dispatch.pointwise.operands
-        )
-        changes["pointwise"] = replace(dispatch.pointwise, operands=operands)
-    return replace(dispatch, **changes)

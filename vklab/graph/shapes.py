@@ -92,7 +92,8 @@ def apply_node(
             f"node {node.name!r} ({node.op_type}): no kernel makes output {extra[0]!r}"
         )
     named = tuple(
-        replace(info, name=name) for info, name in zip(result.outputs, node.outputs, strict=False)
+        TensorInfo(name, info.dtype, info.shape, info.constant)
+        for info, name in zip(result.outputs, node.outputs, strict=False)
     )
     for info in (*named, *result.scratch):
         if info.is_static and info.size_bytes > MOST_BYTES:

@@ -163,23 +163,25 @@ class Attending:
         if (v.batch, v.length) != (batch, keys) or count % v.count:
             raise ModelError(f"heads of {v.info} do not fit {keys} keys of {batch} batches")
         shape = (batch, count, queries, v.size)
-        result = output(same(weights, v.info), shape)
+        wide = (batch, queries, count * v.size)
+        dense = flat and 1 in (count, queries)  # then both lie alike
+        result = output(same(weights, v.info), wide if dense else shape)
         group = count // v.count
         self.dispatches += product(
             weights, v.info, None, result, (queries, v.size, keys), (keys, 1), (v.strides[2], 1),
             (batch, v.count, group),
             [(count * queries * keys, group * queries * keys, queries * keys), (*v.strides[:2], 0)],
         )
-        if not flat:
+        if dense or not flat:
             return result
         self.scratch.append(result)
-        wide = output(result.dtype, (batch, queries, count * v.size))
+        turned = output(result.dtype, wide)
         step = dense_strides(shape)
         strides = (step[0], step[2], step[1], 1)
         inner = (batch, queries, count, v.size)
         if result.count:
-            self.dispatches += move(result, strides, wide, place=(inner, dense_strides(inner), 0))
-        return wide
+            self.dispatches += move(result, strides, turned, place=(inner, dense_strides(inner), 0))
+        return turned
 
 
 def _mask_steps(

@@ -155,7 +155,7 @@ def product(
     for start in range(0, count, MOST_GROUPS):
         batches = min(count - start, MOST_GROUPS)
         workgroups, constants = row_blocks(m, n, batches, default_lanes(m), 1)
-        push = (
+        push: tuple[tuple[str, float | tuple[int, ...]], ...] = (
             ("m", m), ("n", n), ("k", k), ("batches", batches), ("part", k), ("start", start),
             ("a_row", a_steps[0]), ("a_column", a_steps[1]),
             ("b_row", b_steps[0]), ("b_column", b_steps[1]),

@@ -40,7 +40,8 @@ class Result:
     An output either has a constant, is a view (`views` maps its number to the number of the
     input whose memory it shares), or is written by one of the dispatches. Where the size of an
     output depends on data, the info gives its bound, and `trims` (output, axis, scratch int32[1])
-    says which scratch will hold the true size along an axis.
+    says which scratch will hold the true size along an axis. `inputs` are what dispatches read, if
+    the operator answered for another node like this one.
     """
 
     outputs: tuple[TensorInfo, ...]
@@ -48,6 +49,7 @@ class Result:
     scratch: tuple[TensorInfo, ...] = ()
     views: tuple[tuple[int, int], ...] = ()
     trims: tuple[tuple[int, int, TensorInfo], ...] = ()
+    inputs: tuple[TensorInfo | None, ...] = ()
 
 
 Answer = Result | Expansion

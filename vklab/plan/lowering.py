@@ -62,6 +62,9 @@ def lower(graph: Graph) -> Lowered:
         for info in renamed.values():
             infos[info.name] = info
             roots[info.name] = info.name
+        for old, name in zip(result.inputs, node.inputs, strict=False):
+            if old is not None:
+                renamed.setdefault(id(old), infos[name])
         for written, read in result.views:
             roots[renamed[id(result.outputs[written])].name] = roots[node.inputs[read]]
         for number, axis, count in result.trims:

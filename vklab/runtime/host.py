@@ -20,10 +20,10 @@ from onnx.reference import ReferenceEvaluator
 from vklab.errors import ModelError, SetupError
 from vklab.graph import functions
 from vklab.graph.graph import Graph, Node
-from vklab.ops.dtypes import INTEGERS
-from vklab.types import TensorInfo
+from vklab.ops.dtypes import ELEMENT_TYPES, INTEGERS
+from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["HostPart", "Reference", "evaluate", "load_onnxruntime"]
+__all__ = ["HostPart", "Reference", "evaluate", "load_onnxruntime", "to_proto"]
 
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
@@ -122,24 +122,42 @@ class HostPart:
 
     def _model(self, fed: Mapping[str, Any], typed: bool) -> onnx.ModelProto:
         """Build the model of these nodes, for values of these dtypes and ranks."""
-        graph = self.graph
-        inputs = [
+        return _to_model(self.graph, [
             _describe(name, value) if typed else onnx.ValueInfoProto(name=name)
             for name, value in fed.items()
-        ]
-        constants = [
-            numpy_helper.from_array(np.asarray(info.constant), name)
-            for name, info in graph.initializers.items() if info.constant is not None
-        ]  # fmt: skip
-        proto = helper.make_graph(
-            [functions.to_proto(node) for node in graph.nodes], "host part", inputs,
-            [onnx.ValueInfoProto(name=name) for name in graph.outputs], constants,
-        )  # fmt: skip
-        opsets = dict(graph.opsets) or {"": graph.opset}
-        for node in graph.nodes:
-            opsets[node.domain] = graph.opset_of(node)
-        ids = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-        return helper.make_model(proto, opset_imports=ids)
+        ])  # fmt: skip
+
+
+def to_proto(graph: Graph) -> onnx.ModelProto:
+    """Return a graph as ONNX writes it: the model of which only the graph is known.
+
+    Raises ModelError for inputs that are no tensors.
+    """
+    inputs = []
+    for info in graph.inputs:
+        try:
+            kind = ELEMENT_TYPES[info.dtype]
+        except KeyError as error:
+            raise ModelError(f"input {info} cannot be said to ONNX Runtime") from error
+        shape = None if info.shape == ANY_SHAPE else info.shape
+        inputs.append(helper.make_tensor_value_info(info.name, kind, shape))
+    return _to_model(graph, inputs)
+
+
+def _to_model(graph: Graph, inputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
+    constants = [
+        numpy_helper.from_array(np.asarray(info.constant), name)
+        for name, info in graph.initializers.items() if info.constant is not None
+    ]  # fmt: skip
+    proto = helper.make_graph(
+        [functions.to_proto(node) for node in graph.nodes], "host part", inputs,
+        [onnx.ValueInfoProto(name=name) for name in graph.outputs], constants,
+    )  # fmt: skip
+    opsets = dict(graph.opsets) or {"": graph.opset}
+    for node in graph.nodes:
+        opsets[node.domain] = graph.opset_of(node)
+    ids = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    return helper.make_model(proto, opset_imports=ids)
 
 
 def _may_trap(graph: Graph) -> bool:

@@ -99,19 +99,32 @@ class Kernels:
         self._lock = threading.Lock()
 
     def prepare(
-        self, dispatches: Iterable[Dispatch], progress: Progress | None = None
+        self,
+        dispatches: Iterable[Dispatch],
+        progress: Progress | None = None,
+        known: dict[tuple[object, ...], Kernel] | None = None,
     ) -> dict[tuple[object, ...], Kernel]:
-        """Return the kernel of every dispatch by `key`; compile what is missing, in parallel."""
-        unique = list({key(dispatch): dispatch for dispatch in dispatches}.values())
-        shaders = compiler.compile_all((d.variant for d in unique), progress)
-        context = contextvars.copy_context
-        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-            futures = [
-                pool.submit(context().run, self._make, d, shaders[d.variant]) for d in unique
-            ]
-            made = {key(d): future.result() for d, future in zip(unique, futures, strict=True)}
-        self.cache.save()
-        return made
+        """Return the kernel of every dispatch by `key`; compile what is missing, in parallel.
+
+        Args:
+            known: kernels that are taken as they are, whatever their files say now; it receives
+                those that are made.
+        """
+        known = {} if known is None else known
+        push = descriptors.uses_push_descriptors(self.device)
+        unique = {key(dispatch): dispatch for dispatch in dispatches}
+        missing = [d for name, d in unique.items() if (*name, push) not in known]
+        if missing:
+            shaders = compiler.compile_all((d.variant for d in missing), progress)
+            context = contextvars.copy_context
+            with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+                futures = [
+                    pool.submit(context().run, self._make, d, shaders[d.variant]) for d in missing
+                ]
+                for dispatch, future in zip(missing, futures, strict=True):
+                    known[(*key(dispatch), push)] = future.result()
+            self.cache.save()
+        return {name: known[(*name, push)] for name in unique}
 
     def _make(self, dispatch: Dispatch, shader: compiler.Shader) -> Kernel:
         _check_bindings(shader.reflection, dispatch)

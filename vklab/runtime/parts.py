@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from vklab import settings
-from vklab.errors import ModelError, PlanError, SetupError, UnsupportedOperatorError
+from vklab.errors import ModelError, PlanError, UnsupportedOperatorError
 from vklab.graph import bounds, passes
 from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import MOVABLE
@@ -23,65 +23,13 @@ from vklab.plan import plan as plans
 from vklab.plan.partition import Ask, Part
 from vklab.plan.plan import Plan
 from vklab.runtime import control
-from vklab.runtime.kernels import Progress
-from vklab.runtime.open_devices import OpenDevice
-from vklab.runtime.record import Program
-from vklab.runtime.reserve import Reserve
-from vklab.runtime.weights import Weights
+from vklab.runtime.engine import Engine, Host, Runner, host
 from vklab.shader import compiler
-from vklab.types import ANY_SHAPE, DeviceInfo, Dispatch, TensorInfo
+from vklab.types import ANY_SHAPE, Dispatch, TensorInfo
 
-__all__ = ["Device", "Engine", "Found", "Host", "Runner", "Stage", "Unknown", "describe"]
+__all__ = ["Found", "Stage", "Unknown", "describe"]
 
-KEPT_PROGRAMS = 8
-# In shared memory a program costs its plan and a command buffer only.
-KEPT_IN_RESERVE = 64
 Key = tuple[Any, ...]
-
-
-class Runner(Protocol):
-    """What runs a part: a mapping of its inputs in, a mapping of its outputs out."""
-
-    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run once."""
-
-    def close(self) -> None:
-        """Free what it holds."""
-
-
-@dataclass
-class Engine:
-    """What all parts of a session share: the device, its weights, how progress is told.
-
-    Attributes:
-        upper_bounds: the most that open dimensions ever are; `reserve` is then all memory.
-    """
-
-    opened: OpenDevice
-    weights: Weights
-    progress: Progress | None = None
-    on_plan: Any = None
-    dtype: str = ""
-    upper_bounds: Mapping[str, int] = field(default_factory=dict)
-    reserve: Reserve | None = None
-
-    @property
-    def info(self) -> DeviceInfo:
-        """Return the device that is planned for."""
-        return self.opened.info
-
-    def runner(self, plan: Plan) -> Runner | None:
-        """Make what runs a plan."""
-        if self.on_plan:
-            self.on_plan(plan)
-        return Device(Program(self.opened, plan, self.weights, self.progress, self.reserve))
-
-    @property
-    def kept(self) -> int:
-        """Return how many plans a stage keeps."""
-        return int(settings.get("KEPT_PLANS")) or (
-            KEPT_IN_RESERVE if self.reserve else KEPT_PROGRAMS
-        )
 
 
 @dataclass
@@ -92,42 +40,6 @@ class Found:
     runner: Runner | None
     rest: Stage | None
     plan: Plan | None = None
-
-
-class Device:
-    """Run a Vulkan part by its program."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self._names = [info.name for info in program.plan.graph.inputs]
-
-    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run once."""
-        return self.program.run([values[name] for name in self._names])
-
-    def time_steps(
-        self, values: Mapping[str, Any], repeats: int, whole: bool = False
-    ) -> list[list[float]]:
-        """Time its steps or the whole, as `Program.time_steps` does."""
-        return self.program.time_steps(repeats, [values[n] for n in self._names], whole)
-
-    def close(self) -> None:
-        """Free everything but the weights."""
-        self.program.close()
-
-
-class Host:
-    """Run a host part in ONNX Runtime or onnx.reference."""
-
-    def __init__(self, part: Part) -> None:
-        self.part = _host().HostPart(part.graph)
-
-    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run once."""
-        return self.part.run(values)
-
-    def close(self) -> None:
-        """Hold nothing."""
 
 
 class Stage:
@@ -198,7 +110,8 @@ class Stage:
         Raises ValueNeededError if a value decides and is not given.
         """
         try:
-            return self._decide(infos, values)
+            with compiler.given(self.engine.shaders):
+                return self._decide(infos, values)
         finally:
             self.graph.answers.clear()  # these shapes are done with
 
@@ -308,19 +221,8 @@ def _host_nodes(part: Part) -> Sequence[Node]:
     return part.graph.nodes if part.kind == "host" else ()
 
 
-def _host() -> Any:
-    """Load what runs parts on the host: compiled models without such parts do without."""
-    try:
-        from vklab.runtime import host
-    except ImportError as error:
-        raise SetupError(f"parts of this model run on the host, in ONNX Runtime ({error})",
-                         "pip install onnx onnxruntime") from error  # fmt: skip
-    return host
-
-
-def _evaluate(node: Node, graph: Graph, arrays: Sequence[np.ndarray | None]) -> Sequence[Any]:
-    made: Sequence[Any] = _host().evaluate(node, graph, arrays)
-    return made
+def _evaluate(*given: Any) -> Any:
+    return host().evaluate(*given)
 
 
 def _unavailable(dispatch: Dispatch) -> str:

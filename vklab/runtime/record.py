@@ -38,6 +38,7 @@ class Program:
 
     Args:
         shared: memory that it shares with programs of other shapes; without it, it has its own.
+        known: kernels that these programs have in common; it takes up new ones.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Program:
         weights: Weights,
         progress: kernels.Progress | None = None,
         shared: Reserve | None = None,
+        known: dict[tuple[object, ...], kernels.Kernel] | None = None,
     ) -> None:
         self.opened = opened
         self.plan = plan
@@ -56,7 +58,7 @@ class Program:
         self._reserve = shared or self._own(Reserve(opened))
         self._places: Places | None = None  # none before and after its life
         try:
-            self._kernels = opened.kernels.prepare(plan.dispatches, progress)
+            self._kernels = opened.kernels.prepare(plan.dispatches, progress, known)
             self._weights = self._own(weights.lease(plan)).places
             self._reserve.fit(plan.memory.arenas, ", ".join(map(str, plan.graph.inputs)))
             self._pool = self._own(opened.command_pool())

@@ -5,27 +5,34 @@ Checks what it is fed, plans on the first use of a shape, replays after that. Vi
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vklab import settings
 from vklab.errors import CheckError, ModelError, SetupError, VklabError
-from vklab.graph import bounds, onnx_import, passes, shapes
+from vklab.graph import bounds, passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
-from vklab.runtime import feeds, host, kernels, node_check, open_devices, parts
+from vklab.runtime import dump, feeds, kernels, open_devices, parts
 from vklab.runtime.check import Comparison
+from vklab.runtime.compiled import container, restore
+from vklab.runtime.compiled import saved as saves
+from vklab.runtime.engine import Device, Engine
 from vklab.runtime.profile import Profile, Row, Timing, summarize
 from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
 from vklab.types import DeviceInfo, TensorInfo
+
+if TYPE_CHECKING:
+    from vklab.graph import onnx_import
+    from vklab.runtime import expected
 
 __all__ = ["Session", "load"]
 
@@ -38,7 +45,7 @@ def load(
     dtype: str | None = None,
     upper_bounds: Mapping[str, int] | None = None,
 ) -> Session:
-    """Load an ONNX model on a Vulkan device.
+    """Load an ONNX model, or one that `vklab compile` made, on a Vulkan device.
 
     Args:
         model: a path, bytes, or an onnx.ModelProto.
@@ -52,10 +59,10 @@ def load(
 
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError.
     """
-    proto, folder = onnx_import.load_proto(model)
-    graph = onnx_import.from_proto(proto, folder)
+    saved = saves.read(model) if container.is_compiled(model) else None
+    graph = saved.graph if saved else _onnx().onnx_import.load_graph(model)
     opened = open_devices.open_device(device)
-    return Session(graph, opened, model, progress, dtype=dtype, upper_bounds=upper_bounds)
+    return Session(graph, opened, model, progress, saved, dtype=dtype, upper_bounds=upper_bounds)
 
 
 class Session:
@@ -68,31 +75,34 @@ class Session:
         self,
         graph: Graph,
         opened: open_devices.OpenDevice,
-        model: onnx_import.Model,
+        model: onnx_import.Model | None,
         progress: kernels.Progress | None = None,
+        saved: saves.Saved | None = None,
         *,
         dtype: str | None = None,
         upper_bounds: Mapping[str, int] | None = None,
     ) -> None:
+        dtype = saved.dtype if saved and dtype is None else dtype
         passes.require_dtype(dtype or "")
-        self.upper_bounds = bounds.resolve(graph.inputs, upper_bounds or {})
+        limits = saved.upper_bounds if saved and upper_bounds is None else upper_bounds
+        self.upper_bounds = bounds.resolve(graph.inputs, limits or {})
         self.graph = graph
         given = (*graph.inputs, *graph.initializers.values())
         self._is_half = bool(dtype) or any(info.dtype == "float16" for info in given)
         self._opened: open_devices.OpenDevice | None = opened
-        self._model = model
-        self._reference: host.Reference | None = None
+        self._model = None if saved else model
         self._weights = Weights(opened)
         self._reserve = Reserve(opened)
-        engine = parts.Engine(
-            opened, self._weights, progress, _report, dtype or "", self.upper_bounds,
+        engine = Engine(
+            opened, self._weights, progress, dump.report, dtype or "", self.upper_bounds,
             self._reserve if self.upper_bounds else None,
         )  # fmt: skip
-        self._root = parts.Stage(graph, engine)
+        self._root = restore.root(saved, engine) if saved else parts.Stage(graph, engine)
         self._lock = threading.Lock()
         opened.sessions.add(self)
         try:
-            shapes.require_operators(graph)
+            if not saved:  # else it was asked when the model was compiled
+                shapes.require_operators(graph)
             self._root.prepare()
         except BaseException:
             self.close()
@@ -147,6 +157,11 @@ class Session:
         return self._reserve.size_bytes
 
     @property
+    def plan_reason(self) -> str:
+        """Return why a compiled model was planned here after all; empty if it was not."""
+        return self._root.library.reason if isinstance(self._root, restore.SavedPath) else ""
+
+    @property
     def host_reasons(self) -> dict[str, str]:
         """Return why each node that ran on the host last did so; of control nodes, their bodies."""
         self._require_open()
@@ -193,9 +208,11 @@ class Session:
 
     def reference(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return what ONNX Runtime computes on the CPU for the same inputs."""
-        if self._reference is None:
-            self._reference = host.Reference(*onnx_import.load_proto(self._model))
-        return self._reference.run(inputs)
+        return self._expected.outputs(inputs)
+
+    @functools.cached_property
+    def _expected(self) -> expected.Expected:
+        return _onnx().Expected(self._model, self.graph, self._is_half)
 
     def check(self, inputs: Mapping[str, np.ndarray], nodes: bool = False) -> Comparison:
         """Run, and compare every output with ONNX Runtime on the CPU.
@@ -209,15 +226,14 @@ class Session:
             if nodes:
                 return self._check_nodes(inputs)
             outputs = self.run(inputs)
-        return node_check.compare_outputs(outputs, self.reference(inputs), self._is_half)
+        return self._expected.compare(outputs, inputs)
 
     def _check_nodes(self, inputs: Mapping[str, np.ndarray]) -> Comparison:
         opened = self._require_open()
-        expected = node_check.reference_values(self._model, self.graph, inputs)
-        whole = node_check.all_values(self.graph)
-        with Session(whole, opened, self._model, dtype=self._root.engine.dtype) as session:
+        whole = _onnx().node_check.all_values(self.graph)
+        with Session(whole, opened, None, dtype=self._root.engine.dtype) as session:
             values = session.run(inputs)
-        return node_check.compare_nodes(self.graph, values, expected, self._is_half)
+        return self._expected.compare_nodes(values, inputs)
 
     def _raise_difference(
         self, arrays: Sequence[np.ndarray], outputs: Mapping[str, np.ndarray]
@@ -226,13 +242,10 @@ class Session:
         if wanted not in ("outputs", "nodes"):
             raise SetupError(f"VKLAB_CHECK={wanted!r} is not known; use 'outputs' or 'nodes'")
         inputs = {i.name: array for i, array in zip(self.graph.inputs, arrays, strict=True)}
-        if wanted == "nodes":
-            comparison = self.check(inputs, nodes=True)
-        else:
-            expected = self.reference(inputs)
-            comparison = node_check.compare_outputs(outputs, expected, self._is_half)
-        if not comparison.passed:
-            raise CheckError(f"{self.device.name} {comparison}")
+        nodes = wanted == "nodes"
+        found = self.check(inputs, nodes) if nodes else self._expected.compare(outputs, inputs)
+        if not found.passed:
+            raise CheckError(f"{self.device.name} {found}")
 
     # ------------------------------------------------------------------------------- profiling
 
@@ -252,13 +265,11 @@ class Session:
         self._require_timestamps()
         rows: list[Row] = []
         for found, values in self._steps(arrays):
-            if isinstance(found.runner, parts.Device):
+            if isinstance(found.runner, Device):
                 samples = found.runner.time_steps(values, repeats + 1)
                 rows += summarize(found.runner.program.plan, samples[1:])
             elif found.runner:
-                start = time.perf_counter_ns()
-                found.runner.run(values)
-                spent = float(time.perf_counter_ns() - start)
+                spent = _host_time(found, values)
                 rows.append(Row(found.part.graph.nodes[0].name, str(found.part), (0, 0, 0),
                                 spent, 0, 0))  # fmt: skip
         return Profile(self.device.name, tuple(rows), repeats)
@@ -281,7 +292,7 @@ class Session:
             self._require_timestamps()
             host_ns, device_ns = [0.0] * repeats, [0.0] * repeats
             for found, values in self._steps(arrays):
-                if isinstance(found.runner, parts.Device):
+                if isinstance(found.runner, Device):
                     samples = found.runner.time_steps(values, repeats + 1, whole=True)[1:]
                 else:
                     samples = [[0.0, _host_time(found, values)] for _ in range(repeats)]
@@ -322,26 +333,17 @@ class Session:
         self.close()
 
 
+def _onnx() -> Any:
+    """Load what reads ONNX models and computes the reference; compiled models do without."""
+    try:
+        from vklab.runtime import expected
+    except ImportError as error:
+        raise SetupError(f"this needs onnx ({error})", "pip install onnx onnxruntime") from error
+    return expected
+
+
 def _host_time(found: parts.Found, values: dict[str, Any]) -> float:
     start = time.perf_counter_ns()
     if found.runner:
         found.runner.run(values)
     return float(time.perf_counter_ns() - start)
-
-
-def _report(plan: Plan) -> None:
-    if int(settings.get("DEBUG")) >= 1:
-        print(plan, file=sys.stderr)
-    _dump(plan)
-
-
-def _dump(plan: Plan) -> None:
-    """Write the plan as text into the folder of the DUMP switch, beside the SPIR-V."""
-    folder = str(settings.get("DUMP"))
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        lines = ["\t".join(row) for row in plan.rows()]
-        shapes_text = "_".join("x".join(map(str, i.shape)) for i in plan.graph.inputs)
-        name = "".join(c if c.isalnum() else "_" for c in plan.graph.name)[:40]
-        target = Path(folder) / f"plan-{name}-{shapes_text}.txt"
-        target.write_text("\n".join([str(plan), *lines, ""]), encoding="utf-8")

@@ -6,12 +6,13 @@ an old one. Visited by labs 04 and 05.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,8 @@ from vklab import settings, store
 from vklab.errors import SetupError, ShaderError
 from vklab.shader import exact, modules, reflection, source, stock, toolchain
 
-__all__ = ["Shader", "Variant", "clear_memory", "compile_all", "compile_variant",
-           "unavailable"]
+__all__ = ["Shader", "Variant", "clear_memory", "compile_all", "compile_variant", "given",
+           "text_key", "unavailable"]
 
 # The last word is what is done to the modules that the compiler makes.
 TARGET = "spirv-vulkan1.3-exact"
@@ -41,6 +42,9 @@ class Shader:
     origin: str
 
 
+_given: contextvars.ContextVar[Mapping[Variant, Shader]] = contextvars.ContextVar(
+    "vklab_given", default={}  # noqa: B039  (never mutated, only replaced)
+)
 _memory: dict[tuple[str, ...], Shader] = {}
 _lock = threading.Lock()
 
@@ -51,16 +55,34 @@ def clear_memory() -> None:
         _memory.clear()
 
 
+@contextlib.contextmanager
+def given(shaders: Mapping[Variant, Shader]) -> Iterator[None]:
+    """Take shaders from a compiled model instead of the compiler inside a `with` block."""
+    token = _given.set(shaders)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def text_key(name: str, defines: Defines = (), fragment: str = "") -> str:
+    """Return a digest of all that decides a variant, but for the compiler."""
+    return stock.key(source.expand(source.find(name), fragment), defines, TARGET)
+
+
 def compile_variant(name: str, defines: Defines = (), fragment: str = "") -> Shader:
     """Return one variant of a kernel, compiled if it has to be.
 
     Raises ShaderError as file:line if it does not compile, SetupError if there is no compiler
     and no stock SPIR-V for this very text.
     """
+    shipped = _given.get().get((name, defines, fragment))
+    if shipped is not None:
+        _dump(shipped)
+        return shipped
     path = source.find(name)
-    text = source.expand(path, fragment)
     language = source.language(path)
-    stock_key = stock.key(text, defines, TARGET)
+    stock_key = text_key(name, defines, fragment)
     found = toolchain.find_toolchain(language)
     key = (stock_key, found.version if found else "stock")
     with _lock:
@@ -80,9 +102,11 @@ def unavailable(name: str, defines: Defines = (), fragment: str = "") -> str:
     With a compiler every variant can be; without one, those that ship.
     """
     path = source.find(name)
+    if (name, defines, fragment) in _given.get():
+        return ""
     if toolchain.find_toolchain(source.language(path)) is not None:
         return ""
-    if stock.read(stock.key(source.expand(path, fragment), defines, TARGET)) is not None:
+    if stock.read(text_key(name, defines, fragment)) is not None:
         return ""
     repair = toolchain.REPAIRS[source.language(path)]
     return f"kernel {name} {dict(defines)} does not ship, and there is no shader compiler: {repair}"

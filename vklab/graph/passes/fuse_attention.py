@@ -112,7 +112,7 @@ def _attention(search: matching.Search, found: Found, root: Node) -> tuple[Node,
     scale = math.prod(n for name, n in found.numbers.items() if name.startswith("times "))
     parts = math.prod(n for name, n in found.numbers.items() if name.startswith("over "))
     scale = scale / parts if parts else math.inf
-    own = {"guarded": int(guarded)}
+    own: dict[str, float] = {"guarded": int(guarded)}
     if "fill" in found.numbers:
         own["fill"] = found.numbers["fill"]
     # Rows without any key are NaN to Softmax, and 0 to ONNX's Attention.

@@ -1,4 +1,4 @@
-"""fuse_layer_norm: (x - mean) / sqrt(variance + epsilon), scaled and shifted, is LayerNormalization.
+"""fuse_layer_norm: (x - mean) / sqrt(variance + epsilon) * weight + bias: LayerNormalization.
 
 In the forms of exporters below opset 17: PyTorch's, old BERTs', and TensorFlow's, which shifts by
 bias - mean * scale.

@@ -68,13 +68,12 @@ def weight_of(
     if "weight" in found.values:
         return found.values["weight"], {}
     dtype = search.info(root.outputs[0]).dtype
-    name = f"vklab/one/{dtype}"
-    return name, {name: TensorInfo(name, dtype, (1,), _one(dtype))}
+    shape = search.dims(found.values["bias"]) if "bias" in found.values else (1,)
+    name = f"vklab/one/{dtype}{list(shape)}"
+    return name, {name: TensorInfo(name, dtype, shape, _ones(shape, dtype))}
 
 
-@functools.cache
-def _one(dtype: str) -> np.ndarray:
-    return np.ones(1, dtype)
+_ones = functools.cache(np.ones)
 
 
 X = Value("x")

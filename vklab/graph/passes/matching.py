@@ -10,8 +10,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from vklab.errors import VklabError
 from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node

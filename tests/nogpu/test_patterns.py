@@ -1,0 +1,99 @@
+"""Patterns of exporters: found in every form, and not in what only looks like one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+import pattern_forms
+import pytest
+import written
+
+from vklab.graph import onnx_import, shapes
+from vklab.graph.passes import (
+    fuse_attention,
+    fuse_gelu,
+    fuse_layer_norm,
+    fuse_rms_norm,
+    matching,
+)
+
+PASSES = (fuse_layer_norm.fuse_layer_norm, fuse_rms_norm.fuse_rms_norm, fuse_gelu.fuse_gelu,
+          fuse_attention.fuse_attention)  # fmt: skip
+CASES = [(kind, name) for kind, forms in pattern_forms.FORMS.items() for name in forms]
+MISSES = [(kind, name) for kind, forms in pattern_forms.NOT_FORMS.items() for name in forms]
+
+
+def imported(text, outputs=("y",), **more):
+    return shapes.infer(onnx_import.load_graph(written.write(text, outputs, **more)[0]))
+
+
+def found(graph):
+    """Return the operators that the passes leave of a graph, checking what holds for any."""
+    for step in PASSES:
+        changed = step(graph)
+        again = step(changed)
+        assert again is changed, f"{step.__name__} is not idempotent"
+        graph = changed
+    fresh = shapes.infer(dataclasses.replace(graph, infos={})).infos
+    assert {name: str(graph.infos[name]) for name in fresh} == {
+        name: str(info) for name, info in fresh.items()
+    }
+    return [node.op_type for node in graph.nodes]
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_forms_of_exporters_are_found(kind, name):
+    expected, text = pattern_forms.FORMS[kind][name]
+    assert Counter(found(imported(text))) == Counter(expected.split())
+
+
+@pytest.mark.parametrize(("kind", "name"), MISSES)
+def test_what_only_looks_alike_is_left(kind, name):
+    expected, text = pattern_forms.NOT_FORMS[kind][name]
+    assert Counter(found(imported(text))) == Counter(expected.split())
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_inner_values_that_are_outputs_keep_their_nodes(kind, name):
+    text = pattern_forms.FORMS[kind][name][1]
+    for inner in {part.split("=")[0].strip() for part in text.split(";")} - {"y"}:
+        graph = imported(text, ("y", inner))
+        for step in PASSES:
+            graph = step(graph)
+        made = {output for node in graph.nodes for output in node.outputs}
+        assert {"y", inner} <= made
+
+
+HALVES = {"x": "float16", "w": "float16"}
+
+
+@pytest.mark.parametrize(("expected", "text"), [
+    ("RMSNormalization", "c = Cast(x, to=1); s = Add(ReduceMean(Pow(c, 2.0), axes=(-1,)), 1e-6);"
+                         "y = Mul(w, Cast(Mul(c, Div(1.0, Sqrt(s))), to=10))"),
+    ("RMSNormalization", "c = Cast(x, to=1); s = Add(ReduceMean(Pow(c, 2.0), axes=(-1,)), 1e-6);"
+                         "y = Cast(Mul(Cast(w, to=1), Mul(c, Div(1.0, Sqrt(s)))), to=10)"),
+    ("Gelu Cast", "c = Cast(x, to=1); s = Add(Erf(Div(c, 1.4142135)), 1.0);"
+                  "y = Cast(Mul(Mul(c, s), 0.5), to=10)"),
+])  # fmt: skip
+def test_casts_to_float32_inside_are_left_out(expected, text):
+    graph = imported(text, dtypes=HALVES)
+    left = found(graph)
+    assert set(expected.split()) <= set(left) <= {*expected.split(), "Cast"}
+
+
+def test_every_bracketing_of_a_product_is_a_pattern():
+    a, b, c = (matching.Value(name) for name in "abc")
+    assert len(matching.times(a, b, c).patterns) == 3
+    assert matching.times(a) is a
+
+
+def test_a_name_that_stands_twice_is_one_number():
+    twice = matching.Step("Mul", (matching.Step("Add", (matching.Value("x"), number())), number()))
+    for text, count in (("y = Mul(Add(x, 0.5), 0.5)", 1), ("y = Mul(Add(x, 0.5), 0.6)", 0)):
+        search = matching.Search(imported(text))
+        assert len(list(search.find(twice, "y"))) == count
+
+
+def number():
+    return matching.Number(name="n")

@@ -1,0 +1,1 @@
+"""PyTorch's two doors: `vklab.from_torch`, and `torch.compile(model, backend="vklab")`."""

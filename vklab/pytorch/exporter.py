@@ -1,0 +1,299 @@
+"""PyTorch modules -> ONNX: what the exporter is asked, the names it gives, what its errors say.
+
+The older TorchScript exporter is not tried when the newer fails: it names values and opens
+dimensions by other rules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import logging
+import os
+import re
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnxscript  # noqa: F401  (torch.onnx imports it late and says little when it is missing)
+import torch
+import torch.onnx
+from torch.utils import _pytree
+
+from vklab.errors import ModelError
+from vklab.pytorch import tensors
+
+__all__ = ["argument", "export", "export_module", "renamed", "save"]
+
+# From here on normalisations and attention are operators of ONNX.
+OPSET = 23
+REASON_CHARACTERS = 500
+HINTS = {
+    "aten._transformer_encoder_layer_fwd": "torch.backends.mha.set_fastpath_enabled(False) lets "
+    "PyTorch say the layer in plain operators",
+    "aten._native_multi_head_attention": "torch.backends.mha.set_fastpath_enabled(False) lets "
+    "PyTorch say attention in plain operators",
+    "No ONNX function found": "the exporter of this torch lacks that operator: write that step "
+    "with others, or run it outside of the module",
+    "data-dependent": "a value of a tensor decides what is computed: use torch.cond, torch.where "
+    "or a fixed choice",
+    "Constraints violated": "the module fixes a dimension that dynamic_shapes opens: leave it out",
+}
+# Where torch goes on with advice to its own developers.
+CLUTTER = r"\n+(?:For more information|The error above|Caused by|consider using|from user code)"
+# torch.export keeps global state, and so does what silences it.
+_exporting = threading.RLock()
+
+
+def export_module(
+    module: Any, example_inputs: Any, dynamic_shapes: Any
+) -> tuple[Any, list[str], int]:
+    """Return a module's torch.onnx.ONNXProgram, names for its outputs, and its bytes of weights.
+
+    Args: as of `vklab.from_torch`.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}")
+    args, kwargs = _arguments(module, example_inputs)
+    shapes = _shapes(module, args, kwargs, dynamic_shapes)
+    with _evaluated(module), _flat_outputs(module) as names:
+        program = export(module, args, kwargs, shapes)
+    for spec in program.exported_program.graph_signature.output_specs:
+        if spec.kind.name == "BUFFER_MUTATION":
+            raise ModelError(f"{type(module).__name__} writes to its buffer {spec.target!r}, and a "
+                             "session keeps nothing between runs; return it instead")  # fmt: skip
+    if not names:
+        raise ModelError(f"{type(module).__name__} returns no tensor")
+    held = {t.data_ptr(): t.nbytes for t in (*module.parameters(), *module.buffers())}
+    return program, names, sum(held.values())
+
+
+def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any) -> Any:
+    """Return the torch.onnx.ONNXProgram of a module in the mode that it is in.
+
+    Args:
+        shapes: as torch.export takes them, or with names in place of Dims.
+
+    Raises ModelError with torch's own reason.
+    """
+    with _exporting, _quiet(), _plain_attention(), torch.no_grad():
+        try:
+            opened = _opened(shapes)
+            found = torch.export.export(module, args, kwargs, dynamic_shapes=opened, strict=False)
+            program = torch.onnx.export(
+                found, dynamo=True, dynamic_shapes=shapes, opset_version=OPSET, verbose=False
+            )
+        except ModelError:
+            raise
+        except Exception as error:  # they share no base but this one
+            name = type(module).__name__
+            raise ModelError(f"{name} cannot be exported to ONNX: {_reason(error)}") from error
+    for node in program.exported_program.graph.nodes:
+        if argument(node, "training") and argument(node, "running_mean") is not None:
+            raise ModelError("a batch normalisation is in training mode, which the exporter takes "
+                             "for inference; call module.eval() first")  # fmt: skip
+    return program
+
+
+def argument(node: torch.fx.Node, name: str) -> Any:
+    """Return an argument of an operator's call, or None if the operator has none of that name."""
+    schema = getattr(node.target, "_schema", None)
+    for place, item in enumerate(schema.arguments if schema is not None else ()):
+        if item.name == name:
+            given = node.args[place] if place < len(node.args) else item.default_value
+            return node.kwargs.get(name, given)
+    return None
+
+
+def save(program: Any, names: Sequence[str], folder: Path) -> Path:
+    """Write a program with its weights beside it, and return the model's path."""
+    path = folder / "model.onnx"
+    program.save(str(path), external_data=True)
+    proto = onnx.load(str(path), load_external_data=False)
+    path.write_bytes(renamed(proto, names).SerializeToString())
+    return path
+
+
+# ---------------------------------------------------------------------------------------- inputs
+
+
+def _arguments(module: torch.nn.Module, given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and keyword arguments; ModelError if forward does not take them."""
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    if isinstance(given, Mapping):
+        kwargs = dict(given)
+    else:
+        args = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    signature = inspect.signature(module.forward)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ModelError(
+            f"{type(module).__name__}.forward{signature} cannot take the example inputs: {error}"
+        ) from error
+    found = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    for tensor in found:
+        tensors.require_dense(tensor)
+    if not found:
+        raise ModelError("example_inputs hold no tensor, so nothing would be the model's input")
+    # The session's inputs follow the order in which forward names them.
+    order = [name for name in signature.parameters if name in kwargs]
+    return args, {name: kwargs[name] for name in dict.fromkeys([*order, *kwargs])}
+
+
+def _shapes(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], given: Any
+) -> dict[str, Any] | None:
+    """Return dynamic_shapes with an entry for every input, as torch.export wants them."""
+    if given is None:
+        return None
+    inputs = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    names = list(inputs)
+    if not isinstance(given, Mapping):
+        if len(given) != len(names):
+            raise ModelError(f"dynamic_shapes has {len(given)} entries for the inputs {names}")
+        given = dict(zip(names, given, strict=True))
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise ModelError(f"dynamic_shapes names {unknown}; the inputs are {names}")
+    return {**_pytree.tree_map(lambda leaf: None, dict(inputs)), **given}
+
+
+def _opened(shapes: Any) -> Any:
+    """Return dynamic_shapes with "any size" in place of each name."""
+    if isinstance(shapes, str):
+        return torch.export.Dim.DYNAMIC
+    if isinstance(shapes, Mapping):
+        return {key: _opened(value) for key, value in shapes.items()}
+    if isinstance(shapes, (list, tuple)):
+        return type(shapes)(_opened(value) for value in shapes)
+    return shapes
+
+
+@contextlib.contextmanager
+def _evaluated(module: torch.nn.Module) -> Iterator[None]:
+    """Put a module into eval mode, and each part of it back into the mode that it was in."""
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
+
+
+# --------------------------------------------------------------------------------------- outputs
+
+
+@contextlib.contextmanager
+def _flat_outputs(module: torch.nn.Module) -> Iterator[list[str]]:
+    """Let a module return its tensors as one tuple; yield the list that receives their names."""
+    names: list[str] = []
+
+    def flatten(module: Any, args: Any, kwargs: Any, returned: Any) -> tuple[Any, ...]:
+        given = {id(leaf) for leaf in _pytree.tree_leaves((args, kwargs))}
+        found: dict[str, Any] = {}
+        for path, leaf in _pytree.tree_flatten_with_path(returned)[0]:
+            if isinstance(leaf, torch.Tensor):  # not None, nor a Python number
+                tensors.require_dense(leaf)
+                # Outputs of ONNX are values of their own.
+                is_known = id(leaf) in given or any(leaf is other for other in found.values())
+                name = _path_name(path)
+                while name in found:
+                    name += "_"
+                found[name] = leaf.clone() if is_known else leaf
+        names[:] = found
+        return tuple(found.values())
+
+    handle = module.register_forward_hook(flatten, with_kwargs=True)
+    try:
+        yield names
+    finally:
+        handle.remove()
+
+
+def _path_name(path: Sequence[Any]) -> str:
+    """Return the name of an output: the keys, numbers and fields on the way to it."""
+    words = (getattr(step, "key", getattr(step, "idx", getattr(step, "name", ""))) for step in path)
+    name = re.sub(r"\W+", "_", "_".join(map(str, words)))
+    return name if name and not name[0].isdigit() else f"output_{name}".rstrip("_")
+
+
+def renamed(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """Give the outputs of a model their names; what else had one of those gets another."""
+    graph = proto.graph
+    taken = {value.name for value in graph.input}
+    inner = {name for node in graph.node for name in node.output}
+    inner |= {tensor.name for tensor in graph.initializer}
+    changes: dict[str, str] = {}
+    for output, name in zip(graph.output, names, strict=True):
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        changes[output.name] = name
+    for name in set(changes.values()) & inner - set(changes):
+        changes[name] = f"{name}/inner"
+    _rename(graph, changes)
+    return proto
+
+
+def _rename(graph: onnx.GraphProto, changes: Mapping[str, str]) -> None:
+    """Rename values of a graph, wherever it and the bodies of its nodes read them."""
+    for value in (*graph.output, *graph.initializer, *graph.value_info):
+        value.name = changes.get(value.name, value.name)
+    for node in graph.node:
+        node.input[:] = [changes.get(name, name) for name in node.input]
+        node.output[:] = [changes.get(name, name) for name in node.output]
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                _rename(body, changes)
+
+
+# -------------------------------------------------------------------------------------- messages
+
+
+@contextlib.contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Let torch.nn.TransformerEncoder be exported: its fast path is no operator of ONNX."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence what the exporter tells its own developers; TORCH_LOGS lets it speak."""
+    if os.environ.get("TORCH_LOGS"):
+        yield
+        return
+    before = logging.root.manager.disable
+    sink = io.StringIO()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        stack.enter_context(contextlib.redirect_stdout(sink))
+        stack.enter_context(contextlib.redirect_stderr(sink))
+        stack.callback(logging.disable, before)
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        yield
+
+
+def _reason(error: BaseException) -> str:
+    """Return the innermost reason of an exporter's error, shortened, and what to do about it."""
+    chain = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    text = re.split(CLUTTER, str(chain[-1]))[0].strip() or type(chain[-1]).__name__
+    if len(text) > REASON_CHARACTERS:
+        text = text[:REASON_CHARACTERS] + " ..."
+    said = "\n".join(map(str, chain))
+    repair = next((f"\n  to repair: {hint}" for word, hint in HINTS.items() if word in said), "")
+    return text + repair

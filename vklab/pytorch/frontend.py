@@ -1,0 +1,75 @@
+"""`vklab.from_torch`: a PyTorch module as a session, through torch.export and its ONNX exporter.
+
+Decides where weights wait on their way. torch is loaded at the first call.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vklab.errors import SetupError
+from vklab.runtime import session
+
+__all__ = ["from_torch"]
+
+# A protobuf message ends at 2 GiB; models near that go through files.
+IN_MEMORY_BYTES = 1_500_000_000
+
+
+def from_torch(
+    module: Any,
+    example_inputs: Any,
+    dynamic_shapes: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    device: int | str | None = None,
+    dtype: str | None = None,
+    upper_bounds: Mapping[str, int] | None = None,
+) -> session.Session:
+    """Load a PyTorch module, as it computes in eval mode, on a Vulkan device.
+
+    Inputs are named as forward's parameters. An output is named by its key in a dict or its number
+    in a tuple: "output", "output_1", "logits", "cache_0_1".
+
+    Args:
+        module: a torch.nn.Module; it is left as it was found.
+        example_inputs: one tensor, a tuple for forward's parameters in order, or a dict by name.
+            What is no tensor becomes a constant.
+        dynamic_shapes: the open dimensions, as torch.export takes them: {"x": {0: "batch"}}, with
+            torch.export.Dim in place of names, or one entry an input in order. Inputs that it
+            leaves out are fixed.
+        device: as in `vklab.load`.
+        dtype: as in `vklab.load`.
+        upper_bounds: as in `vklab.load`; by the names of dynamic_shapes.
+
+    Raises SetupError without torch, ModelError for what cannot be exported, and what `load` does.
+    """
+    exporter = _load_exporter()
+    program, names, size = exporter.export_module(module, example_inputs, dynamic_shapes)
+    options: dict[str, Any] = {"dtype": dtype, "upper_bounds": upper_bounds}
+    if size <= IN_MEMORY_BYTES:
+        return session.load(exporter.renamed(program.model_proto, names), device, **options)
+    folder = tempfile.TemporaryDirectory(prefix="vklab-torch-", ignore_cleanup_errors=True)
+    try:
+        path = exporter.save(program, names, Path(folder.name))
+        loaded = session.load(path, device, **options)
+    except BaseException:
+        folder.cleanup()
+        raise
+    # Weights are mapped from there, and a check against ONNX Runtime reads the file.
+    weakref.finalize(loaded, folder.cleanup)
+    return loaded
+
+
+def _load_exporter() -> Any:
+    try:
+        from vklab.pytorch import exporter
+    except ModuleNotFoundError as error:
+        raise SetupError(
+            f"{error.name} is not installed; from_torch needs torch and onnxscript",
+            'pip install "vklab[torch]"',
+        ) from error
+    return exporter

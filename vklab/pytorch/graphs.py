@@ -1,0 +1,349 @@
+"""A graph that Dynamo captured, as sessions: one for each set of weights that it is called with.
+
+Decides when a session is still right: weights are constants in it, and those of PyTorch change.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import onnx
+import torch
+from torch._guards import tracing
+from torch.utils._python_dispatch import _disable_current_modes
+
+from vklab.errors import ModelError, VklabError
+from vklab.graph import onnx_import
+from vklab.graph.graph import Graph
+from vklab.pytorch import exporter, tensors
+from vklab.runtime import open_devices, session
+from vklab.types import TensorInfo
+
+__all__ = ["CompiledGraph", "Options", "SideEffects", "stay_in_torch"]
+
+log = logging.getLogger(__name__)
+
+# Python numbers, or shapes, that one graph is exported for before it stays in PyTorch.
+MOST_EXPORTS = 8
+# Modules that share one graph, as the layers of a transformer do when each is compiled by itself.
+MOST_WEIGHT_SETS = 64
+# Changes of weights after which they are fed at every run, as inputs are.
+MOST_CHANGES = 3
+
+
+class SideEffects(Exception):
+    """A graph writes to an input, or returns a view of one: ONNX has neither."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `torch.compile(..., options={...})` may hold."""
+
+    device: int | str | None = None
+    dtype: str | None = None
+    fallback: bool = True
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None) -> Options:
+        """Return options; ModelError for one that is not known."""
+        names = [item.name for item in fields(cls)]
+        unknown = sorted(set(given or {}) - set(names))
+        if unknown:
+            raise ModelError(f'backend "vklab" has no options {unknown}; there are {names}')
+        return cls(**(given or {}))
+
+
+def stay_in_torch(
+    graph: torch.fx.GraphModule, options: Options, error: VklabError
+) -> Callable[..., Any]:
+    """Return the graph as PyTorch runs it and log why, or raise if the options want that."""
+    if not options.fallback:
+        raise error
+    log.warning("a graph of %d nodes stays in PyTorch: %s", len(graph.graph.nodes), error)
+    return graph.forward
+
+
+@dataclass(frozen=True)
+class _Exported:
+    """A graph in ONNX, its weights among its inputs; dtype and device of each output."""
+
+    proto: onnx.ModelProto
+    graph: Graph
+    outputs: Sequence[tuple[torch.dtype, torch.device] | type[int] | None]
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A session, and what tells that its weights are still those of PyTorch."""
+
+    session: session.Session
+    state: tuple[Any, ...]
+    owners: tuple[weakref.ref, ...]
+
+
+class CompiledGraph:
+    """A graph of Dynamo or AOTAutograd that runs on a Vulkan device.
+
+    Raises ModelError if it cannot be exported, SideEffects unless `is_functional`.
+    """
+
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        example_inputs: Sequence[Any],
+        weights: set[int],
+        options: Options,
+        is_functional: bool,
+    ) -> None:
+        self.graph = graph
+        self.options = options
+        nodes = graph.graph.find_nodes(op="placeholder")
+        fakes = [node.meta.get("example_value", node.meta.get("val")) for node in nodes]
+        self._tensors = [n for n, v in enumerate(example_inputs) if isinstance(v, torch.Tensor)]
+        self._weights = self._watched = weights & set(self._tensors)
+        self._open = [_open_dims(fakes[number]) for number in self._tensors]
+        self._sources = [self._source(fakes, number) for number in range(len(nodes))]
+        self._is_functional = is_functional
+        self._is_static = False
+        self._eager: Callable[..., Any] | None = None
+        self._lock = threading.RLock()
+        self._exports: dict[Any, _Exported] = {}
+        self._loaded: dict[Any, _Loaded] = {}
+        self._changes = 0
+        open_devices.select(options.device)
+        with tracing(None), _disable_current_modes():
+            self._find_export([_concrete(value) for value in example_inputs])
+
+    def _source(self, fakes: Sequence[Any], number: int) -> tuple[int, int] | None:
+        """Return the tensor and the axis whose size a Python number is, if there is one."""
+        if number in self._tensors or not isinstance(fakes[number], torch.SymInt):
+            return None
+        for place, tensor in enumerate(self._tensors):
+            for axis, dim in enumerate(fakes[tensor].shape):
+                if isinstance(dim, torch.SymInt) and dim.node.expr == fakes[number].node.expr:
+                    return place, axis
+        return None
+
+    def __call__(self, *args: Any) -> Any:
+        """Run once; a graph for which no session can be made stays in PyTorch from then on."""
+        if self._eager is None:
+            try:
+                with self._lock:
+                    exported = self._find_export(args)
+                    loaded = self._find_session(exported, args)
+            except VklabError as error:
+                self.close()
+                self._eager = stay_in_torch(self.graph, self.options, error)
+        if self._eager is not None:
+            return self._eager(*args)
+        names = [info.name for info in exported.graph.inputs]
+        feeds = {
+            name: tensors.to_array(args[number])
+            for name, number in zip(names, self._tensors, strict=True)
+            if number not in self._weights
+        }
+        arrays = iter(loaded.session.run(feeds).values())
+        return tuple(_output(arrays, kind) for kind in exported.outputs)
+
+    def close(self) -> None:
+        """Free what the sessions hold; the next run makes them anew."""
+        with self._lock:
+            while self._loaded:
+                self._loaded.popitem()[1].session.close()
+
+    # ---------------------------------------------------------------------------------- exports
+
+    def _find_export(self, args: Sequence[Any]) -> _Exported:
+        """Return the graph in ONNX for Python numbers, and sizes if it fixes those, of a call."""
+        pairs = zip(self._sources, args, strict=True)
+        key: tuple[Any, ...] = tuple(
+            value for source, value in pairs if not (source or isinstance(value, torch.Tensor))
+        )
+        if self._is_static:
+            key += tuple(tuple(args[number].shape) for number in self._tensors)
+        if key not in self._exports:
+            if len(self._exports) == MOST_EXPORTS:
+                raise ModelError(f"it is called with more than {MOST_EXPORTS} sets of Python "
+                                 "numbers or shapes, each a graph of its own")  # fmt: skip
+            try:
+                self._exports[key] = self._export(args)
+            except ModelError:
+                if self._is_static or not any(self._open):
+                    raise
+                self._is_static = True  # it fixes a size that Dynamo left open
+                return self._find_export(args)
+        return self._exports[key]
+
+    def _export(self, args: Sequence[Any]) -> _Exported:
+        outputs: list[Any] = []
+        module = _Positional(self.graph, self._tensors, self._sources, args, self._is_functional,
+                             outputs.append)  # fmt: skip
+        given = tuple(args[number] for number in self._tensors)
+        any_size = torch.export.Dim.DYNAMIC
+        shapes = [{} if self._is_static else dict.fromkeys(dims, any_size) for dims in self._open]
+        program = exporter.export(module, given, {}, {"given": tuple(shapes)})
+        is_pure = _is_pure(program.exported_program)
+        if not (is_pure or self._is_functional):
+            raise SideEffects
+        if len(program.model.graph.inputs) != len(given):
+            raise ModelError("the exporter dropped an input")
+        proto = program.model_proto
+        return _Exported(proto, onnx_import.from_proto(proto), outputs[-1])
+
+    # --------------------------------------------------------------------------------- sessions
+
+    def _find_session(self, exported: _Exported, args: Sequence[Any]) -> _Loaded:
+        """Return the session whose weights are those of a call."""
+        weights = [args[number] for number in sorted(self._weights)]
+        key = (id(exported), *map(id, weights))
+        state = tuple(map(_state, weights))
+        found = self._loaded.get(key)
+        if found is not None and found.state == state:
+            return found
+        if found is not None:
+            self._loaded.pop(key).session.close()
+            self._changes += 1
+            if self._changes > MOST_CHANGES:
+                self.close()
+                self._weights = set()
+                return self._find_session(exported, args)
+        if len(self._loaded) >= MOST_WEIGHT_SETS:
+            self._loaded.pop(next(iter(self._loaded))).session.close()
+        # Dynamo keeps its graphs when a model is gone. Called by the garbage collector at any
+        # moment: nothing is closed here, the device frees what a session held when it comes to it.
+        loaded = self._loaded
+        owners = tuple(
+            weakref.ref(args[number], lambda _: loaded.pop(key, None)) for number in self._watched
+        )
+        loaded[key] = _Loaded(self._load(exported, args), state, owners)
+        return loaded[key]
+
+    def _load(self, exported: _Exported, args: Sequence[Any]) -> session.Session:
+        """Return a session with the weights of a call in place of the inputs that they are."""
+        graph, bound = exported.graph, {}
+        for info, number in zip(graph.inputs, self._tensors, strict=True):
+            if number in self._weights:
+                array = tensors.to_array(args[number])
+                bound[info.name] = TensorInfo(info.name, info.dtype, array.shape, array)
+        graph = replace(
+            graph,
+            inputs=tuple(info for info in graph.inputs if info.name not in bound),
+            initializers={**graph.initializers, **bound},
+            infos={**graph.infos, **bound},
+        )
+        opened = open_devices.open_device(self.options.device)
+        return session.Session(graph, opened, exported.proto, dtype=self.options.dtype)
+
+
+class _Positional(torch.nn.Module):
+    """A graph as a module of its tensors alone, which returns tensors alone."""
+
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        places: Sequence[int],
+        sources: Sequence[tuple[int, int] | None],
+        args: Sequence[Any],
+        is_functional: bool,
+        note: Callable[[list[Any]], None],
+    ) -> None:
+        super().__init__()
+        self.graph, self.places, self.sources = graph, places, sources
+        self.numbers = [None if isinstance(value, torch.Tensor) else value for value in args]
+        self.is_functional = is_functional
+        self.note = note  # torch.export takes back what forward sets
+
+    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Call the graph and note what its outputs are."""
+        args: list[Any] = list(self.numbers)
+        for place, tensor in zip(self.places, given, strict=True):
+            args[place] = tensor
+        for place, source in enumerate(self.sources):
+            if source:
+                args[place] = given[source[0]].shape[source[1]]
+        found: list[torch.Tensor] = []
+        kinds: list[Any] = []
+        for value in self.graph(*args):
+            if isinstance(value, (int, torch.SymInt)):
+                kinds.append(int)
+                value = torch.scalar_tensor(value, dtype=torch.int64)
+            elif isinstance(value, torch.Tensor):
+                tensors.require_dense(value)
+                kinds.append((value.dtype, value.device))
+                if self.is_functional and any(value is other for other in (*given, *found)):
+                    value = value.clone()  # outputs of ONNX are values of their own
+            elif value is None:
+                kinds.append(None)
+                continue
+            else:
+                raise ModelError(f"it returns a {type(value).__name__}")
+            found.append(value)
+        if not found:
+            raise ModelError("it returns no tensors")
+        self.note(kinds)
+        return tuple(found)
+
+
+def _is_pure(exported: Any) -> bool:
+    """Tell whether outputs are all that a graph makes; ModelError if chance has a part in it."""
+    for node in exported.graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            # Attention and LSTMs bear that tag for a dropout that they mostly do without.
+            chance = [exporter.argument(node, name) for name in ("dropout_p", "train")]
+            if any(chance) or chance == [None, None]:
+                raise ModelError(f"{node.target} draws random numbers, and PyTorch's generator is "
+                                 "not known here")  # fmt: skip
+    kinds = {spec.kind.name for spec in exported.graph_signature.output_specs}
+    [output] = exported.graph.find_nodes(op="output")
+    roots = [_root(node) for node in output.args[0] if isinstance(node, torch.fx.Node)]
+    is_view = any(node.op == "placeholder" for node in roots) or len(set(roots)) < len(roots)
+    return not (is_view or any("MUTATION" in kind for kind in kinds))
+
+
+def _root(node: torch.fx.Node) -> torch.fx.Node:
+    """Return the value whose memory a value may share, as the schemas of operators tell."""
+    while node.op == "call_function":
+        schema = getattr(node.target, "_schema", None)
+        shares = schema is not None and any(value.alias_info for value in schema.returns)
+        if not (shares or node.target is operator.getitem):
+            break
+        node = node.args[0]
+    return node
+
+
+def _open_dims(fake: torch.Tensor) -> list[int]:
+    """Return the axes whose size Dynamo left open."""
+    return [
+        axis
+        for axis, dim in enumerate(fake.shape)
+        if isinstance(dim, torch.SymInt) and dim.node.maybe_as_int() is None
+    ]
+
+
+def _concrete(value: Any) -> Any:
+    """Return a value without symbols: an example of what a graph will be called with."""
+    if isinstance(value, torch.SymInt):
+        return int(value.node.hint)
+    if isinstance(value, torch._subclasses.FakeTensor):
+        shape = [_concrete(dim) for dim in value.shape]
+        return torch.empty(shape, dtype=value.dtype, device=value.device)
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _state(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return what changes when a tensor's values are replaced or written to."""
+    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+
+
+def _output(arrays: Any, kind: Any) -> Any:
+    """Return the next output as the graph returns it: a tensor, a number or None."""
+    if kind is None:
+        return None
+    array = next(arrays)
+    return int(array) if kind is int else tensors.to_tensor(array, *kind)

@@ -1,0 +1,44 @@
+"""Tensors of PyTorch <-> arrays of numpy: the same memory where dtype and device allow."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from vklab.errors import ModelError
+
+__all__ = ["require_dense", "to_array", "to_tensor"]
+
+BITS = {1: torch.uint8, 2: torch.uint16}
+
+
+def to_array(tensor: torch.Tensor) -> np.ndarray:
+    """Return a tensor as an array: its own memory if it is dense and the host's, else a copy."""
+    dense = tensor.detach().resolve_neg().cpu().contiguous()
+    if dense.dtype.is_floating_point and (dense.itemsize == 1 or dense.dtype == torch.bfloat16):
+        # numpy knows these by the names that onnx brings.
+        bits = dense.view(BITS[dense.itemsize]).numpy()
+        return bits.view(str(dense.dtype).removeprefix("torch."))
+    return dense.numpy()
+
+
+def to_tensor(array: np.ndarray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return an array as a tensor: its own memory if it is writeable and dtype and device fit."""
+    if not (array.flags.writeable and array.flags.c_contiguous):
+        array = np.array(array, order="C")
+    if array.dtype.isbuiltin == 1:
+        tensor = torch.from_numpy(array)
+    else:
+        bits = torch.from_numpy(array.view(f"u{array.itemsize}"))
+        tensor = bits.view(getattr(torch, str(array.dtype)))
+    return tensor.to(device=device, dtype=dtype)
+
+
+def require_dense(tensor: torch.Tensor) -> None:
+    """Raise ModelError for a tensor that ONNX has nothing like: complex, sparse, quantized."""
+    if tensor.is_complex():
+        raise ModelError(f"a tensor of {tensor.dtype} goes in or out, and ONNX has none; take or "
+                         "return torch.view_as_real(x)")  # fmt: skip
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise ModelError(f"a tensor of {tensor.dtype} and {tensor.layout} goes in or out; only "
+                         "dense ones do")  # fmt: skip

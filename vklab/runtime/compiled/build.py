@@ -1,0 +1,136 @@
+"""From a model to a compiled one: plans, for a device that need not be here, and kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from vklab.graph import bounds, passes, shapes
+from vklab.graph.graph import Graph
+from vklab.plan.plan import Plan
+from vklab.runtime import control, parts
+from vklab.runtime.compiled import saved as saves
+from vklab.runtime.compiled.saved import Kernel, Saved, SavedPart, SavedStage
+from vklab.runtime.engine import Engine
+from vklab.runtime.kernels import Progress
+from vklab.shader import compiler
+from vklab.types import DeviceInfo
+
+__all__ = ["compile_graph", "save"]
+
+
+class _Drawing(Engine):
+    """An engine that plans for a device and makes nothing there."""
+
+    def __init__(self, info: DeviceInfo, dtype: str, upper_bounds: Mapping[str, int]) -> None:
+        nowhere = cast(Any, None)
+        super().__init__(nowhere, nowhere, dtype=dtype, upper_bounds=upper_bounds)
+        self._info = info
+
+    @property
+    def info(self) -> DeviceInfo:
+        return self._info
+
+    def runner(self, plan: Plan) -> None:
+        return None
+
+
+def compile_graph(
+    graph: Graph,
+    info: DeviceInfo,
+    sizes: Mapping[str, int],
+    dtype: str = "",
+    upper_bounds: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> tuple[Saved, bool]:
+    """Plan a model for a device, and compile its kernels; tell whether all of it is planned.
+
+    What is behind a part for the host is known when that has run: see `save`.
+
+    Args:
+        sizes: a number for every open dimension.
+    """
+    passes.require_dtype(dtype)
+    shapes.require_operators(graph)
+    limits = bounds.resolve(graph.inputs, upper_bounds or {})
+    engine = _Drawing(info, dtype, limits)
+    root = parts.Stage(graph, engine)
+    inputs = shapes.bind(graph, sizes).inputs
+    complete = False
+    try:
+        found = root.decide({value.name: value for value in inputs})
+        key = tuple((value.dims, np.dtype(value.dtype)) for value in inputs)
+        root.found[key] = found
+        complete = found.rest is None and found.part.kind != "control"
+    except parts.Unknown:
+        pass
+    return save(root, progress), complete
+
+
+def save(root: parts.Stage, progress: Progress | None = None) -> Saved:
+    """Return a compiled model of all that was decided from a stage on, in the order of its use."""
+    engine = root.engine
+    stages = [root]
+    numbers = {id(root): 0}
+    for stage in stages:  # grows on the way
+        for found in stage.found.values():
+            for behind in _behind(found).values():
+                numbers[id(behind)] = len(stages)
+                stages.append(behind)
+    records = tuple(
+        SavedStage(
+            None if stage is root else stage.graph, stage.after_host, tuple(stage.asked),
+            tuple(_part(stage, key, found, numbers) for key, found in stage.found.items()),
+        )
+        for stage in stages
+    )  # fmt: skip
+    variants = dict.fromkeys(
+        dispatch.variant
+        for record in records for part in record.parts if part.plan
+        for dispatch in part.plan.dispatches
+    )  # fmt: skip
+    with compiler.given(engine.shaders):
+        compiled = compiler.compile_all(variants, progress)
+    return Saved(
+        graph=replace(root.graph, answers={}),
+        dtype=engine.dtype,
+        upper_bounds=dict(engine.upper_bounds),
+        device=engine.info,
+        switches=saves.plan_settings(),
+        stages=records,
+        kernels=tuple(
+            Kernel(variant, compiler.text_key(*variant), shader)
+            for variant, shader in compiled.items()
+        ),
+    )
+
+
+def _behind(found: parts.Found) -> dict[str, parts.Stage]:
+    """Return the stages that a part leads to: what comes after it (''), and its bodies."""
+    stages: dict[str, parts.Stage] = {"": found.rest} if found.rest else {}
+    if isinstance(found.runner, control.Control):
+        stages |= {n: b for n, b in found.runner.bodies.items() if isinstance(b, parts.Stage)}
+    return stages
+
+
+def _part(
+    stage: parts.Stage, key: tuple[Any, ...], found: parts.Found, numbers: Mapping[int, int]
+) -> SavedPart:
+    behind = {name: numbers[id(stage)] for name, stage in _behind(found).items()}
+    rest = behind.pop("", -1)
+    return SavedPart(tuple(_saved_key(stage, key)), found.part, found.plan, rest, behind)
+
+
+def _saved_key(stage: parts.Stage, key: tuple[Any, ...]) -> Iterator[Any]:
+    """Yield a key of `Stage` in words that are the same in every process."""
+    for number, item in enumerate(key):
+        if number >= len(stage.names):
+            yield item  # the bytes of a value that decides
+        elif isinstance(item, tuple):
+            yield item[0], "string" if item[1].kind in "OSU" else str(item[1])
+        else:
+            yield parts.describe("", None if item is type(None) else []).shape, (
+                "optional" if item is type(None) else "sequence")

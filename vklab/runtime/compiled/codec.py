@@ -1,0 +1,260 @@
+"""Frozen dataclasses <-> JSON and blobs: every field of every class, without a list of either.
+
+An object is written once and referred to by its number, so one tensor stays one object. What is
+read is checked against the fields' types. Nothing here knows what a plan is.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from vklab.errors import ModelError
+from vklab.runtime import transfer
+
+__all__ = ["Blobs", "Encoder", "OutdatedError", "decode"]
+
+# Where the classes of pure data are. No other class is ever made from a file.
+_PARTS = ("vklab.types", "vklab.graph.", "vklab.ops.", "vklab.plan.", "vklab.shader.",
+          "vklab.runtime.compiled.")  # fmt: skip
+_TYPES = {kind.__name__: kind for kind in (list, type(None), dict, tuple)}
+_UNEXPECTED = (LookupError, TypeError, ValueError, RecursionError, OverflowError)
+
+
+class OutdatedError(ModelError):
+    """The classes of a file have other fields than those of this vklab."""
+
+
+def _classes() -> dict[str, type]:
+    return {
+        f"{name}.{found.__qualname__}": found
+        for name, module in list(sys.modules.items()) if name.startswith(_PARTS)
+        for found in list(vars(module).values())
+        if isinstance(found, type) and is_dataclass(found) and found.__module__ == name
+    }  # fmt: skip
+
+
+def _layout(kind: type) -> list[list[str]]:
+    """Return names and types of the fields; what does not tell objects apart is only a memo."""
+    return [[f.name, str(f.type)] for f in fields(kind) if f.init and f.compare]
+
+
+class Encoder:
+    """One document: objects in an order in which each refers to earlier ones only."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self._names = {kind: name for name, kind in _classes().items()}
+        self._layouts: dict[str, list[list[str]]] = {}
+        self._numbers: dict[int, int] = {}
+        self._kept: list[Any] = []  # an id is of an object as long as that lives
+        self._rows: list[list[Any]] = []
+
+    def document(self, root: Any) -> dict[str, Any]:
+        """Return all that hangs on a value, as JSON can hold it."""
+        value = self._value(root)
+        return {"classes": self._layouts, "objects": self._rows, "root": value}
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, tuple):
+            return [self._value(item) for item in value]
+        if isinstance(value, list):
+            return {"list": [self._value(item) for item in value]}
+        if isinstance(value, Mapping):
+            return {"map": [[self._value(k), self._value(v)] for k, v in value.items()]}
+        if isinstance(value, (set, frozenset)):
+            return {"set": [self._value(item) for item in sorted(value)]}
+        if isinstance(value, bytes):
+            return {"bytes": self._blobs.add(memoryview(value))}
+        if isinstance(value, np.ndarray):
+            return self._array(value)
+        if isinstance(value, np.dtype):
+            return {"dtype": str(value)}
+        if isinstance(value, type):
+            return {"type": value.__name__}
+        if type(value) in self._names:
+            return {"": self._object(value)}
+        if hasattr(value, "SerializeToString"):  # an attribute that only ONNX has words for
+            data = memoryview(value.SerializeToString())
+            return {"proto": [type(value).__name__, self._blobs.add(data)]}
+        raise TypeError(f"a {type(value).__name__} cannot be saved: {value!r}")
+
+    def _object(self, value: Any) -> int:
+        if id(value) not in self._numbers:
+            name = self._names[type(value)]
+            layout = self._layouts.setdefault(name, _layout(type(value)))
+            row = [list(self._layouts).index(name)]
+            row += [self._value(getattr(value, field)) for field, _ in layout]
+            self._numbers[id(value)] = len(self._rows)
+            self._kept.append(value)
+            self._rows.append(row)
+        return self._numbers[id(value)]
+
+    def _array(self, array: np.ndarray) -> dict[str, Any]:
+        if array.dtype.kind in "OSU":
+            return {"text": [list(array.shape), [str(item) for item in array.reshape(-1)]]}
+        number = self._blobs.add(transfer.array_bytes(array), array)
+        return {"array": [number, str(array.dtype), list(array.shape)]}
+
+
+class Blobs:
+    """The blobs of a file: those that are equal are one, and one blob is one array."""
+
+    def __init__(self, views: Sequence[memoryview] = ()) -> None:
+        self.views = list(views)
+        self._known: dict[bytes, int] = {}
+        self._numbers: dict[int, tuple[int, np.ndarray]] = {}
+        self._arrays: dict[tuple[int, str, tuple[int, ...]], np.ndarray] = {}
+
+    def add(self, data: memoryview, array: np.ndarray | None = None) -> int:
+        """Take in bytes, those of an array perhaps; return their number."""
+        if array is not None and id(array) in self._numbers:
+            return self._numbers[id(array)][0]
+        number = self._known.setdefault(hashlib.sha256(data).digest(), len(self.views))
+        if number == len(self.views):
+            self.views.append(data)
+        if array is not None:
+            self._numbers[id(array)] = number, array
+        return number
+
+    def array(self, number: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Return a blob as an array that lies where the blob does."""
+        key = (number, dtype, shape)
+        if key not in self._arrays:
+            kind, data = np.dtype(dtype), self.views[number]
+            if str(kind) != dtype or kind.hasobject or kind.kind in "SUMm" or kind.names:
+                raise ValueError(f"{dtype!r} is no dtype of tensors")
+            if any(dim < 0 for dim in shape) or math.prod(shape) * kind.itemsize != len(data):
+                raise ValueError(f"{len(data)} bytes are no {dtype}{list(shape)}")
+            flat = np.frombuffer(data, kind) if len(data) else np.zeros(0, kind)
+            self._arrays[key] = flat.reshape(shape)
+        return self._arrays[key]
+
+
+def decode(document: Any, blobs: Blobs, root: Any, label: str) -> Any:
+    """Return the value of a document.
+
+    Args:
+        root: the type that it should have.
+
+    Raises OutdatedError for classes that have changed since, ModelError for what is no such value.
+    """
+    try:
+        classes = _classes()
+        for name, layout in document["classes"].items():
+            if name not in classes or _layout(classes[name]) != layout:
+                raise OutdatedError(f"{name.rpartition('.')[2]} is laid out otherwise here")
+        makers = [_Maker(classes[name]) for name in document["classes"]]
+        objects: list[Any] = []
+        read = functools.partial(_read, objects=objects, blobs=blobs)
+        for number, *values in document["objects"]:
+            if number < 0:
+                raise ValueError(f"there is no class {number}")
+            objects.append(makers[number](list(map(read, values))))
+        value = read(document["root"])
+    except _UNEXPECTED as error:
+        raise ModelError(f"{label} contradicts itself: {type(error).__name__}: {error}") from error
+    if not _check_of(root)(value):
+        raise ModelError(f"{label} contradicts itself: it holds a {type(value).__name__}")
+    return value
+
+
+def _read(value: Any, objects: list[Any], blobs: Blobs) -> Any:
+    if isinstance(value, list):
+        return tuple([_read(item, objects, blobs) for item in value])
+    if not isinstance(value, dict):
+        return value
+    ((kind, given),) = value.items()
+    if kind in ("", "bytes") and given < 0:
+        raise ValueError(f"there is no object {given}")
+    if kind == "":
+        return objects[given]
+    if kind == "list":
+        return [_read(item, objects, blobs) for item in given]
+    if kind == "map":
+        return {_read(k, objects, blobs): _read(v, objects, blobs) for k, v in given}
+    if kind == "set":
+        return frozenset(_read(item, objects, blobs) for item in given)
+    if kind == "bytes":
+        return bytes(blobs.views[given])
+    if kind == "array":
+        return blobs.array(abs(given[0]), given[1], tuple(given[2]))
+    if kind == "text":
+        return np.array(given[1], object).reshape(given[0])
+    if kind == "dtype":
+        return np.dtype(given)
+    if kind == "type":
+        return _TYPES[given]
+    if kind == "proto":
+        return _proto(given[0], bytes(blobs.views[abs(given[1])]))
+    raise ValueError(f"there is nothing of kind {kind!r}")
+
+
+def _proto(kind: str, data: bytes) -> Any:
+    """Return what only ONNX has words for; without onnx its bytes, which no kernel reads."""
+    try:
+        import onnx
+    except ImportError:
+        return data
+    if kind not in ("GraphProto", "SparseTensorProto", "TypeProto"):
+        raise ValueError(f"a {kind} is no attribute")
+    try:
+        return getattr(onnx, kind).FromString(data)
+    except Exception as error:  # DecodeError is protobuf's own
+        raise ValueError(f"a {kind} cannot be read: {error}") from error
+
+
+class _Maker:
+    """Make objects of one class, each field checked against its type."""
+
+    def __init__(self, kind: type) -> None:
+        hints = typing.get_type_hints(kind)
+        self.kind = kind
+        self.names = [name for name, _ in _layout(kind)]
+        self.checks = [_check_of(hints[name]) for name in self.names]
+
+    def __call__(self, values: list[Any]) -> Any:
+        for name, check, value in zip(self.names, self.checks, values, strict=True):
+            if not check(value):
+                raise TypeError(f"{self.kind.__name__}.{name} is {str(value)[:60]!r}")
+        return self.kind(**dict(zip(self.names, values, strict=True)))
+
+
+@functools.cache
+def _check_of(hint: Any) -> Callable[[Any], bool]:
+    """Return what tells whether a value is of a type."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return lambda value: True
+    if origin in (types.UnionType, typing.Union):
+        checks = tuple(map(_check_of, arguments))
+        return lambda value: any(check(value) for check in checks)
+    if origin is tuple and arguments[-1] is not ...:
+        each = tuple(map(_check_of, arguments))
+        return lambda value: type(value) is tuple and len(value) == len(each) and all(
+            check(item) for check, item in zip(each, value, strict=True)
+        )
+    if origin in (tuple, list, frozenset, set, Sequence):
+        item_check, kinds = _check_of(arguments[0]), (list, tuple) if origin is Sequence else origin
+        return lambda value: isinstance(value, kinds) and all(map(item_check, value))
+    if origin in (dict, Mapping):
+        key, item = map(_check_of, arguments)
+        return lambda value: type(value) is dict and all(
+            key(k) and item(v) for k, v in value.items()
+        )
+    if hint is float:
+        return lambda value: type(value) in (int, float)
+    return lambda value: isinstance(value, hint)

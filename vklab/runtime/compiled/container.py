@@ -1,0 +1,145 @@
+"""The file format: a header, and blobs on page boundaries, each with its SHA-256.
+
+All numbers are little-endian. magic[8], format u32, 0 u32, header bytes u64, file bytes u64,
+SHA-256 of all this and the header, the header (JSON), blobs. Knows nothing of what is in them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import struct
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vklab.errors import ModelError
+
+__all__ = ["FORMAT", "MAGIC", "PAGE_BYTES", "SUFFIX", "is_compiled", "read", "write"]
+
+# As PNG's: a byte that is no text, and line ends that a careless transfer would change.
+MAGIC = b"\x93VKLAB\r\n"
+SUFFIX = ".vklab"
+FORMAT = 1
+OLDEST = 1
+PAGE_BYTES = 4096
+SMALL_BYTES = 64  # smaller blobs need no page of their own
+_START = struct.Struct("<8sIIQQ")
+_DIGEST = 32
+Buffer = bytes | memoryview
+
+
+def is_compiled(model: object) -> bool:
+    """Tell whether a model is a file, or the bytes, that begin as a compiled one does."""
+    if isinstance(model, bytes):
+        return model.startswith(MAGIC)
+    if not isinstance(model, (str, os.PathLike)):
+        return False
+    try:
+        with open(model, "rb") as file:
+            return Path(model).suffix == SUFFIX or file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def write(path: Path, header: dict[str, Any], blobs: Sequence[Buffer]) -> int:
+    """Write a file, whole or not at all; return its bytes.
+
+    Args:
+        header: what JSON can hold; a list of [offset, bytes, SHA-256] is added as `blobs`.
+    """
+    places: list[list[Any]] = []
+    end = 0
+    for blob in blobs:
+        end = _aligned(end, len(blob))
+        places.append([end, len(blob), hashlib.sha256(blob).hexdigest()])
+        end += len(blob)
+    text = json.dumps({**header, "blobs": places}, separators=(",", ":")).encode()
+    first = _aligned(_START.size + _DIGEST + len(text), PAGE_BYTES)
+    start = _START.pack(MAGIC, FORMAT, 0, len(text), first + end)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(start + hashlib.sha256(start + text).digest() + text)
+            for blob, (offset, _, _) in zip(blobs, places, strict=True):
+                file.seek(first + offset)
+                file.write(blob)
+            file.truncate(first + end)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # mkstemp gives a file to its owner alone
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    return first + end
+
+
+def _aligned(offset: int, size: int) -> int:
+    alignment = PAGE_BYTES if size >= PAGE_BYTES else SMALL_BYTES
+    return -(-offset // alignment) * alignment
+
+
+def read(model: str | os.PathLike[str] | bytes) -> tuple[dict[str, Any], list[memoryview]]:
+    """Return the header and the blobs of a file (mapped, not read) or of its bytes.
+
+    Raises ModelError for what is damaged or newer, FileNotFoundError.
+    """
+    if isinstance(model, bytes):
+        return _parse(memoryview(model), "the given bytes")
+    path = Path(model)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no model file {path}")
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < _START.size + _DIGEST:
+            raise ModelError(f"{path} is cut off: it has {size} bytes")
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return _parse(memoryview(mapped), str(path))
+
+
+def _parse(data: memoryview, label: str) -> tuple[dict[str, Any], list[memoryview]]:
+    start = _START.size + _DIGEST
+    if len(data) < start:
+        raise ModelError(f"{label} is cut off: it has {len(data)} bytes")
+    magic, version, _, length, size = _START.unpack_from(data)
+    if magic != MAGIC:
+        raise ModelError(f"{label} is no compiled model of vklab")
+    if not OLDEST <= version <= FORMAT:
+        what = "was written by a newer vklab" if version > FORMAT else "is of no format there is"
+        raise ModelError(f"{label} {what}: format {version}, this one reads {OLDEST} to {FORMAT}. "
+                         "Update vklab, or compile the model again.")  # fmt: skip
+    if size != len(data) or length > len(data) - start:
+        raise ModelError(f"{label} has {len(data)} bytes, it says {size} with a header of "
+                         f"{length}: it is cut off or damaged")  # fmt: skip
+    text = data[start : start + length]
+    if hashlib.sha256(bytes(data[: _START.size]) + text).digest() != data[_START.size : start]:
+        raise ModelError(f"{label} is damaged: its header has another SHA-256 than it says")
+    try:
+        header = json.loads(bytes(text))
+        places = [(int(offset), int(size), str(digest)) for offset, size, digest in header["blobs"]]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ModelError(f"{label} is damaged: its header is not readable: {error!r}") from error
+    body = data[_aligned(start + length, PAGE_BYTES) :]
+    for offset, size, _ in places:
+        if not 0 <= offset <= offset + size <= len(body):
+            raise ModelError(f"{label} is damaged: a blob of {size} bytes at {offset} lies outside")
+    blobs = [body[offset : offset + size] for offset, size, _ in places]
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:  # hashing leaves the GIL
+        digests = list(pool.map(_digest, blobs))
+    for number, (digest, place) in enumerate(zip(digests, places, strict=True)):
+        if digest != place[2]:
+            raise ModelError(f"{label} is damaged: blob {number} at {place[0]} has another "
+                             "SHA-256 than it says")  # fmt: skip
+    return header, blobs
+
+
+def _digest(blob: memoryview) -> str:
+    return hashlib.sha256(blob).hexdigest()
