@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -149,4 +150,89 @@ def test_an_attribute_may_not_leave_the_folder_either(tmp_path):
     proto.graph.node[1].input[1] = "k"
     path.write_bytes(proto.SerializeToString())
     with pytest.raises(ModelError, match="leaves the model's folder"):
+        onnx_import.load_graph(path)
+
+
+# ------------------------------------------------------------------------ large files
+
+
+def test_a_file_beyond_2_gib(tmp_path):
+    path = write(tmp_path, data=b"", offset=str(9 << 28))
+    with (tmp_path / "w.bin").open("r+b") as file:
+        file.truncate(10 << 28)  # a hole: takes no room on the disk
+        file.seek(9 << 28)
+        file.write(WEIGHT.tobytes())
+    np.testing.assert_array_equal(loaded(path), WEIGHT)
+
+
+def test_weights_of_one_file_are_mapped_once(tmp_path):
+    weights = {f"w{i}": random_array((5, 5), i) for i in range(3)}
+    nodes = [helper.make_node("MatMul", [f"v{i}" if i else "x", f"w{i}"], [f"v{i + 1}"])
+             for i in range(3)]  # fmt: skip
+    proto = model(nodes, [value("x", (2, 5))], ["v3"], weights)
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0,
+              location="all.bin")  # fmt: skip
+    infos = onnx_import.load_graph(tmp_path / "m.onnx").initializers
+    arrays = [infos[name].constant for name in weights]
+    for array, weight in zip(arrays, weights.values(), strict=True):
+        np.testing.assert_array_equal(array, weight)
+    assert len({id(array._mmap) for array in arrays}) == 1
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.INT4, TensorProto.UINT2])
+def test_types_that_share_a_byte(tmp_path, dtype):
+    path = write(tmp_path, data=bytes(range(8)))
+    proto = onnx.load(path, load_external_data=False)
+    tensor = proto.graph.initializer[0]
+    tensor.data_type = dtype
+    expected = TensorProto(dims=[5, 3], data_type=dtype)
+    expected.raw_data = bytes(range(8 if dtype == TensorProto.INT4 else 4))
+    path.write_bytes(proto.SerializeToString())
+    (tmp_path / "w.bin").write_bytes(expected.raw_data)
+    np.testing.assert_array_equal(loaded(path), onnx.numpy_helper.to_array(expected))
+
+
+def large(count: int = 3) -> onnx.ModelProto:
+    """Return a model of weights of 4 MiB that are part of its file."""
+    weights = {f"w{i}" if i else "w": random_array((1024, 1024), i) for i in range(count)}
+    nodes = [helper.make_node("MatMul", [f"v{i}", w], [f"v{i + 1}"])
+             for i, w in enumerate(weights)]  # fmt: skip
+    return model(nodes, [value("v0", (2, 1024))], [f"v{count}"], weights)
+
+
+def test_large_weights_in_the_models_own_file_are_mapped(tmp_path):
+    proto, path = large(), tmp_path / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    tracemalloc.start()
+    graph = onnx_import.load_graph(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+    for name, info in onnx_import.load_graph(proto).initializers.items():
+        mapped = graph.initializers[name].constant
+        assert isinstance(mapped, np.memmap)
+        np.testing.assert_array_equal(mapped, info.constant)
+    assert graph.nodes == onnx_import.load_graph(proto).nodes
+
+
+def test_a_large_file_of_an_old_opset(tmp_path):
+    proto, path = large(1), tmp_path / "m.onnx"
+    proto.opset_import[0].version = 5
+    path.write_bytes(proto.SerializeToString())
+    np.testing.assert_array_equal(loaded(path), random_array((1024, 1024)))
+
+
+@pytest.mark.parametrize("cut", [1, 100, 4 << 20, (4 << 20) + 200])
+def test_a_large_file_that_was_cut_off(tmp_path, cut):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(large().SerializeToString()[:-cut])
+    with pytest.raises(ModelError, match="is cut off|no graph outputs"):
+        onnx_import.load_graph(path)
+
+
+def test_a_proto_beyond_what_protobuf_reads(tmp_path):
+    path = tmp_path / "m.onnx"
+    with path.open("wb") as file:
+        file.truncate(1 << 31)
+    with pytest.raises(ModelError, match="protobuf reads less.*save_as_external_data"):
         onnx_import.load_graph(path)

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import helper, inliner, version_converter
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.graph import gradient, onnx_tensors, schemas
+from vklab.graph import gradient, onnx_file, onnx_tensors, schemas
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
 from vklab.types import ANY_SHAPE, TensorInfo
 
@@ -31,10 +31,14 @@ Model = str | os.PathLike[str] | bytes | onnx.ModelProto
 def load_graph(model: Model) -> Graph:
     """Read an ONNX model from a path, bytes or a ModelProto.
 
+    Large weights of a file are mapped, not read: leave it in its place as long as it is in use.
+
     Raises ModelError for what is not a model, and FileNotFoundError for a path that is not there.
     """
-    proto, folder = load_proto(model)
-    return from_proto(proto, folder)
+    if not isinstance(model, (str, os.PathLike)):
+        return from_proto(*load_proto(model))
+    path = _file(model)
+    return from_proto(_parse(onnx_file.read(path), str(model)), path.parent)
 
 
 def load_proto(model: Model) -> tuple[onnx.ModelProto, Path | None]:
@@ -47,15 +51,21 @@ def load_proto(model: Model) -> tuple[onnx.ModelProto, Path | None]:
         raise ModelError(
             f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
         )
+    path = _file(model)
+    return _parse(path.read_bytes(), str(model)), path.parent
+
+
+def _file(model: str | os.PathLike[str]) -> Path:
     path = Path(model)
     if not path.exists():
         raise FileNotFoundError(f"there is no model file {path}")
     if path.is_dir():
         raise ModelError(f"{path} is a folder, not an ONNX file")
-    return _parse(path.read_bytes(), str(path)), path.resolve().parent
+    return path.resolve()
 
 
 def _parse(data: bytes, label: str) -> onnx.ModelProto:
+    onnx_file.require_parsable(len(data), label)
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(data)

@@ -6,6 +6,7 @@ Weights stay where onnx put them (mapped from the file if external).
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,9 +19,13 @@ from vklab.types import TensorInfo
 __all__ = ["array", "dtype_name", "info", "initializer", "sparse"]
 
 # Types that lie two or four to a byte in a file.
-PACKED = {TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1,
-          TensorProto.INT2, TensorProto.UINT2}  # fmt: skip
+BITS: dict[int, int] = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4,
+                        TensorProto.INT2: 2, TensorProto.UINT2: 2}  # fmt: skip
+PACKED = frozenset(BITS)
 DENSE_LIMIT = 1 << 28
+_files: weakref.WeakValueDictionary[tuple[str, int, int, int], np.memmap] = (
+    weakref.WeakValueDictionary()
+)
 
 
 def info(name: str, values: np.ndarray) -> TensorInfo:
@@ -71,7 +76,12 @@ def array(tensor: TensorProto, owner: str, folder: Path | None) -> np.ndarray:
     if tensor.data_location == TensorProto.EXTERNAL:
         if name == "string":
             raise ModelError(f"{owner} holds strings; external data holds numbers only")
-        return _external(tensor, owner, folder, dtype, dims, wanted)
+        if tensor.data_type in PACKED:
+            bits = math.prod(dims) * BITS[tensor.data_type]
+            data = _external(tensor, owner, folder, dims, -(-bits // 8))
+            tensor = TensorProto(dims=dims, data_type=tensor.data_type, raw_data=data.tobytes())
+            return numpy_helper.to_array(tensor)
+        return _external(tensor, owner, folder, dims, wanted).view(dtype).reshape(dims)
     # Small types are packed two to a byte: to_array checks those itself.
     packed = tensor.data_type in PACKED
     if tensor.HasField("raw_data") and not packed and len(tensor.raw_data) != wanted:
@@ -87,10 +97,10 @@ def _external(
     tensor: TensorProto,
     owner: str,
     folder: Path | None,
-    dtype: np.dtype,
     dims: tuple[int, ...],
     wanted: int,
 ) -> np.ndarray:
+    """Return a tensor's bytes where they lie in a file."""
     entries: Mapping[str, str] = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
@@ -111,6 +121,14 @@ def _external(
             f"{owner} of shape {dims} needs {wanted} bytes, {location!r} is said to hold {length} "
             f"at {offset} and has {path.stat().st_size}"
         )
-    if wanted == 0:
-        return np.zeros(dims, dtype)
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=dims)
+    return _mapped(path)[offset : offset + wanted] if wanted else np.zeros(0, np.uint8)
+
+
+def _mapped(path: Path) -> np.memmap:
+    """Return a whole file, mapped once as long as any of it is in use."""
+    state = path.stat()
+    key = (str(path), state.st_ino, state.st_mtime_ns, state.st_size)
+    mapped = _files.get(key)
+    if mapped is None:
+        mapped = _files[key] = np.memmap(path, np.uint8, "r")
+    return mapped

@@ -1,0 +1,127 @@
+"""An ONNX file read without its large weights: they stay in the file and are mapped from there.
+
+Each becomes external data that lies in the model's own file, so nothing behind here can tell.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+
+from onnx import StringStringEntryProto, TensorProto
+
+from vklab.errors import ModelError
+
+__all__ = ["read", "require_parsable"]
+
+# Smaller tensors are read: a model that is mapped must not be written over while it is in use.
+MAPPED_BYTES = 1 << 20
+MOST_BYTES = 1 << 31
+MOST_FIELDS = 1 << 22
+# Field numbers of onnx.proto.
+GRAPH, INITIALIZER = 7, 5
+DATA_TYPE, RAW_DATA = 2, 9
+LENGTH_DELIMITED = 2
+# Bytes behind a tag by its wire type: a number, 8 bytes, a length and its bytes, 4 bytes.
+FIXED = {1: 8, 5: 4}
+Field = tuple[int, int, int, int]
+UNPACKED = frozenset(range(1, 17)) - {TensorProto.STRING}
+
+
+def read(path: Path) -> bytes:
+    """Return the file's protobuf with large initializers as external data of the same file."""
+    size = path.stat().st_size
+    if size < MAPPED_BYTES:
+        return path.read_bytes()
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as data,
+    ):
+        try:
+            return _model(data, path.name)
+        except (IndexError, ValueError):  # damaged: protobuf finds the words for it
+            require_parsable(size, str(path))
+            return bytes(data)
+
+
+def require_parsable(size: int, label: str) -> None:
+    """Raise ModelError for more bytes than protobuf takes."""
+    if size >= MOST_BYTES:
+        raise ModelError(f"{label}: {size} bytes, protobuf reads less than {MOST_BYTES}; save "
+                         "it with onnx.save(..., save_as_external_data=True)")  # fmt: skip
+
+
+def _model(data: memoryview, location: str) -> bytes:
+    pieces: list[bytes] = []
+    for number, head, start, stop in _fields(data, 0, len(data)):
+        if number != GRAPH or start == stop:
+            pieces.append(bytes(data[head:stop]))
+            continue
+        graph = b"".join(
+            _message(INITIALIZER, _tensor(data, inner, location))
+            if inner[0] == INITIALIZER and inner[3] - inner[2] >= MAPPED_BYTES
+            else bytes(data[inner[1] : inner[3]])
+            for inner in _fields(data, start, stop)
+        )
+        pieces.append(_message(GRAPH, graph))
+    return b"".join(pieces)
+
+
+def _tensor(data: memoryview, field: Field, location: str) -> bytes:
+    """Return a TensorProto whose raw data is named, not given; as it is if it has little."""
+    _, _, start, stop = field
+    fields = list(_fields(data, start, stop))
+    raw = [(first, last) for number, _, first, last in fields
+           if number == RAW_DATA and last - first >= MAPPED_BYTES]  # fmt: skip
+    kinds = [data[first] for number, _, first, _ in fields if number == DATA_TYPE]
+    if len(raw) != 1 or len(kinds) != 1 or kinds[0] not in UNPACKED:
+        return bytes(data[start:stop])
+    kept = [bytes(data[head:last]) for number, head, _, last in fields if number != RAW_DATA]
+    entries = {"location": location, "offset": raw[0][0], "length": raw[0][1] - raw[0][0]}
+    named = TensorProto(
+        data_location=TensorProto.EXTERNAL,
+        external_data=[StringStringEntryProto(key=k, value=str(v)) for k, v in entries.items()],
+    )
+    return b"".join((*kept, named.SerializeToString()))
+
+
+def _fields(data: memoryview, start: int, stop: int) -> Iterator[Field]:
+    """Yield number, start of the tag, start and stop of the value of each field of a message."""
+    for _ in range(MOST_FIELDS):
+        if start == stop:
+            return
+        tag, first = _varint(data, start)
+        kind = tag & 7
+        if kind == 0:
+            _, last = _varint(data, first)
+        elif kind == LENGTH_DELIMITED:
+            length, first = _varint(data, first)
+            last = first + length
+        else:
+            last = first + FIXED.get(kind, stop)
+        if last > stop or tag < 8:
+            raise ValueError(f"field {tag >> 3} ends at {last}, its message at {stop}")
+        yield tag >> 3, start, first, last
+        start = last
+    raise ValueError("more fields than a model has")
+
+
+def _varint(data: memoryview, start: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 64:
+        byte = data[start]
+        value |= (byte & 127) << shift
+        start, shift = start + 1, shift + 7
+        if byte < 128:
+            return value, start
+    raise ValueError("a number of more than 64 bits")
+
+
+def _message(number: int, body: bytes) -> bytes:
+    head, length = bytearray([number << 3 | LENGTH_DELIMITED]), len(body)
+    while length > 127:
+        head.append(length & 127 | 128)
+        length >>= 7
+    return bytes(head) + bytes([length]) + body
