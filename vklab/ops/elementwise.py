@@ -181,6 +181,8 @@ def strided(
         (Formula(expression, tuple(range(len(inputs))), constants, written),),
         Walk(tuple(place[1]), place[2]) if place else None,
     )
+    moved = [any(starts[n : n + 1]) or tuple(merged[n]) != dense_strides(shape)
+             for n in range(len(inputs))]  # fmt: skip
     return (
         Dispatch(
             kernel="elementwise",
@@ -191,6 +193,9 @@ def strided(
             defines=(*defines, storage, store),
             flops=count,
             pointwise=meaning,
+            in_place=() if place else tuple(
+                name for (name, _), away in zip(reads, moved, strict=False) if not away
+            ),
         ),
     )
 

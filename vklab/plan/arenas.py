@@ -22,8 +22,8 @@ from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["Arenas", "arrange"]
 
-# A line of a CPU's cache, two of what a GPU fetches at once: what lies closer may share one.
-LEAST_ALIGNMENT = 64
+# What vec4 loads ask for; some devices ask for less.
+LEAST_ALIGNMENT = 16
 # Up to these sizes a kernel reads or writes host memory in place even over a bus.
 DIRECT_INPUT_BYTES = 64 << 10
 DIRECT_OUTPUT_BYTES = 1 << 20
