@@ -6,7 +6,6 @@ import gc
 import threading
 from collections import Counter
 
-import exported_models
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -236,22 +235,15 @@ def test_new_shapes_need_no_new_kernels(device_index, monkeypatch, is_cpu):
         made.append(arguments[-1])
         first(self, *arguments)
 
-    proto = exported_models.load("bert")
-    bounds = {"batch": 4, "sequence": 40}
-    # One shape of each kind; which kernels that takes is not the question here.
-    kinds = [(3, 13), (4, 36), (1, 17), (2, 1), (1, 1)]
-    others = [(2, 24), (4, 40), (3, 12), (2, 31), (4, 7), (1, 29), (3, 1)]
-
-    def run(sizes):
-        shape = dict(zip(bounds, sizes, strict=True))
-        return session.run(exported_models.inputs_of(proto, shape))
-
-    with vklab.load(proto, device_index, upper_bounds=bounds) as session:
+    # One shape of each kind: products of 1, 2, 4, 8 and more rows, short and long softmax rows.
+    kinds = [(3, 13), (4, 36), (1, 17), (2, 1), (1, 1), (2, 2), (3, 5)]
+    others = [(2, 24), (4, 40), (3, 12), (2, 31), (4, 7), (1, 29), (3, 1), (4, 3), (2, 6)]
+    with vklab.load(block(), device_index, upper_bounds={"batch": 4, "length": 40}) as session:
         for sizes in kinds:
-            run(sizes)
+            session.run(feeds(*sizes))
         monkeypatch.setattr(pipeline.ComputePipeline, "__init__", counted)
         for sizes in others:
-            run(sizes)
+            session.run(feeds(*sizes))
             assert not made, (sizes, made)
 
 
@@ -323,8 +315,8 @@ def test_parts_behind_the_host_share_the_memory_too(device_index):
 
 
 def test_sizes_that_values_decide_are_planned_on_the_first_use(device_index):
-    proto = model([NODE("Expand", ["x", "dims"], ["y"])],
-                  [value("x", ("n", 1)), value("dims", (2,), TensorProto.INT64)], ["y"])  # fmt: skip
+    inputs = [value("x", ("n", 1)), value("dims", (2,), TensorProto.INT64)]
+    proto = model([NODE("Expand", ["x", "dims"], ["y"])], inputs, ["y"])
     with vklab.load(proto, device_index, upper_bounds={"n": 4}) as session:
         for rows, columns in ((4, 3), (2, 5), (1, 1)):
             fed = {"x": random_array((rows, 1)), "dims": np.int64([1, columns])}
