@@ -77,6 +77,20 @@ with vklab.load(model, llvmpipe) as one, vklab.load(model, swiftshader) as other
 
 
 @pytest.mark.full
+def test_a_device_without_float16_rounds_to_it_and_saves_nothing():
+    both(IMPORTS + """
+weights, part = [], images[:20]
+for dtype in (None, "float16"):
+    with vklab.load(DATA / "digits_cnn.onnx", swiftshader, dtype=dtype) as session:
+        assert session.check({"image": part}).passed and not session.host_reasons
+        weights.append((session.plan.summary()["weights_bytes"], session.run(part)["logits"]))
+(before, wide), (after, narrow) = weights
+error = abs(narrow - wide).max() / abs(wide).max()
+assert before == after and 1e-5 < error < 1e-2, (before, after, error)
+""")  # fmt: skip
+
+
+@pytest.mark.full
 def test_threads_use_both_at_once():
     both(IMPORTS + """
 import threading

@@ -13,13 +13,13 @@ from vklab.errors import ModelError
 from vklab.ops.attention import Attending, Heads
 from vklab.ops.body import Body, Expansion
 from vklab.ops.dtypes import FLOATS
-from vklab.ops.elementwise import broadcast_shape, compute
+from vklab.ops.elementwise import broadcast_shape
 from vklab.ops.inputs import require
 from vklab.ops.registry import Result, operator
 from vklab.ops.shape import view
 from vklab.types import TensorInfo
 
-__all__ = ["cast_mask", "softmax_attention", "sum_to_shape"]
+__all__ = ["softmax_attention", "sum_to_shape"]
 
 
 @operator("SumToShape", domain="vklab")
@@ -34,17 +34,6 @@ def sum_to_shape(X: TensorInfo, like: TensorInfo) -> Result | Expansion:
     body = Body()
     summed = body("ReduceSum", X, np.asarray(axes, np.int64), keepdims=1)
     return body.result(body("Reshape", summed, np.asarray(like.dims, np.int64)))
-
-
-@operator("CastMask", domain="vklab")
-def cast_mask(X: TensorInfo) -> Result:
-    """Cast to float16; finite numbers beyond it become 16384, a mask that fits. Source: own.
-
-    Infinity would make NaN of a softmax whose row is all masked.
-    """
-    require(frozenset({"float32"}), X)
-    beyond = "abs(a) >= p0 && abs(a) < asfloat(0x7f800000)"
-    return compute(f"({beyond} ? (a < 0 ? -p1 : p1) : a)", (X,), "float16", 65520.0, 16384.0)
 
 
 @operator("Attention", domain="vklab")

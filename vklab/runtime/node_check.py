@@ -15,7 +15,7 @@ import onnx
 
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph, Node
-from vklab.graph.passes.to_float16 import LARGEST, MASK
+from vklab.graph.passes.to_float16 import LARGEST
 from vklab.runtime import check, host
 
 __all__ = ["all_values", "compare_nodes", "compare_outputs", "reference_values"]
@@ -71,10 +71,8 @@ def compare_nodes(
     tolerance = check.HALF if is_half else (check.RTOL, check.ATOL)
     for number, node in enumerate(graph.nodes, 1):
         names = _compared(node, expected)
-        pairs = [_without_masks(actual[n], expected[n]) if is_half else (actual[n], expected[n])
-                 for n in names]  # fmt: skip
-        got, truth = ({n: p[side] for n, p in zip(names, pairs, strict=True)} for side in (0, 1))
-        found = check.compare(got, truth, *tolerance)
+        found = check.compare({n: actual[n] for n in names}, {n: expected[n] for n in names},
+                              *tolerance)  # fmt: skip
         largest = max(largest, found.max_abs_error)
         relative = max(relative, found.max_rel_error)
         if number in notes or (not notes and not found.passed):
@@ -116,13 +114,3 @@ def _overflow(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
                 f"{largest:g} > {LARGEST:g})")  # fmt: skip
     return (f"{count} of {total} values are infinite or NaN in float16 (largest reference value "
             f"there {largest:g})")  # fmt: skip
-
-
-def _without_masks(got: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return both with 0 where a mask that float16 cannot hold has become one that it can."""
-    if got.shape != truth.shape or truth.dtype.kind != "f":
-        return got, truth
-    size = np.abs(got)
-    masked = (np.abs(truth) > LARGEST) & (size >= MASK / 2) & (size <= LARGEST)
-    masked &= np.signbit(got) == np.signbit(truth)
-    return got * ~masked, truth * ~masked

@@ -19,12 +19,9 @@ from vklab.graph.graph import Graph, Node
 from vklab.ops.body import Expansion
 from vklab.types import TensorInfo
 
-__all__ = ["FRAGILE", "LARGEST", "MASK", "to_float16"]
+__all__ = ["FRAGILE", "LARGEST", "to_float16"]
 
 LARGEST, SMALLEST = 65504.0, 2.0**-14  # of float16's normal numbers
-# What a finite number beyond float16 becomes in a mask: far below any score, and scores or other
-# masks may be added without reaching infinity, which would make NaN of a row that is all masked.
-MASK = 16384.0
 CODES = {"float32": 1, "float16": 10}  # ONNX's numbers
 
 _OVERFLOW = "results soon exceed 65504"
@@ -41,20 +38,21 @@ FRAGILE: dict[str, str] = {
                      "NonMaxSuppression", "MelWeightMatrix"), _PLACES),
     **dict.fromkeys(("Log", "Acosh", "Atanh"), _TINY),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), _STEPS),
-    **dict.fromkeys(("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "Gradient", "Adagrad",
+    **dict.fromkeys(("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "Adagrad",
                      "Adam", "Momentum"), _LOSS),
 }  # fmt: skip
-# Inputs that stay float32 beside others that need not.
-WIDE_INPUTS = {"Resize": (1, 2), "Upsample": (1,), "GridSample": (1,)}
+# Inputs that may be wider than the others, and are left as they are.
+WIDE_INPUTS = {"Attention": (3,), "GridSample": (1,), "Resize": (1, 2), "Upsample": (1,)}
 # A divisor, or what a root is taken of, that was kept wide may be tiny.
 DIVIDING = frozenset({"Div", "Reciprocal", "Sqrt"})
 # Half precision is what they profit from: they never stay wide because of what they read.
 PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "Attention", "LSTM",
                       "GRU", "RNN", "FusedMatMul"})  # fmt: skip
-# A number beyond float16 passes through these or outweighs the rest: a mask, and stays one.
-MASKING = frozenset({"Add", "Sub", "Where", "Attention", "Concat", "Expand", "Flatten", "Gather",
-                     "GatherElements", "GatherND", "Identity", "Pad", "Reshape", "Slice", "Split",
-                     "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze"})  # fmt: skip
+# A number beyond float16, such as that of a mask, is still there in what these make of it. To cast
+# it would make infinity, and NaN of a softmax whose row is all masked.
+MASKING = frozenset({"Add", "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
+                     "Identity", "Mul", "Neg", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Sub",
+                     "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"})  # fmt: skip
 # A bound beyond float16 is none.
 BOUNDING = frozenset({"Clip", "Min", "Max"})
 # float16 holds these whole, other integers may be places or counts.
@@ -90,7 +88,7 @@ class _Walk:
         self.wides: dict[str, str] = {}  # float16 value -> the same in float32
         self.kept: set[str] = set()  # made in float32, for a reason
         self.exact: set[str] = set()  # those made of integers: positions, masks
-        self.far: set[str] = set()  # those that may be masks beyond float16
+        self.far: set[str] = set()  # those that may hold numbers beyond float16
         given = str(settings.get("KEEP_FLOAT32")).split(",")
         self.patterns = [text.strip() for text in given if text.strip()]
 
@@ -107,10 +105,12 @@ class _Walk:
 
     def _is_cast(self, node: Node) -> bool:
         """Take over the graph's own casts, so that nothing is cast twice."""
-        if node.op_type not in ("Cast", "CastMask"):
+        if node.op_type != "Cast":
             return False
         source, made = node.inputs[0], node.outputs[0]
         before, after = (self.graph.infos[name].dtype for name in (source, made))
+        if source in self.far:
+            return False
         if after == "float32" and before in (*SMALL_INTEGERS, "float32"):
             changed = replace(node, attributes={**node.attributes, "to": CODES["float16"]})
             half = replace(self.graph.infos[made], dtype="float16")
@@ -136,7 +136,8 @@ class _Walk:
         constants = [info for info in floats if info.constant is not None]
         is_square = node.op_type == "Mul" and len(read) == 2 and read[0] == read[1]
         if (not floats or node.op_type in FRAGILE or is_square or self._is_named(node)
-                or not all(_fits(info, node.op_type) for info in constants)):  # fmt: skip
+                or not all(_fits(info, node.op_type) for info in constants)
+                or not self.far.isdisjoint(read)):  # fmt: skip
             return True
         wide = [name for name in read if name in self.kept]
         if node.op_type in DIVIDING and wide and floats[-1].name == wide[-1]:
@@ -162,10 +163,10 @@ class _Walk:
 
     def _narrow(self, node: Node) -> bool:
         """Compute a node in float16; tell whether its operator does that."""
-        floats, bounds = set(self._floats(node)), node.op_type in BOUNDING
+        floats = set(self._floats(node))
         seen = {
-            name: _narrowed(info, bounds) if name in floats else info
-            for name, info in self.graph.infos.items() if name in node.inputs
+            name: _narrowed(self.graph.infos[name]) if name in floats else self.infos[name]
+            for name in node.inputs if name
         }  # fmt: skip
         try:
             answer, made = shapes.apply_node(self.graph, node, seen)
@@ -173,7 +174,7 @@ class _Walk:
             return False
         if isinstance(answer, Expansion):
             return False
-        inputs = [self._half(n, bounds) if n in floats else self._wide(n) for n in node.inputs]
+        inputs = [self._half(name) if name in floats else name for name in node.inputs]
         self._place(node, inputs, made)
         return True
 
@@ -187,7 +188,9 @@ class _Walk:
         if self.exact >= read:
             self.exact |= outputs
         beyond = any(info.constant is not None and _largest(info) > LARGEST for info in floats)
-        if (beyond or self.far & read) and node.op_type in MASKING | {"Mul", "Neg"}:
+        if (beyond and node.op_type in MASKING) or (
+            self.far & read and node.op_type in MASKING | BOUNDING
+        ):
             self.far |= outputs
 
     def _place(self, node: Node, inputs: Iterable[str], made: Iterable[TensorInfo]) -> None:
@@ -204,19 +207,18 @@ class _Walk:
         self.nodes.append(replace(node, inputs=tuple(inputs), outputs=tuple(names)))
         self.nodes += casts
 
-    def _half(self, name: str, bounds: bool = False) -> str:
+    def _half(self, name: str) -> str:
         """Return the name of a value in float16: cast or rounded at its first use."""
         if not name or self.infos[name].dtype != "float32":
             return name
         info = self.infos[name]
         if info.constant is not None:
-            half = _narrowed(info, bounds)
-            half = replace(half, name=f"{name}:{'bound' if bounds else 'float16'}")
+            half = replace(_narrowed(info), name=f"{name}:float16")
             self.constants[half.name] = self.infos.setdefault(half.name, half)
             return half.name
         if name not in self.halves:
             twin = self._twin(name, "float16", self.halves)
-            self.nodes.append(_cast(name, twin, "float16", name in self.far))
+            self.nodes.append(_cast(name, twin, "float16"))
         return self.halves[name]
 
     def _wide(self, name: str) -> str:
@@ -235,9 +237,7 @@ class _Walk:
         return twin
 
 
-def _cast(source: str, made: str, dtype: str, masks: bool = False) -> Node:
-    if masks:
-        return Node(f"{made}:cast", "CastMask", (source,), (made,), domain="vklab")
+def _cast(source: str, made: str, dtype: str) -> Node:
     return Node(f"{made}:cast", "Cast", (source,), (made,), {"to": CODES[dtype]})
 
 
@@ -245,7 +245,7 @@ def _without_unread_casts(nodes: Iterable[Node], outputs: Iterable[str]) -> tupl
     read = set(outputs)
     kept: list[Node] = []
     for node in reversed(list(nodes)):
-        if node.op_type not in ("Cast", "CastMask") or node.outputs[0] in read:
+        if node.op_type != "Cast" or node.outputs[0] in read:
             kept.append(node)
             read.update(node.reads)
     return tuple(reversed(kept))
@@ -266,19 +266,17 @@ def _fits(info: TensorInfo, op_type: str) -> bool:
     largest = _largest(info)
     if info.count == 1 and 0 < largest < SMALLEST:
         return False
-    return largest <= LARGEST or op_type in MASKING | BOUNDING
+    return largest <= LARGEST or op_type in BOUNDING
 
 
-def _narrowed(info: TensorInfo, bounds: bool) -> TensorInfo:
-    """Return what is known of a value in float16; numbers beyond it are masks, or no bounds."""
+def _narrowed(info: TensorInfo) -> TensorInfo:
+    """Return what is known of a value in float16."""
 
     def rounded(array: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
-            half = array.astype(np.float16)
-        beyond = np.isinf(half) & np.isfinite(array) & (not bounds)
-        return np.where(beyond, np.copysign(np.float16(MASK), half), half)
+            return array.astype(np.float16)
 
     constant = info.constant
     if constant is not None:
-        constant = derive.derive(("float16", bounds), rounded, constant)
+        constant = derive.derive("float16", rounded, constant)
     return replace(info, dtype="float16", constant=constant)
