@@ -88,7 +88,7 @@ def _per_channel(value: TensorInfo, made: TensorInfo) -> np.ndarray | None:
         return None
     shape = (1,) * (made.rank - value.rank) + value.dims
     channels = made.dims[1]
-    if any(dim != 1 for axis, dim in enumerate(shape) if axis != 1) or shape[1] not in (1, channels):
+    if value.count not in (1, channels) or shape[1] != value.count:
         return None
     return np.broadcast_to(value.constant.reshape(-1).astype(np.float64), (channels,))
 

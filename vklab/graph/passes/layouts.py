@@ -21,6 +21,7 @@ __all__ = ["Change", "absorbed", "before_reshape", "permutation", "through"]
 Permutation = tuple[int, ...]
 Infos = Mapping[str, TensorInfo]
 _ELEMENTWISE = {module.__name__ for module in (activation, arithmetic, cast, logical)}
+MOST_TRIES = 8
 # Their inputs or results are not what broadcasting makes of each other.
 _OTHERWISE = frozenset({"BitCast", "CastLike", "SwiGLU"})
 
@@ -111,33 +112,49 @@ def absorbed(
 
     In between may stand what a Transpose sinks through, on values that are Transposes too.
     """
+    found: set[str] | None = None
+    for _ in range(MOST_TRIES):  # each finds fewer: what does not sink holds up what it meets
+        carried, ends = _carried(graph, found)
+        before, found = found, set()
+        for node in reversed(graph.nodes):
+            for name in node.outputs:
+                behind = readers.get(name, ())
+                if behind and name not in fixed and all(
+                    (reader.op_type == "Transpose" and not reader.domain)
+                    or reader.outputs[0] in ends
+                    or (reader.outputs[0] in carried and reader.outputs[0] in found)
+                    for reader in behind
+                ):  # fmt: skip
+                    found.add(name)
+        if found == before:
+            return found
+    return set()
+
+
+def _carried(
+    graph: Graph, sinking: Collection[str] | None
+) -> tuple[dict[str, Permutation], set[str]]:
+    """Return the values that can be Transposes, and those that a Transpose before them ends in.
+
+    Args:
+        sinking: the only ones, beside Transposes, that others may count on; None for all.
+    """
     carried: dict[str, Permutation] = {}
     ends: set[str] = set()
     for node in graph.nodes:
+        made = node.outputs[0]
         if node.op_type == "Transpose" and not node.domain:
-            rank = graph.infos[node.inputs[0]].rank
-            carried[node.outputs[0]] = permutation(node, rank)
+            carried[made] = permutation(node, graph.infos[node.inputs[0]].rank)
             continue
         orders = {carried[name] for name in node.inputs if name in carried}
-        change = None
-        if len(orders) == 1:
-            change = through(graph.infos, node, orders.pop(), carried)
+        if len(orders) != 1:
+            continue
+        change = through(graph.infos, node, orders.pop(), carried)
         if change is not None and change.is_end:
-            ends.add(node.outputs[0])
-        elif change is not None:
-            carried[node.outputs[0]] = change.order
-    found: set[str] = set()
-    for node in reversed(graph.nodes):
-        for name in node.outputs:
-            behind = readers.get(name, ())
-            if behind and name not in fixed and all(
-                (reader.op_type == "Transpose" and not reader.domain)
-                or reader.outputs[0] in ends
-                or (reader.outputs[0] in carried and reader.outputs[0] in found)
-                for reader in behind
-            ):  # fmt: skip
-                found.add(name)
-    return found
+            ends.add(made)
+        elif change is not None and (sinking is None or made in sinking):
+            carried[made] = change.order
+    return carried, ends
 
 
 def before_reshape(

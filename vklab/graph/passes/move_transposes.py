@@ -125,8 +125,7 @@ class _Walk:
         order = next(iter(read.values()))[1]
         made = node.outputs[0]
         change = layouts.through(self.infos, node, order, self.origin)
-        dying = sum(name not in self.fixed and len(self.readers.get(name, ())) == 1
-                    for name in read)  # fmt: skip
+        dying = sum(map(self._dies, read))
         if change is None or not dying or (dying == 1 and made not in self.absorbed
                                            and not change.is_end):  # fmt: skip
             return False
@@ -148,6 +147,11 @@ class _Walk:
         self.nodes.append(replace(changed, outputs=(inner,)))
         self._transpose(inner, made, change.order)
         return True
+
+    def _dies(self, name: str) -> bool:
+        """Tell whether nothing reads a Transpose any more when this node, or all do without."""
+        is_last = name not in self.fixed and len(self.readers.get(name, ())) == 1
+        return is_last or name in self.absorbed
 
     def _moved(self, name: str, order: Permutation, change: layouts.Change) -> str:
         """Return what stands for an input before the Transpose: constants are turned here."""

@@ -1,0 +1,68 @@
+"""Graph passes on a device: results with all of them, with none, and without each one in turn."""
+
+from __future__ import annotations
+
+import exported_models
+import light_models
+import numpy as np
+import pass_graphs
+import pytest
+
+import vklab
+from vklab.graph import passes
+
+TOLERANCE = 1e-5  # of an output's largest value
+SIZES = {"batch": 2, "sequence": 6, "past": 5, "total": 11, "height": 20, "width": 44}
+STEPS = [step.__name__ for step in passes.PASSES]
+QUICK = ["bert_script", "unet"]
+MODELS = [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+    for name in sorted(path.stem for path in exported_models.FOLDER.glob("*.onnx"))
+]
+pytestmark = pytest.mark.full
+
+
+def run(proto, fed, device, monkeypatch, disabled):
+    monkeypatch.setenv("VKLAB_DISABLE_PASSES", disabled)
+    with vklab.load(proto, device) as session:
+        return session.run(fed)
+
+
+def check(proto, fed, device, monkeypatch, switches):
+    """Compare results under these switches with those of no pass at all."""
+    expected = run(proto, fed, device, monkeypatch, "all")
+    for disabled in switches:
+        for name, got in run(proto, fed, device, monkeypatch, disabled).items():
+            truth = expected[name]
+            scale = float(np.abs(truth).max(initial=0))
+            assert (got.shape, got.dtype) == (truth.shape, truth.dtype)
+            np.testing.assert_allclose(got, truth, rtol=0, atol=TOLERANCE * scale,
+                                       err_msg=f"{name} without {disabled or 'none'}")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", pass_graphs.GRAPHS)
+def test_small_graphs(name, device_index, monkeypatch):
+    check(*pass_graphs.GRAPHS[name](), device_index, monkeypatch, [""])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_exported_models_with_all_passes(name, device_index, monkeypatch):
+    proto = exported_models.load(name)
+    check(proto, exported_models.inputs_of(proto, SIZES), device_index, monkeypatch, [""])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert_script", "llama_script", "vit", "unet", "gpt2"])
+def test_exported_models_without_each_pass(name, device_index, monkeypatch):
+    proto = exported_models.load(name)
+    check(proto, exported_models.inputs_of(proto, SIZES), device_index, monkeypatch, STEPS)
+
+
+@pytest.mark.parametrize(
+    "name", [n if n == "shufflenet" else pytest.param(n, marks=pytest.mark.slow)
+             for n in light_models.NAMES],
+)  # fmt: skip
+def test_light_models(name, device_index, monkeypatch):
+    proto = light_models.build(name)
+    image = np.random.default_rng(0).standard_normal((1, 3, 224, 224), np.float32)
+    check(proto, {proto.graph.input[0].name: image}, device_index, monkeypatch, [""])
