@@ -44,8 +44,8 @@ def compare(proto, inputs, device, capsys, name):
     weights, arena = (after[key] / max(before[key], 1) for key in ("weights_bytes", "arena_bytes"))
     with capsys.disabled():
         print(f"\n{name}: error {wide:.1e} in float32, {error:.1e} in float16; {weights:.3f} of "
-              f"the weights, {arena:.3f} of the arena; {before['dispatches']} -> {after['dispatches']} "
-              f"dispatches, {before_ms:.1f} -> {after_ms:.1f} ms")  # fmt: skip
+              f"the weights, {arena:.3f} of the arena; {before['dispatches']} dispatches, "
+              f"then {after['dispatches']}; {before_ms:.1f} ms, then {after_ms:.1f}")  # fmt: skip
     assert weights <= 0.55
     return error
 
