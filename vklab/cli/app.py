@@ -30,6 +30,7 @@ MODULES = {
     "run": "run",
     "profile": "profile",
     "plan": "plan",
+    "compile": "compile",
     "shader": "shader",
     "bench": "bench",
     "conformance": "conformance",

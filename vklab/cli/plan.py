@@ -17,6 +17,7 @@ from vklab.plan import plan as plans
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
 from vklab.runtime import open_devices, session
+from vklab.runtime.compiled import container, saved
 
 __all__ = ["plan"]
 
@@ -37,19 +38,22 @@ def plan(
     Open dimensions are at their upper bounds, unless --dim says otherwise. Where the host has a
     part in the model, that runs once on made-up inputs: only a run tells the sizes.
     """
-    graph = onnx_import.load_graph(model)
+    is_compiled = container.is_compiled(model)
+    graph = saved.read(model).graph if is_compiled else onnx_import.load_graph(model)
     most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
     dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
     sizes = open_sizes(graph.inputs, {}, parse_dims(dims))
-    planned = _plan(model, graph, sizes, dims, device, dtype)
+    planned, reason = _plan(model, graph, sizes, dims, device, dtype)
     if svg:
         if not isinstance(planned, Plan):
             raise typer.BadParameter("--svg: the host has a part in this model; there is no one "
                                      "memory plan")  # fmt: skip
         svg.write_text(planned.memory._repr_html_(), encoding="utf-8")
     if as_json:
-        console.emit(planned.summary())
+        console.emit({**planned.summary(), **({"reason": reason} if is_compiled else {})})
         return
+    if is_compiled:
+        console.say(f"planned here: {reason}" if reason else "the plan of the compiled model")
     if sizes:
         console.say("open dimensions: " + ", ".join(f"{name}={n}" for name, n in sizes.items()))
     console.say(str(planned).split("; memory")[0])
@@ -68,11 +72,14 @@ def _plan(
     dims: list[str] | None,
     device: str | None,
     dtype: str | None,
-) -> Plan | PartedPlan:
-    """Plan without a driver if the device can run the model whole, else by a run."""
+) -> tuple[Plan | PartedPlan, str]:
+    """Plan without a driver if the device can run the model whole, else by a run.
+
+    Returns why a compiled model was planned here after all, too.
+    """
     try:
-        if not settings.get("HOST"):
-            return plans.plan_model(graph, sizes, open_devices.select(device), dtype or "")
+        if not container.is_compiled(model) and not settings.get("HOST"):
+            return plans.plan_model(graph, sizes, open_devices.select(device), dtype or ""), ""
     except (UnsupportedOperatorError, PlanError):
         pass
     with (
@@ -80,4 +87,4 @@ def _plan(
         session.load(model, device, progress, dtype=dtype) as loaded,
     ):
         loaded.run(feed(loaded.inputs, (), dims).arrays)
-        return loaded.plan
+        return loaded.plan, loaded.plan_reason

@@ -1,5 +1,5 @@
 """Models compiled ahead of time: a file with graph, plans, kernels and weights, and its way back.
 
-`container` is the format, `codec` turns objects into it, `saved` says what is in it, `restore`
-makes a session's parts of it again, `build` makes the file.
+`build` plans and compiles, for a device that `profile` may describe; `saved` says what is kept,
+`codec` and `container` how; `restore` makes a session's parts of it again.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -16,10 +16,13 @@ from vklab.runtime.compiled import saved as saves
 from vklab.runtime.compiled.saved import Kernel, Saved, SavedPart, SavedStage
 from vklab.runtime.engine import Engine
 from vklab.runtime.kernels import Progress
+from vklab.runtime.open_devices import OpenDevice
+from vklab.runtime.reserve import Reserve
+from vklab.runtime.weights import Weights
 from vklab.shader import compiler
 from vklab.types import DeviceInfo
 
-__all__ = ["compile_graph", "save"]
+__all__ = ["compile_by_run", "compile_graph", "save"]
 
 
 class _Drawing(Engine):
@@ -41,7 +44,7 @@ class _Drawing(Engine):
 def compile_graph(
     graph: Graph,
     info: DeviceInfo,
-    sizes: Mapping[str, int],
+    each: Sequence[Mapping[str, int]],
     dtype: str = "",
     upper_bounds: Mapping[str, int] | None = None,
     progress: Progress | None = None,
@@ -51,23 +54,47 @@ def compile_graph(
     What is behind a part for the host is known when that has run: see `save`.
 
     Args:
-        sizes: a number for every open dimension.
+        each: numbers for every open dimension, for each plan that is wanted.
     """
     passes.require_dtype(dtype)
     shapes.require_operators(graph)
     limits = bounds.resolve(graph.inputs, upper_bounds or {})
     engine = _Drawing(info, dtype, limits)
     root = parts.Stage(graph, engine)
-    inputs = shapes.bind(graph, sizes).inputs
-    complete = False
-    try:
-        found = root.decide({value.name: value for value in inputs})
-        key = tuple((value.dims, np.dtype(value.dtype)) for value in inputs)
-        root.found[key] = found
-        complete = found.rest is None and found.part.kind != "control"
-    except parts.Unknown:
-        pass
+    complete = True
+    for sizes in each:
+        inputs = shapes.bind(graph, sizes).inputs
+        try:
+            found = root.decide({value.name: value for value in inputs})
+        except parts.Unknown:
+            complete = False
+            continue
+        root.found[tuple((value.dims, np.dtype(value.dtype)) for value in inputs)] = found
+        complete = complete and found.rest is None and found.part.kind != "control"
     return save(root, progress), complete
+
+
+def compile_by_run(
+    graph: Graph,
+    opened: OpenDevice,
+    values: Mapping[str, Any],
+    dtype: str = "",
+    upper_bounds: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> Saved:
+    """Run a model once, and return it compiled with all parts on the way, on host and device."""
+    weights, reserve = Weights(opened), Reserve(opened)
+    limits = bounds.resolve(graph.inputs, upper_bounds or {})
+    shared = reserve if limits else None
+    engine = Engine(opened, weights, progress, dtype=dtype, upper_bounds=limits, reserve=shared)
+    root = parts.Stage(graph, engine)
+    try:
+        root.prepare()
+        root.run(dict(values))
+        return save(root, progress)
+    finally:
+        for held in (root, reserve, weights):
+            held.close()
 
 
 def save(root: parts.Stage, progress: Progress | None = None) -> Saved:

@@ -21,7 +21,7 @@ import numpy as np
 from vklab.errors import ModelError
 from vklab.runtime import transfer
 
-__all__ = ["Blobs", "Encoder", "OutdatedError", "decode"]
+__all__ = ["Blobs", "Encoder", "OutdatedError", "decode", "make"]
 
 # Where the classes of pure data are. No other class is ever made from a file.
 _PARTS = ("vklab.types", "vklab.graph.", "vklab.ops.", "vklab.plan.", "vklab.shader.",
@@ -157,13 +157,14 @@ def decode(document: Any, blobs: Blobs, root: Any, label: str) -> Any:
         for name, layout in document["classes"].items():
             if name not in classes or _layout(classes[name]) != layout:
                 raise OutdatedError(f"{name.rpartition('.')[2]} is laid out otherwise here")
-        makers = [_Maker(classes[name]) for name in document["classes"]]
+        kinds = [(classes[name], list(_checks(classes[name]))) for name in document["classes"]]
         objects: list[Any] = []
         read = functools.partial(_read, objects=objects, blobs=blobs)
         for number, *values in document["objects"]:
             if number < 0:
                 raise ValueError(f"there is no class {number}")
-            objects.append(makers[number](list(map(read, values))))
+            kind, names = kinds[number]
+            objects.append(make(kind, dict(zip(names, map(read, values), strict=True))))
         value = read(document["root"])
     except _UNEXPECTED as error:
         raise ModelError(f"{label} contradicts itself: {type(error).__name__}: {error}") from error
@@ -217,20 +218,19 @@ def _proto(kind: str, data: bytes) -> Any:
         raise ValueError(f"a {kind} cannot be read: {error}") from error
 
 
-class _Maker:
-    """Make objects of one class, each field checked against its type."""
+@functools.cache
+def _checks(kind: type) -> dict[str, Callable[[Any], bool]]:
+    hints = typing.get_type_hints(kind)
+    return {name: _check_of(hints[name]) for name, _ in _layout(kind)}
 
-    def __init__(self, kind: type) -> None:
-        hints = typing.get_type_hints(kind)
-        self.kind = kind
-        self.names = [name for name, _ in _layout(kind)]
-        self.checks = [_check_of(hints[name]) for name in self.names]
 
-    def __call__(self, values: list[Any]) -> Any:
-        for name, check, value in zip(self.names, self.checks, values, strict=True):
-            if not check(value):
-                raise TypeError(f"{self.kind.__name__}.{name} is {str(value)[:60]!r}")
-        return self.kind(**dict(zip(self.names, values, strict=True)))
+def make(kind: type, values: Mapping[str, Any]) -> Any:
+    """Return an object of a class; TypeError for a field whose value is not of its type."""
+    checks = _checks(kind)
+    for name, value in values.items():
+        if not checks[name](value):
+            raise TypeError(f"{kind.__name__}.{name} is {str(value)[:60]!r}")
+    return kind(**values)
 
 
 @functools.cache

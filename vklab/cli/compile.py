@@ -1,0 +1,91 @@
+"""`vklab compile`: a model, its plans, kernels and weights in one file that loads by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vklab import draw
+from vklab.cli import console
+from vklab.cli.inputs import Device, Dims, DType, Model, UpperBounds, feed, open_sizes, parse_dims
+from vklab.graph import bounds, onnx_import
+from vklab.runtime import open_devices
+from vklab.runtime.compiled import build, container, profile
+from vklab.runtime.compiled import saved as saves
+from vklab.types import DeviceInfo
+
+__all__ = ["compile"]
+
+
+def compile(  # noqa: A001  (the command's name)
+    model: Model,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", show_default=False,
+                                  help="File to write. Default: MODEL.vklab, beside the model.")
+    ] = None,
+    dims: Dims = None,
+    upper: UpperBounds = None,
+    dtype: DType = None,
+    device: Device = None,
+    device_profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compile for a device that is not here: "
+                                  "what `vklab devices NAME --json` prints where it is.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
+) -> None:  # fmt: skip
+    """Compile a model ahead of time: vklab.load takes the file, without onnx or a compiler.
+
+    Planned for the sizes of --dim (default 1), with --upper-bound for the largest, too. Other
+    sizes and devices are planned where the file is loaded.
+    """
+    if device and device_profile:
+        raise typer.BadParameter("--device and --device-profile: choose one")
+    target = output or model.with_suffix(container.SUFFIX)
+    is_compiled = container.is_compiled(model)
+    graph = saves.read(model).graph if is_compiled else onnx_import.load_graph(model)
+    most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
+    dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
+    sizes = open_sizes(graph.inputs, {}, parse_dims(dims))
+    info = profile.read(device_profile) if device_profile else open_devices.select(device)
+    each = [sizes] if not most or sizes == {**sizes, **most} else [{**sizes, **most}, sizes]
+    with console.compiling() as progress:
+        saved, complete = build.compile_graph(graph, info, each, dtype or "", most, progress)
+        if not complete and not device_profile:
+            arrays = feed(graph.inputs, (), dims).arrays
+            opened = open_devices.open_device(device)
+            saved, complete = build.compile_by_run(
+                graph, opened, arrays, dtype or "", most, progress
+            ), True
+    facts = _facts(saved, info, complete)
+    facts |= {"path": str(target), "bytes": saves.write(target, saved)}
+    if as_json:
+        console.emit(facts)
+        return
+    console.say(f"{target}: {draw.bytes_text(facts['bytes'])}, {facts['plans']} plans of "
+                f"{facts['dispatches']} dispatches, {facts['kernels']} kernels, for {info.name}")
+    if sizes:
+        console.say("open dimensions: " + ", ".join(f"{name}={n}" for name, n in sizes.items()))
+    if not complete:
+        console.say("what is behind a part for the host is planned where the file is loaded")
+
+
+def _facts(saved: saves.Saved, info: DeviceInfo, complete: bool) -> dict[str, Any]:
+    every = [part for stage in saved.stages for part in stage.parts]
+    planned = [part.plan for part in every if part.plan]
+    return {
+        "kernels": len(saved.kernels),
+        "spirv_bytes": sum(len(kernel.shader.spirv) for kernel in saved.kernels),
+        "device": info.name,
+        "dtype": saved.dtype,
+        "upper_bounds": dict(saved.upper_bounds),
+        "plans": len(planned),
+        "dispatches": sum(len(plan.dispatches) for plan in planned),
+        "weights_bytes": max((plan.memory.weights_bytes for plan in planned), default=0),
+        "complete": complete,
+        "host_nodes": [
+            {"name": node, "reason": reason}
+            for part in every for node, reason in part.part.reasons.items()
+        ],
+    }  # fmt: skip
