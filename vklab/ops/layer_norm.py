@@ -48,10 +48,12 @@ def layer_normalization(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
+    output_count: int = 1,
 ) -> Answer:
     """Normalise over all axes from `axis` on. Source: ONNX LayerNormalization-17."""
     _check_stash(stash_type)
-    return normalize(X, Scale, B, normal_axis(axis, X.rank), epsilon, X.dtype)
+    return normalize(X, Scale, B, normal_axis(axis, X.rank), epsilon, X.dtype,
+                     statistics=output_count > 1)  # fmt: skip
 
 
 @operator("RMSNormalization")
@@ -62,10 +64,12 @@ def rms_normalization(
     axis: int = -1,
     epsilon: float = 1e-5,
     stash_type: int = 1,
+    output_count: int = 1,
 ) -> Answer:
     """Divide by the root of the mean square, then scale. Source: ONNX RMSNormalization-23."""
     _check_stash(stash_type)
-    return normalize(X, scale, None, normal_axis(axis, X.rank), epsilon, scale.dtype, center=False)
+    return normalize(X, scale, None, normal_axis(axis, X.rank), epsilon, scale.dtype, center=False,
+                     statistics=output_count > 1)  # fmt: skip
 
 
 def _check_stash(stash_type: int) -> None:
@@ -144,29 +148,31 @@ def normalize(
     epsilon: float,
     dtype: str,
     center: bool = True,
+    statistics: bool = False,
 ) -> Answer:
-    """Normalise X over all axes from `axis` on: Y, Mean (if centred) and InvStdDev."""
+    """Normalise X over all axes from `axis` on: Y; if asked, Mean (if centred) and InvStdDev."""
     require(REALS, X, scale, bias)
     for info in (scale, bias):
         if info is not None and broadcast_shape(info.dims, X.dims) != X.dims:
             raise ModelError(f"{info} does not broadcast to {X.shape}")
     result, shape = output(dtype, X.dims), (*X.dims[:axis], *(1,) * (X.rank - axis))
-    statistics = [output("float32", shape) for _ in range(2 if center else 1)]
+    count = (2 if center else 1) if statistics else 0
+    known = [output("float32", shape) for _ in range(count)]
     if X.count == 0:
         unknown = np.full(shape, np.nan, np.float32)
-        return Result((result, *(output("float32", shape, unknown) for _ in statistics)))
+        return Result((result, *(output("float32", shape, unknown) for _ in known)))
     rows = Rows(math.prod(shape), math.prod(X.dims[axis:]), 1, wide=True)
     runs = {_run(info, X.dims[axis:]) for info in (scale, bias) if info is not None}
     plain = bias is None or bias.dtype == scale.dtype
     if X.dtype in FLOATS and plain and len(runs) == 1 and min(runs):
         layout = (1, 0, runs.pop())
-        return _result(X, scale, bias, (result, *statistics), rows, layout, epsilon, center)
+        return _result(X, scale, bias, (result, *known), rows, layout, epsilon, center)
     body = Body()
     axes = tuple(range(axis, X.rank))
     normal, mean, inverse = standardize(body, X, X.dtype, axes, epsilon, center)
     y = body("Mul", body("Cast", normal, to=CODES[dtype]), body("Cast", scale, to=CODES[dtype]))
     y = y if bias is None else body("Add", y, body("Cast", bias, to=CODES[dtype]))
-    found = [body("Cast", value, to=CODES["float32"]) for value in (mean, inverse) if value]
+    found = [body("Cast", v, to=CODES["float32"]) for v in (mean, inverse) if v and statistics]
     return body.result(y, *found)
 
 

@@ -35,7 +35,7 @@ def _joined(flow: Flow, reader: Dispatch, core: Dispatch | None) -> Dispatch | N
         return None
     value = core.writes[0][1]
     turned = combine.along(work, value, flow.roots)
-    if turned is None or turned.operands[0].dtype != value.dtype:
+    if turned is None or turned.operands[0].dtype != value.dtype or not flow.computes(value.dtype):
         return None
     joined = replace(core, writes=reader.writes, epilogue=turned, defines=fusable.typed(core),
                      flops=core.flops + reader.flops)  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from vklab.graph.graph import Graph
+from vklab.ops.dtypes import ELEMENTS
 from vklab.plan import codegen
 from vklab.plan.fusion import combine
 from vklab.plan.lowering import Lowered
@@ -16,6 +17,8 @@ __all__ = ["MOST_BUFFERS", "Flow", "inputs"]
 # Descriptors are cheap, but some devices bind only so many to one kernel.
 MOST_BUFFERS = 16
 MOST_NAMES = 4
+# Narrow types are stored otherwise where a device lacks them, 64-bit ones cannot be.
+WORDS = frozenset({"shaderInt64", "shaderFloat64"})
 
 
 class Flow:
@@ -30,6 +33,7 @@ class Flow:
         self.dispatches: list[Dispatch | None] = [_prepared(d) for d in lowered.dispatches]
         self.nodes: list[tuple[str, ...]] = [(name,) for name in lowered.nodes]
         most = info.limits.get("maxPerStageDescriptorStorageBuffers", MOST_BUFFERS)
+        self.features = info.features
         self.most_buffers = min(MOST_BUFFERS, most) if isinstance(most, int) else MOST_BUFFERS
         kept = {lowered.roots[name] for name in graph.outputs}
         kept |= {lowered.roots[name] for cut in lowered.trims.values() for _, name in cut}
@@ -53,6 +57,10 @@ class Flow:
         if root in self.kept or len(writers) != 1 or self.readers.get(root) != {reader}:
             return None
         return next(iter(writers))
+
+    def computes(self, dtype: str) -> bool:
+        """Tell whether the device can do more with a dtype than move its bits."""
+        return not (ELEMENTS[dtype].needs & WORDS - self.features)
 
     def fits(self, dispatch: Dispatch) -> bool:
         """Tell whether the device can launch what has been fused."""

@@ -11,7 +11,8 @@ from vklab.types import Dispatch
 __all__ = ["fuse_prologues"]
 
 # These read every element more than once: only what costs next to nothing is computed again.
-REPEATING = frozenset({"attention_weights", "lrn", "normalize", "pool", "resize", "softmax"})
+REPEATING = frozenset({"attention_weights", "cumulative", "gather", "lrn", "normalize", "pool",
+                       "resize", "softmax"})  # fmt: skip
 FEW_FORMULAS, FEW_OPERANDS = 3, 2
 
 
@@ -32,6 +33,8 @@ def _joined(flow: Flow, core: Dispatch, maker: Dispatch | None) -> Dispatch | No
         return None
     read = dict(core.reads)["x_buffer"]
     if work.formulas[-1].dtype != read.dtype or work.count != read.count:
+        return None
+    if not flow.computes(read.dtype):
         return None
     cheap = len(work.formulas) <= FEW_FORMULAS and len(work.operands) <= FEW_OPERANDS
     if core.kernel in REPEATING and not cheap:
