@@ -6,7 +6,7 @@ Visited by labs 11 and 12.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from vklab.graph import passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan import arenas, chunks, codegen, fusion, limits, lowering, split_ranges, storage
 from vklab.plan.chunks import Chunk, Copy, Step, Work
-from vklab.plan.lowering import Trim
+from vklab.plan.lowering import Lowered, Trim
 from vklab.plan.memory import MemoryPlan, Slot
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
@@ -100,15 +100,20 @@ def plan_model(
     return make_plan(passes.run(shaped, dtype), info)
 
 
-def make_plan(graph: Graph, info: DeviceInfo) -> Plan:
+def make_plan(
+    graph: Graph, info: DeviceInfo, unavailable: Callable[[Dispatch], str] = lambda dispatch: ""
+) -> Plan:
     """Decide everything about running a shaped graph on a device.
+
+    Args:
+        unavailable: tells why a kernel cannot be had; nothing is fused where a fused one cannot.
 
     Raises PlanError where the device cannot hold it.
     """
     bound = split_ranges.apply(lowering.lower(graph), info)
-    fused = fusion.fuse(graph, bound, info)
-    chosen = lowering.with_variants(fused, info)
-    lowered = storage.adapt(codegen.write(chosen), info)
+    lowered = _finished(fusion.fuse(graph, bound, info), info)
+    if any(unavailable(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
+        lowered = _finished(bound, info)
     limits.check(lowered.dispatches, info)
     arranged = arenas.arrange(graph, lowered, info)
     copies_in, copies_out = arranged.copies_in, arranged.copies_out
@@ -129,6 +134,11 @@ def make_plan(graph: Graph, info: DeviceInfo) -> Plan:
         },
         trims=lowered.trims,
     )
+
+
+def _finished(lowered: Lowered, info: DeviceInfo) -> Lowered:
+    """Return dispatches with the kernels that a device gets, and types that it has."""
+    return storage.adapt(codegen.write(lowering.with_variants(lowered, info)), info)
 
 
 def _work(step: Step, slots: dict[str, Slot]) -> Work:

@@ -152,7 +152,9 @@ class Stage:
             constants = {name: info.constant for name, info in part.graph.initializers.items()}
             opset = self.graph.opset_of(node)
             return control.Control(node, bodies, opset, constants), None
-        plan = plans.make_plan(passes.run(part.graph, self.engine.dtype), self.engine.info)
+        plan = plans.make_plan(
+            passes.run(part.graph, self.engine.dtype), self.engine.info, _unavailable
+        )
         return self.engine.runner(plan), plan
 
     def run(self, values: dict[str, Any]) -> list[Any]:
