@@ -103,6 +103,35 @@ def test_masks_beyond_float16_mask_and_infinity_stays_infinity(device):
         assert np.isnan(y[0]).all() and np.isfinite(y[1]).all()
 
 
+@pytest.mark.full
+def test_sums_are_kept_in_float32(device_index):
+    # Ones added up in float16 stay at 2048, where 1 is less than half a step.
+    count = 60 * 75
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Reshape", ["x", "image"], ["i"]),
+        helper.make_node("ReduceMean", ["i"], ["mean"], axes=[2, 3]),
+        helper.make_node("GlobalAveragePool", ["i"], ["pool"]),
+        helper.make_node("Reshape", ["x", "pixels"], ["p"]),
+        helper.make_node("Conv", ["p", "filters"], ["conv"]),
+        helper.make_node("Softmax", ["x"], ["share"]),
+        helper.make_node("LayerNormalization", ["x", "ones"], ["norm"]),
+    ]
+    constants = {
+        "w": np.ones((count, 3), np.float32), "image": np.int64([1, 1, 60, 75]),
+        "pixels": np.int64([1, count, 1, 1]), "ones": np.ones(count, np.float32),
+        "filters": np.ones((2, count, 1, 1), np.float32),
+    }  # fmt: skip
+    outputs = ["product", "mean", "pool", "conv", "share", "norm"]
+    proto = model(nodes, [value("x", (1, count))], outputs, constants)
+    x = np.ones((1, count), np.float32)
+    x[0, : count // 2] = 0.5
+    with vklab.load(proto, device_index, dtype="float16") as session:
+        got, right = session.run(x), session.reference({"x": x})
+    for name in outputs:
+        np.testing.assert_allclose(got[name], right[name], rtol=1e-3, err_msg=name)
+
+
 # -------------------------------------------------------------------------------------- overflow
 
 
