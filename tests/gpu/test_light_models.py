@@ -30,12 +30,6 @@ def with_all_values(model):
     return whole
 
 
-def only_too_large(session):
-    """Tell whether nothing is on the host but what reads more than the device can bind."""
-    limit = "maxStorageBufferRange"
-    return all(limit in reason for reason in session.host_reasons.values())
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_node_agrees_with_onnx_runtime(device_index, name):
     model = light_models.build(name)
@@ -43,7 +37,7 @@ def test_every_node_agrees_with_onnx_runtime(device_index, name):
     fed = {model.graph.input[0].name: image}
     with vklab.load(model, device_index) as session:
         result = session.run(fed)
-        assert only_too_large(session), session.host_reasons
+        assert not session.host_reasons
     whole = with_all_values(model)
     assert len(whole.graph.output) >= len(model.graph.node)
     with vklab.load(whole, device_index) as session:

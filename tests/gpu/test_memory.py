@@ -5,20 +5,30 @@ bytes that nobody may read any more.
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
+from pathlib import Path
 
+import exported_models
 import numpy as np
+import onnx
 import pytest
-from onnx import helper
-from small_models import model, random_array, value
+from onnx import TensorProto, helper
+from small_models import DATA, model, random_array, value
 
 import vklab
+from vklab import settings
+from vklab.errors import OutOfMemoryError
+from vklab.plan import arenas
 from vklab.runtime import open_devices
+from vklab.runtime.record import Program
+from vklab.vulkan import api
 
 
 @pytest.fixture
-def narrow(device, monkeypatch):
+def narrow(device_index, monkeypatch):
     """Return a function that makes the device bind no more than some bytes at once."""
-    opened = open_devices.open_device(device)
+    opened = open_devices.open_device(device_index)
 
     def limit(size):
         limits = {**opened.info.limits, "maxStorageBufferRange": size}
@@ -56,18 +66,183 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_work_beyond_the_range_is_cut(device_index, device, narrow, name):
+def test_work_beyond_the_range_is_cut(device_index, narrow, name):
     proto = LARGE[name]
     inputs = {i.name: random_array([d.dim_value for d in i.type.tensor_type.shape.dim], 3)
               for i in proto.graph.input}  # fmt: skip
-    with vklab.load(proto, device) as session:
+    with vklab.load(proto, device_index) as session:
         plain = session.run(inputs)["y"]
         few = len(session.plan.dispatches)
     narrow(64 << 10)
-    with vklab.load(proto, device) as session:
+    with vklab.load(proto, device_index) as session:
         got = session.run(inputs)["y"]
         assert not session.host_reasons and len(session.plan.dispatches) > few
         for dispatch in session.plan.dispatches:
             for _, info in dispatch.reads + dispatch.writes:
                 assert info.size_bytes <= 64 << 10
     np.testing.assert_allclose(got, plain, rtol=1e-4, atol=1e-4 * np.abs(plain).max())
+
+
+# ------------------------------------------------------------- bytes that nobody may read
+
+NAN = 0x7FC00000
+EVERYWHERE = ("compute_shader", "transfer")
+
+
+@pytest.fixture
+def poison(monkeypatch):
+    """Fill, before each dispatch, what is dead then or not written yet with NaN; count bytes."""
+    record, filled = Program._record_dispatch, []
+
+    def poisoned(self, commands, dispatch, bound):
+        memory = self.plan.memory
+        (step,) = (n for n, d in enumerate(self.plan.dispatches) if d is dispatch)
+        staged = {copy.name for copy in self.plan.copies}
+        alive = [memory.slots[life.name] for life in memory.lifetimes
+                 if life.first < step <= life.last
+                 or (life.name in staged and life.first <= step <= life.last)]  # fmt: skip
+        commands.barrier(EVERYWHERE, EVERYWHERE)
+        for arena, size in memory.arenas.items():
+            if not arena.startswith("activations"):
+                continue
+            kept = sorted((s.offset_bytes, s.offset_bytes + -(-s.size_bytes // 4) * 4)
+                          for s in alive if s.arena == arena)  # fmt: skip
+            start = 0
+            for first, last in [*kept, (size, size)]:
+                if first > start:
+                    commands.fill_buffer(self._buffers[arena].handle, start, first - start, NAN)
+                    filled.append(first - start)
+                start = max(start, last)
+        commands.barrier(EVERYWHERE, EVERYWHERE)
+        return record(self, commands, dispatch, bound)
+
+    def begin():
+        monkeypatch.setattr(Program, "_record_dispatch", poisoned)
+        return filled
+
+    return begin
+
+
+def residual(count=4):
+    """Return blocks of products, activations and sums: values of many lives."""
+    nodes, weights, last = [], {}, "x"
+    for i in range(count):
+        weights[f"w{i}"] = random_array((64, 64), i) / 8
+        nodes += [helper.make_node("MatMul", [last, f"w{i}"], [f"m{i}"]),
+                  helper.make_node("Sigmoid", [f"m{i}"], [f"s{i}"]),
+                  helper.make_node("Mul", [f"m{i}", f"s{i}"], [f"g{i}"]),
+                  helper.make_node("Add", [f"g{i}", last], [f"a{i}"])]  # fmt: skip
+        last = f"a{i}"
+    nodes.append(helper.make_node("Softmax", [last], ["y"]))
+    return model(nodes, [value("x", (5, 64))], ["y"], weights)
+
+
+PROTOS = {"residual": residual, "bert": lambda: exported_models.load("bert"),
+          "digits_cnn": lambda: onnx.load(DATA / "digits_cnn.onnx")}  # fmt: skip
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "plain"])
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.full) if name == "bert" else name for name in PROTOS
+])
+def test_dead_bytes_are_never_read(device_index, name, fused, poison):
+    proto = PROTOS[name]()
+    inputs = exported_models.inputs_of(proto, {"batch": 2, "sequence": 6})
+    for switches in ({}, {"DISABLE_DIRECT_IO": 1}):
+        with settings.settings(DISABLE_FUSION=not fused, **switches):
+            with vklab.load(proto, device_index) as session:
+                expected = session.run(inputs)
+                memory = session.plan.memory
+            filled = poison()
+            with vklab.load(proto, device_index) as session:
+                got = session.run(inputs)
+        assert sum(filled) > memory.arena_bytes
+        for key, array in expected.items():
+            np.testing.assert_array_equal(got[key], array)
+        if not fused:
+            slots = [memory.slots[life.name] for life in memory.lifetimes]
+            assert any(a.overlaps(b) for a in slots for b in slots if a is not b)
+            values = {s for s in memory.slots.values() if s.arena == "activations"}
+            assert len(values) < sum(s.arena == "activations" for s in memory.slots.values())
+
+
+def test_a_life_that_ends_one_step_early_is_seen(device_index, poison, monkeypatch):
+    proto, lifetimes = residual(), arenas._lifetimes
+    inputs = {"x": random_array((5, 64))}
+    with settings.settings(DISABLE_FUSION=1):
+        with vklab.load(proto, device_index) as session:
+            expected = session.run(inputs)["y"]
+            lives = session.plan.memory.lifetimes
+        poison()
+        for life in lives:
+            cut = dataclasses.replace(life, last=life.last - 1)
+            monkeypatch.setattr(arenas, "_lifetimes", lambda *given, cut=cut: tuple(
+                cut if each.name == cut.name else each for each in lifetimes(*given)))  # fmt: skip
+            with vklab.load(proto, device_index) as session:
+                got = session.run(inputs)["y"]
+            assert not np.array_equal(got, expected), cut
+    assert len(lives) > 4
+
+
+# --------------------------------------------------------------------------- host and device
+
+
+def external(folder: Path, count: int, size: int) -> Path:
+    """Write a model of square weights in another file, which is a hole: it holds zeros."""
+    nodes = [helper.make_node("MatMul", [f"v{i}", f"w{i}"], [f"v{i + 1}"]) for i in range(count)]
+    proto = model(nodes, [value("v0", (1, size))], [f"v{count}"])
+    for i in range(count):
+        tensor = proto.graph.initializer.add(name=f"w{i}", data_type=TensorProto.FLOAT)
+        tensor.dims[:] = [size, size]
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, text in {"location": "w.bin", "offset": str(i * size * size * 4)}.items():
+            tensor.external_data.add(key=key, value=text)
+    with (folder / "w.bin").open("wb") as file:
+        file.truncate(count * size * size * 4)
+    (folder / "m.onnx").write_bytes(proto.SerializeToString())
+    return folder / "m.onnx"
+
+
+def own_bytes() -> int:
+    """Return the bytes of this process that are no pages of a file."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return sum(int(lines[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="counts as Linux does")
+def test_weights_take_no_second_copy_on_the_host(device_index, tmp_path):
+    with vklab.load(external(tmp_path, 4, 64), device_index):
+        pass  # compiles the kernels
+    path, size = external(tmp_path, 4, 4096), 256 << 20
+    on_host = open_devices.open_device(device_index).info.is_cpu  # its memory is ours
+    before, peak, done = own_bytes(), [0], threading.Event()
+
+    def watch():
+        while not done.is_set():
+            peak[0] = max(peak[0], own_bytes() - before)
+            time.sleep(0.002)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with vklab.load(path, device_index) as session:
+            assert session._weights.uploaded_bytes == size
+    finally:
+        done.set()
+        watcher.join()
+    assert peak[0] < (1.3 if on_host else 0.3) * size
+
+
+def test_weights_beyond_the_memory_are_refused(device_index, tmp_path):
+    path = external(tmp_path, 3, 4096)
+    open_devices.open_device(device_index)
+    before = api.live_handles()
+    with settings.settings(MEMORY_LIMIT=0.001):
+        with pytest.raises(OutOfMemoryError, match=(
+            r"201326592 bytes of weights do not fit: asked for \d+ bytes on .*, \d+ are left "
+            "under the limit VKLAB_MEMORY_LIMIT=0.001"
+        )):  # fmt: skip
+            vklab.load(path, device_index)
+        assert api.live_handles() == before
+    with vklab.load(path, device_index) as session:
+        assert session.run(np.zeros((1, 4096), np.float32))["v3"].shape == (1, 4096)
