@@ -136,7 +136,7 @@ class Attending:
         layout = rows_of(math.prod(scores.dims[:3]), columns, 1)
         flags = {"MASK": 0 if mask is None else 1 if mask.dtype == "bool" else 2,
                  "LENGTHS": lengths is not None, "WINDOW": limited, "CAPTURE": capture,
-                 "EMPTY": empty, "WIDE": layout.wide}  # fmt: skip
+                 "CAPPED": cap > 0, "EMPTY": empty, "WIDE": layout.wide}  # fmt: skip
         if lengths is not None:
             reads.append(("lengths_buffer", lengths))
             defines += type_defines("I", lengths.dtype)[:2]
