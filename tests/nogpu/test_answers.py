@@ -1,0 +1,111 @@
+"""What is asked once and used again while planning says the same as if it were asked each time."""
+
+from __future__ import annotations
+
+import exported_models
+import numpy as np
+import pytest
+from fake_device import fake_device
+from onnx import helper
+from small_models import model, random_array, value
+
+from vklab.graph import answers, onnx_import, shapes
+from vklab.graph.graph import Graph, Node
+from vklab.plan import partition
+from vklab.plan import plan as plans
+from vklab.runtime import host
+
+SIZES = {"batch": 2, "sequence": 5, "past": 3, "total": 8}
+I32, I64 = np.int32, np.int64
+INFO = fake_device(features=frozenset({"shaderInt64"}))
+
+
+def described(plan):
+    """Return all that a plan decides, as text."""
+    return [
+        (node, str(step), getattr(step, "push", ()), getattr(step, "defines", ()))
+        for chunk in plan.chunks for node, step in zip(chunk.nodes, chunk.steps, strict=True)
+    ], plan.memory.slots  # fmt: skip
+
+
+def planned(graph):
+    inputs = {info.name: info for info in shapes.bind(graph, SIZES).inputs}
+    part, rest = partition.next_part(graph, inputs, INFO, host.evaluate)
+    assert part.kind == "vulkan" and not rest.nodes
+    return described(plans.make_plan(part.graph, INFO))
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2_script", "llama"])
+def test_remembered_answers_lead_to_the_same_plan(name, monkeypatch):
+    graph = onnx_import.load_graph(exported_models.load(name))
+    asked = []
+    apply = shapes.registry.apply
+    monkeypatch.setattr(shapes.registry, "apply", lambda *a: asked.append(a[0]) or apply(*a))
+    quick = planned(graph)
+    few = len(asked)
+    graph.answers.clear()
+    monkeypatch.setattr(answers, "remembered", lambda graph, node, inputs, ask: ask())
+    monkeypatch.setattr(answers, "key", lambda *a: None)
+    assert planned(graph) == quick
+    assert 2 * few < len(asked) - few
+
+
+def test_answers_are_told_apart_by_all_that_decides():
+    graph = onnx_import.load_graph(model(
+        [helper.make_node("Relu", ["x"], ["y"])], [value("x", (2, 3))], ["y"],
+        {"small": I64([1, 2]), "same": I64([1, 2]), "other": I64([1, 3]),
+         "large": random_array((99,)), "equal": random_array((99,))},
+    ))  # fmt: skip
+    x, infos = graph.inputs[0], graph.initializers
+
+    def key(*inputs, op="Add", outputs=("y",), **attributes):
+        names = tuple(info.name if info else "" for info in inputs)
+        return answers.key(graph, Node("n", op, names, outputs, attributes), inputs)
+
+    assert key(x, infos["small"]) == key(x, infos["same"])
+    keys = [key(x, infos["small"]), key(x, infos["other"]), key(x, infos["large"]),
+            key(x, infos["equal"]), key(x, x), key(x), key(x, None), key(infos["small"], x),
+            key(x, op="Sub"), key(x, axis=1), key(x, axis=1.0), key(x, axis=2),
+            key(x, outputs=("y", "z"))]  # fmt: skip
+    assert len(set(keys)) == len(keys)
+    assert key(x, tensor=np.zeros(3)) is None
+
+
+@pytest.mark.parametrize(
+    ("op_type", "arrays", "attributes"),
+    [
+        *((op, [I64([3, -4, 5]), I64([3, 5, -6])], {}) for op in
+          ("Add", "Sub", "Mul", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")),
+        *((op, [np.array([True, False]), np.array([[True], [False]])], {}) for op in ("And", "Or")),
+        ("Add", [I64(7), I64(8)], {}), ("Add", [np.zeros((0,), I32), I32([1])], {}),
+        ("Mul", [I64(2**62), I64(6)], {}), ("Mul", [I32([2**30, 3]), I32(4)], {}),
+        ("Not", [np.array([True, False])], {}),
+        ("Where", [np.array([True, False]), I64([1, 2]), I64(9)], {}),
+        ("Concat", [I64([1, 2]), I64([3])], {"axis": 0}),
+        ("Concat", [I32([[1, 2]]), I32([[3]])], {"axis": -1}),
+        ("Gather", [I64([4, 5, 6]), I64(1)], {}), ("Gather", [I64([4, 5, 6]), I64([-1, 0])], {}),
+        ("Gather", [I64([[4, 5], [6, 7]]), I64([[1], [0]])], {"axis": 1}),
+        ("Expand", [I64([[1], [2]]), I64([3, 1, 4])], {}),
+        ("Expand", [np.array([True]), I64([2])], {}), ("Expand", [I64([[1, 2]]), I64([1])], {}),
+        ("Expand", [I64(5), I64([0, 2])], {}),
+    ],
+)  # fmt: skip
+def test_shape_arithmetic_on_the_host_is_that_of_onnx(op_type, arrays, attributes, monkeypatch):
+    arrays = [np.asarray(array) for array in arrays]
+    names = tuple(f"x{number}" for number in range(len(arrays)))
+    node = Node("n", op_type, names, ("y",), attributes)
+    graph = Graph("g", 17, (node,), (), ("y",), {}, opsets={"": 17})
+    assert op_type in host._PLAIN
+    [got] = host.evaluate(node, graph, arrays)
+    monkeypatch.delitem(host._PLAIN, op_type)
+    [expected] = host.evaluate(node, graph, arrays)
+    assert isinstance(got, np.ndarray)
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_what_cannot_be_computed_is_left_to_onnx_runtime():
+    node = Node("n", "Gather", ("a", "b"), ("y",))
+    graph = Graph("g", 17, (node,), (), ("y",), {}, opsets={"": 17})
+    with pytest.raises(Exception, match="Gather"):
+        host.evaluate(node, graph, [I64([1, 2]), np.asarray(I64(5))])
