@@ -148,7 +148,18 @@ def _part(
 ) -> SavedPart:
     behind = {name: numbers[id(stage)] for name, stage in _behind(found).items()}
     rest = behind.pop("", -1)
-    return SavedPart(tuple(_saved_key(stage, key)), found.part, found.plan, rest, behind)
+    part, plan = found.part, found.plan
+    if plan:  # what the part was before its passes is not looked at again
+        graph = _pruned(plan.graph)
+        part, plan = replace(part, graph=graph), replace(plan, graph=graph)
+    return SavedPart(tuple(_saved_key(stage, key)), part, plan, rest, behind)
+
+
+def _pruned(graph: Graph) -> Graph:
+    """Return a graph without infos of values that are gone."""
+    names = {n for node in graph.nodes for n in (*node.reads, *node.outputs)}
+    names |= {*graph.outputs, *(info.name for info in graph.inputs)}
+    return replace(graph, infos={n: info for n, info in graph.infos.items() if n in names})
 
 
 def _saved_key(stage: parts.Stage, key: tuple[Any, ...]) -> Iterator[Any]:

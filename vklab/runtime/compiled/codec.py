@@ -164,7 +164,7 @@ def decode(document: Any, blobs: Blobs, root: Any, label: str) -> Any:
             if number < 0:
                 raise ValueError(f"there is no class {number}")
             kind, names = kinds[number]
-            objects.append(make(kind, dict(zip(names, map(read, values), strict=True))))
+            objects.append(make(kind, dict(zip(names, read(values), strict=True))))
         value = read(document["root"])
     except _UNEXPECTED as error:
         raise ModelError(f"{label} contradicts itself: {type(error).__name__}: {error}") from error
@@ -174,8 +174,9 @@ def decode(document: Any, blobs: Blobs, root: Any, label: str) -> Any:
 
 
 def _read(value: Any, objects: list[Any], blobs: Blobs) -> Any:
-    if isinstance(value, list):
-        return tuple([_read(item, objects, blobs) for item in value])
+    if isinstance(value, list):  # mostly of numbers and names, which are as they are
+        return tuple([_read(x, objects, blobs) if x.__class__ in (list, dict) else x
+                      for x in value])  # fmt: skip
     if not isinstance(value, dict):
         return value
     ((kind, given),) = value.items()

@@ -132,14 +132,18 @@ def _parse(data: memoryview, label: str) -> tuple[dict[str, Any], list[memoryvie
         if not 0 <= offset <= offset + size <= len(body):
             raise ModelError(f"{label} is damaged: a blob of {size} bytes at {offset} lies outside")
     blobs = [body[offset : offset + size] for offset, size, _ in places]
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:  # hashing leaves the GIL
-        digests = list(pool.map(_digest, blobs))
-    for number, (digest, place) in enumerate(zip(digests, places, strict=True)):
-        if digest != place[2]:
-            raise ModelError(f"{label} is damaged: blob {number} at {place[0]} has another "
-                             "SHA-256 than it says")  # fmt: skip
+    threads = os.cpu_count() or 1
+    with ThreadPoolExecutor(max_workers=threads) as pool:  # hashing leaves the GIL
+        shares = ((blobs[n::threads], places[n::threads]) for n in range(threads))
+        wrong = [offset for share in pool.map(_wrong, *zip(*shares, strict=True))
+                 for offset in share]  # fmt: skip
+    if wrong:
+        raise ModelError(f"{label} is damaged: the blob at {min(wrong)} has another SHA-256 than "
+                         "it says")  # fmt: skip
     return header, blobs
 
 
-def _digest(blob: memoryview) -> str:
-    return hashlib.sha256(blob).hexdigest()
+def _wrong(blobs: Sequence[memoryview], places: Sequence[tuple[int, int, str]]) -> list[int]:
+    """Return the offsets of blobs that are not as they were written."""
+    return [offset for blob, (offset, _, digest) in zip(blobs, places, strict=True)
+            if hashlib.sha256(blob).hexdigest() != digest]  # fmt: skip

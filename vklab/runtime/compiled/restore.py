@@ -19,9 +19,11 @@ from vklab.runtime.compiled import saved as saves
 from vklab.runtime.compiled.saved import Saved, SavedPart
 from vklab.runtime.engine import Engine
 from vklab.shader import compiler
-from vklab.types import TensorInfo
+from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["Library", "SavedPath", "root"]
+
+_WRONG = "the plan in the compiled model contradicts itself"
 
 
 class Library:
@@ -107,21 +109,22 @@ class SavedPath(parts.Stage):
         info = self.engine.info
         try:
             if not self.library.difference:
-                limits.check(saved.plan.dispatches, info)
+                _require_sound(saved.plan, info)
                 return saved.plan
             # Another device may take what this part left to the host: then all is decided anew.
             return plans.make_plan(saved.plan.graph, info) if saved.rest < 0 else None
-        except (PlanError, UnsupportedOperatorError):
+        except (PlanError, UnsupportedOperatorError) as error:
+            self.library.note(str(error))
             return None
 
     def _restore(self, saved: SavedPart, plan: Plan | None) -> parts.Found:
         library, runner = self.library, None
         stages = library.saved.stages
         rest: SavedPath | None = None
+        if saved.rest >= 0:
+            behind = stages[saved.rest]
+            rest = SavedPath(library, saved.rest, behind.graph, behind.after_host)
         try:
-            if saved.rest >= 0:
-                behind = stages[saved.rest]
-                rest = SavedPath(library, saved.rest, behind.graph, behind.after_host)
             runner = self.engine.runner(plan) if plan else self._runner(saved.part)[0]
             if isinstance(runner, control.Control):
                 bodies = saved.part.graph.nodes[0].bodies
@@ -129,10 +132,26 @@ class SavedPath(parts.Stage):
                     name: SavedPath(library, saved.bodies.get(name, -1), body, False)
                     for name, body in bodies.items()
                 }
-        except (LookupError, TypeError, AttributeError) as error:
-            raise ModelError(f"the plan in the compiled model contradicts itself: {error!r}"
-                             ) from error  # fmt: skip
+        except (LookupError, TypeError, AttributeError, AssertionError) as error:
+            raise ModelError(f"{_WRONG}: {error!r}") from error
         return parts.Found(saved.part, runner, rest, plan)
+
+
+def _require_sound(plan: Plan, info: DeviceInfo) -> None:
+    """Raise ModelError or PlanError for what no plan says; a driver would not ask."""
+    limits.check(plan.dispatches, info)
+    slots, arenas = plan.memory.slots, plan.memory.arenas
+    placed = [*slots.values(), *plan.input_slots.values(), *plan.output_slots.values(),
+              *(slot for copy in plan.copies for slot in (copy.source, copy.target))]  # fmt: skip
+    for slot in placed:
+        if not 0 <= slot.offset_bytes <= slot.offset_bytes + slot.size_bytes <= arenas.get(
+            slot.arena, -1
+        ):
+            raise ModelError(f"{_WRONG}: {slot} is not in its arena")
+    for dispatch in plan.dispatches:
+        for _, tensor in dispatch.reads + dispatch.writes:
+            if tensor.name not in slots or tensor.size_bytes > slots[tensor.name].size_bytes:
+                raise ModelError(f"{_WRONG}: {dispatch} has no place for {tensor}")
 
 
 def root(saved: Saved, engine: Engine) -> SavedPath:

@@ -10,6 +10,7 @@ from typing import Any
 
 import vklab
 from vklab import settings
+from vklab.errors import ModelError
 from vklab.graph.graph import Graph
 from vklab.plan.partition import Part
 from vklab.plan.plan import Plan
@@ -99,12 +100,12 @@ class Saved:
             return f"compiled for dtype={self.dtype or None}, loaded with dtype={dtype or None}"
         if dict(upper_bounds) != dict(self.upper_bounds):
             return f"compiled for upper_bounds={dict(self.upper_bounds)}, not {dict(upper_bounds)}"
-        here = plan_settings()
-        names = [n for n in {**self.switches, **here} if self.switches.get(n) != here.get(n)]
-        if names:
-            pairs = (f"{n} was {self.switches.get(n)!r}, is {here.get(n)!r}" for n in names)
-            return "compiled with other switches: " + "; ".join(pairs)
-        return ""
+        changed = []
+        for name, value in plan_settings().items():
+            before = self.switches.get(name, settings.SETTINGS[name].default)
+            if value != before:
+                changed.append(f"{name} was {before!r}, is {value!r}")
+        return "compiled with other switches: " + "; ".join(changed) if changed else ""
 
 
 def plan_settings() -> dict[str, Any]:
@@ -150,7 +151,11 @@ def read(model: str | os.PathLike[str] | bytes) -> Saved:
     header, views = container.read(model)
     label = "the given bytes" if isinstance(model, bytes) else str(model)
     blobs = codec.Blobs(views)
-    saved: Saved = codec.decode(header.get("model"), blobs, Saved, label)
+    try:
+        saved: Saved = codec.decode(header.get("model"), blobs, Saved, label)
+    except codec.OutdatedError as error:
+        raise ModelError(f"{label} was compiled by another vklab ({header.get('vklab')}): {error}; "
+                         "compile the model again") from error  # fmt: skip
     stages: Sequence[SavedStage] = ()
     kernels: Sequence[Kernel] = ()
     outdated = ""
@@ -159,4 +164,7 @@ def read(model: str | os.PathLike[str] | bytes) -> Saved:
         stages, kernels = codec.decode(header.get("plans"), blobs, kind, label)
     except codec.OutdatedError as error:
         outdated = f"compiled by another vklab ({header.get('vklab')}): {error}"
+    numbers = [n for s in stages for part in s.parts for n in (part.rest, *part.bodies.values())]
+    if any(not -1 <= number < len(stages) for number in numbers):
+        raise ModelError(f"{label} contradicts itself: its path leads to stages that are not there")
     return replace(saved, stages=tuple(stages), kernels=tuple(kernels), outdated=outdated)
