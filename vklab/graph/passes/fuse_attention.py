@@ -62,7 +62,7 @@ def _build(search: matching.Search, root: Node) -> Iterator[tuple[Found, matchin
             nodes = _attention(search, found, root) if _is_attention(search, found) else ()
             if nodes:
                 yield found, (nodes, {})
-    if root.op_type == "Attention":
+    if root.op_type == "Attention" and not root.domain:
         yield from _regrouped(search, root)
 
 

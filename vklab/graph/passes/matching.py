@@ -142,8 +142,9 @@ class Search:
 
     def _is_cast(self, node: Node) -> bool:
         """Tell whether a node only rounds, if it does anything."""
-        floats = all(self.info(name).dtype in FLOATS for name in (*node.inputs, *node.outputs))
-        return node.op_type in ("Cast", "Identity") and not node.domain and floats
+        return node.op_type in ("Cast", "Identity") and not node.domain and all(
+            self.info(name).dtype in FLOATS for name in (*node.inputs, *node.outputs)
+        )
 
     def _match_number(self, pattern: Number, name: str, so_far: Found) -> Iterator[Found]:
         constant = self.info(name).constant if name in self.graph.infos else None
