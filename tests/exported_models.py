@@ -15,6 +15,30 @@ from onnx import helper
 
 FOLDER = Path(__file__).resolve().parent / "models"
 VOCABULARY = 199
+NAMES = sorted(path.stem for path in FOLDER.glob("*.onnx"))
+TEXT = [{"batch": 2, "sequence": 6}, {"batch": 3, "sequence": 9}]
+STEPS = [
+    {"batch": 2, "sequence": 3, "past": 5, "total": 8},
+    {"batch": 1, "sequence": 1, "past": 11, "total": 12},
+]
+IMAGES = [{"batch": 1}, {"batch": 3}]
+SIZES = {
+    "bert": TEXT,
+    "gpt2": TEXT,
+    "llama": STEPS,
+    "vit": IMAGES,
+    "mobilenet_v3": IMAGES,
+    "efficientnet_b0": IMAGES,
+    "unet": [{"batch": 2, "height": 32, "width": 32}, {"batch": 1, "height": 20, "width": 44}],
+    "lstm": TEXT,
+}
+# The exporter writes the sequence that it has seen into a Reshape: ONNX Runtime fails as well.
+SIZES_OF = {"lstm": [{"batch": 2, "sequence": 6}, {"batch": 5, "sequence": 6}]}
+
+
+def sizes_of(name: str) -> list[dict[str, int]]:
+    """Return the two sizes in which a model runs."""
+    return SIZES_OF.get(name) or SIZES[name.removesuffix("_script")]
 
 
 def load(name: str, seed: int = 0) -> onnx.ModelProto:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx.numpy_helper import from_array, to_array
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 NAMES = sorted(path.stem.removeprefix("light_") for path in FOLDER.glob("*.onnx"))
@@ -31,7 +31,7 @@ def build(name: str, seed: int = 0) -> onnx.ModelProto:
     """Return a light CNN whose weights are random: initializers, no ConstantOfShape is left."""
     model = onnx.load(FOLDER / f"light_{name}.onnx")
     graph = model.graph
-    known = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    known = {tensor.name: to_array(tensor) for tensor in graph.initializer}
     made = [node for node in graph.node if node.op_type == "ConstantOfShape"]
     shapes = {node.output[0]: tuple(known[node.input[0]].tolist()) for node in made}
     shapes |= {n: array.shape for n, array in known.items() if array.dtype == np.float32}
@@ -45,7 +45,7 @@ def build(name: str, seed: int = 0) -> onnx.ModelProto:
     for weight, shape in shapes.items():
         random = np.random.default_rng([seed, zlib.crc32(weight.encode())])
         array = _values(random, roles.get(weight, ("", 0)), shape)
-        graph.initializer.append(numpy_helper.from_array(array, weight))
+        graph.initializer.append(from_array(array, weight))
     model.ir_version = 8  # initializers need not be inputs
     return model
 

@@ -10,33 +10,9 @@ import vklab
 from vklab.types import DeviceInfo
 
 TOLERANCE = 1e-3  # of an output's largest value; what is measured is near 1e-6
-TEXT = [{"batch": 2, "sequence": 6}, {"batch": 3, "sequence": 9}]
-STEPS = [
-    {"batch": 2, "sequence": 3, "past": 5, "total": 8},
-    {"batch": 1, "sequence": 1, "past": 11, "total": 12},
-]
-IMAGES = [{"batch": 1}, {"batch": 3}]
-SIZES = {
-    "bert": TEXT,
-    "gpt2": TEXT,
-    "llama": STEPS,
-    "vit": IMAGES,
-    "mobilenet_v3": IMAGES,
-    "efficientnet_b0": IMAGES,
-    "unet": [{"batch": 2, "height": 32, "width": 32}, {"batch": 1, "height": 20, "width": 44}],
-    "lstm": TEXT,
-}
-# The exporter writes the sequence that it has seen into a Reshape: ONNX Runtime fails as well.
-SIZES_OF = {"lstm": [{"batch": 2, "sequence": 6}, {"batch": 5, "sequence": 6}]}
-MODELS = sorted(path.stem for path in exported_models.FOLDER.glob("*.onnx"))
 # The nodes that run on the host, by model; and casts of int64 where a device does not compute it.
 HOST_NODES: dict[str, list[str]] = {}
 pytestmark = pytest.mark.full
-
-
-def sizes_of(name):
-    """Return the two sizes in which a model runs."""
-    return SIZES_OF.get(name) or SIZES[name.removesuffix("_script")]
 
 
 def largest_error(outputs, expected):
@@ -56,7 +32,7 @@ def run_in_two_sizes(name, device, capsys):
     model = exported_models.load(name)
     errors, first = [], {}
     with vklab.load(model, device) as session:
-        for seed, sizes in enumerate(sizes_of(name)):
+        for seed, sizes in enumerate(exported_models.sizes_of(name)):
             inputs = exported_models.inputs_of(model, sizes, seed)
             outputs = session.run(inputs)
             errors.append(largest_error(outputs, session.reference(inputs)))
@@ -75,16 +51,17 @@ def run_in_two_sizes(name, device, capsys):
 
 
 def test_every_kind_of_model_is_there_from_both_exporters():
-    assert set(MODELS) == {f"{name}{suffix}" for name in SIZES for suffix in ("", "_script")}
+    kinds = {f"{kind}{suffix}" for kind in exported_models.SIZES for suffix in ("", "_script")}
+    assert set(exported_models.NAMES) == kinds
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", exported_models.NAMES)
 def test_agrees_with_onnx_runtime(device_index, name, capsys):
     run_in_two_sizes(name, device_index, capsys)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", exported_models.NAMES)
 def test_agrees_with_the_kernels_that_a_gpu_gets(device, name, capsys, monkeypatch):
     monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
     run_in_two_sizes(name, device, capsys)

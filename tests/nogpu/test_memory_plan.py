@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import itertools
 
+import exported_models
+import memory_table
 import pytest
+from hazards import hazards, work_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vklab import settings
 from vklab.errors import PlanError
-from vklab.plan import memory
+from vklab.graph import onnx_import, passes
+from vklab.plan import memory, partition
 from vklab.plan.memory import Lifetime, MemoryPlan, Slot
+from vklab.plan.plan import make_plan
+from vklab.runtime import host
+from vklab.types import TensorInfo
 
 SIZES = st.sampled_from([0, 1, 4, 255, 256, 257, 1000, 4096, 10007])
 
@@ -133,3 +141,47 @@ def test_a_placement_that_no_device_should_see(offsets, size, said):
 def test_values_that_never_meet_may_share_bytes():
     lives = [Lifetime("a", 300, 0, 2), Lifetime("b", 300, 3, 3)]
     memory.check_offsets(lives, {"a": 0, "b": 0}, 512)
+
+
+# ------------------------------------------------------------------------------ real models
+
+
+def check_row(row: memory_table.Row) -> None:
+    assert row.arena <= 1.05 * row.bound, row
+    assert row.arena < row.plain or row.bound == 0, row
+
+
+@pytest.mark.full
+def test_arenas_of_the_light_models_are_close_to_the_bound():
+    rows = list(memory_table.light_rows())
+    for row in rows:
+        check_row(row)
+    assert sum(row.plain > 4 * row.arena for row in rows) >= 4
+
+
+@pytest.mark.parametrize("name", exported_models.NAMES)
+def test_arenas_of_exported_models_are_close_to_the_bound(name):
+    for row in memory_table.exported_rows(name):
+        check_row(row)
+
+
+@pytest.mark.parametrize("switches", [{}, {"DISABLE_FUSION": 1}, {"DISABLE_IN_PLACE": 1}],
+                         ids=lambda switches: "".join(switches) or "plain")  # fmt: skip
+def test_no_two_values_of_a_step_share_bytes_but_those_in_place(switches):
+    proto = exported_models.load("unet")
+    graph = onnx_import.load_graph(proto)
+    inputs = exported_models.inputs_of(proto, {"batch": 1, "height": 20, "width": 44})
+    known = {name: TensorInfo(name, str(a.dtype), a.shape) for name, a in inputs.items()}
+    with settings.settings(**switches):
+        part, _ = partition.next_part(graph, known, memory_table.INFO, host.evaluate)
+        plan = make_plan(passes.run(part.graph), memory_table.INFO)
+    replaced = 0
+    for dispatch in plan.dispatches:
+        (_, written), *_ = dispatch.writes
+        for binding, read in dispatch.reads:
+            slots = plan.memory.slots[read.name], plan.memory.slots[written.name]
+            if slots[0].overlaps(slots[1]):
+                assert binding in dispatch.in_place and slots[0] == slots[1]
+                replaced += 1
+    assert bool(replaced) == ("DISABLE_IN_PLACE" not in switches)
+    assert hazards(*work_of(plan)) == []

@@ -36,7 +36,7 @@ WEIGHTS = "weights:"
 # Trying another order takes time that grows with the pairs of values that live together.
 MOST_REORDERED = 2048
 # How often one value is compared with another until a better order is given up.
-MOST_COMPARED = 1 << 19
+MOST_COMPARED = 1 << 17
 
 
 def round_up(count: int, multiple: int = ALIGNMENT_BYTES) -> int:
