@@ -127,8 +127,26 @@ NOT_ATTENTION: Forms = {
                                 "s = MatMul(c, Transpose(j, perm=(0, 1, 3, 2)));"
                                 "y = MatMul(Softmax(Add(s, m)), Slice(v, (0,), (1,), (0,)))"),
 }  # fmt: skip
-FORMS = {"layer_norm": LAYER_NORM, "rms_norm": RMS_NORM, "gelu": GELU, "attention": ATTENTION}
+_HALVES = "Concat(Neg(Slice(q8, (4,), (99,), (3,), (1,))), Slice(q8, (0,), (4,), (-1,)), axis=-1)"
+_HEADS = ("q8 = Reshape(x, (2, 1, 5, 8)); c = Reshape(z, (2, 1, 5, 8));"
+          "i = Reshape(z1, (2, 1, 5, 8))")  # fmt: skip
+ROTARY: Forms = {
+    "torch": ("Reshape Reshape Reshape RotaryEmbedding",
+              f"{_HEADS}; y = Add(Mul(q8, c), Mul({_HALVES}, i))"),
+    "the other way": ("Reshape Reshape Reshape RotaryEmbedding",
+                      f"{_HEADS}; y = Add(Mul(i, {_HALVES}), Mul(c, q8))"),
+}  # fmt: skip
+_UNTURNED = "Reshape Reshape Reshape Slice Slice Neg Concat Mul Mul Add"
+NOT_ROTARY: Forms = {
+    "halves in order": (_UNTURNED, f"{_HEADS}; y = Add(Mul(q8, c), Mul(Concat(Neg(Slice(q8, (0,),"
+                        "(4,), (3,))), Slice(q8, (4,), (8,), (3,)), axis=-1), i))"),
+    "another axis": (_UNTURNED, f"{_HEADS}; y = Add(Mul(q8, c), Mul(Concat(Neg(Slice(q8, (3,),"
+                     "(5,), (2,))), Slice(q8, (0,), (3,), (2,)), axis=2), i))"),
+    "two inputs": (_UNTURNED, f"{_HEADS}; y = Add(Mul(c, i), Mul({_HALVES}, i))"),
+}  # fmt: skip
+FORMS = {"layer_norm": LAYER_NORM, "rms_norm": RMS_NORM, "gelu": GELU, "attention": ATTENTION,
+         "rotary": ROTARY}  # fmt: skip
 NOT_FORMS = {
     "layer_norm": NOT_LAYER_NORM, "rms_norm": NOT_RMS_NORM, "gelu": NOT_GELU,
-    "attention": NOT_ATTENTION,
+    "attention": NOT_ATTENTION, "rotary": NOT_ROTARY,
 }  # fmt: skip

@@ -14,15 +14,15 @@ from small_models import one_node, random_array
 import vklab
 from vklab import settings
 
-PASSES = "fuse_layer_norm,fuse_rms_norm,fuse_gelu,fuse_attention"
+PASSES = "fuse_layer_norm,fuse_rms_norm,fuse_gelu,fuse_rotary,fuse_attention"
 # What is recognised in models of two layers; the operators that their exporters knew stay.
 FOUND = {
     "bert": {"LayerNormalization": 5, "Gelu": 2, "Attention": 2},
     "bert_script": {"LayerNormalization": 5, "Gelu": 2, "Attention": 2},
     "gpt2": {"LayerNormalization": 5, "Gelu": 2, "Attention": 2},
     "gpt2_script": {"LayerNormalization": 5, "Gelu": 2, "Attention": 2},
-    "llama": {"RMSNormalization": 5, "Attention": 2},
-    "llama_script": {"RMSNormalization": 5, "Attention": 2},
+    "llama": {"RMSNormalization": 5, "RotaryEmbedding": 4, "Attention": 2},
+    "llama_script": {"RMSNormalization": 5, "RotaryEmbedding": 4, "Attention": 2},
     "vit": {"LayerNormalization": 5, "Gelu": 2, "Attention": 2},
     "vit_script": {"LayerNormalization": 5, "Gelu": 2, "Attention": 2},
 }

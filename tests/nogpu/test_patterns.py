@@ -15,11 +15,12 @@ from vklab.graph.passes import (
     fuse_gelu,
     fuse_layer_norm,
     fuse_rms_norm,
+    fuse_rotary,
     matching,
 )
 
 PASSES = (fuse_layer_norm.fuse_layer_norm, fuse_rms_norm.fuse_rms_norm, fuse_gelu.fuse_gelu,
-          fuse_attention.fuse_attention)  # fmt: skip
+          fuse_rotary.fuse_rotary, fuse_attention.fuse_attention)  # fmt: skip
 CASES = [(kind, name) for kind, forms in pattern_forms.FORMS.items() for name in forms]
 MISSES = [(kind, name) for kind, forms in pattern_forms.NOT_FORMS.items() for name in forms]
 

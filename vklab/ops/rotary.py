@@ -9,7 +9,7 @@ from vklab.ops.inputs import require, same
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["contrib_rotary_embedding", "rotary", "rotary_embedding"]
+__all__ = ["contrib_rotary_embedding", "rotary", "rotary_embedding", "whole_rotary_embedding"]
 
 
 @operator("RotaryEmbedding", since=23)
@@ -53,6 +53,14 @@ def contrib_rotary_embedding(
                           rotary_embedding_dim))  # fmt: skip
 
 
+@operator("RotaryEmbedding", domain="vklab")
+def whole_rotary_embedding(X: TensorInfo, cos: TensorInfo, sin: TensorInfo) -> Result:
+    """Turn halves of 4-D heads by tables [batch or 1, 1, step, place]. Source: own."""
+    if X.rank != 4 or cos.rank != 4:
+        raise ModelError(f"{X} and {cos} are not of rank 4")
+    return Result(*rotary(Heads.of(X), cos, sin, None, 0, whole=True))
+
+
 def rotary(
     heads: Heads,
     cos: TensorInfo,
@@ -60,18 +68,21 @@ def rotary(
     positions: TensorInfo | None,
     interleaved: int,
     turned: int = 0,
+    whole: bool = False,
 ) -> tuple[tuple[TensorInfo], tuple[Dispatch, ...]]:
     """Return the turned heads, which lie as the given do, and their dispatch.
 
-    Heads must fill their tensor.
+    Heads must fill their tensor. Tables that are `whole` have an angle for each place, not pair.
     """
     X = heads.info
     require(FLOATS, X, cos, sin)
     dtype, turned = same(X, cos, sin), turned or heads.size
     moments = (heads.batch, heads.length)
-    if turned > heads.size or turned % 2 or cos.dims != sin.dims or cos.dims[-1] != turned // 2:
+    width = turned if whole else turned // 2
+    if turned > heads.size or turned % 2 or cos.dims != sin.dims or cos.dims[-1:] != (width,):
         raise ModelError(f"{cos} does not turn {turned} of {heads.size} places")
-    if positions is None and cos.dims[:-1] not in (moments, (1, heads.length)):
+    of = cos.dims[:1] + cos.dims[2:3] if whole and cos.dims[1:2] == (1,) else cos.dims[:-1]
+    if positions is None and of not in (moments, (1, heads.length)):
         raise ModelError(f"{cos} and {sin} are not of [batch, step] of {X}")
     if positions is not None and (positions.dims not in (moments, (1,)) or cos.rank != 2):
         raise ModelError(f"{positions} are not the positions of {X}")
@@ -81,7 +92,7 @@ def rotary(
     alone = positions is not None and positions.dims != moments
     mode = 0 if positions is None else 2 if alone else 1
     reads = [("x_buffer", X), ("cos_buffer", cos), ("sin_buffer", sin)]
-    defines = [("POSITIONS", str(mode)), *type_defines("T", dtype)[:2],
+    defines = [("POSITIONS", str(mode)), ("WHOLE", str(int(whole))), *type_defines("T", dtype)[:2],
                *type_defines("Y", dtype)[::2]]  # fmt: skip
     if positions is not None:
         reads.append(("positions_buffer", positions))
@@ -89,7 +100,7 @@ def rotary(
     push = (
         ("count", result.count), ("steps", heads.length), ("heads", heads.count),
         ("places", heads.size), ("turned", turned), ("interleaved", int(bool(interleaved))),
-        ("rows", cos.count // max(turned // 2, 1)), ("x_batch", heads.strides[0]),
+        ("rows", cos.count // max(width, 1)), ("x_batch", heads.strides[0]),
         ("x_step", heads.strides[2]), ("x_head", heads.strides[1]),
     )  # fmt: skip
     groups = grid(-(-result.count // WORKGROUP))

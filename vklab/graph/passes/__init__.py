@@ -22,6 +22,7 @@ from vklab.graph.passes import (
     fuse_gelu,
     fuse_layer_norm,
     fuse_rms_norm,
+    fuse_rotary,
     join_views,
     merge_pads,
     move_transposes,
@@ -41,6 +42,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fuse_layer_norm.fuse_layer_norm,  # before the smaller pattern that lies inside it
     fuse_rms_norm.fuse_rms_norm,
     fuse_gelu.fuse_gelu,
+    fuse_rotary.fuse_rotary,
     fuse_attention.fuse_attention,
     fold_batch_norm.fold_batch_norm,  # rounds: after all that is exact
     drop_dead_nodes.drop_dead_nodes,
