@@ -12,7 +12,7 @@ from vklab.cli import console
 from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 
-__all__ = ["devices"]
+__all__ = ["devices", "facts"]
 
 WIDE = 100
 SHOWN_LIMITS = (
@@ -34,7 +34,7 @@ def devices(
     """List the Vulkan devices of this machine."""
     found = (open_devices.select(device),) if device is not None else open_devices.devices()
     if as_json:
-        console.emit({"devices": [_facts(info) for info in found]})
+        console.emit({"devices": [facts(info) for info in found]})
         return
     if device is None:
         _show_all(found)
@@ -42,7 +42,7 @@ def devices(
         _show_one(info)
 
 
-def _facts(info: DeviceInfo) -> dict[str, Any]:
+def facts(info: DeviceInfo) -> dict[str, Any]:
     """Return everything about a device, ready for JSON."""
     names = ("queue_families", "heaps", "memory_types", "subgroup_operations", "limits",
              "features", "extensions", "cooperative_matrices")  # fmt: skip

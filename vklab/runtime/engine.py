@@ -105,7 +105,7 @@ class Host:
     """Run a host part in ONNX Runtime or onnx.reference."""
 
     def __init__(self, part: Part) -> None:
-        self.part = host().HostPart(part.graph)
+        self.part = host(next(iter(part.reasons.values()), "")).HostPart(part.graph)
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run once."""
@@ -115,11 +115,12 @@ class Host:
         """Hold nothing."""
 
 
-def host() -> Any:
+def host(reason: str = "") -> Any:
     """Return the module that runs parts on the host: models without such parts do without it."""
     try:
         from vklab.runtime import host
     except ImportError as error:
-        raise SetupError(f"parts of this model run on the host, in ONNX Runtime ({error})",
+        raise SetupError(f"parts of this model run on the host, in ONNX Runtime ({error}); "
+                         f"why they do: {reason or 'they depend on sizes'}",
                          "pip install onnx onnxruntime") from error  # fmt: skip
     return host

@@ -27,7 +27,7 @@ __all__ = ["Blobs", "Encoder", "OutdatedError", "decode", "make"]
 _PARTS = ("vklab.types", "vklab.graph.", "vklab.ops.", "vklab.plan.", "vklab.shader.",
           "vklab.runtime.compiled.")  # fmt: skip
 _TYPES = {kind.__name__: kind for kind in (list, type(None), dict, tuple)}
-_UNEXPECTED = (LookupError, TypeError, ValueError, RecursionError, OverflowError)
+_UNEXPECTED = (AttributeError, LookupError, TypeError, ValueError, RecursionError, OverflowError)
 
 
 class OutdatedError(ModelError):

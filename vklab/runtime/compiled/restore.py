@@ -21,7 +21,7 @@ from vklab.runtime.engine import Engine
 from vklab.shader import compiler
 from vklab.types import DeviceInfo, TensorInfo
 
-__all__ = ["Library", "SavedPath", "root"]
+__all__ = ["Library", "SavedPath", "require_sound", "root"]
 
 _WRONG = "the plan in the compiled model contradicts itself"
 
@@ -109,7 +109,7 @@ class SavedPath(parts.Stage):
         info = self.engine.info
         try:
             if not self.library.difference:
-                _require_sound(saved.plan, info)
+                require_sound(saved.plan, info)
                 return saved.plan
             # Another device may take what this part left to the host: then all is decided anew.
             return plans.make_plan(saved.plan.graph, info) if saved.rest < 0 else None
@@ -137,7 +137,7 @@ class SavedPath(parts.Stage):
         return parts.Found(saved.part, runner, rest, plan)
 
 
-def _require_sound(plan: Plan, info: DeviceInfo) -> None:
+def require_sound(plan: Plan, info: DeviceInfo) -> None:
     """Raise ModelError or PlanError for what no plan says; a driver would not ask."""
     limits.check(plan.dispatches, info)
     slots, arenas = plan.memory.slots, plan.memory.arenas
