@@ -126,8 +126,8 @@ GRAPHS: dict[str, Callable[[], Made]] = {
     "image in NHWC": lambda: made(
         f"a = Transpose(x, {TO_NCHW}); b = Conv(a, w, pads=[1, 1, 1, 1]);"
         f"c = Transpose(b, {TO_NHWC}); d = Add(c, wb); e = Relu(d);"
-        f"f = Transpose(e, {TO_NCHW}); g = Conv(f, wz); h = Transpose(g, {TO_NHWC}); i = Add(h, wy); j = Clip(i, 0.0, 6.0);"
-        "y = ReduceMean(j, axes=[1, 2], keepdims=0)",
+        f"f = Transpose(e, {TO_NCHW}); g = Conv(f, wz); h = Transpose(g, {TO_NHWC});"
+        "i = Add(h, wy); j = Clip(i, 0.0, 6.0); y = ReduceMean(j, axes=[1, 2], keepdims=0)",
         known="w wb wz wy", x=NHWC, w=FILTERS, wb=array(4), wz=array(6, 4, 1, 1), wy=array(6),
     ),
     "residuals in NHWC": lambda: made(

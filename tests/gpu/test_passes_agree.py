@@ -14,7 +14,7 @@ from vklab.graph import passes
 TOLERANCE = 1e-5  # of an output's largest value
 SIZES = {"batch": 2, "sequence": 6, "past": 5, "total": 11, "height": 20, "width": 44}
 STEPS = [step.__name__ for step in passes.PASSES]
-QUICK = ["bert_script", "unet"]
+QUICK = ["bert_script"]
 MODELS = [
     name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
     for name in sorted(path.stem for path in exported_models.FOLDER.glob("*.onnx"))

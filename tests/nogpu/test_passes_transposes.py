@@ -58,6 +58,7 @@ def test_a_transpose_passes_a_reshape_that_joins_other_axes():
     ("a = Transpose(x); b = Relu(a); c = Transpose(b); y = Neg(c); p = Exp(b)", (2, 5, 8)),
     ("a = Transpose(x); b = Transpose(w); c = Add(a, b); y = Relu(c); p = Exp(a); q = Abs(b)",
      (2, 5, 8)),
+    ("a = Transpose(x); y = Relu(a); p = Transpose(y, perm=[1, 0, 2])", (2, 5, 8)),
     (f"a = Transpose(x, {TO_NHWC}); y = ReduceMean(a, axes=[1, 2])", (2, 6, 7, 5)),
 ])  # fmt: skip
 def test_transposes_that_would_not_become_fewer_stay(text, shape):
