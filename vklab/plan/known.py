@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.graph import answers, functions
+from vklab.graph import answers, derive, functions
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.ops.dtypes import MOVABLE
@@ -77,27 +77,39 @@ class Known:
 
     def fold(self, node: Node) -> bool:
         """Compute a node whose inputs are known; tell whether that was possible."""
-        infos = [self.infos[name] if name else None for name in node.inputs]
-        arrays = [info.constant if info else None for info in infos]
-        key = ("folded", answers.key(self.graph, node, infos))
         try:
-            # Equal layers fold equal shapes: the second need not wait for the host.
-            values = (self.graph.answers.get(key) if key[1] else None) or self.evaluate(
-                node, self.graph, arrays
-            )
+            values = self._folded(node)
         except Exception:  # what the host cannot compute either is reported when it has to run
             return False
         if not all(isinstance(value, np.ndarray) and str(value.dtype) in MOVABLE
                    for value in values):  # fmt: skip
             return False
-        if key[1] and all(array is None or array.nbytes <= answers.SMALL_BYTES for array in arrays):
-            self.graph.answers[key] = values
         for name, value in zip(node.outputs, values, strict=False):
             if name:
                 self.add({name: TensorInfo(name, str(value.dtype), value.shape, value)})
                 if self.depends_on_asked(node):
                     self.asked.add(name)
         return True
+
+    def _folded(self, node: Node) -> Sequence[Any]:
+        """Return what a node makes: of weights once for all shapes, of few numbers once a plan."""
+        infos = [self.infos[name] if name else None for name in node.inputs]
+        arrays = [info.constant if info else None for info in infos]
+        key = answers.key(self.graph, node, infos)
+        large = [a for a in arrays if a is not None and a.nbytes > answers.SMALL_BYTES]
+        if key and large and len(node.outputs) == 1:
+
+            def compute(*_: np.ndarray) -> np.ndarray:
+                made: np.ndarray = self.evaluate(node, self.graph, arrays)[0]
+                return made
+
+            return [derive.derive(("folded", key), compute, *large)]
+        found: Sequence[Any] | None = self.graph.answers.get(("folded", key))
+        if found is None or key is None:
+            found = self.evaluate(node, self.graph, arrays)
+            if key and not large:
+                self.graph.answers["folded", key] = found
+        return found
 
     def branch(self, node: Node) -> Sequence[Node] | None:
         """Return the nodes of an If whose condition is known; its other branch never runs."""
