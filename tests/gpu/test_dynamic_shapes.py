@@ -1,77 +1,23 @@
-"""One session, many shapes: with upper bounds all of them run in memory that is reserved once."""
+"""One session, many shapes, with upper bounds or without."""
 
 from __future__ import annotations
 
-import gc
 import threading
-from collections import Counter
 
 import numpy as np
 import pytest
+from attention_block import BOUNDS, SHAPES, block, feeds
 from onnx import TensorProto, helper
 from small_models import model, random_array, value
 
 import vklab
 from vklab import settings
 from vklab.errors import ModelError, PlanError
-from vklab.runtime import engine, open_devices
+from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
-from vklab.vulkan import api, memory, pipeline
+from vklab.vulkan import pipeline
 
 NODE = helper.make_node
-BOUNDS = {"batch": 3, "length": 9}
-SHAPES = [(b, n) for b in (1, 2, 3) for n in (1, 2, 7, 9)]
-
-
-def block(suffix=""):
-    """Return a small attention block: products, a softmax, a mean, shape arithmetic, two outputs.
-
-    Args:
-        suffix: ends the names of the second input's dimensions.
-    """
-    nodes = [
-        NODE("MatMul", ["x", "w"], ["q"]),
-        NODE("Shape", ["x"], ["dims"]),
-        NODE("Gather", ["dims", "zero"], ["rows"], axis=0),
-        NODE("Gather", ["dims", "one"], ["length"], axis=0),
-        NODE("Concat", ["rows", "length", "heads"], ["split"], axis=0),
-        NODE("Reshape", ["q", "split"], ["q4"]),
-        NODE("Transpose", ["q4"], ["heads_first"], perm=[0, 2, 1, 3]),
-        NODE("Transpose", ["q4"], ["turned"], perm=[0, 2, 3, 1]),
-        NODE("MatMul", ["heads_first", "turned"], ["scores"]),
-        NODE("Unsqueeze", ["mask", "axes"], ["wide"]),
-        NODE("Add", ["scores", "wide"], ["masked"]),
-        NODE("Softmax", ["masked"], ["weights"], axis=-1),
-        NODE("MatMul", ["weights", "heads_first"], ["mixed"]),
-        NODE("ReduceMean", ["mixed"], ["pooled"], axes=[1, 2], keepdims=0),
-    ]
-    constants = {
-        "w": random_array((6, 8), 1), "zero": np.int64([0]), "one": np.int64([1]),
-        "heads": np.int64([2, 4]), "axes": np.int64([1, 2]),
-    }  # fmt: skip
-    inputs = [value("x", ("batch", "length", 6)),
-              value("mask", (f"batch{suffix}", f"length{suffix}"))]  # fmt: skip
-    return model(nodes, inputs, ["weights", "pooled"], constants)
-
-
-def feeds(batch, length, seed=0):
-    mask = np.where(random_array((batch, length), seed + 1) > 0.5, np.float32(-1e4), np.float32(0))
-    return {"x": random_array((batch, length, 6), seed), "mask": mask}
-
-
-@pytest.fixture
-def allocated(monkeypatch):
-    """Count the buffers and blocks of memory that are made."""
-    made = Counter()
-    for name in ("Buffer", "Block"):
-        first = getattr(memory, name).__init__
-
-        def counted(self, *arguments, first=first, name=name):
-            made[name] += 1
-            first(self, *arguments)
-
-        monkeypatch.setattr(getattr(memory, name), "__init__", counted)
-    return made
 
 
 def held(opened):
@@ -129,97 +75,6 @@ def test_dimensions_without_a_name_go_by_input_and_axis(device_index):
         assert session.check({"x": random_array((3, 4))}).passed
         with pytest.raises(ModelError, match="'x.0' = 6, above its upper bound 5"):
             session.run(random_array((6, 4)))
-
-
-# --------------------------------------------------------------------------------------- memory
-
-
-def test_no_shape_allocates_after_loading(device_index, allocated):
-    opened = open_devices.open_device(device_index)
-    with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
-        before, made, reserved = held(opened), dict(allocated), session.reserved_bytes
-        assert reserved > 0 and session.plan.graph.inputs[0].shape == (3, 9, 6)
-        for shape in SHAPES * 2:
-            session.run(feeds(*shape))
-            assert (held(opened), dict(allocated)) == (before, made), shape
-        assert session.reserved_bytes == reserved
-        session.time(feeds(2, 2), repeats=2)
-        session.profile(feeds(1, 2), repeats=2)
-        assert held(opened) == before
-
-
-def test_without_bounds_memory_goes_with_the_plans(device_index, allocated):
-    opened = open_devices.open_device(device_index)
-    with vklab.load(block(), device_index) as session:
-        assert session.reserved_bytes == 0
-        session.run(feeds(1, 1))
-        made = allocated["Buffer"]
-        session.run(feeds(1, 2))
-        assert allocated["Buffer"] > made
-        with settings.settings(KEPT_PLANS=2):
-            session.run(feeds(3, 9))
-            session.run(feeds(3, 9, 1))
-            session.run(feeds(3, 8))
-            full = held(opened)[0]
-            session.run(feeds(1, 1))
-            session.run(feeds(1, 2))
-        assert len(session._root.found) == 2 and held(opened)[0] < full
-
-
-def test_a_shape_that_needs_more_makes_the_memory_grow_with_a_reason(device_index, capfd):
-    with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
-        expected = session.run(feeds(2, 7))
-        reserved = session.reserved_bytes
-        with settings.settings(DISABLE_ALIASING=True, DEBUG=1):
-            session.run(feeds(3, 8))  # as if its packing were worse
-        assert session.reserved_bytes > reserved
-        assert "reserved memory grows: activations from" in capfd.readouterr().err
-        assert "x: float32[3,8,6]" in session._reserve.growths[0]
-        for key, array in session.run(feeds(2, 7)).items():  # recorded anew
-            np.testing.assert_array_equal(array, expected[key])
-        assert all(session.check(feeds(*shape)).passed for shape in SHAPES[::5])
-
-
-def test_dimensions_without_a_bound_grow_the_memory_to_the_largest_shape(device_index):
-    opened = open_devices.open_device(device_index)
-    with vklab.load(block(), device_index, upper_bounds={"batch": 3}) as session:
-        with pytest.raises(ModelError, match="first run tells the sizes"):
-            session.plan  # noqa: B018
-        session.run(feeds(3, 40))
-        before = held(opened)
-        for length in (1, 40, 7):
-            assert session.check(feeds(2, length)).passed
-        assert held(opened) == before
-        with pytest.raises(ModelError, match="'batch' = 4, above its upper bound 3"):
-            session.run(feeds(4, 2))
-
-
-def test_seen_shapes_are_kept_and_the_oldest_go(device_index):
-    with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
-        for shape in SHAPES:
-            session.run(feeds(*shape))
-        assert len(session._root.found) == len(SHAPES) > engine.KEPT_PROGRAMS
-        with settings.settings(KEPT_PLANS=2):
-            session.run(feeds(2, 5))
-        kept = [key[0][0][:2] for key in session._root.found]
-        assert kept == [(3, 9), (2, 5)]
-
-
-def test_bounded_sessions_leave_nothing(device_index):
-    opened = open_devices.open_device(device_index)
-    seen = []
-    for _ in range(4):
-        with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
-            for shape in SHAPES[::3]:
-                session.run(feeds(*shape))
-            with settings.settings(DISABLE_ALIASING=True):
-                session.run(feeds(3, 8))
-        seen.append((api.live_handles(), *held(opened)))
-    vklab.load(block(), device_index, upper_bounds=BOUNDS)
-    gc.collect()
-    vklab.load(block(), device_index).close()  # frees what was forgotten
-    seen.append((api.live_handles(), *held(opened)))
-    assert seen[1] == seen[-2] == seen[-1]
 
 
 # -------------------------------------------------------------------------------------- kernels
