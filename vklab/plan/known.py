@@ -12,6 +12,7 @@ import numpy as np
 
 from vklab.graph import answers, derive, functions
 from vklab.graph.graph import Graph, Node
+from vklab.graph.passes import common_subexpressions
 from vklab.ops import registry
 from vklab.ops.dtypes import MOVABLE
 from vklab.types import TensorInfo
@@ -24,8 +25,7 @@ Evaluate = Callable[[Node, Graph, Sequence[np.ndarray | None]], Sequence[Any]]
 ASKED_ELEMENTS = 64
 # A known value larger than this is not made while planning if a device can make it.
 FOLDED_BYTES = 32 << 20
-RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
-                    "RandomUniform", "RandomUniformLike", "Dropout"})  # fmt: skip
+RANDOM = common_subexpressions.RANDOM
 
 
 class Known:

@@ -24,7 +24,7 @@ DTYPES = frozenset({"float16", "float32", "float64"})
 
 
 @dataclass(frozen=True)
-class Chain:
+class _Chain:
     """What follows a node: y * scale + shift per channel in float64, and the nodes that say so."""
 
     scale: np.ndarray
@@ -58,7 +58,7 @@ def fold_batch_norm(graph: Graph) -> Graph:
 
 def _chain(
     graph: Graph, node: Node, readers: Mapping[str, list[Node]], fixed: set[str]
-) -> Chain:
+) -> _Chain:
     """Collect the Muls and Adds by channel constants that only follow each other."""
     made = graph.infos[node.outputs[0]]
     channels = made.dims[1]
@@ -79,7 +79,7 @@ def _chain(
             shift = shift + values
         nodes.append(reader)
         name = reader.outputs[0]
-    return Chain(scale, shift, tuple(nodes))
+    return _Chain(scale, shift, tuple(nodes))
 
 
 def _per_channel(value: TensorInfo, made: TensorInfo) -> np.ndarray | None:
@@ -93,7 +93,7 @@ def _per_channel(value: TensorInfo, made: TensorInfo) -> np.ndarray | None:
     return np.broadcast_to(value.constant.reshape(-1).astype(np.float64), (channels,))
 
 
-def _weights(graph: Graph, node: Node, chain: Chain) -> tuple[TensorInfo, ...]:
+def _weights(graph: Graph, node: Node, chain: _Chain) -> tuple[TensorInfo, ...]:
     """Return the weights and the bias with a chain folded in; nothing if that cannot be."""
     weight = graph.infos[node.inputs[1]]
     bias = graph.infos[node.inputs[2]] if len(node.inputs) > 2 and node.inputs[2] else None
@@ -138,7 +138,7 @@ def _scaled(
     return (weight * factors).astype(weight.dtype)
 
 
-def _shifted(source: np.ndarray, *, chain: Chain, dtype: str) -> np.ndarray:
+def _shifted(source: np.ndarray, *, chain: _Chain, dtype: str) -> np.ndarray:
     """Return the bias: the old one, where the source is as long as the channels are, folded."""
     old = source if source.ndim == 1 else np.zeros(1)
     return (old * chain.scale + chain.shift).astype(dtype)
