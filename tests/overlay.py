@@ -31,7 +31,8 @@ def write_wrong_store(folder: Path, name: str) -> Path:
     text = (ROOT / "shaders" / "ops" / f"{name}.slang").read_text("utf-8")
     if name == "pointwise":  # its store is generated
         call = "compute(element);"
-        changed = text.replace(call, f"{{ {call} y_buffer[element] = Y(1.01 * y_buffer[element]); }}")
+        wrong = f"{{ {call} y_buffer[element] = Y(1.01 * y_buffer[element]); }}"
+        changed = text.replace(call, wrong)
         return _write(folder / "ops" / f"{name}.slang", changed)
     if "STORE(" in text:
         head, _, tail = text.rpartition("STORE(")

@@ -121,6 +121,13 @@ def test_the_core_has_a_budget(tmp_path):
     assert rules.too_big(root, core_lines=20) == ["the core has 21 lines; it stays under 20"]
 
 
+def test_passes_are_a_catalogue_with_a_budget_of_their_own(tmp_path):
+    root = plant(tmp_path, "graph/passes/a.py", "x = 1\n" * 300)
+    assert rules.too_big(root, core_lines=20) == []
+    (root / "vklab/graph/passes/b.py").write_text("x = 1\n" * (rules.PASS_LINES * 10))
+    assert any("2 passes take" in text for text in rules.too_big(root, file_lines=10**6))
+
+
 def test_long_files_are_listed_while_they_are_long():
     for name in rules.LONG_FILES:
         assert len((ROOT / name).read_text().splitlines()) > rules.FILE_LINES, f"{name}: unlist it"

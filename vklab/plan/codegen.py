@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from vklab.ops.dtypes import ELEMENTS, raw_defines, type_defines
-from vklab.ops.registry import WORKGROUP, grid
+from vklab.ops import dtypes, registry
+from vklab.ops.dtypes import ELEMENTS
 from vklab.plan.lowering import Lowered
 from vklab.types import Dispatch, Formula, Operand, Pointwise, TensorInfo, Walk
 
-__all__ = ["PUSH_BYTES", "emit", "fits", "write"]
+__all__ = ["PUSH_BYTES", "emit", "fits", "title", "write"]
 
 # What every device takes.
 PUSH_BYTES = 128
@@ -102,7 +102,7 @@ def _pointwise(dispatch: Dispatch, work: Pointwise) -> Dispatch:
     _write(made, work, "compute", "void compute(uint element)", result=dispatch.writes[0][1])
     return replace(
         _joined(replace(dispatch, reads=(), push=(("count", work.count),), defines=()), [made]),
-        workgroups=grid(-(-work.count // WORKGROUP)),
+        workgroups=registry.grid(-(-work.count // registry.WORKGROUP)),
     )
 
 
@@ -174,13 +174,13 @@ def _write(
         body += _rounded(made, given, given, work.operands[0].dtype, declare=False)
     body += _steps(made, work, names, raw)
     if result:
-        storage, _, store = (raw_defines if raw else type_defines)("Y", result.dtype)
+        storage, _, store = (dtypes.raw_defines if raw else dtypes.type_defines)("Y", result.dtype)
         made.defines |= dict((storage, store))
         place = _offset(made, work, work.target) if work.target else "element"
         body.append(f"    y_buffer[{place}] = Y(Y_STORE({names[-1]}));")
     else:
         body.append(f"    return {names[-1]};")
-    titles = [_title(formula) for formula in work.formulas if formula.arguments]
+    titles = [title(formula) for formula in work.formulas if formula.arguments]
     shown = ", ".join(titles[:12]) + (f" ... {len(titles)} in all" if len(titles) > 12 else "")
     used = " ".join(formula.text for formula in work.formulas)
     made.imports += ["lib.elementwise", "lib.numeric"]
@@ -189,7 +189,8 @@ def _write(
                    *made.indices, *body, "}"]  # fmt: skip
 
 
-def _title(formula: Formula) -> str:
+def title(formula: Formula) -> str:
+    """Return what a person calls a formula."""
     if formula.text == RAW[0]:
         return "move"
     found = _TITLE.search(formula.text)
@@ -203,7 +204,7 @@ def _load(made: _Function, work: Pointwise, operand: Operand, name: str, raw: bo
     if not raw and operand.dtype in ("float32", "int32", "uint32"):
         kind = _PLAIN[operand.dtype]
     else:
-        storage, load, _ = (raw_defines if raw else type_defines)(kind, operand.dtype)
+        storage, load, _ = (dtypes.raw_defines if raw else dtypes.type_defines)(kind, operand.dtype)
         made.defines |= dict((storage,) if raw else (storage, load))
         value = value if raw else f"{kind}_LOAD({value})"
     made.buffers.append(f"StructuredBuffer<{kind}> {binding};")
@@ -249,7 +250,7 @@ def _rounded(made: _Function, name: str, value: str, dtype: str, declare: bool) 
     if plain:
         return [f"    {plain} {name} = {value};"] if declare else []
     alias = f"R_{dtype.upper()}"
-    made.defines |= dict(type_defines(alias, dtype))
+    made.defines |= dict(dtypes.type_defines(alias, dtype))
     kind = ELEMENTS[dtype].value if ELEMENTS[dtype].value in ("float", "int", "uint") else alias
     line = f"{name} = {alias}_LOAD({alias}({alias}_STORE({value})));"
     return [f"    {kind} {line}" if declare else f"    {line}"]

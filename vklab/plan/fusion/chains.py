@@ -49,7 +49,7 @@ def _joined(flow: Flow, reader: Dispatch, index: int, maker: Dispatch | None) ->
     work = reader.pointwise
     if maker is None or maker.pointwise is None or work is None:
         return None
-    if steps(work) + steps(maker.pointwise) > MOST_FORMULAS:
+    if _steps(work) + _steps(maker.pointwise) > MOST_FORMULAS:
         return None
     combined = combine.inline(work, index, maker.pointwise, flow.roots)
     if combined is None:
@@ -58,16 +58,16 @@ def _joined(flow: Flow, reader: Dispatch, index: int, maker: Dispatch | None) ->
     root = flow.roots[work.operands[index].info.name]
     if any(flow.roots[operand.info.name] == root for operand in combined.operands):
         return None  # it is read along another walk as well
-    joined = as_dispatch(reader, combined, maker.flops)
+    joined = _as_dispatch(reader, combined, maker.flops)
     return joined if flow.fits(joined) else None
 
 
-def steps(work: Pointwise) -> int:
+def _steps(work: Pointwise) -> int:
     """Return how many formulas compute something."""
     return sum(1 for formula in work.formulas if formula.arguments)
 
 
-def as_dispatch(reader: Dispatch, work: Pointwise, flops: int) -> Dispatch:
+def _as_dispatch(reader: Dispatch, work: Pointwise, flops: int) -> Dispatch:
     """Return the dispatch of generated text that does what several did."""
     return replace(
         reader, kernel="pointwise", pointwise=work, flops=reader.flops + flops, constants=(),
