@@ -148,6 +148,17 @@ def test_the_plan_is_the_one_that_runs(capsys, device_index):
         assert json.loads(json.dumps(session.plan.summary())) == found
 
 
+def test_upper_bounds_on_the_command_line(device_index, capsys):
+    bound = ("--upper-bound", "batch=7", *on(device_index))
+    small = facts(capsys, "plan", DIGITS, *on(device_index))["arena_bytes"]
+    assert facts(capsys, "plan", DIGITS, *bound)["arena_bytes"] > 2 * small
+    assert facts(capsys, "plan", DIGITS, "--dim", "batch=1", *bound)["arena_bytes"] == small
+    shape = facts(capsys, "run", DIGITS, "--dim", "batch=7", *bound)["outputs"]["logits"]["shape"]
+    assert shape == [7, 10]
+    assert cli.main(["run", DIGITS, "--dim", "batch=8", *bound]) != 0
+    assert "above its upper bound 7" in capsys.readouterr().err
+
+
 def test_the_doctor_runs_a_kernel_on_every_device(capsys, device_index):
     report = facts(capsys, "doctor")
     (check,) = [c for c in report["checks"] if c["name"] == f"device {device_index}"]
