@@ -45,22 +45,23 @@ def single(op_type, shapes, weights=None, **attributes):
     return model([node], [value(n, s) for n, s in zip(names, shapes, strict=True)], ["y"], weights)
 
 
+# 64 KiB hold a few steps of each axis even where slices begin at multiples of 256 bytes.
 LARGE = {
-    "gemm_one_row": single("Gemm", [(1, 300)], [(400, 300), (400,)], transB=1),
-    "gemm_rows": single("Gemm", [(7, 300)], [(400, 300), (400,)], transB=1, alpha=0.5, beta=2.0),
+    "gemm_one_row": single("Gemm", [(1, 200)], [(400, 200), (400,)], transB=1),
+    "gemm_rows": single("Gemm", [(7, 200)], [(400, 200), (400,)], transB=1, alpha=0.5, beta=2.0),
     "gemm_sums": single("Gemm", [(5, 700)], [(700, 160), (5, 160)], alpha=0.5, beta=2.0),
-    "gemm_column": single("Gemm", [(1, 300)], [(400, 300), (1,)], transB=1),
+    "gemm_column": single("Gemm", [(1, 200)], [(400, 200), (1,)], transB=1),
     "matmul_sums": single("MatMul", [(2, 3, 640)], [(640, 96)]),
     "matmul_column": single("MatMul", [(640, 96), (96, 1)]),
     "matmul_many_rows": single("MatMul", [(512, 96)], [(96, 80)]),
     "matmul_batches": single("MatMul", [(6, 32, 64), (6, 64, 48)]),
     "matmul_two_batches": single("MatMul", [(6, 3, 16, 64), (6, 1, 64, 48)]),
-    "conv_filters": single("Conv", [(2, 64, 9, 9)], [(128, 64, 3, 3), (128,)], pads=[1] * 4),
+    "conv_filters": single("Conv", [(2, 24, 8, 8)], [(192, 24, 3, 3), (192,)], pads=[1] * 4),
     "conv_batch": single("Conv", [(8, 16, 32, 32)], [(8, 8, 3, 3)], group=2, pads=[1] * 4),
-    "conv_wide": single("Conv", [(1, 4, 64, 64)], [(64, 4, 3, 3), (64,)], pads=[1] * 4),
+    "conv_wide": single("Conv", [(1, 4, 15, 15)], [(192, 4, 3, 3), (192,)], pads=[1] * 4),
     "relu": single("Relu", [(64, 1027)]),
-    "add_row": single("Add", [(64, 1027), (1027,)]),
-    "add_column": single("Mul", [(64, 1040), (64, 1)]),
+    "add_row": single("Add", [(64, 1040), (1040,)]),
+    "add_column": single("Mul", [(512, 130), (512, 1)]),
     "transpose": single("Transpose", [(16, 65, 64)], perm=[0, 2, 1]),
 }
 
@@ -246,3 +247,39 @@ def test_weights_beyond_the_memory_are_refused(device_index, tmp_path):
         assert api.live_handles() == before
     with vklab.load(path, device_index) as session:
         assert session.run(np.zeros((1, 4096), np.float32))["v3"].shape == (1, 4096)
+
+
+def test_a_new_shape_uploads_only_what_it_adds(device_index):
+    table = np.arange(30000, dtype=np.float32)
+    nodes = [helper.make_node("Shape", ["x"], ["n"]),
+             helper.make_node("Slice", ["t", "zero", "n"], ["part"]),
+             helper.make_node("Add", ["x", "part"], ["sum"]),
+             helper.make_node("Mul", ["sum", "w"], ["y"])]  # fmt: skip
+    weights = {"t": table, "zero": np.int64([0]), "w": np.full((5, 1), 2, np.float32)}
+    proto = model(nodes, [value("x", ("n",))], ["y"], weights)
+    with vklab.load(proto, device_index) as session:
+        for count in (20000, 30000, 20000):
+            x = random_array((count,))
+            np.testing.assert_array_equal(session.run(x)["y"], (x + table[:count]) * weights["w"])
+        added = session._weights.uploaded_bytes
+        assert added <= 4 * (20000 + 30000) + 4096
+        session.run(random_array((30000,)))
+        assert session._weights.uploaded_bytes == added
+
+
+def test_weights_go_with_the_last_program_that_needs_them(device_index):
+    with vklab.load(residual(), device_index) as session:
+        session.run({"x": random_array((5, 64))})
+        plan = session.plan
+        one, other = session._weights.lease(plan), session._weights.lease(plan)
+        assert one.places == other.places and session._weights.uploaded_bytes == 4 * 64 * 64 * 4
+        before = api.live_handles()["VkBuffer"]
+        one.close()
+        one.close()
+        other.close()
+        assert api.live_handles()["VkBuffer"] == before
+        session._root.close()
+        assert not session._weights._uses
+        again = session._weights.lease(plan)
+        assert session._weights.uploaded_bytes == 2 * 4 * 64 * 64 * 4
+        again.close()

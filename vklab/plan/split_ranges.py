@@ -20,6 +20,8 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["apply"]
 
+# The most by which an element grows that a device stores in a wider type.
+WIDENED = 4
 Numbers = Mapping[str, Any]
 Pieces = list[Dispatch]
 
@@ -58,7 +60,9 @@ class _Cutter:
         return [piece for part in made for piece in self.cut(part)] or [dispatch]
 
     def _is_large(self, dispatch: Dispatch) -> bool:
-        return any(self._room(info) < info.count for _, info in dispatch.reads + dispatch.writes)
+        likely = self.info.limit("maxStorageBufferRange") // WIDENED
+        return any(info.size_bytes > likely and self._room(info) < info.count
+                   for _, info in dispatch.reads + dispatch.writes)  # fmt: skip
 
     def _room(self, info: TensorInfo) -> int:
         """Return how many elements like those of a tensor can be bound."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import PlanError
+from vklab.graph import derive
 from vklab.ops.dtypes import ELEMENTS
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Operands, TensorInfo
@@ -111,5 +112,7 @@ def widen(tensor: TensorInfo, info: DeviceInfo) -> TensorInfo:
     dtype = stored_dtype(tensor.dtype, info)
     if dtype == tensor.dtype:
         return tensor
-    constant = None if tensor.constant is None else encode(tensor.constant, dtype)
+    constant = tensor.constant
+    if constant is not None:  # one array for all plans: it is uploaded once
+        constant = derive.derive(("stored", dtype), lambda a: encode(a, dtype), constant)
     return replace(tensor, dtype=dtype, constant=constant)
