@@ -1,0 +1,248 @@
+"""Cut a graph whose nodes have devices into stages: runs of nodes that one device does in one go.
+
+Knows which stage waits for which, and what moves between them; not where nodes belong
+(`placement`) nor when a stage starts (`runtime/scheduler.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from vklab.errors import PlanError
+from vklab.graph.graph import Graph
+from vklab.types import TensorInfo
+
+__all__ = ["Stage", "Transfer", "check_stages", "cut", "transfers"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Nodes that run together on one device, as a graph of their own.
+
+    Attributes:
+        number: its place in the stages; predecessors have smaller numbers.
+        device: the number of the device.
+        graph: the nodes; its inputs come from outside or from predecessors, its outputs are read
+            by dependents or are outputs of the whole graph.
+    """
+
+    number: int
+    device: int
+    graph: Graph
+    predecessors: tuple[int, ...]
+    dependents: tuple[int, ...]
+
+    def __str__(self) -> str:
+        after = f" after {', '.join(map(str, self.predecessors))}" if self.predecessors else ""
+        return f"stage {self.number}: {len(self.graph.nodes)} nodes on device {self.device}{after}"
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A value that a stage needs from another one, or from outside: then `source` is None."""
+
+    value: str
+    source: int | None
+    target: int
+    size_bytes: int
+
+
+def cut(graph: Graph, devices: Mapping[str, int]) -> tuple[Stage, ...]:
+    """Return the stages of a shaped graph, predecessors first.
+
+    Nodes share a stage if they share a device, lie behind equally many changes of device and
+    before equally many, and are connected or wait for the same stages: so no stage waits for
+    itself, and no other device waits for work that it does not need.
+
+    Args:
+        devices: the device number of every node, by name.
+    """
+    for node in graph.nodes:
+        if node.name not in devices:
+            raise PlanError(f"node {node.name!r} ({node.op_type}) has no device")
+    numbers = [devices[node.name] for node in graph.nodes]
+    edges = _edges(graph)
+    before = _changes(edges, numbers)
+    # The same walk from the end: edges turned round, numbers counted from the last node.
+    last = len(numbers) - 1
+    back = sorted((last - reader, last - maker) for maker, reader in edges)
+    after = _changes(back, numbers[::-1])[::-1]
+    keys = list(zip(before, (-count for count in after), numbers, strict=True))
+    groups = _merged(_components(keys, edges), keys, edges)
+    order = sorted(range(len(groups)), key=lambda g: (keys[groups[g][0]], groups[g]))
+    return _stages(graph, [groups[g] for g in order], numbers, edges)
+
+
+def transfers(stages: Sequence[Stage]) -> tuple[Transfer, ...]:
+    """Return what moves into each stage: one transfer a value and reader."""
+    makers = {name: stage.number for stage in stages for name in stage.graph.outputs}
+    return tuple(
+        Transfer(info.name, makers.get(info.name), stage.number, info.size_bytes)
+        for stage in stages for info in stage.graph.inputs
+    )  # fmt: skip
+
+
+def check_stages(graph: Graph, stages: Sequence[Stage]) -> None:
+    """Raise PlanError unless the stages do the graph's work: each node once, each edge respected.
+
+    Source: the definition, node by node; shares nothing with `cut`.
+    """
+    owner: dict[str, Stage] = {}
+    makers: dict[str, Stage] = {}
+    for place, stage in enumerate(stages):
+        _require(stage.number == place, f"{stage} is at place {place}")
+        for node in stage.graph.nodes:
+            _require(node.name not in owner, f"node {node.name!r} is in two stages")
+            owner[node.name] = stage
+            makers.update(dict.fromkeys(filter(None, node.outputs), stage))
+    _require(owner.keys() == {n.name for n in graph.nodes}, "the stages miss nodes, or add some")
+    outside = {info.name for info in graph.inputs}
+    for stage in stages:
+        needed: set[int] = set()
+        known = {info.name for info in stage.graph.inputs} | set(stage.graph.initializers)
+        for info in stage.graph.inputs:
+            source = makers.get(info.name)
+            _require(source is not stage, f"{stage} reads its own {info.name!r} from outside")
+            if source is None:
+                _require(info.name in outside, f"nothing makes {info.name!r}, read by {stage}")
+                continue
+            _require(info.name in source.graph.outputs, f"{source} does not leave {info.name!r}")
+            needed.add(source.number)
+        for node in stage.graph.nodes:
+            _require(known.issuperset(node.reads), f"{stage}: {node} runs before what it reads")
+            known.update(node.outputs)
+        _require(set(stage.graph.outputs) <= known, f"{stage} leaves what it does not make")
+        _require(set(stage.predecessors) == needed, f"{stage} should wait for {sorted(needed)}")
+        _require(all(n < stage.number for n in needed), f"{stage} waits for a later stage")
+    for stage in stages:
+        followers = {s.number for s in stages if stage.number in s.predecessors}
+        _require(set(stage.dependents) == followers, f"{stage} should free {sorted(followers)}")
+    for name in graph.outputs:
+        left = name not in makers or name in makers[name].graph.outputs
+        _require(left, f"no stage leaves the output {name!r}")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise PlanError(message)
+
+
+def _edges(graph: Graph) -> list[tuple[int, int]]:
+    """Return (maker, reader) by place in the graph; values known beforehand join nothing."""
+    makers = {
+        name: place for place, node in enumerate(graph.nodes) for name in node.outputs
+        if name and not _is_known(graph, name)
+    }  # fmt: skip
+    return [
+        (makers[name], place) for place, node in enumerate(graph.nodes) for name in node.reads
+        if name in makers
+    ]  # fmt: skip
+
+
+def _is_known(graph: Graph, name: str) -> bool:
+    info = graph.infos.get(name)
+    return name in graph.initializers or (info is not None and info.constant is not None)
+
+
+def _changes(edges: Iterable[tuple[int, int]], devices: Sequence[int]) -> list[int]:
+    """Return, for each node, the most changes of device on a way to it."""
+    counts = [0] * len(devices)
+    for maker, reader in edges:  # in an order in which makers are done
+        count = counts[maker] + (devices[maker] != devices[reader])
+        counts[reader] = max(counts[reader], count)
+    return counts
+
+
+def _components(
+    keys: Sequence[tuple[int, int, int]], edges: Iterable[tuple[int, int]]
+) -> list[list[int]]:
+    """Return nodes of equal key that edges connect, each group in order."""
+    parents = list(range(len(keys)))
+
+    def root(place: int) -> int:
+        while parents[place] != place:
+            parents[place] = parents[parents[place]]
+            place = parents[place]
+        return place
+
+    for maker, reader in edges:
+        if keys[maker] == keys[reader]:
+            parents[root(reader)] = root(maker)
+    groups: dict[int, list[int]] = {}
+    for place in range(len(keys)):
+        groups.setdefault(root(place), []).append(place)
+    return list(groups.values())
+
+
+def _merged(
+    groups: list[list[int]],
+    keys: Sequence[tuple[int, int, int]],
+    edges: Sequence[tuple[int, int]],
+) -> list[list[int]]:
+    """Join groups of equal key that wait for the same groups and free the same: nobody loses."""
+    while True:
+        waits, frees = _neighbours(groups, edges, len(keys))
+        alike: dict[object, list[int]] = {}
+        for number, group in enumerate(groups):
+            signature = keys[group[0]], frozenset(waits[number]), frozenset(frees[number])
+            alike.setdefault(signature, []).extend(group)
+        if len(alike) == len(groups):
+            return groups
+        groups = [sorted(group) for group in alike.values()]
+
+
+def _neighbours(
+    groups: Sequence[Sequence[int]], edges: Iterable[tuple[int, int]], count: int
+) -> tuple[list[set[int]], list[set[int]]]:
+    """Return, for each group, those that it waits for and those that wait for it."""
+    group_of = [0] * count
+    for number, group in enumerate(groups):
+        for place in group:
+            group_of[place] = number
+    waits: list[set[int]] = [set() for _ in groups]
+    frees: list[set[int]] = [set() for _ in groups]
+    for maker, reader in edges:
+        source, target = group_of[maker], group_of[reader]
+        if source != target:
+            waits[target].add(source)
+            frees[source].add(target)
+    return waits, frees
+
+
+def _stages(
+    graph: Graph,
+    groups: Sequence[Sequence[int]],
+    devices: Sequence[int],
+    edges: Sequence[tuple[int, int]],
+) -> tuple[Stage, ...]:
+    waits, frees = _neighbours(groups, edges, len(devices))
+    known: dict[str, TensorInfo] = {**graph.infos, **{info.name: info for info in graph.inputs}}
+    known.update(graph.initializers)
+    readers: dict[str, set[int]] = {}
+    for number, group in enumerate(groups):
+        for place in group:
+            for name in graph.nodes[place].reads:
+                readers.setdefault(name, set()).add(number)
+
+    def leaves(name: str, number: int) -> bool:
+        others = readers.get(name, set()) - {number}
+        return name in graph.outputs or (bool(others) and not _is_known(graph, name))
+
+    stages = []
+    for number, group in enumerate(groups):
+        nodes = tuple(graph.nodes[place] for place in group)
+        made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
+        foreign = dict.fromkeys(name for n in nodes for name in n.reads if name not in made)
+        part = replace(
+            graph,
+            nodes=nodes,
+            inputs=tuple(known[name] for name in foreign if not _is_known(graph, name)),
+            outputs=tuple(name for name in made if leaves(name, number)),
+            initializers={name: known[name] for name in foreign if _is_known(graph, name)},
+            captures=(),
+        )
+        device = devices[group[0]]
+        edges_of = tuple(sorted(waits[number])), tuple(sorted(frees[number]))
+        stages.append(Stage(number, device, part, *edges_of))
+    return tuple(stages)
