@@ -1,0 +1,262 @@
+"""Jobs that wait for each other: each completion starts what it was the last to hold up.
+
+Knows neither devices nor models: a job is started, and finished on a lane, the thread that waits
+for one device. The caller's thread finishes jobs too, so a chain never leaves it. Visited by
+lab 13.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError
+from typing import Protocol
+
+from vklab.errors import PlanError, TimeoutError, VulkanError
+
+__all__ = ["Job", "Lane", "Observe", "Order", "Run", "run"]
+
+Observe = Callable[[int, int, int], None]
+
+
+class Job(Protocol):
+    """One piece of work: a chunk on a device, or anything else that ends by itself."""
+
+    name: str
+
+    def start(self) -> None:
+        """Begin, without waiting."""
+
+    def finish(self) -> None:
+        """Wait until it is done, a finite time, and hand on what it made."""
+
+
+class Lane:
+    """The thread that waits for one device: calls follow each other in the order they came."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def put(self, call: Callable[[], None]) -> bool:
+        """Have a call made, which must not raise; return False if the lane is closed."""
+        with self._lock:  # no call may follow the one that ends the thread
+            if self._is_closed:
+                return False
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name=self.name, daemon=True)
+                thread.start()
+                self._thread = thread
+            self._calls.put(call)
+        return True
+
+    def _work(self) -> None:
+        while call := self._calls.get():
+            call()
+
+    def close(self, seconds: float = 10.0) -> None:
+        """Make the calls that are left, and end the thread."""
+        with self._lock:
+            self._is_closed = True
+            self._calls.put(None)
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(seconds)
+
+
+class Order:
+    """What waits for what: checked and turned round once, used by every run.
+
+    Attributes:
+        dependents: for each job the jobs that wait for it.
+        counts: how many jobs each job waits for.
+        roots: jobs that wait for none.
+
+    Raises PlanError if a job waits for itself, directly or through others.
+    """
+
+    def __init__(self, predecessors: Sequence[Iterable[int]]) -> None:
+        each = [frozenset(before) for before in predecessors]
+        dependents: list[list[int]] = [[] for _ in each]
+        for number, before in enumerate(each):
+            for other in before:
+                if not 0 <= other < len(each):
+                    raise PlanError(f"job {number} waits for job {other}; there are {len(each)}")
+                dependents[other].append(number)
+        self.dependents = tuple(map(tuple, dependents))
+        self.counts = tuple(map(len, each))
+        self.roots = tuple(number for number, count in enumerate(self.counts) if not count)
+        counts, ready = list(self.counts), list(self.roots)
+        for number in ready:  # grows on the way
+            for other in self.dependents[number]:
+                counts[other] -= 1
+                if not counts[other]:
+                    ready.append(other)
+        if len(ready) < len(each):
+            stuck = [number for number, count in enumerate(counts) if count]
+            raise PlanError(f"jobs {stuck} wait for each other in a circle")
+
+
+class Run:
+    """One run of jobs in an order. The lock is this run's own, held for a few counters.
+
+    Args:
+        lanes: for each job the lane that finishes it.
+        observe: called with number, start and end (nanoseconds) of each finished job.
+    """
+
+    def __init__(
+        self, order: Order, jobs: Sequence[Job], lanes: Sequence[Lane],
+        observe: Observe | None = None,
+    ) -> None:  # fmt: skip
+        self.order = order
+        self.jobs = jobs
+        self.lanes = lanes
+        self.observe = observe
+        self.error: BaseException | None = None
+        self._waiting = list(order.counts)
+        self._in_flight: set[int] = set()
+        self._started_ns = [0] * len(jobs)
+        self._done_count = 0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    def go(self, limit_seconds: float) -> None:
+        """Run all jobs; return when none is in flight any more.
+
+        Raises the first job's error, which names the job; CancelledError after `cancel`;
+        TimeoutError if for `limit_seconds` nothing was completed.
+        """
+        try:
+            mine = self._launch(self._first(), keep=True)
+            while mine is not None:
+                mine = self._launch(self._finish(mine), keep=True)
+            self._wait(limit_seconds)
+        except BaseException as error:  # an interrupt: what is in flight must still come home
+            if error is not self.error:
+                self.cancel(error)
+                self._ended.wait(limit_seconds)
+            raise
+        if self.error is not None:
+            raise self.error
+
+    def cancel(self, error: BaseException | None = None) -> None:
+        """Start nothing any more; what is in flight is drained, and `go` raises."""
+        with self._lock:
+            if self.error is None and not self._ended.is_set():
+                self.error = error or CancelledError("the run was cancelled")
+
+    def _wait(self, limit_seconds: float) -> None:
+        seen = self._done_count
+        while not self._ended.wait(limit_seconds):
+            with self._lock:
+                if seen == self._done_count:
+                    names = ", ".join(self.jobs[n].name for n in sorted(self._in_flight))
+                    detail = f"{names} did not finish within {limit_seconds:g} s"
+                    self.error = self.error or TimeoutError("run", "VK_TIMEOUT", detail)
+                    raise self.error
+                seen = self._done_count
+
+    def _first(self) -> Sequence[int]:
+        with self._lock:
+            roots = self.order.roots if self.error is None else ()
+            self._in_flight.update(roots)
+            if not roots:
+                self._ended.set()
+        return roots
+
+    def _launch(self, ready: Sequence[int], keep: bool = False) -> int | None:
+        """Start jobs, and give each to its lane; with `keep`, return one for this thread."""
+        begun = self._begin(ready)
+        kept = begun.pop() if keep and begun else None
+        for number in begun:  # grows where a lane takes no more, and this thread waits
+            if not self._hand_over(number):
+                begun += self._begin(self._finish(number))
+        return kept
+
+    def _begin(self, ready: Sequence[int]) -> list[int]:
+        """Start jobs unless the run has failed; return those that must be waited for."""
+        begun = []
+        for number in ready:
+            failure = None
+            try:
+                if self.error is None:
+                    self._started_ns[number] = time.perf_counter_ns()
+                    self.jobs[number].start()
+                    begun.append(number)
+                    continue
+            except BaseException as error:
+                failure = error
+            self._complete(number, failure)
+        return begun
+
+    def _hand_over(self, number: int) -> bool:
+        try:
+            return self.lanes[number].put(functools.partial(self._work, number))
+        except RuntimeError:  # no thread can be had
+            return False
+
+    def _work(self, number: int) -> None:
+        self._launch(self._finish(number))
+
+    def _finish(self, number: int) -> Sequence[int]:
+        """Wait for a job; return those that can start now."""
+        failure = None
+        try:
+            self.jobs[number].finish()
+            if self.observe:
+                self.observe(number, self._started_ns[number], time.perf_counter_ns())
+        except BaseException as error:
+            failure = error
+        return self._complete(number, failure)
+
+    def _complete(self, number: int, failure: BaseException | None) -> Sequence[int]:
+        """Count a job as done; return those that waited for it only, none after an error."""
+        ready = []
+        with self._lock:
+            if failure is not None and self.error is None:
+                self.error = _named(failure, self.jobs[number].name)
+            if self.error is None:
+                for other in self.order.dependents[number]:
+                    self._waiting[other] -= 1
+                    if not self._waiting[other]:
+                        ready.append(other)
+            self._in_flight.update(ready)
+            self._in_flight.remove(number)
+            self._done_count += 1
+            if not self._in_flight:
+                self._ended.set()
+        return ready
+
+
+def run(
+    order: Order, jobs: Sequence[Job], lanes: Sequence[Lane], limit_seconds: float,
+    observe: Observe | None = None,
+) -> None:  # fmt: skip
+    """Run jobs in an order, as `Run.go` does; a single one entirely on the caller's thread."""
+    if len(jobs) != 1 or observe:
+        Run(order, jobs, lanes, observe).go(limit_seconds)
+        return
+    try:
+        jobs[0].start()
+        jobs[0].finish()
+    except BaseException as error:
+        named = _named(error, jobs[0].name)
+        raise named from named.__cause__
+
+
+def _named(error: BaseException, name: str) -> BaseException:
+    """Return an error that names the job in which it happened."""
+    if isinstance(error, VulkanError):
+        detail = f"{error.detail}; in {name}" if error.detail else f"in {name}"
+        named = type(error)(error.command, error.result, detail)
+        named.__cause__ = error
+        return named
+    error.add_note(f"in {name}")
+    return error
