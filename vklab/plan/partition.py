@@ -17,12 +17,12 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import PlanError, UnsupportedOperatorError, ValueNeededError
-from vklab.graph import answers, functions, shapes
+from vklab.graph import functions, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.ops.body import Expansion
 from vklab.ops.dtypes import MOVABLE
-from vklab.plan import limits, lowering, split_ranges, storage
+from vklab.plan import capability
 from vklab.plan.known import Evaluate, Known
 from vklab.types import ANY_SHAPE, DeviceInfo, Dispatch, TensorInfo
 
@@ -63,7 +63,7 @@ class Ask:
 def next_part(
     graph: Graph,
     inputs: Mapping[str, TensorInfo],
-    info: DeviceInfo,
+    info: DeviceInfo | tuple[DeviceInfo, ...],
     evaluate: Evaluate,
     unavailable: Callable[[Dispatch], str] = lambda dispatch: "",
     after_host: bool = False,
@@ -73,6 +73,7 @@ def next_part(
     Args:
         inputs: what is known of the graph's inputs: dtype, shape, and a constant where its value
             may decide.
+        info: the device; of several, what any one can do is for Vulkan.
         unavailable: tells why a kernel cannot be had on this machine.
         after_host: whether the part before ran on the host.
     """
@@ -92,13 +93,13 @@ class _Walk:
         self,
         graph: Graph,
         inputs: Mapping[str, TensorInfo],
-        info: DeviceInfo,
+        info: DeviceInfo | tuple[DeviceInfo, ...],
         evaluate: Evaluate,
         unavailable: Callable[[Dispatch], str],
     ) -> None:
         self.graph = graph
         self.unavailable = unavailable
-        self.info = info
+        self.devices = info if isinstance(info, tuple) else (info,)
         self.denied, self.allowed = _patterns("HOST"), _patterns("ONLY")
         self.known = Known(graph, inputs, evaluate)
         self.infos = self.known.infos
@@ -210,28 +211,20 @@ class _Walk:
         return folded
 
     def _check(self, node: Node, result: registry.Result) -> None:
-        """Raise PlanError for what the device cannot do with a node's dispatches."""
+        """Raise PlanError for what no device can do with a node's dispatches."""
         inputs = [self.infos[name] if name else None for name in node.inputs]
-        key = answers.key(self.graph, node, inputs)
-        fits = ("fits", key, tuple(map(bool, node.outputs)))
-        if key and fits in self.graph.answers:
-            return
-        used = {id(o) for o, name in zip(result.outputs, node.outputs, strict=False) if name}
-        dispatches = tuple(lowering.needed(result, used))
-        lowered = lowering.Lowered(dispatches, (node.name,) * len(dispatches), {}, {})
-        bound = split_ranges.apply(lowered, self.info)
-        adapted = storage.adapt(lowering.with_variants(bound, self.info), self.info)
-        try:
-            limits.check(adapted.dispatches, self.info)
-        except PlanError as error:
-            raise PlanError(f"node {node.name!r} ({node.op_type}): {error}") from error
-        for dispatch in adapted.dispatches:
-            if dispatch.variant not in self.available:
-                self.available[dispatch.variant] = self.unavailable(dispatch)
-            reason = self.available[dispatch.variant]
-            if reason:
-                raise PlanError(f"node {node.name!r} ({node.op_type}): {reason}")
-        self.graph.answers[fits] = True
+        for number, info in enumerate(self.devices, 1):
+            try:
+                capability.require(self.graph, node, inputs, result, info, self._why_not)
+                return
+            except PlanError:
+                if number == len(self.devices):
+                    raise
+
+    def _why_not(self, dispatch: Dispatch) -> str:
+        if dispatch.variant not in self.available:
+            self.available[dispatch.variant] = self.unavailable(dispatch)
+        return self.available[dispatch.variant]
 
     # -------------------------------------------------------------------------------------- parts
 

@@ -1,0 +1,70 @@
+"""Whether a device can run one node, asked before anything is placed there.
+
+The one place that knows; `partition` asks for the host question, `placement` for each device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vklab.errors import ModelError, PlanError
+from vklab.graph import answers, shapes
+from vklab.graph.graph import Graph, Node
+from vklab.ops import registry
+from vklab.plan import limits, lowering, split_ranges, storage
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
+
+__all__ = ["refusal", "require"]
+
+
+def _nothing(dispatch: Dispatch) -> str:
+    return ""
+
+
+def require(
+    graph: Graph,
+    node: Node,
+    inputs: list[TensorInfo | None],
+    result: registry.Result,
+    info: DeviceInfo,
+    unavailable: Callable[[Dispatch], str] = _nothing,
+) -> None:
+    """Raise PlanError for what a device cannot do with a node's dispatches.
+
+    Args:
+        unavailable: tells why a kernel cannot be had on this machine.
+    """
+    key = answers.key(graph, node, inputs)
+    fits = ("fits", info.index, info.name, key, tuple(map(bool, node.outputs)))
+    if key and fits in graph.answers:
+        return
+    used = {id(o) for o, name in zip(result.outputs, node.outputs, strict=False) if name}
+    dispatches = tuple(lowering.needed(result, used))
+    lowered = lowering.Lowered(dispatches, (node.name,) * len(dispatches), {}, {})
+    bound = split_ranges.apply(lowered, info)
+    adapted = storage.adapt(lowering.with_variants(bound, info), info)
+    try:
+        limits.check(adapted.dispatches, info)
+    except PlanError as error:
+        raise PlanError(f"node {node.name!r} ({node.op_type}): {error}") from error
+    for dispatch in adapted.dispatches:
+        reason = unavailable(dispatch)
+        if reason:
+            raise PlanError(f"node {node.name!r} ({node.op_type}): {reason}")
+    graph.answers[fits] = True
+
+
+def refusal(
+    graph: Graph, node: Node, info: DeviceInfo, unavailable: Callable[[Dispatch], str] = _nothing
+) -> str:
+    """Return why a device cannot run a node of a shaped graph; "" if it can."""
+    known = graph.infos
+    try:
+        result, _ = shapes.apply_node(graph, node, known)
+        if not isinstance(result, registry.Result):
+            return f"node {node.name!r} ({node.op_type}) has no dispatches of its own"
+        inputs = [known[name] if name else None for name in node.inputs]
+        require(graph, node, inputs, result, info, unavailable)
+    except (ModelError, PlanError) as error:
+        return str(error)
+    return ""
