@@ -13,6 +13,7 @@ from vklab import settings
 from vklab.errors import SetupError
 from vklab.plan.partition import Part
 from vklab.plan.plan import Plan
+from vklab.runtime import timed
 from vklab.runtime.kernels import Kernel, Progress
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.record import Program
@@ -88,13 +89,18 @@ class Device:
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run once."""
-        return self.program.run([values[name] for name in self._names])
+        return self.program.run(self.arrays(values))
 
     def time_steps(
         self, values: Mapping[str, Any], repeats: int, whole: bool = False
-    ) -> list[list[float]]:
-        """Time its steps or the whole, as `Program.time_steps` does."""
-        return self.program.time_steps(repeats, [values[n] for n in self._names], whole)
+    ) -> list[timed.Sample]:
+        """Run with timestamps as `Program.timed` records them, after one run that is not kept."""
+        with self.program.timed(whole) as work:
+            return [work.run(self.arrays(values)) for _ in range(repeats + 1)][1:]
+
+    def arrays(self, values: Mapping[str, Any]) -> list[Any]:
+        """Return its inputs in order."""
+        return [values[name] for name in self._names]
 
     def close(self) -> None:
         """Free everything but the weights."""

@@ -6,7 +6,8 @@ Visited by labs 08 and 18.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -14,8 +15,10 @@ from typing import Any
 from vklab import draw
 from vklab.plan.chunks import Copy
 from vklab.plan.plan import Plan
+from vklab.runtime.engine import Device
+from vklab.runtime.parts import Found, Stage
 
-__all__ = ["Profile", "Row", "Timing", "summarize"]
+__all__ = ["Profile", "Row", "Timing", "rows", "steps", "whole"]
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,9 @@ class Row:
     node: str
     kernel: str
     workgroups: tuple[int, int, int]
-    time_ns: float
     size_bytes: int
     flops: int
+    time_ns: float
 
     @property
     def gigabytes_per_second(self) -> float:
@@ -99,21 +102,56 @@ class Profile:
         return draw.table_html(f"Time by dispatch on {self.device}", self.headers, self.cells())
 
 
-def summarize(plan: Plan, samples: Sequence[Sequence[float]]) -> list[Row]:
-    """Turn nanoseconds by repeat and step into one row a step."""
-    times = [median(column) for column in zip(*samples, strict=True)]
-    rows = []
-    steps = [
-        (node, step)
-        for chunk in plan.chunks
-        for node, step in zip(chunk.nodes, chunk.steps, strict=True)
-    ]
-    for (node, step), time_ns in zip(steps, times, strict=True):
-        if isinstance(step, Copy):
-            rows.append(Row(node, "copy", (0, 0, 0), time_ns, 2 * step.source.size_bytes, 0))
-        else:
-            kernel = dict(step.defines).get("EXPRESSION", step.kernel)
-            rows.append(
-                Row(node, kernel, step.workgroups, time_ns, step.size_bytes, step.flops)
-            )
-    return rows
+def rows(root: Stage, values: dict[str, Any], repeats: int) -> tuple[Row, ...]:
+    """Run a model, and time every step of the way that it took."""
+    found: list[Row] = []
+    for part in _parts(root, values):
+        if isinstance(part.runner, Device):
+            samples = part.runner.time_steps(values, repeats)
+            columns = zip(*(sample.step_ns for sample in samples), strict=True)
+            described = steps(part.runner.program.plan)
+            found += [Row(*step, time_ns=median(column))
+                      for step, column in zip(described, columns, strict=True)]  # fmt: skip
+        elif part.runner:
+            name = part.part.graph.nodes[0].name
+            found.append(Row(name, str(part.part), (0, 0, 0), 0, 0, _host_ns(part, values)))
+    return tuple(found)
+
+
+def whole(root: Stage, values: dict[str, Any], repeats: int) -> Timing:
+    """Run a model, and time the whole of each part of the way that it took."""
+    host_ns, device_ns = [0.0] * repeats, [0.0] * repeats
+    for part in _parts(root, values):
+        for number in range(repeats if not isinstance(part.runner, Device) else 0):
+            host_ns[number] += _host_ns(part, values)
+        if isinstance(part.runner, Device):
+            for number, sample in enumerate(part.runner.time_steps(values, repeats, whole=True)):
+                host_ns[number] += sample.ended_ns - sample.begun_ns
+                device_ns[number] += sample.step_ns[0]
+    return Timing(tuple(host_ns), tuple(device_ns))
+
+
+def _parts(root: Stage, values: dict[str, Any]) -> Iterator[Found]:
+    """Run once; then yield each part on the way; `values` holds what they find."""
+    root.run(values)
+    yield from root.walk()
+
+
+def _host_ns(found: Found, values: dict[str, Any]) -> float:
+    start = time.perf_counter_ns()
+    if found.runner:
+        found.runner.run(values)
+    return float(time.perf_counter_ns() - start)
+
+
+def steps(plan: Plan) -> list[tuple[str, str, tuple[int, int, int], int, int]]:
+    """Return node, kernel, workgroups, bytes and operations of every step in order."""
+    found = []
+    for chunk in plan.chunks:
+        for node, step in zip(chunk.nodes, chunk.steps, strict=True):
+            if isinstance(step, Copy):
+                found.append((node, "copy", (0, 0, 0), 2 * step.source.size_bytes, 0))
+            else:
+                kernel = dict(step.defines).get("EXPRESSION", step.kernel)
+                found.append((node, kernel, step.workgroups, step.size_bytes, step.flops))
+    return found

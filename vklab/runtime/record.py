@@ -5,8 +5,9 @@ Recorded once and replayed by every run. Visited by labs 06 and 12.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from vklab.errors import DeviceLostError, TimeoutError
 from vklab.plan.chunks import Chunk, Copy
 from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
-from vklab.runtime import kernels
+from vklab.runtime import kernels, timed
 from vklab.runtime.open_devices import Closable, OpenDevice
 from vklab.runtime.places import Places
 from vklab.runtime.reserve import Reserve
@@ -181,38 +182,64 @@ class Program:
 
         Raises TimeoutError or DeviceLostError naming the work that was under way.
         """
+        self.prepare()
+        return self._run(self._submission, arrays)
+
+    def _run(self, submission: Submission, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        self.places.write(arrays)
+        self.submit(submission)
+        self.wait()
+        return self.places.read()
+
+    @property
+    def places(self) -> Places:
+        """Return where inputs and outputs lie; `prepare` may change it."""
+        assert self._places is not None, "a closed program does not run"
+        return self._places
+
+    def prepare(self) -> None:
+        """Get ready to be written to and submitted; raise while an earlier run is under way."""
         self._enter()
         if settings.get("DISABLE_REPLAY"):
             self._reset_descriptors()
             self.record(self.commands)
-        return self._run(self._submission, arrays)
 
-    def _run(self, submission: Submission, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        assert self._places is not None, "a closed program does not run"
-        self._places.write(arrays)
-        self.submit_and_wait(submission)
-        return self._places.read()
-
-    def submit_and_wait(self, submission: Submission) -> None:
-        """Submit recorded work and wait for it: poll first, then block, never for ever."""
+    def submit(self, submission: Submission | None = None) -> None:
+        """Hand the work to the queue: the recorded one, or another recording of it."""
+        submission = submission or self._submission
         try:
             submission.submit()
-            self._pending = submission
+        except DeviceLostError as error:
+            raise self._named(error) from error
+        self._pending = submission
+
+    def is_done(self) -> bool:
+        """Tell whether what was submitted is complete, without waiting."""
+        return self._pending is None or self._pending.fence.is_signaled()
+
+    def wait(self) -> None:
+        """Wait for what was submitted: poll first, then block, never for ever."""
+        assert self._pending is not None, "work is submitted before it is waited for"
+        fence = self._pending.fence
+        try:
             if self._polls and not settings.get("DISABLE_POLLING"):
-                handle, fence = self.opened.device.handle, submission.fence.handle
+                device, handle = self.opened.device.handle, fence.handle
                 is_ready, deadline = self._is_ready, time.perf_counter() + POLL_SECONDS
                 while time.perf_counter() < deadline:
-                    if is_ready(handle, fence) != 1:  # VK_NOT_READY
+                    if is_ready(device, handle) != 1:  # VK_NOT_READY
                         break
-            submission.fence.wait()
+            fence.wait()
         except (DeviceLostError, TimeoutError) as error:
-            self.opened.lost = self.opened.lost or isinstance(error, DeviceLostError)
-            raise type(error)(
-                error.command, error.result, f"{error.detail}; under way: {self._under_way()}"
-            ) from error
+            raise self._named(error) from error
         self._pending = None
         if self.opened.device.instance.validate:
             self.opened.device.instance.raise_messages()
+
+    def _named(self, error: DeviceLostError | TimeoutError) -> DeviceLostError | TimeoutError:
+        """Return the error with the work that was under way."""
+        self.opened.lost = self.opened.lost or isinstance(error, DeviceLostError)
+        detail = f"{error.detail}; under way: {self._under_way()}"
+        return type(error)(error.command, error.result, detail)
 
     def _enter(self) -> None:
         """Take the memory over from who ran in it last."""
@@ -229,7 +256,7 @@ class Program:
         if self.opened.lost:
             detail = f"{name} was lost; close this session and load again"
             raise DeviceLostError("vkQueueSubmit", "VK_ERROR_DEVICE_LOST", detail)
-        if self._pending is not None and not self._pending.fence.is_signaled():
+        if not self.is_done():
             detail = f"{name} still works on an earlier run: {self._under_way()}"
             raise TimeoutError("vkQueueSubmit", "VK_TIMEOUT", detail)
         self._pending = None
@@ -247,40 +274,25 @@ class Program:
             self._descriptor_pool.close()
             self._descriptor_pool = None
 
-    def time_steps(
-        self, repeats: int, arrays: Sequence[np.ndarray], whole: bool = False
-    ) -> list[list[float]]:
-        """Return, for each repeat, nanoseconds on the device's clock: of every step, or of all.
+    @contextlib.contextmanager
+    def timed(self, whole: bool = False) -> Iterator[timed.Timed]:
+        """Record the work once more, with timestamps around every step or around the whole.
 
-        With `whole`, the work is recorded as a run records it, and each repeat also gives the
-        time on the host's clock, copies in and out included: [device, host].
+        What stands alone for its timestamps takes longer than in a run.
         """
         self._enter()
-        steps = sum(len(chunk.steps) for chunk in self.plan.chunks)
-        # One timestamp more than two keeps a plan of one step in the step-by-step form.
-        count = 2 if whole else max(steps + 1, 3)
-        samples = []
         kept, self._descriptor_pool = self._descriptor_pool, None
         made = len(self._parts)
         try:
-            queries = self._own(TimestampQueries(self.opened.device, count))
-            fence = self._own(Fence(self.opened.device))
-            commands = self._own(CommandBuffer(self._pool))
-            self.record(commands, queries)
-            submission = Submission(commands, fence)
-            for _ in range(repeats):
-                start = time.perf_counter_ns()
-                self._run(submission, arrays)
-                end = time.perf_counter_ns()
-                stamps = queries.read_ns(2 if whole else steps + 1)
-                spans = [b - a for a, b in zip(stamps, stamps[1:], strict=False)]
-                samples.append([spans[0], float(end - start)] if whole else spans)
+            steps = 1 if whole else sum(len(chunk.steps) for chunk in self.plan.chunks)
+            work = self._own(timed.Timed(self._pool, steps, whole, self._run))
+            self.record(work.commands, work.queries)
+            yield work
         finally:
             # What the device still works on stays until `close`.
             while self._pending is None and len(self._parts) > made:
                 self._parts.pop().close()
             self._descriptor_pool = kept
-        return samples
 
     def close(self) -> None:
         """Free everything but the weights. After a time-out, waits for the device once more."""

@@ -5,10 +5,10 @@ Checks what it is fed, plans on the first use of a shape, replays after that. Vi
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,16 @@ from vklab.graph import bounds, passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
-from vklab.runtime import dump, feeds, kernels, open_devices, parts
+from vklab.runtime import dump, feeds, kernels, open_devices, parts, tracing
+from vklab.runtime import profile as profiles
 from vklab.runtime.check import Comparison
 from vklab.runtime.compiled import container, restore
 from vklab.runtime.compiled import saved as saves
-from vklab.runtime.engine import Device, Engine
-from vklab.runtime.profile import Profile, Row, Timing, summarize
+from vklab.runtime.engine import Engine
+from vklab.runtime.profile import Profile, Timing
 from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
+from vklab.trace import Trace
 from vklab.types import DeviceInfo, TensorInfo
 
 if TYPE_CHECKING:
@@ -195,16 +197,19 @@ class Session:
             self._require_open()
             arrays = feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
             if int(settings.get("DEBUG")) >= 2:
-                print(self._profile(arrays, 1), file=sys.stderr)
+                print(self._profile(self._values(arrays), 1), file=sys.stderr)
             outputs = self._run(arrays)
         if settings.get("CHECK"):
             self._raise_difference(arrays, outputs)
         return outputs
 
     def _run(self, arrays: Sequence[Any]) -> dict[str, np.ndarray]:
-        names = (info.name for info in self.graph.inputs)
-        values = dict(zip(names, arrays, strict=True))
+        values = self._values(arrays)
         return dict(zip(self.graph.outputs, self._root.run(values), strict=True))
+
+    def _values(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        names = (info.name for info in self.graph.inputs)
+        return dict(zip(names, arrays, strict=True))
 
     def reference(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return what ONNX Runtime computes on the CPU for the same inputs."""
@@ -256,53 +261,37 @@ class Session:
         """
         if repeats < 1:
             raise ValueError(f"repeats={repeats}: at least one run is timed")
-        with self._lock:
-            self._require_open()
-            arrays = feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
-            return self._profile(arrays, repeats)
+        with self._timed(inputs) as values:
+            return self._profile(values, repeats)
 
-    def _profile(self, arrays: Sequence[Any], repeats: int) -> Profile:
-        self._require_timestamps()
-        rows: list[Row] = []
-        for found, values in self._steps(arrays):
-            if isinstance(found.runner, Device):
-                samples = found.runner.time_steps(values, repeats + 1)
-                rows += summarize(found.runner.program.plan, samples[1:])
-            elif found.runner:
-                spent = _host_time(found, values)
-                rows.append(Row(found.part.graph.nodes[0].name, str(found.part), (0, 0, 0),
-                                spent, 0, 0))  # fmt: skip
-        return Profile(self.device.name, tuple(rows), repeats)
-
-    def _steps(self, arrays: Sequence[Any]) -> Iterator[tuple[parts.Found, dict[str, Any]]]:
-        """Run once; then yield each part on the way with the values that it found."""
-        values = {i.name: array for i, array in zip(self.graph.inputs, arrays, strict=True)}
-        self._root.run(values)
-        for found in self._root.walk():
-            yield found, values
+    def _profile(self, values: dict[str, Any], repeats: int) -> Profile:
+        return Profile(self.device.name, profiles.rows(self._root, values, repeats), repeats)
 
     def time(self, *inputs: Any, repeats: int = 30) -> Timing:
         """Time whole runs, on the host's clock and on the device's; inputs as in `run`.
 
         The work is recorded as `run` records it; one run before is not counted.
         """
-        with self._lock:
-            self._require_open()
-            arrays = feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
-            self._require_timestamps()
-            host_ns, device_ns = [0.0] * repeats, [0.0] * repeats
-            for found, values in self._steps(arrays):
-                if isinstance(found.runner, Device):
-                    samples = found.runner.time_steps(values, repeats + 1, whole=True)[1:]
-                else:
-                    samples = [[0.0, _host_time(found, values)] for _ in range(repeats)]
-                host_ns = [t + h for t, (_, h) in zip(host_ns, samples, strict=True)]
-                device_ns = [t + d for t, (d, _) in zip(device_ns, samples, strict=True)]
-        return Timing(tuple(host_ns), tuple(device_ns))
+        with self._timed(inputs) as values:
+            return profiles.whole(self._root, values, repeats)
 
-    def _require_timestamps(self) -> None:
-        if not self._require_open().device.compute_queue.family.timestamp_valid_bits:
-            raise SetupError(f"{self.device.name} has no timestamps on its compute queue")
+    def trace(self, *inputs: Any, repeats: int = 1, steps: bool = True) -> Trace:
+        """Note when everything happens in `repeats` runs, on one clock; inputs as in `run`.
+
+        Args:
+            steps: time each dispatch, which then runs alone between barriers; else only the
+                whole of what is submitted, recorded as `run` records it.
+        """
+        with self._timed(inputs) as values:
+            return tracing.trace(self._root, values, repeats, steps)
+
+    @contextlib.contextmanager
+    def _timed(self, inputs: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
+        with self._lock:
+            opened = self._require_open()
+            if not opened.device.compute_queue.family.timestamp_valid_bits:
+                raise SetupError(f"{opened.info.name} has no timestamps on its compute queue")
+            yield self._values(feeds.arrays(self.graph.inputs, inputs, self.upper_bounds))
 
     # --------------------------------------------------------------------------------- closing
 
@@ -340,10 +329,3 @@ def _onnx() -> Any:
     except ImportError as error:
         raise SetupError(f"this needs onnx ({error})", "pip install onnx onnxruntime") from error
     return expected
-
-
-def _host_time(found: parts.Found, values: dict[str, Any]) -> float:
-    start = time.perf_counter_ns()
-    if found.runner:
-        found.runner.run(values)
-    return float(time.perf_counter_ns() - start)

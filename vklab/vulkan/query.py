@@ -50,9 +50,13 @@ class TimestampQueries(api.VulkanObject):
 
     def read_ns(self, count: int | None = None) -> list[float]:
         """Return the first `count` timestamps, or all, in nanoseconds since the first."""
+        return self.nanoseconds(self.ticks(count))
+
+    def nanoseconds(self, ticks: Sequence[int]) -> list[float]:
+        """Turn raw timestamps of this device into nanoseconds since the first."""
         period = float(self.device.info.limits["timestampPeriod"])  # type: ignore[arg-type]
         valid = self.device.compute_queue.family.timestamp_valid_bits
-        return ticks_to_ns(self.ticks(count), period, valid or 64)
+        return ticks_to_ns(ticks, period, valid or 64)
 
     def _destroy(self) -> None:
         self.device.command("vkDestroyQueryPool")(

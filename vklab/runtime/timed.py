@@ -1,0 +1,143 @@
+"""Work recorded once more with timestamps: how long each step took, and when it did.
+
+A device's clock is tied to the host's, `time.perf_counter_ns`, by the driver where it can, else
+by what happened before and after. Visited by labs 12 and 18.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vklab.vulkan import query
+from vklab.vulkan.command import CommandBuffer, CommandPool, Submission
+from vklab.vulkan.device import Device
+from vklab.vulkan.query import TimestampQueries
+from vklab.vulkan.sync import Fence
+
+__all__ = ["DeviceClock", "Sample", "Timed"]
+
+Run = Callable[[Submission, Sequence[Any]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One run: moments on the host's clock, raw timestamps of the device, and the outputs.
+
+    Begun, submitting, submitted, done, ended: copies in and out lie before and after the work.
+    """
+
+    begun_ns: int
+    submitting_ns: int
+    submitted_ns: int
+    done_ns: int
+    ended_ns: int
+    ticks: tuple[int, ...]
+    step_ns: tuple[float, ...]
+    outputs: Mapping[str, Any]
+
+
+class _Submission(Submission):
+    """Note when the queue is handed the work, and when it has taken it."""
+
+    begun_ns = ended_ns = 0
+
+    def submit(self) -> None:
+        self.begun_ns = time.perf_counter_ns()
+        super().submit()
+        self.ended_ns = time.perf_counter_ns()
+
+
+class _Fence(Fence):
+    """Note when a wait is over."""
+
+    done_ns = 0
+
+    def wait(self, seconds: float | None = None) -> None:
+        super().wait(seconds)
+        self.done_ns = time.perf_counter_ns()
+
+
+class Timed:
+    """A command buffer with timestamps, and what it takes to run it.
+
+    Args:
+        steps: how many are timed; one where the whole is.
+        run: copies in, submits, waits and copies out.
+    """
+
+    def __init__(self, pool: CommandPool, steps: int, whole: bool, run: Run) -> None:
+        self.count = steps + 1
+        self._run = run
+        with contextlib.ExitStack() as stack:  # undone if one of them cannot be made
+            # One timestamp more than two keeps a plan of one step in the step-by-step form.
+            number = 2 if whole else max(self.count, 3)
+            self.queries = stack.enter_context(TimestampQueries(pool.device, number))
+            self._fence = stack.enter_context(_Fence(pool.device))
+            self.commands = stack.enter_context(CommandBuffer(pool))
+            self._parts = stack.pop_all()
+        self.submission = _Submission(self.commands, self._fence)
+
+    def run(self, arrays: Sequence[Any]) -> Sample:
+        """Run once."""
+        begun = time.perf_counter_ns()
+        outputs = self._run(self.submission, arrays)
+        ended = time.perf_counter_ns()
+        ticks = tuple(self.queries.ticks(self.count))
+        stamps = self.queries.nanoseconds(ticks)
+        spans = tuple(b - a for a, b in zip(stamps, stamps[1:], strict=False))
+        work = self.submission
+        return Sample(begun, work.begun_ns, work.ended_ns, self._fence.done_ns, ended,
+                      ticks, spans, outputs)  # fmt: skip
+
+    def close(self) -> None:
+        """Free it."""
+        self._parts.close()
+
+
+class DeviceClock:
+    """What the host's clock shows when a device's shows a number of ticks.
+
+    Attributes:
+        calibrated: the driver has said; otherwise every run that is seen narrows it down.
+        deviation_ns: how far off it may be.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._period = float(device.info.limits["timestampPeriod"])  # type: ignore[arg-type]
+        self._bits = device.compute_queue.family.timestamp_valid_bits or 64
+        same = time.get_clock_info("perf_counter").implementation
+        found = query.calibrate(device) if "CLOCK_MONOTONIC)" in same else None
+        self.calibrated = found is not None
+        self._start: int | None = found[0] if found else None
+        _, moment, deviation = found or (0, 0, 0)
+        self._low, self._high = float(moment - deviation), float(moment + deviation)
+
+    @property
+    def deviation_ns(self) -> float:
+        """Return how far off it may be."""
+        return abs(self._high - self._low) / 2
+
+    def see(self, sample: Sample) -> None:
+        """Learn from a run: its work began after it was submitted, and ended before it was done."""
+        if self.calibrated:
+            return
+        first = self._start is None
+        self._start = sample.ticks[0] if first else self._start
+        low = sample.submitting_ns - self._elapsed(sample.ticks[0])
+        high = sample.done_ns - self._elapsed(sample.ticks[-1])
+        self._low = low if first else max(low, self._low)
+        self._high = high if first else min(high, self._high)
+
+    def host_ns(self, ticks: int) -> int:
+        """Return the moment on the host's clock."""
+        return round((self._low + self._high) / 2 + self._elapsed(ticks))
+
+    def _elapsed(self, ticks: int) -> float:
+        """Return the nanoseconds since the first moment known, before or after it."""
+        half = 1 << (self._bits - 1)
+        assert self._start is not None, "a clock knows a moment before it is asked"
+        return (((ticks - self._start + half) & (2 * half - 1)) - half) * self._period
