@@ -1,0 +1,258 @@
+"""What nodes cost on devices: time by a roofline, bytes by liveness; which devices can run them.
+
+Numbers are measured where someone measured, else guessed from the type of device. They decide
+where nodes go (`placement`), never what they compute.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vklab import settings
+from vklab.errors import ModelError
+from vklab.graph import shapes
+from vklab.graph.graph import Graph, Node
+from vklab.ops import registry
+from vklab.plan import capability, stages, storage
+from vklab.plan.stages import Stage
+from vklab.types import DeviceInfo, Dispatch, TensorInfo, size_bytes
+
+__all__ = ["DeviceCosts", "Forecast", "Work", "Workload", "budget_bytes", "estimate"]
+
+# Bytes and flops a nanosecond, ns a launch, bytes a nanosecond to the host, ns a submission.
+_GUESSES = {
+    "discrete": (700.0, 10_000.0, 2_500.0, 12.0, 40_000.0),
+    "integrated": (40.0, 1_000.0, 5_000.0, 10.0, 60_000.0),
+    "cpu": (8.0, 8.0, 30_000.0, 4.0, 100_000.0),
+}
+_WIDTH = 1024  # of the CPU device that was measured; narrower ones have slower compilers
+
+
+@dataclass(frozen=True)
+class DeviceCosts:
+    """The speed of a device: rates by the nanosecond, and what each start costs.
+
+    Attributes:
+        launch_ns: a dispatch with its barrier.
+        link_bytes_per_ns: between its memory and the host's; devices are linked through the host.
+        submit_ns: one stage more: its submission, and the wait for it.
+    """
+
+    bytes_per_ns: float
+    flops_per_ns: float
+    launch_ns: float
+    link_bytes_per_ns: float
+    submit_ns: float
+
+    def move_ns(self, count: int) -> float:
+        """Return the time to move bytes between the device and the host."""
+        return count / self.link_bytes_per_ns
+
+
+def estimate(info: DeviceInfo) -> DeviceCosts:
+    """Guess the speed of a device from its type, and of a CPU from the width of its workgroups."""
+    moved, flops, *others = _GUESSES.get(info.type, _GUESSES["integrated"])
+    if info.is_cpu:
+        flops *= min(1.0, info.limit("maxComputeWorkGroupInvocations") / _WIDTH)
+    return DeviceCosts(moved, flops, *others)
+
+
+def budget_bytes(info: DeviceInfo) -> int:
+    """Return the bytes that may still be allocated in the device-local heaps of a device."""
+    share = float(settings.get("MEMORY_LIMIT"))
+    free = (int(heap.budget_bytes * share) - heap.usage_bytes
+            for heap in info.heaps if heap.device_local)  # fmt: skip
+    return sum(max(0, count) for count in free)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a node asks of any device: flops and bytes of its launches, and scratch memory.
+
+    `views` maps each output that needs no memory to the input in which it lies.
+    """
+
+    launches: tuple[tuple[int, int], ...]
+    scratch_bytes: int
+    views: Mapping[str, str]
+    is_pointwise: bool
+
+    @classmethod
+    def of(cls, graph: Graph, node: Node) -> Work:
+        """Ask a node's operator; one that has no dispatches of its own counts as no work."""
+        try:
+            result, _ = shapes.apply_node(graph, node, graph.infos)
+        except ModelError:
+            result = None
+        if not isinstance(result, registry.Result):
+            return cls((), 0, {}, False)
+        views = {node.outputs[o]: node.inputs[i] for o, i in result.views if o < len(node.outputs)}
+        return cls(
+            tuple((d.flops, d.size_bytes) for d in result.dispatches),
+            sum(info.size_bytes for info in result.scratch),
+            views,
+            bool(result.dispatches) and all(d.pointwise for d in result.dispatches),
+        )
+
+    def time_ns(self, costs: DeviceCosts, fused_bytes: int = 0) -> float:
+        """Return the time on a device: the slower of moving bytes and computing, and the launch.
+
+        Args:
+            fused_bytes: what need not be moved, nor launched, because the maker of the operand
+                does this work as well.
+        """
+        launch = 0.0 if fused_bytes else costs.launch_ns
+        return sum(
+            launch + max(max(0, moved - fused_bytes) / costs.bytes_per_ns,
+                         flops / costs.flops_per_ns)
+            for flops, moved in self.launches
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What an assignment of nodes to devices is predicted to take; devices by their place."""
+
+    total_ns: float
+    busy_ns: tuple[float, ...]
+    weights_bytes: tuple[int, ...]
+    peak_bytes: tuple[int, ...]
+    stages: tuple[Stage, ...]
+
+    def excess_bytes(self, budgets: Sequence[int]) -> tuple[int, ...]:
+        """Return how far each device is over its budget."""
+        needs = zip(self.weights_bytes, self.peak_bytes, budgets, strict=True)
+        return tuple(max(0, weights + peak - budget) for weights, peak, budget in needs)
+
+
+class Workload:
+    """A shaped graph and the devices for it: times, sizes and refusals, computed once.
+
+    Attributes:
+        times: ns of each node, by place of the device and of the node.
+        refusals: why a device cannot run a node, by the same; "" where it can.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        devices: Sequence[DeviceInfo],
+        costs: Mapping[int, DeviceCosts],
+        unavailable: Callable[[Dispatch], str] = lambda dispatch: "",
+    ) -> None:
+        self.graph = graph
+        self.devices = tuple(devices)
+        self.costs = [costs.get(info.index) or estimate(info) for info in devices]
+        self.work = [Work.of(graph, node) for node in graph.nodes]
+        self.refusals = [
+            [capability.refusal(graph, node, info, unavailable) for node in graph.nodes]
+            for info in devices
+        ]
+        self.known = {**graph.infos, **{i.name: i for i in graph.inputs}, **graph.initializers}
+        self.roots: dict[str, str] = {}
+        for work in self.work:
+            for view, source in work.views.items():
+                self.roots[view] = self.roots.get(source, source)
+        fused = self._fused()
+        self.times = [
+            [work.time_ns(costs, count) for work, count in zip(self.work, fused, strict=True)]
+            for costs in self.costs
+        ]
+        self._place = {node.name: place for place, node in enumerate(graph.nodes)}
+
+    def _fused(self) -> list[int]:
+        """Return the bytes that fusion saves each node: what only it reads is not stored."""
+        if settings.get("DISABLE_FUSION"):
+            return [0] * len(self.work)
+        readers = self.graph.readers()
+        made = {name for node in self.graph.nodes for name in node.outputs}
+        ends = set(self.graph.outputs)
+        return [
+            max((2 * self.known[name].size_bytes for name in node.reads
+                 if name in made and len(readers[name]) == 1 and name not in ends), default=0)
+            if work.is_pointwise else 0
+            for node, work in zip(self.graph.nodes, self.work, strict=True)
+        ]  # fmt: skip
+
+    def is_known(self, name: str) -> bool:
+        """Tell whether a value is a weight, or was computed beforehand."""
+        return self.known[name].constant is not None or name in self.graph.initializers
+
+    def stored_bytes(self, name: str, device: int) -> int:
+        """Return the bytes of a value as a device stores it."""
+        value: TensorInfo = self.known[name]
+        stored = storage.stored_dtype(value.dtype, self.devices[device])
+        return value.size_bytes if stored == value.dtype else size_bytes(stored, value.shape)
+
+    def node_bytes(self, place: int, device: int) -> int:
+        """Return the least that a device needs for one node: all that it touches."""
+        node = self.graph.nodes[place]
+        touched = {self.roots.get(n, n) for n in (*node.reads, *filter(None, node.outputs))}
+        return self.work[place].scratch_bytes + sum(self.stored_bytes(n, device) for n in touched)
+
+    def forecast(self, assigned: Sequence[int]) -> Forecast:
+        """Predict an assignment: the place of a device for each node.
+
+        Each stage starts when its device is free and what it reads has arrived through the host.
+        """
+        devices = {n.name: d for n, d in zip(self.graph.nodes, assigned, strict=True)}
+        cut = stages.cut(self.graph, devices)
+        total, busy = self._simulate(cut)
+        weights, peaks = [0] * len(self.devices), [0] * len(self.devices)
+        uploaded: set[tuple[int, str]] = set()
+        for stage in cut:
+            peaks[stage.device] += self._peak_bytes(stage)
+            for name in stage.graph.initializers:
+                if (stage.device, name) not in uploaded:
+                    uploaded.add((stage.device, name))
+                    weights[stage.device] += self.stored_bytes(name, stage.device)
+        return Forecast(total, tuple(busy), tuple(weights), tuple(peaks), cut)
+
+    def _simulate(self, cut: Sequence[Stage]) -> tuple[float, list[float]]:
+        busy, free = [0.0] * len(self.devices), [0.0] * len(self.devices)
+        waiting = [len(stage.predecessors) for stage in cut]
+        arrival = [0.0] * len(cut)
+        queue = [(0.0, stage.number) for stage in cut if not stage.predecessors]
+        end = 0.0
+        while queue:
+            ready, number = heapq.heappop(queue)
+            stage = cut[number]
+            device, costs = stage.device, self.costs[stage.device]
+            moved = sum(info.size_bytes for info in stage.graph.inputs)
+            left = sum(self.known[name].size_bytes for name in stage.graph.outputs)
+            times = self.times[device]
+            spent = costs.submit_ns + costs.move_ns(moved + left)
+            spent += sum(times[self._place[node.name]] for node in stage.graph.nodes)
+            free[device] = max(ready, free[device]) + spent
+            busy[device] += spent
+            end = max(end, free[device])
+            for dependent in stage.dependents:
+                arrival[dependent] = max(arrival[dependent], free[device])
+                waiting[dependent] -= 1
+                if waiting[dependent] == 0:
+                    heapq.heappush(queue, (arrival[dependent], dependent))
+        return end, busy
+
+    def _peak_bytes(self, stage: Stage) -> int:
+        """Return a stage's memory beside weights: inputs and outputs, and the most of the rest."""
+        graph, device = stage.graph, stage.device
+        ends = {*(info.name for info in graph.inputs), *graph.outputs}
+        last: dict[str, int] = {}
+        for step, node in enumerate(graph.nodes):
+            for name in (*node.reads, *filter(None, node.outputs)):
+                last[self.roots.get(name, name)] = step
+        dying: dict[int, list[str]] = {}
+        for name, step in last.items():
+            dying.setdefault(step, []).append(name)
+        live: dict[str, int] = {}
+        total = peak = 0
+        for step, node in enumerate(graph.nodes):
+            for name in filter(None, node.outputs):
+                if name not in self.roots and name not in ends:
+                    live[name] = self.stored_bytes(name, device)
+                    total += live[name]
+            peak = max(peak, total + self.work[self._place[node.name]].scratch_bytes)
+            total -= sum(live.pop(name, 0) for name in dying.get(step, ()))
+        return peak + sum(self.stored_bytes(name, device) for name in ends)

@@ -1,0 +1,325 @@
+"""Which device each node runs on, with the reason for each: pins, capability, memory, time.
+
+Pure: devices are described, not opened. The cut into stages is made by `stages`. Visited by lab 13.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vklab import draw
+from vklab.errors import PlanError
+from vklab.graph.graph import Graph, Node
+from vklab.plan import costs as all_costs
+from vklab.plan import stages
+from vklab.plan.costs import DeviceCosts, Forecast, Workload
+from vklab.plan.search import Proposal, Search
+from vklab.types import DeviceInfo, Dispatch
+
+__all__ = ["POLICIES", "Alternative", "Crossing", "Load", "Placement", "check_pins", "place"]
+
+POLICIES = ("cost", "greedy")
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A value that moves from one device to another, through the host."""
+
+    value: str
+    source: int
+    target: int
+    size_bytes: int
+    predicted_ns: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one device is given: work, weights and activations at their peak, beside its budget."""
+
+    name: str
+    nodes: int
+    predicted_ns: float
+    weights_bytes: int
+    peak_bytes: int
+    budget_bytes: int
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A placement that was weighed; `refusal` says why it cannot be had."""
+
+    name: str
+    predicted_ns: float
+    refusal: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A device for every node. Devices are numbered as they were given.
+
+    Attributes:
+        devices: the number of each node's device, by name.
+        reasons: why each node is there.
+        transfers: the values that cross from device to device.
+        predicted_ns: of one run, all devices together.
+        single_ns: the same on the best single device that fits; None where none does.
+    """
+
+    policy: str
+    devices: Mapping[str, int]
+    reasons: Mapping[str, str]
+    transfers: tuple[Crossing, ...]
+    loads: tuple[Load, ...]
+    predicted_ns: float
+    single_ns: float | None
+    alternatives: tuple[Alternative, ...]
+
+    def __str__(self) -> str:
+        shares = ", ".join(f"{load.nodes} nodes on {number}: {load.name}"
+                           for number, load in enumerate(self.loads) if load.nodes)  # fmt: skip
+        moved = draw.bytes_text(sum(move.size_bytes for move in self.transfers))
+        single = "no single device fits"
+        if self.single_ns is not None:
+            single = f"the best single device {draw.time_text(self.single_ns)}"
+        return (f"placement ({self.policy}): {shares}; {len(self.transfers)} transfers, {moved}; "
+                f"{draw.time_text(self.predicted_ns)} predicted, {single}")  # fmt: skip
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return node, device and reason, as text."""
+        return [(node, str(number), self.reasons[node]) for node, number in self.devices.items()]
+
+    def _repr_html_(self) -> str:
+        return draw.table_html(str(self), ("node", "device", "why"), self.rows())
+
+    def summary(self) -> dict[str, Any]:
+        """Return the decision with its numbers, ready for JSON."""
+        return {
+            "policy": self.policy,
+            "predicted_ns": self.predicted_ns,
+            "single_ns": self.single_ns,
+            "devices": [vars(load) for load in self.loads],
+            "nodes": [{"name": n, "device": d, "reason": self.reasons[n]}
+                      for n, d in self.devices.items()],
+            "transfers": [vars(move) for move in self.transfers],
+            "alternatives": [vars(other) for other in self.alternatives],
+        }  # fmt: skip
+
+
+def place(
+    graph: Graph,
+    devices: Sequence[DeviceInfo],
+    *,
+    costs: Mapping[int, DeviceCosts] | None = None,
+    caps: Mapping[int, int] | None = None,
+    pins: Mapping[str, int] | None = None,
+    policy: str = "cost",
+    unavailable: Callable[[Dispatch], str] = lambda dispatch: "",
+    is_part: bool = False,
+) -> Placement:
+    """Choose a device for every node of a shaped graph.
+
+    Args:
+        costs: measured speeds, by device number; others are guessed.
+        caps: the most bytes to use of a device, by number; else what its driver says is free.
+        pins: device numbers by patterns of names or operators of nodes; the first match counts.
+        policy: "cost" for the least predicted time; "greedy" for the first device with room, node
+            by node, with no thought of liveness or transfers.
+        unavailable: tells why a kernel cannot be had on this machine.
+        is_part: pins may be meant for nodes of other parts; see `check_pins`.
+
+    Raises PlanError for bad pins and devices, for a node that no device can run or hold, and where
+    no assignment fits.
+    """
+    pins, caps = pins or {}, caps or {}
+    _check_devices(devices, caps, costs or {}, policy)
+    check_pins(graph, devices, {} if is_part else pins)
+    load = Workload(graph, devices, costs or {}, unavailable)
+    budgets = [caps.get(n, all_costs.budget_bytes(info)) for n, info in enumerate(devices)]
+    allowed, reasons = _allowed(load, pins)
+    _require_room(load, allowed, budgets)
+    search = Search(load, allowed, budgets)
+    if policy == "greedy":
+        assigned, why = _greedy(search)
+        found = load.forecast(assigned)
+        proposals = [*search.singles]
+    else:
+        proposals = [*search.singles, *search.cuts()]
+        assigned, found, why = _cheapest(search, proposals)
+    weighed = tuple(
+        Alternative(name, other.total_ns, _excess(load, other, budgets))
+        for name, _, other in proposals
+    )
+    singles = [p[2].total_ns for p in search.singles if search.fits(p[2])]
+    nodes = graph.nodes
+    counts = Counter(assigned)
+    loads = tuple(
+        Load(info.name, counts[n], found.busy_ns[n], found.weights_bytes[n], found.peak_bytes[n],
+             budgets[n])
+        for n, info in enumerate(devices)
+    )  # fmt: skip
+    return Placement(
+        policy=policy,
+        devices={node.name: d for node, d in zip(nodes, assigned, strict=True)},
+        reasons={node.name: reasons[p] or why[p] for p, node in enumerate(nodes)},
+        transfers=_crossings(load, found),
+        loads=loads,
+        predicted_ns=found.total_ns,
+        single_ns=min(singles, default=None),
+        alternatives=weighed,
+    )
+
+
+def check_pins(graph: Graph, devices: Sequence[DeviceInfo], pins: Mapping[str, int]) -> None:
+    """Raise PlanError for a pin on no node of the graph, or on no device."""
+    for pattern, number in pins.items():
+        if number not in range(len(devices)):
+            there = ", ".join(f"{n}: {info.name}" for n, info in enumerate(devices))
+            raise PlanError(f"place={{{pattern!r}: {number}}}: there is no device {number}; there "
+                            f"are {there}")  # fmt: skip
+        if not any(_matches(node, pattern) for node in graph.nodes):
+            names = ", ".join(node.name for node in graph.nodes[:_SHOWN])
+            more = f" and {len(graph.nodes) - _SHOWN} more" if len(graph.nodes) > _SHOWN else ""
+            raise PlanError(f"place={{{pattern!r}: {number}}}: no node has such a name or "
+                            f"operator; there are {names}{more}")  # fmt: skip
+
+
+def _matches(node: Node, pattern: str) -> bool:
+    # "block1" means what is inside as well: a node that was expanded, or a module of PyTorch.
+    names = ((node.name, pattern), (node.name, f"{pattern}/*"), (node.op_type, pattern))
+    return any(fnmatch.fnmatchcase(name, wanted) for name, wanted in names)
+
+
+def _check_devices(
+    devices: Sequence[DeviceInfo],
+    caps: Mapping[int, int],
+    costs: Mapping[int, DeviceCosts],
+    policy: str,
+) -> None:
+    if policy not in POLICIES:
+        raise PlanError(f"no policy {policy!r}; there are {', '.join(POLICIES)}")
+    if not devices:
+        raise PlanError("no device to place nodes on")
+    for index, count in Counter(info.index for info in devices).items():
+        if count > 1:
+            twice = next(info for info in devices if info.index == index)
+            raise PlanError(f"device {twice.index} ({twice.name}) is listed {count} times")
+    for name, numbers in (("memory cap", caps), ("cost", costs)):
+        for number in numbers:
+            if number not in range(len(devices)):
+                raise PlanError(f"a {name} for device {number}; there are 0 to {len(devices) - 1}")
+
+
+def _allowed(load: Workload, pins: Mapping[str, int]) -> tuple[list[list[bool]], list[str]]:
+    """Return which devices may run which nodes, and the reason where that leaves no choice."""
+    numbers = range(len(load.devices))
+    allowed = [[not text for text in load.refusals[d]] for d in numbers]
+    reasons = [""] * len(load.work)
+    for place, node in enumerate(load.graph.nodes):
+        refused = {d: load.refusals[d][place] for d in numbers if load.refusals[d][place]}
+        texts = [f"device {d}: {text}" for d, text in refused.items()]
+        if len(texts) == len(numbers):
+            raise PlanError(f"no device can run node {node.name!r}: {'; '.join(texts)}")
+        if len(texts) == len(numbers) - 1 and texts:
+            reasons[place] = f"the only one that can: {'; '.join(texts)}"
+        pattern = next((pattern for pattern in pins if _matches(node, pattern)), None)
+        if pattern is None:
+            continue
+        pin = f"place={{{pattern!r}: {pins[pattern]}}}"
+        if not allowed[pins[pattern]][place]:
+            raise PlanError(f"{pin}: {load.refusals[pins[pattern]][place]}")
+        for d in numbers:
+            allowed[d][place] = d == pins[pattern]
+        reasons[place] = f"pinned by {pin}"
+    return allowed, reasons
+
+
+def _require_room(
+    load: Workload, allowed: Sequence[Sequence[bool]], budgets: Sequence[int]
+) -> None:
+    for place, node in enumerate(load.graph.nodes):
+        needs = {d: load.node_bytes(place, d) for d in range(len(budgets)) if allowed[d][place]}
+        if all(needs[d] > budgets[d] for d in needs):
+            has = "; ".join(f"device {d} ({load.devices[d].name}) has {budgets[d]} of {need} bytes"
+                            for d, need in needs.items())  # fmt: skip
+            raise PlanError(f"node {node.name!r} ({node.op_type}) fits nowhere: {has}")
+
+
+def _excess(load: Workload, forecast: Forecast, budgets: Sequence[int]) -> str:
+    """Return why a forecast does not fit; "" if it does."""
+    return "; ".join(
+        f"device {d} ({load.devices[d].name}) needs {weights + peak} bytes ({weights} of weights, "
+        f"{peak} of activations), has {budget}"
+        for d, (weights, peak, budget) in enumerate(
+            zip(forecast.weights_bytes, forecast.peak_bytes, budgets, strict=True))
+        if weights + peak > budget
+    )  # fmt: skip
+
+
+def _cheapest(
+    search: Search, proposals: Sequence[Proposal]
+) -> tuple[list[int], Forecast, list[str]]:
+    """Return the cheapest proposal that fits, with branches moved where that pays."""
+    fitting = [p for p in proposals if search.fits(p[2])]
+    if not fitting:
+        assigned, why = _greedy(search)
+        forecast = search.workload.forecast(assigned)
+        if not search.fits(forecast):
+            tried = [_excess(search.workload, p[2], search.budgets) for p in proposals]
+            raise PlanError("the model fits nowhere: " + "; ".join(dict.fromkeys(tried)))
+        fitting = [(why[0], assigned, forecast)]
+    name, assigned, forecast = min(fitting, key=lambda p: p[2].total_ns)
+    assigned, forecast, moved = search.improved(assigned, forecast)
+    why = [name] * len(assigned)
+    for place in moved:
+        why[place] = f"a branch beside others, moved from: {name}"
+    return assigned, forecast, why
+
+
+def _greedy(search: Search) -> tuple[list[int], list[str]]:
+    """Return each node on the first device with room for its weights and all it ever makes.
+
+    Source: VKML, which starts over at the first device for every node.
+    """
+    load = search.workload
+    held: list[set[str]] = [set() for _ in search.budgets]
+    used = [0] * len(held)
+    assigned: list[int] = []
+    why: list[str] = []
+    for place, node in enumerate(load.graph.nodes):
+        touched = {load.roots.get(n, n) for n in (*node.reads, *filter(None, node.outputs))}
+        full: list[str] = []
+        for device, budget in enumerate(search.budgets):
+            if not search.allowed[device][place]:
+                continue
+            more = touched - held[device]
+            need = sum(load.stored_bytes(n, device) for n in more) + load.work[place].scratch_bytes
+            if used[device] + need <= budget:
+                held[device] |= more
+                used[device] += need
+                assigned.append(device)
+                why.append("; ".join(["the first that fits", *full]))
+                break
+            full.append(f"device {device} has {budget - used[device]} of {need} bytes left")
+        else:
+            raise PlanError(f"node {node.name!r} ({node.op_type}) fits nowhere behind those "
+                            f"before it: {'; '.join(full)}")  # fmt: skip
+    return assigned, why
+
+
+def _crossings(load: Workload, found: Forecast) -> tuple[Crossing, ...]:
+    """Return what moves between different devices, each value once for each target."""
+    moves: dict[tuple[str, int], Crossing] = {}
+    for move in stages.transfers(found.stages):
+        if move.source is None:
+            continue
+        source, target = found.stages[move.source].device, found.stages[move.target].device
+        if source != target:
+            time_ns = sum(load.costs[d].move_ns(move.size_bytes) for d in (source, target))
+            moves.setdefault((move.value, target), Crossing(
+                move.value, source, target, move.size_bytes, time_ns))
+    return tuple(moves.values())  # fmt: skip
