@@ -21,6 +21,7 @@ from packaging.utils import canonicalize_name
 CONDA_NAMES = {"torch": "pytorch"}
 PIP_ONLY = {"playwright", "vulkan"}
 CONDA_EXTRAS = ("labs", "test")
+NAME = r"[\w.-]+(\[.*?\])?"
 
 # The distribution that brings a module, where the names differ.
 DISTRIBUTIONS = {
@@ -140,7 +141,8 @@ def conda_differences(root: Path) -> list[str]:
             wanted_pip.add(line)
         else:
             renamed = CONDA_NAMES.get(requirement.name, requirement.name)
-            wanted_conda.add(line.replace(requirement.name, renamed, 1))
+            # Without extras, which conda does not know: its packages come with theirs.
+            wanted_conda.add(f"{renamed}{line[re.match(NAME, line).end():]}")
     for place, wanted, there in (
         ("conda", wanted_conda, set(conda)),
         ("pip", wanted_pip, set(last["pip"])),

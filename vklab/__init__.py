@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "distributed":  # a part, reached without an import of its own
+        return importlib.import_module("vklab.distributed")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'vklab' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME_OF[name]), name)

@@ -29,6 +29,7 @@ MODULES = {
     "devices": "devices",
     "run": "run",
     "profile": "profile",
+    "trace": "trace",
     "plan": "plan",
     "compile": "compile",
     "shader": "shader",

@@ -1,0 +1,60 @@
+"""`vklab trace`: what host and device did when, as numbers, a Gantt chart or for Perfetto."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vklab import draw
+from vklab.cli import console
+from vklab.cli.inputs import Device, Dims, Files, Model, feed
+from vklab.cli.run import announce_cpu
+from vklab.runtime import session
+
+__all__ = ["trace"]
+
+
+def trace(
+    model: Model,
+    files: Files = None,
+    dims: Dims = None,
+    device: Device = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs that follow each other.")] = 1,
+    steps: Annotated[
+        bool, typer.Option(help="Time each dispatch, alone between barriers; --no-steps only "
+                           "what is submitted as a whole.")
+    ] = True,
+    chrome: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write trace events for "
+                                  "ui.perfetto.dev or chrome://tracing.", show_default=False)
+    ] = None,
+    png: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw a Gantt chart; .svg and .pdf work "
+                                  "too.", show_default=False)
+    ] = None,
+) -> None:  # fmt: skip
+    """Trace runs of a model: host and device on one clock, who waited for whom, and how long."""
+    with console.compiling() as progress, session.load(model, device, progress) as loaded:
+        fed = feed(loaded.inputs, files, dims)
+        announce_cpu(loaded.device)
+        found = loaded.trace(fed.arrays, repeats=repeat, steps=steps)
+    for name, words in found.machine.items():
+        console.say(f"{name:8} {words}")
+    for origin in fed.origins:
+        console.say(f"input    {origin}")
+    console.say(f"\n{found.length_text()}, {draw.time_text(found.overlap_ns())} of it with host and "
+                "device busy at once")  # fmt: skip
+    console.table("", found.headers, found.cells(), right="busy idle share")
+    console.say(f"\ncritical path, {draw.time_text(found.critical_ns())}:")
+    for span in found.critical_path():
+        console.say(f"  {draw.time_text(span.duration_ns):>10}  {span.name} ({span.device})")
+    console.say()
+    if chrome:
+        chrome.write_text(json.dumps(found.to_chrome()), "utf-8")
+        console.say(f"written  {chrome}")
+    if png:
+        found.gantt(f"{model.name} on {found.machine['device'].split(' (')[0]}").savefig(png)
+        console.say(f"written  {png}")
