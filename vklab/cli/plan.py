@@ -16,6 +16,7 @@ from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
+from vklab.plan.spread import SpreadPlan
 from vklab.runtime import open_devices, session
 from vklab.runtime.compiled import container, saved
 
@@ -72,7 +73,7 @@ def _plan(
     dims: list[str] | None,
     device: str | None,
     dtype: str | None,
-) -> tuple[Plan | PartedPlan, str]:
+) -> tuple[Plan | SpreadPlan | PartedPlan, str]:
     """Plan without a driver if the device can run the model whole, else by a run.
 
     Returns why a compiled model was planned here after all, too.

@@ -11,6 +11,7 @@ from vklab.graph.graph import Graph
 from vklab.plan.chunks import Copy
 from vklab.plan.partition import Part
 from vklab.plan.plan import Plan
+from vklab.plan.spread import SpreadPlan
 from vklab.types import Dispatch
 
 __all__ = ["PartedPlan"]
@@ -26,7 +27,7 @@ class PartedPlan:
     graph: Graph
     device: str
     parts: tuple[Part, ...]
-    plans: tuple[Plan | None, ...]
+    plans: tuple[Plan | SpreadPlan | None, ...]
     is_complete: bool
 
     @property
@@ -62,7 +63,10 @@ class PartedPlan:
             "placement": {
                 node.name: self.device if part.kind == "vulkan" else "host"
                 for part in self.parts for node in part.graph.nodes
-            },
+            } | {name: device for facts in each if "stages" in facts
+                 for name, device in facts["placement"].items()},
+            **{name: [entry for facts in each for entry in facts[name]]
+               for name in ("stages", "moves") if any(name in facts for facts in each)},
         }  # fmt: skip
 
     def __str__(self) -> str:

@@ -33,6 +33,9 @@ class Body(Protocol):
     def step_count(self) -> int:
         """Return its dispatches and copies."""
 
+    def twin(self, engine: Any) -> Body:
+        """Return what runs the same at the same time."""
+
 
 class Control:
     """Run one control node; its bodies see what they capture."""
@@ -58,6 +61,11 @@ class Control:
         """Free the programs of the bodies."""
         for body in self.bodies.values():
             body.close()
+
+    def twin(self, engine: Any) -> Control:
+        """Return what runs the same at the same time."""
+        bodies = {name: body.twin(engine) for name, body in self.bodies.items()}
+        return Control(self.node, bodies, self.opset, self.constants)
 
     def _body(self, name: str, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
         if name not in self.bodies:

@@ -5,14 +5,19 @@ Visited by lab 12.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from vklab import settings
 from vklab.errors import SetupError
+from vklab.graph import passes
+from vklab.graph.graph import Graph
+from vklab.plan import plan as plans
 from vklab.plan.partition import Part
 from vklab.plan.plan import Plan
+from vklab.plan.spread import SpreadPlan
 from vklab.runtime import timed
 from vklab.runtime.kernels import Kernel, Progress
 from vklab.runtime.open_devices import OpenDevice
@@ -20,7 +25,7 @@ from vklab.runtime.record import Program
 from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
 from vklab.shader import compiler
-from vklab.types import DeviceInfo
+from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["KEPT_PROGRAMS", "Device", "Engine", "Host", "Runner", "host"]
 
@@ -46,6 +51,7 @@ class Engine:
     Attributes:
         upper_bounds: the most that open dimensions ever are; `reserve` is then all memory.
         shaders: kernels of a compiled model, used before any is compiled.
+        lock: held while something is planned or freed; what is planned runs without it.
     """
 
     opened: OpenDevice
@@ -57,20 +63,35 @@ class Engine:
     reserve: Reserve | None = None
     kernels: dict[tuple[object, ...], Kernel] = field(default_factory=dict)
     shaders: Mapping[compiler.Variant, compiler.Shader] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def info(self) -> DeviceInfo:
-        """Return the device that is planned for."""
+        """Return the device that is planned for, the first of several."""
         return self.opened.info
 
-    def runner(self, plan: Plan) -> Runner | None:
+    @property
+    def infos(self) -> tuple[DeviceInfo, ...]:
+        """Return all devices that are planned for."""
+        return (self.info,)
+
+    def plan(self, graph: Graph, unavailable: Callable[[Dispatch], str]) -> Plan | SpreadPlan:
+        """Plan a Vulkan part; see `plan.make_plan`."""
+        return plans.make_plan(passes.run(graph, self.dtype), self.info, unavailable)
+
+    def runner(self, plan: Plan | SpreadPlan) -> Runner:
         """Make what runs a plan."""
+        assert isinstance(plan, Plan), "one device runs plans for one device"
         if self.on_plan:
             self.on_plan(plan)
         program = Program(
             self.opened, plan, self.weights, self.progress, self.reserve, self.kernels
         )
         return Device(program)
+
+    def twin(self) -> Engine:
+        """Return what runs the same at the same time: memory of its own, the same weights."""
+        return replace(self, reserve=Reserve(self.opened) if self.reserve else None)
 
     @property
     def kept(self) -> int:

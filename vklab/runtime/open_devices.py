@@ -10,6 +10,7 @@ import atexit
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from vklab import draw, settings
 from vklab.errors import SetupError
 from vklab.runtime.kernels import Kernels
+from vklab.runtime.scheduler import Lane
 from vklab.types import DeviceInfo
 from vklab.vulkan import instance as instances
 from vklab.vulkan import physical_device
@@ -26,7 +28,8 @@ from vklab.vulkan.instance import Instance
 from vklab.vulkan.memory import Allocator
 from vklab.vulkan.pipeline import PipelineCache
 
-__all__ = ["Closable", "Devices", "OpenDevice", "close_all", "devices", "open_device", "select"]
+__all__ = ["Closable", "Devices", "OpenDevice", "close_all", "devices", "open_all",
+           "open_device", "select", "select_all"]  # fmt: skip
 
 # A device that is only a CPU is last, whatever memory it has.
 _SPEED = {"discrete": 3, "integrated": 2, "virtual": 1, "other": 0, "cpu": -1}
@@ -66,6 +69,7 @@ class OpenDevice:
         self.is_stuck = False  # work that never ended: nothing of it may be freed
         self.sessions: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._forgotten: deque[Closable] = deque()
+        self.lane = Lane(f"vklab waits for device {info.index}")
         self.device = Device(instance, physical, info)
         try:
             self.allocator = Allocator(self.device)
@@ -97,6 +101,7 @@ class OpenDevice:
         for session in list(self.sessions):
             session.close()
         self.free_forgotten()
+        self.lane.close()
         if self.is_stuck:
             return
         self.kernels.close()
@@ -161,6 +166,23 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
     return matching[0]
 
 
+def select_all(wanted: Sequence[int | str] | str) -> tuple[DeviceInfo, ...]:
+    """Return several devices: "all" that can be used, or each as in `select`."""
+    if isinstance(wanted, str):
+        if wanted != "all":
+            raise SetupError(f'devices={wanted!r} is neither "all" nor a list of devices')
+        found = tuple(info for info in devices() if not info.refusal)
+        return found or (select(),)  # which says why there is none
+    chosen = tuple(select(one) for one in wanted)
+    if not chosen:
+        raise SetupError('devices=[] names no device; "all" takes every one')
+    for place, info in enumerate(chosen):
+        if info in chosen[:place]:
+            raise SetupError(f"devices={list(wanted)!r} names device {info.index} ({info.name}) "
+                             "twice")  # fmt: skip
+    return chosen
+
+
 def _speed(info: DeviceInfo) -> tuple[int, ...]:
     # Between CPU devices of one memory, wider workgroups have meant the faster compiler.
     width = info.limit("maxComputeWorkGroupInvocations")
@@ -180,6 +202,17 @@ def open_device(wanted: int | str | None = None) -> OpenDevice:
             _open[key] = OpenDevice(instance, physical, info)
         _open[key].free_forgotten()
         return _open[key]
+
+
+def open_all(
+    device: int | str | None, devices: Sequence[int | str] | str | None
+) -> tuple[OpenDevice, ...]:
+    """Open what a caller asked for: one device, or several."""
+    if devices is None:
+        return (open_device(device),)
+    if device is not None:
+        raise SetupError(f"device={device!r} and devices={devices!r}: give one of them")
+    return tuple(open_device(info.index) for info in select_all(devices))
 
 
 def close_all() -> None:

@@ -6,6 +6,7 @@ between device and host, and each part is planned when the shapes before it are 
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +16,13 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import ModelError, PlanError, UnsupportedOperatorError
-from vklab.graph import bounds, passes
+from vklab.graph import bounds
 from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import MOVABLE
 from vklab.plan import partition
-from vklab.plan import plan as plans
 from vklab.plan.partition import Ask, Part
 from vklab.plan.plan import Plan
+from vklab.plan.spread import SpreadPlan
 from vklab.runtime import control
 from vklab.runtime.engine import Engine, Host, Runner, host
 from vklab.shader import compiler
@@ -39,7 +40,7 @@ class Found:
     part: Part
     runner: Runner | None
     rest: Stage | None
-    plan: Plan | None = None
+    plan: Plan | SpreadPlan | None = None
 
 
 class Stage:
@@ -55,21 +56,48 @@ class Stage:
         self.names = [*(info.name for info in graph.inputs), *graph.captures]
         self.asked: list[str] = []
         self.found: OrderedDict[Key, Found] = OrderedDict()
+        self.origin: Stage | None = None
+
+    def twin(self, engine: Engine) -> Stage:
+        """Return the same stage for frames in flight: what is decided here holds there too."""
+        other = copy.copy(self)
+        other.engine, other.origin, other.found = engine, self, OrderedDict()
+        return other
 
     def find(self, values: Mapping[str, Any]) -> Found:
         """Return the next part for these values: decided and prepared once, then kept a while."""
         key = self._key(values)
         found = self.found.get(key)
         if found is None:
-            infos = {name: describe(name, values[name]) for name in self.names}
-            found = self.decide(infos, values)
-            self.found[self._key(values)] = found
-            while len(self.found) > self.engine.kept:
-                for stage in _closed(self.found.popitem(last=False)[1]):
-                    stage.close()
+            with self.engine.lock:
+                found = self._find_first(key, values)
         elif len(self.found) > 1:
             self.found.move_to_end(key)
         return found
+
+    def _find_first(self, key: Key, values: Mapping[str, Any]) -> Found:
+        known = self.origin.found.get(key) if self.origin else None
+        if known:
+            found = self._again(known)
+        else:
+            infos = {name: describe(name, values[name]) for name in self.names}
+            found = self.decide(infos, values)
+            key = self._key(values)  # what was asked for on the way is part of it
+        self.found[key] = found
+        while len(self.found) > self.engine.kept:
+            for stage in _closed(self.found.popitem(last=False)[1]):
+                stage.close()
+        return found
+
+    def _again(self, known: Found) -> Found:
+        """Return what runs a part that is decided, beside what runs it already."""
+        runner = known.runner
+        if known.plan:
+            runner = self.engine.runner(known.plan)
+        elif isinstance(runner, control.Control):
+            runner = runner.twin(self.engine)
+        rest = known.rest.twin(self.engine) if known.rest else None
+        return Found(known.part, runner, rest, known.plan)
 
     def prepare(self) -> None:
         """Decide and compile the first part now if dtypes and shapes of all inputs are known.
@@ -125,7 +153,7 @@ class Stage:
                 if isinstance(array, np.ndarray):
                     given[name] = describe(name, array, array.copy())
             answer = partition.next_part(
-                self.graph, given, self.engine.info, _evaluate, _unavailable,
+                self.graph, given, self.engine.infos, _evaluate, _unavailable,
                 self.after_host,
             )
             if not isinstance(answer, Ask):
@@ -141,7 +169,7 @@ class Stage:
         runner, plan = self._runner(part)
         return Found(part, runner, stage, plan)
 
-    def _runner(self, part: Part) -> tuple[Runner | None, Plan | None]:
+    def _runner(self, part: Part) -> tuple[Runner | None, Plan | SpreadPlan | None]:
         if not part.graph.nodes:
             return None, None
         if part.kind == "host":
@@ -152,9 +180,7 @@ class Stage:
             constants = {name: info.constant for name, info in part.graph.initializers.items()}
             opset = self.graph.opset_of(node)
             return control.Control(node, bodies, opset, constants), None
-        plan = plans.make_plan(
-            passes.run(part.graph, self.engine.dtype), self.engine.info, _unavailable
-        )
+        plan = self.engine.plan(part.graph, _unavailable)
         return self.engine.runner(plan), plan
 
     def run(self, values: dict[str, Any]) -> list[Any]:

@@ -31,6 +31,7 @@ class Places:
         graph = plan.graph
         self.inputs = self._map(graph.inputs, plan.input_slots)
         self.outputs = self._map([graph.infos[n] for n in graph.outputs], plan.output_slots)
+        self._inputs, self._outputs = dict(self.inputs), dict(self.outputs)
         self._encodes = any(plan.stored[info.name] != info.dtype for info in graph.inputs)
         self._finishers = {name: self._steps(name) for name in graph.outputs}
 
@@ -39,6 +40,11 @@ class Places:
         for (_, place), array in zip(self.inputs, arrays, strict=True):
             np.copyto(place, storage.encode(array, str(place.dtype)) if self._encodes else array)
 
+    def put(self, name: str, array: np.ndarray) -> None:
+        """Copy one input in."""
+        place = self._inputs[name]
+        np.copyto(place, storage.encode(array, str(place.dtype)) if self._encodes else array)
+
     def read(self) -> dict[str, np.ndarray]:
         """Copy outputs out."""
         outputs = {name: place.copy() for name, place in self.outputs}
@@ -46,6 +52,20 @@ class Places:
             for step in steps:
                 outputs[name] = step(outputs[name])
         return outputs
+
+    def take(self, name: str) -> np.ndarray:
+        """Copy one output out."""
+        array = self._outputs[name].copy()
+        for step in self._finishers[name]:
+            array = step(array)
+        return array
+
+    def pass_on(self, name: str, target: Places) -> None:
+        """Copy an output to another plan's input of the same name."""
+        if self.plan.stored[name] == target.plan.stored[name]:
+            np.copyto(target._inputs[name], self._outputs[name])
+        else:  # the devices store its dtype differently
+            target.put(name, self.take(name))
 
     def _map(
         self, infos: Iterable[TensorInfo], slots: Mapping[str, Slot]

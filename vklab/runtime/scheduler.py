@@ -7,6 +7,7 @@ lab 13.
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import queue
 import threading
@@ -17,7 +18,7 @@ from typing import Protocol
 
 from vklab.errors import PlanError, TimeoutError, VulkanError
 
-__all__ = ["Job", "Lane", "Observe", "Order", "Run", "run"]
+__all__ = ["Job", "Lane", "Observe", "Order", "Run"]
 
 Observe = Callable[[int, int, int], None]
 
@@ -141,10 +142,14 @@ class Run:
         except BaseException as error:  # an interrupt: what is in flight must still come home
             if error is not self.error:
                 self.cancel(error)
-                self._ended.wait(limit_seconds)
+                self.is_over(limit_seconds)
             raise
         if self.error is not None:
             raise self.error
+
+    def is_over(self, seconds: float = 0.0) -> bool:
+        """Tell whether nothing of it is in flight, waiting for that a while."""
+        return self._ended.wait(seconds)
 
     def cancel(self, error: BaseException | None = None) -> None:
         """Start nothing any more; what is in flight is drained, and `go` raises."""
@@ -197,8 +202,9 @@ class Run:
         return begun
 
     def _hand_over(self, number: int) -> bool:
+        context = contextvars.copy_context()  # the caller's settings hold on every thread
         try:
-            return self.lanes[number].put(functools.partial(self._work, number))
+            return self.lanes[number].put(functools.partial(context.run, self._work, number))
         except RuntimeError:  # no thread can be had
             return False
 
@@ -233,22 +239,6 @@ class Run:
             if not self._in_flight:
                 self._ended.set()
         return ready
-
-
-def run(
-    order: Order, jobs: Sequence[Job], lanes: Sequence[Lane], limit_seconds: float,
-    observe: Observe | None = None,
-) -> None:  # fmt: skip
-    """Run jobs in an order, as `Run.go` does; a single one entirely on the caller's thread."""
-    if len(jobs) != 1 or observe:
-        Run(order, jobs, lanes, observe).go(limit_seconds)
-        return
-    try:
-        jobs[0].start()
-        jobs[0].finish()
-    except BaseException as error:
-        named = _named(error, jobs[0].name)
-        raise named from named.__cause__
 
 
 def _named(error: BaseException, name: str) -> BaseException:

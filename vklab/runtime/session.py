@@ -20,15 +20,13 @@ from vklab.graph import bounds, passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
-from vklab.runtime import dump, feeds, kernels, open_devices, parts, tracing
+from vklab.plan.spread import SpreadPlan
+from vklab.runtime import dump, feeds, kernels, open_devices, parts, spread, streams, tracing
 from vklab.runtime import profile as profiles
 from vklab.runtime.check import Comparison
 from vklab.runtime.compiled import container, restore
 from vklab.runtime.compiled import saved as saves
-from vklab.runtime.engine import Engine
 from vklab.runtime.profile import Profile, Timing
-from vklab.runtime.reserve import Reserve
-from vklab.runtime.weights import Weights
 from vklab.trace import Trace
 from vklab.types import DeviceInfo, TensorInfo
 
@@ -44,15 +42,23 @@ def load(
     device: int | str | None = None,
     progress: kernels.Progress | None = None,
     *,
+    devices: Sequence[int | str] | str | None = None,
+    place: Mapping[str, int | str] | None = None,
+    memory_caps: Mapping[int | str, int] | None = None,
+    replicate: bool = False,
     dtype: str | None = None,
     upper_bounds: Mapping[str, int] | None = None,
 ) -> Session:
-    """Load an ONNX model, or one that `vklab compile` made, on a Vulkan device.
+    """Load an ONNX model, or one that `vklab compile` made, on a Vulkan device, or on several.
 
     Args:
         model: a path, bytes, or an onnx.ModelProto.
         device: index or part of a name; default the fastest, or VKLAB_DEVICE.
         progress: called as (done, of, kernel) while kernels compile.
+        devices: "all", or several of what `device` may be: the model is split over them.
+        place: devices by patterns of node names ("layer3*"), for nodes that must be there.
+        memory_caps: the most bytes of device memory that may be planned, by device.
+        replicate: each device gets the whole model; frames (`submit`, `map`) go to any of them.
         dtype: "float16" to compute a float32 model in half precision, between inputs and outputs
             that stay float32; default as it is. A device that has no float16 takes 32 bits for
             each: same results, nothing saved.
@@ -63,26 +69,30 @@ def load(
     """
     saved = saves.read(model) if container.is_compiled(model) else None
     graph = saved.graph if saved else _onnx().onnx_import.load_graph(model)
-    opened = open_devices.open_device(device)
-    return Session(graph, opened, model, progress, saved, dtype=dtype, upper_bounds=upper_bounds)
+    opened = open_devices.open_all(device, devices)
+    wish = spread.Wish(place or {}, memory_caps or {}, replicate)
+    return Session(graph, opened, model, progress, saved, dtype=dtype, upper_bounds=upper_bounds,
+                   wish=wish)  # fmt: skip
 
 
-class Session:
-    """A model on a device, ready to run; close it, or use it in a `with` block.
+class Session(streams.Streaming):
+    """A model on one device or several, ready to run; close it, or use it in a `with` block.
 
-    What no kernel can do runs on the host. Thread-safe: runs of one session follow each other.
+    What no kernel can do runs on the host. Thread-safe: runs of one session follow each other;
+    frames that are submitted are in flight together.
     """
 
     def __init__(
         self,
         graph: Graph,
-        opened: open_devices.OpenDevice,
+        opened: open_devices.OpenDevice | Sequence[open_devices.OpenDevice],
         model: onnx_import.Model | None,
         progress: kernels.Progress | None = None,
         saved: saves.Saved | None = None,
         *,
         dtype: str | None = None,
         upper_bounds: Mapping[str, int] | None = None,
+        wish: spread.Wish | None = None,
     ) -> None:
         dtype = saved.dtype if saved and dtype is None else dtype
         passes.require_dtype(dtype or "")
@@ -91,17 +101,22 @@ class Session:
         self.graph = graph
         given = (*graph.inputs, *graph.initializers.values())
         self._is_half = bool(dtype) or any(info.dtype == "float16" for info in given)
-        self._opened: open_devices.OpenDevice | None = opened
+        used = tuple(opened) if isinstance(opened, Sequence) else (opened,)
         self._model = None if saved else model
-        self._weights = Weights(opened)
-        self._reserve = Reserve(opened)
-        engine = Engine(
-            opened, self._weights, progress, dump.report, dtype or "", self.upper_bounds,
-            self._reserve if self.upper_bounds else None,
+        self._members = tuple(map(spread.Member, used))
+        self._weights, self._reserve = self._members[0].weights, self._members[0].reserve
+        engines = spread.engines(
+            self._members, wish, graph, progress=progress, on_plan=dump.report, dtype=dtype or "",
+            upper_bounds=self.upper_bounds,
         )  # fmt: skip
-        self._root = restore.root(saved, engine) if saved else parts.Stage(graph, engine)
+        roots = [restore.root(saved, each) if saved else parts.Stage(graph, each)
+                 for each in engines]  # fmt: skip
+        self._root = roots[0]
         self._lock = threading.Lock()
-        opened.sessions.add(self)
+        self._frames = streams.Frames(streams.Slots(roots, self._lock))
+        self._opened: open_devices.OpenDevice | None = used[0]
+        for each in used:
+            each.sessions.add(self)
         try:
             if not saved:  # else it was asked when the model was compiled
                 shapes.require_operators(graph)
@@ -130,10 +145,11 @@ class Session:
     @property
     def devices(self) -> tuple[DeviceInfo, ...]:
         """Return all devices this session runs on."""
-        return (self.device,)
+        self._require_open()
+        return tuple(member.opened.info for member in self._members)
 
     @property
-    def plan(self) -> Plan | PartedPlan:
+    def plan(self) -> Plan | SpreadPlan | PartedPlan:
         """Return the plan of the shapes used last, parted if the host has a part in it.
 
         Raises ModelError before the first run of a model whose sizes that decides.
@@ -147,7 +163,7 @@ class Session:
             return path[0].plan
         return PartedPlan(
             graph=self.graph,
-            device=self.device.name,
+            device=" and ".join(info.name for info in self.devices),
             parts=tuple(found.part for found in path),
             plans=tuple(found.plan for found in path),
             is_complete=path[-1].rest is None,
@@ -176,7 +192,7 @@ class Session:
         return self._root.step_count()
 
     def __repr__(self) -> str:
-        where = self._opened.info if self._opened else "closed"
+        where = ", ".join(map(str, self.devices)) if self._opened else "closed"
         return f"Session of {self.graph} on {where}"
 
     def _repr_html_(self) -> str:
@@ -301,19 +317,20 @@ class Session:
         return self._opened
 
     def close(self) -> None:
-        """Free everything this session holds on its device; a second call does nothing."""
+        """Wait for frames in flight, and free everything; a second call does nothing."""
+        self._frames.close()
         with self._lock:
             self._root.close()
-            if self._opened is not None and not self._opened.is_stuck:
-                self._reserve.close()
-                self._weights.close()
-                self._opened.sessions.discard(self)
+            for member in self._members:
+                member.close()
+                member.opened.sessions.discard(self)
             self._opened = None
 
     def __del__(self) -> None:
-        opened = getattr(self, "_opened", None)
-        if opened is not None:
-            opened.forget(self._root, self._reserve, self._weights)
+        if getattr(self, "_opened", None) is not None:
+            self._frames.stop()
+            for member in self._members:  # the first device to be closed frees all
+                member.opened.forget(self._frames, self._root, *self._members)
 
     def __enter__(self) -> Session:
         return self

@@ -11,10 +11,11 @@ import numpy as np
 from vklab.graph import bounds, passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan.plan import Plan
+from vklab.plan.spread import SpreadPlan
 from vklab.runtime import control, parts
 from vklab.runtime.compiled import saved as saves
 from vklab.runtime.compiled.saved import Kernel, Saved, SavedPart, SavedStage
-from vklab.runtime.engine import Engine
+from vklab.runtime.engine import Engine, Runner
 from vklab.runtime.kernels import Progress
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.reserve import Reserve
@@ -37,8 +38,8 @@ class _Drawing(Engine):
     def info(self) -> DeviceInfo:
         return self._info
 
-    def runner(self, plan: Plan) -> None:
-        return None
+    def runner(self, plan: Plan | SpreadPlan) -> Runner:
+        return cast(Any, None)
 
 
 def compile_graph(
@@ -149,6 +150,7 @@ def _part(
     behind = {name: numbers[id(stage)] for name, stage in _behind(found).items()}
     rest = behind.pop("", -1)
     part, plan = found.part, found.plan
+    assert not isinstance(plan, SpreadPlan), "models are compiled for one device"
     if plan:  # what the part was before its passes is not looked at again
         graph = _pruned(plan.graph)
         part, plan = replace(part, graph=graph), replace(plan, graph=graph)

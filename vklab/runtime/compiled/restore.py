@@ -37,6 +37,8 @@ class Library:
         self.saved = saved
         self.engine = engine
         wish = saved.other_wish(engine.dtype, engine.upper_bounds)
+        if len(engine.infos) > 1:
+            wish = wish or "the model was compiled for one device, and is spread over several"
         self.has_plans = not wish
         self.difference = saves.difference(saved.device, engine.info)
         self.reason = ""
@@ -58,8 +60,10 @@ class Library:
 class SavedPath(parts.Stage):
     """A stage that looks into a compiled model before it decides."""
 
-    def __init__(self, library: Library, number: int, graph: Any, after_host: bool) -> None:
-        super().__init__(graph, library.engine, after_host)
+    def __init__(
+        self, library: Library, number: int, graph: Any, after_host: bool, engine: Engine
+    ) -> None:
+        super().__init__(graph, engine, after_host)
         self.library = library
         self.saved: dict[tuple[Any, ...], SavedPart] = {}
         if library.has_plans and number >= 0:
@@ -123,13 +127,17 @@ class SavedPath(parts.Stage):
         rest: SavedPath | None = None
         if saved.rest >= 0:
             behind = stages[saved.rest]
-            rest = SavedPath(library, saved.rest, behind.graph, behind.after_host)
+            rest = SavedPath(
+                library, saved.rest, behind.graph, behind.after_host, self.engine
+            )
         try:
             runner = self.engine.runner(plan) if plan else self._runner(saved.part)[0]
             if isinstance(runner, control.Control):
                 bodies = saved.part.graph.nodes[0].bodies
                 runner.bodies = {
-                    name: SavedPath(library, saved.bodies.get(name, -1), body, False)
+                    name: SavedPath(
+                        library, saved.bodies.get(name, -1), body, False, self.engine
+                    )
                     for name, body in bodies.items()
                 }
         except (LookupError, TypeError, AttributeError, AssertionError) as error:
@@ -157,4 +165,4 @@ def require_sound(plan: Plan, info: DeviceInfo) -> None:
 def root(saved: Saved, engine: Engine) -> SavedPath:
     """Return the first stage of a compiled model."""
     library = Library(saved, engine)
-    return SavedPath(library, 0 if saved.stages else -1, saved.graph, False)
+    return SavedPath(library, 0 if saved.stages else -1, saved.graph, False, engine)

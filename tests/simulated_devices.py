@@ -1,0 +1,147 @@
+"""Simulated devices for tests of the scheduler: random graphs, and what must hold of a run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import strategies as st
+
+from vklab.errors import DeviceLostError
+from vklab.runtime.scheduler import Lane, Order, Run
+
+LIMIT_SECONDS = 5.0
+
+
+@dataclass
+class Graph:
+    """Jobs that wait for earlier ones, each on a device, each taking a while."""
+
+    predecessors: list[list[int]]
+    devices: list[int]
+    delays_us: list[int]
+    failing: dict[int, str] = field(default_factory=dict)
+
+    def reference(self) -> list[int]:
+        """Return what each job computes, one after another."""
+        values: list[int] = []
+        for number, before in enumerate(self.predecessors):
+            values.append(combined(number, [values[other] for other in before]))
+        return values
+
+
+def combined(number: int, values: list[int]) -> int:
+    """Compute something that every predecessor and its place changes."""
+    return hash((number, *values))
+
+
+class Job:
+    """A job on a simulated device; it notes everything that must never happen."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.name = f"job {number}"
+        self.started = self.finished = 0
+        self.value: int | None = None
+        self._ready_at = 0.0
+
+    def start(self) -> None:
+        world = self.world
+        self.started += 1
+        before = [world.jobs[other] for other in world.graph.predecessors[self.number]]
+        world.wrong += [f"{self.name} before {job.name}" for job in before if not job.finished]
+        if world.failed.is_set():
+            world.late_starts.append(self.number)
+        if world.graph.failing.get(self.number) == "start":
+            raise self._failure()
+        self._values = [job.value or 0 for job in before]
+        self._ready_at = time.perf_counter() + world.graph.delays_us[self.number] * 1e-6
+
+    def finish(self) -> None:
+        time.sleep(max(0.0, self._ready_at - time.perf_counter()))
+        if self.world.graph.failing.get(self.number) == "finish":
+            raise self._failure()
+        self.value = combined(self.number, self._values)
+        self.finished += 1
+
+    def _failure(self) -> Exception:
+        self.finished += 1
+        self.world.failed.set()
+        return DeviceLostError("vkQueueSubmit", "VK_ERROR_DEVICE_LOST", "gone")
+
+
+class World:
+    """The jobs of a graph, and lanes for their devices."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.wrong: list[str] = []
+        self.late_starts: list[int] = []
+        self.failed = threading.Event()
+        self.jobs = [Job(self, number) for number in range(len(graph.devices))]
+        self.lanes = [Lane(f"device {number}") for number in range(max(graph.devices) + 1)]
+
+    def run(self, kind: type[Run] = Run, limit: float = LIMIT_SECONDS) -> None:
+        order = Order(self.graph.predecessors)
+        kind(order, self.jobs, [self.lanes[d] for d in self.graph.devices]).go(limit)
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for lane in self.lanes:
+            lane.close()
+
+
+@st.composite
+def graphs(draw: st.DrawFn, most: int = 200, fails: bool = False) -> Graph:
+    """Return a random graph: up to 200 jobs on one to four devices, chains, forks and joins."""
+    count = draw(st.integers(1, most))
+    device_count = draw(st.integers(1, 4))
+    random = draw(st.randoms(use_true_random=False))
+    reach, longest = draw(st.sampled_from([1, 3, 20, 200])), draw(st.sampled_from([0, 50, 400]))
+    predecessors = []
+    for number in range(count):
+        near = range(max(0, number - reach), number)
+        predecessors.append(random.sample(near, random.randint(0, min(3, len(near)))))
+    graph = Graph(
+        predecessors,
+        [random.randrange(device_count) for _ in range(count)],
+        [random.randint(0, longest) for _ in range(count)],
+    )
+    if fails:
+        for number in random.sample(range(count), random.randint(1, min(3, count))):
+            graph.failing[number] = random.choice(["start", "finish"])
+    return graph
+
+
+def holds(graph: Graph, kind: type[Run] = Run, limit: float = LIMIT_SECONDS) -> None:
+    """Assert what must hold of a run in which nothing fails."""
+    with World(graph) as world:
+        world.run(kind, limit)
+        assert not world.wrong, world.wrong[:3]
+        assert [(job.started, job.finished) for job in world.jobs] == [(1, 1)] * len(world.jobs)
+        assert [job.value for job in world.jobs] == graph.reference()
+
+
+def fails_well(graph: Graph, kind: type[Run] = Run, limit: float = LIMIT_SECONDS) -> None:
+    """Assert what must hold of a run in which jobs fail."""
+    with World(graph) as world:
+        with pytest.raises(DeviceLostError) as caught:
+            world.run(kind, limit)
+        ends = tuple(f"; in job {number}" for number in graph.failing)
+        assert caught.value.detail.endswith(ends), caught.value
+        assert all(job.started == job.finished <= 1 for job in world.jobs), "not drained"
+        assert not world.wrong, world.wrong[:3]
+        # Another device may start what it had in hand at that moment; no more than that.
+        behind = set(graph.failing)
+        for number, before in enumerate(graph.predecessors):
+            if behind.intersection(before):
+                behind.add(number)
+                assert not world.jobs[number].started, f"job {number} follows a failure"
+        count = sum(job.started for job in world.jobs)
+        time.sleep(0.001)
+        assert count == sum(job.started for job in world.jobs), "started after the end"
