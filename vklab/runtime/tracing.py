@@ -113,7 +113,7 @@ def device_spans(
     )  # fmt: skip
     yield whole
     described = profile.steps(program.plan)
-    if len(moments) != len(described) + 1 or len(moments) == 2:
+    if len(moments) != len(described) + 1:
         return
     before: Names = ()
     for step, (node, kernel, _, size_bytes, _) in enumerate(described):

@@ -24,6 +24,7 @@ PATH = "#D55E00"
 WIDTH, ROW, HEAD, FRAME = 10.0, 0.30, 0.34, 1.35  # inches
 LEFT, RIGHT = 0.17, 0.98  # of the width
 POINTS = 7.5  # size of the labels in boxes
+LETTERS = 100  # of a name, at most
 # The style must not depend on the user's settings, nor names inside an SVG on the moment.
 STYLE = {"svg.hashsalt": "vklab", "svg.fonttype": "none", "font.family": "sans-serif",
          "font.size": 9.0}  # fmt: skip
@@ -33,6 +34,7 @@ def _matplotlib() -> Any:
     try:
         import matplotlib.collections
         import matplotlib.figure
+        import matplotlib.font_manager
         import matplotlib.patches
         import matplotlib.textpath
         import matplotlib.ticker
@@ -72,6 +74,7 @@ class _Chart:
         self.axes = self.figure.add_axes(
             (LEFT, 0.55 / height, RIGHT - LEFT, inches / height), ylim=(inches, 0)
         )
+        self.font = matplotlib.font_manager.FontProperties(size=POINTS)
         self.path = trace.critical_path()
         self.unit, self.scale = _unit(trace.duration_ns)
         # The least width of a box: 1.5 points, or nobody would see it.
@@ -103,7 +106,8 @@ class _Chart:
                 for span in chosen:
                     self._label(span, middle - 0.05 * ROW)
             top += ROW
-        self.axes.set_yticks([y for y, _ in ticks], [name for _, name in ticks])
+        self.axes.set_yticks([y for y, _ in ticks], [name for _, name in ticks],
+                             parse_math=False)  # fmt: skip
 
     def _box(self, span: Span) -> tuple[float, float]:
         return self._x(span.start_ns), max(span.duration_ns / self.scale, self.least)
@@ -129,7 +133,8 @@ class _Chart:
             self.axes.text(
                 x, top + 0.58 * HEAD, text, transform=self.axes.get_yaxis_transform(), color=INK,
                 fontsize=9, fontweight="bold" if side == "left" else "normal", ha=side,
-                va="center", zorder=5, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+                va="center", zorder=5, parse_math=False,
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
             )  # fmt: skip
 
     def _label(self, span: Span, y: float) -> None:
@@ -141,23 +146,21 @@ class _Chart:
             colour = INK if span.kind in LIGHT else "white"
             self.axes.text(
                 self._x((span.start_ns + span.end_ns) / 2), y, text, fontsize=POINTS, zorder=4,
-                color=colour, ha="center", va="center", clip_on=True,
+                color=colour, ha="center", va="center", clip_on=True, parse_math=False,
             )  # fmt: skip
 
     def _cut(self, text: str, points: float) -> str:
         if points < 2 * POINTS:  # not even two letters
             return ""
+        text = text[:LETTERS]
         for length in range(len(text), 2, -1):
             cut = text if length == len(text) else text[:length].rstrip() + "…"
-            if self._width(cut) <= points:
+            width, _, _ = self.matplotlib.textpath.text_to_path.get_text_width_height_descent(
+                cut, self.font, ismath=False
+            )
+            if width <= points:
                 return cut
         return ""
-
-    def _width(self, text: str) -> float:
-        if len(text) * POINTS * 0.3 > WIDTH * 72:
-            return float("inf")  # names may be as long as a page
-        path = self.matplotlib.textpath.TextPath((0, 0), text, size=POINTS)
-        return float(path.get_extents().width)
 
     def _draw_path(self) -> None:
         """Underline the critical path, and join what follows each other."""
@@ -203,7 +206,7 @@ class _Chart:
         )  # fmt: skip
         text = title or f"Trace: {self.trace.length_text()}"
         self.figure.text(LEFT, 1 - 0.2 / height, text, fontsize=11, fontweight="bold",
-                         color=INK, va="center")  # fmt: skip
+                         color=INK, va="center", parse_math=False)  # fmt: skip
 
     def _x(self, moment: float) -> float:
         return (moment - self.trace.start_ns) / self.scale
