@@ -1,0 +1,149 @@
+"""session.trace: the device's spans lie on the host's clock where they belong."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from onnx import helper
+from small_models import DATA, model, random_array, relu, value
+from two_drivers import both
+
+import vklab
+from vklab import cli, settings
+from vklab.errors import ModelError, VklabError
+from vklab.runtime import open_devices
+from vklab.trace import HOST
+from vklab.vulkan import api, query
+
+DIGITS = DATA / "digits_cnn.onnx"
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.load(DATA / "digits.npz")["images"][:8]
+
+
+def by_name(trace, run=0):
+    return {span.name: span for span in trace.spans if span.run == run}
+
+
+def require_order(trace, tolerance_ns):
+    """Fail unless every span begins after those it waits for, as far as the clocks are right."""
+    found = 0
+    for target, sources in trace.predecessors().items():
+        for source in sources:
+            before, after = trace.spans[source], trace.spans[target]
+            slack = tolerance_ns if before.device != after.device else 0
+            # A device may begin before the call that submits has come back.
+            moment = before.start_ns if before.name.startswith("submit") else before.end_ns
+            assert moment <= after.start_ns + slack, (before, after)
+            found += 1
+    assert found
+
+
+def test_a_run_of_one_submission(device, images):
+    opened = open_devices.open_device(device)
+    with vklab.load(DIGITS, device) as session:
+        want = session.run(images)["logits"]
+        before = api.live_handles()
+        trace = session.trace({"image": images}, repeats=2)
+        assert api.live_handles() == before
+        np.testing.assert_array_equal(session.run(images)["logits"], want)
+        plan = session.plan
+    name = next(name for name in trace.devices if name != HOST)
+    assert trace.devices == (HOST, name) and opened.info.name in name
+    require_order(trace, 100_000)
+    for run in range(2):
+        found = by_name(trace, run)
+        chunk, wait = found["chunk 0"], found["wait 0"]
+        assert found["submit 0"].start_ns <= chunk.start_ns + 100_000
+        assert chunk.end_ns <= wait.end_ns + 100_000
+        steps = [span for span in found.values() if span.kind == "dispatch"]
+        assert [span.node for span in steps] == [n for c in plan.chunks for n in c.nodes]
+        assert [span.bytes for span in steps] == [d.size_bytes for d in plan.dispatches]
+        assert steps[0].start_ns == chunk.start_ns and steps[-1].end_ns == chunk.end_ns
+        assert all(a.end_ns == b.start_ns for a, b in itertools.pairwise(steps))
+        assert found["copy in 0"].bytes == images.nbytes
+        assert found["copy out 0"].bytes == want.nbytes
+    names = [span.name for span in trace.critical_path()]
+    assert names == ["copy in 0", "submit 0", "chunk 0", "copy out 0"] * 2
+    assert 0 < trace.busy_ns(name) <= trace.duration_ns
+    calibrated = query.calibrate(opened.device) is not None
+    assert ("calibrated" in trace.machine["clock"]) == calibrated
+
+
+def test_the_whole_is_recorded_as_a_run_records_it(device_index, images):
+    with vklab.load(DIGITS, device_index) as session:
+        trace = session.trace(images, steps=False)
+    assert [span.kind for span in trace.spans if span.device != HOST] == ["chunk"]
+    assert trace.machine["steps"] == "as in a run"
+
+
+def test_parts_on_the_host_have_their_own_spans(device, images):
+    with settings.settings(HOST="MaxPool"), vklab.load(DIGITS, device) as session:
+        want = session.run(images)["logits"]
+        trace = session.trace(images, repeats=2)
+        np.testing.assert_array_equal(session.run(images)["logits"], want)
+    found = by_name(trace, 1)
+    assert found["host 1"].node == "maxpool1" and found["host 1"].after == ((1, "copy out 0"),)
+    assert {"chunk 0", "chunk 2", "chunk 4", "host 3"} <= found.keys()
+    require_order(trace, 100_000)
+    assert trace.critical_path()[0].run == 0 and trace.critical_path()[-1].name == "copy out 4"
+
+
+def test_parts_that_share_memory_under_upper_bounds(device_index):
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["b"]),
+             helper.make_node("MatMul", ["b", "w"], ["y"])]  # fmt: skip
+    proto = model(nodes, [value("x", ("n", 64))], ["y"], {"w": np.eye(64, dtype=np.float32)})
+    x = random_array((5, 64))
+    with (
+        settings.settings(HOST="Neg"),
+        vklab.load(proto, device_index, upper_bounds={"n": 9}) as session,
+    ):
+        trace = session.trace(x, repeats=2)
+        np.testing.assert_allclose(session.run(x)["y"], -np.maximum(x, 0), atol=1e-6)
+    kinds = {span.kind for span in trace.spans if span.device != HOST}
+    assert kinds == {"chunk", "dispatch"} and max(s.run for s in trace.spans) == 1
+
+
+def test_what_cannot_be_traced(device_index):
+    with vklab.load(relu((2, 3)), device_index) as session:
+        with pytest.raises(ValueError, match="repeats=0"):
+            session.trace(random_array((2, 3)), repeats=0)
+        with pytest.raises(ModelError):
+            session.trace(random_array((3, 3)))
+        session.trace(random_array((2, 3)))
+    with pytest.raises(VklabError, match="closed"):
+        session.trace(random_array((2, 3)))
+
+
+def test_a_driver_without_calibration_is_tied_by_its_runs():
+    said = both("""
+import numpy as np, vklab
+from small_models import DATA
+images = np.load(DATA / "digits.npz")["images"][:8]
+for name in ("swiftshader", "llvm"):
+    with vklab.load(DATA / "digits_cnn.onnx", name) as session:
+        trace = session.trace(images, repeats=3)
+        print(name, trace.machine["clock"])
+        chunks = [span for span in trace.spans if span.kind == "chunk"]
+        outer = {(s.run, s.kind, s.name[:6]): s for s in trace.spans}
+        for chunk in chunks:
+            assert outer[chunk.run, "host", "submit"].start_ns <= chunk.start_ns + 50_000
+            assert chunk.end_ns <= outer[chunk.run, "wait", "wait 0"].end_ns + 50_000
+""")  # fmt: skip
+    assert "swiftshader from before and after each run" in said
+
+
+def test_the_command(capsys, tmp_path, device_index):
+    chrome, picture = tmp_path / "trace.json", tmp_path / "trace.svg"
+    assert cli.main(["trace", str(DIGITS), "--device", str(device_index), "--dim", "batch=2",
+                     "--repeat", "2", "--json", str(chrome), "--png", str(picture)]) == 0
+    shown = capsys.readouterr().out
+    assert "critical path" in shown and "copy out 0 (host)" in shown and str(chrome) in shown
+    events = json.loads(chrome.read_text())["traceEvents"]
+    assert sum(event["ph"] == "X" and event["cat"] == "chunk" for event in events) == 2
+    assert "digits_cnn.onnx on" in picture.read_text()
