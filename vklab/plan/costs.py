@@ -7,17 +7,17 @@ where nodes go (`placement`), never what they compute.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vklab import settings
 from vklab.errors import ModelError
-from vklab.graph import shapes
+from vklab.graph import answers, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.plan import capability, stages, storage
 from vklab.plan.stages import Stage
-from vklab.types import DeviceInfo, Dispatch, TensorInfo, size_bytes
+from vklab.types import DeviceInfo, Dispatch, size_bytes
 
 __all__ = ["DeviceCosts", "Forecast", "Work", "Workload", "budget_bytes", "estimate"]
 
@@ -71,13 +71,13 @@ def budget_bytes(info: DeviceInfo) -> int:
 class Work:
     """What a node asks of any device: flops and bytes of its launches, and scratch memory.
 
-    `views` maps each output that needs no memory to the input in which it lies.
+    `views` pairs the number of an output that needs no memory with that of the input it lies in.
     """
 
-    launches: tuple[tuple[int, int], ...]
-    scratch_bytes: int
-    views: Mapping[str, str]
-    is_pointwise: bool
+    launches: tuple[tuple[int, int], ...] = ()
+    scratch_bytes: int = 0
+    views: tuple[tuple[int, int], ...] = ()
+    is_pointwise: bool = False
 
     @classmethod
     def of(cls, graph: Graph, node: Node) -> Work:
@@ -85,14 +85,13 @@ class Work:
         try:
             result, _ = shapes.apply_node(graph, node, graph.infos)
         except ModelError:
-            result = None
+            return cls()
         if not isinstance(result, registry.Result):
-            return cls((), 0, {}, False)
-        views = {node.outputs[o]: node.inputs[i] for o, i in result.views if o < len(node.outputs)}
+            return cls()
         return cls(
             tuple((d.flops, d.size_bytes) for d in result.dispatches),
             sum(info.size_bytes for info in result.scratch),
-            views,
+            result.views,
             bool(result.dispatches) and all(d.pointwise for d in result.dispatches),
         )
 
@@ -145,22 +144,42 @@ class Workload:
         self.graph = graph
         self.devices = tuple(devices)
         self.costs = [costs.get(info.index) or estimate(info) for info in devices]
-        self.work = [Work.of(graph, node) for node in graph.nodes]
-        self.refusals = [
-            [capability.refusal(graph, node, info, unavailable) for node in graph.nodes]
-            for info in devices
-        ]
+        self.work: list[Work] = []
+        self.refusals: list[list[str]] = [[] for _ in devices]
+        self._ask(unavailable)
         self.known = {**graph.infos, **{i.name: i for i in graph.inputs}, **graph.initializers}
         self.roots: dict[str, str] = {}
-        for work in self.work:
-            for view, source in work.views.items():
-                self.roots[view] = self.roots.get(source, source)
+        for node, work in zip(graph.nodes, self.work, strict=True):
+            for view, read in work.views:
+                source = node.inputs[read]
+                if view < len(node.outputs):
+                    self.roots[node.outputs[view]] = self.roots.get(source, source)
+        self._bytes: list[dict[str, int]] = [{} for _ in devices]
         fused = self._fused()
         self.times = [
             [work.time_ns(costs, count) for work, count in zip(self.work, fused, strict=True)]
             for costs in self.costs
         ]
         self._place = {node.name: place for place, node in enumerate(graph.nodes)}
+
+    def _ask(self, unavailable: Callable[[Dispatch], str]) -> None:
+        """Ask each node what it does and each device whether it can; of equal nodes, one."""
+        graph = self.graph
+        known: dict[Hashable, Work] = {}
+        for node in graph.nodes:
+            inputs = [graph.infos[name] if name else None for name in node.inputs]
+            key = answers.key(graph, node, inputs)
+            key = (key, tuple(map(bool, node.outputs))) if key else node.name
+            if key in known:
+                self.work.append(known[key])
+                texts = [""] * len(self.devices)
+            else:
+                self.work.append(Work.of(graph, node))
+                texts = [capability.refusal(graph, node, i, unavailable) for i in self.devices]
+                if not any(texts):  # a refusal names the node
+                    known[key] = self.work[-1]
+            for refusals, text in zip(self.refusals, texts, strict=True):
+                refusals.append(text)
 
     def _fused(self) -> list[int]:
         """Return the bytes that fusion saves each node: what only it reads is not stored."""
@@ -182,9 +201,13 @@ class Workload:
 
     def stored_bytes(self, name: str, device: int) -> int:
         """Return the bytes of a value as a device stores it."""
-        value: TensorInfo = self.known[name]
-        stored = storage.stored_dtype(value.dtype, self.devices[device])
-        return value.size_bytes if stored == value.dtype else size_bytes(stored, value.shape)
+        found = self._bytes[device].get(name)
+        if found is None:
+            value = self.known[name]
+            stored = storage.stored_dtype(value.dtype, self.devices[device])
+            found = value.size_bytes if stored == value.dtype else size_bytes(stored, value.shape)
+            self._bytes[device][name] = found
+        return found
 
     def node_bytes(self, place: int, device: int) -> int:
         """Return the least that a device needs for one node: all that it touches."""
@@ -203,8 +226,10 @@ class Workload:
         weights, peaks = [0] * len(self.devices), [0] * len(self.devices)
         uploaded: set[tuple[int, str]] = set()
         for stage in cut:
-            peaks[stage.device] += self._peak_bytes(stage)
-            for name in stage.graph.initializers:
+            part = stage.graph
+            ends = {*(info.name for info in part.inputs), *part.outputs}
+            peaks[stage.device] += self.peak_bytes(part.nodes, ends, stage.device)
+            for name in part.initializers:
                 if (stage.device, name) not in uploaded:
                     uploaded.add((stage.device, name))
                     weights[stage.device] += self.stored_bytes(name, stage.device)
@@ -235,12 +260,14 @@ class Workload:
                     heapq.heappush(queue, (arrival[dependent], dependent))
         return end, busy
 
-    def _peak_bytes(self, stage: Stage) -> int:
-        """Return a stage's memory beside weights: inputs and outputs, and the most of the rest."""
-        graph, device = stage.graph, stage.device
-        ends = {*(info.name for info in graph.inputs), *graph.outputs}
+    def peak_bytes(self, nodes: Sequence[Node], ends: Collection[str], device: int) -> int:
+        """Return the memory of a run of nodes beside weights: its ends, and the most of the rest.
+
+        Args:
+            ends: inputs and outputs of the run; they are held all the time.
+        """
         last: dict[str, int] = {}
-        for step, node in enumerate(graph.nodes):
+        for step, node in enumerate(nodes):
             for name in (*node.reads, *filter(None, node.outputs)):
                 last[self.roots.get(name, name)] = step
         dying: dict[int, list[str]] = {}
@@ -248,7 +275,7 @@ class Workload:
             dying.setdefault(step, []).append(name)
         live: dict[str, int] = {}
         total = peak = 0
-        for step, node in enumerate(graph.nodes):
+        for step, node in enumerate(nodes):
             for name in filter(None, node.outputs):
                 if name not in self.roots and name not in ends:
                     live[name] = self.stored_bytes(name, device)

@@ -14,8 +14,8 @@ from typing import Any
 from vklab import draw
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph, Node
+from vklab.plan import branches, stages
 from vklab.plan import costs as all_costs
-from vklab.plan import stages
 from vklab.plan.costs import DeviceCosts, Forecast, Workload
 from vklab.plan.search import Proposal, Search
 from vklab.types import DeviceInfo, Dispatch
@@ -273,7 +273,7 @@ def _cheapest(
             raise PlanError("the model fits nowhere: " + "; ".join(dict.fromkeys(tried)))
         fitting = [(why[0], assigned, forecast)]
     name, assigned, forecast = min(fitting, key=lambda p: p[2].total_ns)
-    assigned, forecast, moved = search.improved(assigned, forecast)
+    assigned, forecast, moved = branches.improved(search, assigned, forecast)
     why = [name] * len(assigned)
     for place in moved:
         why[place] = f"a branch beside others, moved from: {name}"

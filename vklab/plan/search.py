@@ -1,6 +1,6 @@
-"""Search for cheap assignments of nodes to devices: along the order of nodes, and by branches.
+"""Search for cheap assignments of nodes to devices: walks and cuts along the order of nodes.
 
-Proposes and predicts; what is chosen, and why, is said by `placement`.
+Proposes and predicts; `branches` moves what may run beside others, `placement` chooses.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vklab.plan.costs import Forecast, Workload
 
 __all__ = ["Proposal", "Search"]
 
-# Forecasts of moved branches, by the nodes that each one looks at: a few seconds in all.
-FORECAST_NODES, MOST_FORECASTS = 60_000, 48
+# Nodes gone through to tell whether runs fit, for one device in one order.
+RUN_NODES = 50_000
 INFINITE = float("inf")
 # What it is called, the place of a device for each node, and what that would take.
 Proposal = tuple[str, list[int], Forecast]
@@ -75,21 +75,29 @@ class Search:
 
     @functools.cached_property
     def _node_ns(self) -> list[list[float]]:
-        """Return each node's time; where it is not allowed, that of a visit to another device."""
+        """Return each node's time, with what it moves from and to the host.
+
+        Where it is not allowed, that of a visit to another device.
+        """
         load, numbers = self.workload, range(len(self.allowed))
         found = [list(times) for times in load.times]
+        unread, ends = {info.name for info in load.graph.inputs}, set(load.graph.outputs)
         for place, node in enumerate(load.graph.nodes):
+            outer = (unread & set(node.reads)) | (ends & set(node.outputs))
+            unread -= outer
+            moved = sum(load.known[name].size_bytes for name in outer)
+            for d in numbers:
+                found[d][place] += load.costs[d].move_ns(moved)
             if all(self.allowed[d][place] for d in numbers):
                 continue
             names = (*node.reads, *filter(None, node.outputs))
             moved = sum(load.known[n].size_bytes for n in names if not load.is_known(n))
             other = self.nearest(place)
-            there, costs = load.times[other][place], load.costs[other]
+            there = load.times[other][place]
             for d in numbers:
                 if not self.allowed[d][place]:
-                    here = load.costs[d]
-                    visit = costs.submit_ns + costs.move_ns(moved)
-                    found[d][place] = there + visit + here.submit_ns + here.move_ns(moved)
+                    visit = self._switch_ns(d, other, moved) + self._switch_ns(other, d, 0)
+                    found[d][place] = there + visit
         return found
 
     def nearest(self, place: int) -> int:
@@ -99,20 +107,27 @@ class Search:
                    key=lambda d: (times[d][place], d))  # fmt: skip
 
     @functools.cached_property
+    def _spans(self) -> dict[str, tuple[int, int]]:
+        """Return, for each value that moves, the node that makes it and the last that reads it.
+
+        What comes from outside is made at -1, what leaves is read at the end.
+        """
+        load, nodes = self.workload, self.workload.graph.nodes
+        made = {info.name: -1 for info in load.graph.inputs}
+        made |= {name: place for place, node in enumerate(nodes) for name in node.outputs if name}
+        last = {name: place for place, node in enumerate(nodes) for name in node.reads}
+        last |= dict.fromkeys(load.graph.outputs, len(nodes))
+        return {n: (made[n], last[n]) for n in made if n in last and not load.is_known(n)}
+
+    @functools.cached_property
     def _live_bytes(self) -> list[int]:
-        """Return the bytes that are made before each node and read from there on."""
-        load = self.workload
-        first: dict[str, int] = {}
-        last: dict[str, int] = {}
-        for place, node in enumerate(load.graph.nodes):
-            for name in node.reads:
-                last[name] = place
-            first.update(dict.fromkeys(filter(None, node.outputs), place))
-        change = [0] * (len(load.work) + 1)
-        for name, made in first.items():
-            if name in last and not load.is_known(name):
-                change[made + 1] += load.known[name].size_bytes
-                change[last[name] + 1] -= load.known[name].size_bytes
+        """Return the bytes that nodes make before each node, for others from there on."""
+        count = len(self.workload.work)
+        change = [0] * (count + 2)
+        for name, (made, last) in self._spans.items():
+            if made >= 0 and last < count:
+                change[made + 1] += self.workload.known[name].size_bytes
+                change[last + 1] -= self.workload.known[name].size_bytes
         return list(itertools.accumulate(change))
 
     def _switch_ns(self, source: int, target: int, count: int) -> float:
@@ -149,7 +164,7 @@ class Search:
         came: list[list[tuple[int, int]]] = []
         for step, device in enumerate(order):
             sums = [0.0, *itertools.accumulate(times[device])]
-            starts = self._starts(device, budgets[device])
+            fits = self._run_check(device, budgets[device])
             enter = [(self.workload.costs[device].submit_ns if q == 0 else INFINITE, -1)
                      for q in range(count + 1)]  # fmt: skip
             for before in range(step):
@@ -163,7 +178,7 @@ class Search:
                 while window and enter[window[-1]][0] - sums[window[-1]] >= cost:
                     window.pop()
                 window.append(p - 1)
-                while window and window[0] < starts[p - 1]:
+                while window and not fits(window[0], p):
                     window.popleft()
                 q = window[0] if window else -1
                 ends.append(enter[q][0] - sums[q] + sums[p] if window else INFINITE)
@@ -181,10 +196,41 @@ class Search:
             step, end = before, start
         return [d if self.allowed[d][p] else self.nearest(p) for p, d in enumerate(found)]
 
-    def _starts(self, device: int, budget: int) -> list[int]:
-        """Return, for a run up to each node, the first node at which it may start to fit."""
+    def _run_check(self, device: int, budget: int) -> Callable[[int, int], bool]:
+        """Return what tells whether the nodes from one up to another fit a device.
+
+        Bounds decide most; between them a run is gone through, as long as that takes no ages.
+        """
+        never, surely = self._starts(device, budget, 1), self._starts(device, budget, 3)
+        left = RUN_NODES
+
+        def fits(start: int, end: int) -> bool:
+            nonlocal left
+            if start < never[end - 1] or start >= surely[end - 1]:
+                return start >= surely[end - 1]
+            left -= end - start
+            return left > 0 and self._run_bytes(start, end, device) <= budget
+
+        return fits
+
+    def _run_bytes(self, start: int, end: int, device: int) -> int:
+        load, spans = self.workload, self._spans
+        places = [p for p in range(start, end) if self.allowed[device][p]]
+        nodes = [load.graph.nodes[p] for p in places]
+        touched = {name for node in nodes for name in (*node.reads, *node.outputs) if name}
+        outer = {n for n in touched & spans.keys() if spans[n][0] < start or spans[n][1] >= end}
+        weights = (load.stored_bytes(n, device) for n in touched if load.is_known(n))
+        return sum(weights) + load.peak_bytes(nodes, outer, device)
+
+    def _starts(self, device: int, budget: int, times: int) -> list[int]:
+        """Return, for a run up to each node, the first start that fits by a bound.
+
+        Args:
+            times: how often the peak is counted: once is too little, thrice is enough for the
+                values at both ends of the run, too.
+        """
         load, nodes = self.workload, self.workload.graph.nodes
-        live = self._live_bytes
+        live, outside = self._live_bytes, {info.name for info in load.graph.inputs}
         held: Counter[str] = Counter()
         peaks: deque[tuple[int, int]] = deque()  # (place, bytes), falling
         weights, start = 0, 0
@@ -194,13 +240,13 @@ class Search:
                 for name in filter(load.is_known, node.reads):
                     held[name] += 1
                     weights += load.stored_bytes(name, device) if held[name] == 1 else 0
-                made = sum(load.stored_bytes(n, device) for n in node.outputs
-                           if n and n not in load.roots)  # fmt: skip
+                more = outside.intersection(node.reads).union(node.outputs) - load.roots.keys()
+                made = sum(load.stored_bytes(name, device) for name in more if name)
                 peak = live[place] + made + load.work[place].scratch_bytes
                 while peaks and peaks[-1][1] <= peak:
                     peaks.pop()
                 peaks.append((place, peak))
-            while start <= place and weights + (peaks[0][1] if peaks else 0) > budget:
+            while start <= place and weights + (times * peaks[0][1] if peaks else 0) > budget:
                 if self.allowed[device][start]:
                     for name in filter(load.is_known, nodes[start].reads):
                         held[name] -= 1
@@ -210,79 +256,3 @@ class Search:
                     peaks.popleft()
             found.append(start)
         return found
-
-    # ------------------------------------------------------------------------------ branches
-
-    def improved(
-        self, assigned: Sequence[int], forecast: Forecast
-    ) -> tuple[list[int], Forecast, set[int]]:
-        """Move branches to other devices as long as that pays; return which nodes moved, too."""
-        load, numbers = self.workload, range(len(self.allowed))
-        order, spans = _branches(load)
-        now, moved = list(assigned), set[int]()
-        spent = [0.0, *itertools.accumulate(load.times[now[p]][p] for p in order)]
-        gains = []
-        for start, end in spans:
-            inside = spent[end] - spent[start]
-            gains.append((min(inside, spent[-1] - inside), start, end))
-        cheapest = min(costs.submit_ns for costs in load.costs)
-        tries = max(4, min(MOST_FORECASTS, FORECAST_NODES // max(1, len(now))))
-        for gain, start, end in sorted(gains, key=lambda g: (-g[0], g[1], g[2])):
-            for device in numbers:
-                trial = list(now)
-                for place in order[start:end]:
-                    if self.allowed[device][place]:
-                        trial[place] = device
-                if trial == now or gain <= cheapest or tries == 0:
-                    continue
-                tries -= 1
-                found = load.forecast(trial)
-                if found.total_ns < forecast.total_ns and self.fits(found):
-                    moved |= {p for p in order[start:end] if trial[p] != now[p]}
-                    now, forecast = trial, found
-        return now, forecast, moved
-
-
-def _branches(load: Workload) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return nodes in an order, and the spans of it that are branches.
-
-    A branch is all that lies behind a node and behind none of its siblings: a subtree of the tree
-    of dominators (Cooper, Harvey, Kennedy 2001), under a node with several children.
-    """
-    nodes = load.graph.nodes
-    makers = {name: p for p, node in enumerate(nodes) for name in node.outputs if name}
-    above: list[int] = []  # the closest node that every way to a node passes, or -1
-    depth: list[int] = []
-    children: dict[int, list[int]] = {-1: []}
-    for place, node in enumerate(nodes):
-        meet: int | None = None
-        for name in node.reads:
-            other = makers.get(name)
-            if other is None:
-                continue
-            meet = other if meet is None else meet
-            while meet not in (other, -1):
-                if other == -1 or depth[meet] >= depth[other]:
-                    meet = above[meet]
-                else:
-                    other = above[other]
-        meet = -1 if meet is None else meet
-        above.append(meet)
-        depth.append(0 if meet == -1 else depth[meet] + 1)
-        children[place] = []
-        children[meet].append(place)
-    order: list[int] = []
-    begins: dict[int, int] = {}
-    spans: list[tuple[int, int]] = []
-    stack = [(child, False) for child in reversed(children[-1])]
-    while stack:
-        place, is_done = stack.pop()
-        if is_done:
-            if len(children[above[place]]) > 1:
-                spans.append((begins[place], len(order)))
-            continue
-        begins[place] = len(order)
-        order.append(place)
-        stack.append((place, True))
-        stack += [(child, False) for child in reversed(children[place])]
-    return order, spans
