@@ -146,7 +146,7 @@ def _client(dask: Any, worker: Any, address: str | None, count: int) -> Iterator
         dask.distributed.LocalCluster(
             n_workers=count or len(worker.candidates()), threads_per_worker=1, processes=True,
             # Mapped device memory counts as the process's own: no limit on it.
-            memory_limit=None, dashboard_address=None, silence_logs=logging.ERROR,
+            memory_limit=None, dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR,
         ) as cluster,
         dask.distributed.Client(cluster) as client,
     ):  # fmt: skip
