@@ -15,7 +15,7 @@ from vklab.plan.search import Search
 __all__ = ["branches", "improved"]
 
 # Forecasts of moved branches, by the nodes that each one looks at: a few seconds in all.
-FORECAST_NODES, MOST_FORECASTS = 60_000, 48
+FORECAST_NODES, MOST_FORECASTS = 40_000, 48
 
 
 def improved(

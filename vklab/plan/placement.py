@@ -266,12 +266,15 @@ def _cheapest(
     """Return the cheapest proposal that fits, with branches moved where that pays."""
     fitting = [p for p in proposals if search.fits(p[2])]
     if not fitting:
-        assigned, why = _greedy(search)
+        tried = dict.fromkeys(_excess(search.workload, p[2], search.budgets) for p in proposals)
+        try:
+            assigned, _ = _greedy(search)
+        except PlanError as error:
+            raise PlanError(f"the model fits nowhere: {'; '.join(tried)}") from error
         forecast = search.workload.forecast(assigned)
         if not search.fits(forecast):
-            tried = [_excess(search.workload, p[2], search.budgets) for p in proposals]
-            raise PlanError("the model fits nowhere: " + "; ".join(dict.fromkeys(tried)))
-        fitting = [(why[0], assigned, forecast)]
+            raise PlanError(f"the model fits nowhere: {'; '.join(tried)}")
+        fitting = [("the first that fits", assigned, forecast)]
     name, assigned, forecast = min(fitting, key=lambda p: p[2].total_ns)
     assigned, forecast, moved = branches.improved(search, assigned, forecast)
     why = [name] * len(assigned)

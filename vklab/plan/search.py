@@ -16,7 +16,8 @@ from vklab.plan.costs import Forecast, Workload
 __all__ = ["Proposal", "Search"]
 
 # Nodes gone through to tell whether runs fit, for one device in one order.
-RUN_NODES = 50_000
+RUN_NODES = 20_000
+ALL_ORDERS_NODES = 2_000  # above, of three devices and more only some orders are tried
 INFINITE = float("inf")
 # What it is called, the place of a device for each node, and what that would take.
 Proposal = tuple[str, list[int], Forecast]
@@ -52,7 +53,7 @@ class Search:
 
     def _orders(self) -> list[tuple[int, ...]]:
         numbers = tuple(range(len(self.allowed)))
-        if len(numbers) <= 3:
+        if len(numbers) == 2 or (len(numbers) == 3 and len(self.workload.work) <= ALL_ORDERS_NODES):
             return list(itertools.permutations(numbers))
         fastest = tuple(sorted(numbers, key=lambda d: (sum(self.workload.times[d]), d)))
         return list(dict.fromkeys([fastest, fastest[::-1], numbers]))
