@@ -37,6 +37,6 @@ def drivers() -> dict[str, str]:
     return {"VK_DRIVER_FILES": joined, "VK_ICD_FILENAMES": joined}
 
 
-def both(code: str, **environment: str) -> str:
+def both(code: str, *arguments: object, **environment: str) -> str:
     """Run code in a process that sees both drivers."""
-    return python(code, **drivers(), **environment)
+    return python(code, *arguments, **drivers(), **environment)

@@ -178,8 +178,9 @@ class Submission:
     def submit(self) -> None:
         """Hand the work to the queue. Vulkan: vkQueueSubmit"""
         with self.queue.lock:
-            result = self._reset(self._device, 1, self.fence.array)
+            command, result = "vkResetFences", self._reset(self._device, 1, self.fence.array)
             if result == 0:
+                command = "vkQueueSubmit"
                 result = self._submit(self.queue.handle, 1, self._info, self.fence.handle)
         if result != 0:
-            api.check("vkQueueSubmit", result, self.commands.device.info.name)
+            api.check(command, result, self.commands.device.info.name)

@@ -1,0 +1,98 @@
+"""Models split over lavapipe and SwiftShader: for tests that run in a process with both drivers."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import exported_models
+import light_models
+import numpy as np
+from onnx import helper
+from small_models import DATA, model, random_array, value
+
+import vklab
+from vklab.bench import models as bench_models
+from vklab.runtime import open_devices
+from vklab.vulkan import api
+
+NAMES = [info.name for info in vklab.devices()]
+LAVAPIPE = next(i for i, name in enumerate(NAMES) if "llvmpipe" in name)
+SWIFTSHADER = next(i for i, name in enumerate(NAMES) if "SwiftShader" in name)
+BOTH = [LAVAPIPE, SWIFTSHADER]
+LABELS = {index: f"{index}: {name}" for index, name in enumerate(NAMES)}
+
+
+def pins(names: Sequence[str], pieces: int = 2) -> dict[str, int]:
+    """Pin nodes in pieces of equal length, by turns on one device and on the other."""
+    return {
+        glob.escape(name): BOTH[place * pieces // len(names) % 2]
+        for place, name in enumerate(names)
+    }
+
+
+def node_names(source: Any) -> list[str]:
+    """Return the names of a model's nodes as a session knows them."""
+    with vklab.load(source, LAVAPIPE) as session:
+        return [node.name for node in session.graph.nodes]
+
+
+def split(source: Any, pieces: int = 2, **more: Any) -> vklab.Session:
+    """Load a model on both devices, cut in pieces."""
+    return vklab.load(source, devices=BOTH, place=pins(node_names(source), pieces), **more)
+
+
+def case(name: str) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return a model by name and inputs for it."""
+    if name == "digits":
+        return DATA / "digits_cnn.onnx", {"image": np.load(DATA / "digits.npz")["images"][:7]}
+    if name in exported_models.NAMES:
+        proto = exported_models.load(name)
+        return proto, exported_models.inputs_of(proto, exported_models.sizes_of(name)[0])
+    proto = light_models.build(name) if name in light_models.NAMES else bench_models.build(name)
+    (given,) = proto.graph.input
+    shape = [axis.dim_value or 1 for axis in given.type.tensor_type.shape.dim]
+    return proto, {given.name: random_array(shape)}
+
+
+def diamond() -> tuple[Any, dict[str, np.ndarray]]:
+    """Return two branches that meet, with a second input and an output on the way."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], "a"),
+        helper.make_node("MatMul", ["a", "w"], ["b"], "b"),
+        helper.make_node("Softmax", ["a"], ["c"], "c"),
+        helper.make_node("Mul", ["c", "z"], ["d"], "d"),
+        helper.make_node("Add", ["b", "d"], ["e"], "e"),
+        helper.make_node("Sigmoid", ["e"], ["f"], "f"),
+    ]
+    shapes = [value("x", ("n", 8)), value("z", ("n", 8))]
+    proto = model(nodes, shapes, ["f", "b"], {"w": random_array((8, 8))})
+    return proto, {"x": random_array((3, 8), 1), "z": random_array((3, 8), 2)}
+
+
+DIAMOND = {"a": LAVAPIPE, "b": LAVAPIPE, "[cd]": SWIFTSHADER, "e": LAVAPIPE, "f": SWIFTSHADER}
+
+
+def outputs_of(source: Any, fed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return what one device makes of it."""
+    with vklab.load(source, LAVAPIPE) as session:
+        return session.run(fed)
+
+
+def differs(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> float:
+    """Return the largest difference, relative to the largest value of each output."""
+    assert one.keys() == other.keys()
+    return max(
+        float(np.abs(other[name].astype(float) - array).max() / max(np.abs(array).max(), 1e-9))
+        for name, array in one.items()
+    )
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Fail if anything is alive on any device when the block has ended."""
+    yield
+    open_devices.close_all()
+    assert api.live_handles() == {}, api.live_handles()
