@@ -56,7 +56,7 @@ def network(
 
 
 def chain(random_: random.Random, count: int) -> Graph:
-    """Build a chain of products and Softmax with sizes of their own."""
+    """Build a chain of products, Softmax and Relu with sizes of their own."""
     sizes = [64 * random_.randint(1, 8)]
     weights, nodes = {}, []
     for number in range(count):
@@ -67,7 +67,8 @@ def chain(random_: random.Random, count: int) -> Graph:
             sizes.append(weights[name].dims[1])
             nodes.append(Node(f"n{number}", "MatMul", (read, name), (f"v{number}",)))
         else:
-            nodes.append(Node(f"n{number}", "Softmax", (read,), (f"v{number}",)))
+            kind = random_.choice(["Softmax", "Relu"])  # Relu is fused with what is before it
+            nodes.append(Node(f"n{number}", kind, (read,), (f"v{number}",)))
     x = TensorInfo("x", "float32", (random_.randint(1, 600), sizes[0]))
     return shapes.infer(Graph("chain", 17, tuple(nodes), (x,), (f"v{count - 1}",), weights))
 
@@ -100,7 +101,7 @@ def test_greedy_splits_conv_many_as_published(conv_many):
     assert runs(placed) == [(0, 8), (1, 1), (0, 6)]
     assert placed.devices["conv4"] == 1
     assert [move.value for move in placed.transfers] == ["relu3", "conv4"]
-    assert "device 0 has" in placed.reasons["conv4"]
+    assert "device 0 (GPU 0) has" in placed.reasons["conv4"]
     cut = stages.cut(conv_many, placed.devices)
     assert [(stage.device, len(stage.graph.nodes)) for stage in cut] == [(0, 8), (1, 1), (0, 6)]
 
@@ -142,7 +143,7 @@ def test_chains_get_the_best_of_all_assignments(seed):
     try:
         placed = placement.place(graph, devices, costs=speeds, caps=caps)
     except PlanError as error:
-        assert not best, error
+        assert True not in best, error  # some fit only if a device has two runs
         return
     # With room for all, the best there is; else the best in which no device has two runs.
     assert placed.predicted_ns <= best.get(bool(caps), np.inf) * (1 + 1e-9)
@@ -269,7 +270,7 @@ def test_a_device_without_int64_is_not_given_int64_arithmetic():
     assert "Small lacks shaderInt64" in placed.reasons["sum"]
     with pytest.raises(PlanError, match=r"place=.*Small lacks shaderInt64"):
         placement.place(graph, [small, can], pins={"sum": 0})
-    with pytest.raises(PlanError, match=r"no device can run node 'sum': device 0: .*shaderInt64"):
+    with pytest.raises(PlanError, match=r"no device can run node 'sum': device 0 \(Small\): .*64"):
         placement.place(graph, [small])
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vklab import settings
-from vklab.cli import console
+from vklab.cli import console, placement
 from vklab.cli.inputs import Device, Dims, DType, Model, UpperBounds, feed, open_sizes, parse_dims
 from vklab.errors import PlanError, UnsupportedOperatorError
 from vklab.graph import bounds, onnx_import
@@ -29,6 +29,10 @@ def plan(
     upper: UpperBounds = None,
     device: Device = None,
     dtype: DType = None,
+    devices: placement.Devices = None,
+    pins: placement.Pins = None,
+    caps: placement.Caps = None,
+    policy: placement.Policy = "cost",
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the memory plan into this file.")
     ] = None,
@@ -44,6 +48,10 @@ def plan(
     most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
     dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
     sizes = open_sizes(graph.inputs, {}, parse_dims(dims))
+    if devices:
+        wish = placement.Wish(devices, pins or (), caps or (), policy)
+        placement.show(model, graph, sizes, dims, wish, as_json)
+        return
     planned, reason = _plan(model, graph, sizes, dims, device, dtype)
     if svg:
         if not isinstance(planned, Plan):

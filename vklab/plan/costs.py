@@ -7,6 +7,7 @@ where nodes go (`placement`), never what they compute.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -131,6 +132,7 @@ class Workload:
 
     Attributes:
         times: ns of each node, by place of the device and of the node.
+        joined: the maker that each node is fused with, or -1; `apart_ns` is what that saves.
         refusals: why a device cannot run a node, by the same; "" where it can.
     """
 
@@ -149,6 +151,8 @@ class Workload:
         self._ask(unavailable)
         self.known = {**graph.infos, **{i.name: i for i in graph.inputs}, **graph.initializers}
         self.roots: dict[str, str] = {}
+        self.times: list[list[float]]
+        self.apart_ns: list[list[float]]
         for node, work in zip(graph.nodes, self.work, strict=True):
             for view, read in work.views:
                 source = node.inputs[read]
@@ -156,10 +160,13 @@ class Workload:
                     self.roots[node.outputs[view]] = self.roots.get(source, source)
         self._bytes: list[dict[str, int]] = [{} for _ in devices]
         fused = self._fused()
-        self.times = [
-            [work.time_ns(costs, count) for work, count in zip(self.work, fused, strict=True)]
-            for costs in self.costs
-        ]
+        self.joined = [maker for maker, _ in fused]
+        self.times, self.apart_ns = [], []
+        for speed in self.costs:
+            pairs = list(zip(self.work, fused, strict=True))
+            self.times.append([work.time_ns(speed, saved) for work, (_, saved) in pairs])
+            alone = [work.time_ns(speed) for work in self.work]
+            self.apart_ns.append([a - t for a, t in zip(alone, self.times[-1], strict=True)])
         self._place = {node.name: place for place, node in enumerate(graph.nodes)}
 
     def _ask(self, unavailable: Callable[[Dispatch], str]) -> None:
@@ -181,19 +188,28 @@ class Workload:
             for refusals, text in zip(self.refusals, texts, strict=True):
                 refusals.append(text)
 
-    def _fused(self) -> list[int]:
-        """Return the bytes that fusion saves each node: what only it reads is not stored."""
-        if settings.get("DISABLE_FUSION"):
-            return [0] * len(self.work)
-        readers = self.graph.readers()
-        made = {name for node in self.graph.nodes for name in node.outputs}
-        ends = set(self.graph.outputs)
-        return [
-            max((2 * self.known[name].size_bytes for name in node.reads
-                 if name in made and len(readers[name]) == 1 and name not in ends), default=0)
-            if work.is_pointwise else 0
-            for node, work in zip(self.graph.nodes, self.work, strict=True)
-        ]  # fmt: skip
+    def _fused(self) -> list[tuple[int, int]]:
+        """Return, for each node that fusion joins to a maker, that and the bytes saved; else -1, 0.
+
+        What only one node reads, and that works element by element, is never stored.
+        """
+        makers = {n: p for p, node in enumerate(self.graph.nodes) for n in node.outputs}
+        readers, ends = self.graph.readers(), set(self.graph.outputs)
+        found = []
+        for node, work in zip(self.graph.nodes, self.work, strict=True):
+            joins = (
+                (2 * self.known[name].size_bytes, -makers[name]) for name in node.reads
+                if name in makers and len(readers[name]) == 1 and name not in ends
+                and self.work[makers[name]].launches
+            )
+            is_fused = work.is_pointwise and not settings.get("DISABLE_FUSION")
+            saved, maker = max(joins, default=(0, 1)) if is_fused else (0, 1)
+            found.append((-maker, saved))
+        return found
+
+    def label(self, device: int) -> str:
+        """Return what messages call a device: its number on this machine, and its name."""
+        return f"{self.devices[device].index} ({self.devices[device].name})"
 
     def is_known(self, name: str) -> bool:
         """Tell whether a value is a weight, or was computed beforehand."""
@@ -247,9 +263,11 @@ class Workload:
             device, costs = stage.device, self.costs[stage.device]
             moved = sum(info.size_bytes for info in stage.graph.inputs)
             left = sum(self.known[name].size_bytes for name in stage.graph.outputs)
-            times = self.times[device]
+            places = {self._place[node.name] for node in stage.graph.nodes}
+            split = (p for p in places if self.joined[p] >= 0 and self.joined[p] not in places)
             spent = costs.submit_ns + costs.move_ns(moved + left)
-            spent += sum(times[self._place[node.name]] for node in stage.graph.nodes)
+            spent += math.fsum(self.times[device][place] for place in places)
+            spent += math.fsum(self.apart_ns[device][place] for place in split)
             free[device] = max(ready, free[device]) + spent
             busy[device] += spent
             end = max(end, free[device])

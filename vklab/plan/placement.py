@@ -16,6 +16,7 @@ from vklab.errors import PlanError
 from vklab.graph.graph import Graph, Node
 from vklab.plan import branches, stages
 from vklab.plan import costs as all_costs
+from vklab.plan import search as searches
 from vklab.plan.costs import DeviceCosts, Forecast, Workload
 from vklab.plan.search import Proposal, Search
 from vklab.types import DeviceInfo, Dispatch
@@ -39,8 +40,12 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Load:
-    """What one device is given: work, weights and activations at their peak, beside its budget."""
+    """What one device is given: work, weights and activations at their peak, beside its budget.
 
+    `index` is the device's number on this machine, which messages name.
+    """
+
+    index: int
     name: str
     nodes: int
     predicted_ns: float
@@ -80,8 +85,8 @@ class Placement:
     alternatives: tuple[Alternative, ...]
 
     def __str__(self) -> str:
-        shares = ", ".join(f"{load.nodes} nodes on {number}: {load.name}"
-                           for number, load in enumerate(self.loads) if load.nodes)  # fmt: skip
+        shares = ", ".join(f"{load.nodes} nodes on {load.index}: {load.name}"
+                           for load in self.loads if load.nodes)  # fmt: skip
         moved = draw.bytes_text(sum(move.size_bytes for move in self.transfers))
         single = "no single device fits"
         if self.single_ns is not None:
@@ -91,7 +96,8 @@ class Placement:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return node, device and reason, as text."""
-        return [(node, str(number), self.reasons[node]) for node, number in self.devices.items()]
+        return [(node, str(self.loads[number].index), self.reasons[node])
+                for node, number in self.devices.items()]  # fmt: skip
 
     def _repr_html_(self) -> str:
         return draw.table_html(str(self), ("node", "device", "why"), self.rows())
@@ -103,9 +109,13 @@ class Placement:
             "predicted_ns": self.predicted_ns,
             "single_ns": self.single_ns,
             "devices": [vars(load) for load in self.loads],
-            "nodes": [{"name": n, "device": d, "reason": self.reasons[n]}
+            "nodes": [{"name": n, "device": self.loads[d].index, "reason": self.reasons[n]}
                       for n, d in self.devices.items()],
-            "transfers": [vars(move) for move in self.transfers],
+            "transfers": [
+                {**vars(move), "source": self.loads[move.source].index,
+                 "target": self.loads[move.target].index}
+                for move in self.transfers
+            ],
             "alternatives": [vars(other) for other in self.alternatives],
         }  # fmt: skip
 
@@ -144,7 +154,7 @@ def place(
     _require_room(load, allowed, budgets)
     search = Search(load, allowed, budgets)
     if policy == "greedy":
-        assigned, why = _greedy(search)
+        assigned, why = searches.first_fit(search)
         found = load.forecast(assigned)
         proposals = [*search.singles]
     else:
@@ -158,8 +168,8 @@ def place(
     nodes = graph.nodes
     counts = Counter(assigned)
     loads = tuple(
-        Load(info.name, counts[n], found.busy_ns[n], found.weights_bytes[n], found.peak_bytes[n],
-             budgets[n])
+        Load(info.index, info.name, counts[n], found.busy_ns[n], found.weights_bytes[n],
+             found.peak_bytes[n], budgets[n])
         for n, info in enumerate(devices)
     )  # fmt: skip
     return Placement(
@@ -221,7 +231,7 @@ def _allowed(load: Workload, pins: Mapping[str, int]) -> tuple[list[list[bool]],
     reasons = [""] * len(load.work)
     for place, node in enumerate(load.graph.nodes):
         refused = {d: load.refusals[d][place] for d in numbers if load.refusals[d][place]}
-        texts = [f"device {d}: {text}" for d, text in refused.items()]
+        texts = [f"device {load.label(d)}: {text}" for d, text in refused.items()]
         if len(texts) == len(numbers):
             raise PlanError(f"no device can run node {node.name!r}: {'; '.join(texts)}")
         if len(texts) == len(numbers) - 1 and texts:
@@ -229,7 +239,7 @@ def _allowed(load: Workload, pins: Mapping[str, int]) -> tuple[list[list[bool]],
         pattern = next((pattern for pattern in pins if _matches(node, pattern)), None)
         if pattern is None:
             continue
-        pin = f"place={{{pattern!r}: {pins[pattern]}}}"
+        pin = f"place={{{pattern!r}: {load.devices[pins[pattern]].index}}}"
         if not allowed[pins[pattern]][place]:
             raise PlanError(f"{pin}: {load.refusals[pins[pattern]][place]}")
         for d in numbers:
@@ -244,7 +254,7 @@ def _require_room(
     for place, node in enumerate(load.graph.nodes):
         needs = {d: load.node_bytes(place, d) for d in range(len(budgets)) if allowed[d][place]}
         if all(needs[d] > budgets[d] for d in needs):
-            has = "; ".join(f"device {d} ({load.devices[d].name}) has {budgets[d]} of {need} bytes"
+            has = "; ".join(f"device {load.label(d)} has {budgets[d]} of {need} bytes"
                             for d, need in needs.items())  # fmt: skip
             raise PlanError(f"node {node.name!r} ({node.op_type}) fits nowhere: {has}")
 
@@ -252,7 +262,7 @@ def _require_room(
 def _excess(load: Workload, forecast: Forecast, budgets: Sequence[int]) -> str:
     """Return why a forecast does not fit; "" if it does."""
     return "; ".join(
-        f"device {d} ({load.devices[d].name}) needs {weights + peak} bytes ({weights} of weights, "
+        f"device {load.label(d)} needs {weights + peak} bytes ({weights} of weights, "
         f"{peak} of activations), has {budget}"
         for d, (weights, peak, budget) in enumerate(
             zip(forecast.weights_bytes, forecast.peak_bytes, budgets, strict=True))
@@ -268,7 +278,7 @@ def _cheapest(
     if not fitting:
         tried = dict.fromkeys(_excess(search.workload, p[2], search.budgets) for p in proposals)
         try:
-            assigned, _ = _greedy(search)
+            assigned, _ = searches.first_fit(search)
         except PlanError as error:
             raise PlanError(f"the model fits nowhere: {'; '.join(tried)}") from error
         forecast = search.workload.forecast(assigned)
@@ -281,37 +291,6 @@ def _cheapest(
     for place in moved:
         why[place] = f"a branch beside others, moved from: {name}"
     return assigned, forecast, why
-
-
-def _greedy(search: Search) -> tuple[list[int], list[str]]:
-    """Return each node on the first device with room for its weights and all it ever makes.
-
-    Source: VKML, which starts over at the first device for every node.
-    """
-    load = search.workload
-    held: list[set[str]] = [set() for _ in search.budgets]
-    used = [0] * len(held)
-    assigned: list[int] = []
-    why: list[str] = []
-    for place, node in enumerate(load.graph.nodes):
-        touched = {load.roots.get(n, n) for n in (*node.reads, *filter(None, node.outputs))}
-        full: list[str] = []
-        for device, budget in enumerate(search.budgets):
-            if not search.allowed[device][place]:
-                continue
-            more = touched - held[device]
-            need = sum(load.stored_bytes(n, device) for n in more) + load.work[place].scratch_bytes
-            if used[device] + need <= budget:
-                held[device] |= more
-                used[device] += need
-                assigned.append(device)
-                why.append("; ".join(["the first that fits", *full]))
-                break
-            full.append(f"device {device} has {budget - used[device]} of {need} bytes left")
-        else:
-            raise PlanError(f"node {node.name!r} ({node.op_type}) fits nowhere behind those "
-                            f"before it: {'; '.join(full)}")  # fmt: skip
-    return assigned, why
 
 
 def _crossings(load: Workload, found: Forecast) -> tuple[Crossing, ...]:

@@ -11,9 +11,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from vklab.errors import PlanError
 from vklab.plan.costs import Forecast, Workload
 
-__all__ = ["Proposal", "Search"]
+__all__ = ["Check", "Proposal", "Search", "first_fit"]
 
 # Nodes gone through to tell whether runs fit, for one device in one order.
 RUN_NODES = 20_000
@@ -21,6 +22,7 @@ ALL_ORDERS_NODES = 2_000  # above, of three devices and more only some orders ar
 INFINITE = float("inf")
 # What it is called, the place of a device for each node, and what that would take.
 Proposal = tuple[str, list[int], Forecast]
+Check = Callable[[int, int], bool]
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Search:
     def singles(self) -> tuple[Proposal, ...]:
         """Return each device that may run every node, alone."""
         wholes = ((d, [d] * len(here)) for d, here in enumerate(self.allowed) if all(here))
-        return tuple((f"all on device {d}", whole, self.workload.forecast(whole))
+        load = self.workload
+        return tuple((f"all on device {load.label(d)}", whole, load.forecast(whole))
                      for d, whole in wholes)  # fmt: skip
 
     def cuts(self) -> Iterator[Proposal]:
@@ -68,7 +71,8 @@ class Search:
             forecast = self.workload.forecast(cut)
             excess = forecast.excess_bytes(self.budgets)
             if not any(excess):
-                yield f"cheapest cut for the order {', '.join(map(str, order))}", cut, forecast
+                indices = ", ".join(str(self.workload.devices[d].index) for d in order)
+                yield f"cheapest cut, devices in the order {indices}", cut, forecast
                 return
             budgets = [b - over for b, over in zip(budgets, excess, strict=True)]
 
@@ -136,14 +140,20 @@ class Search:
         moved = costs[source].move_ns(count) + costs[target].move_ns(count)
         return moved + costs[target].submit_ns
 
+    def _cut_ns(self, source: int, target: int, place: int) -> float:
+        """Return the cost of changing device before a node: what moves, and what is not fused."""
+        load = self.workload
+        apart = load.apart_ns[target][place] if load.joined[place] == place - 1 else 0.0
+        return self._switch_ns(source, target, self._live_bytes[place]) + apart
+
     def _walk(self) -> list[int]:
         """Return the cheapest way along the nodes that may change device anywhere."""
-        times, live, numbers = self._node_ns, self._live_bytes, range(len(self.allowed))
+        times, numbers = self._node_ns, range(len(self.allowed))
         best = [self.workload.costs[d].submit_ns for d in numbers]
         came: list[list[int]] = []
         for place in range(len(self.workload.work)):
             steps = [
-                min((best[s] + (self._switch_ns(s, d, live[place]) if s != d else 0.0), s != d, s)
+                min((best[s] + (self._cut_ns(s, d, place) if s != d else 0.0), s != d, s)
                     for s in numbers) for d in numbers
             ]  # fmt: skip
             came.append([step[2] for step in steps])
@@ -160,17 +170,17 @@ class Search:
 
         best[s][p]: the cost of the first p nodes if the last run is on the s-th device.
         """
-        count, live, times = len(self.workload.work), self._live_bytes, self._node_ns
+        count, times = len(self.workload.work), self._node_ns
         best: list[list[float]] = []
         came: list[list[tuple[int, int]]] = []
         for step, device in enumerate(order):
             sums = [0.0, *itertools.accumulate(times[device])]
-            fits = self._run_check(device, budgets[device])
+            fits, is_over = self._run_checks(device, budgets[device])
             enter = [(self.workload.costs[device].submit_ns if q == 0 else INFINITE, -1)
                      for q in range(count + 1)]  # fmt: skip
             for before in range(step):
                 for q in range(1, count):
-                    cost = best[before][q] + self._switch_ns(order[before], device, live[q])
+                    cost = best[before][q] + self._cut_ns(order[before], device, q)
                     enter[q] = min(enter[q], (cost, before))
             window: deque[int] = deque()  # starts by rising cost: the minimum is at the left
             ends, ways = [INFINITE], [(-1, -1)]
@@ -179,11 +189,11 @@ class Search:
                 while window and enter[window[-1]][0] - sums[window[-1]] >= cost:
                     window.pop()
                 window.append(p - 1)
-                while window and not fits(window[0], p):
+                while window and is_over(window[0], p):
                     window.popleft()
-                q = window[0] if window else -1
-                ends.append(enter[q][0] - sums[q] + sums[p] if window else INFINITE)
-                ways.append((q, enter[q][1] if window else -1))
+                q = next((q for q in window if fits(q, p)), -1)
+                ends.append(enter[q][0] - sums[q] + sums[p] if q >= 0 else INFINITE)
+                ways.append((q, enter[q][1] if q >= 0 else -1))
             best.append(ends)
             came.append(ways)
         step = min(range(len(order)), key=lambda s: (best[s][count], s))
@@ -197,8 +207,8 @@ class Search:
             step, end = before, start
         return [d if self.allowed[d][p] else self.nearest(p) for p, d in enumerate(found)]
 
-    def _run_check(self, device: int, budget: int) -> Callable[[int, int], bool]:
-        """Return what tells whether the nodes from one up to another fit a device.
+    def _run_checks(self, device: int, budget: int) -> tuple[Check, Check]:
+        """Return what tells whether nodes from one up to another fit, and whether no more will.
 
         Bounds decide most; between them a run is gone through, as long as that takes no ages.
         """
@@ -207,12 +217,15 @@ class Search:
 
         def fits(start: int, end: int) -> bool:
             nonlocal left
-            if start < never[end - 1] or start >= surely[end - 1]:
-                return start >= surely[end - 1]
+            if start >= surely[end - 1]:
+                return True
             left -= end - start
             return left > 0 and self._run_bytes(start, end, device) <= budget
 
-        return fits
+        def is_over(start: int, end: int) -> bool:
+            return start < (never if left > 0 else surely)[end - 1]
+
+        return fits, is_over
 
     def _run_bytes(self, start: int, end: int, device: int) -> int:
         load, spans = self.workload, self._spans
@@ -257,3 +270,35 @@ class Search:
                     peaks.popleft()
             found.append(start)
         return found
+
+
+def first_fit(search: Search) -> tuple[list[int], list[str]]:
+    """Return each node on the first device with room for its weights and all it ever makes.
+
+    Source: VKML, which starts over at the first device for every node.
+    """
+    load = search.workload
+    held: list[set[str]] = [set() for _ in search.budgets]
+    used = [0] * len(held)
+    assigned: list[int] = []
+    why: list[str] = []
+    for place, node in enumerate(load.graph.nodes):
+        touched = {load.roots.get(n, n) for n in (*node.reads, *filter(None, node.outputs))}
+        full: list[str] = []
+        for device, budget in enumerate(search.budgets):
+            if not search.allowed[device][place]:
+                continue
+            more = touched - held[device]
+            need = sum(load.stored_bytes(n, device) for n in more) + load.work[place].scratch_bytes
+            if used[device] + need <= budget:
+                held[device] |= more
+                used[device] += need
+                assigned.append(device)
+                why.append("; ".join(["the first that fits", *full]))
+                break
+            full.append(f"device {load.label(device)} has {budget - used[device]} of {need} bytes "
+                        "left")  # fmt: skip
+        else:
+            raise PlanError(f"node {node.name!r} ({node.op_type}) fits nowhere behind those "
+                            f"before it: {'; '.join(full)}")  # fmt: skip
+    return assigned, why

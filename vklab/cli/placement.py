@@ -1,0 +1,184 @@
+"""`vklab plan --devices`: what each of several devices would do of a model, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vklab import draw
+from vklab.cli import console
+from vklab.cli.inputs import feed
+from vklab.errors import SetupError
+from vklab.graph import shapes
+from vklab.graph.graph import Graph
+from vklab.plan import partition, placement, stages
+from vklab.plan.parted import PartedPlan
+from vklab.plan.partition import Ask
+from vklab.plan.placement import Placement
+from vklab.plan.stages import Stage
+from vklab.runtime import engine, open_devices, session
+from vklab.shader import compiler
+from vklab.types import DeviceInfo, Dispatch
+
+__all__ = ["Caps", "Devices", "Pins", "Policy", "Wish", "show"]
+
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_REASONS_SHOWN = 2
+
+Devices = Annotated[
+    str | None,
+    typer.Option("--devices", metavar="all|DEVICE,...", show_default=False,
+                 help="Split the model over these devices, by index or part of a name."),
+]  # fmt: skip
+Pins = Annotated[
+    list[str] | None,
+    typer.Option("--place", metavar="PATTERN=DEVICE",
+                 help="With --devices: nodes or operators that must be there; repeatable."),
+]  # fmt: skip
+Caps = Annotated[
+    list[str] | None,
+    typer.Option("--cap", metavar="DEVICE=BYTES",
+                 help="With --devices: the most memory to use there (64M, 2G); repeatable."),
+]  # fmt: skip
+Policy = Annotated[
+    str,
+    typer.Option("--policy", metavar="|".join(placement.POLICIES),
+                 help="With --devices: the least predicted time, or the first device with room."),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the command line asks of several devices."""
+
+    devices: str
+    pins: Sequence[str]
+    caps: Sequence[str]
+    policy: str
+
+    def infos(self) -> tuple[DeviceInfo, ...]:
+        """Return the devices."""
+        return open_devices.select_all("all" if self.devices == "all" else self.devices.split(","))
+
+    def numbers(self, flag: str) -> dict[str, tuple[int, str]]:
+        """Return what an option gives: (the device's place, the other side), by what it says."""
+        indices = [info.index for info in self.infos()]
+        found = {}
+        for option in self.pins if flag == "--place" else self.caps:
+            left, _, right = option.rpartition("=")
+            name, other = (right, left) if flag == "--place" else (left, right)
+            if not left:
+                raise typer.BadParameter(f"{flag} {option}: write it with a =")
+            info = open_devices.select(name)
+            if info.index not in indices:
+                raise SetupError(f"{flag} {option}: {info.name} is not among --devices")
+            found[option] = indices.index(info.index), other
+        return found
+
+
+def show(
+    model: Path, graph: Graph, sizes: Mapping[str, int], dims: list[str], wish: Wish, as_json: bool
+) -> None:
+    """Print what is placed where, the stages and what moves between them, with reasons."""
+    infos = wish.infos()
+    pins = {pattern: device for device, pattern in wish.numbers("--place").values()}
+    caps = {device: _bytes(text) for device, text in wish.numbers("--cap").values()}
+    placement.check_pins(graph, infos, pins)
+    parts = []
+    for part in _parts(model, graph, sizes, dims, infos):
+        placed = placement.place(part, infos, caps=caps, pins=pins, policy=wish.policy,
+                                 unavailable=_unavailable, is_part=True)  # fmt: skip
+        parts.append((placed, stages.cut(part, placed.devices)))
+    if as_json:
+        console.emit({"devices": [info.summary() for info in infos],
+                      "parts": [_summary(*part) for part in parts]})  # fmt: skip
+        return
+    console.say(f"{model.name}, policy {wish.policy}", "bold")
+    for number, (placed, cut) in enumerate(parts):
+        if len(parts) > 1:
+            console.say(f"\nVulkan part {number + 1} of {len(parts)}", "bold")
+        _say(placed, cut)
+
+
+def _bytes(text: str) -> int:
+    number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
+    if not number.isdigit():
+        raise typer.BadParameter(f"--cap: {text!r} is no number of bytes, such as 64M or 1000000")
+    return int(number) * unit
+
+
+def _unavailable(dispatch: Dispatch) -> str:
+    return compiler.unavailable(*dispatch.variant)
+
+
+def _parts(
+    model: Path,
+    graph: Graph,
+    sizes: Mapping[str, int],
+    dims: list[str],
+    infos: tuple[DeviceInfo, ...],
+) -> list[Graph]:
+    """Return the graphs of the parts for Vulkan; a run finds them where the host has a part too."""
+    bound = shapes.bind(graph, sizes)
+    given = {info.name: info for info in bound.inputs}
+    found = partition.next_part(bound, given, infos, _evaluate, _unavailable)
+    if not isinstance(found, Ask) and found[0].kind == "vulkan" and not found[1].nodes:
+        return [found[0].graph]
+    with console.compiling() as progress, session.load(model, infos[0].index, progress) as loaded:
+        loaded.run(feed(loaded.inputs, (), dims).arrays)
+        plan = loaded.plan
+    assert isinstance(plan, PartedPlan), "a model with a part on the host"
+    return [part.graph for part in plan.parts if part.kind == "vulkan"]
+
+
+def _evaluate(*given: Any) -> Any:
+    return engine.host().evaluate(*given)
+
+
+def _reasons(placed: Placement, stage: Stage) -> str:
+    texts = list(dict.fromkeys(placed.reasons[node.name] for node in stage.graph.nodes))
+    more = f" (and {len(texts) - _REASONS_SHOWN} more)" if len(texts) > _REASONS_SHOWN else ""
+    return "; ".join(texts[:_REASONS_SHOWN]) + more
+
+
+def _summary(placed: Placement, cut: Sequence[Stage]) -> dict[str, Any]:
+    return {
+        **placed.summary(),
+        "stages": [
+            {"number": stage.number, "device": placed.loads[stage.device].index,
+             "nodes": [node.name for node in stage.graph.nodes],
+             "predecessors": stage.predecessors, "reason": _reasons(placed, stage)}
+            for stage in cut
+        ],
+        "moves": [vars(move) for move in stages.transfers(cut)],
+    }  # fmt: skip
+
+
+def _say(placed: Placement, cut: Sequence[Stage]) -> None:
+    size, time = draw.bytes_text, draw.time_text
+    console.say(str(placed))
+    console.table("\ndevices", ("device", "nodes", "busy", "weights", "activations", "budget"), [
+        (f"{load.index}: {load.name}", load.nodes, time(load.predicted_ns),
+         size(load.weights_bytes), size(load.peak_bytes), size(load.budget_bytes))
+        for load in placed.loads
+    ], right="nodes busy weights activations budget")  # fmt: skip
+    rows = []
+    for stage in cut:
+        names = [node.name for node in stage.graph.nodes]
+        ends = names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]}"
+        after = ", ".join(map(str, stage.predecessors)) or "-"
+        rows.append((stage.number, placed.loads[stage.device].index, len(names), ends, after,
+                     _reasons(placed, stage)))  # fmt: skip
+    console.table("\nstages", ("stage", "device", "count", "nodes", "after", "why"), rows,
+                  right="stage device count")  # fmt: skip
+    console.table("\ntransfers", ("value", "from", "to", "bytes", "predicted"), [
+        (move.value, placed.loads[move.source].index, placed.loads[move.target].index,
+         size(move.size_bytes), time(move.predicted_ns)) for move in placed.transfers
+    ] or [("none", "", "", "", "")], right="from to bytes predicted")  # fmt: skip
+    console.table("\nweighed", ("placement", "predicted", "why not"), [
+        (other.name, time(other.predicted_ns), other.refusal) for other in placed.alternatives
+    ], right="predicted")  # fmt: skip
