@@ -13,6 +13,7 @@ from vklab.cli import console
 from vklab.cli.inputs import Device, Dims, Files, Model, feed
 from vklab.cli.run import announce_cpu
 from vklab.runtime import session
+from vklab.trace import HOST
 
 __all__ = ["trace"]
 
@@ -42,11 +43,11 @@ def trace(
         announce_cpu(loaded.device)
         found = loaded.trace(fed.arrays, repeats=repeat, steps=steps)
     for name, words in found.machine.items():
-        console.say(f"{name:8} {words}")
+        console.say(f"{name:10} {words}")
     for origin in fed.origins:
-        console.say(f"input    {origin}")
-    console.say(f"\n{found.length_text()}, {draw.time_text(found.overlap_ns())} of it with host and "
-                "device busy at once")  # fmt: skip
+        console.say(f"input      {origin}")
+    overlap = draw.time_text(found.overlap_ns())
+    console.say(f"\n{found.length_text()}, {overlap} of it with two of these busy at once")
     console.table("", found.headers, found.cells(), right="busy idle share")
     console.say(f"\ncritical path, {draw.time_text(found.critical_ns())}:")
     for span in found.critical_path():
@@ -54,7 +55,8 @@ def trace(
     console.say()
     if chrome:
         chrome.write_text(json.dumps(found.to_chrome()), "utf-8")
-        console.say(f"written  {chrome}")
+        console.say(f"written    {chrome}")
     if png:
-        found.gantt(f"{model.name} on {found.machine['device'].split(' (')[0]}").savefig(png)
-        console.say(f"written  {png}")
+        where = ", ".join(name.split(" (")[0] for name in found.devices if name != HOST)
+        found.gantt(f"{model.name} on {where}").savefig(png)
+        console.say(f"written    {png}")

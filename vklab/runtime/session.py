@@ -304,9 +304,10 @@ class Session(streams.Streaming):
     @contextlib.contextmanager
     def _timed(self, inputs: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
         with self._lock:
-            opened = self._require_open()
-            if not opened.device.compute_queue.family.timestamp_valid_bits:
-                raise SetupError(f"{opened.info.name} has no timestamps on its compute queue")
+            self._require_open()
+            for opened in (member.opened for member in self._members):
+                if not opened.device.compute_queue.family.timestamp_valid_bits:
+                    raise SetupError(f"{opened.info.name} has no timestamps on its compute queue")
             yield self._values(feeds.arrays(self.graph.inputs, inputs, self.upper_bounds))
 
     # --------------------------------------------------------------------------------- closing

@@ -6,6 +6,7 @@ Visited by lab 13.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,10 +30,13 @@ from vklab.runtime.record import Program
 from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
 from vklab.types import DeviceInfo, Dispatch
+from vklab.vulkan.command import Submission
 
 __all__ = ["Chunk", "Member", "Spread", "SpreadEngine", "Wish", "engines"]
 
 Values = Mapping[str, Any]
+Noted = Callable[..., contextlib.AbstractContextManager[Any]]
+_QUIET = contextlib.nullcontext()
 
 
 class Member:
@@ -138,6 +142,10 @@ def _number(wanted: int | str, infos: Sequence[DeviceInfo], argument: str) -> in
     return indices.index(info.index)
 
 
+def _quiet(what: str, reader: Chunk | None = None) -> contextlib.AbstractContextManager[Any]:
+    return _QUIET
+
+
 class Chunk:
     """One stage as a job: inputs in, submit; wait, outputs out and on to those that read them.
 
@@ -152,24 +160,34 @@ class Chunk:
         self.readers: list[tuple[str, Chunk]] = []
         self.values: Values = {}
         self.made: dict[str, np.ndarray] = {}
+        self.watch(None, None)
         self._given = given
         self._kept = kept
         nodes = stage.graph.nodes
         self.name = (f"stage {stage.number} (nodes {nodes[0].name!r} to {nodes[-1].name!r}) on "
                      f"{info.index}: {info.name}")  # fmt: skip
 
+    def watch(self, recording: Submission | None, noted: Noted | None) -> None:
+        """Submit another recording, and do each thing in a context; None for neither."""
+        self._recording, self._noted = recording, noted or _quiet
+
     def start(self) -> None:
         """Copy in what comes from outside, and submit."""
-        for name in self._given:
-            self.program.places.put(name, self.values[name])
-        self.program.submit()
+        with self._noted("copy in"):
+            for name in self._given:
+                self.program.places.put(name, self.values[name])
+        with self._noted("submit"):
+            self.program.submit(self._recording)
 
     def finish(self) -> None:
         """Wait, move values to the stages that read them, and copy out what leaves the part."""
-        self.program.wait()
+        with self._noted("wait"):
+            self.program.wait()
         for name, reader in self.readers:
-            self.program.places.pass_on(name, reader.program.places)
-        self.made = {name: self.program.places.take(name) for name in self._kept}
+            with self._noted(name, reader):
+                self.program.places.pass_on(name, reader.program.places)
+        with self._noted("copy out"):
+            self.made = {name: self.program.places.take(name) for name in self._kept}
 
 
 class Spread:

@@ -85,12 +85,15 @@ class Timed:
         """Run once."""
         begun = time.perf_counter_ns()
         outputs = self._run(self.submission, arrays)
-        ended = time.perf_counter_ns()
+        return self.sample(begun, time.perf_counter_ns(), outputs)
+
+    def sample(self, begun_ns: int, ended_ns: int, outputs: Mapping[str, Any]) -> Sample:
+        """Return what was noted of the last run, which is complete."""
         ticks = tuple(self.queries.ticks(self.count))
         stamps = self.queries.nanoseconds(ticks)
         spans = tuple(b - a for a, b in zip(stamps, stamps[1:], strict=False))
         work = self.submission
-        return Sample(begun, work.begun_ns, work.ended_ns, self._fence.done_ns, ended,
+        return Sample(begun_ns, work.begun_ns, work.ended_ns, self._fence.done_ns, ended_ns,
                       ticks, spans, outputs)  # fmt: skip
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ def _names(place: Place, device: str, lane: str) -> list[dict[str, Any]]:
 def _slice(span: Span, place: Place, start_ns: int) -> dict[str, Any]:
     facts = {
         key: value for key, value in asdict(span).items()
-        if key not in LEFT_OUT and value not in ("", None)
+        if key not in LEFT_OUT and value != ""
     }  # fmt: skip
     return {"ph": "X", "name": span.name, "cat": span.kind, "pid": place[0], "tid": place[1],
             "ts": (span.start_ns - start_ns) / 1e3, "dur": span.duration_ns / 1e3,

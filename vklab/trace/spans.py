@@ -46,7 +46,7 @@ class Span:
     kernel: str = ""
     bytes: int = 0
     queue: str = ""
-    chunk: int | None = None
+    chunk: str = ""
     after: tuple[str | tuple[int, str], ...] = ()
     run: int = 0
 
