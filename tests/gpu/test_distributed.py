@@ -173,6 +173,33 @@ def test_only_so_many_batches_are_taken_ahead(client, batches, expected, device_
         distributed.map(DIGITS, batches, client, in_flight=0)
 
 
+def test_arrays_that_are_filled_anew_are_sent_as_they_were(client, batches, expected, device_index):
+    def feed():
+        place = np.empty_like(batches[0])
+        for batch in batches:
+            place[...] = batch
+            yield {"image": place}
+
+    require_equal(distributed.map(DIGITS, feed(), client, device=device_index), expected)
+
+
+def test_a_cluster_without_workers_is_no_hang(batches, expected, device_index):
+    with (
+        vklab.settings.settings(TIMEOUT=1.0), cluster(0) as none,
+        pytest.raises(SetupError, match="had no worker for 1 s"),
+    ):  # fmt: skip
+        next(distributed.map(DIGITS, batches, none))
+    with cluster(1) as client:
+        running = distributed.map(DIGITS, batches * 20, client, device=device_index, in_flight=300)
+        require_equal([next(running)], expected[:1])
+        client.cluster.scale(0)
+        with (
+            vklab.settings.settings(TIMEOUT=1.0),
+            pytest.raises(VklabError, match="had no worker for 1 s"),
+        ):
+            list(running)
+
+
 def test_a_worker_without_a_vulkan_device_is_named(batches):
     nothing = {"VK_DRIVER_FILES": "/nowhere.json", "VK_ICD_FILENAMES": "/nowhere.json"}
     with cluster(1, env=nothing) as client:

@@ -171,7 +171,16 @@ def _submit(client: Any, worker: Any, name: str, number: int, batch: Any) -> Any
     with warnings.catch_warnings():
         # A batch travels inside its task: the scheduler can then give it to another worker.
         warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
-        return client.submit(worker.run, name, batch, key=f"{name}-{number}", pure=False)
+        return client.submit(worker.run, name, _copy(batch), key=f"{name}-{number}", pure=False)
+
+
+def _copy(batch: Any) -> Any:
+    """Return a batch of its own: the caller may fill its arrays anew before they are sent."""
+    if isinstance(batch, tuple):
+        return tuple(_copy(array) for array in batch)
+    if isinstance(batch, dict):
+        return {name: _copy(array) for name, array in batch.items()}
+    return np.array(batch) if isinstance(batch, np.ndarray) else batch
 
 
 def _next(dask: Any, client: Any, waiting: deque[tuple[int, Any]], bar: Any) -> Any:
