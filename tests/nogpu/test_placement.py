@@ -11,80 +11,26 @@ import time
 
 import numpy as np
 import pytest
-from fake_device import fake_device
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from placed_graphs import (
+    EVEN,
+    chain,
+    machines,
+    network,
+    network_with_shape,
+    random_costs,
+    runs,
+)
 
 from vklab import settings
 from vklab.bench import models
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, shapes
-from vklab.graph.graph import Graph, Node
+from vklab.graph.graph import Graph
 from vklab.plan import branches, costs, placement, stages
 from vklab.plan.costs import DeviceCosts, Workload
-from vklab.types import DeviceInfo, MemoryHeap, TensorInfo
-
-EVEN = DeviceCosts(
-    bytes_per_ns=100, flops_per_ns=100, launch_ns=1000, link_bytes_per_ns=10, submit_ns=5000
-)
-
-
-def machines(count: int) -> list[DeviceInfo]:
-    """Return devices that differ in nothing but their names."""
-    return [fake_device(index=number, name=f"GPU {number}") for number in range(count)]
-
-
-def weight(name: str, rows: int, columns: int) -> TensorInfo:
-    """Return a weight that takes no memory here."""
-    value = np.broadcast_to(np.float32(0), (rows, columns))
-    return TensorInfo(name, "float32", (rows, columns), value)
-
-
-def network(
-    layers: list[tuple[str, str, tuple[str, ...]]], size: int = 64, dtype: str = "float32"
-) -> Graph:
-    """Build a graph of (output, operator, reads) over [size, size]; w... are weights."""
-    nodes = tuple(Node(out, op, reads, (out,)) for out, op, reads in layers)
-    made = {out for out, _, _ in layers}
-    read = dict.fromkeys(name for _, _, reads in layers for name in reads)
-    weights = {name: weight(name, size, size) for name in read if name.startswith("w")}
-    inputs = tuple(TensorInfo(name, dtype, (size, size)) for name in read
-                   if name not in made and name not in weights)  # fmt: skip
-    outputs = tuple(name for name in made if name not in read)
-    return shapes.infer(Graph("network", 17, nodes, inputs, outputs, weights))
-
-
-def chain(random_: random.Random, count: int) -> Graph:
-    """Build a chain of products, Softmax and Relu with sizes of their own."""
-    sizes = [64 * random_.randint(1, 8)]
-    weights, nodes = {}, []
-    for number in range(count):
-        read = f"v{number - 1}" if number else "x"
-        if random_.random() < 0.6:
-            name = f"w{number}"
-            weights[name] = weight(name, sizes[-1], 64 * random_.randint(1, 8))
-            sizes.append(weights[name].dims[1])
-            nodes.append(Node(f"n{number}", "MatMul", (read, name), (f"v{number}",)))
-        else:
-            kind = random_.choice(["Softmax", "Relu"])  # Relu is fused with what is before it
-            nodes.append(Node(f"n{number}", kind, (read,), (f"v{number}",)))
-    x = TensorInfo("x", "float32", (random_.randint(1, 600), sizes[0]))
-    return shapes.infer(Graph("chain", 17, tuple(nodes), (x,), (f"v{count - 1}",), weights))
-
-
-def random_costs(random_: random.Random) -> DeviceCosts:
-    """Return a device of some other speed."""
-    pick = random_.choice
-    return DeviceCosts(pick([5, 50, 500]), pick([10, 100, 1000]), pick([1000, 20000]),
-                       pick([1, 10]), pick([1000, 50000]))  # fmt: skip
-
-
-def runs(placed: placement.Placement) -> list[tuple[int, int]]:
-    """Return (device, nodes) of each run along the order of nodes."""
-    groups = itertools.groupby(placed.devices.values())
-    return [(device, len(list(group))) for device, group in groups]
-
 
 # ------------------------------------------------------------------------------ a published split
 
@@ -197,19 +143,6 @@ def test_random_graphs_keep_budgets_and_pins_and_are_never_worse_than_one_device
     assert set(placed.reasons) == {node.name for node in graph.nodes}
 
 
-def network_with_shape(layers: list[tuple[str, str, tuple[str, ...]]]) -> Graph:
-    """Build a network in which "shape" is the constant that Reshape takes."""
-    target = TensorInfo("shape", "int64", (2,), np.array([64, 64]))
-    nodes = tuple(Node(out, op, reads, (out,)) for out, op, reads in layers)
-    read = {name for node in nodes for name in node.reads}
-    weights = {name: weight(name, 64, 64) for name in sorted(read) if name.startswith("w")}
-    if "shape" in read:
-        weights["shape"] = target
-    outputs = tuple(node.name for node in nodes if node.name not in read)
-    x = TensorInfo("x", "float32", (64, 64))
-    return shapes.infer(Graph("random", 17, nodes, (x,), outputs, weights))
-
-
 def peak(graph: Graph) -> int:
     """Count the least memory of a stage the slow way: at each node, what is still needed."""
     held = [info.name for info in graph.inputs] + list(graph.outputs)
@@ -246,100 +179,6 @@ def test_branches_are_what_lies_behind_one_node_alone():
     order, spans = branches.branches(graph)
     names = [graph.nodes[place].name for place in order]
     assert {tuple(names[start:end]) for start, end in spans} == {("a", "a2"), ("b",), ("j", "e")}
-
-
-# ------------------------------------------------------------------------ pins and capability
-
-
-def test_pins_hold_and_say_so():
-    graph = network([("in/a", "Relu", ("x",)), ("in/b", "Tanh", ("in/a",)),
-                     ("c", "Relu", ("in/b",))])  # fmt: skip
-    placed = placement.place(graph, machines(2), pins={"in": 1, "c": 0})
-    assert list(placed.devices.values()) == [1, 1, 0]
-    assert placed.reasons["in/a"] == "pinned by place={'in': 1}" and placed.single_ns is None
-    by_type = placement.place(graph, machines(2), pins={"Tanh": 1, "*": 0})
-    assert list(by_type.devices.values()) == [0, 1, 0]
-
-
-def test_a_device_without_int64_is_not_given_int64_arithmetic():
-    graph = network([("sum", "Add", ("x", "x")), ("next", "Neg", ("sum",))], dtype="int64")
-    can = fake_device(index=1, name="Wide", features=frozenset({"shaderInt64"}))
-    small = fake_device(index=0, name="Small")
-    placed = placement.place(graph, [small, can])
-    assert set(placed.devices.values()) == {1}
-    assert "Small lacks shaderInt64" in placed.reasons["sum"]
-    with pytest.raises(PlanError, match=r"place=.*Small lacks shaderInt64"):
-        placement.place(graph, [small, can], pins={"sum": 0})
-    with pytest.raises(PlanError, match=r"no device can run node 'sum': device 0 \(Small\): .*64"):
-        placement.place(graph, [small])
-
-
-def test_a_visit_to_the_only_device_that_can_comes_back_where_that_is_cheaper():
-    layers = [("a", "MatMul", ("x", "w0")), ("big", "Cast", ("a",)), ("n", "Neg", ("big",)),
-              ("back", "Cast", ("n",))]  # fmt: skip
-    nodes = [Node(out, op, reads, (out,), {"to": 7 if out == "big" else 1} if op == "Cast" else {})
-             for out, op, reads in layers]  # fmt: skip
-    tail = [Node(f"t{k}", "MatMul", (f"t{k - 1}" if k else "back", "w0"), (f"t{k}",))
-            for k in range(4)]  # fmt: skip
-    x = TensorInfo("x", "float32", (512, 512))
-    graph = shapes.infer(Graph("visit", 17, (*nodes, *tail), (x,), ("t3",),
-                               {"w0": weight("w0", 512, 512)}))  # fmt: skip
-    slow = fake_device(index=1, name="Wide", features=frozenset({"shaderInt64"}))
-    slow_costs = DeviceCosts(100, 1, 1000, 10, 5000)
-    placed = placement.place(graph, [fake_device(index=0), slow], costs={0: EVEN, 1: slow_costs})
-    assert placed.devices["n"] == 1
-    assert {placed.devices[name] for name in ("a", "t0", "t3")} == {0}
-    stages.check_stages(graph, stages.cut(graph, placed.devices))
-
-
-# ------------------------------------------------------------------------------------- errors
-
-
-def test_bad_pins_devices_caps_and_policies_are_named():
-    graph = network([("a", "Relu", ("x",)), ("b", "Relu", ("a",))])
-    two = machines(2)
-    with pytest.raises(PlanError, match=r"'conv\*': 1.*no node has such a name.*there are a, b$"):
-        placement.place(graph, two, pins={"conv*": 1})
-    assert placement.place(graph, two, pins={"conv*": 1}, is_part=True).devices
-    with pytest.raises(PlanError, match=r"no device 2; there are 0: GPU 0, 1: GPU 1"):
-        placement.place(graph, two, pins={"a": 2})
-    with pytest.raises(PlanError, match=r"device 1 \(GPU 1\) is listed 2 times"):
-        placement.place(graph, [*two, two[1]])
-    with pytest.raises(PlanError, match=r"memory cap for device 5; there are 0 to 1"):
-        placement.place(graph, two, caps={5: 1})
-    with pytest.raises(PlanError, match=r"no policy 'best'; there are cost, greedy"):
-        placement.place(graph, two, policy="best")
-    with pytest.raises(PlanError, match=r"no device to place"):
-        placement.place(graph, [])
-
-
-@pytest.mark.parametrize("policy", placement.POLICIES)
-def test_what_fits_nowhere_says_what_it_needs_and_what_there_is(policy):
-    graph = network([(f"n{k}", "MatMul", (f"n{k - 1}" if k else "x", f"w{k}")) for k in range(4)])
-    size = 64 * 64 * 4
-    caps = {0: 2 * size, 1: 2 * size}
-    said = (rf"node 'n0' \(MatMul\) fits nowhere: device 0 \(GPU 0\) has {2 * size} of "
-            rf"{3 * size} bytes; device 1")  # fmt: skip
-    with pytest.raises(PlanError, match=said):
-        placement.place(graph, machines(2), caps=caps, policy=policy)
-    caps = {0: 3 * size, 1: 3 * size}
-    need = rf"device 0 \(GPU 0\) needs {8 * size} bytes \({4 * size} of weights, .*has {3 * size}"
-    said = {"cost": f"the model fits nowhere: {need}; device 1", "greedy": "nowhere behind those"}
-    with pytest.raises(PlanError, match=said[policy]):
-        placement.place(graph, machines(2), caps=caps, policy=policy)
-
-
-def test_a_budget_is_what_the_driver_says_is_free():
-    heaps = (MemoryHeap(8 << 30, True, 1000, 100), MemoryHeap(8 << 30, False, 9000, 0))
-    assert costs.budget_bytes(fake_device(heaps=heaps)) == 950 - 100
-    with settings.settings(MEMORY_LIMIT=0.5):
-        assert costs.budget_bytes(fake_device(heaps=heaps)) == 500 - 100
-
-
-def test_a_narrow_type_that_a_device_lacks_takes_its_real_room():
-    graph = network([("a", "Relu", ("x",))], dtype="float16")
-    load = Workload(graph, [fake_device()], {})
-    assert load.stored_bytes("x", 0) == 2 * graph.infos["x"].size_bytes
 
 
 # -------------------------------------------------------------------------------------- scale

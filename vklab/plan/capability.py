@@ -41,9 +41,9 @@ def require(
     used = {id(o) for o, name in zip(result.outputs, node.outputs, strict=False) if name}
     dispatches = tuple(lowering.needed(result, used))
     lowered = lowering.Lowered(dispatches, (node.name,) * len(dispatches), {}, {})
-    bound = split_ranges.apply(lowered, info)
-    adapted = storage.adapt(lowering.with_variants(bound, info), info)
     try:
+        bound = split_ranges.apply(lowered, info)
+        adapted = storage.adapt(lowering.with_variants(bound, info), info)
         limits.check(adapted.dispatches, info)
     except PlanError as error:
         raise PlanError(f"node {node.name!r} ({node.op_type}): {error}") from error
