@@ -183,6 +183,7 @@ def test_arrays_that_are_filled_anew_are_sent_as_they_were(client, batches, expe
     require_equal(distributed.map(DIGITS, feed(), client, device=device_index), expected)
 
 
+@pytest.mark.slow
 def test_a_cluster_without_workers_is_no_hang(batches, expected, device_index):
     with (
         vklab.settings.settings(TIMEOUT=1.0), cluster(0) as none,
