@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -168,6 +169,8 @@ def test_two_towers_run_side_by_side():
     assert sorted(load.nodes for load in placed.loads) == [6, 7]
     assert len({placed.devices[f"a{k}"] for k in range(6)}) == 1
     assert any("a branch beside others" in reason for reason in placed.reasons.values())
+    cpus = [replace(info, type="cpu") for info in machines(2)]  # the same cores under two names
+    assert len(runs(placement.place(graph, cpus, costs={0: EVEN, 1: EVEN}))) == 1
     dear = DeviceCosts(100, 100, 1000, 10, submit_ns=1e9)
     assert len(runs(placement.place(graph, machines(2), costs={0: dear, 1: dear}))) == 1
 

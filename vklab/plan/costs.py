@@ -167,6 +167,9 @@ class Workload:
             self.times.append([work.time_ns(speed, saved) for work, (_, saved) in pairs])
             alone = [work.time_ns(speed) for work in self.work]
             self.apart_ns.append([a - t for a, t in zip(alone, self.times[-1], strict=True)])
+        # All devices that are CPUs are the same cores: they do nothing at the same time.
+        first = next((d for d, info in enumerate(devices) if info.is_cpu), 0)
+        self._lanes = [first if info.is_cpu else d for d, info in enumerate(devices)]
         self._place = {node.name: place for place, node in enumerate(graph.nodes)}
 
     def _ask(self, unavailable: Callable[[Dispatch], str]) -> None:
@@ -268,11 +271,12 @@ class Workload:
             spent = costs.submit_ns + costs.move_ns(moved + left)
             spent += math.fsum(self.times[device][place] for place in places)
             spent += math.fsum(self.apart_ns[device][place] for place in split)
-            free[device] = max(ready, free[device]) + spent
+            lane = self._lanes[device]
+            free[lane] = max(ready, free[lane]) + spent
             busy[device] += spent
-            end = max(end, free[device])
+            end = max(end, free[lane])
             for dependent in stage.dependents:
-                arrival[dependent] = max(arrival[dependent], free[device])
+                arrival[dependent] = max(arrival[dependent], free[lane])
                 waiting[dependent] -= 1
                 if waiting[dependent] == 0:
                     heapq.heappush(queue, (arrival[dependent], dependent))
