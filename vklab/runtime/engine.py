@@ -112,6 +112,11 @@ class Device:
         """Run once."""
         return self.program.run(self.arrays(values))
 
+    @property
+    def clocked(self) -> tuple[Device, ...]:
+        """Return what has timestamps of its own."""
+        return (self,)
+
     def time_steps(
         self, values: Mapping[str, Any], repeats: int, whole: bool = False
     ) -> list[timed.Sample]:

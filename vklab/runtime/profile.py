@@ -17,6 +17,7 @@ from vklab.plan.chunks import Copy
 from vklab.plan.plan import Plan
 from vklab.runtime.engine import Device
 from vklab.runtime.parts import Found, Stage
+from vklab.runtime.spread import Spread
 
 __all__ = ["Profile", "Row", "Timing", "rows", "steps", "whole"]
 
@@ -106,12 +107,13 @@ def rows(root: Stage, values: dict[str, Any], repeats: int) -> tuple[Row, ...]:
     """Run a model, and time every step of the way that it took."""
     found: list[Row] = []
     for part in _parts(root, values):
-        if isinstance(part.runner, Device):
-            samples = part.runner.time_steps(values, repeats)
-            columns = zip(*(sample.step_ns for sample in samples), strict=True)
-            described = steps(part.runner.program.plan)
-            found += [Row(*step, time_ns=median(column))
-                      for step, column in zip(described, columns, strict=True)]  # fmt: skip
+        if isinstance(part.runner, (Device, Spread)):
+            for timed in part.runner.clocked:
+                samples = timed.time_steps(values, repeats)
+                columns = zip(*(sample.step_ns for sample in samples), strict=True)
+                described = steps(timed.program.plan)
+                found += [Row(*step, time_ns=median(column))
+                          for step, column in zip(described, columns, strict=True)]  # fmt: skip
         elif part.runner:
             name = part.part.graph.nodes[0].name
             found.append(Row(name, str(part.part), (0, 0, 0), 0, 0, _host_ns(part, values)))
@@ -124,9 +126,10 @@ def whole(root: Stage, values: dict[str, Any], repeats: int) -> Timing:
     for part in _parts(root, values):
         for number in range(repeats if not isinstance(part.runner, Device) else 0):
             host_ns[number] += _host_ns(part, values)
-        if isinstance(part.runner, Device):
-            for number, sample in enumerate(part.runner.time_steps(values, repeats, whole=True)):
-                host_ns[number] += sample.ended_ns - sample.begun_ns
+        for timed in part.runner.clocked if isinstance(part.runner, (Device, Spread)) else ():
+            for number, sample in enumerate(timed.time_steps(values, repeats, whole=True)):
+                if isinstance(timed, Device):
+                    host_ns[number] += sample.ended_ns - sample.begun_ns
                 device_ns[number] += sample.step_ns[0]
     return Timing(tuple(host_ns), tuple(device_ns))
 

@@ -186,10 +186,11 @@ class Program:
         return self._run(self._submission, arrays)
 
     def _run(self, submission: Submission, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        self.places.write(arrays)
+        places = self.places
+        places.write(arrays)
         self.submit(submission)
         self.wait()
-        return self.places.read()
+        return places.read()
 
     @property
     def places(self) -> Places:

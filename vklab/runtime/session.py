@@ -103,6 +103,7 @@ class Session(streams.Streaming):
         self._is_half = bool(dtype) or any(info.dtype == "float16" for info in given)
         used = tuple(opened) if isinstance(opened, Sequence) else (opened,)
         self._model = None if saved else model
+        self._device_names = " and ".join(each.info.name for each in used)
         self._members = tuple(map(spread.Member, used))
         self._weights, self._reserve = self._members[0].weights, self._members[0].reserve
         engines = spread.engines(
@@ -163,7 +164,7 @@ class Session(streams.Streaming):
             return path[0].plan
         return PartedPlan(
             graph=self.graph,
-            device=" and ".join(info.name for info in self.devices),
+            device=self._device_names,
             parts=tuple(found.part for found in path),
             plans=tuple(found.plan for found in path),
             is_complete=path[-1].rest is None,
@@ -266,7 +267,7 @@ class Session(streams.Streaming):
         nodes = wanted == "nodes"
         found = self.check(inputs, nodes) if nodes else self._expected.compare(outputs, inputs)
         if not found.passed:
-            raise CheckError(f"{self.device.name} {found}")
+            raise CheckError(f"{self._device_names} {found}")
 
     # ------------------------------------------------------------------------------- profiling
 
@@ -281,7 +282,7 @@ class Session(streams.Streaming):
             return self._profile(values, repeats)
 
     def _profile(self, values: dict[str, Any], repeats: int) -> Profile:
-        return Profile(self.device.name, profiles.rows(self._root, values, repeats), repeats)
+        return Profile(self._device_names, profiles.rows(self._root, values, repeats), repeats)
 
     def time(self, *inputs: Any, repeats: int = 30) -> Timing:
         """Time whole runs, on the host's clock and on the device's; inputs as in `run`.

@@ -22,7 +22,7 @@ from vklab.plan import spread as spread_plans
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.plan.stages import Stage
-from vklab.runtime import open_devices, scheduler
+from vklab.runtime import open_devices, scheduler, timed
 from vklab.runtime.engine import Engine
 from vklab.runtime.kernels import Kernel
 from vklab.runtime.open_devices import OpenDevice
@@ -189,6 +189,14 @@ class Chunk:
         with self._noted("copy out"):
             self.made = {name: self.program.places.take(name) for name in self._kept}
 
+    def time_steps(
+        self, values: Values, repeats: int, whole: bool = False
+    ) -> list[timed.Sample]:
+        """Run it alone on what the last run of all has left; see `Device.time_steps`."""
+        arrays = [place for _, place in self.program.places.inputs]
+        with self.program.timed(whole) as work:
+            return [work.run(arrays) for _ in range(repeats + 1)][1:]
+
 
 class Spread:
     """Run a Vulkan part on several devices.
@@ -225,7 +233,7 @@ class Spread:
                 reader = self.chunks[transfer.target]
                 self.chunks[transfer.source].readers.append((transfer.value, reader))
 
-    def run(self, values: Values, observe: scheduler.Observe | None = None) -> Values:
+    def run(self, values: Values) -> Values:
         """Run once.
 
         Raises the error of the first stage that failed; nothing is in flight any more then,
@@ -237,13 +245,18 @@ class Spread:
         for chunk in self.chunks:
             chunk.program.prepare()
             chunk.values = values
-        self._last = scheduler.Run(self._order, self.chunks, self._lanes, observe)
+        self._last = scheduler.Run(self._order, self.chunks, self._lanes)
         try:
             self._last.go(_limit_seconds())
         finally:
             for chunk in self.chunks:
                 chunk.values = {}
         return {name: chunk.made.pop(name) for chunk in self.chunks for name in list(chunk.made)}
+
+    @property
+    def clocked(self) -> Sequence[Chunk]:
+        """Return what has timestamps of its own."""
+        return self.chunks
 
     def close(self) -> None:
         """Free everything but the weights; what a device never ended is left to its driver."""
