@@ -114,15 +114,14 @@ def _results(
             client = stack.enter_context(_client(dask, worker, client, len(plugin.devices)))
         _require_workers(client)
         name = f"vklab-{uuid.uuid4().hex}"
-        stack.callback(_withdraw, client, name)
+        waiting: deque[tuple[int, Any]] = deque()
+        stack.callback(_withdraw, client, name, waiting)
         client.register_plugin(plugin, name=name)
         total = len(batches) if isinstance(batches, Sized) else None
         bar = stack.enter_context(
             tqdm(total=total, unit="batch", leave=False, disable=None if progress else True)
         )
         window = in_flight or IN_FLIGHT * max(1, len(client.nthreads()))
-        waiting: deque[tuple[int, Any]] = deque()
-        stack.callback(lambda: client.cancel([future for _, future in waiting]))
         for number, batch in enumerate(batches):
             waiting.append((number, _submit(client, worker, name, number, batch)))
             if len(waiting) >= window:
@@ -161,9 +160,10 @@ def _require_workers(client: Any) -> None:
         raise SetupError(f"the Dask cluster has had no worker for {seconds:g} s") from error
 
 
-def _withdraw(client: Any, name: str) -> None:
-    """Take the model back from all workers; a cluster that is gone has nothing to give back."""
+def _withdraw(client: Any, name: str, waiting: Iterable[tuple[int, Any]]) -> None:
+    """Take batches and model back from all workers, if the cluster is still there."""
     with contextlib.suppress(Exception):
+        client.cancel([future for _, future in waiting])
         client.unregister_worker_plugin(name)
 
 
