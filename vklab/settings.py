@@ -69,6 +69,7 @@ SETTINGS = {
         Setting("DISABLE_PUSH_DESCRIPTORS", False, "use descriptor sets from a pool"),
         Setting("DISABLE_POLLING", False, "block on the fence at once instead of polling first"),
         Setting("DISABLE_DIRECT_IO", False, "stage inputs and outputs through copies"),
+        Setting("DISABLE_SHARED_MEMORY", False, "copy what moves between devices"),
         Setting("DISABLE_NARROW", False, "store 8 and 16-bit types in 32 bits, as some devices do"),
         Setting("KEPT_PLANS", 0, "shapes whose plans are kept; 0: 8, under upper bounds 64"),
         Setting("FALLBACK", True, "run on the host what no kernel can do; 0: an error instead"),

@@ -14,6 +14,7 @@ from vklab.errors import *
 # Each device runs at least a quarter of the dispatches, and every transfer matters: the output
 # changes if it is corrupted.
 SPLIT = START + """
+from vklab import settings
 from vklab.runtime.places import Places
 import sys
 name, pieces = sys.argv[1], int(sys.argv[2])
@@ -29,6 +30,9 @@ with nothing_left(), split(source, pieces) as session:
     summary = plan.summary()
     assert set(summary["placement"].values()) == set(LABELS.values())
     assert len(summary["moves"]) == len(plan.transfers) >= pieces - 1
+    shared = not settings.get("DISABLE_SHARED_MEMORY")
+    path = "shared host memory" if shared else "host copy"
+    assert {move["path"] for move in summary["moves"]} - {"same memory"} == {path}
     real = Places.pass_on
     for corrupted in {move.value for move in plan.transfers}:
         def pass_on(places, value, target):
@@ -62,7 +66,12 @@ def test_a_model_split_by_pins_gives_the_same_and_every_transfer_counts(name, pi
     both(SPLIT, name, pieces)
 
 
-def test_branches_inputs_and_outputs_lie_on_either_device():
+def test_what_moves_may_be_copied_through_the_host():
+    both(SPLIT, "digits", 2, VKLAB_DISABLE_SHARED_MEMORY="1")
+
+
+@pytest.mark.parametrize("validate", ["", "1"])
+def test_branches_inputs_and_outputs_lie_on_either_device(validate):
     both(START + """
 source, fed = diamond()
 one = outputs_of(source, fed)
@@ -81,7 +90,9 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND) as session:
     assert all(differs(one, other.run(fed)) < 1e-6 for other in (*twice, session))
     with vklab.load(source, devices=BOTH, place=DIAMOND, upper_bounds={"n": 9}) as bounded:
         assert differs(one, bounded.run(fed)) < 1e-6
-""")  # fmt: skip
+    paths = [move["path"] for move in session.plan.summary()["moves"]]
+    assert sorted(paths) == ["same memory"] * 2 + ["shared host memory"] * 3, paths
+""", VKLAB_VALIDATE=validate)  # fmt: skip
 
 
 def test_the_default_is_one_device_where_two_do_not_pay_and_caps_force_two():
@@ -112,7 +123,7 @@ x = random_array((2, 37)).astype(np.float16)
 for place in ({"a": SWIFTSHADER, "[bc]": LAVAPIPE}, {"[ac]": LAVAPIPE, "b": SWIFTSHADER}):
     with vklab.load(source, devices=BOTH, place=place) as session:
         np.testing.assert_array_equal(session.run(x)["y"], np.maximum(x, 0))
-        assert session.plan.transfers
+        assert all(m["path"] == "host copy" for m in session.plan.summary()["moves"])
 source, fed = case("digits")
 one = outputs_of(source, fed)
 with nothing_left(), settings.settings(HOST="MaxPool"), split(source, 5) as session:

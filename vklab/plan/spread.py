@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vklab import draw
@@ -32,6 +32,7 @@ class SpreadPlan:
         plans: one for each stage, on the stage's device.
         transfers: what moves from one stage to another.
         devices: by the numbers that stages name.
+        paths: how transfers are made, told by what makes them: all others are host copies.
     """
 
     graph: Graph
@@ -40,6 +41,7 @@ class SpreadPlan:
     plans: tuple[Plan, ...]
     transfers: tuple[Transfer, ...]
     devices: tuple[DeviceInfo, ...]
+    paths: dict[Transfer, str] = field(default_factory=dict)
 
     @property
     def device(self) -> str:
@@ -89,7 +91,8 @@ class SpreadPlan:
                 for stage, plan in zip(self.stages, self.plans, strict=True)
             ],
             "moves": [
-                {"value": move.value, "bytes": move.size_bytes, "path": "host copy",
+                {"value": move.value, "bytes": move.size_bytes,
+                 "path": self.paths.get(move, "host copy"),
                  "from": number(self.stages[move.source or 0].device),
                  "to": number(self.stages[move.target].device)}
                 for move in self.transfers

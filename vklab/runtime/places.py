@@ -15,22 +15,29 @@ from vklab.plan import storage
 from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
 from vklab.types import TensorInfo
+from vklab.vulkan.host_memory import ImportedBuffer
 from vklab.vulkan.memory import Buffer
 
-__all__ = ["Places"]
+__all__ = ["Given", "Places"]
 
+# Where an input lies that is another program's output.
+Given = tuple[Buffer | ImportedBuffer, int]
 Finish = Callable[[np.ndarray], np.ndarray]
 
 
 class Places:
     """The mapped inputs and outputs of a plan, as (name, array) in the graph's order."""
 
-    def __init__(self, plan: Plan, buffers: Mapping[str, Buffer]) -> None:
+    def __init__(
+        self, plan: Plan, buffers: Mapping[str, Buffer | ImportedBuffer],
+        given: Mapping[str, Given],
+    ) -> None:  # fmt: skip
         self.plan = plan
         self._buffers = buffers
+        self._given = given
         graph = plan.graph
-        self.inputs = self._map(graph.inputs, plan.input_slots)
-        self.outputs = self._map([graph.infos[n] for n in graph.outputs], plan.output_slots)
+        self.inputs = self._map(graph.inputs, plan.input_slots, given)
+        self.outputs = self._map([graph.infos[n] for n in graph.outputs], plan.output_slots, {})
         self._inputs, self._outputs = dict(self.inputs), dict(self.outputs)
         self._encodes = any(plan.stored[info.name] != info.dtype for info in graph.inputs)
         self._finishers = {name: self._steps(name) for name in graph.outputs}
@@ -61,24 +68,32 @@ class Places:
         return array
 
     def pass_on(self, name: str, target: Places) -> None:
-        """Copy an output to another plan's input of the same name."""
+        """Copy an output to another plan's input of the same name, unless it lies there."""
+        if name in target._given:
+            return
         if self.plan.stored[name] == target.plan.stored[name]:
             np.copyto(target._inputs[name], self._outputs[name])
         else:  # the devices store its dtype differently
             target.put(name, self.take(name))
 
     def _map(
-        self, infos: Iterable[TensorInfo], slots: Mapping[str, Slot]
+        self, infos: Iterable[TensorInfo], slots: Mapping[str, Slot], given: Mapping[str, Given]
     ) -> tuple[tuple[str, np.ndarray], ...]:
         stored = self.plan.stored
-        return tuple((i.name, self._view(slots[i.name], stored[i.name], i.dims)) for i in infos)
+        return tuple(
+            (i.name, self._view(slots[i.name], stored[i.name], i.dims, given.get(i.name)))
+            for i in infos
+        )
 
-    def _view(self, slot: Slot, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    def _view(
+        self, slot: Slot, dtype: str, shape: tuple[int, ...], given: Given | None = None
+    ) -> np.ndarray:
         if slot.size_bytes == 0:
             return np.zeros(shape, dtype)
-        mapped = self._buffers[slot.arena].mapped
+        buffer, start = given or (self._buffers[slot.arena], slot.offset_bytes)
+        mapped = buffer.mapped
         assert mapped is not None, "inputs and outputs lie in host-visible memory"
-        return np.frombuffer(mapped, np.uint8, slot.size_bytes, slot.offset_bytes).view(
+        return np.frombuffer(mapped, np.uint8, slot.size_bytes, start).view(
             dtype
         ).reshape(shape)
 

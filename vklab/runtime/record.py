@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
 from vklab.runtime import kernels, timed
 from vklab.runtime.open_devices import Closable, OpenDevice
-from vklab.runtime.places import Places
+from vklab.runtime.places import Given, Places
 from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
 from vklab.types import Dispatch
@@ -40,6 +40,7 @@ class Program:
     Args:
         shared: memory that it shares with programs of other shapes; without it, it has its own.
         known: kernels that these programs have in common; it takes up new ones.
+        given: inputs that lie elsewhere, where another program leaves them.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Program:
         progress: kernels.Progress | None = None,
         shared: Reserve | None = None,
         known: dict[tuple[object, ...], kernels.Kernel] | None = None,
+        given: Mapping[str, Given] | None = None,
     ) -> None:
         self.opened = opened
         self.plan = plan
@@ -57,6 +59,7 @@ class Program:
         self._pending: Submission | None = None  # submitted, and not known to be done
         self._pushes = descriptors.uses_push_descriptors(opened.device)
         self._reserve = shared or self._own(Reserve(opened))
+        self._given = given or {}
         self._places: Places | None = None  # none before and after its life
         try:
             self._kernels = opened.kernels.prepare(plan.dispatches, progress, known)
@@ -84,11 +87,15 @@ class Program:
         self._buffers = dict(self._reserve.buffers)
         self._reset_descriptors()
         self.record(self.commands)
-        self._places = Places(self.plan, self._buffers)
+        self._places = Places(self.plan, self._buffers, self._given)
         self._version = self._reserve.version
 
     def place(self, slot: Slot) -> tuple[Any, int]:
         """Return the buffer's handle and the byte in it at which a slot begins."""
+        for name, (given, start) in self._given.items():
+            whole = self.plan.input_slots[name]
+            if whole.overlaps(slot):
+                return given.handle, start + slot.offset_bytes - whole.offset_bytes
         weight = self._weights.get(slot.arena)
         buffer, start = weight or (self._buffers[slot.arena], 0)
         return buffer.handle, start + slot.offset_bytes

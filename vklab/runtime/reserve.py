@@ -12,6 +12,7 @@ from typing import Protocol
 
 from vklab import settings
 from vklab.runtime.open_devices import OpenDevice
+from vklab.vulkan.host_memory import ImportedBuffer
 from vklab.vulkan.memory import Buffer
 
 __all__ = ["Reserve", "User"]
@@ -38,7 +39,7 @@ class Reserve:
 
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
-        self.buffers: dict[str, Buffer] = {}
+        self.buffers: dict[str, Buffer | ImportedBuffer] = {}
         self.version = 0
         self.last: User | None = None
         self.growths: list[str] = []

@@ -28,6 +28,7 @@ from vklab.runtime.kernels import Kernel
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.record import Program
 from vklab.runtime.reserve import Reserve
+from vklab.runtime.shared import Shared
 from vklab.runtime.weights import Weights
 from vklab.types import DeviceInfo, Dispatch
 from vklab.vulkan.command import Submission
@@ -82,16 +83,17 @@ class SpreadEngine(Engine):
     def runner(self, plan: Plan | SpreadPlan) -> Spread:
         """Make what runs a plan."""
         assert isinstance(plan, SpreadPlan), "several devices run plans for several devices"
-        return Spread(plan, self._program, [member.opened.lane for member in self.members])
+        return Spread(plan, self._program, [member.opened for member in self.members])
 
-    def _program(self, device: int, plan: Plan) -> Program:
+    def _program(self, stage: Stage, plan: Plan, memory: Shared) -> Program:
         if self.on_plan:
             self.on_plan(plan)
-        member = self.members[device]
-        # Stages run at the same time: none of them shares its memory, bounds or not.
+        member = self.members[stage.device]
+        # Stages run at the same time: none runs in another's memory, bounds or not.
         return Program(
-            member.opened, plan, member.weights, self.progress, None, member.kernels
-        )
+            member.opened, plan, member.weights, self.progress, memory.reserve(stage),
+            member.kernels, memory.given(stage),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -202,20 +204,21 @@ class Spread:
     """Run a Vulkan part on several devices.
 
     Args:
-        program: makes the program of a plan on a device, given by its number.
-        lanes: for each device the thread that waits for it.
+        program: makes the program of a stage from its plan.
+        opened: devices by the numbers of the plan.
     """
 
     def __init__(
         self,
         plan: SpreadPlan,
-        program: Callable[[int, Plan], Program],
-        lanes: Sequence[scheduler.Lane],
+        program: Callable[[Stage, Plan, Shared], Program],
+        opened: Sequence[OpenDevice],
     ) -> None:
         self.plan = plan
         self.chunks: list[Chunk] = []
         self._order = scheduler.Order([stage.predecessors for stage in plan.stages])
-        self._lanes = [lanes[stage.device] for stage in plan.stages]
+        self._lanes = [opened[stage.device].lane for stage in plan.stages]
+        self._memory = Shared(plan, opened)
         self._last: scheduler.Run | None = None
         outputs = frozenset(plan.graph.outputs)
         moved = {move.value for move in plan.transfers}
@@ -223,7 +226,7 @@ class Spread:
             for stage, stage_plan in zip(plan.stages, plan.plans, strict=True):
                 given = [i.name for i in stage_plan.graph.inputs if i.name not in moved]
                 kept = [name for name in stage_plan.graph.outputs if name in outputs]
-                made = program(stage.device, stage_plan)
+                made = program(stage, stage_plan, self._memory)
                 self.chunks.append(Chunk(stage, made, given, kept, plan.devices[stage.device]))
         except BaseException:
             self.close()
@@ -267,6 +270,7 @@ class Spread:
                 chunk.program.close()
             else:
                 chunk.program.opened.is_stuck = True
+        self._memory.close()
 
 
 def _limit_seconds() -> float:
