@@ -134,6 +134,66 @@ with nothing_left(), settings.settings(HOST="MaxPool"), split(source, 5) as sess
 """)  # fmt: skip
 
 
+RANDOM = START + """
+import random, sys
+from vklab import settings
+def graph(rng):
+    count = rng.randint(2, 40)
+    nodes, names = [], ["x", "z"]
+    for place in range(count):
+        near = names[-rng.choice([1, 3, 10]):]
+        kind = rng.choice("Add Mul Relu Sigmoid Softmax MatMul Max Transpose".split())
+        reads = [rng.choice(near) for _ in range(2 if kind in ("Add", "Mul", "Max") else 1)]
+        reads += ["w"] * (kind == "MatMul")
+        nodes.append(helper.make_node(kind, reads, [f"v{place}"], f"n{place}"))
+        names.append(f"v{place}")
+    read = {name for node in nodes for name in node.input}
+    ends = [name for name in names[2:] if name not in read or rng.random() < 0.1]
+    inputs = [value(name, (9, 9)) for name in names[:2]]
+    return model(nodes, inputs, ends, {"w": random_array((9, 9)) / 3}), names
+with nothing_left(), settings.settings(DISABLE_FUSION=True):
+    for seed in range(int(sys.argv[1])):
+        rng = random.Random(seed)
+        source, names = graph(rng)
+        fed = {"x": random_array((9, 9), seed), "z": random_array((9, 9), seed + 1)}
+        place, device = {}, rng.choice(BOTH)
+        for name in names[2:]:
+            device = rng.choice(BOTH) if rng.random() < 0.4 else device
+            place["n" + name[1:]] = device
+        one = outputs_of(source, fed)
+        with vklab.load(source, devices=BOTH, place=place) as session:
+            assert differs(one, session.run(fed)) < 1e-4, seed
+            for found in session.map([fed] * 6, in_flight=3):
+                assert differs(one, found) < 1e-4, seed
+"""
+
+
+@pytest.mark.parametrize("count", [
+    pytest.param(10, marks=pytest.mark.full), pytest.param(150, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_random_graphs_on_random_devices_give_the_same(count):
+    both(RANDOM, count)
+
+
+def test_a_driver_that_imports_no_memory_gets_copies():
+    both(START + """
+from vklab.runtime import shared
+source, fed = diamond()
+one, real = outputs_of(source, fed), shared.ImportedBuffer
+with nothing_left():
+    for index in BOTH:
+        def refuse(device, memory, size):
+            if device.info.index == index:
+                raise OutOfMemoryError("vkAllocateMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY")
+            return real(device, memory, size)
+        shared.ImportedBuffer = refuse
+        with vklab.load(source, devices=BOTH, place=DIAMOND) as session:
+            assert differs(one, session.run(fed)) < 1e-6
+            paths = {move["path"] for move in session.plan.summary()["moves"]}
+            assert paths == {"same memory", "host copy"}, paths
+""")  # fmt: skip
+
+
 def test_bad_wishes_are_refused_and_leave_nothing():
     said = both(START + """
 source, fed = diamond()

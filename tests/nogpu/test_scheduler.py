@@ -117,20 +117,6 @@ def test_a_cancelled_run_starts_nothing_and_ends():
         assert world.jobs[0].started == 1
 
 
-def test_a_callback_that_raises_fails_the_run_and_nothing_hangs():
-    def observe(number, start_ns, end_ns):
-        assert start_ns <= end_ns
-        if number == 2:
-            raise RuntimeError("the user's own")
-
-    for device in (0, 1):
-        with World(Graph([[], [0], [0], [1, 2]], [0, 1, device, 1], [300] * 4)) as world:
-            lanes = [world.lanes[d] for d in world.graph.devices]
-            with pytest.raises(RuntimeError, match="the user's own"):
-                Run(Order(world.graph.predecessors), world.jobs, lanes, observe).go(5)
-            assert not world.jobs[3].started
-
-
 def test_an_interrupt_of_the_caller_waits_for_what_is_in_flight():
     jobs = [Noting("slow"), Noting("interrupted", KeyboardInterrupt()), Noting("never")]
     ended = threading.Event()

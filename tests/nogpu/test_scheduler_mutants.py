@@ -64,12 +64,12 @@ class LateDecrements(Run):
 class NoEdgeOnOneDevice(Run):
     """Two chunks of one device are submitted together: 'a queue runs them in order anyway'."""
 
-    def __init__(self, order, jobs, lanes, observe=None):
+    def __init__(self, order, jobs, lanes):
         kept = [
             [other for other in before if lanes[other] is not lanes[number]]
             for number, before in enumerate(jobs[0].world.graph.predecessors)
         ]
-        super().__init__(Order(kept), jobs, lanes, observe)
+        super().__init__(Order(kept), jobs, lanes)
 
 
 class Twice(Run):

@@ -11,16 +11,13 @@ import contextvars
 import functools
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from typing import Protocol
 
 from vklab.errors import PlanError, TimeoutError, VulkanError
 
-__all__ = ["Job", "Lane", "Observe", "Order", "Run"]
-
-Observe = Callable[[int, int, int], None]
+__all__ = ["Job", "Lane", "Order", "Run"]
 
 
 class Job(Protocol):
@@ -109,21 +106,15 @@ class Run:
 
     Args:
         lanes: for each job the lane that finishes it.
-        observe: called with number, start and end (nanoseconds) of each finished job.
     """
 
-    def __init__(
-        self, order: Order, jobs: Sequence[Job], lanes: Sequence[Lane],
-        observe: Observe | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, order: Order, jobs: Sequence[Job], lanes: Sequence[Lane]) -> None:
         self.order = order
         self.jobs = jobs
         self.lanes = lanes
-        self.observe = observe
         self.error: BaseException | None = None
         self._waiting = list(order.counts)
         self._in_flight: set[int] = set()
-        self._started_ns = [0] * len(jobs)
         self._done_count = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -192,7 +183,6 @@ class Run:
             failure = None
             try:
                 if self.error is None:
-                    self._started_ns[number] = time.perf_counter_ns()
                     self.jobs[number].start()
                     begun.append(number)
                     continue
@@ -216,8 +206,6 @@ class Run:
         failure = None
         try:
             self.jobs[number].finish()
-            if self.observe:
-                self.observe(number, self._started_ns[number], time.perf_counter_ns())
         except BaseException as error:
             failure = error
         return self._complete(number, failure)
