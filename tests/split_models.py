@@ -26,7 +26,13 @@ LABELS = {index: f"{index}: {name}" for index, name in enumerate(NAMES)}
 
 
 def pins(names: Sequence[str], pieces: int = 2) -> dict[str, int]:
-    """Pin nodes in pieces of equal length, by turns on one device and on the other."""
+    """Pin nodes in pieces of equal length, by turns on one device and on the other.
+
+    Without pieces the last third is SwiftShader's, which is slow.
+    """
+    if not pieces:
+        first = len(names) * 2 // 3
+        return pins(names[:first], 1) | dict.fromkeys(map(glob.escape, names[first:]), SWIFTSHADER)
     return {
         glob.escape(name): BOTH[place * pieces // len(names) % 2]
         for place, name in enumerate(names)
