@@ -10,6 +10,7 @@ import numpy as np
 
 from vklab.graph import bounds, passes, shapes
 from vklab.graph.graph import Graph
+from vklab.plan.partition import Part
 from vklab.plan.plan import Plan
 from vklab.runtime import control, parts
 from vklab.runtime.compiled import saved as saves
@@ -22,7 +23,7 @@ from vklab.runtime.weights import Weights
 from vklab.shader import compiler
 from vklab.types import DeviceInfo
 
-__all__ = ["compile_by_run", "compile_graph", "save"]
+__all__ = ["compile_by_run", "compile_graph", "plan_whole", "save"]
 
 
 class _Drawing(Engine):
@@ -39,6 +40,28 @@ class _Drawing(Engine):
 
     def runner(self, plan: Plan) -> None:
         return None
+
+
+def plan_whole(
+    graph: Graph,
+    info: DeviceInfo,
+    sizes: Mapping[str, int],
+    values: Mapping[str, Any],
+    dtype: str = "",
+) -> tuple[Part, Plan] | None:
+    """Plan a model for a device as a session would; None if the host has a part in it.
+
+    Args:
+        sizes: a number for every open dimension.
+        values: inputs, for those whose values decide.
+    """
+    passes.require_dtype(dtype)
+    shapes.require_operators(graph)
+    root = parts.Stage(graph, _Drawing(info, dtype, {}))
+    inputs = {value.name: value for value in shapes.bind(graph, sizes).inputs}
+    found = root.decide(inputs, values)
+    whole = found.rest is None and not found.part.known
+    return (found.part, found.plan) if whole and found.plan else None
 
 
 def compile_graph(
