@@ -1,0 +1,130 @@
+"""Weights in another layout: matrices turned, filters in the order in which a kernel adds them up.
+
+Rules of `variants` ask for a layout by what `turned` returns, whose name says all about it; what
+is wanted in the end is made by `fill`, once for all plans. Visited by lab 08.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vklab import settings
+from vklab.graph import derive
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
+
+__all__ = ["along_k", "as_given", "by_fours", "chunk", "fill", "in_chunks", "turned"]
+
+# Columns and terms from which on a matrix that lies dense along k is read faster.
+FEWEST_DENSE = 64
+# Rows from which on a GPU reads B through shared memory, from either layout.
+FEWEST_TILED = 16
+# Columns from which on a GPU reads one matrix for one row by fours, by the bytes of an element.
+FEWEST_FOURS = {2: 4096, 4: 32768}
+# Zeros that a convolution may add up for the sake of whole chunks, as a share of its channels.
+MOST_PADDING = 0.25
+
+_NAME = re.compile(r"(.*):turned(\d+)x(\d+)x(\d+)x(\d+)/(\d+)x(\d+)", re.S)
+
+
+def turned(
+    weight: TensorInfo, sizes: tuple[int, int, int, int], chunk: int = 1, width: int = 1
+) -> TensorInfo | None:
+    """Return weights [groups, rows, depth, taps] as [groups, depth / chunk, taps, chunk, rows].
+
+    Rows are padded to a multiple of `width`, depth to one of `chunk`, with zeros. Returned without
+    its value; None where the weight is not known before the run, or the switch is off.
+    """
+    groups, rows, depth, taps = sizes
+    if weight.constant is None or settings.get("DISABLE_PREPACK"):
+        return None
+    if not weight.count or weight.count != groups * rows * depth * taps:
+        return None
+    name = f"{weight.name}:turned{groups}x{rows}x{depth}x{taps}/{chunk}x{width}"
+    shape = (groups, -(-depth // chunk), taps, chunk, -(-rows // width) * width)
+    return TensorInfo(name, weight.dtype, shape)
+
+
+def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | None:
+    """Return what `turned` named with its value; None for all else.
+
+    Without padding that is a view of the weight: the host does not hold it twice.
+    """
+    found = _NAME.fullmatch(read.name)
+    source = constants[found[1]].constant if found and found[1] in constants else None
+    if found is None or source is None or read.constant is not None:
+        return None
+    groups, rows, depth, taps, chunk, _ = sizes = tuple(map(int, found.groups()[1:]))
+    deep, wide = read.dims[1] * chunk, read.dims[-1]
+
+    def laid_out(array: np.ndarray) -> np.ndarray:
+        given = array.reshape(groups, rows, depth, taps)
+        if (wide, deep) != (rows, depth):
+            padded = np.zeros((groups, wide, deep, taps), array.dtype)
+            padded[:, :rows, :depth] = given
+            given = padded
+        return given.reshape(groups, wide, -1, chunk, taps).transpose(0, 2, 4, 3, 1)
+
+    array = derive.derive(("turned", sizes), laid_out, source)
+    return TensorInfo(read.name, read.dtype, read.shape, array)
+
+
+def as_given(dispatch: Dispatch) -> Dispatch:
+    """Return a dispatch of whose weights no rule asks for another layout."""
+    reads = ((name, TensorInfo(i.name, i.dtype, i.shape)) for name, i in dispatch.reads)
+    return replace(dispatch, reads=tuple(reads))
+
+
+def along_k(dispatch: Dispatch, m: int, n: int, k: int, info: DeviceInfo) -> Dispatch:
+    """Let a product read B dense along k where every invocation walks down a column of it."""
+    push: dict[str, Any] = dict(dispatch.push)
+    if dispatch.kernel != "matmul" or min(n, k) < FEWEST_DENSE:
+        return dispatch
+    if not info.is_cpu and (m >= FEWEST_TILED or (m == 1 and by_fours(dispatch, n))):
+        return dispatch
+    weight = dict(dispatch.reads)["b_buffer"]
+    given = (push["b_row"], push["b_column"]) == (n, 1) and not any(
+        step % (k * n) for step in push["b_batch"]
+    )
+    laid_out = turned(weight, (weight.count // (k * n), k, n, 1)) if given else None
+    return _with(dispatch, "b_buffer", laid_out, b_row=1, b_column=k) if laid_out else dispatch
+
+
+def by_fours(dispatch: Dispatch, n: int) -> bool:
+    """Tell whether one row reads B by fours of columns: it is long, and lies where fours may."""
+    weight, push = dict(dispatch.reads)["b_buffer"], dict(dispatch.push)
+    fewest = FEWEST_FOURS.get(np.dtype(weight.dtype).itemsize, n + 1)
+    return weight.constant is not None and n >= fewest and n % 4 == 0 and (
+        (push["b_row"], push["b_column"]) == (n, 1)
+    )
+
+
+def in_chunks(dispatch: Dispatch, tile: tuple[int, ...]) -> Dispatch:
+    """Let conv_tiled read its weights in steps of TILE_K channels at one place of the window."""
+    push: dict[str, Any] = dict(dispatch.push)
+    weight = dict(dispatch.reads)["w_buffer"]
+    filters, depth, step = push["out_channels"], push["in_channels"], tile[2]
+    taps = weight.count // (push["groups"] * filters * depth)
+    laid_out = None
+    if -depth % step <= MOST_PADDING * depth:
+        laid_out = turned(weight, (push["groups"], filters, depth, taps), step, 4)
+    fours = "4" if all(size % 4 == 0 for size in tile[3:]) else "1"
+    changed = _with(dispatch, "w_buffer", laid_out) if laid_out else dispatch
+    defines = (*dispatch.defines, ("PACKED", fours if laid_out else "0"))
+    return replace(changed, defines=defines)
+
+
+def chunk(dispatch: Dispatch) -> int:
+    """Return of how many channels a part of a sum is a multiple: a dispatch reads whole chunks."""
+    packed = dict(dispatch.defines).get("PACKED", "0") != "0"
+    return int(dict(dispatch.constants)["TILE_K"]) if packed else 1
+
+
+def _with(dispatch: Dispatch, binding: str, weight: TensorInfo, **steps: int) -> Dispatch:
+    reads = ((name, weight if name == binding else info) for name, info in dispatch.reads)
+    push = tuple((name, steps.get(name, value)) for name, value in dispatch.push)
+    return replace(dispatch, reads=tuple(reads), push=push)
