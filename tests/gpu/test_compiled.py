@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from dataclasses import replace
@@ -80,6 +81,16 @@ def test_a_compiled_model_runs_as_its_model_does(device, file, fed, expected):
             assert [str(info) for info in session.inputs][0] == "x: float32[batch,64]"
             assert session.check(fed).passed and session.check(fed, nodes=True).passed
             assert session.time(fed, repeats=2) and session.profile(fed, repeats=2).rows
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads /proc")
+def test_a_closed_session_lets_go_of_its_file(file, fed, device_index):
+    with vklab.load(file, device_index, dtype="float16") as session:  # derives from its weights
+        session.run(fed)
+        assert str(file) in Path("/proc/self/maps").read_text()
+    del session
+    gc.collect()
+    assert str(file) not in Path("/proc/self/maps").read_text()
 
 
 ALONE = """
