@@ -7,6 +7,7 @@ is wanted in the end is made by `fill`, once for all plans. Visited by lab 08.
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,15 +20,20 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["along_k", "as_given", "by_fours", "chunk", "fill", "in_chunks", "turned"]
 
-# Columns and terms from which on a matrix that lies dense along k is read faster.
-FEWEST_DENSE = 64
-# Rows from which on a GPU reads B through shared memory, from either layout.
-FEWEST_TILED = 16
+# Terms, and columns on a CPU, from which on a matrix that lies dense along k is read faster.
+FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
+# On a CPU it takes some rows to be worth it; a GPU reads B through shared memory from 16 rows on.
+FEWEST_ROWS, MOST_ROWS = 8, 15
+# Elements of a matrix from which on one row on a GPU gains by it.
+FEWEST_ELEMENTS = 32768
+# Channels that shaders/ops/conv_tiled.slang takes in one step.
+CHUNK = 16
 # Columns from which on a GPU reads one matrix for one row by fours, by the bytes of an element.
 FEWEST_FOURS = {2: 4096, 4: 32768}
 # Zeros that a convolution may add up for the sake of whole chunks, as a share of its channels.
 MOST_PADDING = 0.25
 
+_turned: dict[int, bool] = {}
 _NAME = re.compile(r"(.*):turned(\d+)x(\d+)x(\d+)x(\d+)/(\d+)x(\d+)", re.S)
 
 
@@ -82,16 +88,27 @@ def as_given(dispatch: Dispatch) -> Dispatch:
 def along_k(dispatch: Dispatch, m: int, n: int, k: int, info: DeviceInfo) -> Dispatch:
     """Let a product read B dense along k where every invocation walks down a column of it."""
     push: dict[str, Any] = dict(dispatch.push)
-    if dispatch.kernel != "matmul" or min(n, k) < FEWEST_DENSE:
-        return dispatch
-    if not info.is_cpu and (m >= FEWEST_TILED or (m == 1 and by_fours(dispatch, n))):
+    if dispatch.kernel != "matmul" or (push["b_row"], push["b_column"]) != (n, 1):
         return dispatch
     weight = dict(dispatch.reads)["b_buffer"]
-    given = (push["b_row"], push["b_column"]) == (n, 1) and not any(
-        step % (k * n) for step in push["b_batch"]
-    )
-    laid_out = turned(weight, (weight.count // (k * n), k, n, 1)) if given else None
-    return _with(dispatch, "b_buffer", laid_out, b_row=1, b_column=k) if laid_out else dispatch
+    laid_out = turned(weight, (weight.count // max(k * n, 1), k, n, 1))
+    if laid_out is None or any(step % (k * n) for step in push["b_batch"]):
+        return dispatch
+    if info.is_cpu:
+        wish = m >= FEWEST_ROWS and n >= FEWEST_COLUMNS
+    else:
+        wish = m <= MOST_ROWS and k * n >= FEWEST_ELEMENTS and not (m == 1 and by_fours(dispatch, n))
+    if k < FEWEST_TERMS or not _settled(weight, wish):
+        return dispatch
+    return _with(dispatch, "b_buffer", laid_out, b_row=1, b_column=k)
+
+
+def _settled(weight: TensorInfo, wish: bool) -> bool:
+    """Return what was wished first for a weight: other shapes read what lies on the device."""
+    key = id(weight.constant)
+    if key not in _turned:
+        weakref.finalize(weight.constant, _turned.pop, key, None)
+    return _turned.setdefault(key, wish)
 
 
 def by_fours(dispatch: Dispatch, n: int) -> bool:
@@ -104,14 +121,14 @@ def by_fours(dispatch: Dispatch, n: int) -> bool:
 
 
 def in_chunks(dispatch: Dispatch, tile: tuple[int, ...]) -> Dispatch:
-    """Let conv_tiled read its weights in steps of TILE_K channels at one place of the window."""
+    """Let conv_tiled read its weights in steps of CHUNK channels at one place of the window."""
     push: dict[str, Any] = dict(dispatch.push)
     weight = dict(dispatch.reads)["w_buffer"]
-    filters, depth, step = push["out_channels"], push["in_channels"], tile[2]
+    filters, depth = push["out_channels"], push["in_channels"]
     taps = weight.count // (push["groups"] * filters * depth)
     laid_out = None
-    if -depth % step <= MOST_PADDING * depth:
-        laid_out = turned(weight, (push["groups"], filters, depth, taps), step, 4)
+    if -depth % CHUNK <= MOST_PADDING * depth:
+        laid_out = turned(weight, (push["groups"], filters, depth, taps), CHUNK, 4)
     fours = "4" if all(size % 4 == 0 for size in tile[3:]) else "1"
     changed = _with(dispatch, "w_buffer", laid_out) if laid_out else dispatch
     defines = (*dispatch.defines, ("PACKED", fours if laid_out else "0"))
@@ -120,8 +137,7 @@ def in_chunks(dispatch: Dispatch, tile: tuple[int, ...]) -> Dispatch:
 
 def chunk(dispatch: Dispatch) -> int:
     """Return of how many channels a part of a sum is a multiple: a dispatch reads whole chunks."""
-    packed = dict(dispatch.defines).get("PACKED", "0") != "0"
-    return int(dict(dispatch.constants)["TILE_K"]) if packed else 1
+    return CHUNK if dict(dispatch.defines).get("PACKED", "0") != "0" else 1
 
 
 def _with(dispatch: Dispatch, binding: str, weight: TensorInfo, **steps: int) -> Dispatch:
