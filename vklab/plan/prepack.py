@@ -97,7 +97,8 @@ def along_k(dispatch: Dispatch, m: int, n: int, k: int, info: DeviceInfo) -> Dis
     if info.is_cpu:
         wish = m >= FEWEST_ROWS and n >= FEWEST_COLUMNS
     else:
-        wish = m <= MOST_ROWS and k * n >= FEWEST_ELEMENTS and not (m == 1 and by_fours(dispatch, n))
+        wish = m <= MOST_ROWS and k * n >= FEWEST_ELEMENTS
+        wish = wish and not (m == 1 and by_fours(dispatch, n))
     if k < FEWEST_TERMS or not _settled(weight, wish):
         return dispatch
     return _with(dispatch, "b_buffer", laid_out, b_row=1, b_column=k)
