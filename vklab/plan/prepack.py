@@ -30,6 +30,8 @@ FEWEST_ELEMENTS = 32768
 CHUNK = 16
 # Columns from which on a GPU reads one matrix for one row by fours, by the bytes of an element.
 FEWEST_FOURS = {2: 4096, 4: 32768}
+# What every device can bind.
+LEAST_RANGE_BYTES = 1 << 27
 # Zeros that a convolution may add up for the sake of whole chunks, as a share of its channels.
 MOST_PADDING = 0.25
 
@@ -130,6 +132,8 @@ def in_chunks(dispatch: Dispatch, tile: tuple[int, ...]) -> Dispatch:
     laid_out = None
     if -depth % CHUNK <= MOST_PADDING * depth:
         laid_out = turned(weight, (push["groups"], filters, depth, taps), CHUNK, 4)
+    if laid_out and laid_out.size_bytes > max(weight.size_bytes, LEAST_RANGE_BYTES):
+        laid_out = None  # the padding might be what a binding has no room for
     fours = "4" if all(size % 4 == 0 for size in tile[3:]) else "1"
     changed = _with(dispatch, "w_buffer", laid_out) if laid_out else dispatch
     defines = (*dispatch.defines, ("PACKED", fours if laid_out else "0"))
