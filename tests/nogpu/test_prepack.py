@@ -151,6 +151,14 @@ def test_convolutions_are_packed_unless_that_is_mostly_padding():
     assert "w" in reads(plan_of(convolution(64, 20, 5), CPU))
 
 
+def test_padding_never_makes_a_weight_too_large_to_bind(monkeypatch):
+    for least, packed in ((4 * 20 * 9 * 48, "1"), (4 * 20 * 9 * 48 - 1, "0")):
+        monkeypatch.setattr(prepack, "LEAST_RANGE_BYTES", least)
+        tiled = plan_of(convolution(47, 20, 5), GPU).dispatches[0]
+        assert dict(tiled.defines)["PACKED"] == packed
+    assert dict(plan_of(convolution(64, 20, 5), GPU).dispatches[0].defines)["PACKED"] == "1"
+
+
 def test_large_tiles_are_read_by_fours():
     large = plan_of(convolution(64, 512, 64), GPU).dispatches[0]
     assert dict(large.constants)["ROWS"] % 4 == 0 and dict(large.defines)["PACKED"] == "4"

@@ -236,16 +236,21 @@ def _say_passes(graph: Graph, planned: _Planned, dtype: str) -> None:
     console.say(f"imported: {len(graph.nodes)} nodes")
     for number, before in enumerate(planned.before):
         part = f", part {number + 1} on Vulkan" if len(planned.before) > 1 else ""
-        console.say(f"known values folded, functions expanded: {len(before.nodes)} nodes{part}\n")
+        console.say(f"known values folded, functions expanded: nodes {len(before.nodes)}{part}\n")
         steps = list(_effects(before, dtype))
-        console.table("", ("pass", "nodes", "after", "what changed"), [
+        rows = [
             (name, old, new, ", ".join(f"{n:+} {kind}" for kind, n in changes.items())
-             or "nodes as many as before, rewritten")
+             or "as many of each kind, rewritten")
             for name, old, new, changes, did in steps if did
-        ], right="nodes after", whole="pass")  # fmt: skip
-        busy = {name for name, *_, did in steps if did}
+        ]  # fmt: skip
+        if rows:
+            headers = ("pass", "nodes", "after", "what changed")
+            console.table("", headers, rows, right="nodes after", whole="pass")
+            console.say()
+        busy = {name for name, *_ in rows}
         idle = [name for name, *_ in steps if name not in busy]
-        console.say(f"\nnothing to do: {', '.join(idle)}" if idle else "")
+        for line in textwrap.wrap(f"nothing to do: {', '.join(idle)}", COLUMNS):
+            console.say(line)
 
 
 def _show(planned: Plan | PartedPlan, wanted: str, libraries: bool) -> None:

@@ -30,6 +30,8 @@ FEWEST_ELEMENTS = 32768
 CHUNK = 16
 # Columns from which on a GPU reads one matrix for one row by fours, by the bytes of an element.
 FEWEST_FOURS = {2: 4096, 4: 32768}
+# What every device can bind.
+LEAST_RANGE_BYTES = 1 << 27
 # Zeros that a convolution may add up for the sake of whole chunks, as a share of its channels.
 MOST_PADDING = 0.25
 
@@ -94,10 +96,8 @@ def along_k(dispatch: Dispatch, m: int, n: int, k: int, info: DeviceInfo) -> Dis
     laid_out = turned(weight, (weight.count // max(k * n, 1), k, n, 1))
     if laid_out is None or any(step % (k * n) for step in push["b_batch"]):
         return dispatch
-    if info.is_cpu:
-        wish = m >= FEWEST_ROWS and n >= FEWEST_COLUMNS
-    else:
-        wish = m <= MOST_ROWS and k * n >= FEWEST_ELEMENTS and not (m == 1 and by_fours(dispatch, n))
+    few = m <= MOST_ROWS and k * n >= FEWEST_ELEMENTS and (m > 1 or not by_fours(dispatch, n))
+    wish = m >= FEWEST_ROWS and n >= FEWEST_COLUMNS if info.is_cpu else few
     if k < FEWEST_TERMS or not _settled(weight, wish):
         return dispatch
     return _with(dispatch, "b_buffer", laid_out, b_row=1, b_column=k)
@@ -115,9 +115,8 @@ def by_fours(dispatch: Dispatch, n: int) -> bool:
     """Tell whether one row reads B by fours of columns: it is long, and lies where fours may."""
     weight, push = dict(dispatch.reads)["b_buffer"], dict(dispatch.push)
     fewest = FEWEST_FOURS.get(np.dtype(weight.dtype).itemsize, n + 1)
-    return weight.constant is not None and n >= fewest and n % 4 == 0 and (
-        (push["b_row"], push["b_column"]) == (n, 1)
-    )
+    dense = (push["b_row"], push["b_column"]) == (n, 1)
+    return weight.constant is not None and n >= fewest and n % 4 == 0 and dense
 
 
 def in_chunks(dispatch: Dispatch, tile: tuple[int, ...]) -> Dispatch:
@@ -129,10 +128,11 @@ def in_chunks(dispatch: Dispatch, tile: tuple[int, ...]) -> Dispatch:
     laid_out = None
     if -depth % CHUNK <= MOST_PADDING * depth:
         laid_out = turned(weight, (push["groups"], filters, depth, taps), CHUNK, 4)
+    if laid_out and laid_out.size_bytes > max(weight.size_bytes, LEAST_RANGE_BYTES):
+        laid_out = None  # the padding might be what a binding has no room for
     fours = "4" if all(size % 4 == 0 for size in tile[3:]) else "1"
     changed = _with(dispatch, "w_buffer", laid_out) if laid_out else dispatch
-    defines = (*dispatch.defines, ("PACKED", fours if laid_out else "0"))
-    return replace(changed, defines=defines)
+    return replace(changed, defines=(*dispatch.defines, ("PACKED", fours if laid_out else "0")))
 
 
 def chunk(dispatch: Dispatch) -> int:

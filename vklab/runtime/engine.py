@@ -13,6 +13,7 @@ from vklab import settings
 from vklab.errors import SetupError
 from vklab.plan.partition import Part
 from vklab.plan.plan import Plan
+from vklab.runtime import dump
 from vklab.runtime.kernels import Kernel, Progress
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.record import Program
@@ -50,7 +51,6 @@ class Engine:
     opened: OpenDevice
     weights: Weights
     progress: Progress | None = None
-    on_plan: Any = None
     dtype: str = ""
     upper_bounds: Mapping[str, int] = field(default_factory=dict)
     reserve: Reserve | None = None
@@ -64,8 +64,7 @@ class Engine:
 
     def runner(self, plan: Plan) -> Runner | None:
         """Make what runs a plan."""
-        if self.on_plan:
-            self.on_plan(plan)
+        dump.report(plan)
         program = Program(
             self.opened, plan, self.weights, self.progress, self.reserve, self.kernels
         )

@@ -20,7 +20,7 @@ from vklab.graph import bounds, passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
-from vklab.runtime import dump, feeds, kernels, open_devices, parts
+from vklab.runtime import feeds, kernels, open_devices, parts
 from vklab.runtime.check import Comparison
 from vklab.runtime.compiled import container, restore
 from vklab.runtime.compiled import saved as saves
@@ -94,7 +94,7 @@ class Session:
         self._weights = Weights(opened)
         self._reserve = Reserve(opened)
         engine = Engine(
-            opened, self._weights, progress, dump.report, dtype or "", self.upper_bounds,
+            opened, self._weights, progress, dtype or "", self.upper_bounds,
             self._reserve if self.upper_bounds else None,
         )  # fmt: skip
         self._root = restore.root(saved, engine) if saved else parts.Stage(graph, engine)

@@ -21,7 +21,7 @@ from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
 from vklab.shader import compiler
-from vklab.types import DeviceInfo
+from vklab.types import ANY_SHAPE, DeviceInfo
 
 __all__ = ["compile_by_run", "compile_graph", "plan_whole", "save"]
 
@@ -193,5 +193,4 @@ def _saved_key(stage: parts.Stage, key: tuple[Any, ...]) -> Iterator[Any]:
         elif isinstance(item, tuple):
             yield item[0], "string" if item[1].kind in "OSU" else str(item[1])
         else:
-            yield parts.describe("", None if item is type(None) else []).shape, (
-                "optional" if item is type(None) else "sequence")
+            yield ANY_SHAPE, "optional" if item is type(None) else "sequence"
