@@ -22,8 +22,8 @@ __all__ = ["along_k", "as_given", "by_fours", "chunk", "fill", "in_chunks", "tur
 
 # Terms, and columns on a CPU, from which on a matrix that lies dense along k is read faster.
 FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
-# On a CPU it takes some rows to be worth it; a GPU reads B through shared memory from 16 rows on.
-FEWEST_ROWS, MOST_ROWS = 8, 15
+# On a CPU it takes some rows to be worth it; a GPU gains with one row and loses with eight.
+FEWEST_ROWS = 8
 # Elements of a matrix from which on one row on a GPU gains by it.
 FEWEST_ELEMENTS = 32768
 # Channels that shaders/ops/conv_tiled.slang takes in one step.
@@ -96,8 +96,8 @@ def along_k(dispatch: Dispatch, m: int, n: int, k: int, info: DeviceInfo) -> Dis
     laid_out = turned(weight, (weight.count // max(k * n, 1), k, n, 1))
     if laid_out is None or any(step % (k * n) for step in push["b_batch"]):
         return dispatch
-    few = m <= MOST_ROWS and k * n >= FEWEST_ELEMENTS and (m > 1 or not by_fours(dispatch, n))
-    wish = m >= FEWEST_ROWS and n >= FEWEST_COLUMNS if info.is_cpu else few
+    one = m == 1 and k * n >= FEWEST_ELEMENTS and not by_fours(dispatch, n)
+    wish = m >= FEWEST_ROWS and n >= FEWEST_COLUMNS if info.is_cpu else one
     if k < FEWEST_TERMS or not _settled(weight, wish):
         return dispatch
     return _with(dispatch, "b_buffer", laid_out, b_row=1, b_column=k)
