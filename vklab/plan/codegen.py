@@ -248,6 +248,8 @@ def _rounded(made: _Function, name: str, value: str, dtype: str, declare: bool) 
     plain = _PLAIN.get(dtype)
     if plain:
         return [f"    {plain} {name} = {value};"] if declare else []
+    if dtype == "float16":  # drivers drop a conversion there and back
+        return [f"    {'float ' if declare else ''}{name} = narrow_half({value});"]
     alias = f"R_{dtype.upper()}"
     made.defines |= dict(dtypes.type_defines(alias, dtype))
     kind = ELEMENTS[dtype].value if ELEMENTS[dtype].value in ("float", "int", "uint") else alias
