@@ -6,6 +6,7 @@ of a few repeats is shown, in seconds: python tests/load_times.py [DEVICE] [REPE
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -77,7 +78,8 @@ def main(device: int, repeats: int) -> None:
             target = path.with_suffix(".vklab")
             os.environ["VKLAB_CACHE"] = str(folder / "warm")
             options = ["-o", str(target), f"--device={device}", *dims, "--json"]
-            assert cli.main(["compile", str(path), *options]) == 0
+            with contextlib.redirect_stdout(sys.stderr):
+                assert cli.main(["compile", str(path), *options]) == 0
             for source in (path, target):
                 measure(source, device, folder, 1, False)  # fills the caches
                 for cold in (True, False):

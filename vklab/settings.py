@@ -79,6 +79,7 @@ SETTINGS = {
         Setting("DISABLE_PASSES", "", "graph passes to leave out, by name and commas, or 'all'"),
         Setting("DISABLE_FUSION", False, "one dispatch for each operator, as before fusion"),
         Setting("DISABLE_IN_PLACE", False, "write no result over the operand that it replaces"),
+        Setting("DISABLE_PREPACK", False, "read weights as the model has them, not laid out anew"),
         Setting("DISABLE_VARIANTS", False, "use the kernels that are right everywhere"),
         Setting("DISABLE_CACHE", False, "compile shaders and pipelines afresh"),
     )

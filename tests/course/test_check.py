@@ -273,10 +273,10 @@ def test_swap_replaces_and_always_restores():
 
 
 def test_swap_takes_methods_and_checks_the_path():
-    with swap("vklab.plan.memory.Lifetime.meets", lambda self, other: "mine"):
-        assert memory.Lifetime("a", 1, 0, 0).meets(None) == "mine"
-    life = memory.Lifetime("a", 1, 0, 0)
-    assert life.meets(life) is True
+    with swap("vklab.plan.memory.Slot.overlaps", lambda self, other: "mine"):
+        assert memory.Slot("a", 0, 1).overlaps(None) == "mine"
+    slot = memory.Slot("a", 0, 1)
+    assert slot.overlaps(slot) is True
     for path, words in (("vklab.plan.memory.rownd_up", "has no 'rownd_up'; it has round_up"),
                         ("vklab.plan.memori.round_up", "memori"), ("nix.nix", "no module"),
                         ("nix", "no module")):  # fmt: skip

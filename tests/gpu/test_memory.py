@@ -236,7 +236,8 @@ def test_weights_take_no_second_copy_on_the_host(device_index, tmp_path):
 
 def test_weights_beyond_the_memory_are_refused(device_index, tmp_path):
     path = external(tmp_path, 3, 4096)
-    open_devices.open_device(device_index)
+    with vklab.load(path, device_index) as session:  # its pipelines stay with the device
+        assert session.run(np.zeros((1, 4096), np.float32))["v3"].shape == (1, 4096)
     before = api.live_handles()
     with settings.settings(MEMORY_LIMIT=0.001):
         with pytest.raises(OutOfMemoryError, match=(

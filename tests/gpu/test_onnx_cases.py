@@ -15,7 +15,8 @@ from vklab.conformance import Case
 REGISTERED = sorted({op_type for domain, op_type in ops.registry.OPERATORS if not domain})
 # The suite has no cases of these; ONNX Runtime is what their own tests compare with.
 WITHOUT_CASES = {"GlobalLpPool", "MaxRoiPool", "SimplifiedLayerNormalization"}
-SAMPLE = 3
+# The quick tier runs the first few cases of an operator, the default one every so-many-th as well.
+SAMPLE, EVERY = 3, 3
 
 
 @functools.cache
@@ -47,6 +48,14 @@ def test_a_sample_of_the_cases_of(device, op_type):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("group", [name for name in sorted(groups())
+                                   if len(groups()[name]) > SAMPLE])  # fmt: skip
+def test_more_cases_of(device_index, group):
+    report = report_of(groups()[group][SAMPLE::EVERY], device_index)
+    assert report.counts()["skipped"] == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("group", sorted(groups()))
 def test_every_case_of(device_index, group):
     report = report_of(groups()[group], device_index)

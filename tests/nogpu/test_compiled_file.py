@@ -125,7 +125,7 @@ ARRAYS = st.builds(
     st.sampled_from(KINDS), st.lists(st.integers(0, 3), max_size=3).map(tuple),
 )  # fmt: skip
 VALUES = st.recursive(
-    SCALARS | st.binary(max_size=9) | ARRAYS | st.builds(np.dtype, st.sampled_from(KINDS))
+    SCALARS | st.binary(max_size=9) | ARRAYS
     | st.frozensets(st.text()),
     lambda inner: st.lists(inner).map(tuple) | st.lists(inner)
     | st.dictionaries(st.text() | st.integers(), inner),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from xml.etree import ElementTree
@@ -13,33 +12,18 @@ import pytest
 from fake_device import DISCRETE, UNIFIED, fake_device
 from hazards import hazards, superfluous, work_of
 from onnx import helper
-from small_models import DATA, ROOT, model, random_array, relu, value
+from planned import NAMES, plan_of, proto_of
+from small_models import ROOT, model, random_array, relu, value
 
 from vklab import settings
-from vklab.bench import models
 from vklab.errors import PlanError
-from vklab.graph import onnx_import, passes, shapes
 from vklab.plan import limits
-from vklab.plan.plan import Plan, make_plan
-from vklab.types import DeviceInfo
 
-NAMES = ["digits_cnn", "mini_classifier", "mnist12", "mlp", "conv_few"]
-SWITCHES = [{}, {"DISABLE_ALIASING": 1}, {"DISABLE_DIRECT_IO": 1}, {"DISABLE_VARIANTS": 1}]
+SWITCHES = [{}, {"DISABLE_ALIASING": 1}, {"DISABLE_DIRECT_IO": 1}, {"DISABLE_VARIANTS": 1},
+            {"DISABLE_FUSION": 1}]  # fmt: skip
 # DESIGN, section 7.
 KEYS = {"nodes", "dispatches", "barriers", "chunks", "transfers", "arena_bytes",
         "lower_bound_bytes", "weights_bytes", "host_nodes", "placement"}  # fmt: skip
-
-
-@functools.cache
-def proto_of(name: str) -> onnx.ModelProto:
-    path = DATA / f"{name}.onnx"
-    return onnx.load(path) if path.exists() else models.build(name)
-
-
-def plan_of(proto: onnx.ModelProto, info: DeviceInfo | None = None, **sizes: int) -> Plan:
-    graph = onnx_import.load_graph(proto)
-    bound = shapes.bind(graph, dict.fromkeys(shapes.unknown_dims(graph), 1) | sizes)
-    return make_plan(passes.run(shapes.infer(bound)), info or fake_device())
 
 
 @pytest.mark.parametrize("switches", SWITCHES, ids=lambda s: "".join(s) or "plain")
@@ -53,10 +37,12 @@ def test_real_plans_have_no_hazard_and_no_superfluous_barrier(name, types, switc
     assert superfluous(work, barriers, host) == []
 
 
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "apart"])
 @pytest.mark.parametrize("name", NAMES)
-def test_dropping_any_barrier_of_a_real_plan_is_noticed(name):
-    work, barriers, host = work_of(plan_of(proto_of(name)))
-    assert len(barriers) >= 5
+def test_dropping_any_barrier_of_a_real_plan_is_noticed(name, fused):
+    with settings.settings(DISABLE_FUSION=not fused):
+        work, barriers, host = work_of(plan_of(proto_of(name)))
+    assert len(barriers) >= (4 if fused else 5)
     for barrier in barriers:
         assert hazards(work, [b for b in barriers if b is not barrier], host)
 
@@ -115,13 +101,17 @@ def product(m: int, k: int, n: int) -> onnx.ModelProto:
     return model([node], [value("x", (m, k))], ["y"], {"w": random_array((k, n))})
 
 
-def test_the_benchmark_models_use_the_kernels_meant_for_them():
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "apart"])
+def test_the_benchmark_models_use_the_kernels_meant_for_them(fused):
     gpu, cpu = fake_device(), fake_device(type="cpu")
-    plans = [plan_of(proto_of(name), info) for name in NAMES for info in (gpu, cpu)]
-    plans += [plan_of(product(*sizes), gpu) for sizes in ((1, 4096, 10), (8, 64, 8), (512,) * 3)]
+    sizes = ((1, 4096, 10), (8, 64, 8), (512,) * 3)
+    with settings.settings(DISABLE_FUSION=not fused):
+        plans = [plan_of(proto_of(name), info) for name in NAMES for info in (gpu, cpu)]
+        plans += [plan_of(product(*each), gpu) for each in sizes]
     used = {dispatch.kernel for plan in plans for dispatch in plan.dispatches}
-    assert used == {"conv", "conv_tiled", "elementwise", "matmul", "matmul_tiled", "matvec",
-                    "pool", "softmax", "sum_splits"}  # fmt: skip
+    # Every Relu and Add of these models follows a product, a convolution or a pool.
+    assert used == {"conv", "conv_tiled", "matmul", "matmul_tiled", "matvec", "pool", "softmax",
+                    "sum_splits", *(() if fused else ("elementwise",))}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "shaders" / "ops").glob("*.slang")),
@@ -152,11 +142,15 @@ def test_variants_write_the_same_tensor_and_count_the_same_work(sizes, driver):
 
 
 def test_a_tensor_beyond_the_largest_storage_buffer():
-    proto = relu(((128 << 20) // 4 + 1,))
-    with pytest.raises(PlanError, match=r"x: float32\[33554433\].*134217732 bytes, Fake GPU.*134217"
-                                        r"728 \(maxStorageBufferRange\)"):  # fmt: skip
+    count = (128 << 20) // 4 + 1
+    node = helper.make_node("Softmax", ["x"], ["y"])
+    proto = model([node], [value("x", (1, count))], ["y"])
+    with pytest.raises(PlanError, match=r"x: float32\[1,33554433\].*134217732 bytes, Fake GPU.*134"
+                                        r"217728 \(maxStorageBufferRange\)"):  # fmt: skip
         plan_of(proto)
     assert plan_of(proto, fake_device({"maxStorageBufferRange": 1 << 30})).dispatches
+    first, second = plan_of(relu((count,))).dispatches  # this can be cut
+    assert first.writes[0][1].count + second.writes[0][1].count == count
 
 
 def test_a_grid_beyond_the_device():
@@ -175,16 +169,20 @@ def test_a_workgroup_beyond_the_device():
 
 def test_activations_are_spread_where_one_buffer_cannot_hold_them():
     names = [f"v{i}" for i in range(5)]
-    nodes = [helper.make_node("Relu", ["x"], [name]) for name in names]
+    nodes = [helper.make_node("LeakyRelu", ["x"], [name], alpha=i / 8)
+             for i, name in enumerate(names)]  # fmt: skip
     nodes += [helper.make_node("Sum", names, ["y"])]
     proto = model(nodes, [value("x", (256,))], ["y"])
     info = fake_device({"maxMemoryAllocationSize": 2048})
-    plan = plan_of(proto, info)
+    assert plan_of(proto, info).memory.arena_bytes == 0  # one dispatch keeps all to itself
+    with settings.settings(DISABLE_FUSION=True):
+        plan = plan_of(proto, info)
     arenas = {n: size for n, size in plan.memory.arenas.items() if n.startswith("activations")}
     assert len(arenas) > 1 and max(arenas.values()) <= 2048 == limits.arena_limit_bytes(info)
     assert plan.memory.arena_bytes == sum(arenas.values()) >= plan.memory.lower_bound_bytes
     assert hazards(*work_of(plan)) == []
-    with pytest.raises(PlanError, match="v0 takes 1024 bytes, a buffer of Fake GPU at most 512"):
+    small = "v0 takes 1024 bytes, a buffer of Fake GPU at most 512"
+    with settings.settings(DISABLE_FUSION=True), pytest.raises(PlanError, match=small):
         plan_of(proto, fake_device({"maxMemoryAllocationSize": 512}))
 
 
@@ -197,7 +195,10 @@ def test_views_share_the_memory_of_what_they_show(monkeypatch):
              helper.make_node("Reshape", ["a", "shape"], ["b"]),
              helper.make_node("Flatten", ["b"], ["c"]),
              helper.make_node("Neg", ["c"], ["y"])]  # fmt: skip
-    plan = plan_of(model(nodes, [value("x", (2, 6))], ["y"], {"shape": np.int64([3, 4])}))
+    proto = model(nodes, [value("x", (2, 6))], ["y"], {"shape": np.int64([3, 4])})
+    assert len(plan_of(proto).dispatches) == 1  # what works element by element sees through them
+    with settings.settings(DISABLE_FUSION=True):
+        plan = plan_of(proto)
     slots = plan.memory.slots
     assert slots["a"] == slots["b"] == slots["c"] and len(plan.dispatches) == 2
 
@@ -206,7 +207,7 @@ def test_an_input_that_is_read_late_is_not_overwritten():
     nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["b"]),
              helper.make_node("Add", ["x", "b"], ["y"])]  # fmt: skip
     for types in (UNIFIED, DISCRETE):
-        with settings.settings(DISABLE_DIRECT_IO=True):
+        with settings.settings(DISABLE_DIRECT_IO=True, DISABLE_FUSION=True):
             plan = plan_of(model(nodes, [value("x", (3,))], ["y"]), fake_device(memory_types=types))
         slots = plan.memory.slots
         assert not slots["x"].overlaps(slots["a"]) and not slots["x"].overlaps(slots["b"])
@@ -218,7 +219,9 @@ def test_an_output_that_is_read_again_is_kept():
              helper.make_node("Neg", ["b"], ["y"])]  # fmt: skip
     for types in (UNIFIED, DISCRETE):
         proto = model(nodes, [value("x", (1 << 20,))], ["a", "y"])
-        plan = plan_of(proto, fake_device(memory_types=types))
+        assert len(plan_of(proto).dispatches) == 2  # only b is fused away
+        with settings.settings(DISABLE_FUSION=True):
+            plan = plan_of(proto, fake_device(memory_types=types))
         slots = plan.memory.slots
         assert not slots["a"].overlaps(slots["b"]) and not slots["a"].overlaps(slots["y"])
         assert hazards(*work_of(plan)) == []

@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from vklab import settings
+from vklab import draw, settings
 from vklab.cli import console, placement
 from vklab.cli.inputs import Device, Dims, DType, Model, UpperBounds, feed, open_sizes, parse_dims
-from vklab.errors import PlanError, UnsupportedOperatorError
-from vklab.graph import bounds, onnx_import
+from vklab.graph import bounds, onnx_import, passes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.runtime import open_devices, session
-from vklab.runtime.compiled import container, saved
+from vklab.runtime.compiled import build, container, saved
+from vklab.shader import compiler, source
+from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["plan"]
+
+COLUMNS, NUMBER, GROUPS, WRITES = 100, 4, 10, 28
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A plan, why a compiled model was planned anew, and Vulkan's graphs before their passes."""
+
+    plan: Plan | SpreadPlan | PartedPlan
+    reason: str
+    before: tuple[Graph, ...]
+
+    @property
+    def each(self) -> tuple[Plan, ...]:
+        """Return the plans of the parts that run on Vulkan."""
+        if isinstance(self.plan, Plan):
+            return (self.plan,)
+        return tuple(plan for plan in self.plan.plans if isinstance(plan, Plan))
 
 
 def plan(
@@ -33,11 +59,21 @@ def plan(
     pins: placement.Pins = None,
     caps: placement.Caps = None,
     policy: placement.Policy = "cost",
+    show_passes: Annotated[
+        bool, typer.Option("--passes", help="Show what each pass has made of the graph.")
+    ] = False,
+    show: Annotated[
+        str | None, typer.Option(metavar="NODE|NUMBER", help="Print the text of that dispatch's "
+                                 "kernel: what is generated, and the kernel's own.")
+    ] = None,
+    libraries: Annotated[
+        bool, typer.Option("--libraries", help="With --show: also what the kernel imports.")
+    ] = False,
     svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the memory plan into this file.")
+        Path | None, typer.Option(metavar="FILE", help="Draw dispatches and memory into this file.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
-) -> None:
+) -> None:  # fmt: skip
     """Plan an ONNX model for a device: what runs where, and why.
 
     Open dimensions are at their upper bounds, unless --dim says otherwise. Where the host has a
@@ -52,48 +88,203 @@ def plan(
         wish = placement.Wish(devices, pins or (), caps or (), policy)
         placement.show(model, graph, sizes, dims, wish, as_json)
         return
-    planned, reason = _plan(model, graph, sizes, dims, device, dtype)
+    info = open_devices.select(device)
+    planned = _plan(model, graph, sizes, dims, info, dtype or "")
+    if show is not None:
+        _show(planned.plan, show, libraries)
+        return
     if svg:
-        if not isinstance(planned, Plan):
+        if not isinstance(planned.plan, Plan):
             raise typer.BadParameter("--svg: the host has a part in this model; there is no one "
-                                     "memory plan")  # fmt: skip
-        svg.write_text(planned.memory._repr_html_(), encoding="utf-8")
+                                     "plan to draw")  # fmt: skip
+        svg.write_text(planned.plan.picture(model.name), encoding="utf-8")
     if as_json:
-        console.emit({**planned.summary(), **({"reason": reason} if is_compiled else {})})
+        facts = _facts(graph, planned, info, dtype or "")
+        console.emit({**facts, **({"reason": planned.reason} if is_compiled else {})})
         return
     if is_compiled:
-        console.say(f"planned here: {reason}" if reason else "the plan of the compiled model")
-    if sizes:
-        console.say("open dimensions: " + ", ".join(f"{name}={n}" for name, n in sizes.items()))
-    console.say(str(planned).split("; memory")[0])
+        console.say(f"planned here: {planned.reason}" if planned.reason else
+                    "the plan of the compiled model")  # fmt: skip
+    if show_passes:
+        _say_passes(graph, planned, dtype or "")
+        return
+    _say_summary(model, graph, sizes, planned, info)
     console.say()
-    console.table("", ("node", "kernel", "workgroups", "writes"), planned.rows())
-    if isinstance(planned, Plan):
-        console.say(f"\n{planned.memory}")
+    for line in _table(planned.plan.rows()):
+        console.say(line)
     if svg:
-        console.say(f"the memory plan is drawn in {svg}")
+        console.say(f"\nthe plan is drawn in {svg}")
 
 
 def _plan(
-    model: Path,
-    graph: Graph,
-    sizes: dict[str, int],
-    dims: list[str] | None,
-    device: str | None,
-    dtype: str | None,
-) -> tuple[Plan | SpreadPlan | PartedPlan, str]:
-    """Plan without a driver if the device can run the model whole, else by a run.
-
-    Returns why a compiled model was planned here after all, too.
-    """
-    try:
-        if not container.is_compiled(model) and not settings.get("HOST"):
-            return plans.plan_model(graph, sizes, open_devices.select(device), dtype or ""), ""
-    except (UnsupportedOperatorError, PlanError):
-        pass
+    model: Path, graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], info: DeviceInfo,
+    dtype: str,
+) -> _Planned:  # fmt: skip
+    """Plan without a driver if the device can run the model whole, else by a run."""
+    if not container.is_compiled(model):
+        made = build.plan_whole(graph, info, sizes, feed(graph.inputs, (), dims).arrays, dtype)
+        if made:
+            part, whole = made
+            return _Planned(whole, "", (part.graph,))
     with (
         console.compiling() as progress,
-        session.load(model, device, progress, dtype=dtype) as loaded,
+        session.load(model, info.index, progress, dtype=dtype or None) as loaded,
     ):
         loaded.run(feed(loaded.inputs, (), dims).arrays)
-        return loaded.plan, loaded.plan_reason
+        found = loaded.plan
+        before: tuple[Graph, ...] = ()
+        if isinstance(found, PartedPlan) and not container.is_compiled(model):
+            pairs = zip(found.parts, found.plans, strict=True)
+            before = tuple(part.graph for part, plan in pairs if plan)
+        return _Planned(found, loaded.plan_reason, before)
+
+
+# ------------------------------------------------------------------------------------- as JSON
+
+
+def _facts(graph: Graph, planned: _Planned, info: DeviceInfo, dtype: str) -> dict[str, Any]:
+    steps = [step for before in planned.before for step in _effects(before, dtype)]
+    return {
+        **planned.plan.summary(),
+        "nodes_imported": len(graph.nodes),
+        "arena_without_aliasing_bytes": _without_aliasing(planned, info),
+        "passes": [
+            {"name": name, "nodes": after, "nodes_before": before, "changes": changes}
+            for name, before, after, changes, _ in steps
+        ],
+    }
+
+
+def _without_aliasing(planned: _Planned, info: DeviceInfo) -> int:
+    """Return the bytes that activations would take if each value had bytes of its own."""
+
+    def unavailable(dispatch: Dispatch) -> str:
+        return compiler.unavailable(*dispatch.variant)
+
+    with settings.settings(DISABLE_ALIASING=True):
+        made = (plans.make_plan(each.graph, info, unavailable) for each in planned.each)
+        return sum(plan.memory.arena_bytes for plan in made)
+
+
+def _effects(graph: Graph, dtype: str) -> Iterator[tuple[str, int, int, dict[str, int], bool]]:
+    """Yield for each pass its name, the nodes before and after, by op_type, and if it did aught."""
+    for name, made in passes.walk(graph, dtype):
+        old, new = (Counter(n.qualified_type for n in g.nodes) for g in (graph, made))
+        changes = {kind: new[kind] - old[kind] for kind in sorted(old | new)}
+        changes = {kind: count for kind, count in changes.items() if count}
+        yield name, len(graph.nodes), len(made.nodes), changes, made is not graph
+        graph = made
+
+
+# ------------------------------------------------------------------------------------- as text
+
+
+def _say_summary(
+    model: Path, graph: Graph, sizes: Mapping[str, int], planned: _Planned, info: DeviceInfo
+) -> None:
+    facts = planned.plan.summary()
+    host = len(facts["host_nodes"])
+    folded = sum(len(before.nodes) for before in planned.before) + host
+    console.say(f"{model.name} on {info.name}" + (" and the host" if host else ""), "bold")
+    if sizes:
+        console.say("open dimensions: " + ", ".join(f"{name}={n}" for name, n in sizes.items()))
+    after = f", {folded} once known values are folded" if planned.before else ""
+    on_host = f", {host} of them on the host" if host else ""
+    sizes_text = {name: draw.bytes_text(facts[f"{name}_bytes"])
+                  for name in ("arena", "lower_bound", "weights")}  # fmt: skip
+    plain = draw.bytes_text(_without_aliasing(planned, info))
+    nodes = sum(len(each.graph.nodes) for each in planned.each) + host
+    for title, words in (
+        ("nodes", f"{len(graph.nodes)} imported{after}, {nodes} after passes{on_host}"),
+        ("dispatches", f"{facts['dispatches']}, with {facts['generated_kernels']} generated "
+         f"kernels, {facts['barriers']} barriers, {facts['transfers']} copies"),
+        ("activations", f"{sizes_text['arena']}; lower bound {sizes_text['lower_bound']}; "
+         f"without aliasing {plain}"),
+        ("weights", sizes_text["weights"]),
+    ):  # fmt: skip
+        console.say(f"{title:12} {words}")
+
+
+def _table(rows: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
+    """Yield the lines of a table that is as wide as the terminal, or 100 columns.
+
+    Names of nodes are shortened in their middle; what is fused goes on in the next line.
+    """
+    width = shutil.get_terminal_size((COLUMNS, 24)).columns
+    left = max(width - NUMBER - GROUPS - WRITES - 8, 40)
+    widths = (NUMBER, left * 45 // 100, left - left * 45 // 100, GROUPS, WRITES)
+    number = 0
+    table: list[Sequence[str]] = [("#", "nodes", "kernel", "workgroups", "writes")]
+    for node, kernel, groups, written in rows:
+        is_dispatch = re.fullmatch(r"\d+x\d+x\d+", groups) is not None
+        table.append((str(number) if is_dispatch else "", node, kernel, groups, written))
+        number += is_dispatch
+    for row in table:
+        cells = [[row[0].rjust(NUMBER)], [draw.shorten(row[1], widths[1])],
+                 textwrap.wrap(row[2], widths[2]), [row[3]],
+                 _written(row[4]) if row[0] else textwrap.wrap(row[4], WRITES)]  # fmt: skip
+        for line in zip_longest(*cells, fillvalue=""):
+            pairs = zip(line, widths, strict=True)
+            yield "  ".join(cell.ljust(wide) for cell, wide in pairs).rstrip()
+
+
+def _written(text: str) -> list[str]:
+    """Return a line for each written value, with its shape whole and its name as room is left."""
+    lines = []
+    for value in text.split(", "):
+        name, colon, shape = value.rpartition(": ")
+        room = max(WRITES - len(colon + shape), 5)
+        lines.append(draw.shorten(name, room) + colon + shape)
+    return lines
+
+
+def _say_passes(graph: Graph, planned: _Planned, dtype: str) -> None:
+    if not planned.before:
+        console.say("no passes: they ran when the model was compiled")
+        return
+    console.say(f"imported: {len(graph.nodes)} nodes")
+    for number, before in enumerate(planned.before):
+        part = f", part {number + 1} on Vulkan" if len(planned.before) > 1 else ""
+        console.say(f"known values folded, functions expanded: nodes {len(before.nodes)}{part}\n")
+        steps = list(_effects(before, dtype))
+        rows = [
+            (name, old, new, ", ".join(f"{n:+} {kind}" for kind, n in changes.items())
+             or "as many of each kind, rewritten")
+            for name, old, new, changes, did in steps if did
+        ]  # fmt: skip
+        if rows:
+            headers = ("pass", "nodes", "after", "what changed")
+            console.table("", headers, rows, right="nodes after", whole="pass")
+            console.say()
+        busy = {name for name, *_ in rows}
+        idle = [name for name, *_ in steps if name not in busy]
+        for line in textwrap.wrap(f"nothing to do: {', '.join(idle)}", COLUMNS):
+            console.say(line)
+
+
+def _show(planned: Plan | SpreadPlan | PartedPlan, wanted: str, libraries: bool) -> None:
+    """Print the kernels of the dispatches that a number, a node or a written value names."""
+    labels = [row[0] for row in planned.rows() if re.fullmatch(r"\d+x\d+x\d+", row[2])]
+    found = [
+        (number, label, dispatch)
+        for number, (label, dispatch) in enumerate(zip(labels, planned.dispatches, strict=True))
+        if wanted == str(number) or wanted in label.split(" + ")
+        or wanted in (info.name for _, info in dispatch.writes)
+    ]  # fmt: skip
+    if not found:
+        raise typer.BadParameter(f"--show {wanted}: no dispatch is made of such a node; numbers "
+                                 f"go from 0 to {len(labels) - 1}")  # fmt: skip
+    for number, label, dispatch in found:
+        console.say(f"// dispatch {number}: {label}\n// {dispatch}")
+        for title, pairs in (("defines", dispatch.defines), ("constants", dispatch.constants),
+                             ("push constants", dispatch.push)):  # fmt: skip
+            if pairs:
+                words = ", ".join(f"{name}={value}" for name, value in pairs)
+                console.say(f"// {title}: {words}")
+        path = source.find(dispatch.kernel)
+        if libraries:
+            console.say(source.expand(path, dispatch.fragment))
+            continue
+        if dispatch.fragment:
+            console.say(f"// ---- generated\n{dispatch.fragment}\n")
+        console.say(f"// ---- {path.parent.name}/{path.name}\n{path.read_text('utf-8').rstrip()}")

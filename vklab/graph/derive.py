@@ -16,6 +16,8 @@ __all__ = ["derive"]
 Key = tuple[Hashable, tuple[int, ...]]
 
 _made: dict[Key, np.ndarray] = {}
+# Views keep what they look at alive: kept here as well they would never go.
+_views: weakref.WeakValueDictionary[Key, np.ndarray] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
@@ -31,13 +33,15 @@ def derive(
     """
     key = (what, tuple(map(id, sources)))
     with _lock:
-        found = _made.get(key)
+        found = _made.get(key, _views.get(key))
     if found is not None:
         return found
     made = function(*sources)
+    shared = any(np.may_share_memory(made, source) for source in sources)
+    kept = _views if shared else _made
     with _lock:
-        if key not in _made:
-            _made[key] = made
+        found = kept.setdefault(key, made)
+        if found is made:
             for source in sources:
-                weakref.finalize(source, _made.pop, key, None)
-        return _made[key]
+                weakref.finalize(source, kept.pop, key, None)
+        return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.body import Body, Expansion
 from vklab.ops.cast import BYTE_FLOATS, dtype_of

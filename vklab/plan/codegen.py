@@ -48,8 +48,7 @@ def fits(dispatch: Dispatch, buffers: int) -> bool:
             _offset(function, work, operand.walk)
         if work.target:
             _offset(function, work, work.target)
-        numbers = sum(len(formula.numbers) for formula in work.formulas)
-        words += numbers if numbers <= PUSHED_NUMBERS else 0
+        words += len(_pushed(work))
         reads += len(work.operands)
     words += sum(len(v) if isinstance(v, tuple) else 1 for f in made for _, v in f.push)
     return 4 * words <= PUSH_BYTES and reads <= buffers
@@ -214,7 +213,7 @@ def _load(made: _Function, work: Pointwise, operand: Operand, name: str, raw: bo
 def _steps(made: _Function, work: Pointwise, names: list[str], raw: bool) -> list[str]:
     """Return one line a formula; `names` grows by the name of each result."""
     lines: list[str] = []
-    many = sum(len(f.numbers) for f in work.formulas) > PUSHED_NUMBERS
+    many = not _pushed(work)
     for formula in work.formulas:
         numbers = [_literal(n) if many else made.number("p", n, "float") for n in formula.numbers]
         if not formula.arguments or (formula.text == "a" and (raw or _same(work, formula))):
@@ -249,11 +248,23 @@ def _rounded(made: _Function, name: str, value: str, dtype: str, declare: bool) 
     plain = _PLAIN.get(dtype)
     if plain:
         return [f"    {plain} {name} = {value};"] if declare else []
+    if dtype == "float16":  # drivers drop a conversion there and back
+        return [f"    {'float ' if declare else ''}{name} = narrow_half({value});"]
     alias = f"R_{dtype.upper()}"
     made.defines |= dict(dtypes.type_defines(alias, dtype))
     kind = ELEMENTS[dtype].value if ELEMENTS[dtype].value in ("float", "int", "uint") else alias
     line = f"{name} = {alias}_LOAD({alias}({alias}_STORE({value})));"
     return [f"    {kind} {line}" if declare else f"    {line}"]
+
+
+def _pushed(work: Pointwise) -> tuple[float, ...]:
+    """Return the numbers of formulas; none if there are too many for push constants."""
+    found: list[float] = []
+    for formula in work.formulas:
+        found += formula.numbers
+        if len(found) > PUSHED_NUMBERS:
+            return ()
+    return tuple(found)
 
 
 def _literal(value: float) -> str:

@@ -21,6 +21,8 @@ __all__ = ["ASKED_ELEMENTS", "RANDOM", "Evaluate", "Known"]
 
 # (node, its graph, the values of its inputs) -> its outputs, computed on the host while planning.
 Evaluate = Callable[[Node, Graph, Sequence[np.ndarray | None]], Sequence[Any]]
+# (number of an output, number of the input whose value it has)
+Views = Sequence[tuple[int, int]]
 # A value of more elements than this never decides a plan.
 ASKED_ELEMENTS = 64
 # A known value larger than this is not made while planning if a device can make it.
@@ -75,10 +77,15 @@ class Known:
         read = sum(self.infos[name].size_bytes for name in node.reads)
         return made <= max(FOLDED_BYTES, 4 * read)
 
-    def fold(self, node: Node) -> bool:
-        """Compute a node whose inputs are known; tell whether that was possible."""
+    def fold(self, node: Node, views: Views = (), outputs: Sequence[TensorInfo] = ()) -> bool:
+        """Compute a node whose inputs are known; tell whether that was possible.
+
+        Args:
+            views: (output, input) that are one value in two shapes: nothing is computed then.
+            outputs: what the operator says of what it makes.
+        """
         try:
-            values = self._folded(node)
+            values = self._viewed(node, views, outputs) or self._folded(node)
         except Exception:  # what the host cannot compute either is reported when it has to run
             return False
         if not all(isinstance(value, np.ndarray) and str(value.dtype) in MOVABLE
@@ -90,6 +97,18 @@ class Known:
                 if self.depends_on_asked(node):
                     self.asked.add(name)
         return True
+
+    def _viewed(self, node: Node, views: Views, outputs: Sequence[TensorInfo]) -> list[Any]:
+        sources = [self.infos[node.inputs[read]].constant for _, read in sorted(views)]
+        pairs = list(zip(sources, outputs, strict=False))
+        if len(sources) != len(outputs) or any(
+            array is None or str(array.dtype) != info.dtype for array, info in pairs
+        ):
+            return []
+        return [
+            derive.derive(("view", info.dims), lambda a, to=info.dims: a.reshape(to), array)
+            for array, info in pairs if array is not None
+        ]  # fmt: skip
 
     def _folded(self, node: Node) -> Sequence[Any]:
         """Return what a node makes: of weights once for all shapes, of few numbers once a plan."""

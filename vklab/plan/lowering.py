@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from vklab.graph import shapes
 from vklab.graph.graph import Graph
 from vklab.ops.registry import Result
-from vklab.plan import variants
+from vklab.plan import prepack, variants
 from vklab.types import DeviceInfo, Dispatch, Operands, Pointwise, TensorInfo
 
-__all__ = ["Lowered", "Trim", "lower", "needed", "with_variants"]
+__all__ = ["Lowered", "Trim", "lower", "needed", "with_exact_division", "with_variants"]
 
 
 # (axis, name of the int32[1] that holds the true size along it)
@@ -92,17 +92,51 @@ def needed(result: Result, used: Collection[int]) -> list[Dispatch]:
 
 
 def with_variants(lowered: Lowered, info: DeviceInfo) -> Lowered:
-    """Swap in what is fastest on the device; what that writes in between is a root of its own."""
-    dispatches: list[Dispatch] = []
-    nodes: list[str] = []
-    roots = dict(lowered.roots)
-    for node, dispatch in zip(lowered.nodes, lowered.dispatches, strict=True):
-        for chosen in variants.choose(dispatch, info):
-            dispatches.append(chosen)
-            nodes.append(node)
+    """Swap in what is fastest on the device.
+
+    What that writes in between is a root of its own, and so are weights that it lays out anew.
+    """
+    each = [variants.choose(dispatch, info) for dispatch in lowered.dispatches]
+    given = {read.name for chosen in each for dispatch in chosen for _, read in dispatch.reads}
+    roots, constants = dict(lowered.roots), dict(lowered.constants)
+    for number, dispatch in enumerate(lowered.dispatches):
+        own = {read.name for chosen in each[number] for _, read in chosen.reads}
+        if any(read.name in given - own for _, read in dispatch.reads):
+            # somebody reads this weight as it is: no device should hold it twice
+            each[number] = variants.choose(prepack.as_given(dispatch), info)
+        for chosen in each[number]:
             for _, written in chosen.writes:
                 roots.setdefault(written.name, written.name)
-    return replace(lowered, dispatches=tuple(dispatches), nodes=tuple(nodes), roots=roots)
+            for _, read in chosen.reads:
+                made = None if read.name in roots else prepack.fill(read, constants)
+                if made is not None:
+                    roots[made.name], constants[made.name] = made.name, made
+    return replace(
+        lowered, dispatches=tuple(dispatch for chosen in each for dispatch in chosen),
+        nodes=tuple(n for n, chosen in zip(lowered.nodes, each, strict=True) for _ in chosen),
+        roots=roots, constants=constants,
+    )  # fmt: skip
+
+
+def with_exact_division(lowered: Lowered, info: DeviceInfo) -> Lowered:
+    """Divide as IEEE 754 does where a device may be off: a GPU, and memory is what it waits for."""
+    if info.is_cpu:
+        return lowered
+    return replace(lowered, dispatches=tuple(map(_exact, lowered.dispatches)))
+
+
+def _exact(dispatch: Dispatch) -> Dispatch:
+    work = dispatch.pointwise
+    plain, exact = "onnx::div(a, b)", "onnx::exact_div(a, b)"
+    if work is None or [f.text for f in work.formulas] != [plain] or (
+        ("A_LOAD", "float") not in dispatch.defines
+    ):
+        return dispatch
+    return replace(
+        dispatch,
+        pointwise=replace(work, formulas=(replace(work.formulas[0], text=exact),)),
+        defines=tuple((n, exact if v == plain else v) for n, v in dispatch.defines),
+    )
 
 
 def _rename(operands: Operands, renamed: dict[int, TensorInfo]) -> Operands:

@@ -104,13 +104,27 @@ class MemoryPlan:
             f"{draw.bytes_text(self.weights_bytes)} of weights"
         )
 
+    @property
+    def steps(self) -> int:
+        """Return how many steps the lifetimes span."""
+        return max((life.last for life in self.lifetimes), default=0) + 1
+
+    def boxes(self) -> list[tuple[str, int, int, int, int]]:
+        """Return what `draw.memory_map` takes; arenas lie on top of each other."""
+        starts: dict[str, int] = {}
+        for name in self.arenas:
+            if name.startswith("activations"):
+                starts[name] = sum(self.arenas[other] for other in starts)
+        return [
+            (life.name, life.first, life.last, starts[slot.arena] + slot.offset_bytes,
+             life.size_bytes)
+            for life in self.lifetimes for slot in [self.slots[life.name]]
+        ]  # fmt: skip
+
     def _repr_html_(self) -> str:
-        boxes = [
-            (life.name, life.first, life.last, self.slots[life.name].offset_bytes, life.size_bytes)
-            for life in self.lifetimes
-        ]
-        steps = max((life.last for life in self.lifetimes), default=0) + 1
-        return draw.memory_map_svg(str(self), boxes, steps, self.arena_bytes)
+        return draw.memory_map_svg(
+            str(self), self.boxes(), self.steps, self.arena_bytes, self.lower_bound_bytes
+        )
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:

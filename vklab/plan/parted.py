@@ -54,6 +54,7 @@ class PartedPlan:
         return {
             "nodes": sum(len(part.graph.nodes) for part in self.parts),
             **{name: sum(facts[name] for facts in each) for name in counts},
+            "generated_kernels": len({d.variant for d in self.dispatches if d.fragment}),
             "parts": [{"kind": p.kind, "nodes": len(p.graph.nodes)} for p in self.parts],
             "complete": self.is_complete,
             "host_nodes": [
@@ -94,4 +95,6 @@ class PartedPlan:
 
     def _repr_html_(self) -> str:
         headers = ("node", "kernel", "workgroups", "writes, or why it is on the host")
-        return draw.table_html(str(self), headers, self.rows())
+        pictures = "".join(plan.picture() for plan in self.plans if plan)
+        table = draw.table_html(str(self), headers, self.rows())
+        return f"{pictures}<details open><summary>all steps</summary>{table}</details>"

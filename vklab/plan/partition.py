@@ -194,7 +194,7 @@ class _Walk:
             return ()
         shown = known.depends_on_asked(node) and known.is_output(node)
         folds = known.is_known(node) and not shown and known.is_small(node, outputs)
-        if folds and self._fold(node):
+        if folds and self._fold(node, result.views, outputs):
             return ()
         self._check(node, result)
         self.device.append(node)
@@ -204,8 +204,10 @@ class _Walk:
                           if number < len(outputs))  # fmt: skip
         return ()
 
-    def _fold(self, node: Node) -> bool:
-        folded = self.known.fold(node)
+    def _fold(
+        self, node: Node, views: Sequence[tuple[int, int]] = (), outputs: Sequence[TensorInfo] = ()
+    ) -> bool:
+        folded = self.known.fold(node, views, outputs)
         if folded and self.known.is_output(node) and self.known.depends_on_asked(node):
             self.reasons[node.name] = f"node {node.name!r}: integer arithmetic on known values"
         return folded

@@ -13,7 +13,17 @@ from typing import Any
 from vklab import draw
 from vklab.graph import passes, shapes
 from vklab.graph.graph import Graph
-from vklab.plan import arenas, chunks, codegen, fusion, limits, lowering, split_ranges, storage
+from vklab.plan import (
+    arenas,
+    chunks,
+    codegen,
+    fusion,
+    limits,
+    lowering,
+    picture,
+    split_ranges,
+    storage,
+)
 from vklab.plan.chunks import Chunk, Copy, Step, Work
 from vklab.plan.lowering import Lowered, Trim
 from vklab.plan.memory import MemoryPlan, Slot
@@ -51,6 +61,7 @@ class Plan:
         return {
             "nodes": len(self.graph.nodes),
             "dispatches": len(self.dispatches),
+            "generated_kernels": len({d.variant for d in self.dispatches if d.fragment}),
             "barriers": sum(len(chunk.barriers) for chunk in self.chunks),
             "chunks": len(self.chunks),
             "transfers": len(self.copies),
@@ -77,14 +88,19 @@ class Plan:
                     rows.append((node, "copy", "", str(step)))
                     continue
                 written = ", ".join(str(info) for _, info in step.writes)
-                defines = dict(step.defines)
-                kernel = defines.get("EXPRESSION", step.kernel)
-                rows.append((node, kernel, "x".join(map(str, step.workgroups)), written))
+                groups = "x".join(map(str, step.workgroups))
+                rows.append((node, picture.kernel_label(step), groups, written))
         return rows
 
+    def picture(self, title: str = "") -> str:
+        """Draw the dispatches as a graph, and the memory map beneath, as SVG."""
+        chunk = self.chunks[0] if self.chunks else None
+        return picture.plan_svg(f"{title or self.graph.name}: {self}", chunk, self.memory,
+                                self.input_slots, self.output_slots)  # fmt: skip
+
     def _repr_html_(self) -> str:
-        headers = ("node", "kernel", "workgroups", "writes")
-        return draw.table_html(str(self), headers, self.rows()) + self.memory._repr_html_()
+        table = draw.table_html(str(self), ("node", "kernel", "workgroups", "writes"), self.rows())
+        return f"{self.picture()}<details><summary>all dispatches</summary>{table}</details>"
 
 
 def plan_model(
@@ -110,7 +126,8 @@ def make_plan(
 
     Raises PlanError where the device cannot hold it.
     """
-    bound = split_ranges.apply(lowering.lower(graph), info)
+    exact = lowering.with_exact_division(lowering.lower(graph), info)
+    bound = split_ranges.apply(exact, info)
     lowered = _finished(fusion.fuse(graph, bound, info), info)
     if any(unavailable(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
         lowered = _finished(bound, info)

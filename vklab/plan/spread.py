@@ -80,6 +80,7 @@ class SpreadPlan:
             "nodes": len(self.graph.nodes),
             **{name: sum(facts[name] for facts in each) for name in counts},
             "transfers": len(self.copies) + len(self.transfers),
+            "generated_kernels": len({d.variant for d in self.dispatches if d.fragment}),
             "host_nodes": [],
             "placement": {
                 node.name: number(stage.device)
@@ -120,9 +121,14 @@ class SpreadPlan:
             rows += plan.rows()
         return rows
 
+    def picture(self, title: str = "") -> str:
+        """Draw each stage: its dispatches above its memory."""
+        names = (f"{title} {stage}".strip() for stage in self.stages)
+        return "".join(plan.picture(n) for plan, n in zip(self.plans, names, strict=True))
+
     def _repr_html_(self) -> str:
         headers = ("node", "kernel", "workgroups", "writes")
-        return draw.table_html(str(self), headers, self.rows())
+        return self.picture() + draw.table_html(str(self), headers, self.rows())
 
 
 def make(

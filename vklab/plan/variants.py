@@ -13,7 +13,7 @@ from typing import Any
 
 from vklab import settings
 from vklab.ops import dtypes, linear, registry
-from vklab.plan import limits
+from vklab.plan import limits, prepack
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "integer",
     "one_row",
     "product_sizes",
-    "rounded",
     "shared_rows",
     "soonest",
     "split",
@@ -55,28 +54,16 @@ MOST_SPLITS = 64
 
 def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
     """Return the dispatches that compute the same thing fastest on a device."""
-    if dispatch.kernel == "elementwise":
-        return (rounded(dispatch, info),)
     if dispatch.kernel not in ("matmul", "conv"):
         return (dispatch,)
     chosen = dispatch
-    if not settings.get("DISABLE_VARIANTS"):
+    in_float32 = dict(dispatch.defines).get("ACC", "float") == "float"  # all rules are for that
+    if in_float32 and not settings.get("DISABLE_VARIANTS"):
         rules: tuple[Rule, ...] = (shared_rows,) if info.is_cpu else (one_row, tiled, few_rows)
-        if dict(dispatch.defines).get("ACC", "float") != "float":
-            rules = ()  # written for sums in float32
-        found = (rule(dispatch, info) for rule in rules)
-        chosen = next((changed for changed in found if changed is not None), dispatch)
+        laid_out = prepack.along_k(dispatch, *product_sizes(dispatch)[:3], info)
+        found = (rule(laid_out, info) for rule in rules)
+        chosen = next((changed for changed in found if changed is not None), laid_out)
     return split(chosen, dispatch, info)
-
-
-def rounded(dispatch: Dispatch, info: DeviceInfo) -> Dispatch:
-    """Divide as IEEE 754 does where a device may be off: a GPU, and memory is what it waits for."""
-    plain = ("EXPRESSION", "onnx::div(a, b)")
-    if info.is_cpu or plain not in dispatch.defines or ("A_LOAD", "float") not in dispatch.defines:
-        return dispatch
-    exact = ("EXPRESSION", "onnx::exact_div(a, b)")
-    defines = tuple(exact if define == plain else define for define in dispatch.defines)
-    return replace(dispatch, defines=defines)
 
 
 def product_sizes(dispatch: Dispatch) -> tuple[int, int, int, int]:
@@ -124,14 +111,15 @@ def one_row(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
         return None
     # Dense along k: one column a workgroup, whose lanes read neighbouring elements.
     columns = 1 if push["b_row"] == 1 and k != 1 else 32
+    fours = columns > 1 and prepack.by_fours(dispatch, n)
     names = ("n", "k", "part", "a_column", "b_row", "b_column", "c_column", "alpha", "beta")
     return replace(
         dispatch,
         kernel="matvec",
-        workgroups=registry.grid(-(-n // columns)),
+        workgroups=registry.grid(-(-n // (4 * columns if fours else columns))),
         push=tuple((name, push[name]) for name in names),
         constants=(("COLUMNS", columns), ("WORKGROUP", 256 if columns > 1 else 64)),
-        defines=without(dispatch.defines, "SUBGROUP", "BATCH_AXES"),
+        defines=(*without(dispatch.defines, "SUBGROUP", "BATCH_AXES"), ("FOURS", str(int(fours)))),
     )
 
 
@@ -148,7 +136,7 @@ def tiled(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     workgroups = (-(-n // tile_n), -(-m // tile_m), batch)
     if max(workgroups) > linear.MOST_GROUPS:
         return None
-    return replace(
+    changed = replace(
         dispatch,
         kernel=f"{dispatch.kernel}_tiled",
         workgroups=workgroups,
@@ -160,6 +148,7 @@ def tiled(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
         ),
         defines=without(dispatch.defines, "SUBGROUP"),
     )
+    return prepack.in_chunks(changed, tile) if dispatch.kernel == "conv" else changed
 
 
 def soonest(m: int, n: int, k: int, batch: int, info: DeviceInfo) -> Tile:
@@ -176,7 +165,7 @@ def soonest(m: int, n: int, k: int, batch: int, info: DeviceInfo) -> Tile:
         return waves * tile[0] * tile[1] / speed * k / splits
 
     shared = info.limit("maxComputeSharedMemorySize")
-    fitting = [(t, s) for t, s in TILES if 4 * t[2] * (t[0] + t[1] + 2) <= shared]
+    fitting = [(t, s) for t, s in TILES if 4 * t[2] * (t[0] + t[1] + 8) <= shared]
     return min(fitting, key=cost)[0]
 
 
@@ -200,7 +189,8 @@ def split(chosen: Dispatch, original: Dispatch, info: DeviceInfo) -> tuple[Dispa
         wanted = 1
     if "llvmpipe" in info.driver:
         wanted = max(wanted, -(-k // (limits.LLVMPIPE_ITERATIONS // 2)))
-    part = -(-steps // wanted)
+    whole = prepack.chunk(chosen)
+    part = -(-steps // (wanted * whole)) * whole
     splits = -(-steps // part) if steps else 1
     if splits == 1:
         return (chosen,)

@@ -18,7 +18,7 @@ from vklab.plan import plan as plans
 from vklab.plan.partition import Part
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.runtime import timed
+from vklab.runtime import dump, timed
 from vklab.runtime.kernels import Kernel, Progress
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.record import Program
@@ -57,7 +57,6 @@ class Engine:
     opened: OpenDevice
     weights: Weights
     progress: Progress | None = None
-    on_plan: Any = None
     dtype: str = ""
     upper_bounds: Mapping[str, int] = field(default_factory=dict)
     reserve: Reserve | None = None
@@ -82,8 +81,7 @@ class Engine:
     def runner(self, plan: Plan | SpreadPlan) -> Runner:
         """Make what runs a plan."""
         assert isinstance(plan, Plan), "one device runs plans for one device"
-        if self.on_plan:
-            self.on_plan(plan)
+        dump.report(plan)
         program = Program(
             self.opened, plan, self.weights, self.progress, self.reserve, self.kernels
         )

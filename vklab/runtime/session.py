@@ -21,7 +21,7 @@ from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.runtime import dump, feeds, kernels, open_devices, parts, spread, streams, tracing
+from vklab.runtime import feeds, kernels, open_devices, parts, spread, streams, tracing
 from vklab.runtime import profile as profiles
 from vklab.runtime.check import Comparison
 from vklab.runtime.compiled import container, restore
@@ -107,7 +107,7 @@ class Session(streams.Streaming):
         self._members = tuple(map(spread.Member, used))
         self._weights, self._reserve = self._members[0].weights, self._members[0].reserve
         engines = spread.engines(
-            self._members, wish, graph, progress=progress, on_plan=dump.report, dtype=dtype or "",
+            self._members, wish, graph, progress=progress, dtype=dtype or "",
             upper_bounds=self.upper_bounds,
         )  # fmt: skip
         roots = [restore.root(saved, each) if saved else parts.Stage(graph, each)

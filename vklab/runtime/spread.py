@@ -22,7 +22,7 @@ from vklab.plan import spread as spread_plans
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.plan.stages import Stage
-from vklab.runtime import open_devices, scheduler, timed
+from vklab.runtime import dump, open_devices, scheduler, timed
 from vklab.runtime.engine import Engine
 from vklab.runtime.kernels import Kernel
 from vklab.runtime.open_devices import OpenDevice
@@ -86,8 +86,7 @@ class SpreadEngine(Engine):
         return Spread(plan, self._program, [member.opened for member in self.members])
 
     def _program(self, stage: Stage, plan: Plan, memory: Shared) -> Program:
-        if self.on_plan:
-            self.on_plan(plan)
+        dump.report(plan)
         member = self.members[stage.device]
         # Stages run at the same time: none runs in another's memory, bounds or not.
         return Program(

@@ -6,7 +6,7 @@ Inputs and outputs of a run do not pass here: their places are mapped. Visited b
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -30,17 +30,29 @@ def upload(opened: OpenDevice, target: Buffer, parts: Iterable[tuple[int, np.nda
     """Write arrays to byte offsets of a buffer, whether or not the host can see it."""
     mapped = target.mapped
     if mapped is not None:
-        for offset, array in parts:
-            data = array_bytes(array)
+        for offset, data in _pieces(parts):
             mapped[offset : offset + len(data)] = data
         return
     with _Staging(opened) as staging:
-        for offset, array in parts:
-            data = array_bytes(array)
+        for offset, data in _pieces(parts):
             for start in range(0, len(data), STAGING_BYTES):
                 piece = data[start : start + STAGING_BYTES]
                 staging.view[: len(piece)] = piece
                 staging.copy(staging.buffer, target, len(piece), 0, offset + start)
+
+
+def _pieces(parts: Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, memoryview]]:
+    """Yield bytes and their offsets: of an array that is not row-major, some rows at a time."""
+    for offset, array in parts:
+        axis = next((axis for axis, dim in enumerate(array.shape) if dim > 1), 0)
+        if array.flags.c_contiguous or not array.size:
+            yield offset, array_bytes(array)
+            continue
+        row = array.nbytes // array.shape[axis]
+        step = max(1, STAGING_BYTES // row)
+        for start in range(0, array.shape[axis], step):
+            window = (slice(None),) * axis + (slice(start, start + step),)
+            yield offset + start * row, array_bytes(array[window])
 
 
 def download(opened: OpenDevice, source: Buffer, offset: int, size: int) -> bytes:

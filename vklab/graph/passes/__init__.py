@@ -89,7 +89,9 @@ def walk(graph: Graph, dtype: str = "") -> Iterator[tuple[str, Graph]]:
 
 def run(graph: Graph, dtype: str = "") -> Graph:
     """Apply every pass in order to a graph whose values have infos."""
-    return [graph, *(made for _, made in walk(graph, dtype))][-1]
+    for _, made in walk(graph, dtype):
+        graph = made
+    return graph
 
 
 @dataclass(frozen=True)

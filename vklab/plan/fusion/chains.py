@@ -13,8 +13,8 @@ from vklab.types import Dispatch, Pointwise
 
 __all__ = ["fuse_chains"]
 
-# Longer texts take compilers more than a second.
-MOST_FORMULAS = 1024
+# Longer texts take compilers more than a second. A number that is added counts as one, too.
+MOST_FORMULAS = 2048
 
 
 def fuse_chains(flow: Flow) -> None:
@@ -49,7 +49,7 @@ def _joined(flow: Flow, reader: Dispatch, index: int, maker: Dispatch | None) ->
     work = reader.pointwise
     if maker is None or maker.pointwise is None or work is None:
         return None
-    if _steps(work) + _steps(maker.pointwise) > MOST_FORMULAS:
+    if len(work.formulas) + len(maker.pointwise.formulas) > MOST_FORMULAS:
         return None
     combined = combine.inline(work, index, maker.pointwise, flow.roots)
     if combined is None:
@@ -60,11 +60,6 @@ def _joined(flow: Flow, reader: Dispatch, index: int, maker: Dispatch | None) ->
         return None  # it is read along another walk as well
     joined = _as_dispatch(reader, combined, maker.flops)
     return joined if flow.fits(joined) else None
-
-
-def _steps(work: Pointwise) -> int:
-    """Return how many formulas compute something."""
-    return sum(1 for formula in work.formulas if formula.arguments)
 
 
 def _as_dispatch(reader: Dispatch, work: Pointwise, flops: int) -> Dispatch:

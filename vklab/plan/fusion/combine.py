@@ -45,13 +45,17 @@ def inline(
     operands, place = _unique([*kept, *others], roots)
     numbers = iter(range(len(kept)))
     count, steps = len(operands), len(inner.formulas)
-    of_inner = [*place[len(kept) :], *range(count, count + steps)]
+    of_inner = place[len(kept) :]
+    if of_inner == list(range(count)):  # a longer chain of the same operands: nothing moves
+        begun = inner.formulas
+    else:
+        begun = _renumbered(inner.formulas, [*of_inner, *range(count, count + steps)])
     of_outer = [count + steps - 1 if n in served else place[next(numbers)]
                 for n in range(len(own))]  # fmt: skip
     of_outer += range(count + steps, count + steps + len(outer.formulas))
     shape = walks.split_axes(outer.shape, cut)
     target = outer.target and walks.split_walk(outer.target, cut)
-    formulas = (*_renumbered(inner.formulas, of_inner), *_renumbered(outer.formulas, of_outer))
+    formulas = (*begun, *_renumbered(outer.formulas, of_outer))
     return _merged(Pointwise(shape, tuple(operands), formulas, target))
 
 
@@ -72,8 +76,6 @@ def _unique(
 
 
 def _renumbered(formulas: Sequence[Formula], numbers: Sequence[int]) -> tuple[Formula, ...]:
-    if all(number == place for place, number in enumerate(numbers)):
-        return tuple(formulas)  # long chains come here once for each link
     return tuple(
         replace(f, arguments=tuple(numbers[argument] for argument in f.arguments))
         for f in formulas

@@ -10,6 +10,7 @@ import numpy as np
 
 from vklab.graph import bounds, passes, shapes
 from vklab.graph.graph import Graph
+from vklab.plan.partition import Part
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.runtime import control, parts
@@ -21,9 +22,9 @@ from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
 from vklab.shader import compiler
-from vklab.types import DeviceInfo
+from vklab.types import ANY_SHAPE, DeviceInfo
 
-__all__ = ["compile_by_run", "compile_graph", "save"]
+__all__ = ["compile_by_run", "compile_graph", "plan_whole", "save"]
 
 
 class _Drawing(Engine):
@@ -40,6 +41,28 @@ class _Drawing(Engine):
 
     def runner(self, plan: Plan | SpreadPlan) -> Runner:
         return cast(Any, None)
+
+
+def plan_whole(
+    graph: Graph,
+    info: DeviceInfo,
+    sizes: Mapping[str, int],
+    values: Mapping[str, Any],
+    dtype: str = "",
+) -> tuple[Part, Plan] | None:
+    """Plan a model for a device as a session would; None if the host has a part in it.
+
+    Args:
+        sizes: a number for every open dimension.
+        values: inputs, for those whose values decide.
+    """
+    passes.require_dtype(dtype)
+    shapes.require_operators(graph)
+    root = parts.Stage(graph, _Drawing(info, dtype, {}))
+    inputs = {value.name: value for value in shapes.bind(graph, sizes).inputs}
+    found = root.decide(inputs, values)
+    whole = found.rest is None and not found.part.known
+    return (found.part, found.plan) if whole and isinstance(found.plan, Plan) else None
 
 
 def compile_graph(
@@ -172,5 +195,4 @@ def _saved_key(stage: parts.Stage, key: tuple[Any, ...]) -> Iterator[Any]:
         elif isinstance(item, tuple):
             yield item[0], "string" if item[1].kind in "OSU" else str(item[1])
         else:
-            yield parts.describe("", None if item is type(None) else []).shape, (
-                "optional" if item is type(None) else "sequence")
+            yield ANY_SHAPE, "optional" if item is type(None) else "sequence"

@@ -26,7 +26,6 @@ __all__ = ["Blobs", "Encoder", "OutdatedError", "decode", "make"]
 # Where the classes of pure data are. No other class is ever made from a file.
 _PARTS = ("vklab.types", "vklab.graph.", "vklab.ops.", "vklab.plan.", "vklab.shader.",
           "vklab.runtime.compiled.")  # fmt: skip
-_TYPES = {kind.__name__: kind for kind in (list, type(None), dict, tuple)}
 _UNEXPECTED = (AttributeError, LookupError, TypeError, ValueError, RecursionError, OverflowError)
 
 
@@ -81,10 +80,6 @@ class Encoder:
             return {"bytes": self._blobs.add(memoryview(value))}
         if isinstance(value, np.ndarray):
             return self._array(value)
-        if isinstance(value, np.dtype):
-            return {"dtype": str(value)}
-        if isinstance(value, type):
-            return {"type": value.__name__}
         if type(value) in self._names:
             return {"": self._object(value)}
         if hasattr(value, "SerializeToString"):  # an attribute that only ONNX has words for
@@ -196,10 +191,6 @@ def _read(value: Any, objects: list[Any], blobs: Blobs) -> Any:
         return blobs.array(abs(given[0]), given[1], tuple(given[2]))
     if kind == "text":
         return np.array(given[1], object).reshape(given[0])
-    if kind == "dtype":
-        return np.dtype(given)
-    if kind == "type":
-        return _TYPES[given]
     if kind == "proto":
         return _proto(given[0], bytes(blobs.views[abs(given[1])]))
     raise ValueError(f"there is nothing of kind {kind!r}")

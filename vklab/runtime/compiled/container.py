@@ -11,10 +11,8 @@ import json
 import mmap
 import os
 import struct
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,22 +61,17 @@ def write(path: Path, header: dict[str, Any], blobs: Sequence[Buffer]) -> int:
     first = _aligned(_START.size + _DIGEST + len(text), PAGE_BYTES)
     start = _START.pack(MAGIC, FORMAT, 0, len(text), first + end)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(start + hashlib.sha256(start + text).digest() + text)
             for blob, (offset, _, _) in zip(blobs, places, strict=True):
                 file.seek(first + offset)
                 file.write(blob)
             file.truncate(first + end)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp gives a file to its owner alone
         os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)
     return first + end
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import ModelError, PlanError, UnsupportedOperatorError
+from vklab.ops.dtypes import MOVABLE
 from vklab.plan import limits
 from vklab.plan import plan as plans
 from vklab.plan.plan import Plan
@@ -81,13 +83,17 @@ class SavedPath(parts.Stage):
             name: TensorInfo(name, dtype, shape)
             for name, (shape, dtype) in zip(self.names, key, strict=True)
         }
-        self.found[self._planned_key(infos.values())] = self.decide(infos)
+        if all(info.dtype in MOVABLE for info in infos.values()):
+            with contextlib.suppress(parts.Unknown):  # another device may have to see values
+                self.found[self._planned_key(infos.values())] = self.decide(infos)
 
     def decide(
         self, infos: Mapping[str, TensorInfo], values: Mapping[str, Any] | None = None
     ) -> parts.Found:
         """Return what was compiled for these shapes, else decide; see `Stage.decide`."""
         library = self.library
+        if self.asked and values is None:
+            raise parts.Unknown(tuple(self.asked))
         saved = self.saved.get(self._saved_key(infos, values))
         plan = self._plan(saved) if saved else None
         if saved is not None and (plan or not saved.plan):

@@ -1,0 +1,145 @@
+"""Results with weights laid out anew, held to ONNX Runtime and to the same model without that."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from small_models import model, random_array, value
+
+import vklab
+from vklab import cli, settings
+from vklab.plan import prepack
+from vklab.runtime import check, open_devices
+from vklab.types import DeviceInfo
+
+
+@pytest.fixture
+def as_gpu(monkeypatch):
+    """Let the device get the kernels that a GPU gets."""
+    monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+
+
+def convolution(x, w, **attributes):
+    """Build Conv with a bias, and what is fused behind it: Relu, and the sum with an input."""
+    pads = [w[2] // 2, w[3] // 2] * 2
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=pads, **attributes),
+             helper.make_node("Relu", ["c"], ["r"]), helper.make_node("Add", ["r", "s"], ["y"])]
+    constants = {"w": random_array(w, 1) / np.float32((w[1] * w[2] * w[3]) ** 0.5),
+                 "b": random_array(w[:1], 2)}  # fmt: skip
+    inputs = [value("x", x), value("s", (1, w[0], 1, 1))]
+    return model(nodes, inputs, ["y"], constants)
+
+
+def run(proto, fed, device, off=False, dtype=None):
+    with (
+        settings.settings(DISABLE_PREPACK=off, FALLBACK=False),
+        vklab.load(proto, device, dtype=dtype) as session,
+    ):
+        return session.run(fed)["y"], session.plan, session.reference(fed)["y"]
+
+
+def on_cpu(device):
+    """Tell whether plans are made for a CPU."""
+    return open_devices.open_device(device).info.is_cpu
+
+
+# x, w, group; the tiles differ in size, the channels in what they leave of a chunk or of four.
+CONVOLUTIONS = {
+    "1x1": ((2, 80, 5, 4), (17, 80, 1, 1), 1, {"1"}),
+    "splits-end-in-half-a-tile": ((1, 304, 4, 4), (18, 304, 3, 3), 1, {"1"}),
+    "groups": ((2, 96, 6, 5), (66, 48, 3, 2), 2, {"1"}),
+    "depth-and-filters-are-padded": ((1, 45, 9, 9), (37, 45, 3, 3), 1, {"1"}),
+    "fours": ((1, 31, 40, 40), (254, 31, 1, 3), 1, {"4"}),
+    "mostly-padding": ((1, 9, 8, 8), (20, 9, 3, 3), 1, {"0"}),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_packed_convolutions(device, as_gpu, case):
+    x, w, group, packed = CONVOLUTIONS[case]
+    proto = convolution(x, w, group=group)
+    fed = {"x": random_array(x), "s": random_array((1, w[0], 1, 1), 3)}
+    y, plan, expected = run(proto, fed, device)
+    tiled = [d for d in plan.dispatches if d.kernel == "conv_tiled"]
+    assert {dict(d.defines)["PACKED"] for d in tiled} == packed
+    plain, before, _ = run(proto, fed, device, off=True)
+    assert [d.kernel for d in plan.dispatches] == [d.kernel for d in before.dispatches]
+    for one, other in ((y, expected), (y, plain)):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("case", ["1x1", "fours"])
+def test_packed_convolutions_in_float16(device, as_gpu, case):
+    x, w, _, packed = CONVOLUTIONS[case]
+    fed = {"x": random_array(x), "s": random_array((1, w[0], 1, 1), 3)}
+    y, plan, expected = run(convolution(x, w), fed, device, dtype="float16")
+    (tiled,) = [d for d in plan.dispatches if d.kernel == "conv_tiled"]
+    assert {dict(tiled.defines)["PACKED"]} == packed
+    assert dict(tiled.reads)["w_buffer"].dtype in ("float16", "float32")  # as the device stores it
+    np.testing.assert_allclose(y, expected, rtol=4e-3, atol=1e-2)
+
+
+def test_what_lies_behind_the_last_channel_is_not_read(device, as_gpu):
+    """The next image's NaN would show: zeros of padding times NaN are NaN."""
+    x = random_array((2, 45, 6, 6))
+    x[1] = np.nan
+    proto = convolution((2, 45, 6, 6), (20, 45, 3, 3))
+    y, plan, _ = run(proto, {"x": x, "s": np.zeros((1, 20, 1, 1), np.float32)}, device)
+    assert "PACKED" in dict(plan.dispatches[0].defines) and np.isfinite(y[0]).all()
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"])
+@pytest.mark.parametrize("sizes", [(1, 300, 130), (1, 3000, 12), (9, 130, 517), (1, 70, 32772)],
+                         ids=str)  # fmt: skip
+@pytest.mark.parametrize("kind", ["as-it-is", "as-gpu"])
+def test_products_read_turned_weights(device, monkeypatch, kind, sizes, dtype):
+    if kind == "as-gpu":
+        monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
+    m, k, n = sizes
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]),
+             helper.make_node("Add", ["p", "b"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
+    constants = {"w": random_array((k, n), 1) / np.float32(k**0.5), "b": random_array((n,), 2)}
+    proto = model(nodes, [value("x", (m, k))], ["y"], constants)
+    fed = {"x": random_array((m, k))}
+    y, plan, expected = run(proto, fed, device, dtype=dtype)
+    plain, before, _ = run(proto, fed, device, off=True, dtype=dtype)
+    turned = [name for name in plan.constants if ":turned" in name]
+    assert bool(turned) == (m == 9 if on_cpu(device) else m == 1 and n < 32772)
+    same_kernels = [d.kernel for d in plan.dispatches] == [d.kernel for d in before.dispatches]
+    if all(d.kernel != "matvec" for d in plan.dispatches):
+        assert same_kernels
+        np.testing.assert_array_equal(y, plain)  # the same sums in the same order
+    tolerance = 1e-4 if dtype is None else 2e-3
+    np.testing.assert_allclose(y, plain, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(y, expected, rtol=tolerance * 4, atol=tolerance * 4)
+    assert plan.memory.weights_bytes == before.memory.weights_bytes
+
+
+def test_batches_of_turned_weights(device):
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    proto = model([node], [value("x", (2, 3, 9, 70))], ["y"], {"w": random_array((3, 70, 520), 1)})
+    fed = {"x": random_array((2, 3, 9, 70))}
+    y, plan, expected = run(proto, fed, device)
+    assert any(":turned" in name for name in plan.constants) == plan_is_of_a_cpu(device)
+    assert check.compare({"y": y}, {"y": expected}).passed
+
+
+def plan_is_of_a_cpu(device) -> bool:
+    return bool(vklab.devices()[device].is_cpu)
+
+
+def test_a_compiled_model_holds_packed_weights(device, as_gpu, tmp_path, monkeypatch):
+    proto = convolution((1, 45, 9, 9), (37, 45, 3, 3))
+    fed = {"x": random_array((1, 45, 9, 9)), "s": random_array((1, 37, 1, 1))}
+    y, _, _ = run(proto, fed, device)
+    path = tmp_path / "model.vklab"
+    onnx.save(proto, tmp_path / "model.onnx")
+    command = ["compile", str(tmp_path / "model.onnx"), "-o", str(path), f"--device={device}"]
+    assert cli.main(command) == 0
+    monkeypatch.setattr(prepack, "turned", None)
+    monkeypatch.setattr(prepack, "fill", None)
+    with vklab.load(path, device) as session:
+        assert not session.plan_reason
+        np.testing.assert_array_equal(session.run(fed)["y"], y)

@@ -1,0 +1,212 @@
+"""Layouts of weights: what they hold, who asks for them, and what they cost in memory."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from fake_device import fake_device
+from onnx import helper
+from small_models import model, random_array, value
+
+from vklab import settings
+from vklab.graph import derive, onnx_import
+from vklab.plan import plan as plans
+from vklab.plan import prepack
+from vklab.types import TensorInfo
+
+GPU, CPU = fake_device(), fake_device(type="cpu")
+
+
+def weight(array: np.ndarray) -> TensorInfo:
+    return TensorInfo("w", str(array.dtype), array.shape, array)
+
+
+def filled(array: np.ndarray, *layout) -> np.ndarray:
+    given = weight(array)
+    asked = prepack.turned(given, *layout)
+    made = prepack.fill(asked, {"w": given})
+    assert made.name == asked.name and made.dims == asked.dims == made.constant.shape
+    assert asked.constant is None
+    return made.constant
+
+
+def plan_of(proto, info, sizes=None):
+    return plans.plan_model(onnx_import.load_graph(proto), sizes or {}, info)
+
+
+def product(m, k, n, dtype=np.float32):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return model([helper.make_node("MatMul", ["x", "w"], ["y"])], [value("x", (m, k), kind)], ["y"],
+                 {"w": random_array((k, n)).astype(dtype)})  # fmt: skip
+
+
+def convolution(channels, filters, size, kernel=3, group=1):
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=group, pads=[kernel // 2] * 4)
+    return model([node], [value("x", (1, channels, size, size))], ["y"],
+                 {"w": random_array((filters, channels // group, kernel, kernel))})  # fmt: skip
+
+
+def reads(plan) -> list[str]:
+    return [info.name for dispatch in plan.dispatches for _, info in dispatch.reads]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])
+def test_every_weight_is_where_the_layout_says(dtype):
+    groups, rows, depth, taps, chunk = 2, 5, 7, 6, 4
+    given = np.arange(groups * rows * depth * taps).reshape(groups * rows, depth, 2, 3)
+    given = given.astype(dtype)
+    made = filled(given, (groups, rows, depth, taps), chunk, 4)
+    assert made.shape == (2, 2, 6, 4, 8) and made.dtype == dtype
+    flat = made.reshape(groups, -1, taps, chunk, 8)
+    for g, r, d, t in np.ndindex(groups, rows, depth, taps):
+        expected = given.reshape(groups, rows, depth, taps)[g, r, d, t]
+        assert flat[g, d // chunk, t, d % chunk, r] == expected
+    assert np.count_nonzero(made) == np.count_nonzero(given)
+
+
+def test_without_padding_the_host_holds_no_second_copy():
+    given = random_array((64, 100))
+    made = filled(given, (1, 64, 100, 1))
+    np.testing.assert_array_equal(made.reshape(100, 64), given.T)
+    assert np.shares_memory(made, given)
+    assert np.shares_memory(filled(random_array((8, 32, 3, 3)), (1, 8, 32, 9), 16, 4),
+                            random_array((8, 32, 3, 3))) is False  # fmt: skip
+
+
+def test_a_layout_is_made_once_and_goes_with_its_weight():
+    given = random_array((64, 100))
+    for layout in (((1, 64, 100, 1),), ((1, 64, 100, 1), 32, 4)):
+        one, other = filled(given, *layout), filled(given, *layout)
+        assert one is other
+    gone = weakref.ref(given)
+    view, copy = filled(given, (1, 64, 100, 1)), weakref.ref(one)
+    del one, other, given
+    gc.collect()
+    assert gone() is not None and view.base is gone()  # as long as somebody reads it
+    del view
+    gc.collect()
+    assert gone() is None and copy() is None
+
+
+def test_views_are_not_kept_by_what_remembers_them():
+    source = random_array((3, 4))
+    first = derive.derive("turn", np.transpose, source)
+    assert derive.derive("turn", np.transpose, source) is first
+    gone = weakref.ref(source)
+    del source, first
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_is_not_known_or_not_wanted_is_left_as_it_is():
+    given = weight(random_array((64, 100)))
+    unknown = TensorInfo("w", "float32", (64, 100))
+    assert prepack.turned(unknown, (1, 64, 100, 1)) is None
+    assert prepack.turned(given, (1, 64, 50, 1)) is None
+    with settings.settings(DISABLE_PREPACK=True):
+        assert prepack.turned(given, (1, 64, 100, 1)) is None
+    assert prepack.fill(given, {"w": given}) is None
+    assert prepack.fill(TensorInfo("w:turned", "float32", (1,)), {"w": given}) is None
+
+
+@pytest.mark.parametrize(("info", "sizes", "turns"), [
+    (CPU, (7, 64, 512), False), (CPU, (8, 64, 512), True), (CPU, (100, 64, 512), True),
+    (CPU, (8, 63, 512), False), (CPU, (8, 64, 511), False), (GPU, (1, 64, 511), False),
+    (GPU, (1, 64, 512), True), (GPU, (2, 64, 512), False), (GPU, (16, 64, 512), False),
+    (GPU, (1, 63, 2048), False), (GPU, (1, 64, 32768), False), (GPU, (1, 64, 32766), True),
+    (GPU, (1, 20000, 2), True),
+])  # fmt: skip
+def test_products_whose_weight_is_turned(info, sizes, turns):
+    plan = plan_of(product(*sizes), info)
+    assert ("w" not in reads(plan)) == turns
+    assert plan.memory.weights_bytes == 4 * sizes[1] * sizes[2]
+    first = plan.dispatches[0]
+    push = dict(first.push)
+    assert (push["b_row"], push["b_column"]) == ((1, sizes[1]) if turns else (sizes[2], 1))
+    if first.kernel == "matvec":
+        assert dict(first.defines)["FOURS"] == str(int(sizes[2] == 32768))
+        assert dict(first.constants)["COLUMNS"] == (1 if turns else 32)
+    with settings.settings(DISABLE_PREPACK=True):
+        assert "w" in reads(plan_of(product(*sizes), info))
+
+
+@pytest.mark.parametrize(("dtype", "fours"), [(np.float32, "0"), (np.float16, "1")])
+def test_narrow_weights_are_read_by_fours_sooner(dtype, fours):
+    wide = fake_device(features=frozenset({"shaderFloat16", "storageBuffer16BitAccess"}))
+    plan = plan_of(product(1, 64, 4096, dtype), wide)
+    assert dict(plan.dispatches[0].defines)["FOURS"] == fours
+
+
+def test_convolutions_are_packed_unless_that_is_mostly_padding():
+    for channels, packed in ((64, "1"), (37, "0"), (39, "1"), (52, "1")):
+        plan = plan_of(convolution(channels, 20, 5), GPU)
+        (tiled,) = [d for d in plan.dispatches if d.kernel == "conv_tiled"]
+        tile = dict(tiled.constants)
+        assert tile["TILE_K"] % prepack.CHUNK == 0 and dict(tiled.defines)["PACKED"] == packed
+        padded = 4 * 20 * 9 * (-(-channels // 16) * 16 if packed != "0" else channels)
+        assert plan.memory.weights_bytes == padded
+    assert "w" in reads(plan_of(convolution(64, 20, 5), CPU))
+
+
+def test_padding_never_makes_a_weight_too_large_to_bind(monkeypatch):
+    for least, packed in ((4 * 20 * 9 * 48, "1"), (4 * 20 * 9 * 48 - 1, "0")):
+        monkeypatch.setattr(prepack, "LEAST_RANGE_BYTES", least)
+        tiled = plan_of(convolution(47, 20, 5), GPU).dispatches[0]
+        assert dict(tiled.defines)["PACKED"] == packed
+    assert dict(plan_of(convolution(64, 20, 5), GPU).dispatches[0].defines)["PACKED"] == "1"
+
+
+def test_large_tiles_are_read_by_fours():
+    large = plan_of(convolution(64, 512, 64), GPU).dispatches[0]
+    assert dict(large.constants)["ROWS"] % 4 == 0 and dict(large.defines)["PACKED"] == "4"
+
+
+def test_parts_of_a_sum_are_whole_chunks():
+    plan = plan_of(convolution(500, 20, 5), GPU)
+    first, second = plan.dispatches
+    assert second.kernel == "sum_splits" and dict(first.defines)["PACKED"] == "1"
+    push = dict(first.push)
+    assert push["part"] % prepack.CHUNK == 0
+    splits = dict(second.push)["splits"]
+    assert (splits - 1) * push["part"] < 500 <= splits * push["part"]
+    assert first.workgroups[2] == splits
+
+
+def test_a_weight_that_somebody_reads_as_it_is_lies_there_once():
+    shape = 64, 600
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]),
+             helper.make_node("Relu", ["w"], ["v"]), helper.make_node("Gather", ["w", "i"], ["z"])]
+    inputs = [value("x", (9, shape[0])), value("i", (2,), 7)]
+    proto = model(nodes, inputs, ["y", "v", "z"], {"w": random_array(shape)})
+    plan = plan_of(proto, CPU)
+    assert sum(name.startswith("w:turned") for name in reads(plan)) == 0
+    for users in (1, 3):
+        nodes = [helper.make_node("MatMul", ["x", "w"], [f"y{i}"]) for i in range(users)]
+        proto = model(nodes, inputs[:1], [f"y{i}" for i in range(users)],
+                      {"w": random_array(shape)})  # fmt: skip
+        plan = plan_of(proto, CPU)
+        assert "w" not in reads(plan) and plan.memory.weights_bytes == 4 * 600 * 64
+
+
+@pytest.mark.parametrize(("counts", "turns"), [((1, 9, 40), False), ((9, 1, 40), True)])
+def test_shapes_of_one_session_read_one_layout_of_a_weight(counts, turns):
+    graph = onnx_import.load_graph(product("n", 64, 600))
+    found = [plans.plan_model(graph, {"n": n}, CPU) for n in counts]
+    assert {"w" not in reads(plan) for plan in found} == {turns}
+    arrays = {id(plan.constants[name].constant) for plan in found for name in reads(plan)
+              if name.startswith("w")}  # fmt: skip
+    assert len(arrays) == 1
+
+
+def test_tiles_of_all_sizes_read_one_layout():
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
+    proto = model([node], [value("x", (1, 64, "s", "s"))], ["y"],
+                  {"w": random_array((256, 64, 3, 3))})  # fmt: skip
+    graph = onnx_import.load_graph(proto)
+    found = [plans.plan_model(graph, {"s": size}, GPU).dispatches[0] for size in (5, 20, 64, 150)]
+    assert len({dict(d.constants)["TILE_M"] for d in found}) > 2
+    assert len({dict(d.constants)["TILE_K"] for d in found}) == 2
+    assert len({dict(d.reads)["w_buffer"].name for d in found}) == 1
