@@ -52,9 +52,8 @@ HEAVY = {
     "torch", "wgpu",
 }  # fmt: skip
 
-# What a student reads to know the machine: 10,000 lines were meant; the compiler, its file format
-# and the placement over devices brought it here, and it is to shrink. Two catalogues grow entry by entry, and are bounded by
-# the entry: the operators, and the graph passes (each a file that is read alone).
+# What a student reads to know the machine: 10,000 were meant, the compiler and placement take more.
+# Two catalogues grow entry by entry, bounded by the entry: operators, and graph passes (a file each).
 CORE_LINES = 15_000
 OPERATOR_LINES = 40
 PASS_LINES = 140
