@@ -53,7 +53,7 @@ HEAVY = {
 }  # fmt: skip
 
 # What a student reads to know the machine: 10,000 were meant, the compiler and placement take more.
-# Two catalogues grow entry by entry, bounded by the entry: operators, and graph passes (a file each).
+# Two catalogues grow entry by entry, bounded by the entry: operators, and graph passes.
 CORE_LINES = 15_000
 OPERATOR_LINES = 40
 PASS_LINES = 140
