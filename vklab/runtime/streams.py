@@ -67,7 +67,8 @@ class Slots:
 
 def _run(stage: Stage, lock: contextlib.AbstractContextManager[Any], arrays: list[Any]) -> Outputs:
     names = (info.name for info in stage.graph.inputs)
-    with lock:
+    # A thread that polls takes the interpreter from those that have frames to submit.
+    with lock, settings.settings(DISABLE_POLLING=True):
         outputs = stage.run(dict(zip(names, arrays, strict=True)))
     return dict(zip(stage.graph.outputs, outputs, strict=True))
 
