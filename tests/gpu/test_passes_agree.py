@@ -15,9 +15,9 @@ TOLERANCE = 1e-5  # of an output's largest value
 SIZES = {"batch": 2, "sequence": 6, "past": 5, "total": 11, "height": 20, "width": 44}
 STEPS = [step.__name__ for step in passes.PASSES]
 QUICK = ["bert_script"]
+NAMES = sorted(path.stem for path in exported_models.FOLDER.glob("*.onnx"))
 MODELS = [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
-    for name in sorted(path.stem for path in exported_models.FOLDER.glob("*.onnx"))
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES
 ]
 pytestmark = pytest.mark.full
 
@@ -40,6 +40,13 @@ def check(proto, fed, device, monkeypatch, switches):
                                        err_msg=f"{name} without {disabled or 'none'}")  # fmt: skip
 
 
+def with_image(name):
+    """Return a light CNN and what it is fed."""
+    proto = light_models.build(name)
+    image = np.random.default_rng(0).standard_normal((1, 3, 224, 224), np.float32)
+    return proto, {proto.graph.input[0].name: image}
+
+
 @pytest.mark.parametrize("name", pass_graphs.GRAPHS)
 def test_small_graphs(name, device_index, monkeypatch):
     check(*pass_graphs.GRAPHS[name](), device_index, monkeypatch, [""])
@@ -52,10 +59,16 @@ def test_exported_models_with_all_passes(name, device_index, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bert_script", "llama_script", "vit", "unet", "gpt2"])
+@pytest.mark.parametrize("name", NAMES)
 def test_exported_models_without_each_pass(name, device_index, monkeypatch):
     proto = exported_models.load(name)
     check(proto, exported_models.inputs_of(proto, SIZES), device_index, monkeypatch, STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", light_models.NAMES)
+def test_light_models_without_each_pass(name, device_index, monkeypatch):
+    check(*with_image(name), device_index, monkeypatch, STEPS)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +76,4 @@ def test_exported_models_without_each_pass(name, device_index, monkeypatch):
              for n in light_models.NAMES],
 )  # fmt: skip
 def test_light_models(name, device_index, monkeypatch):
-    proto = light_models.build(name)
-    image = np.random.default_rng(0).standard_normal((1, 3, 224, 224), np.float32)
-    check(proto, {proto.graph.input[0].name: image}, device_index, monkeypatch, [""])
+    check(*with_image(name), device_index, monkeypatch, [""])
