@@ -76,7 +76,7 @@ SETTINGS = {
         Setting("HOST", "", "operators or node names, by commas, with *: run these on the host"),
         Setting("ONLY", "", "operators or node names: run only these on Vulkan, all others not"),
         Setting("KEEP_FLOAT32", "", "operators or node names, by commas, with *: not in float16"),
-        Setting("DISABLE_PASSES", "", "graph passes to leave out, by name and commas, or 'all'"),
+        Setting("DISABLE_PASSES", "", "passes or fusions to leave out, by commas; all: no pass"),
         Setting("DISABLE_FUSION", False, "one dispatch for each operator, as before fusion"),
         Setting("DISABLE_IN_PLACE", False, "write no result over the operand that it replaces"),
         Setting("DISABLE_PREPACK", False, "read weights as the model has them, not laid out anew"),

@@ -29,7 +29,8 @@ from vklab.graph.passes import (
     to_float16,
 )
 
-__all__ = ["DTYPES", "MOST_ROUNDS", "PASSES", "Effect", "effects", "require_dtype", "run", "walk"]
+__all__ = ["DTYPES", "MOST_ROUNDS", "PASSES", "Effect", "disabled", "effects", "require_dtype",
+           "run", "walk"]
 
 # What simplifies comes before what looks for a pattern, what leaves rests before what drops them.
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
@@ -59,6 +60,11 @@ def require_dtype(dtype: str) -> None:
                          f"model's own, or use {', '.join(DTYPES)}")  # fmt: skip
 
 
+def disabled() -> frozenset[str]:
+    """Return the names in DISABLE_PASSES: graph passes, 'all' of them, or fusions."""
+    return frozenset(name.strip() for name in str(settings.get("DISABLE_PASSES")).split(","))
+
+
 def walk(graph: Graph, dtype: str = "") -> Iterator[tuple[str, Graph]]:
     """Apply the passes in order; yield the name of each and what it has made of the graph.
 
@@ -70,9 +76,8 @@ def walk(graph: Graph, dtype: str = "") -> Iterator[tuple[str, Graph]]:
             its casts, and weights that passes make of others are rounded once.
     """
     require_dtype(dtype)
-    named = str(settings.get("DISABLE_PASSES"))
-    disabled = {name.strip() for name in named.split(",")}
-    enabled = [] if "all" in disabled else [p for p in PASSES if p.__name__ not in disabled]
+    without = disabled()
+    enabled = [] if "all" in without else [p for p in PASSES if p.__name__ not in without]
     for again in range(MOST_ROUNDS):
         before = graph
         for step in enabled:
