@@ -53,6 +53,8 @@ GRAPHS = {
     ),
 }  # fmt: skip
 SWITCHES = ["", *(name for name in settings.SETTINGS if name.startswith("DISABLE_"))]
+ON = {name: settings.SETTINGS[name].default for name in SWITCHES if name}
+OFF = {name: "all" if value == "" else True for name, value in ON.items()}
 
 
 def build(name):
@@ -114,7 +116,7 @@ def digits():
 def test_every_optimisation_may_be_off(device, name, digits):
     images, expected = digits
     with (
-        settings.settings(**({name: True} if name else {})),
+        settings.settings(**({name: OFF[name]} if name else {})),
         vklab.load(DATA / "digits_cnn.onnx", device) as session,
     ):
         for _ in range(3):
@@ -129,7 +131,7 @@ def test_every_optimisation_may_be_off(device, name, digits):
 def test_all_optimisations_may_be_off(device, digits):
     images, expected = digits
     with (
-        settings.settings(**{name: True for name in SWITCHES if name}),
+        settings.settings(**OFF),
         vklab.load(DATA / "digits_cnn.onnx", device) as session,
     ):
         session.run(images)
@@ -141,8 +143,8 @@ def test_all_optimisations_may_be_off(device, digits):
 def test_switches_may_change_while_a_session_is_open(device, name, digits):
     images, expected = digits
     with vklab.load(DATA / "digits_cnn.onnx", device) as session:
-        for off in (False, True, False):
-            with settings.settings(**{name: off}):
+        for value in (ON[name], OFF[name], ON[name]):
+            with settings.settings(**{name: value}):
                 got = session.run(images)["logits"]
                 session.profile(images, repeats=1)
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
