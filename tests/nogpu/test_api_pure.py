@@ -93,10 +93,6 @@ def test_flags_have_names():
     assert api.flag_names(0, "VK_QUEUE_") == frozenset()
 
 
-def test_whole_size_fits_an_unsigned_field():
-    assert api.WHOLE_SIZE == 0xFFFFFFFFFFFFFFFF
-
-
 @given(st.integers(0, 127), st.integers(0, 1023), st.integers(0, 4095))
 def test_versions_are_packed_and_unpacked(major, minor, patch):
     packed = api.make_version(major, minor, patch)

@@ -21,7 +21,8 @@ from vklab.plan.costs import DeviceCosts, Forecast, Workload
 from vklab.plan.search import Proposal, Search
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["POLICIES", "Alternative", "Crossing", "Load", "Placement", "check_pins", "place"]
+__all__ = ["POLICIES", "Alternative", "Crossing", "Load", "Placement", "check_pins", "check_policy",
+           "place"]  # fmt: skip
 
 POLICIES = ("cost", "greedy")
 _SHOWN = 10
@@ -184,6 +185,12 @@ def place(
     )
 
 
+def check_policy(policy: str) -> None:
+    """Raise PlanError for a policy that there is not."""
+    if policy not in POLICIES:
+        raise PlanError(f"no policy {policy!r}; there are {', '.join(POLICIES)}")
+
+
 def check_pins(graph: Graph, devices: Sequence[DeviceInfo], pins: Mapping[str, int]) -> None:
     """Raise PlanError for a pin on no node of the graph, or on no device."""
     for pattern, number in pins.items():
@@ -210,8 +217,7 @@ def _check_devices(
     costs: Mapping[int, DeviceCosts],
     policy: str,
 ) -> None:
-    if policy not in POLICIES:
-        raise PlanError(f"no policy {policy!r}; there are {', '.join(POLICIES)}")
+    check_policy(policy)
     if not devices:
         raise PlanError("no device to place nodes on")
     for index, count in Counter(info.index for info in devices).items():

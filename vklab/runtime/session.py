@@ -21,7 +21,7 @@ from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.runtime import feeds, kernels, open_devices, parts, spread, streams, tracing
+from vklab.runtime import feeds, kernels, members, open_devices, parts, streams, tracing
 from vklab.runtime import profile as profiles
 from vklab.runtime.check import Comparison
 from vklab.runtime.compiled import container, restore
@@ -45,6 +45,7 @@ def load(
     devices: Sequence[int | str] | str | None = None,
     place: Mapping[str, int | str] | None = None,
     memory_caps: Mapping[int | str, int] | None = None,
+    policy: str | None = None,
     replicate: bool = False,
     dtype: str | None = None,
     upper_bounds: Mapping[str, int] | None = None,
@@ -58,10 +59,10 @@ def load(
         devices: "all", or several of what `device` may be: the model is split over them.
         place: devices by patterns of node names ("layer3*"), for nodes that must be there.
         memory_caps: the most bytes of device memory that may be planned, by device.
+        policy: "cost", the least predicted time (default), or "greedy", the first with room.
         replicate: each device gets the whole model; frames (`submit`, `map`) go to any of them.
-        dtype: "float16" to compute a float32 model in half precision, between inputs and outputs
-            that stay float32; default as it is. A device that has no float16 takes 32 bits for
-            each: same results, nothing saved.
+        dtype: "float16" to compute a float32 model in half precision; inputs and outputs stay
+            float32. A device without it takes 32 bits for each: same results, nothing saved.
         upper_bounds: the most that open dimensions ever are, by name (INPUT.AXIS where they have
             none): memory for all shapes up to there is reserved once.
 
@@ -70,9 +71,9 @@ def load(
     saved = saves.read(model) if container.is_compiled(model) else None
     graph = saved.graph if saved else _onnx().onnx_import.load_graph(model)
     opened = open_devices.open_all(device, devices)
-    wish = spread.Wish(place or {}, memory_caps or {}, replicate)
-    return Session(graph, opened, model, progress, saved, dtype=dtype, upper_bounds=upper_bounds,
-                   wish=wish)  # fmt: skip
+    wish = members.Wish(place or {}, memory_caps or {}, policy, replicate)
+    return Session(graph, opened, model, progress, saved, dtype=dtype,
+                   upper_bounds=upper_bounds, wish=wish)  # fmt: skip
 
 
 class Session(streams.Streaming):
@@ -92,7 +93,7 @@ class Session(streams.Streaming):
         *,
         dtype: str | None = None,
         upper_bounds: Mapping[str, int] | None = None,
-        wish: spread.Wish | None = None,
+        wish: members.Wish | None = None,
     ) -> None:
         dtype = saved.dtype if saved and dtype is None else dtype
         passes.require_dtype(dtype or "")
@@ -104,9 +105,9 @@ class Session(streams.Streaming):
         used = tuple(opened) if isinstance(opened, Sequence) else (opened,)
         self._model = None if saved else model
         self._device_names = " and ".join(each.info.name for each in used)
-        self._members = tuple(map(spread.Member, used))
+        self._members = tuple(map(members.Member, used))
         self._weights, self._reserve = self._members[0].weights, self._members[0].reserve
-        engines = spread.engines(
+        engines = members.engines(
             self._members, wish, graph, progress=progress, dtype=dtype or "",
             upper_bounds=self.upper_bounds,
         )  # fmt: skip

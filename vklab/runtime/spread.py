@@ -7,140 +7,28 @@ Visited by lab 13.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from vklab import settings
-from vklab.errors import SetupError, TimeoutError
-from vklab.graph.graph import Graph
-from vklab.plan import placement
-from vklab.plan import spread as spread_plans
+from vklab.errors import TimeoutError
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.plan.stages import Stage
-from vklab.runtime import dump, open_devices, scheduler, timed
-from vklab.runtime.engine import Engine
-from vklab.runtime.kernels import Kernel
+from vklab.runtime import scheduler, timed
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.record import Program
-from vklab.runtime.reserve import Reserve
 from vklab.runtime.shared import Shared
-from vklab.runtime.weights import Weights
-from vklab.types import DeviceInfo, Dispatch
+from vklab.types import DeviceInfo
 from vklab.vulkan.command import Submission
 
-__all__ = ["Chunk", "Member", "Spread", "SpreadEngine", "Wish", "engines"]
+__all__ = ["Chunk", "Spread"]
 
 Values = Mapping[str, Any]
 Noted = Callable[..., contextlib.AbstractContextManager[Any]]
 _QUIET = contextlib.nullcontext()
-
-
-class Member:
-    """One of the devices of a session, and what all its programs there share."""
-
-    def __init__(self, opened: OpenDevice) -> None:
-        self.opened = opened
-        self.weights = Weights(opened)
-        self.reserve = Reserve(opened)
-        self.kernels: dict[tuple[object, ...], Kernel] = {}
-
-    def close(self) -> None:
-        """Free it, unless the device still works there."""
-        if not self.opened.is_stuck:
-            self.reserve.close()
-            self.weights.close()
-
-
-@dataclass
-class SpreadEngine(Engine):
-    """What parts share that are spread over several devices, the first of them `opened`.
-
-    Attributes:
-        pins: device numbers by patterns of node names.
-        caps: the most bytes that may be used of a device, by its number.
-    """
-
-    members: tuple[Member, ...] = ()
-    pins: Mapping[str, int] = field(default_factory=dict)
-    caps: Mapping[int, int] = field(default_factory=dict)
-
-    @property
-    def infos(self) -> tuple[DeviceInfo, ...]:
-        """Return all devices that are planned for."""
-        return tuple(member.opened.info for member in self.members)
-
-    def plan(self, graph: Graph, unavailable: Callable[[Dispatch], str]) -> SpreadPlan:
-        """Place a Vulkan part, cut it, and plan its stages."""
-        placed = placement.place(graph, self.infos, caps=self.caps, pins=self.pins,
-                                 unavailable=unavailable, is_part=True)  # fmt: skip
-        return spread_plans.make(graph, placed, self.infos, self.dtype, unavailable)
-
-    def runner(self, plan: Plan | SpreadPlan) -> Spread:
-        """Make what runs a plan."""
-        assert isinstance(plan, SpreadPlan), "several devices run plans for several devices"
-        return Spread(plan, self._program, [member.opened for member in self.members])
-
-    def _program(self, stage: Stage, plan: Plan, memory: Shared) -> Program:
-        dump.report(plan)
-        member = self.members[stage.device]
-        # Stages run at the same time: none runs in another's memory, bounds or not.
-        return Program(
-            member.opened, plan, member.weights, self.progress, memory.reserve(stage),
-            member.kernels, memory.given(stage),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What a caller wants of several devices; see `session.load`."""
-
-    place: Mapping[str, int | str] = field(default_factory=dict)
-    memory_caps: Mapping[int | str, int] = field(default_factory=dict)
-    replicate: bool = False
-
-
-def engines(
-    members: Sequence[Member], wish: Wish | None, graph: Graph, **common: Any
-) -> list[Engine]:
-    """Return the engine of a session, or one for every device that has the whole model.
-
-    Args:
-        common: fields of Engine that all have.
-    """
-    wish = wish or Wish()
-    first, infos = members[0], [member.opened.info for member in members]
-    if not wish.replicate and (len(members) > 1 or wish.place or wish.memory_caps):
-        pins = {p: _number(d, infos, "place") for p, d in wish.place.items()}
-        placement.check_pins(graph, infos, pins)
-        caps = {_number(d, infos, "memory_caps"): size for d, size in wish.memory_caps.items()}
-        return [SpreadEngine(first.opened, first.weights, **common, members=tuple(members),
-                             pins=pins, caps=caps)]  # fmt: skip
-    if wish.place or wish.memory_caps:
-        raise SetupError("place and memory_caps split a model; with replicate=True each device "
-                         "has all of it")  # fmt: skip
-    lock = threading.RLock()
-    bounded = bool(common["upper_bounds"])
-    return [
-        Engine(member.opened, member.weights, **common, kernels=member.kernels, lock=lock,
-               reserve=member.reserve if bounded else None)
-        for member in members
-    ]  # fmt: skip
-
-
-def _number(wanted: int | str, infos: Sequence[DeviceInfo], argument: str) -> int:
-    """Return the place of a device among those of a session."""
-    indices = [info.index for info in infos]
-    info = open_devices.select(wanted)
-    if info.index not in indices:
-        names = ", ".join(f"{other.index}: {other.name}" for other in infos)
-        raise SetupError(f"{argument} names device {info.index} ({info.name}), which is not among "
-                         f"this session's: {names}")  # fmt: skip
-    return indices.index(info.index)
 
 
 def _quiet(what: str, reader: Chunk | None = None) -> contextlib.AbstractContextManager[Any]:

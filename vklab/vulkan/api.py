@@ -27,7 +27,6 @@ except OSError as error:  # the bindings open the loader while they are imported
 __all__ = [
     "LIVE",
     "LOADER_ERROR",
-    "WHOLE_SIZE",
     "VulkanObject",
     "bindings",
     "call",
@@ -46,9 +45,6 @@ __all__ = [
     "text",
     "version_tuple",
 ]
-
-# The bindings say -1, which does not fit an unsigned 64-bit field.
-WHOLE_SIZE = 2**64 - 1
 
 LIVE: Counter[str] = Counter()
 _alive: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
@@ -71,19 +67,12 @@ def require_loader() -> None:
         )
 
 
-def constant(name: str) -> int:
-    """Return the value of a VK_ constant of the headers."""
-    value = _constant(name)
-    if value is None:
-        raise AttributeError(f"the bindings know no constant {name}")
-    return value
-
-
 # The bindings number these by the wrong extension.
 _CORRECTED = {"VK_STRUCTURE_TYPE_CALIBRATED_TIMESTAMP_INFO_EXT": 1000184000}
 
 
-def _constant(name: str) -> int | None:
+def constant(name: str) -> int:
+    """Return the value of a VK_ constant of the headers; AttributeError if there is none."""
     if name in _CORRECTED:
         return _CORRECTED[name]
     # A constant that was renamed when its extension moved on is None under its old name.
@@ -92,7 +81,7 @@ def _constant(name: str) -> int | None:
         value = getattr(bindings, candidate, None)
         if value is not None:
             return int(value)
-    return None
+    raise AttributeError(f"the bindings know no constant {name}")
 
 
 def make_version(major: int, minor: int, patch: int = 0) -> int:
@@ -110,20 +99,14 @@ def text(chars: Any) -> str:
     return "" if chars == ffi.NULL else ffi.string(chars).decode("utf-8", "replace")
 
 
-def flag_names(value: int, prefix: str, suffix: str = "_BIT") -> frozenset[str]:
+def flag_names(value: int, prefix: str) -> frozenset[str]:
     """Return the lower-case names of the bits that are set, such as device_local."""
-    names = set()
-    for name, bit in vars(bindings).items():
-        if (
-            isinstance(bit, int)
-            and name.startswith(prefix)
-            and name.endswith(suffix)
-            and bit > 0
-            and bit & (bit - 1) == 0
-            and value & bit
-        ):
-            names.add(name[len(prefix) : -len(suffix)].lower())
-    return frozenset(names)
+    return frozenset(
+        name.removeprefix(prefix).removesuffix("_BIT").lower()
+        for name, bit in vars(bindings).items()
+        if name.startswith(prefix) and name.endswith("_BIT")
+        and bit > 0 and bit.bit_count() == 1 and value & bit
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------- structures
@@ -140,13 +123,17 @@ def structure_type(name: str) -> int | None:
         r"|(?<=[A-Z])(?=[A-Z][a-z])"  # ID|Properties
     )
     spaced = re.sub(words, "_", spaced).replace("__", "_").upper()
-    return _constant(f"VK_STRUCTURE_TYPE_{spaced}")
+    try:
+        return constant(f"VK_STRUCTURE_TYPE_{spaced}")
+    except AttributeError:
+        return None
 
 
 def struct(name: str, **fields: Any) -> Any:
     """Build a zeroed structure, fill in sType and `fields`, and keep what it points to alive.
 
-    Values may be numbers, str, bytes, lists of numbers or of structures, and cdata.
+    Values may be numbers, str, bytes, lists of numbers or of structures, and cdata; None, as for
+    a `pNext` that ends its chain, leaves a field zero.
     """
     built = ffi.new(f"{name} *")
     members = dict(ffi.typeof(name).fields)
@@ -159,7 +146,8 @@ def struct(name: str, **fields: Any) -> Any:
     for field, value in fields.items():
         if field not in members:
             raise AttributeError(f"{name} has no field {field}; it has {', '.join(members)}")
-        setattr(built, field, _convert(members[field].type, value, keep))
+        if value is not None:
+            setattr(built, field, _convert(members[field].type, value, keep))
     _alive[built] = keep
     return built
 
