@@ -110,7 +110,7 @@ def engines(
     if wish.policy is not None:
         placement.check_policy(wish.policy)
     first, infos = members[0], [member.opened.info for member in members]
-    if not wish.replicate and (len(members) > 1 or wish.place or wish.memory_caps):
+    if not wish.replicate and (len(members) > 1 or wish.place or wish.memory_caps or wish.policy):
         pins = {p: _number(d, infos, "place") for p, d in wish.place.items()}
         placement.check_pins(graph, infos, pins)
         caps = {_number(d, infos, "memory_caps"): size for d, size in wish.memory_caps.items()}

@@ -70,10 +70,9 @@ def load(
     """
     saved = saves.read(model) if container.is_compiled(model) else None
     graph = saved.graph if saved else _onnx().onnx_import.load_graph(model)
-    opened = open_devices.open_all(device, devices)
     wish = members.Wish(place or {}, memory_caps or {}, policy, replicate)
-    return Session(graph, opened, model, progress, saved, dtype=dtype,
-                   upper_bounds=upper_bounds, wish=wish)  # fmt: skip
+    return Session(graph, open_devices.open_all(device, devices), model, progress, saved,
+                   dtype=dtype, upper_bounds=upper_bounds, wish=wish)  # fmt: skip
 
 
 class Session(streams.Streaming):

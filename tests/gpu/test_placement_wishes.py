@@ -1,0 +1,44 @@
+"""How a caller's wishes reach placement: policies, measured speeds, profiles; over two drivers."""
+
+from __future__ import annotations
+
+from two_drivers import both
+
+START = """
+import numpy as np
+import vklab
+from small_models import model, value
+from onnx import helper
+from split_models import BOTH, LAVAPIPE, SWIFTSHADER, nothing_left
+"""
+
+
+def test_a_policy_reaches_placement_and_a_wrong_one_is_named():
+    said = both(START + """
+names = [f"n{k}" for k in range(6)]
+nodes = [helper.make_node("Softmax", [f"n{k - 1}" if k else "x"], [f"n{k}"], f"n{k}")
+         for k in range(6)]
+source = model(nodes, [value("x", (8, 8))], [value("n5", (8, 8))])
+x = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+caps = {LAVAPIPE: 64 * 12, SWIFTSHADER: 1 << 20}
+with nothing_left():
+    with vklab.load(source, LAVAPIPE) as session:
+        expected = session.run(x)["n5"]
+    for policy in ("cost", "greedy", None):
+        with vklab.load(source, devices=BOTH, memory_caps=caps, policy=policy) as session:
+            assert np.allclose(session.run(x)["n5"], expected)
+            print(session.plan.placement.policy, [len(s.graph.nodes) for s in session.plan.stages])
+    with vklab.load(source, LAVAPIPE, policy="greedy") as session:  # there is nothing to choose
+        assert np.array_equal(session.run(x)["n5"], expected)
+        print(session.plan.placement)
+    for wish in ({"policy": "best"}, {"policy": "cost", "replicate": True}):
+        try:
+            vklab.load(source, devices=BOTH, **wish)
+        except vklab.VklabError as error:
+            print(error)
+""").splitlines()  # fmt: skip
+    assert said[0] == "cost [6]" and said[2] == "cost [6]", said
+    assert said[1].startswith("greedy [2, 4]"), said
+    assert said[3].startswith("placement (greedy): 6 nodes on"), said
+    assert "no policy 'best'; there are cost, greedy" in said[4], said
+    assert "with replicate=True each device has all of it" in said[5], said
