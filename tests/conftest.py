@@ -16,6 +16,8 @@ hypothesis.settings.load_profile("vklab")
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Keep the tests out of the user's cache folder, and the user's switches out of the tests."""
     folder = str(tmp_path_factory.mktemp("cache"))
+    if "PYTEST_XDIST_WORKER" in os.environ:  # workers compile for each other, as processes do
+        folder = str(tmp_path_factory.getbasetemp().parent / "cache")
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
             # Where the compiler and the drivers are stays as the user says.

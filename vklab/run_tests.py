@@ -2,7 +2,8 @@
 
 quick: no test marked slow or full (minutes at most); default: none marked slow; all: everything;
 fuzz: damaged models with new seeds, for VKLAB_FUZZ minutes.
-Standard library only; pytest runs as a child, so that a native crash ends in a line, not silence.
+Standard library only; pytest runs as a child, so that a native crash ends in a line, not silence,
+with a worker for each core: most tests keep one busy. `-n 0` runs them one after the other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = ["TIERS", "Tier", "exit_code", "main", "pytest_command", "split_arguments"]
+
+MOST_WORKERS = 4  # each has devices, memory and compilers of its own
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,10 @@ def pytest_command(tier: Tier, arguments: Sequence[str]) -> list[str]:
     markers = ["-m", tier.markers] if tier.markers else []
     # nbval, unless asked for, only costs the seconds that importing it takes.
     quiet = [] if any(item.startswith("--nbval") for item in arguments) else ["-p", "no:nbval"]
-    return [sys.executable, "-m", "pytest", *quiet, *markers, *tier.files, *arguments]
+    # Tests of one file stay together: they share what its fixtures have made.
+    count = min(os.cpu_count() or 1, MOST_WORKERS)
+    workers = [] if tier.files else ["-n", str(count), "--dist", "loadfile"]
+    return [sys.executable, "-m", "pytest", *quiet, *markers, *workers, *tier.files, *arguments]
 
 
 def exit_code(pytest_code: int) -> int:

@@ -65,9 +65,9 @@ def plan(proto: onnx.ModelProto) -> plans.Plan:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()  # what others do meanwhile does not count
     work()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 KINDS = [chain, fan, long_lives, weights]
