@@ -6,7 +6,7 @@ are copied at the ends of a run. Visited by labs 03 and 11.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from vklab.plan.lowering import Lowered
 from vklab.plan.memory import WEIGHTS, Lifetime, MemoryPlan, Slot
 from vklab.types import DeviceInfo, TensorInfo
 
-__all__ = ["Arenas", "arrange"]
+__all__ = ["ARRIVING", "Arenas", "LEAVING", "arrange", "writes_in_place"]
 
 # What vec4 loads ask for; some devices ask for less.
 LEAST_ALIGNMENT = 16
@@ -28,6 +28,8 @@ LEAST_ALIGNMENT = 16
 DIRECT_INPUT_BYTES = 64 << 10
 DIRECT_OUTPUT_BYTES = 1 << 20
 COUNT_BYTES = 4
+# Where values lie that move from device to device past the host.
+ARRIVING, LEAVING = "arriving", "leaving"
 _LOCAL, _VISIBLE, _CACHED = 1, 2, 8
 Sizes = dict[str, int]
 
@@ -43,24 +45,36 @@ class Arenas:
     copies_out: tuple[Copy, ...]
 
 
-def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
-    """Give every value a slot on a device, and say what must be copied."""
+def arrange(
+    graph: Graph, lowered: Lowered, info: DeviceInfo, unseen: Collection[str] = ()
+) -> Arenas:
+    """Give every value a slot on a device, and say what must be copied.
+
+    Args:
+        unseen: inputs and outputs that the host neither writes nor reads.
+    """
     roots, limit = lowered.roots, limits.arena_limit_bytes(info)
     read = {roots[i.name] for d in lowered.dispatches for _, i in d.reads}
     inputs = {i.name: storage.widen(i, info).size_bytes for i in graph.inputs}
     infos = [storage.widen(graph.infos[name], info) for name in graph.outputs]
     outputs = {roots[i.name]: i.size_bytes for i in infos}
     outputs |= {roots[name]: COUNT_BYTES for cut in lowered.trims.values() for _, name in cut}
+    seen = {roots[name] for name in graph.outputs if name not in unseen}
+    arriving = {name: inputs.pop(name) for name in unseen if name in inputs}
+    leaving = {roots[n]: outputs.pop(roots[n]) for n in graph.outputs
+               if n in unseen and roots[n] in outputs and roots[n] not in seen}  # fmt: skip
     staged_in = _staged_inputs(inputs, read, info)
     staged_out = _staged_outputs(outputs, read, lowered, info)
+    staged_out |= {n: size for n, size in leaving.items() if n not in _written(lowered)}
 
     most = info.limits.get("maxBufferSize") or 1 << 62
-    for name, size in (*inputs.items(), *outputs.items()):
+    for name, size in (*inputs.items(), *outputs.items(), *arriving.items(), *leaving.items()):
         if isinstance(most, int) and size > most:
             raise PlanError(f"{name} takes {size} bytes, a buffer of {info.name} at most {most}")
+    outputs |= leaving
     slots, arenas = _weights(lowered, outputs)
-    input_slots, input_arenas = memory.pack(inputs.items(), "inputs", limit)
-    output_slots, output_arenas = memory.pack(outputs.items(), "outputs", limit)
+    input_slots, input_arenas = _pack(inputs, "inputs", arriving, ARRIVING, limit)
+    output_slots, output_arenas = _pack(outputs, "outputs", leaving, LEAVING, limit)
     slots |= {name: slot for name, slot in input_slots.items() if name not in staged_in}
     slots |= {name: slot for name, slot in output_slots.items() if name not in staged_out}
     owners = in_place.owners(lowered, set(slots), set(staged_out))
@@ -81,6 +95,16 @@ def arrange(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Arenas:
         copies_in=tuple(Copy(name, input_slots[name], slots[name]) for name in staged_in),
         copies_out=tuple(Copy(name, slots[name], output_slots[name]) for name in staged_out),
     )
+
+
+def _pack(
+    sizes: Sizes, arena: str, unseen: Sizes, other: str, limit: int
+) -> tuple[dict[str, Slot], Sizes]:
+    """Lay values in arenas of two kinds, and keep their order."""
+    seen = {name: size for name, size in sizes.items() if name not in unseen}
+    slots, arenas = memory.pack(seen.items(), arena, limit)
+    more, others = memory.pack(unseen.items(), other, limit)
+    return slots | more, arenas | others
 
 
 def _tensors(lowered: Lowered) -> Iterator[TensorInfo]:
@@ -138,12 +162,16 @@ def _staged_inputs(inputs: Sizes, read: set[str], info: DeviceInfo) -> Sizes:
 
 def _staged_outputs(outputs: Sizes, read: set[str], lowered: Lowered, info: DeviceInfo) -> Sizes:
     """Return the outputs that are copied to the host; what no kernel writes always is."""
-    written = {lowered.roots[i.name] for d in lowered.dispatches for _, i in d.writes}
+    written = _written(lowered)
     return {
         name: size
         for name, size in outputs.items()
-        if size and not (name in written and _writes_in_place(info, size, name in read))
+        if size and not (name in written and writes_in_place(info, size, name in read))
     }
+
+
+def _written(lowered: Lowered) -> set[str]:
+    return {lowered.roots[i.name] for d in lowered.dispatches for _, i in d.writes}
 
 
 def _memory_flags(info: DeviceInfo) -> Iterable[int]:
@@ -160,7 +188,7 @@ def _reads_in_place(info: DeviceInfo, size_bytes: int) -> bool:
     )
 
 
-def _writes_in_place(info: DeviceInfo, size_bytes: int, is_read: bool) -> bool:
+def writes_in_place(info: DeviceInfo, size_bytes: int, is_read: bool = False) -> bool:
     """Tell whether kernels write an output where the host reads it: unified memory, or small."""
     if settings.get("DISABLE_DIRECT_IO"):
         return False

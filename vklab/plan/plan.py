@@ -6,7 +6,7 @@ Visited by labs 11 and 12.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,12 +117,14 @@ def plan_model(
 
 
 def make_plan(
-    graph: Graph, info: DeviceInfo, unavailable: Callable[[Dispatch], str] = lambda dispatch: ""
-) -> Plan:
+    graph: Graph, info: DeviceInfo, unavailable: Callable[[Dispatch], str] = lambda dispatch: "",
+    unseen: Collection[str] = (),
+) -> Plan:  # fmt: skip
     """Decide everything about running a shaped graph on a device.
 
     Args:
         unavailable: tells why a kernel cannot be had; nothing is fused where a fused one cannot.
+        unseen: inputs and outputs that move from device to device past the host.
 
     Raises PlanError where the device cannot hold it.
     """
@@ -132,7 +134,7 @@ def make_plan(
     if any(unavailable(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
         lowered = _finished(bound, info)
     limits.check(lowered.dispatches, info)
-    arranged = arenas.arrange(graph, lowered, info)
+    arranged = arenas.arrange(graph, lowered, info, unseen)
     copies_in, copies_out = arranged.copies_in, arranged.copies_out
     steps: tuple[Step, ...] = (*copies_in, *lowered.dispatches, *copies_out)
     nodes = (*(c.name for c in copies_in), *lowered.nodes, *(c.name for c in copies_out))

@@ -14,10 +14,11 @@ from vklab import draw
 from vklab.graph import passes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
-from vklab.plan import stages
+from vklab.plan import routes, stages
 from vklab.plan.chunks import Copy
 from vklab.plan.placement import Placement
 from vklab.plan.plan import Plan
+from vklab.plan.routes import Path
 from vklab.plan.stages import Stage, Transfer
 from vklab.types import DeviceInfo, Dispatch
 
@@ -32,7 +33,7 @@ class SpreadPlan:
         plans: one for each stage, on the stage's device.
         transfers: what moves from one stage to another.
         devices: by the numbers that stages name.
-        paths: how transfers are made, told by what makes them: all others are host copies.
+        paths: how transfers are made, told by what makes them.
     """
 
     graph: Graph
@@ -41,7 +42,7 @@ class SpreadPlan:
     plans: tuple[Plan, ...]
     transfers: tuple[Transfer, ...]
     devices: tuple[DeviceInfo, ...]
-    paths: dict[Transfer, str] = field(default_factory=dict)
+    paths: dict[Transfer, Path] = field(default_factory=dict)
 
     @property
     def device(self) -> str:
@@ -62,6 +63,10 @@ class SpreadPlan:
     def copies(self) -> tuple[Copy, ...]:
         """Return the copies between host-visible and device memory."""
         return tuple(c for plan in self.plans for c in plan.copies)
+
+    def path(self, move: Transfer) -> Path:
+        """Return how a value moves, and why not in a better way."""
+        return self.paths.get(move, Path(routes.HOST_COPY, "no session has looked for a better"))
 
     def dispatch_counts(self) -> Mapping[str, int]:
         """Return how many dispatches each device runs."""
@@ -93,7 +98,7 @@ class SpreadPlan:
             ],
             "moves": [
                 {"value": move.value, "bytes": move.size_bytes,
-                 "path": self.paths.get(move, "host copy"),
+                 "path": self.path(move).name, "reason": self.path(move).reason,
                  "from": number(self.stages[move.source or 0].device),
                  "to": number(self.stages[move.target].device)}
                 for move in self.transfers
@@ -116,7 +121,8 @@ class SpreadPlan:
                 if move.target == stage.number:
                     source = self._label(self.stages[move.source or 0].device)
                     rows.append((move.value, "transfer", "",
-                                 f"{move.size_bytes} bytes from {source}"))  # fmt: skip
+                                 f"{move.size_bytes} bytes from {source}: "
+                                 f"{self.path(move)}"))  # fmt: skip
             rows.append((str(stage), "", "", self._label(stage.device)))
             rows += plan.rows()
         return rows
@@ -144,9 +150,10 @@ def make(
         dtype: "float16" to compute in half precision; what moves between stages stays as it is.
     """
     cut = stages.cut(graph, placement.devices)
+    moves = tuple(move for move in stages.transfers(cut) if move.source is not None)
+    unseen = routes.unseen(graph, cut, moves, devices)
     made = [
-        plans.make_plan(passes.run(stage.graph, dtype), devices[stage.device], unavailable)
+        plans.make_plan(passes.run(stage.graph, dtype), devices[stage.device], unavailable, unseen)
         for stage in cut
     ]
-    moves = tuple(move for move in stages.transfers(cut) if move.source is not None)
     return SpreadPlan(graph, placement, cut, tuple(made), moves, tuple(devices))

@@ -11,25 +11,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from vklab.plan import storage
+from vklab.plan import arenas, storage
 from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
 from vklab.types import TensorInfo
-from vklab.vulkan.host_memory import ImportedBuffer
+from vklab.vulkan.host_memory import ExternalBuffer
 from vklab.vulkan.memory import Buffer
 
 __all__ = ["Given", "Places"]
 
 # Where an input lies that is another program's output.
-Given = tuple[Buffer | ImportedBuffer, int]
+Given = tuple[Buffer | ExternalBuffer, int]
 Finish = Callable[[np.ndarray], np.ndarray]
 
 
 class Places:
-    """The mapped inputs and outputs of a plan, as (name, array) in the graph's order."""
+    """The mapped inputs and outputs of a plan, as (name, array) in the graph's order.
+
+    Those that move from device to device past the host are not among them.
+    """
 
     def __init__(
-        self, plan: Plan, buffers: Mapping[str, Buffer | ImportedBuffer],
+        self, plan: Plan, buffers: Mapping[str, Buffer | ExternalBuffer],
         given: Mapping[str, Given],
     ) -> None:  # fmt: skip
         self.plan = plan
@@ -82,8 +85,8 @@ class Places:
         stored = self.plan.stored
         return tuple(
             (i.name, self._view(slots[i.name], stored[i.name], i.dims, given.get(i.name)))
-            for i in infos
-        )
+            for i in infos if not slots[i.name].arena.startswith((arenas.ARRIVING, arenas.LEAVING))
+        )  # fmt: skip
 
     def _view(
         self, slot: Slot, dtype: str, shape: tuple[int, ...], given: Given | None = None

@@ -12,12 +12,13 @@ from typing import Protocol
 
 from vklab import settings
 from vklab.runtime.open_devices import OpenDevice
-from vklab.vulkan.host_memory import ImportedBuffer
+from vklab.vulkan.host_memory import ExternalBuffer
 from vklab.vulkan.memory import Buffer
 
 __all__ = ["Reserve", "User"]
 
-ARENA_KINDS = {"inputs": "upload", "outputs": "readback", "activations": "device"}
+ARENA_KINDS = {"inputs": "upload", "outputs": "readback", "activations": "device",
+               "arriving": "device", "leaving": "device"}  # fmt: skip
 
 
 class User(Protocol):
@@ -39,7 +40,7 @@ class Reserve:
 
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
-        self.buffers: dict[str, Buffer | ImportedBuffer] = {}
+        self.buffers: dict[str, Buffer | ExternalBuffer] = {}
         self.version = 0
         self.last: User | None = None
         self.growths: list[str] = []

@@ -1,7 +1,8 @@
 """Memory that the stages of a spread part have in common: what one leaves, another reads there.
 
-On one device it is one buffer; between devices one host allocation imported into both. What can
-be neither is copied through the host. Visited by lab 13.
+On one device it is one buffer. Between devices, best first: what lies in memory of its own is read
+by dma-buf, or moves in pieces through a ring (`ways`); else it lies in one host allocation imported
+into both, or is copied by the host. Opaque fds would serve devices of one UUID only. See lab 13.
 """
 
 from __future__ import annotations
@@ -9,20 +10,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vklab import settings
-from vklab.errors import VulkanError
-from vklab.plan.plan import Plan
+from vklab.errors import PlanError
+from vklab.plan import arenas, routes
+from vklab.plan.routes import Path
 from vklab.plan.spread import SpreadPlan
 from vklab.plan.stages import Stage, Transfer
+from vklab.runtime import ways
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.places import Given
 from vklab.runtime.reserve import Reserve
-from vklab.vulkan.host_memory import EXTENSION, HostMemory, ImportedBuffer
+from vklab.vulkan.dma_buf import ExportedBuffer, OpenedBuffer
+from vklab.vulkan.host_memory import ExternalBuffer, HostMemory, ImportedBuffer
 
 __all__ = ["Shared"]
 
+Link = tuple[int, int]
+ALIGNMENT = "minStorageBufferOffsetAlignment"
+
 
 class Shared:
-    """The memory of a part's stages but for their weights.
+    """The memory of a part's stages but for their weights, and the ways between them.
 
     Args:
         opened: devices by the numbers of the plan.
@@ -33,71 +40,154 @@ class Shared:
         self._opened = opened
         self._reserves: dict[int, Reserve] = {}
         self._memory: dict[tuple[int, str], HostMemory] = {}
-        self._imports: dict[tuple[int, str, int], ImportedBuffer] = {}
+        self._imports: dict[tuple[int, str, int], ExternalBuffer] = {}
+        self._rings: dict[Link, ways.Ring] = {}
+        self._readers: dict[Link, ways.DmaBuf] = {}
+        self._unread: dict[Link, str] = {}  # why a link has no dma-buf
+        self._reasons: dict[tuple[int, str], str] = {}  # why an arena is an ordinary one
+
+    def _link(self, move: Transfer) -> Link:
+        stages = self.plan.stages
+        return stages[move.source or 0].device, stages[move.target].device
+
+    def _ends(self, link: Link) -> tuple[OpenDevice, OpenDevice]:
+        return self._opened[link[0]], self._opened[link[1]]
+
+    def _is_unseen(self, move: Transfer) -> bool:
+        """Tell whether the host does not see a value at its target, which is another device."""
+        slot = self.plan.plans[move.target].input_slots[move.value]
+        return len(set(self._link(move))) > 1 and slot.arena.startswith(arenas.ARRIVING)
+
+    # -------------------------------------------------------------- before a program is made
 
     def reserve(self, stage: Stage) -> Reserve:
         """Return a stage's memory, in which outputs for other devices lie where those see them."""
         made = self._reserves[stage.number] = Reserve(self._opened[stage.device])
-        plan = self.plan.plans[stage.number]
         for move in self.plan.transfers:
-            if move.source == stage.number and self._crosses(move):
-                arena = plan.output_slots[move.value].arena
-                if arena not in made.buffers:
-                    self._import(stage, arena, plan, made)
+            if move.source == stage.number and len(set(self._link(move))) > 1:
+                slot = self.plan.plans[stage.number].output_slots[move.value]
+                if slot.size_bytes and slot.arena not in made.buffers:
+                    self._leave(self._link(move), stage.number, slot.arena, made)
         return made
 
-    def _crosses(self, move: Transfer) -> bool:
-        ends = [self._opened[self.plan.stages[n].device] for n in (move.source or 0, move.target)]
-        return (
-            ends[0] is not ends[1] and not settings.get("DISABLE_SHARED_MEMORY")
-            and all(EXTENSION in opened.device.extensions for opened in ends)
-        )  # fmt: skip
-
-    def _import(self, stage: Stage, arena: str, plan: Plan, made: Reserve) -> None:
-        size = plan.memory.arenas[arena]
-        memory = HostMemory(size)
+    def _leave(self, link: Link, stage: int, arena: str, made: Reserve) -> None:
+        """Make an arena so that the reader's device sees it, if that can be."""
+        size = self.plan.plans[stage].memory.arenas[arena]
+        source, target = (self._opened[number] for number in link)
+        is_own = arena.startswith(arenas.LEAVING)
+        refusal = self._no_dma_buf(link) if is_own else ways.host_memory_refusal(source, target)
         try:
-            made.buffers[arena] = ImportedBuffer(self._opened[stage.device].device, memory, size)
-        except (VulkanError, LookupError):
-            return  # the driver does not take it: an ordinary buffer is made, and copied from
-        self._memory[stage.number, arena] = memory
+            if not refusal and is_own:
+                made.buffers[arena] = ExportedBuffer(source.device, size)
+            elif not refusal:
+                memory = HostMemory(size)
+                made.buffers[arena] = ImportedBuffer(source.device, memory, size)
+                self._memory[stage, arena] = memory
+        except ways.REFUSALS as error:  # an ordinary buffer is made, and copied from
+            refusal = str(error)
+        self._reasons[stage, arena] = refusal
+
+    def _no_dma_buf(self, link: Link) -> str:
+        if link not in self._unread:
+            self._unread[link] = ways.dma_buf_refusal(*self._ends(link))
+        return self._unread[link]
 
     def given(self, stage: Stage) -> dict[str, Given]:
         """Return the inputs of a stage that lie where an earlier one leaves them."""
         found: dict[str, Given] = {}
         for move in self.plan.transfers:
-            if move.target == stage.number and move.source is not None:
-                given = self._given(move, self.plan.stages[move.source], stage)
+            if move.target == stage.number and not self._is_unseen(move):
+                given, self.plan.paths[move] = self._given(move)
                 if given:
                     found[move.value] = given
         return found
 
-    def _given(self, move: Transfer, source: Stage, target: Stage) -> Given | None:
-        plan, reader = self.plan.plans[source.number], self.plan.plans[target.number]
+    def _given(self, move: Transfer) -> tuple[Given | None, Path]:
+        stage, (source, target) = move.source or 0, self._link(move)
+        plan, reader = self.plan.plans[stage], self.plan.plans[move.target]
         slot = plan.output_slots[move.value]
-        alignment = self.plan.devices[target.device].limit("minStorageBufferOffsetAlignment")
-        if plan.stored[move.value] != reader.stored[move.value] or not slot.size_bytes:
-            return None
-        if slot.offset_bytes % (alignment or 1):
-            return None
-        if source.device == target.device:
-            self.plan.paths[move] = "same memory"
-            return self._reserves[source.number].buffers[slot.arena], slot.offset_bytes
-        memory = self._memory.get((source.number, slot.arena))
-        if memory is None:
-            return None
-        key = source.number, slot.arena, target.device
-        if key not in self._imports:
-            device = self._opened[target.device].device
+        refusal = "" if slot.size_bytes else "it has no bytes"
+        if plan.stored[move.value] != reader.stored[move.value]:
+            refusal = (f"it is {plan.stored[move.value]} on {self._name(source)}, "
+                       f"{reader.stored[move.value]} on {self._name(target)}")  # fmt: skip
+        elif slot.offset_bytes % (self.plan.devices[target].limit(ALIGNMENT) or 1):
+            refusal = f"{self._name(target)} binds nothing at byte {slot.offset_bytes}"
+        elif source == target and not refusal:
+            buffer = self._reserves[stage].buffers[slot.arena]
+            return (buffer, slot.offset_bytes), Path(routes.SAME_MEMORY)
+        memory = self._memory.get((stage, slot.arena))
+        if not refusal and memory:
+            key = stage, slot.arena, target
             try:
-                self._imports[key] = ImportedBuffer(device, memory, plan.memory.arenas[slot.arena])
-            except (VulkanError, LookupError):
-                return None
-        self.plan.paths[move] = "shared host memory"
-        return self._imports[key], slot.offset_bytes
+                if key not in self._imports:
+                    size = plan.memory.arenas[slot.arena]
+                    device = self._opened[target].device
+                    self._imports[key] = ImportedBuffer(device, memory, size)
+                return (self._imports[key], slot.offset_bytes), Path(routes.SHARED)
+            except ways.REFUSALS as error:
+                refusal = str(error)
+        refusal = refusal or self._reasons.get((stage, slot.arena), "")
+        return None, Path(routes.HOST_COPY, refusal)
+
+    def _name(self, number: int) -> str:
+        return ways.label(self._opened[number])
+
+    # ------------------------------------------------------------- when all programs are made
+
+    def moves(self) -> dict[Transfer, ways.Move]:
+        """Return what moves each value that the host does not see at its target."""
+        return {move: self._move(move) for move in self.plan.transfers if self._is_unseen(move)}
+
+    def _move(self, move: Transfer) -> ways.Move:
+        stage, link = move.source or 0, self._link(move)
+        slot = self.plan.plans[stage].output_slots[move.value]
+        place = self.plan.plans[move.target].input_slots[move.value]
+        left = self._reserves[stage].buffers[slot.arena]
+        here = self._reserves[move.target].buffers[place.arena], place.offset_bytes
+        refusal = self._no_dma_buf(link) or self._reasons.get((stage, slot.arena), "")
+        if isinstance(left, ExportedBuffer) and not refusal:
+            key = stage, slot.arena, link[1]
+            try:
+                if key not in self._imports:
+                    self._imports[key] = OpenedBuffer(self._opened[link[1]].device, left)
+                if link not in self._readers:
+                    self._readers[link] = ways.DmaBuf(self._opened[link[1]])
+                there = self._imports[key], slot.offset_bytes
+                made = self._readers[link].add(there, here, slot.size_bytes)
+                self.plan.paths[move] = Path(routes.DMA_BUF)
+                return made
+            except ways.REFUSALS as error:
+                refusal = str(error)
+        ring = self._ring(link)
+        name = routes.RING_COPIED if ring.refusal else routes.RING
+        reasons = [f"no dma-buf: {refusal}", ring.refusal and f"no shared slots: {ring.refusal}"]
+        self.plan.paths[move] = Path(name, "; ".join(filter(None, reasons)))
+        return ring.add((left, slot.offset_bytes), here, slot.size_bytes)
+
+    def _ring(self, link: Link) -> ways.Ring:
+        if link not in self._rings:
+            sizes = [move.size_bytes for move in self.plan.transfers
+                     if self._link(move) == link and self._is_unseen(move)]  # fmt: skip
+            most = int(settings.get("STAGING_SLOT_BYTES"))
+            if most < 1:
+                raise PlanError(f"VKLAB_STAGING_SLOT_BYTES={most}: a slot holds a byte or more")
+            size = min(most, max(sizes))
+            self._rings[link] = ways.Ring(*self._ends(link), size)
+        return self._rings[link]
+
+    @property
+    def _ways(self) -> list[ways.Ring | ways.DmaBuf]:
+        return [*self._rings.values(), *self._readers.values()]
+
+    def require_idle(self) -> None:
+        """Raise as long as a device still copies for an earlier run."""
+        for way in self._ways:
+            way.require_idle()
 
     def close(self) -> None:
         """Free it, after the programs that use it; what a device still works on is kept."""
+        for way in self._ways:
+            way.close()
         stuck = [opened for opened in self._opened if opened.is_stuck]
         if stuck:
             stuck[0].forget(self)

@@ -21,6 +21,7 @@ from vklab.runtime import scheduler, timed
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.record import Program
 from vklab.runtime.shared import Shared
+from vklab.runtime.ways import Move
 from vklab.types import DeviceInfo
 from vklab.vulkan.command import Submission
 
@@ -39,6 +40,7 @@ class Chunk:
     """One stage as a job: inputs in, submit; wait, outputs out and on to those that read them.
 
     Attributes:
+        ways: what moves values past the host, by value and reader.
         values: what comes from outside, set before a run.
         made: what of its outputs leaves the part, set by it.
     """
@@ -47,6 +49,7 @@ class Chunk:
                  info: DeviceInfo) -> None:  # fmt: skip
         self.program = program
         self.readers: list[tuple[str, Chunk]] = []
+        self.ways: dict[tuple[str, Chunk], Move] = {}
         self.values: Values = {}
         self.made: dict[str, np.ndarray] = {}
         self.watch(None, None)
@@ -74,7 +77,11 @@ class Chunk:
             self.program.wait()
         for name, reader in self.readers:
             with self._noted(name, reader):
-                self.program.places.pass_on(name, reader.program.places)
+                way = self.ways.get((name, reader))
+                if way:
+                    way()
+                else:
+                    self.program.places.pass_on(name, reader.program.places)
         with self._noted("copy out"):
             self.made = {name: self.program.places.take(name) for name in self._kept}
 
@@ -115,13 +122,15 @@ class Spread:
                 kept = [name for name in stage_plan.graph.outputs if name in outputs]
                 made = program(stage, stage_plan, self._memory)
                 self.chunks.append(Chunk(stage, made, given, kept, plan.devices[stage.device]))
+            ways = self._memory.moves()
         except BaseException:
             self.close()
             raise
         for transfer in plan.transfers:
-            if transfer.source is not None:
-                reader = self.chunks[transfer.target]
-                self.chunks[transfer.source].readers.append((transfer.value, reader))
+            chunk, reader = self.chunks[transfer.source or 0], self.chunks[transfer.target]
+            chunk.readers.append((transfer.value, reader))
+            if transfer in ways:
+                chunk.ways[transfer.value, reader] = ways[transfer]
 
     def run(self, values: Values) -> Values:
         """Run once.
@@ -132,6 +141,7 @@ class Spread:
         if self._last and not self._last.is_over():
             raise TimeoutError("run", "VK_TIMEOUT", "an earlier run has not ended; close this "
                                "session, or run again later")  # fmt: skip
+        self._memory.require_idle()
         for chunk in self.chunks:
             chunk.program.prepare()
             chunk.values = values

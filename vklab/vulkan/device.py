@@ -34,6 +34,8 @@ WANTED_EXTENSIONS = (
     "VK_KHR_portability_subset",
     "VK_KHR_cooperative_matrix",
     "VK_EXT_external_memory_host",
+    "VK_KHR_external_memory_fd",
+    "VK_EXT_external_memory_dma_buf",
 )
 
 

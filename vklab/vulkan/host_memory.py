@@ -6,13 +6,20 @@ What one device writes there another reads, with no copy between. Visited by lab
 from __future__ import annotations
 
 import mmap
+from typing import Any
 
 from vklab.errors import OutOfMemoryError
 from vklab.vulkan import api
 from vklab.vulkan.device import Device
-from vklab.vulkan.memory import HOST_COHERENT, HOST_VISIBLE, choose_memory_type
+from vklab.vulkan.memory import (
+    HOST_COHERENT,
+    HOST_VISIBLE,
+    DeviceMemory,
+    buffer_info,
+    choose_memory_type,
+)
 
-__all__ = ["EXTENSION", "HostMemory", "ImportedBuffer"]
+__all__ = ["EXTENSION", "ExternalBuffer", "HostMemory", "ImportedBuffer"]
 
 EXTENSION = "VK_EXT_external_memory_host"
 # The most that a device may ask for (minImportedHostPointerAlignment), so it suits them all.
@@ -31,76 +38,72 @@ class HostMemory:
         self.view = memoryview(pages)[start : start + self.size_bytes]
 
 
-class _Imported(api.VulkanObject):
-    """Host memory as a device's own. Vulkan: vkAllocateMemory"""
-
-    kind = "VkDeviceMemory"
-
-    def __init__(self, device: Device, memory: HostMemory, type_bits: int) -> None:
-        self.device = device
-        kind = api.constant("VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT")
-        found = api.struct("VkMemoryHostPointerPropertiesEXT")
-        address = api.ffi.cast("void *", memory.address)
-        device.call("vkGetMemoryHostPointerPropertiesEXT", kind, address, found)
-        index = choose_memory_type(
-            [each.bits for each in device.info.memory_types], type_bits & found.memoryTypeBits,
-            HOST_VISIBLE | HOST_COHERENT,
-        )  # fmt: skip
-        source = api.struct(
-            "VkImportMemoryHostPointerInfoEXT", handleType=kind, pHostPointer=address
-        )
-        info = api.struct(
-            "VkMemoryAllocateInfo", pNext=source, allocationSize=memory.size_bytes,
-            memoryTypeIndex=index,
-        )  # fmt: skip
-        super().__init__(device.create("vkAllocateMemory", "VkDeviceMemory", info))
-
-    def _destroy(self) -> None:
-        self.device.command("vkFreeMemory")(self.device.handle, self.handle, api.ffi.NULL)
-
-
-class ImportedBuffer(api.VulkanObject):
-    """A buffer on host memory that other devices may see too. Vulkan: vkCreateBuffer
+class ExternalBuffer(api.VulkanObject):
+    """A buffer whose memory others see too, or have made. Vulkan: vkCreateBuffer
 
     Raises LookupError or VulkanError where the device does not take the memory.
     """
 
     kind = "VkBuffer"
+    handle_type = ""
 
-    def __init__(self, device: Device, memory: HostMemory, size_bytes: int) -> None:
+    def __init__(self, device: Device, size_bytes: int) -> None:
         self.device = device
-        self.memory = memory
         self.size_bytes = size_bytes
-        external = api.struct(
-            "VkExternalMemoryBufferCreateInfo",
-            handleTypes=api.constant("VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT"),
-        )
-        usage = ("STORAGE_BUFFER", "TRANSFER_SRC", "TRANSFER_DST")
-        info = api.struct(
-            "VkBufferCreateInfo", pNext=external, size=size_bytes,
-            usage=sum(api.constant(f"VK_BUFFER_USAGE_{name}_BIT") for name in usage),
-            sharingMode=api.constant("VK_SHARING_MODE_EXCLUSIVE"),
-        )  # fmt: skip
+        self.handle_bit = api.constant(f"VK_EXTERNAL_MEMORY_HANDLE_TYPE_{self.handle_type}")
+        external = api.struct("VkExternalMemoryBufferCreateInfo", handleTypes=self.handle_bit)
+        info = buffer_info(device, size_bytes, pNext=external)
         super().__init__(device.create("vkCreateBuffer", "VkBuffer", info))
-        self._imported: _Imported | None = None
+        self.memory: DeviceMemory | None = None
         try:
             needs = api.struct("VkMemoryRequirements")
             device.call("vkGetBufferMemoryRequirements", self.handle, needs)
-            if needs.size > memory.size_bytes:
-                detail = f"{needs.size} bytes in {memory.size_bytes}"
-                raise OutOfMemoryError("vkBindBufferMemory", "VK_ERROR_OUT_OF_HOST_MEMORY", detail)
-            self._imported = _Imported(device, memory, needs.memoryTypeBits)
-            device.call("vkBindBufferMemory", self.handle, self._imported.handle, 0)
+            self.memory = self._allocate(needs)
+            device.call("vkBindBufferMemory", self.handle, self.memory.handle, 0)
         except BaseException:
             self.close()
             raise
 
+    def _allocate(self, needs: Any) -> DeviceMemory:
+        raise NotImplementedError(f"{type(self).__name__} does not say where its memory is from")
+
     @property
-    def mapped(self) -> memoryview:
-        """Return the buffer's bytes as the host sees them."""
-        return self.memory.view[: self.size_bytes]
+    def mapped(self) -> memoryview | None:
+        """Return the buffer's bytes as the host sees them, or None."""
+        return None
 
     def _destroy(self) -> None:
         self.device.command("vkDestroyBuffer")(self.device.handle, self.handle, api.ffi.NULL)
-        if self._imported is not None:
-            self._imported.close()
+        if self.memory is not None:
+            self.memory.close()
+
+
+class ImportedBuffer(ExternalBuffer):
+    """A buffer on memory of the process that other devices may see too."""
+
+    handle_type = "HOST_ALLOCATION_BIT_EXT"
+
+    def __init__(self, device: Device, host: HostMemory, size_bytes: int) -> None:
+        self.host = host
+        super().__init__(device, size_bytes)
+
+    def _allocate(self, needs: Any) -> DeviceMemory:
+        if needs.size > self.host.size_bytes:
+            detail = f"{needs.size} bytes in {self.host.size_bytes}"
+            raise OutOfMemoryError("vkBindBufferMemory", "VK_ERROR_OUT_OF_HOST_MEMORY", detail)
+        found = api.struct("VkMemoryHostPointerPropertiesEXT")
+        address = api.ffi.cast("void *", self.host.address)
+        self.device.call("vkGetMemoryHostPointerPropertiesEXT", self.handle_bit, address, found)
+        index = choose_memory_type(
+            [each.bits for each in self.device.info.memory_types],
+            needs.memoryTypeBits & found.memoryTypeBits, HOST_VISIBLE | HOST_COHERENT,
+        )  # fmt: skip
+        source = api.struct(
+            "VkImportMemoryHostPointerInfoEXT", handleType=self.handle_bit, pHostPointer=address
+        )
+        return DeviceMemory(self.device, index, self.host.size_bytes, source)
+
+    @property
+    def mapped(self) -> memoryview:
+        """Return the buffer's bytes as the host sees them."""
+        return self.host.view[: self.size_bytes]

@@ -16,10 +16,12 @@ from vklab.errors import OutOfMemoryError, PlanError
 from vklab.vulkan import api, physical_device
 from vklab.vulkan.device import Device
 
-__all__ = ["Allocator", "Block", "Buffer", "FreeRanges", "choose_memory_type"]
+__all__ = ["Allocator", "Block", "Buffer", "DeviceMemory", "FreeRanges", "buffer_info",
+           "choose_memory_type"]  # fmt: skip
 
 DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED = 1, 2, 4, 8
 BLOCK_BYTES = 64 << 20
+USAGE = ("STORAGE_BUFFER", "TRANSFER_SRC", "TRANSFER_DST")
 # What each kind of buffer is for -> (flags it must have, flags that are better).
 KINDS = {
     "device": (DEVICE_LOCAL, 0),  # touched by kernels only
@@ -89,23 +91,37 @@ class FreeRanges:
         self._free = joined
 
 
-class Block(api.VulkanObject):
-    """One VkDeviceMemory, mapped for its whole life where the host can see it.
+class DeviceMemory(api.VulkanObject):
+    """Bytes of one memory type, new or imported from elsewhere. Vulkan: vkAllocateMemory
 
-    Vulkan: vkAllocateMemory
+    Args:
+        chain: what is to be said beside size and type: where they come from, who else sees them.
     """
 
     kind = "VkDeviceMemory"
 
-    def __init__(self, device: Device, type_index: int, size_bytes: int) -> None:
+    def __init__(
+        self, device: Device, type_index: int, size_bytes: int, chain: Any = None
+    ) -> None:
         self.device = device
         self.type_index = type_index
-        self.ranges = FreeRanges(size_bytes)
         info = api.struct(
-            "VkMemoryAllocateInfo", allocationSize=size_bytes, memoryTypeIndex=type_index
-        )
+            "VkMemoryAllocateInfo", allocationSize=size_bytes, memoryTypeIndex=type_index,
+            **({"pNext": chain} if chain is not None else {}),
+        )  # fmt: skip
         detail = f"{size_bytes} bytes of memory type {type_index} of {device.info.name}"
         super().__init__(device.create("vkAllocateMemory", "VkDeviceMemory", info, detail))
+
+    def _destroy(self) -> None:
+        self.device.command("vkFreeMemory")(self.device.handle, self.handle, api.ffi.NULL)
+
+
+class Block(DeviceMemory):
+    """Device memory that many buffers share, mapped for its whole life if the host can see it."""
+
+    def __init__(self, device: Device, type_index: int, size_bytes: int) -> None:
+        self.ranges = FreeRanges(size_bytes)
+        super().__init__(device, type_index, size_bytes)
         self.address = api.ffi.NULL
         if device.info.memory_types[type_index].bits & HOST_VISIBLE:
             out = api.ffi.new("void **")
@@ -116,9 +132,6 @@ class Block(api.VulkanObject):
                 self.close()
                 raise
             self.address = out[0]
-
-    def _destroy(self) -> None:
-        self.device.command("vkFreeMemory")(self.device.handle, self.handle, api.ffi.NULL)
 
 
 @dataclass
@@ -207,6 +220,21 @@ class Allocator:
                 block.close()
 
 
+def buffer_info(device: Device, size_bytes: int, **more: Any) -> Any:
+    """Return what every buffer is created for: kernels and copies, on all queues of a device."""
+    families = device.queue_family_indices
+    shared = len(families) > 1
+    return api.struct(
+        "VkBufferCreateInfo",
+        size=size_bytes,
+        usage=sum(api.constant(f"VK_BUFFER_USAGE_{name}_BIT") for name in USAGE),
+        sharingMode=api.constant(f"VK_SHARING_MODE_{'CONCURRENT' if shared else 'EXCLUSIVE'}"),
+        queueFamilyIndexCount=len(families) if shared else 0,
+        pQueueFamilyIndices=list(families),
+        **more,
+    )
+
+
 class Buffer(api.VulkanObject):
     """One VkBuffer bound to memory of a kind of `KINDS`. Vulkan: vkCreateBuffer"""
 
@@ -221,16 +249,7 @@ class Buffer(api.VulkanObject):
             raise PlanError(
                 f"a buffer of {size_bytes} bytes: {device.info.name} takes 1 to {largest}"
             )
-        usage = ("STORAGE_BUFFER", "TRANSFER_SRC", "TRANSFER_DST")
-        shared = len(device.queue_family_indices) > 1
-        info = api.struct(
-            "VkBufferCreateInfo",
-            size=size_bytes,
-            usage=sum(api.constant(f"VK_BUFFER_USAGE_{name}_BIT") for name in usage),
-            sharingMode=api.constant(f"VK_SHARING_MODE_{'CONCURRENT' if shared else 'EXCLUSIVE'}"),
-            queueFamilyIndexCount=len(device.queue_family_indices) if shared else 0,
-            pQueueFamilyIndices=list(device.queue_family_indices),
-        )
+        info = buffer_info(device, size_bytes)
         super().__init__(device.create("vkCreateBuffer", "VkBuffer", info))
         self.block: Block | None = None
         try:
