@@ -11,7 +11,7 @@ from typing import Any
 
 from vklab import settings
 from vklab.vulkan import api
-from vklab.vulkan.device import Device
+from vklab.vulkan.device import Device, DeviceObject
 
 __all__ = ["Binding", "DescriptorPool", "DescriptorSetLayout", "Writes", "uses_push_descriptors"]
 
@@ -26,13 +26,12 @@ def uses_push_descriptors(device: Device) -> bool:
     )
 
 
-class DescriptorSetLayout(api.VulkanObject):
+class DescriptorSetLayout(DeviceObject):
     """The storage buffers of a kernel, by binding number. Vulkan: vkCreateDescriptorSetLayout"""
 
     kind = "VkDescriptorSetLayout"
 
     def __init__(self, device: Device, bindings: Sequence[int], push: bool) -> None:
-        self.device = device
         entries = [
             api.struct(
                 "VkDescriptorSetLayoutBinding",
@@ -50,14 +49,7 @@ class DescriptorSetLayout(api.VulkanObject):
             bindingCount=len(entries),
             pBindings=entries,
         )
-        super().__init__(
-            device.create("vkCreateDescriptorSetLayout", "VkDescriptorSetLayout", info)
-        )
-
-    def _destroy(self) -> None:
-        self.device.command("vkDestroyDescriptorSetLayout")(
-            self.device.handle, self.handle, api.ffi.NULL
-        )
+        super().__init__(device, info)
 
 
 class Writes:
@@ -79,13 +71,12 @@ class Writes:
                 write.dstSet = target
 
 
-class DescriptorPool(api.VulkanObject):
+class DescriptorPool(DeviceObject):
     """Room for `sets` descriptor sets. Vulkan: vkCreateDescriptorPool"""
 
     kind = "VkDescriptorPool"
 
     def __init__(self, device: Device, sets: int, descriptors: int) -> None:
-        self.device = device
         size = api.struct(
             "VkDescriptorPoolSize",
             type=api.constant("VK_DESCRIPTOR_TYPE_STORAGE_BUFFER"),
@@ -94,7 +85,7 @@ class DescriptorPool(api.VulkanObject):
         info = api.struct(
             "VkDescriptorPoolCreateInfo", maxSets=max(sets, 1), poolSizeCount=1, pPoolSizes=[size]
         )
-        super().__init__(device.create("vkCreateDescriptorPool", "VkDescriptorPool", info))
+        super().__init__(device, info)
 
     def allocate(self, layout: DescriptorSetLayout, bindings: Sequence[Binding]) -> Any:
         """Return a new set that names these buffers. Vulkan: vkAllocateDescriptorSets"""
@@ -111,8 +102,3 @@ class DescriptorPool(api.VulkanObject):
             self.device.handle, writes.count, writes.array, 0, api.ffi.NULL
         )
         return out[0]
-
-    def _destroy(self) -> None:
-        self.device.command("vkDestroyDescriptorPool")(
-            self.device.handle, self.handle, api.ffi.NULL
-        )

@@ -14,7 +14,7 @@ from vklab.types import DeviceInfo, QueueFamily
 from vklab.vulkan import api, physical_device
 from vklab.vulkan.instance import Instance
 
-__all__ = ["Device", "Queue", "choose_queue_families"]
+__all__ = ["Device", "DeviceObject", "Queue", "choose_queue_families"]
 
 # Enabled where the device has them; what a kernel needs beyond these is asked for at plan time.
 WANTED_FEATURES = frozenset({
@@ -86,29 +86,19 @@ class Device(api.VulkanObject):
         compute, transfer = choose_queue_families(info.queue_families)
         self.queue_family_indices = tuple(dict.fromkeys((compute, transfer)))
         super().__init__(self._create())
-        self.compute_queue = Queue(self, info.queue_families[compute])
-        self.transfer_queue = (
-            self.compute_queue
-            if transfer == compute
-            else Queue(self, info.queue_families[transfer])
-        )
+        queues = {i: Queue(self, info.queue_families[i]) for i in self.queue_family_indices}
+        self.compute_queue, self.transfer_queue = queues[compute], queues[transfer]
+
+    def _features(self, name: str, **chain: Any) -> Any:
+        """Return a structure of features, with those switched on that are wanted and there."""
+        members = [m for m, _ in api.ffi.typeof(name).fields if m in self.features]
+        return api.struct(name, **dict.fromkeys(members, 1), **chain)
 
     def _create(self) -> Any:
-        chain: list[Any] = []
-        names = list(physical_device.FEATURE_STRUCTS)
-        names += [s for e, s in physical_device.EXTENSION_FEATURES if e in self.extensions]
-        for name in names:
-            members = [m for m, _ in api.ffi.typeof(name).fields if m in self.features]
-            fields = dict.fromkeys(members, 1)
-            chain.append(api.struct(name, **fields, **({"pNext": chain[-1]} if chain else {})))
-        core = [
-            m for m, _ in api.ffi.typeof("VkPhysicalDeviceFeatures").fields if m in self.features
-        ]
-        features = api.struct(
-            "VkPhysicalDeviceFeatures2",
-            pNext=chain[-1],
-            features=api.struct("VkPhysicalDeviceFeatures", **dict.fromkeys(core, 1)),
-        )
+        chain: Any = None
+        for name in physical_device.feature_structs(self.extensions):
+            chain = self._features(name, pNext=chain)
+        core = self._features("VkPhysicalDeviceFeatures")
         queues = [
             api.struct(
                 "VkDeviceQueueCreateInfo",
@@ -120,7 +110,7 @@ class Device(api.VulkanObject):
         ]
         info = api.struct(
             "VkDeviceCreateInfo",
-            pNext=features,
+            pNext=api.struct("VkPhysicalDeviceFeatures2", pNext=chain, features=core),
             queueCreateInfoCount=len(queues),
             pQueueCreateInfos=queues,
             enabledExtensionCount=len(self.extensions),
@@ -134,13 +124,12 @@ class Device(api.VulkanObject):
 
     def command(self, name: str) -> Any:
         """Return a device command, looked up past the loader. Vulkan: vkGetDeviceProcAddr"""
-        found = self._commands.get(name)
-        if found is None:
+        if name not in self._commands:
             pointer = api.lib.vkGetDeviceProcAddr(self.handle, name.encode())
             if pointer == api.ffi.NULL:
                 raise VulkanError(name, "VK_ERROR_EXTENSION_NOT_PRESENT", self.info.name)
-            found = self._commands[name] = api.ffi.cast(f"PFN_{name}", pointer)
-        return found
+            self._commands[name] = api.ffi.cast(f"PFN_{name}", pointer)
+        return self._commands[name]
 
     def call(self, name: str, *arguments: Any, detail: str = "") -> None:
         """Call a device command with this device as first argument and raise on failure."""
@@ -161,3 +150,16 @@ class Device(api.VulkanObject):
     def _destroy(self) -> None:
         # No wait here: whoever submitted work waits for it with a limit before closing.
         self.command("vkDestroyDevice")(self.handle, api.ffi.NULL)
+
+
+class DeviceObject(api.VulkanObject):
+    """Own a handle that a device made: its `kind` names the commands that make and destroy it."""
+
+    def __init__(self, device: Device, info: Any, detail: str = "") -> None:
+        self.device = device
+        name = self.kind.removeprefix("Vk")
+        super().__init__(device.create(f"vkCreate{name}", self.kind, info, detail))
+
+    def _destroy(self) -> None:
+        name = self.kind.removeprefix("Vk")
+        self.device.command(f"vkDestroy{name}")(self.device.handle, self.handle, api.ffi.NULL)

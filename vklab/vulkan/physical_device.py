@@ -12,7 +12,7 @@ from vklab.types import CooperativeMatrix, DeviceInfo, MemoryHeap, MemoryType, Q
 from vklab.vulkan import api
 from vklab.vulkan.instance import Instance
 
-__all__ = ["EXTENSION_FEATURES", "FEATURE_STRUCTS", "describe", "memory_heaps", "refusal"]
+__all__ = ["describe", "feature_structs", "memory_heaps", "refusal"]
 
 MINIMUM_VERSION = (1, 3)
 _TYPES = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
@@ -21,15 +21,6 @@ _VENDORS = {
     0x14E4: "Broadcom", 0x1AE0: "Google", 0x5143: "Qualcomm", 0x8086: "Intel",
     0x10005: "Mesa", 0x10001: "Vivante", 0x10002: "VeriSilicon", 0x10006: "PoCL",
 }  # fmt: skip
-# Also what `device` asks for: a feature is enabled where it is present and named here.
-FEATURE_STRUCTS = (
-    "VkPhysicalDeviceVulkan11Features",
-    "VkPhysicalDeviceVulkan12Features",
-    "VkPhysicalDeviceVulkan13Features",
-)
-EXTENSION_FEATURES = (
-    ("VK_KHR_cooperative_matrix", "VkPhysicalDeviceCooperativeMatrixFeaturesKHR"),
-)
 _COMPONENTS = {
     0: "float16", 1: "float32", 2: "float64", 3: "int8", 4: "int16", 5: "int32", 6: "int64",
     7: "uint8", 8: "uint16", 9: "uint32", 10: "uint64", 1000141000: "bfloat16",
@@ -77,6 +68,14 @@ def describe(instance: Instance, handle: Any, index: int) -> DeviceInfo:
     )  # fmt: skip
 
 
+def feature_structs(extensions: frozenset[str]) -> list[str]:
+    """Return the structures that features are told by, and asked for when a device is opened."""
+    names = [f"VkPhysicalDeviceVulkan{version}Features" for version in (11, 12, 13)]
+    if "VK_KHR_cooperative_matrix" in extensions:
+        names.append("VkPhysicalDeviceCooperativeMatrixFeaturesKHR")
+    return names
+
+
 def refusal(
     version: tuple[int, ...], families: tuple[QueueFamily, ...], features: frozenset[str]
 ) -> str:
@@ -97,8 +96,9 @@ def memory_heaps(handle: Any, has_budget: bool) -> tuple[MemoryHeap, ...]:
     Vulkan: vkGetPhysicalDeviceMemoryProperties2
     """
     budget = api.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
-    chain = {"pNext": budget} if has_budget else {}
-    found = api.struct("VkPhysicalDeviceMemoryProperties2", **chain)
+    found = api.struct(
+        "VkPhysicalDeviceMemoryProperties2", pNext=budget if has_budget else None
+    )
     api.lib.vkGetPhysicalDeviceMemoryProperties2(handle, found)
     memory = found.memoryProperties
     local = api.constant("VK_MEMORY_HEAP_DEVICE_LOCAL_BIT")
@@ -123,11 +123,10 @@ def _properties(handle: Any, modern: bool) -> tuple[Any, dict[str, Any]]:
     """Return VkPhysicalDeviceProperties2 and the structures chained to it, by short name."""
     names = ("ID", "Subgroup", "Maintenance3", "Driver", "Maintenance4", "SubgroupSizeControl")
     parts: dict[str, Any] = {}
-    chain: dict[str, Any] = {}
+    last: Any = None
     for name in names:
-        parts[name] = api.struct(f"VkPhysicalDevice{name}Properties", **chain)
-        chain = {"pNext": parts[name]}
-    found = api.struct("VkPhysicalDeviceProperties2", **(chain if modern else {}))
+        last = parts[name] = api.struct(f"VkPhysicalDevice{name}Properties", pNext=last)
+    found = api.struct("VkPhysicalDeviceProperties2", pNext=last if modern else None)
     api.lib.vkGetPhysicalDeviceProperties2(handle, found)
     return found, parts
 
@@ -154,17 +153,16 @@ def _plain(value: Any) -> int | float | tuple[int, ...]:
 
 
 def _features(handle: Any, modern: bool, extensions: frozenset[str]) -> frozenset[str]:
-    names = list(FEATURE_STRUCTS) if modern else []
-    names += [name for extension, name in EXTENSION_FEATURES if extension in extensions]
-    chained: list[Any] = []
-    for name in names:
-        chained.append(api.struct(name, **({"pNext": chained[-1]} if chained else {})))
-    found = api.struct("VkPhysicalDeviceFeatures2", **({"pNext": chained[-1]} if chained else {}))
+    groups: dict[str, Any] = {}
+    last: Any = None
+    for name in feature_structs(extensions) if modern else ():
+        last = groups[name] = api.struct(name, pNext=last)
+    found = api.struct("VkPhysicalDeviceFeatures2", pNext=last)
     api.lib.vkGetPhysicalDeviceFeatures2(handle, found)
-    groups = [("VkPhysicalDeviceFeatures", found.features), *zip(names, chained, strict=True)]
+    groups["VkPhysicalDeviceFeatures"] = found.features
     return frozenset(
         feature
-        for name, values in groups
+        for name, values in groups.items()
         for feature, member in api.ffi.typeof(name).fields
         if member.type.cname == "uint32_t" and getattr(values, feature)
     )

@@ -12,7 +12,7 @@ from typing import Any
 from vklab import store
 from vklab.vulkan import api
 from vklab.vulkan.descriptors import DescriptorSetLayout
-from vklab.vulkan.device import Device
+from vklab.vulkan.device import Device, DeviceObject
 
 __all__ = ["ComputePipeline", "PipelineCache"]
 
@@ -20,7 +20,7 @@ __all__ = ["ComputePipeline", "PipelineCache"]
 Constant = tuple[int, str, int | float | bool]
 
 
-class PipelineCache(api.VulkanObject):
+class PipelineCache(DeviceObject):
     """The driver's compiled pipelines, read from and written to a file.
 
     A file that is damaged, made by another driver or not readable counts as empty.
@@ -30,21 +30,21 @@ class PipelineCache(api.VulkanObject):
     kind = "VkPipelineCache"
 
     def __init__(self, device: Device) -> None:
-        self.device = device
         folder = store.folder("pipelines")
-        self.path = folder / f"{self._key()}.bin" if folder else None
+        self.path = folder / f"{self._key(device)}.bin" if folder else None
         # Drivers are not all careful with damaged data: `store` lets only whole files through.
         data = store.read(self.path) or b""
         info = api.struct(
             "VkPipelineCacheCreateInfo",
             initialDataSize=len(data),
-            **({"pInitialData": data} if data else {}),
+            pInitialData=data or None,
         )
-        super().__init__(device.create("vkCreatePipelineCache", "VkPipelineCache", info))
+        super().__init__(device, info)
         self._saved = self._data()
 
-    def _key(self) -> str:
-        info = self.device.info
+    @staticmethod
+    def _key(device: Device) -> str:
+        info = device.info
         uuid = bytes(info.limits["pipelineCacheUUID"]).hex()  # type: ignore[arg-type]
         return f"{uuid}-{info.vendor_id:x}-{info.device_id:x}-{info.driver_version:x}"
 
@@ -65,10 +65,13 @@ class PipelineCache(api.VulkanObject):
         if data != self._saved and store.write(self.path, data):
             self._saved = data
 
-    def _destroy(self) -> None:
-        self.device.command("vkDestroyPipelineCache")(
-            self.device.handle, self.handle, api.ffi.NULL
-        )
+
+class _PipelineLayout(DeviceObject):
+    kind = "VkPipelineLayout"
+
+
+class _ShaderModule(DeviceObject):
+    kind = "VkShaderModule"
 
 
 class ComputePipeline(api.VulkanObject):
@@ -97,20 +100,20 @@ class ComputePipeline(api.VulkanObject):
         label: str = "",
     ) -> None:
         self.device = device
-        self.push_bytes = push_bytes
-        self.layout: Any = None
-        self._module: Any = None
         self.set_layout = DescriptorSetLayout(device, bindings, push_descriptors)
+        self._parts: list[DeviceObject] = [self.set_layout]
         try:
-            self.layout = self._make_layout(push_bytes)
-            self._module = self._make_module(words)
-            super().__init__(self._make_pipeline(constants, cache, entry, label))
+            layout = self._make_layout(push_bytes)
+            self._parts.append(layout)
+            self.layout = layout.handle
+            with self._make_module(words) as module:
+                stage = self._make_stage(module, entry, constants)
+                super().__init__(self._make_pipeline(stage, cache, label or entry))
         except BaseException:
-            self._destroy_parts()
+            self._close_parts()
             raise
-        self._destroy_module()
 
-    def _make_layout(self, push_bytes: int) -> Any:
+    def _make_layout(self, push_bytes: int) -> DeviceObject:
         stage = api.constant("VK_SHADER_STAGE_COMPUTE_BIT")
         ranges = [api.struct("VkPushConstantRange", stageFlags=stage, size=push_bytes)]
         info = api.struct(
@@ -120,20 +123,16 @@ class ComputePipeline(api.VulkanObject):
             pushConstantRangeCount=1 if push_bytes else 0,
             pPushConstantRanges=ranges,
         )
-        layout = self.device.create("vkCreatePipelineLayout", "VkPipelineLayout", info)
-        api.LIVE["VkPipelineLayout"] += 1
-        return layout
+        return _PipelineLayout(self.device, info)
 
-    def _make_module(self, words: bytes) -> Any:
+    def _make_module(self, words: bytes) -> DeviceObject:
         code = api.ffi.new("uint32_t[]", len(words) // 4)
         api.ffi.memmove(code, words, len(words))
         info = api.struct("VkShaderModuleCreateInfo", codeSize=len(words), pCode=code)
-        module = self.device.create("vkCreateShaderModule", "VkShaderModule", info)
-        api.LIVE["VkShaderModule"] += 1
-        return module
+        return _ShaderModule(self.device, info)
 
-    def _make_pipeline(
-        self, constants: Sequence[Constant], cache: PipelineCache | None, entry: str, label: str
+    def _make_stage(
+        self, module: DeviceObject, entry: str, constants: Sequence[Constant]
     ) -> Any:
         data, entries = b"", []
         for identifier, kind, value in constants:
@@ -152,43 +151,31 @@ class ComputePipeline(api.VulkanObject):
             mapEntryCount=len(entries),
             pMapEntries=entries,
             dataSize=len(data),
-            **({"pData": data} if data else {}),
+            pData=data or None,
         )
-        stage = api.struct(
+        return api.struct(
             "VkPipelineShaderStageCreateInfo",
             stage=api.constant("VK_SHADER_STAGE_COMPUTE_BIT"),
-            module=self._module,
+            module=module.handle,
             pName=entry,
             pSpecializationInfo=special,
         )
+
+    def _make_pipeline(self, stage: Any, cache: PipelineCache | None, label: str) -> Any:
         info = api.struct("VkComputePipelineCreateInfo", stage=stage, layout=self.layout)
         out = api.ffi.new("VkPipeline *")
         self.device.call(
             "vkCreateComputePipelines",
             cache.handle if cache else api.ffi.NULL,
             1, info, api.ffi.NULL, out,
-            detail=f"kernel {label or entry} on {self.device.info.name}",
+            detail=f"kernel {label} on {self.device.info.name}",
         )  # fmt: skip
         return out[0]
 
-    def _destroy_module(self) -> None:
-        if self._module is not None:
-            self.device.command("vkDestroyShaderModule")(
-                self.device.handle, self._module, api.ffi.NULL
-            )
-            api.LIVE["VkShaderModule"] -= 1
-            self._module = None
-
-    def _destroy_parts(self) -> None:
-        self._destroy_module()
-        if self.layout is not None:
-            self.device.command("vkDestroyPipelineLayout")(
-                self.device.handle, self.layout, api.ffi.NULL
-            )
-            api.LIVE["VkPipelineLayout"] -= 1
-            self.layout = None
-        self.set_layout.close()
+    def _close_parts(self) -> None:
+        while self._parts:
+            self._parts.pop().close()
 
     def _destroy(self) -> None:
         self.device.command("vkDestroyPipeline")(self.device.handle, self.handle, api.ffi.NULL)
-        self._destroy_parts()
+        self._close_parts()
