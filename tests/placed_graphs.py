@@ -15,8 +15,9 @@ from vklab.plan.costs import DeviceCosts
 from vklab.types import DeviceInfo, TensorInfo
 
 EVEN = DeviceCosts(
-    bytes_per_ns=100, flops_per_ns=100, launch_ns=1000, link_bytes_per_ns=10, submit_ns=5000
-)
+    bytes_per_ns=100, flops_per_ns=100, thin_flops_per_ns=100, launch_ns=1000,
+    link_bytes_per_ns=10, submit_ns=5000,
+)  # fmt: skip
 
 
 def machines(count: int) -> list[DeviceInfo]:
@@ -65,7 +66,8 @@ def chain(random_: random.Random, count: int) -> Graph:
 def random_costs(random_: random.Random) -> DeviceCosts:
     """Return a device of some other speed."""
     pick = random_.choice
-    return DeviceCosts(pick([5, 50, 500]), pick([10, 100, 1000]), pick([1000, 20000]),
+    flops = pick([10, 100, 1000])
+    return DeviceCosts(pick([5, 50, 500]), flops, flops / 4, pick([1000, 20000]),
                        pick([1, 10]), pick([1000, 50000]))  # fmt: skip
 
 

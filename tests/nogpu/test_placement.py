@@ -31,7 +31,7 @@ from vklab.errors import PlanError
 from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph
 from vklab.plan import branches, costs, placement, stages
-from vklab.plan.costs import DeviceCosts, Workload
+from vklab.plan.costs import Workload
 
 # ------------------------------------------------------------------------------ a published split
 
@@ -71,7 +71,8 @@ def test_cost_needs_fewer_transfers_than_greedy_on_conv_many(conv_many):
 @pytest.mark.parametrize("seed", range(40))
 def test_chains_get_the_best_of_all_assignments(seed):
     random_ = random.Random(seed)
-    count, number = random_.randint(2, 6), random_.randint(2, 3)
+    number = random_.randint(2, 5)
+    count = random_.randint(2, 6 if number < 4 else 5)
     graph, devices = chain(random_, count), machines(number)
     speeds = {device: random_costs(random_) for device in range(number)}
     load = Workload(graph, devices, speeds)
@@ -161,7 +162,7 @@ def peak(graph: Graph) -> int:
 def test_two_towers_run_side_by_side():
     towers = [
         (f"{side}{k}", "MatMul", (f"{side}{k - 1}" if k else "x", f"w{side}{k}"))
-        for side in "ab" for k in range(6)
+        for k in range(6) for side in "ab"  # by turns: no cut along the order parts them
     ]  # fmt: skip
     graph = network([*towers, ("end", "Add", ("a5", "b5"))], size=512)
     placed = placement.place(graph, machines(2), costs={0: EVEN, 1: EVEN})
@@ -171,7 +172,7 @@ def test_two_towers_run_side_by_side():
     assert any("a branch beside others" in reason for reason in placed.reasons.values())
     cpus = [replace(info, type="cpu") for info in machines(2)]  # the same cores under two names
     assert len(runs(placement.place(graph, cpus, costs={0: EVEN, 1: EVEN}))) == 1
-    dear = DeviceCosts(100, 100, 1000, 10, submit_ns=1e9)
+    dear = replace(EVEN, submit_ns=1e9)
     assert len(runs(placement.place(graph, machines(2), costs={0: dear, 1: dear}))) == 1
 
 

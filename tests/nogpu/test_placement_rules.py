@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fake_device import fake_device
 from placed_graphs import EVEN, machines, network, weight
@@ -11,7 +13,7 @@ from vklab.errors import PlanError
 from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
 from vklab.plan import costs, placement, stages
-from vklab.plan.costs import DeviceCosts, Workload
+from vklab.plan.costs import Workload
 from vklab.types import MemoryHeap, TensorInfo
 
 # ------------------------------------------------------------------------ pins and capability
@@ -51,7 +53,7 @@ def test_a_visit_to_the_only_device_that_can_comes_back_where_that_is_cheaper():
     graph = shapes.infer(Graph("visit", 17, (*nodes, *tail), (x,), ("t3",),
                                {"w0": weight("w0", 512, 512)}))  # fmt: skip
     slow = fake_device(index=1, name="Wide", features=frozenset({"shaderInt64"}))
-    slow_costs = DeviceCosts(100, 1, 1000, 10, 5000)
+    slow_costs = replace(EVEN, flops_per_ns=1, thin_flops_per_ns=1)
     placed = placement.place(graph, [fake_device(index=0), slow], costs={0: EVEN, 1: slow_costs})
     assert placed.devices["n"] == 1
     assert {placed.devices[name] for name in ("a", "t0", "t3")} == {0}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vklab import settings
 from vklab.errors import ModelError
@@ -22,13 +22,8 @@ from vklab.types import DeviceInfo, Dispatch, size_bytes
 
 __all__ = ["DeviceCosts", "Forecast", "Work", "Workload", "budget_bytes", "estimate"]
 
-# Bytes and flops a nanosecond, ns a launch, bytes a nanosecond to the host, ns a submission.
-_GUESSES = {
-    "discrete": (700.0, 10_000.0, 2_500.0, 12.0, 40_000.0),
-    "integrated": (40.0, 1_000.0, 5_000.0, 10.0, 60_000.0),
-    "cpu": (8.0, 8.0, 30_000.0, 4.0, 100_000.0),
-}
 _WIDTH = 1024  # of the CPU device that was measured; narrower ones have slower compilers
+_DENSE_ROWS = 4  # of results that an invocation makes of one column; fewer are thin
 
 
 @dataclass(frozen=True)
@@ -36,28 +31,40 @@ class DeviceCosts:
     """The speed of a device: rates by the nanosecond, and what each start costs.
 
     Attributes:
+        flops_per_ns: in products, whose operands serve several results of an invocation.
+        thin_flops_per_ns: in all else.
         launch_ns: a dispatch with its barrier.
         link_bytes_per_ns: between its memory and the host's; devices are linked through the host.
         submit_ns: one stage more: its submission, and the wait for it.
+        is_measured: on this device; else guessed from its type.
     """
 
     bytes_per_ns: float
     flops_per_ns: float
+    thin_flops_per_ns: float
     launch_ns: float
     link_bytes_per_ns: float
     submit_ns: float
+    is_measured: bool = False
 
     def move_ns(self, count: int) -> float:
         """Return the time to move bytes between the device and the host."""
         return count / self.link_bytes_per_ns
 
 
+# Bytes, flops and thin flops a nanosecond, ns a launch, bytes a ns to the host, ns a submission.
+_GUESSES = {
+    "discrete": DeviceCosts(700.0, 10_000.0, 2_000.0, 2_500.0, 12.0, 40_000.0),
+    "integrated": DeviceCosts(40.0, 1_000.0, 200.0, 5_000.0, 10.0, 60_000.0),
+    "cpu": DeviceCosts(8.0, 8.0, 0.5, 30_000.0, 4.0, 100_000.0),
+}
+
+
 def estimate(info: DeviceInfo) -> DeviceCosts:
     """Guess the speed of a device from its type, and of a CPU from the width of its workgroups."""
-    moved, flops, *others = _GUESSES.get(info.type, _GUESSES["integrated"])
-    if info.is_cpu:
-        flops *= min(1.0, info.limit("maxComputeWorkGroupInvocations") / _WIDTH)
-    return DeviceCosts(moved, flops, *others)
+    guess = _GUESSES.get(info.type, _GUESSES["integrated"])
+    width = info.limit("maxComputeWorkGroupInvocations") if info.is_cpu else _WIDTH
+    return replace(guess, flops_per_ns=guess.flops_per_ns * min(1.0, width / _WIDTH))
 
 
 def budget_bytes(info: DeviceInfo) -> int:
@@ -70,12 +77,13 @@ def budget_bytes(info: DeviceInfo) -> int:
 
 @dataclass(frozen=True)
 class Work:
-    """What a node asks of any device: flops and bytes of its launches, and scratch memory.
+    """What a node asks of any device: its launches, and scratch memory.
 
-    `views` pairs the number of an output that needs no memory with that of the input it lies in.
+    A launch is its dense flops, its thin flops and its bytes. `views` pairs the number of an
+    output that needs no memory with that of the input it lies in.
     """
 
-    launches: tuple[tuple[int, int], ...] = ()
+    launches: tuple[tuple[float, float, int], ...] = ()
     scratch_bytes: int = 0
     views: tuple[tuple[int, int], ...] = ()
     is_pointwise: bool = False
@@ -90,7 +98,7 @@ class Work:
         if not isinstance(result, registry.Result):
             return cls()
         return cls(
-            tuple((d.flops, d.size_bytes) for d in result.dispatches),
+            tuple((*_flops(d), d.size_bytes) for d in result.dispatches),
             sum(info.size_bytes for info in result.scratch),
             result.views,
             bool(result.dispatches) and all(d.pointwise for d in result.dispatches),
@@ -106,9 +114,23 @@ class Work:
         launch = 0.0 if fused_bytes else costs.launch_ns
         return sum(
             launch + max(max(0, moved - fused_bytes) / costs.bytes_per_ns,
-                         flops / costs.flops_per_ns)
-            for flops, moved in self.launches
+                         dense / costs.flops_per_ns + thin / costs.thin_flops_per_ns)
+            for dense, thin, moved in self.launches
         )  # fmt: skip
+
+
+def _flops(dispatch: Dispatch) -> tuple[float, float]:
+    """Return the dense and the thin flops of a dispatch, idle invocations of workgroups included.
+
+    A product of one column keeps a whole workgroup busy, as one of a workgroup's columns does.
+    """
+    constants = dict(dispatch.constants)
+    if "LANES" not in constants:
+        return 0.0, float(dispatch.flops)
+    rows = constants["LANES"] * constants["BLOCKS"]
+    covered = math.prod(dispatch.workgroups) * constants["WORKGROUP"] * rows
+    flops = dispatch.flops * covered / sum(info.count for _, info in dispatch.writes)
+    return (flops, 0.0) if rows >= _DENSE_ROWS else (0.0, flops)
 
 
 @dataclass(frozen=True)
@@ -145,7 +167,7 @@ class Workload:
     ) -> None:
         self.graph = graph
         self.devices = tuple(devices)
-        self.costs = [costs.get(info.index) or estimate(info) for info in devices]
+        self.costs = [costs.get(n) or estimate(info) for n, info in enumerate(devices)]
         self.work: list[Work] = []
         self.refusals: list[list[str]] = [[] for _ in devices]
         self._ask(unavailable)

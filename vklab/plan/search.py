@@ -11,14 +11,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from vklab.errors import PlanError
 from vklab.plan.costs import Forecast, Workload
 
 __all__ = ["Check", "Proposal", "Search", "first_fit"]
 
-# Nodes gone through to tell whether runs fit, for one device in one order.
-RUN_NODES = 20_000
-ALL_ORDERS_NODES = 2_000  # above, of three devices and more only some orders are tried
+RUN_NODES = 40_000  # gone through to tell whether runs fit a device
+STATE_NODES = 150_000  # nodes by states, above which devices are tried in a few orders only
+# Cuts that are forecast, by the nodes that each one looks at.
+CUT_NODES, MOST_CUTS = 40_000, 12
 INFINITE = float("inf")
 # What it is called, the place of a device for each node, and what that would take.
 Proposal = tuple[str, list[int], Forecast]
@@ -47,34 +50,49 @@ class Search:
             return
         walk = self._walk()
         yield "cheapest walk from device to device", walk, self.workload.forecast(walk)
-        for order in self._orders():
-            yield from self._cuts(order)
+        budgets, seen = list(self.budgets), set[tuple[int, ...]]()
+        for _ in range(4):
+            over: Sequence[int] = ()
+            for cut in self._cuts(budgets):
+                if tuple(cut) in seen:
+                    continue
+                seen.add(tuple(cut))
+                forecast = self.workload.forecast(cut)
+                excess = forecast.excess_bytes(self.budgets)
+                if any(excess):
+                    over = over or excess
+                    continue
+                order = (str(self.workload.devices[d].index) for d, _ in itertools.groupby(cut))
+                yield f"cheapest cut, devices in the order {', '.join(order)}", cut, forecast
+            if not over:
+                return
+            budgets = [b - more for b, more in zip(budgets, over, strict=True)]
 
     def fits(self, forecast: Forecast) -> bool:
         """Tell whether every device has the memory."""
         return not any(forecast.excess_bytes(self.budgets))
 
-    def _orders(self) -> list[tuple[int, ...]]:
-        numbers = tuple(range(len(self.allowed)))
-        if len(numbers) == 2 or (len(numbers) == 3 and len(self.workload.work) <= ALL_ORDERS_NODES):
-            return list(itertools.permutations(numbers))
-        fastest = tuple(sorted(numbers, key=lambda d: (sum(self.workload.times[d]), d)))
-        return list(dict.fromkeys([fastest, fastest[::-1], numbers]))
+    @functools.cached_property
+    def _states(self) -> list[tuple[int, list[int]]]:
+        """Return devices for a run, and the states before it; -1 is the beginning.
 
-    def _cuts(self, order: Sequence[int]) -> Iterator[Proposal]:
-        """Yield the cheapest cut for one order, with budgets shrunk until it really fits."""
-        budgets = list(self.budgets)
-        for _ in range(4):
-            cut = self._cut(order, budgets)
-            if cut is None:
-                return
-            forecast = self.workload.forecast(cut)
-            excess = forecast.excess_bytes(self.budgets)
-            if not any(excess):
-                indices = ", ".join(str(self.workload.devices[d].index) for d in order)
-                yield f"cheapest cut, devices in the order {indices}", cut, forecast
-                return
-            budgets = [b - over for b, over in zip(budgets, excess, strict=True)]
+        In all states together every device has at most one run, in whatever order; where that is
+        too much to go through, in three orders.
+        """
+        numbers = range(len(self.allowed))
+        if (len(numbers) << (len(numbers) - 1)) * len(self.workload.work) > STATE_NODES:
+            fastest = sorted(numbers, key=lambda d: (sum(self.workload.times[d]), d))
+            orders = (fastest, fastest[::-1], list(numbers))
+            return [(d, [-1, *range(n * len(order), n * len(order) + step)])
+                    for n, order in enumerate(orders) for step, d in enumerate(order)]  # fmt: skip
+        found: list[tuple[int, list[int]]] = []
+        at: dict[tuple[tuple[int, ...], int], int] = {}
+        for used in (u for size in numbers for u in itertools.combinations(numbers, size + 1)):
+            for device in used:
+                rest = tuple(d for d in used if d != device)
+                at[used, device] = len(found)
+                found.append((device, [at[rest, d] for d in rest] or [-1]))
+        return found
 
     # ----------------------------------------------------------------------- along the order
 
@@ -140,20 +158,29 @@ class Search:
         moved = costs[source].move_ns(count) + costs[target].move_ns(count)
         return moved + costs[target].submit_ns
 
-    def _cut_ns(self, source: int, target: int, place: int) -> float:
-        """Return the cost of changing device before a node: what moves, and what is not fused."""
-        load = self.workload
-        apart = load.apart_ns[target][place] if load.joined[place] == place - 1 else 0.0
-        return self._switch_ns(source, target, self._live_bytes[place]) + apart
+    @functools.cached_property
+    def _cut_ns(self) -> dict[tuple[int, int], np.ndarray]:
+        """Return, for two devices, what changing from one to the other costs before each node.
+
+        That is what moves, and what is not fused.
+        """
+        load, live = self.workload, np.array(self._live_bytes[: len(self.workload.work)], float)
+        split = np.array([maker == place - 1 for place, maker in enumerate(load.joined)])
+        return {
+            (a, b): split * np.array(load.apart_ns[b]) + load.costs[b].submit_ns
+            + live / load.costs[a].link_bytes_per_ns + live / load.costs[b].link_bytes_per_ns
+            for a, b in itertools.permutations(range(len(self.allowed)), 2)
+        }  # fmt: skip
 
     def _walk(self) -> list[int]:
         """Return the cheapest way along the nodes that may change device anywhere."""
         times, numbers = self._node_ns, range(len(self.allowed))
+        changes = {pair: costs.tolist() for pair, costs in self._cut_ns.items()}
         best = [self.workload.costs[d].submit_ns for d in numbers]
         came: list[list[int]] = []
         for place in range(len(self.workload.work)):
             steps = [
-                min((best[s] + (self._cut_ns(s, d, place) if s != d else 0.0), s != d, s)
+                min((best[s] + (changes[s, d][place] if s != d else 0.0), s != d, s)
                     for s in numbers) for d in numbers
             ]  # fmt: skip
             came.append([step[2] for step in steps])
@@ -165,47 +192,64 @@ class Search:
             device = came[place][device]
         return way[::-1]
 
-    def _cut(self, order: Sequence[int], budgets: Sequence[int]) -> list[int] | None:
-        """Return the cheapest assignment in which each device has at most one run, in this order.
+    def _cuts(self, budgets: Sequence[int]) -> list[list[int]]:
+        """Return the cheapest assignments in which each device has at most one run.
 
-        best[s][p]: the cost of the first p nodes if the last run is on the s-th device.
+        best[s][p]: the cost of the first p nodes if the last run is that of state s.
         """
-        count, times = len(self.workload.work), self._node_ns
-        best: list[list[float]] = []
+        count = len(self.workload.work)
+        most = max(3, min(MOST_CUTS, CUT_NODES // max(1, count)))
+        checks = [self._run_checks(d, budget) for d, budget in enumerate(budgets)]
+        best: list[np.ndarray] = []
         came: list[list[tuple[int, int]]] = []
-        for step, device in enumerate(order):
-            sums = [0.0, *itertools.accumulate(times[device])]
-            fits, is_over = self._run_checks(device, budgets[device])
-            enter = [(self.workload.costs[device].submit_ns if q == 0 else INFINITE, -1)
-                     for q in range(count + 1)]  # fmt: skip
-            for before in range(step):
-                for q in range(1, count):
-                    cost = best[before][q] + self._cut_ns(order[before], device, q)
-                    enter[q] = min(enter[q], (cost, before))
-            window: deque[int] = deque()  # starts by rising cost: the minimum is at the left
-            ends, ways = [INFINITE], [(-1, -1)]
-            for p in range(1, count + 1):
-                cost = enter[p - 1][0] - sums[p - 1]
-                while window and enter[window[-1]][0] - sums[window[-1]] >= cost:
-                    window.pop()
-                window.append(p - 1)
-                while window and is_over(window[0], p):
-                    window.popleft()
-                q = next((q for q in window if fits(q, p)), -1)
-                ends.append(enter[q][0] - sums[q] + sums[p] if q >= 0 else INFINITE)
-                ways.append((q, enter[q][1] if q >= 0 else -1))
-            best.append(ends)
-            came.append(ways)
-        step = min(range(len(order)), key=lambda s: (best[s][count], s))
-        if best[step][count] == INFINITE:
-            return None
+        for device, before in self._states:
+            ways = np.full((len(before), count + 1), np.inf)
+            for row, state in enumerate(before):
+                if state < 0:
+                    ways[row, 0] = self.workload.costs[device].submit_ns
+                else:
+                    ways[row, 1:count] = best[state][1:count]
+                    ways[row, 1:count] += self._cut_ns[self._states[state][0], device][1:]
+            picks = ways.argmin(0)
+            ends, starts = self._ended(device, checks[device], ways.min(0).tolist())
+            best.append(np.array(ends))
+            came.append([(q, before[picks[q]]) for q in starts])
+        last = sorted((costs[count], state) for state, costs in enumerate(best))
+        return [self._traced(came, state) for cost, state in last[:most] if cost < INFINITE]
+
+    def _traced(self, came: Sequence[Sequence[tuple[int, int]]], state: int) -> list[int]:
         found: list[int] = []
-        end = count
+        end = len(self.workload.work)
         while end:
-            start, before = came[step][end]
-            found = [order[step]] * (end - start) + found
-            step, end = before, start
+            start, before = came[state][end]
+            found = [self._states[state][0]] * (end - start) + found
+            state, end = before, start
         return [d if self.allowed[d][p] else self.nearest(p) for p, d in enumerate(found)]
+
+    def _ended(
+        self, device: int, checks: tuple[Check, Check], enter: Sequence[float]
+    ) -> tuple[list[float], list[int]]:
+        """Return the least cost of a run that ends before each node, and where it starts.
+
+        Args:
+            checks: those of `_run_checks`.
+            enter: the cost of all before a run that starts at a node.
+        """
+        sums = [0.0, *itertools.accumulate(self._node_ns[device])]
+        fits, is_over = checks
+        window: deque[int] = deque()  # starts by rising cost: the minimum is at the left
+        ends, starts = [INFINITE], [-1]
+        for p in range(1, len(enter)):
+            cost = enter[p - 1] - sums[p - 1]
+            while window and enter[window[-1]] - sums[window[-1]] >= cost:
+                window.pop()
+            window.append(p - 1)
+            while window and is_over(window[0], p):
+                window.popleft()
+            q = next((q for q in window if fits(q, p)), -1)
+            ends.append(enter[q] - sums[q] + sums[p] if q >= 0 else INFINITE)
+            starts.append(q)
+        return ends, starts
 
     def _run_checks(self, device: int, budget: int) -> tuple[Check, Check]:
         """Return what tells whether nodes from one up to another fit, and whether no more will.
@@ -215,6 +259,7 @@ class Search:
         never, surely = self._starts(device, budget, 1), self._starts(device, budget, 3)
         left = RUN_NODES
 
+        @functools.cache
         def fits(start: int, end: int) -> bool:
             nonlocal left
             if start >= surely[end - 1]:

@@ -17,7 +17,7 @@ from vklab.plan import spread as spread_plans
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.plan.stages import Stage
-from vklab.runtime import dump, open_devices
+from vklab.runtime import calibration, dump, open_devices
 from vklab.runtime.engine import Engine
 from vklab.runtime.kernels import Kernel
 from vklab.runtime.open_devices import OpenDevice
@@ -68,9 +68,11 @@ class SpreadEngine(Engine):
         return tuple(member.opened.info for member in self.members)
 
     def plan(self, graph: Graph, unavailable: Callable[[Dispatch], str]) -> SpreadPlan:
-        """Place a Vulkan part, cut it, and plan its stages."""
-        placed = placement.place(graph, self.infos, caps=self.caps, pins=self.pins,
-                                 policy=self.policy, unavailable=unavailable, is_part=True)  # fmt: skip
+        """Place a Vulkan part by the speeds that are known, cut it, and plan its stages."""
+        placed = placement.place(
+            graph, self.infos, costs=calibration.all_kept(self.infos), caps=self.caps,
+            pins=self.pins, policy=self.policy, unavailable=unavailable, is_part=True,
+        )  # fmt: skip
         return spread_plans.make(graph, placed, self.infos, self.dtype, unavailable)
 
     def runner(self, plan: Plan | SpreadPlan) -> Spread:

@@ -1,0 +1,179 @@
+"""How fast a device is, measured by the runtime's own kernels and kept in the user's cache folder.
+
+Placement weighs it; what was never measured, `plan/costs.py` guesses. Visited by lab 13.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import vklab
+from vklab import settings, store
+from vklab.errors import SetupError
+from vklab.graph import shapes
+from vklab.graph.graph import Graph, Node
+from vklab.plan import plan as plans
+from vklab.plan.chunks import Copy
+from vklab.plan.costs import DeviceCosts
+from vklab.runtime import open_devices
+from vklab.runtime.engine import Device
+from vklab.runtime.open_devices import OpenDevice
+from vklab.runtime.record import Program
+from vklab.runtime.timed import Sample
+from vklab.runtime.weights import Weights
+from vklab.shader import compiler
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
+
+__all__ = ["all_kept", "kept", "measure"]
+
+REPEATS = 5  # the fastest counts: others may be at work on the same machine
+LAUNCHES = 64
+# Larger than the caches of a GPU; a CPU's time for as much would be long.
+STREAM_BYTES, CPU_STREAM_BYTES = 64 << 20, 8 << 20
+LEAST_SIZE, MOST_SIZE, LONG_NS = 32, 2048, 2e6  # of products: doubled until one takes as long
+
+
+_Trial = Callable[[int], tuple[Graph, int]]
+
+
+def kept(info: DeviceInfo) -> DeviceCosts | None:
+    """Return the speed of a device as it was measured on this machine; None if it was not."""
+    data = store.read(_path(info))
+    try:
+        return DeviceCosts(**json.loads(data or b"{}"), is_measured=True)
+    except (TypeError, ValueError):  # nothing is kept, or by a version with other numbers
+        return None
+
+
+def all_kept(infos: Sequence[DeviceInfo]) -> dict[int, DeviceCosts]:
+    """Return the speeds that were measured, by the place of the device."""
+    found = ((place, kept(info)) for place, info in enumerate(infos))
+    return {place: costs for place, costs in found if costs}
+
+
+def measure(device: int | str | None = None) -> DeviceCosts:
+    """Measure the speed of a device, and keep it for placement.
+
+    Takes a second or two. What else runs on the device at that time makes it slower.
+
+    Args:
+        device: index or part of a name, as in `load`.
+
+    Raises SetupError for a device without timestamps.
+    """
+    opened = open_devices.open_device(device)
+    info = opened.info
+    if not opened.device.compute_queue.family.timestamp_valid_bits:
+        raise SetupError(f"{info.name} has no timestamps on its compute queue: its speed is not "
+                         "measured but guessed")  # fmt: skip
+    # What is measured is each step as it is, not what is left of a chain of them.
+    with settings.settings(DISABLE_FUSION=True, DISABLE_IN_PLACE=True):
+        found = _measure(opened)
+    numbers = {name: value for name, value in asdict(found).items() if name != "is_measured"}
+    store.write(_path(info), json.dumps(numbers).encode())
+    return found
+
+
+def _path(info: DeviceInfo) -> Path | None:
+    folder = store.folder("speeds")
+    name = f"{info.uuid}-{info.vendor_id:x}-{info.device_id:x}-{info.driver_version:x}"
+    return folder / f"{name}-{vklab.__version__}.json" if folder else None
+
+
+def _measure(opened: OpenDevice) -> DeviceCosts:
+    chain, _ = _samples(opened, _chain("Neg", LAUNCHES, (64,)), whole=True)
+    launch_ns = min(sample.step_ns[0] for sample in chain) / LAUNCHES
+    single, _ = _samples(opened, _chain("Neg", 1, (64,)), whole=True)
+    size = CPU_STREAM_BYTES if opened.info.is_cpu else STREAM_BYTES
+    kernel_ns, link_ns = _streamed(opened, _chain("Neg", 3, (size // 4,)))
+    return DeviceCosts(
+        bytes_per_ns=2 * size / max(kernel_ns - launch_ns, 1.0),
+        flops_per_ns=_flops_per_ns(opened, launch_ns, _product, _convolution),
+        thin_flops_per_ns=_flops_per_ns(opened, launch_ns, _row, _depthwise),
+        launch_ns=launch_ns,
+        link_bytes_per_ns=2 * size / link_ns,
+        submit_ns=min(s.ended_ns - s.begun_ns for s in single) - launch_ns,
+        is_measured=True,
+    )
+
+
+def _streamed(opened: OpenDevice, graph: Graph) -> tuple[float, float]:
+    """Return the time of one kernel of a chain, and of all between the host and the device."""
+    samples, copies = _samples(opened, graph)
+    columns = zip(*(sample.step_ns for sample in samples), strict=True)
+    steps = list(zip((min(column) for column in columns), copies, strict=True))
+    mapped = min((s.submitting_ns - s.begun_ns) + (s.ended_ns - s.done_ns) for s in samples)
+    kernel_ns = min(ns for ns, is_copy in steps if not is_copy)
+    return kernel_ns, mapped + sum(ns for ns, is_copy in steps if is_copy)
+
+
+def _flops_per_ns(opened: OpenDevice, launch_ns: float, *trials: _Trial) -> float:
+    """Return the rate of some products, each doubled in size until that takes a while."""
+    rates = []
+    for trial in trials:
+        size, time_ns = LEAST_SIZE, 0.0
+        while time_ns < LONG_NS and size <= MOST_SIZE:
+            graph, flops = trial(size)
+            samples, _ = _samples(opened, graph, whole=True)
+            time_ns = min(sample.step_ns[0] for sample in samples)
+            size *= 2
+        rates.append(flops / max(time_ns - launch_ns, 1.0))
+    return statistics.geometric_mean(rates)
+
+
+def _product(size: int) -> tuple[Graph, int]:
+    return _chain("MatMul", 1, (size, size), (size, size)), 2 * size**3
+
+
+def _row(size: int) -> tuple[Graph, int]:
+    return _chain("MatMul", 1, (1, size), (size, size)), 2 * size**2
+
+
+def _convolution(size: int) -> tuple[Graph, int]:
+    side = size // 4
+    graph = _chain("Conv", 1, (1, size, side, side), (size, size, 3, 3), pads=(1,) * 4)
+    return graph, 2 * 9 * (size * side) ** 2
+
+
+def _depthwise(size: int) -> tuple[Graph, int]:
+    graph = _chain("Conv", 1, (1, 16, size, size), (16, 1, 3, 3), pads=(1,) * 4, group=16)
+    return graph, 2 * 9 * 16 * size**2
+
+
+def _chain(
+    kind: str, count: int, shape: Sequence[int], weight: Sequence[int] = (), **attributes: Any
+) -> Graph:
+    """Build a chain of equal nodes; `weight` is the shape of their second operand."""
+    ones = np.ones(weight, np.float32)
+    weights = {"w": TensorInfo("w", "float32", ones.shape, ones)} if weight else {}
+    nodes = tuple(
+        Node(f"n{k}", kind, (f"n{k - 1}" if k else "x", *weights), (f"n{k}",), attributes)
+        for k in range(count)
+    )
+    x = TensorInfo("x", "float32", tuple(shape))
+    return shapes.infer(Graph(kind, 17, nodes, (x,), (f"n{count - 1}",), weights))
+
+
+def _samples(
+    opened: OpenDevice, graph: Graph, whole: bool = False
+) -> tuple[list[Sample], list[bool]]:
+    """Run a graph some times; return which of its steps are copies, too."""
+    plan = plans.make_plan(graph, opened.info, _unavailable)
+    copies = [isinstance(step, Copy) for chunk in plan.chunks for step in chunk.steps]
+    with contextlib.ExitStack() as stack:
+        weights = stack.enter_context(contextlib.closing(Weights(opened)))
+        program = stack.enter_context(contextlib.closing(Program(opened, plan, weights)))
+        values = {i.name: np.ones(i.dims, np.float32) for i in graph.inputs}
+        return Device(program).time_steps(values, REPEATS, whole), copies
+
+
+def _unavailable(dispatch: Dispatch) -> str:
+    return compiler.unavailable(*dispatch.variant)
