@@ -127,11 +127,12 @@ class Report:
 
     def summary(self) -> dict[str, Any]:
         """Return the report ready for JSON."""
-        parts = {
-            "node, plain": [c for c in self.outcomes if c.kind == "node" and not c.is_expanded],
-            "node, expanded": [c for c in self.outcomes if c.kind == "node" and c.is_expanded],
-            **{kind: [c for c in self.outcomes if c.kind == kind] for kind in KINDS[1:]},
+        parts: dict[str, list[Case]] = {
+            name: [] for name in ("node, plain", "node, expanded", *KINDS[1:])
         }
+        for case in self.outcomes:
+            node = f"node, {'expanded' if case.is_expanded else 'plain'}"
+            parts[node if case.kind == "node" else case.kind].append(case)
         return {
             "device": self.device,
             "counts": self.counts(),
@@ -171,18 +172,15 @@ def run(
         jobs: processes; what ends one of them natively is an error of the cases it was given.
     """
     outcomes: dict[Case, Outcome] = {}
-    if jobs > 1:
-        for number, (case, outcome) in enumerate(_spread(chosen, device, fallback, jobs), 1):
+    with settings.settings(FALLBACK=fallback), np.errstate(all="ignore"):
+        found: Iterator[tuple[Case, Outcome]] = ((case, _run_case(case, device)) for case in chosen)
+        if jobs > 1:
+            found = _spread(chosen, device, fallback, jobs)
+        for number, (case, outcome) in enumerate(found, 1):
             outcomes[case] = outcome
             if progress:
                 progress(number, case, outcome)
-        return Report(device, {case: outcomes[case] for case in chosen})
-    with settings.settings(FALLBACK=fallback), np.errstate(all="ignore"):
-        for number, case in enumerate(chosen, 1):
-            outcomes[case] = _run_case(case, device)
-            if progress:
-                progress(number, case, outcomes[case])
-    return Report(device, outcomes)
+    return Report(device, {case: outcomes[case] for case in chosen})
 
 
 def _spread(

@@ -298,22 +298,11 @@ class DeviceInfo:
 
     def summary(self) -> dict[str, Any]:
         """Return the facts that tell devices apart, ready for JSON."""
-        return {
-            "index": self.index,
-            "name": self.name,
-            "type": self.type,
-            "vendor": self.vendor,
-            "vendor_id": self.vendor_id,
-            "device_id": self.device_id,
-            "driver": self.driver,
-            "driver_version": self.driver_version,
-            "api_version": ".".join(map(str, self.api_version)),
-            "uuid": self.uuid,
-            "memory_bytes": self.memory_bytes,
-            "subgroup_size": self.subgroup_size,
-            "is_cpu": self.is_cpu,
-            "refusal": self.refusal,
-        }
+        names = ("index", "name", "type", "vendor", "vendor_id", "device_id", "driver",
+                 "driver_version", "api_version", "uuid", "memory_bytes", "subgroup_size",
+                 "is_cpu", "refusal")  # fmt: skip
+        version = ".".join(map(str, self.api_version))
+        return {name: getattr(self, name) for name in names} | {"api_version": version}
 
     def __str__(self) -> str:
         version = ".".join(map(str, self.api_version))

@@ -99,11 +99,11 @@ def test_command_lines():
         "-entry", "main", "-stage", "compute", "-o", "o.spv",
     ]  # fmt: skip
     assert Toolchain("glsl", "/x/glslc", "1").command(*FILES) == [
-        "/x/glslc", "--target-env=vulkan1.3", "-Iinc", "-DT=float", "-DBIAS=1", "k", "-o", "o.spv",
+        "/x/glslc", "k", "-Iinc", "-DT=float", "-DBIAS=1", "--target-env=vulkan1.3", "-o", "o.spv",
     ]  # fmt: skip
     assert Toolchain("glsl", "/x/glslangValidator", "1").command(*FILES) == [
-        "/x/glslangValidator", "-V", "--target-env", "vulkan1.3", "-Iinc", "-DT=float", "-DBIAS=1",
-        "k", "-o", "o.spv",
+        "/x/glslangValidator", "k", "-Iinc", "-DT=float", "-DBIAS=1",
+        "-V", "--target-env", "vulkan1.3", "-o", "o.spv",
     ]  # fmt: skip
 
 

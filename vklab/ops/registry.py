@@ -93,7 +93,10 @@ def operator(
             ),
             variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters),
             attributes={p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY},
-            types=_attribute_types(function),
+            types={
+                p.name: str(p.annotation).removesuffix(" | None")  # int, Sequence[int] ...
+                for p in parameters if p.kind is p.KEYWORD_ONLY and p.annotation is not p.empty
+            },
             domain=domain,
         )
         versions = OPERATORS.setdefault((domain, op_type), [])
@@ -102,15 +105,6 @@ def operator(
         return function
 
     return register
-
-
-def _attribute_types(function: Callable[..., Answer]) -> dict[str, str]:
-    """Return what an operator's attributes are annotated with: int, Sequence[int] ..."""
-    return {
-        p.name: str(p.annotation).removesuffix(" | None")
-        for p in inspect.signature(function).parameters.values()
-        if p.kind is p.KEYWORD_ONLY and p.annotation is not p.empty
-    }
 
 
 def find(op_type: str, opset: int, domain: str = "") -> Operator:
@@ -171,19 +165,16 @@ def _check_inputs(entry: Operator, given: list[TensorInfo | None]) -> None:
 
 
 def _check_attributes(entry: Operator, given: Mapping[str, Any]) -> dict[str, Any]:
-    checked: dict[str, Any] = {}
     for name, value in given.items():
         if name not in entry.attributes:
             raise UnsupportedOperatorError(f"attribute {name}={value!r} is not supported")
         wanted = entry.types.get(name, "")
         if wanted and not _is_of_type(value, wanted):
             raise ModelError(f"attribute {name}={value!r} should be of type {wanted}")
-        checked[name] = value
-    absent = [n for n, d in entry.attributes.items() if d is inspect.Parameter.empty]
-    for name in absent:
-        if name not in checked:
+    for name, default in entry.attributes.items():
+        if default is inspect.Parameter.empty and name not in given:
             raise ModelError(f"attribute {name} is missing")
-    return checked
+    return dict(given)
 
 
 def _is_of_type(value: Any, wanted: str) -> bool:

@@ -17,17 +17,13 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 __all__ = ["refusal", "require"]
 
 
-def _nothing(dispatch: Dispatch) -> str:
-    return ""
-
-
 def require(
     graph: Graph,
     node: Node,
     inputs: list[TensorInfo | None],
     result: registry.Result,
     info: DeviceInfo,
-    unavailable: Callable[[Dispatch], str] = _nothing,
+    unavailable: Callable[[Dispatch], str],
 ) -> None:
     """Raise PlanError for what a device cannot do with a node's dispatches.
 
@@ -47,15 +43,14 @@ def require(
         limits.check(adapted.dispatches, info)
     except PlanError as error:
         raise PlanError(f"node {node.name!r} ({node.op_type}): {error}") from error
-    for dispatch in adapted.dispatches:
-        reason = unavailable(dispatch)
+    for reason in map(unavailable, adapted.dispatches):
         if reason:
             raise PlanError(f"node {node.name!r} ({node.op_type}): {reason}")
     graph.answers[fits] = True
 
 
 def refusal(
-    graph: Graph, node: Node, info: DeviceInfo, unavailable: Callable[[Dispatch], str] = _nothing
+    graph: Graph, node: Node, info: DeviceInfo, unavailable: Callable[[Dispatch], str]
 ) -> str:
     """Return why a device cannot run a node of a shaped graph; "" if it can."""
     known = graph.infos

@@ -146,8 +146,8 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
     if not found:
         raise instances.no_driver()
     if wanted is None or wanted == "":
-        wanted = str(settings.get("DEVICE")) or None
-    if wanted is None:
+        wanted = str(settings.get("DEVICE"))
+    if wanted == "":
         usable = [info for info in found if not info.refusal]
         if not usable:
             reasons = "; ".join(f"{info.name}: {info.refusal}" for info in found)

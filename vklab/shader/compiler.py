@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from vklab import settings, store
@@ -81,14 +82,13 @@ def compile_variant(name: str, defines: Defines = (), fragment: str = "") -> Sha
         _dump(shipped)
         return shipped
     path = source.find(name)
-    language = source.language(path)
     stock_key = text_key(name, defines, fragment)
-    found = toolchain.find_toolchain(language)
+    found = toolchain.find_toolchain(source.language(path))
     key = (stock_key, found.version if found else "stock")
     with _lock:
         shader = _memory.get(key)
     if shader is None:
-        spirv, origin = _spirv(path, language, defines, fragment, stock_key, found)
+        spirv, origin = _spirv(path, defines, fragment, stock_key, found)
         shader = Shader(name, defines, spirv, reflection.reflect(spirv), origin)
         with _lock:
             shader = _memory.setdefault(key, shader)
@@ -101,28 +101,24 @@ def unavailable(name: str, defines: Defines = (), fragment: str = "") -> str:
 
     With a compiler every variant can be; without one, those that ship.
     """
-    path = source.find(name)
-    if (name, defines, fragment) in _given.get():
+    language = source.language(source.find(name))
+    if (
+        (name, defines, fragment) in _given.get()
+        or toolchain.find_toolchain(language)
+        or stock.read(text_key(name, defines, fragment))
+    ):
         return ""
-    if toolchain.find_toolchain(source.language(path)) is not None:
-        return ""
-    if stock.read(text_key(name, defines, fragment)) is not None:
-        return ""
-    repair = toolchain.REPAIRS[source.language(path)]
-    return f"kernel {name} {dict(defines)} does not ship, and there is no shader compiler: {repair}"
+    return (f"kernel {name} {dict(defines)} does not ship, and there is no shader compiler: "
+            f"{toolchain.REPAIRS[language]}")  # fmt: skip
 
 
 def _spirv(
-    path: Path,
-    language: str,
-    defines: Defines,
-    fragment: str,
-    stock_key: str,
-    found: toolchain.Toolchain | None,
+    path: Path, defines: Defines, fragment: str, stock_key: str, found: toolchain.Toolchain | None
 ) -> tuple[bytes, str]:
     if found is None:
         shipped = stock.read(stock_key)
         if shipped is None:
+            language = source.language(path)
             raise SetupError(
                 f"{path.name} [{defines}] was edited or is not among the stock kernels, and no "
                 f"compiler for {language} was found",
@@ -165,10 +161,6 @@ def _dump(shader: Shader) -> None:
         target.write_bytes(shader.spirv)
 
 
-def _compile_one(variant: Variant) -> Shader:
-    return compile_variant(*variant)
-
-
 def compile_all(
     variants: Iterable[Variant], progress: Callable[[int, int, str], None] | None = None
 ) -> dict[Variant, Shader]:
@@ -179,10 +171,11 @@ def compile_all(
     wanted = list(dict.fromkeys(variants))
     shaders: dict[Variant, Shader] = {}
     failures: list[ShaderError] = []
+    context = contextvars.copy_context
     with ThreadPoolExecutor(max_workers=max(1, min(len(wanted), os.cpu_count() or 1))) as pool:
         # Threads of a pool do not see `with settings(...)`: each gets a copy of the caller's.
         futures = [
-            (variant, pool.submit(contextvars.copy_context().run, _compile_one, variant))
+            (variant, pool.submit(context().run, partial(compile_variant, *variant)))
             for variant in wanted
         ]
         for done, (variant, future) in enumerate(futures, 1):

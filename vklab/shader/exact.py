@@ -6,13 +6,12 @@ made exact; a kernel's own loop (`main`) keeps the fused multiply-add that produ
 
 from __future__ import annotations
 
-import struct
-
 from vklab.shader import reflection
 
 __all__ = ["exact"]
 
-_ENTRY_POINT, _FUNCTION, _DECORATE, _MEMBER_DECORATE = 15, 54, 71, 72
+_ENTRY_POINT, _FUNCTION, _DECORATE = 15, 54, 71
+_DECORATIONS = (_DECORATE, 72)  # OpMemberDecorate
 _ARITHMETIC = frozenset({127, 129, 131, 133, 136, 140, 141})  # OpFNegate, OpFAdd ... OpFMod
 _NO_CONTRACTION = 42
 
@@ -24,18 +23,15 @@ def exact(spirv: bytes) -> bytes:
     """
     instructions = list(reflection.instructions(spirv))
     entries = {operands[1] for opcode, operands in instructions if opcode == _ENTRY_POINT}
-    results: list[int] = []
+    marks: list[reflection.Instruction] = []
     is_entry = False
     for opcode, operands in instructions:
         if opcode == _FUNCTION:
             is_entry = operands[1] in entries
         elif opcode in _ARITHMETIC and not is_entry:
-            results.append(operands[1])
-    words = list(struct.unpack("<5I", spirv[:20]))
-    for opcode, operands in instructions:
-        if results and opcode in (_DECORATE, _MEMBER_DECORATE):
-            for result in results:
-                words += [3 << 16 | _DECORATE, result, _NO_CONTRACTION]
-            results = []
-        words += [(len(operands) + 1) << 16 | opcode, *operands]
-    return struct.pack(f"<{len(words)}I", *words)
+            marks.append((_DECORATE, (operands[1], _NO_CONTRACTION)))
+    opcodes = [opcode for opcode, _ in instructions]
+    first = next((n for n, opcode in enumerate(opcodes) if opcode in _DECORATIONS), None)
+    if first is None:
+        return spirv
+    return reflection.assemble(spirv, [*instructions[:first], *marks, *instructions[first:]])

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from vklab.errors import ShaderError
 
-__all__ = ["Binding", "PushConstant", "Reflection", "SpecConstant", "drop_source",
-           "instructions", "reflect"]
+__all__ = ["Binding", "PushConstant", "Reflection", "SpecConstant", "assemble", "drop_source",
+           "instructions", "reflect"]  # fmt: skip
 
 MAGIC = 0x07230203
 _OP_SOURCE, _OP_NAME, _OP_MEMBER_NAME, _OP_ENTRY_POINT = 3, 5, 6, 15
@@ -31,6 +31,8 @@ _FEATURES = {
     39: "shaderInt8", 4433: "storageBuffer16BitAccess", 4434: "uniformAndStorageBuffer16BitAccess",
     4448: "storageBuffer8BitAccess", 4449: "uniformAndStorageBuffer8BitAccess",
 }  # fmt: skip
+# (opcode, operands)
+Instruction = tuple[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -79,16 +81,13 @@ class Reflection:
         return -(-max(ends, default=0) // 4) * 4
 
 
-def _words(spirv: bytes) -> tuple[int, ...]:
+def instructions(spirv: bytes) -> Iterator[Instruction]:
+    """Yield each instruction of a module; ShaderError if it is damaged."""
     if len(spirv) < 20 or len(spirv) % 4:
         raise ShaderError(f"{len(spirv)} bytes are not SPIR-V: it comes in words of 4, 5 at least")
     words = struct.unpack(f"<{len(spirv) // 4}I", spirv)
     if words[0] != MAGIC:
         raise ShaderError(f"not SPIR-V: it starts with {words[0]:#010x}, not {MAGIC:#010x}")
-    return words
-
-
-def _instructions(words: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
     position = 5
     while position < len(words):
         length, opcode = words[position] >> 16, words[position] & 0xFFFF
@@ -98,19 +97,17 @@ def _instructions(words: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]
         position += length
 
 
-def instructions(spirv: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield opcode and operands of each instruction of a module; ShaderError if it is damaged."""
-    return _instructions(_words(spirv))
+def assemble(header: bytes, kept: Iterable[Instruction]) -> bytes:
+    """Return a module of these instructions, with the first five words of another."""
+    words: list[int] = []
+    for opcode, operands in kept:
+        words += [(len(operands) + 1) << 16 | opcode, *operands]
+    return header[:20] + struct.pack(f"<{len(words)}I", *words)
 
 
 def drop_source(spirv: bytes) -> bytes:
     """Return the module without OpSource: older validators know no Slang there."""
-    words = _words(spirv)
-    kept = list(words[:5])
-    for opcode, operands in _instructions(words):
-        if opcode != _OP_SOURCE:
-            kept += [(len(operands) + 1) << 16 | opcode, *operands]
-    return struct.pack(f"<{len(kept)}I", *kept)
+    return assemble(spirv, (each for each in instructions(spirv) if each[0] != _OP_SOURCE))
 
 
 def _string(words: tuple[int, ...]) -> str:
@@ -132,7 +129,7 @@ class _Module:
         self.variables: list[tuple[int, int, int]] = []
         self.features: set[str] = set()
         self.entry = "main"
-        for opcode, words in _instructions(_words(spirv)):
+        for opcode, words in instructions(spirv):
             self._take(opcode, words)
 
     def _take(self, opcode: int, words: tuple[int, ...]) -> None:

@@ -46,20 +46,14 @@ class Toolchain:
         """Return the command line that compiles one file."""
         defined = [f"-D{name}={value}" for name, value in defines]
         folders = [f"-I{folder}" for folder in includes]
-        name = Path(self.program).name
         if self.language == "slang":
             # -O0: the optimiser is a library that the wheel leaves out, and drivers optimise.
-            return [
-                self.program, str(source), *folders, *defined, "-target", "spirv", "-O0",
-                "-entry", "main", "-stage", "compute", "-o", str(output),
-            ]  # fmt: skip
-        target = "--target-env=vulkan1.3" if name.startswith("glslc") else "--target-env"
-        if name.startswith("glslc"):
-            return [self.program, target, *folders, *defined, str(source), "-o", str(output)]
-        return [
-            self.program, "-V", target, "vulkan1.3", *folders, *defined,
-            str(source), "-o", str(output),
-        ]  # fmt: skip
+            words = "-target spirv -O0 -entry main -stage compute"
+        elif Path(self.program).name.startswith("glslc"):
+            words = "--target-env=vulkan1.3"
+        else:
+            words = "-V --target-env vulkan1.3"
+        return [self.program, str(source), *folders, *defined, *words.split(), "-o", str(output)]
 
 
 def find_toolchain(language: str) -> Toolchain | None:
@@ -77,22 +71,19 @@ def require_toolchain(language: str) -> Toolchain:
 
 @functools.lru_cache(maxsize=16)
 def _find(language: str, slangc: str, path: str) -> Toolchain | None:
-    if language == "glsl":
-        for name in ("glslc", "glslangValidator"):
-            program = shutil.which(name, path=path)
-            if program:
-                return Toolchain("glsl", program, _identity(Path(program)))
-        return None
-    if slangc:
-        named = shutil.which(slangc, path=path)
-        if not named:
-            raise SetupError(f"VKLAB_SLANGC={slangc} is not a program", REPAIRS["slang"])
-        return Toolchain("slang", named, _identity(Path(named)))
-    wheel = _slangtorch()
-    if wheel:
-        return wheel
-    program = shutil.which("slangc", path=path)
-    return Toolchain("slang", program, _identity(Path(program))) if program else None
+    names: tuple[str, ...] = ("glslc", "glslangValidator")
+    if language == "slang":
+        wheel = None if slangc else _slangtorch()
+        if wheel:
+            return wheel
+        names = (slangc or "slangc",)
+    for name in names:
+        program = shutil.which(name, path=path)
+        if program:
+            return Toolchain(language, program, _identity(Path(program)))
+    if language == "slang" and slangc:
+        raise SetupError(f"VKLAB_SLANGC={slangc} is not a program", REPAIRS["slang"])
+    return None
 
 
 def _slangtorch() -> Toolchain | None:

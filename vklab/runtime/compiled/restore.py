@@ -63,9 +63,9 @@ class SavedPath(parts.Stage):
     """A stage that looks into a compiled model before it decides."""
 
     def __init__(
-        self, library: Library, number: int, graph: Any, after_host: bool, engine: Engine
+        self, library: Library, number: int, graph: Any, after_host: bool = False
     ) -> None:
-        super().__init__(graph, engine, after_host)
+        super().__init__(graph, library.engine, after_host)
         self.library = library
         self.saved: dict[tuple[Any, ...], SavedPart] = {}
         if library.has_plans and number >= 0:
@@ -79,10 +79,8 @@ class SavedPath(parts.Stage):
         if self.found or len(self.saved) != 1 or self.asked:
             return
         (key,) = self.saved
-        infos = {
-            name: TensorInfo(name, dtype, shape)
-            for name, (shape, dtype) in zip(self.names, key, strict=True)
-        }
+        pairs = zip(self.names, key, strict=True)
+        infos = {name: TensorInfo(name, dtype, shape) for name, (shape, dtype) in pairs}
         if all(info.dtype in MOVABLE for info in infos.values()):
             with contextlib.suppress(parts.Unknown):  # another device may have to see values
                 self.found[self._planned_key(infos.values())] = self.decide(infos)
@@ -128,22 +126,17 @@ class SavedPath(parts.Stage):
             return None
 
     def _restore(self, saved: SavedPart, plan: Plan | None) -> parts.Found:
-        library, runner = self.library, None
-        stages = library.saved.stages
+        library = self.library
         rest: SavedPath | None = None
         if saved.rest >= 0:
-            behind = stages[saved.rest]
-            rest = SavedPath(
-                library, saved.rest, behind.graph, behind.after_host, self.engine
-            )
+            behind = library.saved.stages[saved.rest]
+            rest = SavedPath(library, saved.rest, behind.graph, behind.after_host)
         try:
             runner = self.engine.runner(plan) if plan else self._runner(saved.part)[0]
             if isinstance(runner, control.Control):
                 bodies = saved.part.graph.nodes[0].bodies
                 runner.bodies = {
-                    name: SavedPath(
-                        library, saved.bodies.get(name, -1), body, False, self.engine
-                    )
+                    name: SavedPath(library, saved.bodies.get(name, -1), body)
                     for name, body in bodies.items()
                 }
         except (LookupError, TypeError, AttributeError, AssertionError) as error:
@@ -158,9 +151,8 @@ def require_sound(plan: Plan, info: DeviceInfo) -> None:
     placed = [*slots.values(), *plan.input_slots.values(), *plan.output_slots.values(),
               *(slot for copy in plan.copies for slot in (copy.source, copy.target))]  # fmt: skip
     for slot in placed:
-        if not 0 <= slot.offset_bytes <= slot.offset_bytes + slot.size_bytes <= arenas.get(
-            slot.arena, -1
-        ):
+        end = slot.offset_bytes + slot.size_bytes
+        if not 0 <= slot.offset_bytes <= end <= arenas.get(slot.arena, -1):
             raise ModelError(f"{_WRONG}: {slot} is not in its arena")
     for dispatch in plan.dispatches:
         for _, tensor in dispatch.reads + dispatch.writes:
@@ -170,5 +162,4 @@ def require_sound(plan: Plan, info: DeviceInfo) -> None:
 
 def root(saved: Saved, engine: Engine) -> SavedPath:
     """Return the first stage of a compiled model."""
-    library = Library(saved, engine)
-    return SavedPath(library, 0 if saved.stages else -1, saved.graph, False, engine)
+    return SavedPath(Library(saved, engine), 0 if saved.stages else -1, saved.graph)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -100,11 +100,10 @@ class Saved:
             return f"compiled for dtype={self.dtype or None}, loaded with dtype={dtype or None}"
         if dict(upper_bounds) != dict(self.upper_bounds):
             return f"compiled for upper_bounds={dict(self.upper_bounds)}, not {dict(upper_bounds)}"
-        changed = []
-        for name, value in plan_settings().items():
-            before = self.switches.get(name, settings.SETTINGS[name].default)
-            if value != before:
-                changed.append(f"{name} was {before!r}, is {value!r}")
+        before = {name: setting.default for name, setting in settings.SETTINGS.items()}
+        before |= self.switches
+        changed = [f"{name} was {before[name]!r}, is {value!r}"
+                   for name, value in plan_settings().items() if value != before[name]]  # fmt: skip
         return "compiled with other switches: " + "; ".join(changed) if changed else ""
 
 
@@ -121,7 +120,7 @@ def difference(compiled: DeviceInfo, here: DeviceInfo) -> str:
         if isinstance(before, Mapping):
             found += [f"{key} {before.get(key)} -> {now.get(key)}" for key in {**before, **now}
                       if before.get(key) != now.get(key)]  # fmt: skip
-        elif isinstance(before, frozenset) and before != now:
+        elif isinstance(before, frozenset):
             found += [f"{name} without {x}" for x in sorted(before - now)]
             found += [f"{name} with {x}" for x in sorted(now - before)]
         elif before != now:
@@ -156,15 +155,14 @@ def read(model: str | os.PathLike[str] | bytes) -> Saved:
     except codec.OutdatedError as error:
         raise ModelError(f"{label} was compiled by another vklab ({header.get('vklab')}): {error}; "
                          "compile the model again") from error  # fmt: skip
-    stages: Sequence[SavedStage] = ()
-    kernels: Sequence[Kernel] = ()
-    outdated = ""
     kind = tuple[tuple[SavedStage, ...], tuple[Kernel, ...]]
     try:
         stages, kernels = codec.decode(header.get("plans"), blobs, kind, label)
     except codec.OutdatedError as error:
-        outdated = f"compiled by another vklab ({header.get('vklab')}): {error}"
+        return replace(
+            saved, outdated=f"compiled by another vklab ({header.get('vklab')}): {error}"
+        )
     numbers = [n for s in stages for part in s.parts for n in (part.rest, *part.bodies.values())]
     if any(not -1 <= number < len(stages) for number in numbers):
         raise ModelError(f"{label} contradicts itself: its path leads to stages that are not there")
-    return replace(saved, stages=tuple(stages), kernels=tuple(kernels), outdated=outdated)
+    return replace(saved, stages=stages, kernels=kernels)
