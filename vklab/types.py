@@ -177,7 +177,8 @@ class Dispatch:
 
     For fusion: `pointwise` says what an element-wise dispatch computes; `epilogue` what becomes of
     each value before it is stored (operand 0 is that value) and `prologue` of what is read as
-    `x_buffer`. `fragment` is the Slang that they become, put before the kernel's own text.
+    `x_buffer`. `siblings` is what one dispatch computes in the place of several, a result in
+    `writes` for each. `fragment` is the Slang that they become, put before the kernel's own text.
     `in_place` names reads that may share their memory with what is written.
     """
 
@@ -193,6 +194,7 @@ class Dispatch:
     pointwise: Pointwise | None = None
     prologue: Pointwise | None = None
     epilogue: Pointwise | None = None
+    siblings: tuple[Pointwise, ...] = ()
     fragment: str = ""
     in_place: tuple[str, ...] = ()
 

@@ -126,7 +126,7 @@ def test_a_concatenation_takes_in_what_it_copies(device_index):
     ]  # fmt: skip
     made = model(nodes, inputs, {"y": "float32"}, st=np.array([9]), en=np.array([-11]),
                  ax=np.array([1]), sp=np.array([-3]))  # fmt: skip
-    assert_fused(made, inputs, device_index, 2, 5)
+    assert_fused(made, inputs, device_index, 1, 5)
 
 
 @pytest.mark.parametrize("kind", ["float16", "int8", "int64"])
@@ -253,3 +253,18 @@ def test_random_graphs_compute_the_same_fused(device_index, drawn):
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 def test_many_random_graphs_compute_the_same_fused(device_index, drawn):
     check_random_graph(device_index, drawn)
+
+
+@pytest.mark.parametrize("shape", [(1, 7), (3, 5), (2, 3, 67)])
+@pytest.mark.parametrize("kind", ["float32", "float16", "int64", "bool"])
+def test_siblings_compute_what_they_do_apart(device_index, kind, shape):
+    inputs = {name: (3 * random_array(shape, n)).astype(kind) for n, name in enumerate("abc")}
+    nodes = [node("Concat", ["a", "b", "a"], ["y"], axis=-1),
+             node("Split", ["c"], ["u", "v"], axis=-1, num_outputs=2)]  # fmt: skip
+    made = model(nodes, inputs, dict.fromkeys("yuv", kind))
+    fused, plan = run(made, inputs, device_index)
+    apart, plain = run(made, inputs, device_index, DISABLE_PASSES="join_siblings")
+    assert len(plan.dispatches) < len(plain.dispatches) == 5
+    for name, expected in apart.items():
+        np.testing.assert_array_equal(fused[name], expected)
+    np.testing.assert_array_equal(fused["y"], np.concatenate([inputs[n] for n in "aba"], -1))

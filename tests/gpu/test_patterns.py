@@ -21,8 +21,8 @@ FOUND = {
     "bert_script": {"LayerNormalization": 5, "Gelu": 2, "Attention": 2},
     "gpt2": {"LayerNormalization": 5, "Gelu": 2, "Attention": 2},
     "gpt2_script": {"LayerNormalization": 5, "Gelu": 2, "Attention": 2},
-    "llama": {"RMSNormalization": 5, "RotaryEmbedding": 4, "Attention": 2},
-    "llama_script": {"RMSNormalization": 5, "RotaryEmbedding": 4, "Attention": 2},
+    "llama": {"RMSNormalization": 5, "RotaryHeads": 2, "Attention": 2},
+    "llama_script": {"RMSNormalization": 5, "RotaryHeads": 2, "Attention": 2},
     "vit": {"LayerNormalization": 5, "Gelu": 2, "Attention": 2},
     "vit_script": {"LayerNormalization": 5, "Gelu": 2, "Attention": 2},
 }

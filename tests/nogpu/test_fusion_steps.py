@@ -14,6 +14,7 @@ from vklab import settings
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, passes, shapes
 from vklab.plan import fusion, lowering
+from vklab.plan.fusion import siblings
 
 INFO = fake_device()
 
@@ -61,7 +62,7 @@ def test_a_name_that_is_none_is_refused():
 
 def test_the_table_lists_every_fusion():
     assert [step.__name__ for step in fusion.FUSIONS] == [
-        "fuse_chains", "fuse_epilogues", "fuse_prologues"]  # fmt: skip
+        "fuse_chains", "fuse_epilogues", "fuse_prologues", "join_siblings"]  # fmt: skip
 
 
 def proto_of(name):
@@ -77,3 +78,43 @@ def test_fusing_what_is_fused_changes_nothing(name):
     again = fusion.fuse(graph, once, INFO)
     assert len(once.dispatches) < len(lowered.dispatches)
     assert again.dispatches == once.dispatches
+
+
+def kernels_of(nodes, outputs, inputs, info=INFO, **constants):
+    """Return what is left of some nodes on inputs of 3 x 8."""
+    given = [value(name, (3, 8)) for name in inputs]
+    graph, lowered = lowered_of(model(nodes, given, outputs, constants))
+    return fusion.fuse(graph, lowered, info).dispatches
+
+
+@pytest.mark.parametrize(("operators", "count"), [
+    (["Sin x a", "Cos x b"], 1), (["Sin x a", "Cos y b", "Exp x c"], 1),
+    (["Sin x a", "Cos a b"], 2),  # one reads the other
+    (["Sin x a", "IsNaN x b"], 2),  # other elements
+    (["Sin x a", "ReduceSum x r", "Cos x b"], 3),  # not side by side
+    (["Transpose x a", "Cos x b"], 2),  # one only moves bits
+])  # fmt: skip
+def test_siblings_are_launched_as_one(operators, count):
+    nodes = [helper.make_node(kind, [read], [made])
+             for kind, read, made in map(str.split, operators)]  # fmt: skip
+    assert len(kernels_of(nodes, [node.output[0] for node in nodes], "xy")) == count
+
+
+def test_the_parts_of_a_concat_and_of_a_split_are_one_dispatch():
+    nodes = [helper.make_node("Concat", ["x", "y", "x"], ["a"], axis=1),
+             helper.make_node("Split", ["a"], ["b", "c", "d"], axis=1)]  # fmt: skip
+    joined, split = kernels_of(nodes, ["a", "b", "c", "d"], "xy")
+    assert [len(d.siblings) for d in (joined, split)] == [3, 3]
+    assert {i.name for _, i in joined.writes} == {"a"}
+    assert [i.name for _, i in split.writes] == ["b", "c", "d"]
+
+
+def test_siblings_keep_within_what_a_kernel_takes(monkeypatch):
+    names = [f"x{n}" for n in range(20)]
+    nodes = [helper.make_node("Concat", names, ["y"], axis=1)]
+    made = kernels_of(nodes, ["y"], names)
+    assert sum(len(d.siblings) for d in made) == 20 and 1 < len(made) < 5
+    monkeypatch.setattr(siblings, "MOST_ON_CPU", 71)
+    nodes = [helper.make_node("Concat", ["x", "y", "x"], ["a"], axis=1)]
+    assert len(kernels_of(nodes, ["a"], "xy", fake_device(type="cpu"))) == 2
+    assert len(kernels_of(nodes, ["a"], "xy", fake_device(type="discrete_gpu"))) == 1

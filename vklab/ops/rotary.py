@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.attention import Heads
 from vklab.ops.dtypes import FLOATS, type_defines
@@ -9,7 +11,8 @@ from vklab.ops.inputs import require, same
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = ["contrib_rotary_embedding", "rotary", "rotary_embedding", "whole_rotary_embedding"]
+__all__ = ["contrib_rotary_embedding", "rotary", "rotary_embedding", "rotary_heads",
+           "whole_rotary_embedding"]  # fmt: skip
 
 
 @operator("RotaryEmbedding", since=23)
@@ -61,6 +64,32 @@ def whole_rotary_embedding(X: TensorInfo, cos: TensorInfo, sin: TensorInfo) -> R
     return Result(*rotary(Heads.of(X), cos, sin, None, 0, whole=True))
 
 
+@operator("RotaryHeads", domain="vklab")
+def rotary_heads(
+    X: TensorInfo,
+    cos: TensorInfo,
+    sin: TensorInfo,
+    position_ids: TensorInfo | None = None,
+    *,
+    size: int,
+    queries: int,
+    keys: int,
+    interleaved: int = 0,
+    rotary_embedding_dim: int = 0,
+    whole: int = 0,
+) -> Result:
+    """Turn queries, and keys behind them in the same rows, as RotaryEmbedding does. Source: own.
+
+    A row of X [batch, step, place] may go on behind them. Both results are 4-D heads.
+    """
+    if X.rank != 3 or min(size, queries, keys) < 1 or (queries + keys) * size > X.dims[2]:
+        raise ModelError(f"{X} does not hold {queries} + {keys} heads of {size}")
+    _, length, width = X.dims
+    heads = Heads(X, queries + keys, length, size, (length * width, size, width))
+    return Result(*rotary(heads, cos, sin, position_ids, interleaved, rotary_embedding_dim,
+                          bool(whole), (queries, keys)))  # fmt: skip
+
+
 def rotary(
     heads: Heads,
     cos: TensorInfo,
@@ -69,10 +98,12 @@ def rotary(
     interleaved: int,
     turned: int = 0,
     whole: bool = False,
-) -> tuple[tuple[TensorInfo], tuple[Dispatch, ...]]:
+    pair: Sequence[int] = (),
+) -> tuple[tuple[TensorInfo, ...], tuple[Dispatch, ...]]:
     """Return the turned heads, which lie as the given do, and their dispatch.
 
-    Heads must fill their tensor. Tables that are `whole` have an angle for each place, not pair.
+    Heads must fill their tensor; those of a `pair` need not, so many each become a dense result.
+    Tables that are `whole` have an angle for each place, not pair.
     """
     X = heads.info
     require(FLOATS, X, cos, sin)
@@ -86,24 +117,27 @@ def rotary(
         raise ModelError(f"{cos} and {sin} are not of [batch, step] of {X}")
     if positions is not None and (positions.dims not in (moments, (1,)) or cos.rank != 2):
         raise ModelError(f"{positions} are not the positions of {X}")
-    result = output(dtype, X.dims)
-    if not result.count:
-        return (result,), ()
+    shapes = [(heads.batch, each, heads.length, heads.size) for each in pair] or [X.dims]
+    results = tuple(output(dtype, shape) for shape in shapes)
+    count = sum(result.count for result in results)
+    if not count:
+        return results, ()
     alone = positions is not None and positions.dims != moments
     mode = 0 if positions is None else 2 if alone else 1
     reads = [("x_buffer", X), ("cos_buffer", cos), ("sin_buffer", sin)]
-    defines = [("POSITIONS", str(mode)), ("WHOLE", str(int(whole))), *type_defines("T", dtype)[:2],
-               *type_defines("Y", dtype)[::2]]  # fmt: skip
+    defines = [("POSITIONS", str(mode)), ("WHOLE", str(int(whole))), ("PAIR", str(len(shapes) - 1)),
+               *type_defines("T", dtype)[:2], *type_defines("Y", dtype)[::2]]  # fmt: skip
     if positions is not None:
         reads.append(("positions_buffer", positions))
         defines += type_defines("I", positions.dtype)[:2]
     push = (
-        ("count", result.count), ("steps", heads.length), ("heads", heads.count),
+        ("count", count), ("steps", heads.length), ("heads", heads.count),
         ("places", heads.size), ("turned", turned), ("interleaved", int(bool(interleaved))),
         ("rows", cos.count // max(width, 1)), ("x_batch", heads.strides[0]),
         ("x_step", heads.strides[2]), ("x_head", heads.strides[1]),
+        ("first", pair[0] if pair else heads.count),
     )  # fmt: skip
-    groups = grid(-(-result.count // WORKGROUP))
-    dispatch = Dispatch("rotary", tuple(reads), (("y_buffer", result),), groups, push,
-                        tuple(defines), flops=3 * result.count)  # fmt: skip
-    return (result,), (dispatch,)
+    writes = tuple(zip(("y_buffer", "z_buffer"), results, strict=False))
+    dispatch = Dispatch("rotary", tuple(reads), writes, grid(-(-count // WORKGROUP)), push,
+                        tuple(defines), flops=3 * count)  # fmt: skip
+    return results, (dispatch,)

@@ -20,7 +20,7 @@ from vklab.ops.dtypes import ELEMENTS
 from vklab.plan.lowering import Lowered
 from vklab.types import Dispatch, Formula, Operand, Pointwise, TensorInfo, Walk
 
-__all__ = ["PUSH_BYTES", "emit", "fits", "title", "write"]
+__all__ = ["PUSH_BYTES", "emit", "fits", "is_move", "title", "write"]
 
 # What every device takes.
 PUSH_BYTES = 128
@@ -36,21 +36,27 @@ _TITLE = re.compile(r"onnx::(\w+)")
 def fits(dispatch: Dispatch, buffers: int) -> bool:
     """Tell whether a fused dispatch keeps within push constants and a number of buffers."""
     is_core = dispatch.kernel != "pointwise"
-    made = [_Function("in_"), _Function()]
     reads = len(dispatch.reads) + len(dispatch.writes) if is_core else 1
-    push = dispatch.push if is_core else (("count", 0),)
-    words = sum(len(v) if isinstance(v, tuple) else 1 for _, v in push)
-    works = (dispatch.prologue, dispatch.epilogue if is_core else dispatch.pointwise)
-    for function, work in zip(made, works, strict=True):
-        if work is None:
-            continue
-        for operand in work.operands:
-            _offset(function, work, operand.walk)
-        if work.target:
-            _offset(function, work, work.target)
-        words += len(_pushed(work))
-        reads += len(work.operands)
-    words += sum(len(v) if isinstance(v, tuple) else 1 for f in made for _, v in f.push)
+    words = sum(len(v) if isinstance(v, tuple) else 1 for _, v in dispatch.push) if is_core else 1
+    work = dispatch.epilogue if is_core else dispatch.pointwise
+    given = [each for each in (dispatch.prologue, work) if each]
+    made = [_Function("in_" if each is dispatch.prologue else "") for each in given]
+    if dispatch.siblings:
+        given, made = list(dispatch.siblings), [_Function()] * len(dispatch.siblings)
+        reads = len(_results(dispatch))
+    for function, each in zip(made, given, strict=True):
+        function.indices.clear()
+        for walk in (*(operand.walk for operand in each.operands), each.target):
+            if walk:
+                _offset(function, each, walk)
+        if dispatch.siblings:
+            function.number("part", each.count)
+        words += len(_pushed(each))
+        reads += len(each.operands)
+    words += sum(
+        len(v) if isinstance(v, tuple) else 1
+        for f in {id(function): function for function in made}.values() for _, v in f.push
+    )  # fmt: skip
     return 4 * words <= PUSH_BYTES and reads <= buffers
 
 
@@ -63,6 +69,8 @@ def emit(dispatch: Dispatch) -> Dispatch:
     """Return the dispatch with its fused descriptions turned into text; itself if it has none."""
     if dispatch.kernel == "pointwise" and dispatch.pointwise:
         return _pointwise(dispatch, dispatch.pointwise)
+    if dispatch.siblings:
+        return _siblings(dispatch)
     functions = [_load_function(dispatch.prologue)] if dispatch.prologue else []
     if dispatch.epilogue:
         functions.append(_store_function(dispatch.epilogue, dispatch.writes[0][1]))
@@ -103,6 +111,35 @@ def _pointwise(dispatch: Dispatch, work: Pointwise) -> Dispatch:
         _joined(replace(dispatch, reads=(), push=(("count", work.count),), defines=()), [made]),
         workgroups=registry.grid(-(-work.count // registry.WORKGROUP)),
     )
+
+
+def _siblings(dispatch: Dispatch) -> Dispatch:
+    """Write one function for each work, and one that knows whose an element is."""
+    made, results, body = _Function(), _results(dispatch), ["void compute(uint element) {"]
+    names = {name: "y" if not n else f"y{n}" for n, name in enumerate(results)}
+    made.buffers += [f"RWStructuredBuffer<Y> {name}_buffer;" for name in [*names.values()][1:]]
+    for n, (work, (_, result)) in enumerate(zip(dispatch.siblings, dispatch.writes, strict=True)):
+        made.indices.clear()
+        header = f"void compute{n}(uint element)"
+        _write(made, work, "compute", header, result=result, target=names[result.name])
+        made.buffers.clear()
+        if n == len(dispatch.siblings) - 1:
+            body += [f"    compute{n}(element);", "}"]
+            break
+        part = made.number("part", work.count)
+        body += [f"    if (element < {part}) return compute{n}(element);",
+                 f"    element -= {part};"]  # fmt: skip
+    made.lines += body
+    count = sum(work.count for work in dispatch.siblings)
+    return replace(
+        _joined(replace(dispatch, reads=(), push=(("count", count),), defines=()), [made]),
+        writes=tuple((f"{names[name]}_buffer", info) for name, info in results.items()),
+        workgroups=registry.grid(-(-count // registry.WORKGROUP)), in_place=(),
+    )  # fmt: skip
+
+
+def _results(dispatch: Dispatch) -> dict[str, TensorInfo]:
+    return {info.name: info for _, info in dispatch.writes}
 
 
 def _store_function(work: Pointwise, result: TensorInfo) -> _Function:
@@ -152,14 +189,16 @@ def _write(
     header: str,
     result: TensorInfo | None = None,
     given: str = "",
+    target: str = "y",
 ) -> None:
     """Write the function: its title, its buffers, loads, formulas, and the store or the result.
 
     Args:
         given: the parameter that stands for operand 0, which is then not read.
         result: what is written; without it the function returns the last value.
+        target: the name of the buffer that is written.
     """
-    raw = all(formula.text in RAW for formula in work.formulas) and not given and bool(result)
+    raw = is_move(work) and not given and bool(result)
     names, body = [given] if given else [], []
     for operand in work.operands[len(names) :]:
         name = f"{made.prefix}x{len(made.reads)}"
@@ -176,7 +215,7 @@ def _write(
         storage, _, store = (dtypes.raw_defines if raw else dtypes.type_defines)("Y", result.dtype)
         made.defines |= dict((storage, store))
         place = _offset(made, work, work.target) if work.target else "element"
-        body.append(f"    y_buffer[{place}] = Y(Y_STORE({names[-1]}));")
+        body.append(f"    {target}_buffer[{place}] = Y(Y_STORE({names[-1]}));")
     else:
         body.append(f"    return {names[-1]};")
     titles = [title(formula) for formula in work.formulas if formula.arguments]
@@ -194,6 +233,11 @@ def title(formula: Formula) -> str:
         return "move"
     found = _TITLE.search(formula.text)
     return found[1] if found else formula.text
+
+
+def is_move(work: Pointwise) -> bool:
+    """Tell whether elements are only moved, so that kernels need not know what they mean."""
+    return all(formula.text in RAW for formula in work.formulas)
 
 
 def _load(made: _Function, work: Pointwise, operand: Operand, name: str, raw: bool) -> str:

@@ -37,6 +37,8 @@ def kernel_label(dispatch: Dispatch) -> str:
     """Return a kernel's name with all that is fused into it, such as "conv + relu, add"."""
     if dispatch.kernel in ("pointwise", "elementwise") and dispatch.pointwise:
         return f"{dispatch.kernel}: {_titles(dispatch.pointwise)}"
+    if dispatch.siblings:
+        return f"pointwise: {' | '.join(map(_titles, dispatch.siblings))}"
     before = f" of ({_titles(dispatch.prologue)})" if dispatch.prologue else ""
     after = f" + {_titles(dispatch.epilogue)}" if dispatch.epilogue else ""
     return dispatch.kernel + before + after

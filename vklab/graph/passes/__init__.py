@@ -23,6 +23,7 @@ from vklab.graph.passes import (
     fuse_layer_norm,
     fuse_rms_norm,
     fuse_rotary,
+    join_products,
     join_views,
     merge_pads,
     move_transposes,
@@ -45,6 +46,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fuse_gelu.fuse_gelu,
     fuse_rotary.fuse_rotary,
     fuse_attention.fuse_attention,
+    join_products.join_products,  # rotary embeddings tell which
     fold_batch_norm.fold_batch_norm,  # rounds: after all that is exact
     drop_dead_nodes.drop_dead_nodes,
 )

@@ -33,7 +33,7 @@ class Flow:
         self.dispatches: list[Dispatch | None] = [_prepared(d) for d in lowered.dispatches]
         self.nodes: list[tuple[str, ...]] = [(name,) for name in lowered.nodes]
         most = info.limits.get("maxPerStageDescriptorStorageBuffers", MOST_BUFFERS)
-        self.features = info.features
+        self.features, self.is_cpu = info.features, info.is_cpu
         self.most_buffers = min(MOST_BUFFERS, most) if isinstance(most, int) else MOST_BUFFERS
         kept = {lowered.roots[name] for name in graph.outputs}
         kept |= {lowered.roots[name] for cut in lowered.trims.values() for _, name in cut}
@@ -99,6 +99,8 @@ def inputs(dispatch: Dispatch) -> list[TensorInfo]:
     """Return all tensors that a dispatch reads, those of what is fused with it included."""
     if dispatch.kernel == "pointwise" and dispatch.pointwise:
         return [operand.info for operand in dispatch.pointwise.operands]
+    if dispatch.siblings:
+        return [operand.info for work in dispatch.siblings for operand in work.operands]
     found = [i for name, i in dispatch.reads if not (dispatch.prologue and name == "x_buffer")]
     found += [o.info for o in dispatch.prologue.operands] if dispatch.prologue else []
     found += [o.info for o in dispatch.epilogue.operands[1:]] if dispatch.epilogue else []

@@ -1,0 +1,63 @@
+"""join_siblings: element-wise dispatches that stand side by side are launched as one.
+
+The parts of a Concat, the results of a Split, tables of sines and cosines: none reads another's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from vklab.plan import codegen
+from vklab.plan.fusion.flow import Flow, inputs
+from vklab.types import Dispatch, Operands, Pointwise
+
+__all__ = ["join_siblings"]
+
+# A CPU that plays a GPU walks through the text of every part for each element.
+MOST_ON_CPU = 1 << 16
+
+
+def join_siblings(flow: Flow) -> None:
+    """Let one dispatch do what its neighbours do."""
+    before: tuple[int, Dispatch] | None = None
+    for number, dispatch in flow.alive():
+        joined = _joined(flow, before[1], dispatch) if before else None
+        if before and joined:
+            flow.join(number, before[0], joined)
+        before = number, joined or dispatch
+
+
+def _works(dispatch: Dispatch) -> tuple[Pointwise, ...]:
+    return dispatch.siblings or ((dispatch.pointwise,) if dispatch.pointwise else ())
+
+
+def _joined(flow: Flow, before: Dispatch, dispatch: Dispatch) -> Dispatch | None:
+    """Return both as one; None where they differ in kind, or one needs what the other makes."""
+    works = (*_works(before), *_works(dispatch))
+    if not (_works(before) and _works(dispatch)) or len(set(map(codegen.is_move, works))) > 1:
+        return None
+    if flow.is_cpu and sum(work.count for work in works) > MOST_ON_CPU:
+        return None
+    writes = (*before.writes, *dispatch.writes)
+    made = {flow.roots[info.name] for _, info in before.writes}
+    if made & {flow.roots[info.name] for info in inputs(dispatch)} or (
+        len({info.dtype for _, info in writes}) > 1 or not _are_apart(flow, works, writes)
+    ):
+        return None
+    read = (operand.info for work in works for operand in work.operands)
+    joined = replace(
+        before, kernel="pointwise", pointwise=None, siblings=works, constants=(), writes=writes,
+        reads=tuple((f"x{n}_buffer", info) for n, info in enumerate(read)), in_place=(),
+        flops=before.flops + dispatch.flops,
+    )  # fmt: skip
+    return joined if flow.fits(joined) else None
+
+
+def _are_apart(flow: Flow, works: Sequence[Pointwise], writes: Operands) -> bool:
+    """Tell whether no element is written twice: parts of one value are no more than it holds."""
+    counts: Counter[str] = Counter()
+    for work, (_, info) in zip(works, writes, strict=True):
+        counts[flow.roots[info.name]] += work.count
+    return all(counts[flow.roots[info.name]] <= info.count for _, info in writes)
