@@ -51,6 +51,7 @@ class Engine:
     Attributes:
         upper_bounds: the most that open dimensions ever are; `reserve` is then all memory.
         shaders: kernels of a compiled model, used before any is compiled.
+        polls: waits for the device poll before they block.
         lock: held while something is planned or freed; what is planned runs without it.
     """
 
@@ -62,6 +63,7 @@ class Engine:
     reserve: Reserve | None = None
     kernels: dict[tuple[object, ...], Kernel] = field(default_factory=dict)
     shaders: Mapping[compiler.Variant, compiler.Shader] = field(default_factory=dict)
+    polls: bool = True
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -85,11 +87,16 @@ class Engine:
         program = Program(
             self.opened, plan, self.weights, self.progress, self.reserve, self.kernels
         )
+        program.polls &= self.polls
         return Device(program)
 
     def twin(self) -> Engine:
-        """Return what runs the same at the same time: memory of its own, the same weights."""
-        return replace(self, reserve=Reserve(self.opened) if self.reserve else None)
+        """Return what runs the same at the same time: memory of its own, the same weights.
+
+        A thread that polls takes the interpreter from those that have frames to submit.
+        """
+        reserve = Reserve(self.opened) if self.reserve else None
+        return replace(self, reserve=reserve, polls=False)
 
     @property
     def kept(self) -> int:
@@ -109,6 +116,17 @@ class Device:
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run once."""
         return self.program.run(self.arrays(values))
+
+    def start(self, values: Mapping[str, Any]) -> None:
+        """Begin a run, without waiting."""
+        self.program.prepare()
+        self.program.places.write(self.arrays(values))
+        self.program.submit()
+
+    def finish(self) -> Mapping[str, Any]:
+        """Wait for a run that was started."""
+        self.program.wait()
+        return self.program.places.read()
 
     @property
     def clocked(self) -> tuple[Device, ...]:

@@ -84,10 +84,12 @@ class SpreadEngine(Engine):
         dump.report(plan)
         member = self.members[stage.device]
         # Stages run at the same time: none runs in another's memory, bounds or not.
-        return Program(
+        program = Program(
             member.opened, plan, member.weights, self.progress, memory.reserve(stage),
             member.kernels, memory.given(stage),
         )  # fmt: skip
+        program.polls &= self.polls
+        return program
 
 
 @dataclass(frozen=True)

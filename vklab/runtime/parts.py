@@ -24,7 +24,7 @@ from vklab.plan.partition import Ask, Part
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.runtime import control
-from vklab.runtime.engine import Engine, Host, Runner, host
+from vklab.runtime.engine import Device, Engine, Host, Runner, host
 from vklab.shader import compiler
 from vklab.types import ANY_SHAPE, Dispatch, TensorInfo
 
@@ -56,12 +56,12 @@ class Stage:
         self.names = [*(info.name for info in graph.inputs), *graph.captures]
         self.asked: list[str] = []
         self.found: OrderedDict[Key, Found] = OrderedDict()
-        self.origin: Stage | None = None
+        self.decided: OrderedDict[Key, Found] = OrderedDict()  # here, or by a twin
 
     def twin(self, engine: Engine) -> Stage:
-        """Return the same stage for frames in flight: what is decided here holds there too."""
+        """Return the same stage for frames in flight: what one decides holds for the other too."""
         other = copy.copy(self)
-        other.engine, other.origin, other.found = engine, self, OrderedDict()
+        other.engine, other.found = engine, OrderedDict()
         return other
 
     def find(self, values: Mapping[str, Any]) -> Found:
@@ -76,18 +76,23 @@ class Stage:
         return found
 
     def _find_first(self, key: Key, values: Mapping[str, Any]) -> Found:
-        known = self.origin.found.get(key) if self.origin else None
+        known = self.decided.get(key)
         if known:
             found = self._again(known)
         else:
             infos = {name: describe(name, values[name]) for name in self.names}
             found = self.decide(infos, values)
             key = self._key(values)  # what was asked for on the way is part of it
-        self.found[key] = found
+        self._keep(key, found)
         while len(self.found) > self.engine.kept:
             for stage in _closed(self.found.popitem(last=False)[1]):
                 stage.close()
         return found
+
+    def _keep(self, key: Key, found: Found) -> None:
+        self.found[key] = self.decided[key] = found
+        while len(self.decided) > self.engine.kept:
+            self.decided.popitem(last=False)
 
     def _again(self, known: Found) -> Found:
         """Return what runs a part that is decided, beside what runs it already."""
@@ -117,7 +122,7 @@ class Stage:
                 error.args = (f"at its upper bounds ({bounds.shown(limits)}) the model cannot "
                               f"run: {error}",)  # fmt: skip
             raise
-        self.found[self._planned_key(infos.values())] = found
+        self._keep(self._planned_key(infos.values()), found)
 
     def _planned_key(self, infos: Iterable[TensorInfo]) -> Key:
         return tuple((info.dims, np.dtype(info.dtype)) for info in infos)
@@ -196,6 +201,28 @@ class Stage:
             if found.runner:
                 values.update(found.runner.run(values))
             stage = found.rest
+        return self._results(values)
+
+    def start(self, values: dict[str, Any]) -> Found | None:
+        """Begin a run that is one program, recorded before; return None if there is more to do."""
+        key = self._key(values)
+        found = self.found.get(key)
+        if found is None or found.rest or not isinstance(found.runner, Device):
+            return None
+        if not values.keys().isdisjoint(self.graph.outputs):  # an input that must outlive the run
+            return None
+        self.found.move_to_end(key)
+        found.runner.start(values)
+        return found
+
+    def finish(self, found: Found, values: dict[str, Any]) -> list[Any]:
+        """Wait for what `start` began; as `run` otherwise."""
+        assert isinstance(found.runner, Device), "programs are started"
+        values.update(found.part.known)
+        values.update(found.runner.finish())
+        return self._results(values)
+
+    def _results(self, values: Mapping[str, Any]) -> list[Any]:
         constants = self.graph.initializers
         missing = [n for n in self.graph.outputs if n not in values and n not in constants]
         if missing:
@@ -205,8 +232,8 @@ class Stage:
     def walk(self) -> Iterator[Found]:
         """Yield the parts decided last, in the order in which they run."""
         stage: Stage | None = self
-        while stage is not None and stage.found:
-            latest = next(reversed(stage.found.values()))
+        while stage is not None and (there := stage.found or stage.decided):
+            latest = next(reversed(there.values()))
             yield latest
             stage = latest.rest
 

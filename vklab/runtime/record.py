@@ -37,6 +37,9 @@ Part = TypeVar("Part", bound=Closable)
 class Program:
     """One plan on one device, ready to run: copy in, submit, wait, copy out.
 
+    Attributes:
+        polls: a wait polls before it blocks.
+
     Args:
         shared: memory that it shares with programs of other shapes; without it, it has its own.
         known: kernels that these programs have in common; it takes up new ones.
@@ -76,7 +79,7 @@ class Program:
             raise
         self._is_ready = opened.device.command("vkGetFenceStatus")
         # Polling pays on a device of its own; on a CPU device it would steal the CPU it runs on.
-        self._polls = not opened.info.is_cpu
+        self.polls = not opened.info.is_cpu
 
     def _own(self, part: Part) -> Part:
         self._parts.append(part)
@@ -230,7 +233,7 @@ class Program:
         assert self._pending is not None, "work is submitted before it is waited for"
         fence = self._pending.fence
         try:
-            if self._polls and not settings.get("DISABLE_POLLING"):
+            if self.polls and not settings.get("DISABLE_POLLING"):
                 device, handle = self.opened.device.handle, fence.handle
                 is_ready, deadline = self._is_ready, time.perf_counter() + POLL_SECONDS
                 while time.perf_counter() < deadline:

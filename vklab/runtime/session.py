@@ -21,7 +21,7 @@ from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.runtime import feeds, kernels, members, open_devices, parts, streams, tracing
+from vklab.runtime import feeds, frames, kernels, members, open_devices, parts, streams, tracing
 from vklab.runtime import profile as profiles
 from vklab.runtime.check import Comparison
 from vklab.runtime.compiled import container, restore
@@ -114,7 +114,7 @@ class Session(streams.Streaming):
                  for each in engines]  # fmt: skip
         self._root = roots[0]
         self._lock = threading.Lock()
-        self._frames = streams.Frames(streams.Slots(roots, self._lock))
+        self._frames = frames.Frames(roots)
         self._opened: open_devices.OpenDevice | None = used[0]
         for each in used:
             each.sessions.add(self)

@@ -83,7 +83,7 @@ class SavedPath(parts.Stage):
         infos = {name: TensorInfo(name, dtype, shape) for name, (shape, dtype) in pairs}
         if all(info.dtype in MOVABLE for info in infos.values()):
             with contextlib.suppress(parts.Unknown):  # another device may have to see values
-                self.found[self._planned_key(infos.values())] = self.decide(infos)
+                self._keep(self._planned_key(infos.values()), self.decide(infos))
 
     def decide(
         self, infos: Mapping[str, TensorInfo], values: Mapping[str, Any] | None = None

@@ -1,0 +1,295 @@
+"""Many frames in flight: each has memory of its own, the weights are shared.
+
+Whoever submits a frame hands it to a device that has a place free; one thread a device brings
+frames home, and gives the places to those that wait, so a fast device takes more of them.
+Visited by lab 13.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import queue
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from vklab import settings
+from vklab.errors import VklabError
+from vklab.runtime import profile
+from vklab.runtime.parts import Found, Stage
+
+__all__ = ["Frames", "Outputs", "Slot", "Values"]
+
+Outputs = dict[str, np.ndarray]
+Values = dict[str, Any]
+After = Callable[[int, Outputs], None]
+_here = threading.local()  # of threads that bring frames home
+
+
+class Slot:
+    """Memory for one frame at a time.
+
+    Attributes:
+        lane: on which device, by its number among those that have the whole model.
+        failure: why the frame could not be started; raised when it is finished.
+    """
+
+    def __init__(self, root: Stage, lane: int) -> None:
+        self.lane = lane
+        self.stage = root.twin(root.engine.twin())
+        self.failure: Exception | None = None
+        self._found: Found | None = None
+
+    def start(self, values: Values) -> bool:
+        """Submit the frame; return False if there is more to do than that."""
+        if int(settings.get("DEBUG")) < 2:
+            self._found = self.stage.start(values)
+        return self._found is not None
+
+    def finish(self, values: Values) -> Outputs:
+        """Wait for the frame, or do all of it if it was not started."""
+        failure, self.failure = self.failure, None
+        found, self._found = self._found, None
+        if failure:
+            raise failure
+        if found:
+            outputs = self.stage.finish(found, values)
+        else:
+            if int(settings.get("DEBUG")) >= 2:
+                name = self.stage.engine.info.name
+                print(profile.Profile(name, profile.rows(self.stage, dict(values), 1), 1),
+                      file=sys.stderr)  # fmt: skip
+            outputs = self.stage.run(values)
+        return dict(zip(self.stage.graph.outputs, outputs, strict=True))
+
+    def close(self) -> None:
+        """Free it."""
+        self.stage.close()
+        if self.stage.engine.reserve:
+            self.stage.engine.reserve.close()
+
+
+class _Frame:
+    """One run: its inputs, where the outputs go, and what else is done with them."""
+
+    __slots__ = ("after", "context", "future", "is_owner", "values")
+
+    def __init__(self, values: Values, after: After | None) -> None:
+        self.future: Future[Outputs] = Future()
+        self.context = contextvars.copy_context()
+        self.values = values
+        self.after = after
+        self.is_owner = False
+
+    def own(self) -> None:
+        """Copy the inputs: the caller may change them before they are read."""
+        if not self.is_owner:
+            self.is_owner = True
+            self.values = {name: value.copy() if isinstance(value, np.ndarray) else value
+                           for name, value in self.values.items()}  # fmt: skip
+
+    def finish(self, slot: Slot) -> Outputs:
+        """Bring it home from where it is."""
+        outputs = slot.finish(self.values)
+        if self.after:
+            self.after(slot.lane, outputs)
+        return outputs
+
+
+class _Crew:
+    """Threads that take frames in the order in which they came.
+
+    Args:
+        finish: brings one home.
+        is_over: tells a thread that is to end whether it may.
+    """
+
+    def __init__(
+        self, name: str, finish: Callable[[_Frame, Slot], None], is_over: Callable[[], bool]
+    ) -> None:
+        self.threads: list[threading.Thread] = []
+        self.tasks: queue.SimpleQueue[tuple[_Frame, Slot] | None] = queue.SimpleQueue()
+        self._name = name
+        self._finish = finish
+        self._is_over = is_over
+
+    def grow(self, count: int) -> None:
+        """Have at least so many threads; called under a lock."""
+        while len(self.threads) < count:
+            name = f"{self._name} {len(self.threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            thread.start()
+            self.threads.append(thread)
+
+    def _work(self) -> None:
+        _here.is_crew = True
+        while True:
+            if task := self.tasks.get():
+                self._finish(*task)
+            elif self._is_over():
+                break
+            del task  # a waiting thread holds no memory of the last one
+
+    def drain(self) -> None:
+        """Bring home here and now what is queued."""
+        while not self.tasks.empty():
+            try:
+                task = self.tasks.get_nowait()
+            except queue.Empty:
+                break
+            if task:
+                self._finish(*task)
+
+
+class Frames:
+    """Frames in flight on each device of `roots`, in twins beside them.
+
+    What is one submission is made by whoever submits the frame, or frees a place for it, and
+    brought home by the one thread of its device. All else is run by a crew of threads. None of
+    them knows the session, so one that is forgotten can be collected.
+    """
+
+    def __init__(self, roots: Sequence[Stage]) -> None:
+        self.roots = roots
+        self.slots: list[Slot] = []
+        self._free: list[list[Slot]] = [[] for _ in roots]
+        self._queued: deque[_Frame] = deque()
+        names = [f"vklab frames on device {root.engine.info.index}," for root in roots]
+        self._lanes = [_Crew(name, self._finish, self._may_end) for name in names]
+        self._crew = _Crew("vklab frame", self._finish, self._may_end)
+        self._lock = threading.Lock()
+        self._is_closed = self._ends = False
+        self._home = threading.Event()
+
+    @property
+    def _crews(self) -> list[_Crew]:
+        return [*self._lanes, self._crew]
+
+    def grow(self, count: int) -> None:
+        """Have room for at least so many frames."""
+        if len(self.slots) < count:
+            with self._lock:
+                while len(self.slots) < count and not self._is_closed:
+                    lane = len(self.slots) % len(self.roots)
+                    self.slots.append(Slot(self.roots[lane], lane))
+                    self._free[lane].append(self.slots[-1])
+
+    def submit(self, values: Values, after: After | None = None) -> Future[Outputs]:
+        """Start a frame, or queue it; its inputs are copied before this returns.
+
+        Args:
+            after: called with the device's number and the outputs before they are given out.
+        """
+        frame = _Frame(values, after)
+        slot = self._take(None)
+        if slot is None:
+            frame.own()
+            slot = self._take(frame)
+        if slot:
+            frame.future.set_running_or_notify_cancel()
+            self._begin(frame, slot)
+        return frame.future
+
+    def _take(self, frame: _Frame | None) -> Slot | None:
+        """Return a free place on the device that has most; if there is none, queue the frame."""
+        with self._lock:  # nothing is queued behind the end
+            if self._is_closed:
+                raise VklabError("this session is closed; load the model again")
+            free = max(self._free, key=len)
+            if free:
+                return free.pop()
+            if frame:
+                self._queued.append(frame)
+        return None
+
+    def _begin(self, frame: _Frame, slot: Slot, is_mine: bool = False) -> None:
+        """Start a frame, if that is all there is to do, and have it brought home.
+
+        Args:
+            is_mine: a thread that brings frames home does this between two of them; in a
+                callback of a future it may be going to wait for this one.
+        """
+        crew, count = self._crew, len(self.slots)
+        try:
+            may_start = is_mine or not hasattr(_here, "is_crew")
+            if may_start and slot.start(frame.values):
+                crew, count = self._lanes[slot.lane], 1
+        except Exception as error:
+            slot.failure = error
+        finally:  # an interrupt, too, must not lose the place
+            if crew is self._crew:
+                frame.own()
+            crew.tasks.put((frame, slot))
+            if len(crew.threads) < count:
+                with self._lock:
+                    crew.grow(count)
+            if self._is_closed:  # the threads may have ended
+                crew.drain()
+
+    def _finish(self, frame: _Frame, slot: Slot) -> None:
+        try:
+            outputs = frame.context.run(frame.finish, slot)
+        except BaseException as error:
+            self._release(slot)
+            frame.future.set_exception(error)
+        else:
+            self._release(slot)
+            frame.future.set_result(outputs)
+
+    def _release(self, slot: Slot) -> None:
+        """Give the place to the next frame."""
+        while True:
+            with self._lock:
+                if not self._queued:
+                    self._free[slot.lane].append(slot)
+                    if self._ends and self._is_idle():
+                        self._home.set()
+                        self.stop()
+                    return
+                frame = self._queued.popleft()
+            if frame.future.set_running_or_notify_cancel():
+                frame.context.copy().run(self._begin, frame, slot, True)
+                return
+
+    def _is_idle(self) -> bool:
+        return not self._queued and sum(map(len, self._free)) == len(self.slots)
+
+    def _may_end(self) -> bool:
+        with self._lock:
+            self._ends = True
+            return self._is_idle()
+
+    def close(self) -> None:
+        """Fail the frames that have not begun, wait for those in flight, and free the slots."""
+        with self._lock:
+            self._is_closed = True
+            queued, self._queued = self._queued, deque()
+        for frame in queued:
+            if frame.future.set_running_or_notify_cancel():
+                error = VklabError("the session was closed before this frame began")
+                frame.future.set_exception(error)
+        for crew in self._crews:  # they may wait for this very thread, in a future's callback
+            crew.drain()
+        limit = 2 * float(settings.get("TIMEOUT")) + 1
+        if not self._may_end():
+            self._home.wait(limit)
+        self.stop()
+        for crew in self._crews:
+            for thread in crew.threads:
+                if thread is not threading.current_thread():
+                    thread.join(limit)
+        while self.slots:
+            self.slots.pop().close()
+        for root in self.roots[1:]:
+            root.close()
+
+    def stop(self) -> None:
+        """Let the threads end after what is queued; nobody waits for them."""
+        for crew in self._crews:
+            for _ in crew.threads:
+                crew.tasks.put(None)
