@@ -70,6 +70,7 @@ SETTINGS = {
         Setting("DISABLE_POLLING", False, "block on the fence at once instead of polling first"),
         Setting("DISABLE_DIRECT_IO", False, "stage inputs and outputs through copies"),
         Setting("DISABLE_SHARED_MEMORY", False, "copy what moves between devices"),
+        Setting("DISABLE_TIMELINE", False, "the host, not the device, waits between its stages"),
         Setting("DISABLE_STAGING_RING", False, "move all between devices where the host sees it"),
         Setting("DISABLE_DMA_BUF", False, "no device reads the memory of another"),
         Setting("STAGING_SLOT_BYTES", 4 << 20, "most bytes of a piece of what moves in pieces"),
@@ -81,8 +82,10 @@ SETTINGS = {
         Setting("KEEP_FLOAT32", "", "operators or node names, by commas, with *: not in float16"),
         Setting("DISABLE_PASSES", "", "passes or fusions to leave out, by commas; all: no pass"),
         Setting("DISABLE_FUSION", False, "one dispatch for each operator, as before fusion"),
+        Setting("DISABLE_REORDER", False, "walk one branch to its end before the next begins"),
         Setting("DISABLE_IN_PLACE", False, "write no result over the operand that it replaces"),
         Setting("DISABLE_PREPACK", False, "read weights as the model has them, not laid out anew"),
+        Setting("DISABLE_MEASURED", False, "guess how fast devices are, whatever was measured"),
         Setting("DISABLE_VARIANTS", False, "use the kernels that are right everywhere"),
         Setting("DISABLE_CACHE", False, "compile shaders and pipelines afresh"),
     )

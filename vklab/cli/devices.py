@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -9,7 +10,8 @@ import typer
 
 from vklab import draw
 from vklab.cli import console
-from vklab.runtime import open_devices
+from vklab.plan import costs
+from vklab.runtime import calibration, open_devices
 from vklab.types import DeviceInfo
 
 __all__ = ["devices", "facts"]
@@ -29,16 +31,26 @@ def devices(
         str | None, typer.Argument(help="Index or part of a name: show all about this device.")
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show all about each.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure how fast each is, a few seconds a device, "
+                           "and keep that for placement.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
-) -> None:
+) -> None:  # fmt: skip
     """List the Vulkan devices of this machine."""
     found = (open_devices.select(device),) if device is not None else open_devices.devices()
+    for info in found if measure else ():
+        if not info.refusal:
+            console.warn(f"measuring {info.name}")
+            calibration.measure(info.index)
     if as_json:
         console.emit({"devices": [facts(info) for info in found]})
         return
     if device is None:
         _show_all(found)
-    for info in found if verbose or device is not None else ():
+    if measure or verbose or device is not None:
+        _show_speeds(found)
+    for info in found if verbose or (device is not None and not measure) else ():
         _show_one(info)
 
 
@@ -47,7 +59,26 @@ def facts(info: DeviceInfo) -> dict[str, Any]:
     names = ("queue_families", "heaps", "memory_types", "subgroup_operations", "limits",
              "features", "extensions", "cooperative_matrices")  # fmt: skip
     everything = asdict(info)
-    return {**info.summary(), **{name: everything[name] for name in names}}
+    return {**info.summary(), **{name: everything[name] for name in names},
+            "speed": asdict(_speed(info))}  # fmt: skip
+
+
+def _speed(info: DeviceInfo) -> costs.DeviceCosts:
+    return calibration.kept(info) or costs.estimate(info)
+
+
+def _show_speeds(found: Sequence[DeviceInfo]) -> None:
+    """Show what placement weighs."""
+    headers = ("#", "memory GB/s", "GFLOP/s", "thin GFLOP/s", "launch", "host GB/s", "submission",
+               "speed")  # fmt: skip
+    rows = [
+        (info.index, f"{speed.bytes_per_ns:.3g}", f"{speed.flops_per_ns:.3g}",
+         f"{speed.thin_flops_per_ns:.3g}", draw.time_text(speed.launch_ns),
+         f"{speed.link_bytes_per_ns:.3g}", draw.time_text(speed.submit_ns), speed.source)
+        for info, speed in ((info, _speed(info)) for info in found)
+    ]  # fmt: skip
+    console.say()
+    console.table("speeds that placement weighs", headers, rows, right=" ".join(headers[:-1]))
 
 
 def _show_all(found: tuple[DeviceInfo, ...]) -> None:

@@ -20,7 +20,7 @@ from vklab.plan.parted import PartedPlan
 from vklab.plan.partition import Ask
 from vklab.plan.placement import Placement
 from vklab.plan.stages import Stage
-from vklab.runtime import engine, open_devices, session
+from vklab.runtime import calibration, engine, open_devices, session
 from vklab.shader import compiler
 from vklab.types import DeviceInfo, Dispatch
 
@@ -88,10 +88,13 @@ def show(
     pins = {pattern: device for device, pattern in wish.numbers("--place").values()}
     caps = {device: _bytes(text) for device, text in wish.numbers("--cap").values()}
     placement.check_pins(graph, infos, pins)
+    placement.check_policy(wish.policy)
+    costs = calibration.all_kept(infos)
     parts = []
     for part in _parts(model, graph, sizes, dims, infos):
-        placed = placement.place(part, infos, caps=caps, pins=pins, policy=wish.policy,
-                                 unavailable=_unavailable, is_part=True)  # fmt: skip
+        placed = placement.place(part, infos, costs=costs, caps=caps, pins=pins,
+                                 policy=wish.policy, unavailable=_unavailable,
+                                 is_part=True)  # fmt: skip
         parts.append((placed, stages.cut(part, placed.devices)))
     if as_json:
         console.emit({"devices": [info.summary() for info in infos],
@@ -161,11 +164,14 @@ def _summary(placed: Placement, cut: Sequence[Stage]) -> dict[str, Any]:
 def _say(placed: Placement, cut: Sequence[Stage]) -> None:
     size, time = draw.bytes_text, draw.time_text
     console.say(str(placed))
-    console.table("\ndevices", ("device", "nodes", "busy", "weights", "activations", "budget"), [
-        (f"{load.index}: {load.name}", load.nodes, time(load.predicted_ns),
+    headers = ("device", "speed", "nodes", "busy", "weights", "activations", "budget")
+    console.table("\ndevices", headers, [
+        (f"{load.index}: {load.name}", load.speed, load.nodes, time(load.predicted_ns),
          size(load.weights_bytes), size(load.peak_bytes), size(load.budget_bytes))
         for load in placed.loads
     ], right="nodes busy weights activations budget")  # fmt: skip
+    if any(load.speed == "guessed" for load in placed.loads):
+        console.say("speeds can be measured: vklab devices --measure")
     rows = []
     for stage in cut:
         names = [node.name for node in stage.graph.nodes]

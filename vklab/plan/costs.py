@@ -47,6 +47,11 @@ class DeviceCosts:
     submit_ns: float
     is_measured: bool = False
 
+    @property
+    def source(self) -> str:
+        """Return where the numbers come from, as plans show it."""
+        return "measured" if self.is_measured else "guessed"
+
     def move_ns(self, count: int) -> float:
         """Return the time to move bytes between the device and the host."""
         return count / self.link_bytes_per_ns

@@ -43,11 +43,13 @@ class Crossing:
 class Load:
     """What one device is given: work, weights and activations at their peak, beside its budget.
 
-    `index` is the device's number on this machine, which messages name.
+    `index` is the device's number on this machine, which messages name; `speed` is "measured" or
+    "guessed".
     """
 
     index: int
     name: str
+    speed: str
     nodes: int
     predicted_ns: float
     weights_bytes: int
@@ -92,8 +94,10 @@ class Placement:
         single = "no single device fits"
         if self.single_ns is not None:
             single = f"the best single device {draw.time_text(self.single_ns)}"
+        speeds = " and ".join(sorted({load.speed for load in self.loads}))
         return (f"placement ({self.policy}): {shares}; {len(self.transfers)} transfers, {moved}; "
-                f"{draw.time_text(self.predicted_ns)} predicted, {single}")  # fmt: skip
+                f"{draw.time_text(self.predicted_ns)} predicted from {speeds} speeds, "
+                f"{single}")  # fmt: skip
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return node, device and reason, as text."""
@@ -135,8 +139,8 @@ def place(
     """Choose a device for every node of a shaped graph.
 
     Args:
-        costs: measured speeds, by device number; others are guessed.
-        caps: the most bytes to use of a device, by number; else what its driver says is free.
+        costs: measured speeds, by the place of the device; others are guessed.
+        caps: the most bytes to use of a device, by its place; else what its driver says is free.
         pins: device numbers by patterns of names or operators of nodes; the first match counts.
         policy: "cost" for the least predicted time; "greedy" for the first device with room, node
             by node, with no thought of liveness or transfers.
@@ -169,8 +173,8 @@ def place(
     nodes = graph.nodes
     counts = Counter(assigned)
     loads = tuple(
-        Load(info.index, info.name, counts[n], found.busy_ns[n], found.weights_bytes[n],
-             found.peak_bytes[n], budgets[n])
+        Load(info.index, info.name, load.costs[n].source, counts[n], found.busy_ns[n],
+             found.weights_bytes[n], found.peak_bytes[n], budgets[n])
         for n, info in enumerate(devices)
     )  # fmt: skip
     return Placement(

@@ -50,7 +50,7 @@ class Search:
             return
         walk = self._walk()
         yield "cheapest walk from device to device", walk, self.workload.forecast(walk)
-        budgets, seen = list(self.budgets), set[tuple[int, ...]]()
+        budgets, seen = list(self.budgets), {tuple(walk), *(tuple(p[1]) for p in self.singles)}
         for _ in range(4):
             over: Sequence[int] = ()
             for cut in self._cuts(budgets):
