@@ -172,8 +172,12 @@ def _spread_part(notes: _Notes, label: str, runner: Spread, stack: contextlib.Ex
         (name, id(reader)): f"{name} to {labels[id(reader)]}"
         for chunk in runner.chunks for name, reader in chunk.readers
     }  # fmt: skip
+    paths = {
+        (move.value, id(runner.chunks[move.target])): runner.plan.path(move).name
+        for move in runner.plan.transfers
+    }
     watched = [
-        _Watched(notes, chunk, labels, moves, set(runner.plan.graph.outputs), stack)
+        _Watched(notes, chunk, labels, moves, paths, set(runner.plan.graph.outputs), stack)
         for chunk in runner.chunks
     ]
 
@@ -194,13 +198,14 @@ class _Watched:
 
     def __init__(
         self, notes: _Notes, chunk: Chunk, labels: Mapping[int, str],
-        moves: Mapping[tuple[str, int], str], outputs: set[str], stack: contextlib.ExitStack,
+        moves: Mapping[tuple[str, int], str], paths: Mapping[tuple[str, int], str],
+        outputs: set[str], stack: contextlib.ExitStack,
     ) -> None:  # fmt: skip
         self.chunk = chunk
         self.label = labels[id(chunk)]
         self.after: Names = ()
         self._notes = notes
-        self._moves = moves
+        self._moves, self._paths = moves, paths
         plan = chunk.program.plan
         arriving = {name for name, reader in moves if reader == id(chunk)}
         self.given = [name for name in plan.input_slots if name not in arriving]
@@ -219,7 +224,8 @@ class _Watched:
         if kind:
             name = self._moves[what, id(reader)] if reader else f"{what} {self.label}"
             self._notes.add(name, kind, start, Recorder.now(), chunk=self.label, after=after,
-                            bytes=size_bytes, queue=threading.current_thread().name)  # fmt: skip
+                            bytes=size_bytes, queue=threading.current_thread().name,
+                            path=self._paths.get((what, id(reader)), ""))  # fmt: skip
 
     def _facts(self, what: str, reader: Chunk | None) -> tuple[str, Names, int]:
         """Return kind, predecessors and bytes of something done; no kind if it was nothing."""

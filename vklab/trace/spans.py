@@ -35,6 +35,7 @@ class Span:
         after: names of the spans of its run that had to end first, or (run, name).
         run: which run, or frame, it belongs to.
         bytes: moved by a transfer, or the operands of a dispatch.
+        path: how a transfer from device to device is made, in the plan's words.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Span:
     chunk: str = ""
     after: tuple[str | tuple[int, str], ...] = ()
     run: int = 0
+    path: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

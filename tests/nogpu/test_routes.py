@@ -1,0 +1,82 @@
+"""Which values move past the host: decided by what devices say, with none of them there."""
+
+from __future__ import annotations
+
+import pytest
+from fake_device import DISCRETE, LOCAL, UNIFIED, VISIBLE, fake_device, memory_types
+from onnx import helper
+from small_models import model, value
+
+from vklab import settings
+from vklab.graph import onnx_import, shapes
+from vklab.plan import placement, routes, spread
+
+FLOAT, HALF = 1, 10
+MANY = 1 << 20  # float32 elements that no kernel writes through a bus
+REBAR = DISCRETE + memory_types(LOCAL | VISIBLE | 4)
+
+
+def plan(types, other, elements=MANY, dtype=FLOAT, keep=(), features=frozenset()):
+    """Return the plan of four nodes; the second is on another device, and `a` is read on both."""
+    steps = [("Relu", "x", "a"), ("Neg", "a", "b"), ("Abs", "b", "c"), ("Max", "a c", "y")]
+    nodes = [helper.make_node(op, read.split(), [made], made) for op, read, made in steps]
+    ends = [value(name, (elements,), dtype) for name in (*keep, "y")]
+    proto = model(nodes, [value("x", (elements,), dtype)], ends)
+    graph = shapes.infer(onnx_import.load_graph(proto))
+    infos = [fake_device(memory_types=types, name="first"),
+             fake_device(memory_types=other, name="second", index=1,
+                         features=features)]  # fmt: skip
+    placed = placement.place(graph, infos, pins={"[acy]": 0, "b": 1})
+    return spread.make(graph, placed, infos, "", lambda dispatch: "")
+
+
+def unseen(made):
+    """Return the values that lie in arenas of their own, at both ends of their way."""
+    left, found = (
+        {name for each in made.plans for name, slot in slots(each).items()
+         if slot.arena.startswith(arena)}
+        for slots, arena in ((lambda p: p.output_slots, "leaving"),
+                             (lambda p: p.input_slots, "arriving"))
+    )  # fmt: skip
+    assert left == found
+    return left
+
+
+@pytest.mark.parametrize(("types", "other", "expected"), [
+    (DISCRETE, DISCRETE, {"a", "b"}), (DISCRETE, REBAR, {"a", "b"}), (REBAR, REBAR, {"a", "b"}),
+    (UNIFIED, DISCRETE, set()), (DISCRETE, UNIFIED, set()), (UNIFIED, UNIFIED, set()),
+])  # fmt: skip
+def test_values_move_past_the_host_where_both_devices_have_memory_of_their_own(
+    types, other, expected
+):
+    made = plan(types, other)
+    assert unseen(made) == expected
+    whole = sum(p.memory.arenas.get(n, 0) for p in made.plans for n in ("inputs", "outputs"))
+    # Seen by the host: x and y; and else what crosses, at both of its ends.
+    assert whole == 4 * MANY * (2 if expected else 7)
+    copied = {copy.name for each in made.plans for copy in each.copies}
+    assert not copied & expected
+
+
+def test_small_values_kept_ones_and_those_of_other_types_lie_where_the_host_sees_them():
+    assert unseen(plan(DISCRETE, DISCRETE, elements=1000)) == set()
+    assert unseen(plan(DISCRETE, DISCRETE, keep=("a",))) == {"b"}
+    half = frozenset({"shaderFloat16", "uniformAndStorageBuffer16BitAccess"})
+    assert unseen(plan(DISCRETE, DISCRETE, dtype=HALF)) == {"a", "b"}
+    assert unseen(plan(DISCRETE, DISCRETE, dtype=HALF, features=half)) == set()
+
+
+def test_switches_decide_against_it_and_for_it():
+    with settings.settings(DISABLE_STAGING_RING=True):
+        assert unseen(plan(DISCRETE, DISCRETE)) == set()
+    with settings.settings(DISABLE_DIRECT_IO=True):
+        assert unseen(plan(UNIFIED, UNIFIED, elements=1)) == {"a", "b"}
+
+
+def test_a_plan_that_nobody_runs_says_so():
+    made = plan(DISCRETE, DISCRETE)
+    assert {made.path(move).name for move in made.transfers} == {routes.HOST_COPY}
+    assert all(move["reason"] == "no session has looked for a better"
+               for move in made.summary()["moves"])  # fmt: skip
+    made.paths[made.transfers[0]] = routes.Path(routes.RING, "no dma-buf: none")
+    assert any(f"{routes.RING} (no dma-buf: none)" in row[3] for row in made.rows())
