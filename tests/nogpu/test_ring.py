@@ -104,7 +104,7 @@ def test_every_schedule_of_the_devices_brings_every_byte(shares, monkeypatch):
 # What is left out or mixed up, what stands there instead, and whether devices share the slots then.
 MUTANTS = {
     "emptied before it is full": ("                self._out.wait(slot)\n", "", None),
-    "filled before it is empty": ("            if not self.refusal:", "            if False:", True),
+    "filled before it is empty": ("           if not self.refusal:", "           if False:", True),
     "overwritten by the host": ("                    self._into.wait(slot)\n", "", False),
     "done before all has arrived": ("            for slot in range(SLOTS):\n"
                                     "                self._into.wait(slot)\n", "", None),

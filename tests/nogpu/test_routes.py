@@ -9,6 +9,7 @@ from small_models import model, value
 
 from vklab import settings
 from vklab.graph import onnx_import, shapes
+from vklab.ops.dtypes import ELEMENTS
 from vklab.plan import placement, routes, spread
 
 FLOAT, HALF = 1, 10
@@ -61,7 +62,7 @@ def test_values_move_past_the_host_where_both_devices_have_memory_of_their_own(
 def test_small_values_kept_ones_and_those_of_other_types_lie_where_the_host_sees_them():
     assert unseen(plan(DISCRETE, DISCRETE, elements=1000)) == set()
     assert unseen(plan(DISCRETE, DISCRETE, keep=("a",))) == {"b"}
-    half = frozenset({"shaderFloat16", "uniformAndStorageBuffer16BitAccess"})
+    half = frozenset().union(*(element.needs for element in ELEMENTS.values()))
     assert unseen(plan(DISCRETE, DISCRETE, dtype=HALF)) == {"a", "b"}
     assert unseen(plan(DISCRETE, DISCRETE, dtype=HALF, features=half)) == set()
 
