@@ -43,7 +43,7 @@ LAVAPIPE = fake_device(
         "subgroupSizeControl", "computeFullSubgroups",
     },
 )  # fmt: skip
-OFF = {"DISABLE_PASSES": "all", "DISABLE_FUSION": True}
+OFF = {"DISABLE_PASSES": "all", "DISABLE_FUSION": True, "DISABLE_REORDER": True}
 HEADERS = ("model", "nodes imported", "nodes, passes off", "nodes", "dispatches, all off",
            "dispatches", "barriers, all off", "barriers", "generated kernels", "arena bytes",
            "lower bound", "ratio", "without aliasing", "load ms")  # fmt: skip
@@ -64,8 +64,8 @@ How to read it:
 
 * **nodes**: as the file has them; then with every graph pass off, after constants and what follows
   from shapes are folded and functions of ONNX replaced by their bodies; then after the passes.
-* **all off** means `DISABLE_PASSES=all` and `DISABLE_FUSION=1`: a dispatch or more for each node
-  that computes something. A **barrier** costs about ten dispatches on a GPU.
+* **all off** means `DISABLE_PASSES=all`, `DISABLE_FUSION=1` and `DISABLE_REORDER=1`: a dispatch or
+  more for each node that computes something. A **barrier** costs about ten dispatches on a GPU.
 * **generated kernels** are kernels of different text; a dispatch that is fused uses one of them.
 * **lower bound** is the largest sum of bytes alive at one step. It is computed by
   `tests/memory_table.py` from the dispatches alone. Inputs, outputs and weights are not counted:

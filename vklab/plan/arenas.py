@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from vklab import settings
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph
@@ -86,7 +84,7 @@ def arrange(
     for tensor in _tensors(lowered):
         if tensor.name in lowered.slices:
             whole = slots[roots[tensor.name]]
-            start = whole.offset_bytes + _start_bytes(tensor, lowered)
+            start = whole.offset_bytes + lowered.start_bytes(tensor)
             views[tensor.name] = Slot(whole.arena, start, tensor.size_bytes)
     return Arenas(
         memory=MemoryPlan(views, arenas, lifetimes, memory.lower_bound(lifetimes)),
@@ -109,11 +107,6 @@ def _pack(
 
 def _tensors(lowered: Lowered) -> Iterator[TensorInfo]:
     return (info for d in lowered.dispatches for _, info in d.reads + d.writes)
-
-
-def _start_bytes(tensor: TensorInfo, lowered: Lowered) -> int:
-    """Return how far behind the start of its root a tensor begins."""
-    return lowered.slices.get(tensor.name, 0) * np.dtype(tensor.dtype).itemsize
 
 
 def _weights(lowered: Lowered, outputs: Iterable[str]) -> tuple[dict[str, Slot], Sizes]:
@@ -202,19 +195,19 @@ def _lifetimes(
     lowered: Lowered, owners: Mapping[str, str], placed: set[str], staged_in: Sizes,
     staged_out: Sizes, info: DeviceInfo,
 ) -> tuple[Lifetime, ...]:  # fmt: skip
-    """Return when each value without a slot is alive; staged ones reach the first or last step."""
+    """Return when each value without a slot is alive; staged ones reach the first or last time."""
     spans: dict[str, tuple[int, int, int]] = {
         name: (size, 0, 0) for name, size in staged_in.items()
     }
-    for step, dispatch in enumerate(lowered.dispatches):
+    for time, dispatch in zip(lowered.times, lowered.dispatches, strict=True):
         for _, tensor in dispatch.reads + dispatch.writes:
             root = lowered.roots[tensor.name]
             if root in placed:
                 continue
-            size, first, _ = spans.get(owners[root], (0, step, step))
-            size = max(size, _start_bytes(tensor, lowered) + tensor.size_bytes)
-            spans[owners[root]] = (size, first, step)
-    end = len(lowered.dispatches)
+            size, first, _ = spans.get(owners[root], (0, time, time))
+            size = max(size, lowered.start_bytes(tensor) + tensor.size_bytes)
+            spans[owners[root]] = (size, first, time)
+    end = max(lowered.times, default=-1) + 1
     lasting = {owners.get(name, name) for name in staged_out}
     alignment = max(LEAST_ALIGNMENT, info.limit("minStorageBufferOffsetAlignment"))
     return tuple(

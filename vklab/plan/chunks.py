@@ -56,8 +56,6 @@ class Chunk:
     steps: tuple[Step, ...]
     barriers: tuple[Barrier, ...]
     nodes: tuple[str, ...]
-    predecessors: tuple[int, ...] = ()
-    dependents: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"chunk of {len(self.steps)} steps with {len(self.barriers)} barriers"

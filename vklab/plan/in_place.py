@@ -11,7 +11,7 @@ from vklab import settings
 from vklab.plan.lowering import Lowered
 from vklab.types import Dispatch
 
-__all__ = ["owners"]
+__all__ = ["owners", "replaceable"]
 
 
 def owners(
@@ -25,27 +25,31 @@ def owners(
     """
     roots = lowered.roots
     found = {root: root for root in roots.values()}
-    if settings.get("DISABLE_IN_PLACE") or settings.get("DISABLE_ALIASING"):
-        return found
     first: dict[str, int] = {}
-    last: dict[str, int] = {}
+    last: dict[str, list[int]] = {}  # the dispatches of the last time
+    times = lowered.times
     for step, dispatch in enumerate(lowered.dispatches):
-        for _, info in dispatch.reads + dispatch.writes:
-            first.setdefault(roots[info.name], step)
-            last[roots[info.name]] = step
+        for root in {roots[info.name] for _, info in dispatch.reads + dispatch.writes}:
+            first.setdefault(root, step)
+            steps = last.setdefault(root, [])
+            if steps and times[steps[-1]] != times[step]:
+                steps.clear()
+            steps.append(step)
     for step, dispatch in enumerate(lowered.dispatches):
-        for name in _replaceable(dispatch, lowered):
+        for name in replaceable(dispatch, lowered):
             written = roots[dispatch.writes[0][1].name]
-            free = written != name and first[written] == step == last[name]
+            free = written != name and first[written] == step and last[name] == [step]
             if free and name not in lasting and name not in placed and written not in placed:
                 found[written] = found[name]
                 break
     return found
 
 
-def _replaceable(dispatch: Dispatch, lowered: Lowered) -> list[str]:
+def replaceable(dispatch: Dispatch, lowered: Lowered) -> list[str]:
     """Return the roots that a dispatch may write over: of the same bytes, and read there only."""
     if not dispatch.in_place or len(dispatch.writes) != 1:
+        return []
+    if settings.get("DISABLE_IN_PLACE") or settings.get("DISABLE_ALIASING"):
         return []
     result = dispatch.writes[0][1]
     roots = [(binding, lowered.roots[info.name], info) for binding, info in dispatch.reads]

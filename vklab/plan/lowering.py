@@ -5,8 +5,10 @@ Which values share memory (views) is known from here on; where it lies is not. V
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from vklab.graph import shapes
 from vklab.graph.graph import Graph
@@ -27,7 +29,8 @@ class Lowered:
 
     `roots` maps every value to the one whose memory it lies in; `constants` are the roots whose
     value is known; `trims` cut outputs whose true size is only known after the run; `slices` are
-    parts of their roots, by the element at which they start.
+    parts of their roots, by the element at which they start; `layers` tell the dispatches between
+    two barriers, which may run at once, by a number that grows; without it each is alone.
     """
 
     dispatches: tuple[Dispatch, ...]
@@ -36,6 +39,16 @@ class Lowered:
     constants: dict[str, TensorInfo]
     trims: dict[str, tuple[Trim, ...]] = field(default_factory=dict)
     slices: dict[str, int] = field(default_factory=dict)
+    layers: tuple[int, ...] = ()
+
+    @property
+    def times(self) -> Sequence[int]:
+        """Return when each dispatch runs: those of one time may run at once."""
+        return self.layers or range(len(self.dispatches))
+
+    def start_bytes(self, info: TensorInfo) -> int:
+        """Return how far behind the start of its root a tensor begins."""
+        return self.slices.get(info.name, 0) * np.dtype(info.dtype).itemsize
 
 
 def lower(graph: Graph) -> Lowered:

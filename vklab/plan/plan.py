@@ -1,6 +1,6 @@
 """Plan: every decision about one model on one device, and the walk that makes it.
 
-graph -> dispatches -> variants -> memory -> chunks; nothing here touches a driver.
+graph -> dispatches -> variants -> layers and memory -> chunks; nothing here touches a driver.
 Visited by labs 11 and 12.
 """
 
@@ -18,12 +18,14 @@ from vklab.plan import (
     chunks,
     codegen,
     fusion,
+    layers,
     limits,
     lowering,
     picture,
     split_ranges,
     storage,
 )
+from vklab.plan.arenas import Arenas
 from vklab.plan.chunks import Chunk, Copy, Step, Work
 from vklab.plan.lowering import Lowered, Trim
 from vklab.plan.memory import MemoryPlan, Slot
@@ -135,15 +137,19 @@ def make_plan(
         lowered = _finished(bound, info)
     limits.check(lowered.dispatches, info)
     arranged = arenas.arrange(graph, lowered, info, unseen)
-    copies_in, copies_out = arranged.copies_in, arranged.copies_out
-    steps: tuple[Step, ...] = (*copies_in, *lowered.dispatches, *copies_out)
-    nodes = (*(c.name for c in copies_in), *lowered.nodes, *(c.name for c in copies_out))
-    barriers = chunks.find_barriers([_work(step, arranged.memory.slots) for step in steps])
+    chunk = _chunk(lowered, arranged)
+    layered = layers.grouped(lowered, arranged, len(chunk.barriers))
+    if layered is not lowered:
+        again = arenas.arrange(graph, layered, info, unseen)
+        fewer = _chunk(layered, again)
+        larger = again.memory.arena_bytes > arranged.memory.arena_bytes
+        if not larger and len(fewer.barriers) < len(chunk.barriers):
+            arranged, chunk = again, fewer
     return Plan(
         graph=graph,
         device=info.name,
         memory=arranged.memory,
-        chunks=(Chunk(steps, barriers, nodes),) if steps else (),
+        chunks=(chunk,) if chunk.steps else (),
         input_slots=arranged.input_slots,
         output_slots=arranged.output_slots,
         constants=lowered.constants,
@@ -158,6 +164,15 @@ def make_plan(
 def _finished(lowered: Lowered, info: DeviceInfo) -> Lowered:
     """Return dispatches with the kernels that a device gets, and types that it has."""
     return storage.adapt(codegen.write(lowering.with_variants(lowered, info)), info)
+
+
+def _chunk(lowered: Lowered, arranged: Arenas) -> Chunk:
+    """Return dispatches between the copies at the ends, with barriers."""
+    copies_in, copies_out = arranged.copies_in, arranged.copies_out
+    steps: tuple[Step, ...] = (*copies_in, *lowered.dispatches, *copies_out)
+    nodes = (*(c.name for c in copies_in), *lowered.nodes, *(c.name for c in copies_out))
+    barriers = chunks.find_barriers([_work(step, arranged.memory.slots) for step in steps])
+    return Chunk(steps, barriers, nodes)
 
 
 def _work(step: Step, slots: dict[str, Slot]) -> Work:

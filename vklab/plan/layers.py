@@ -1,0 +1,164 @@
+"""Which dispatches stand side by side between two barriers: independent branches share layers.
+
+A branch is not walked to its end before the next begins, as far as what is then alive at once fits
+into the memory that walking them one after the other takes. Visited by labs 11 and 12.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from vklab import settings
+from vklab.plan import in_place, memory
+from vklab.plan.arenas import Arenas
+from vklab.plan.lowering import Lowered
+
+__all__ = ["grouped"]
+
+# What is ready but finds no room, until the next layer begins: each is looked at again there.
+MOST_LEFT = 16
+
+
+def grouped(lowered: Lowered, arranged: Arenas, most: int) -> Lowered:
+    """Return dispatches in layers, each of which needs nothing but what earlier layers made.
+
+    Of what is ready that goes first on which the longest chain waits. What would take more memory
+    than `arranged`, which is for the order given, stays behind.
+
+    Args:
+        most: layers from which on nothing is gained; the same dispatches are returned then.
+    """
+    if settings.get("DISABLE_REORDER"):
+        return lowered
+    layers = _layers(_waits(lowered), _Room(lowered, arranged), most)
+    order = [number for layer in layers for number in layer]
+    return lowered if not order else replace(
+        lowered, dispatches=tuple(lowered.dispatches[number] for number in order),
+        nodes=tuple(lowered.nodes[number] for number in order),
+        layers=tuple(place for place, layer in enumerate(layers) for _ in layer),
+    )  # fmt: skip
+
+
+def _layers(waits: Sequence[Collection[int]], room: _Room, most: int) -> list[list[int]]:
+    """Return dispatches in fewer layers than `most`, or none where there is no room for that."""
+    frees: list[list[int]] = [[] for _ in waits]
+    heights = [1] * len(waits)  # the longest chain from each to the end
+    for number in reversed(range(len(waits))):
+        for other in waits[number]:
+            frees[other].append(number)
+            heights[other] = max(heights[other], 1 + heights[number])
+    waiting = [len(before) for before in waits]
+    ready = [(-heights[number], number) for number, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    layers: list[list[int]] = []
+    while ready:
+        layer, left = list[int](), list[tuple[int, int]]()
+        while ready and len(left) < MOST_LEFT:
+            _, number = first = heapq.heappop(ready)
+            if room.take(number):
+                layer.append(number)
+            else:
+                left.append(first)
+        layers.append(sorted(layer))
+        if not layer or len(layers) + max(heights[number] for number in layer) > most:
+            return []
+        room.leave(layer)
+        for number in (other for done in layer for other in frees[done]):
+            waiting[number] -= 1
+            if not waiting[number]:
+                left.append((-heights[number], number))
+        for entry in left:
+            heapq.heappush(ready, entry)
+    return layers
+
+
+def _waits(lowered: Lowered) -> list[set[int]]:
+    """Return for each dispatch the earlier ones that touch the same bytes, if one of them writes.
+
+    What slices begin or end at cuts their root into parts, each of which is looked at alone.
+    """
+    cuts: dict[str, set[int]] = {}
+    for dispatch in lowered.dispatches:
+        for _, info in dispatch.reads + dispatch.writes:
+            if info.name in lowered.slices:
+                start = lowered.start_bytes(info)
+                cuts.setdefault(lowered.roots[info.name], set()).update(
+                    (start, start + info.size_bytes)
+                )
+    ordered = {root: sorted(places) for root, places in cuts.items()}
+    writers: dict[tuple[str, int], int] = {}
+    readers: dict[tuple[str, int], list[int]] = {}  # since the last writer
+    found: list[set[int]] = []
+    for number, dispatch in enumerate(lowered.dispatches):
+        before: set[int] = set()
+        for (_, info), writes in [(each, False) for each in dispatch.reads] + [
+            (each, True) for each in dispatch.writes
+        ]:
+            root, start = lowered.roots[info.name], lowered.start_bytes(info)
+            if root in lowered.constants:
+                continue
+            places = ordered.get(root, [])
+            first = bisect.bisect_right(places, start)
+            for part in range(first, bisect.bisect_left(places, start + info.size_bytes) + 1):
+                key = root, part
+                if key in writers:
+                    before.add(writers[key])
+                if writes:
+                    before.update(readers.pop(key, ()))
+                    writers[key] = number
+                else:
+                    readers.setdefault(key, []).append(number)
+        found.append(before - {number})
+    return found
+
+
+class _Room:
+    """Counts the bytes of activations that are alive, a layer of dispatches at a time."""
+
+    def __init__(self, lowered: Lowered, arranged: Arenas) -> None:
+        plan = arranged.memory
+        self._lowered = lowered
+        self._sizes = {
+            root: memory.round_up(slot.size_bytes, plan.lifetimes[0].alignment_bytes)
+            for root in set(lowered.roots.values())
+            if (slot := plan.slots.get(root)) and slot.arena.startswith("activations")
+        }
+        self._limit = plan.arena_bytes
+        self._born = {copy.name for copy in arranged.copies_in}
+        self._alive = sum(self._sizes.get(root, 0) for root in self._born)
+        self._uses = Counter(copy.name for copy in arranged.copies_out)
+        self._uses.update(r for n in range(len(lowered.dispatches)) for r in self._touched(n))
+
+    def _touched(self, number: int) -> set[str]:
+        dispatch = self._lowered.dispatches[number]
+        return {self._lowered.roots[info.name] for _, info in dispatch.reads + dispatch.writes}
+
+    def take(self, number: int) -> bool:
+        """Make room for what a dispatch writes, if there is."""
+        dispatch, roots = self._lowered.dispatches[number], self._lowered.roots
+        born = {roots[info.name] for _, info in dispatch.writes} - self._born
+        alive = self._alive + sum(self._sizes.get(root, 0) for root in born)
+        replaced = next((root for root in in_place.replaceable(dispatch, self._lowered)
+                         if root in self._sizes and self._uses[root] == 1), "")  # fmt: skip
+        if replaced and not born.isdisjoint(self._sizes):
+            alive -= self._sizes[replaced]
+        else:
+            replaced = ""
+        if alive > self._limit:
+            return False
+        self._alive = alive
+        self._born |= born
+        if replaced:
+            self._sizes[replaced] = 0
+        return True
+
+    def leave(self, layer: Iterable[int]) -> None:
+        """End a layer: what nobody reads any more leaves its bytes."""
+        for root in (root for number in layer for root in self._touched(number)):
+            self._uses[root] -= 1
+            if not self._uses[root]:
+                self._alive -= self._sizes.get(root, 0)
