@@ -76,7 +76,7 @@ def test_a_device_of_ones_own(device_index):
         physical = own.physical_devices()[device_index]
         info = __import__("vklab").devices()[device_index]
         with Device(own, physical, info) as device:
-            device.wait_idle()
+            device.call("vkDeviceWaitIdle")
             with Buffer(Allocator(device), 64) as buffer:
                 assert buffer.size_bytes == 64
         refused = dataclasses.replace(info, refusal="is too old")

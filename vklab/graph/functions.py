@@ -75,29 +75,15 @@ def expand(
             return None
         from vklab.graph import onnx_import
 
-        imported = onnx_import.from_graph(body.graph, _versions(body))
+        versions = {entry.domain: entry.version for entry in body.opset_import}
+        imported = onnx_import.from_graph(body.graph, versions)
     except Exception:  # what its C++ throws shares no base; then there is no body to use
         return None
     bodies = [body for part in imported.nodes for body in part.bodies.values()]
     if not {name for body in bodies for name in body.captures} <= set(node.inputs):
         return None  # bodies are not renamed
-    return _renamed(node, imported, _versions(body))
-
-
-def _versions(model: onnx.ModelProto) -> dict[str, int]:
-    return {entry.domain: entry.version for entry in model.opset_import}
-
-
-def _renamed(
-    node: Node, body: Graph, versions: Mapping[str, int]
-) -> tuple[tuple[Node, ...], dict[str, TensorInfo]]:
-    """Give the body's inner values and nodes names that no other node's body has."""
     outer = {*node.inputs, *node.outputs, ""}
-
-    def rename(name: str) -> str:
-        return name if name in outer else f"{node.name}/{name}"
-
-    return _copy(node, body, rename, versions)
+    return _copy(node, imported, lambda name: name if name in outer else f"{node.name}/{name}")
 
 
 def inline(
@@ -121,13 +107,15 @@ def inline(
     def rename(name: str) -> str:
         return names.get(name) or (f"{node.name}/{name}" if name in made else name)
 
-    nodes, constants = _copy(node, body, rename, body.opsets)
+    nodes, constants = _copy(node, body, rename)
     return (*nodes, *copies), constants
 
 
 def _copy(
-    node: Node, body: Graph, rename: Callable[[str], str], versions: Mapping[str, int]
+    node: Node, body: Graph, rename: Callable[[str], str]
 ) -> tuple[tuple[Node, ...], dict[str, TensorInfo]]:
+    """Give the body's inner values and nodes names that no other node's body has."""
+    versions = body.opsets
     nodes = tuple(
         Node(f"{node.name}/{part.name}", part.op_type, tuple(map(rename, part.inputs)),
              tuple(map(rename, part.outputs)), part.attributes, part.domain,

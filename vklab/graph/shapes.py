@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.graph import answers
+from vklab.graph import answers, bounds
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.ops.body import Expansion
@@ -40,10 +40,7 @@ def bind(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
     Raises ModelError if one stays open.
     """
-    inputs = tuple(
-        replace(info, shape=tuple(sizes.get(d, d) if isinstance(d, str) else d for d in info.shape))
-        for info in graph.inputs
-    )
+    inputs = bounds.at_bounds(graph.inputs, sizes)
     for info in inputs:
         if not info.is_static:
             raise ModelError(f"the size of {info} is not known")

@@ -5,7 +5,7 @@ Drivers may crash on what breaks their limits, so every dispatch is measured her
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from vklab.errors import PlanError
 from vklab.types import DeviceInfo, Dispatch
@@ -28,33 +28,29 @@ def arena_limit_bytes(info: DeviceInfo) -> int:
 
 def check(dispatches: Iterable[Dispatch], info: DeviceInfo) -> None:
     """Raise PlanError naming the dispatch, the value and the limit that it breaks."""
+    for dispatch in dispatches:
+        for problem in _broken(dispatch, info):
+            raise PlanError(f"{dispatch}: {problem}")
+
+
+def _broken(dispatch: Dispatch, info: DeviceInfo) -> Iterator[str]:
     groups = info.limits["maxComputeWorkGroupCount"]
     assert isinstance(groups, tuple)
-    most_range = info.limit("maxStorageBufferRange")
-    most_invocations = info.limit("maxComputeWorkGroupInvocations")
-    for dispatch in dispatches:
-        if any(count > most for count, most in zip(dispatch.workgroups, groups, strict=True)):
-            raise PlanError(
-                f"{dispatch}: {dispatch.workgroups} workgroups, {info.name} launches {groups}"
-            )
-        invocations = dict(dispatch.constants).get("WORKGROUP", 0)
-        if invocations > most_invocations:
-            raise PlanError(
-                f"{dispatch}: {invocations} invocations a workgroup, {info.name} has "
-                f"{most_invocations}"
-            )
-        if "llvmpipe" in info.driver and dispatch.iterations > LLVMPIPE_ITERATIONS:
-            raise PlanError(
-                f"{dispatch}: an invocation loops {dispatch.iterations} times, "
-                f"{info.name} stops at {LLVMPIPE_ITERATIONS}"
-            )
-        for name, value in dispatch.push:
-            for number in value if isinstance(value, tuple) else (value,):
-                if isinstance(number, int) and number not in WORDS:
-                    raise PlanError(f"{dispatch}: {name}={number} does not fit into 32 bits")
-        for name, tensor in dispatch.reads + dispatch.writes:
-            if tensor.size_bytes > most_range:
-                raise PlanError(
-                    f"{dispatch}: {tensor} at {name} is {tensor.size_bytes} bytes, {info.name} "
-                    f"binds at most {most_range} (maxStorageBufferRange)"
-                )
+    if any(count > most for count, most in zip(dispatch.workgroups, groups, strict=True)):
+        yield f"{dispatch.workgroups} workgroups, {info.name} launches {groups}"
+    invocations = dict(dispatch.constants).get("WORKGROUP", 0)
+    most = info.limit("maxComputeWorkGroupInvocations")
+    if invocations > most:
+        yield f"{invocations} invocations a workgroup, {info.name} has {most}"
+    if "llvmpipe" in info.driver and dispatch.iterations > LLVMPIPE_ITERATIONS:
+        yield (f"an invocation loops {dispatch.iterations} times, {info.name} stops at "
+               f"{LLVMPIPE_ITERATIONS}")  # fmt: skip
+    for name, value in dispatch.push:
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int) and number not in WORDS:
+                yield f"{name}={number} does not fit into 32 bits"
+    most = info.limit("maxStorageBufferRange")
+    for name, tensor in dispatch.reads + dispatch.writes:
+        if tensor.size_bytes > most:
+            yield (f"{tensor} at {name} is {tensor.size_bytes} bytes, {info.name} binds at most "
+                   f"{most} (maxStorageBufferRange)")  # fmt: skip

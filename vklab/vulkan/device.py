@@ -143,10 +143,6 @@ class Device(api.VulkanObject):
         self.call(name, info, api.ffi.NULL, out, detail=detail)
         return out[0]
 
-    def wait_idle(self) -> None:
-        """Wait until the device has nothing left to do. Vulkan: vkDeviceWaitIdle"""
-        self.call("vkDeviceWaitIdle")
-
     def _destroy(self) -> None:
         # No wait here: whoever submitted work waits for it with a limit before closing.
         self.command("vkDestroyDevice")(self.handle, api.ffi.NULL)

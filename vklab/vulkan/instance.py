@@ -6,7 +6,6 @@ layer, whose messages are collected as Python objects. Visited by labs 02 and 06
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +23,7 @@ __all__ = [
 
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 _SEVERITIES = ((0x1000, "error"), (0x0100, "warning"), (0x0010, "info"), (0x0001, "verbose"))
-_listeners: dict[int, list[ValidationMessage]] = {}
-_numbers = itertools.count(1)
+_listeners: list[Any] = []  # handles of message lists, kept for ever as the callback is
 
 
 @dataclass(frozen=True)
@@ -38,12 +36,10 @@ class ValidationMessage:
 
 
 def _on_message(severity: int, types: int, data: Any, user_data: Any) -> int:
-    listener = _listeners.get(int(api.ffi.cast("uintptr_t", user_data)))
-    if listener is not None:
-        name = next((name for bit, name in _SEVERITIES if severity & bit), "verbose")
-        listener.append(
-            ValidationMessage(name, api.text(data.pMessageIdName), api.text(data.pMessage))
-        )
+    name = next((name for bit, name in _SEVERITIES if severity & bit), "verbose")
+    api.ffi.from_handle(user_data).append(
+        ValidationMessage(name, api.text(data.pMessageIdName), api.text(data.pMessage))
+    )
     return 0
 
 
@@ -58,12 +54,11 @@ def layers() -> list[str]:
     return [api.text(item.layerName) for item in found]
 
 
-def extensions(layer: str = "") -> list[str]:
+def extensions() -> list[str]:
     """Return the instance extensions. Vulkan: vkEnumerateInstanceExtensionProperties"""
     api.require_loader()
-    name = api.ffi.new("char[]", layer.encode()) if layer else api.ffi.NULL
     found = api.enumerate_all(
-        api.lib.vkEnumerateInstanceExtensionProperties, "VkExtensionProperties", name
+        api.lib.vkEnumerateInstanceExtensionProperties, "VkExtensionProperties", api.ffi.NULL
     )
     return [api.text(item.extensionName) for item in found]
 
@@ -77,15 +72,11 @@ class Instance(api.VulkanObject):
         api.require_loader()
         self.validate = validate
         self.messages: list[ValidationMessage] = []
-        self._number = next(_numbers)
-        _listeners[self._number] = self.messages
-        try:
-            handle = self._create()
-        except BaseException:
-            del _listeners[self._number]
-            raise
-        super().__init__(handle)
         self._messenger = api.ffi.NULL
+        if validate:
+            _listeners.append(api.ffi.new_handle(self.messages))
+            self._listener = _listeners[-1]
+        super().__init__(self._create())
         if validate:
             self._listen()
 
@@ -114,7 +105,7 @@ class Instance(api.VulkanObject):
             ppEnabledExtensionNames=wanted,
             enabledLayerCount=len(chosen_layers),
             ppEnabledLayerNames=chosen_layers,
-            **({"pNext": self._messenger_info()} if self.validate else {}),
+            pNext=self._messenger_info() if self.validate else None,
         )
         out = api.ffi.new("VkInstance *")
         try:
@@ -134,7 +125,7 @@ class Instance(api.VulkanObject):
             | api.constant(f"{prefix}SEVERITY_WARNING_BIT_EXT"),
             messageType=sum(api.constant(f"{prefix}TYPE_{kind}_BIT_EXT") for kind in kinds),
             pfnUserCallback=_CALLBACK,
-            pUserData=api.ffi.cast("void *", self._number),
+            pUserData=self._listener,
         )
 
     def _listen(self) -> None:
@@ -174,7 +165,6 @@ class Instance(api.VulkanObject):
             destroy = self.command("vkDestroyDebugUtilsMessengerEXT")
             destroy(self.handle, self._messenger, api.ffi.NULL)
         api.lib.vkDestroyInstance(self.handle, api.ffi.NULL)
-        _listeners.pop(self._number, None)
 
 
 def no_driver() -> SetupError:

@@ -14,7 +14,7 @@ from typing import Any
 from vklab import settings
 from vklab.errors import OutOfMemoryError, PlanError
 from vklab.vulkan import api, physical_device
-from vklab.vulkan.device import Device
+from vklab.vulkan.device import Device, DeviceObject
 
 __all__ = ["Allocator", "Block", "Buffer", "DeviceMemory", "FreeRanges", "buffer_info",
            "choose_memory_type"]  # fmt: skip
@@ -44,16 +44,13 @@ def choose_memory_type(
 
     Raises LookupError if no type has all required flags.
     """
-    best, best_score = -1, -1
-    for index, flags in enumerate(memory_types):
-        if not type_bits >> index & 1 or flags & required != required:
-            continue
-        score = (flags & preferred).bit_count()
-        if score > best_score:
-            best, best_score = index, score
-    if best < 0:
+    suitable = [
+        index for index, flags in enumerate(memory_types)
+        if type_bits >> index & 1 and flags & required == required
+    ]  # fmt: skip
+    if not suitable:
         raise LookupError(f"no memory type in mask {type_bits:#b} has flags {required:#b}")
-    return best
+    return max(suitable, key=lambda index: (memory_types[index] & preferred).bit_count())
 
 
 class FreeRanges:
@@ -107,7 +104,7 @@ class DeviceMemory(api.VulkanObject):
         self.type_index = type_index
         info = api.struct(
             "VkMemoryAllocateInfo", allocationSize=size_bytes, memoryTypeIndex=type_index,
-            **({"pNext": chain} if chain is not None else {}),
+            pNext=chain,
         )  # fmt: skip
         detail = f"{size_bytes} bytes of memory type {type_index} of {device.info.name}"
         super().__init__(device.create("vkAllocateMemory", "VkDeviceMemory", info, detail))
@@ -122,7 +119,7 @@ class Block(DeviceMemory):
     def __init__(self, device: Device, type_index: int, size_bytes: int) -> None:
         self.ranges = FreeRanges(size_bytes)
         super().__init__(device, type_index, size_bytes)
-        self.address = api.ffi.NULL
+        self.mapped: memoryview | None = None
         if device.info.memory_types[type_index].bits & HOST_VISIBLE:
             out = api.ffi.new("void **")
             try:
@@ -131,7 +128,7 @@ class Block(DeviceMemory):
             except BaseException:
                 self.close()
                 raise
-            self.address = out[0]
+            self.mapped = memoryview(api.ffi.buffer(out[0], size_bytes))
 
 
 @dataclass
@@ -235,13 +232,13 @@ def buffer_info(device: Device, size_bytes: int, **more: Any) -> Any:
     )
 
 
-class Buffer(api.VulkanObject):
+class Buffer(DeviceObject):
     """One VkBuffer bound to memory of a kind of `KINDS`. Vulkan: vkCreateBuffer"""
 
     kind = "VkBuffer"
 
     def __init__(self, allocator: Allocator, size_bytes: int, kind: str = "device") -> None:
-        device = self.device = allocator.device
+        device = allocator.device
         self.allocator = allocator
         self.size_bytes = size_bytes
         largest = device.info.limit("maxBufferSize") or 2**63
@@ -249,8 +246,7 @@ class Buffer(api.VulkanObject):
             raise PlanError(
                 f"a buffer of {size_bytes} bytes: {device.info.name} takes 1 to {largest}"
             )
-        info = buffer_info(device, size_bytes)
-        super().__init__(device.create("vkCreateBuffer", "VkBuffer", info))
+        super().__init__(device, buffer_info(device, size_bytes))
         self.block: Block | None = None
         try:
             self._bind(kind)
@@ -268,23 +264,14 @@ class Buffer(api.VulkanObject):
         self.device.call("vkBindBufferMemory", self.handle, self.block.handle, self.offset)
 
     @property
-    def address(self) -> Any:
-        """Return the mapped address as `char *`, or NULL where the host cannot see it."""
-        assert self.block is not None
-        if self.block.address == api.ffi.NULL:
-            return api.ffi.NULL
-        return api.ffi.cast("char *", self.block.address) + self.offset
-
-    @property
     def mapped(self) -> memoryview | None:
         """Return the buffer's bytes as the host sees them, or None."""
-        address = self.address
-        if address == api.ffi.NULL:
-            return None
-        return memoryview(api.ffi.buffer(address, self.size_bytes))
+        assert self.block is not None
+        whole = self.block.mapped
+        return None if whole is None else whole[self.offset : self.offset + self.size_bytes]
 
     def _destroy(self) -> None:
-        self.device.command("vkDestroyBuffer")(self.device.handle, self.handle, api.ffi.NULL)
+        super()._destroy()
         if self.block is not None:
             self.allocator.give_back(self.block, self.offset, self._taken)
             self.block = None
