@@ -42,3 +42,38 @@ with nothing_left():
     assert said[3].startswith("placement (greedy): 6 nodes on"), said
     assert "no policy 'best'; there are cost, greedy" in said[4], said
     assert "with replicate=True each device has all of it" in said[5], said
+
+
+def test_a_profile_of_each_device_decides_where_nodes_go():
+    said = both(START + """
+from vklab.runtime.profile import Profile
+nodes = [helper.make_node("Softmax", [f"n{k - 1}" if k else "x"], [f"n{k}"], f"n{k}")
+         for k in range(6)]
+source = model(nodes, [value("x", (8, 8))], [value("n5", (8, 8))])
+x = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+with nothing_left():
+    profiles = {}
+    for index in BOTH:
+        with vklab.load(source, index) as session:
+            expected = session.run(x)["n5"]
+            profiles[index] = session.profile(x, repeats=2)
+    assert list(profiles[LAVAPIPE].node_ns()) == [f"n{k}" for k in range(6)]
+    assert sum(profiles[LAVAPIPE].node_ns().values()) <= profiles[LAVAPIPE].total_ns
+    slow = [row.__class__(**{**vars(row), "time_ns": 1e9}) for row in profiles[LAVAPIPE].rows[3:]]
+    rows = (*profiles[LAVAPIPE].rows[:3], *slow)
+    profiles[LAVAPIPE] = Profile("llvmpipe", rows, 2)
+    rows = profiles[SWIFTSHADER].rows
+    slow = [row.__class__(**{**vars(row), "time_ns": 1e9}) for row in rows[:3]]
+    profiles[SWIFTSHADER] = Profile("other", (*slow, *rows[3:]), 2)
+    with vklab.load(source, devices=BOTH, profiles=profiles) as session:
+        assert np.allclose(session.run(x)["n5"], expected)
+        print([(stage.device, len(stage.graph.nodes)) for stage in session.plan.stages])
+    for wish in ({"profiles": {7: profiles[LAVAPIPE]}},
+                 {"profiles": profiles, "replicate": True}):
+        try:
+            vklab.load(source, devices=BOTH, **wish)
+        except vklab.VklabError as error:
+            print(str(error).splitlines()[0])
+""").splitlines()
+    assert said[0] == "[(0, 3), (1, 3)]", said
+    assert "there is no device 7" in said[1] and "with replicate=True" in said[2], said

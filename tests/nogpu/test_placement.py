@@ -176,6 +176,21 @@ def test_two_towers_run_side_by_side():
     assert len(runs(placement.place(graph, machines(2), costs={0: dear, 1: dear}))) == 1
 
 
+def test_measured_times_of_nodes_are_believed():
+    graph = network([(f"n{k}", "MatMul", (f"n{k - 1}" if k else "x", f"w{k}")) for k in range(6)])
+    speeds = {0: EVEN, 1: EVEN}
+    fast, slow = ({f"n{k}": ns for k in range(6)} for ns in (1e3, 1e6))
+    one = placement.place(graph, machines(2), costs=speeds, node_ns={0: slow, 1: fast})
+    assert set(one.devices.values()) == {1}
+    assert one.predicted_ns == pytest.approx(6e3 + EVEN.submit_ns + EVEN.move_ns(2 * 64 * 64 * 4))
+    mixed = {f"n{k}": 1e3 if k < 3 else 1e6 for k in range(6)}
+    turned = {f"n{k}": 1e6 if k < 3 else 1e3 for k in range(6)}
+    both = placement.place(graph, machines(2), costs=speeds, node_ns={0: mixed, 1: turned})
+    assert runs(both) == [(0, 3), (1, 3)]
+    other = placement.place(graph, machines(2), costs=speeds, node_ns={0: {"of another": 1e9}})
+    assert other == placement.place(graph, machines(2), costs=speeds)
+
+
 def test_branches_are_what_lies_behind_one_node_alone():
     graph = network([("s", "Relu", ("x",)), ("a", "Relu", ("s",)), ("a2", "Tanh", ("a",)),
                      ("b", "Sigmoid", ("s",)), ("j", "Add", ("a2", "b")),

@@ -169,6 +169,7 @@ class Workload:
         devices: Sequence[DeviceInfo],
         costs: Mapping[int, DeviceCosts],
         unavailable: Callable[[Dispatch], str] = lambda dispatch: "",
+        node_ns: Mapping[int, Mapping[str, float]] | None = None,
     ) -> None:
         self.graph = graph
         self.devices = tuple(devices)
@@ -198,6 +199,10 @@ class Workload:
         first = next((d for d, info in enumerate(devices) if info.is_cpu), 0)
         self._lanes = [first if info.is_cpu else d for d, info in enumerate(devices)]
         self._place = {node.name: place for place, node in enumerate(graph.nodes)}
+        for device, given in (node_ns or {}).items():
+            if given.keys() & self._place.keys():  # else they are those of another part
+                # What is not named was fused to what is.
+                self.times[device] = [given.get(node.name, 0.0) for node in graph.nodes]
 
     def _ask(self, unavailable: Callable[[Dispatch], str]) -> None:
         """Ask each node what it does and each device whether it can; of equal nodes, one."""

@@ -130,6 +130,7 @@ def place(
     devices: Sequence[DeviceInfo],
     *,
     costs: Mapping[int, DeviceCosts] | None = None,
+    node_ns: Mapping[int, Mapping[str, float]] | None = None,
     caps: Mapping[int, int] | None = None,
     pins: Mapping[str, int] | None = None,
     policy: str = "cost",
@@ -140,6 +141,7 @@ def place(
 
     Args:
         costs: measured speeds, by the place of the device; others are guessed.
+        node_ns: measured times of nodes, by the place of the device and the name of the node.
         caps: the most bytes to use of a device, by its place; else what its driver says is free.
         pins: device numbers by patterns of names or operators of nodes; the first match counts.
         policy: "cost" for the least predicted time; "greedy" for the first device with room, node
@@ -153,7 +155,7 @@ def place(
     pins, caps = pins or {}, caps or {}
     _check_devices(devices, caps, costs or {}, policy)
     check_pins(graph, devices, {} if is_part else pins)
-    load = Workload(graph, devices, costs or {}, unavailable)
+    load = Workload(graph, devices, costs or {}, unavailable, node_ns)
     budgets = [caps.get(n, all_costs.budget_bytes(info)) for n, info in enumerate(devices)]
     allowed, reasons = _allowed(load, pins)
     _require_room(load, allowed, budgets)

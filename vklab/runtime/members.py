@@ -21,6 +21,7 @@ from vklab.runtime import calibration, dump, open_devices
 from vklab.runtime.engine import Engine
 from vklab.runtime.kernels import Kernel
 from vklab.runtime.open_devices import OpenDevice
+from vklab.runtime.profile import Profile
 from vklab.runtime.record import Program
 from vklab.runtime.reserve import Reserve
 from vklab.runtime.shared import Shared
@@ -40,6 +41,11 @@ class Member:
         self.reserve = Reserve(opened)
         self.kernels: dict[tuple[object, ...], Kernel] = {}
 
+    def require_clock(self) -> None:
+        """Raise SetupError if nothing can be timed there."""
+        if not self.opened.device.compute_queue.family.timestamp_valid_bits:
+            raise SetupError(f"{self.opened.info.name} has no timestamps on its compute queue")
+
     def close(self) -> None:
         """Free it, unless the device still works there."""
         if not self.opened.is_stuck:
@@ -55,12 +61,14 @@ class SpreadEngine(Engine):
         pins: device numbers by patterns of node names.
         caps: the most bytes that may be used of a device, by its number.
         policy: one of `placement.POLICIES`.
+        node_ns: measured times of nodes, by the number of the device.
     """
 
     members: tuple[Member, ...] = ()
     pins: Mapping[str, int] = field(default_factory=dict)
     caps: Mapping[int, int] = field(default_factory=dict)
     policy: str = "cost"
+    node_ns: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
@@ -71,7 +79,8 @@ class SpreadEngine(Engine):
         """Place a Vulkan part by the speeds that are known, cut it, and plan its stages."""
         placed = placement.place(
             graph, self.infos, costs=calibration.all_kept(self.infos), caps=self.caps,
-            pins=self.pins, policy=self.policy, unavailable=unavailable, is_part=True,
+            node_ns=self.node_ns, pins=self.pins, policy=self.policy, unavailable=unavailable,
+            is_part=True,
         )  # fmt: skip
         return spread_plans.make(graph, placed, self.infos, self.dtype, unavailable)
 
@@ -99,7 +108,13 @@ class Wish:
     place: Mapping[str, int | str] = field(default_factory=dict)
     memory_caps: Mapping[int | str, int] = field(default_factory=dict)
     policy: str | None = None
+    profiles: Mapping[int | str, Profile] = field(default_factory=dict)
     replicate: bool = False
+
+    @property
+    def splits(self) -> bool:
+        """Tell whether it asks for anything of a model that is split."""
+        return bool(self.place or self.memory_caps or self.policy or self.profiles)
 
 
 def engines(
@@ -114,15 +129,17 @@ def engines(
     if wish.policy is not None:
         placement.check_policy(wish.policy)
     first, infos = members[0], [member.opened.info for member in members]
-    if not wish.replicate and (len(members) > 1 or wish.place or wish.memory_caps or wish.policy):
+    if not wish.replicate and (len(members) > 1 or wish.splits):
         pins = {p: _number(d, infos, "place") for p, d in wish.place.items()}
         placement.check_pins(graph, infos, pins)
         caps = {_number(d, infos, "memory_caps"): size for d, size in wish.memory_caps.items()}
+        times = {_number(d, infos, "profiles"): p.node_ns() for d, p in wish.profiles.items()}
         return [SpreadEngine(first.opened, first.weights, **common, members=tuple(members),
-                             pins=pins, caps=caps, policy=wish.policy or "cost")]  # fmt: skip
-    if wish.replicate and (wish.place or wish.memory_caps or wish.policy):
-        raise SetupError("place, memory_caps and policy split a model; with replicate=True each "
-                         "device has all of it")  # fmt: skip
+                             pins=pins, caps=caps, policy=wish.policy or "cost",
+                             node_ns=times)]  # fmt: skip
+    if wish.splits:
+        raise SetupError("place, memory_caps, policy and profiles split a model; with "
+                         "replicate=True each device has all of it")  # fmt: skip
     lock = threading.RLock()
     bounded = bool(common["upper_bounds"])
     return [

@@ -70,6 +70,19 @@ class Profile:
         """Return the sum of the medians of all steps."""
         return sum(row.time_ns for row in self.rows)
 
+    def node_ns(self) -> dict[str, float]:
+        """Return the time of each node, for placement.
+
+        What several nodes are fused to counts for the first, and copies for none: placement knows
+        what moves.
+        """
+        times: dict[str, float] = {}
+        for row in self.rows:
+            names = row.node.split(" + ")
+            times |= {name: times.get(name, 0.0) for name in names}
+            times[names[0]] += row.time_ns if row.kernel != "copy" else 0.0
+        return times
+
     def cells(self) -> list[tuple[str, ...]]:
         """Return the table as text."""
         return [

@@ -46,6 +46,7 @@ def load(
     place: Mapping[str, int | str] | None = None,
     memory_caps: Mapping[int | str, int] | None = None,
     policy: str | None = None,
+    profiles: Mapping[int | str, Profile] | None = None,
     replicate: bool = False,
     dtype: str | None = None,
     upper_bounds: Mapping[str, int] | None = None,
@@ -60,6 +61,7 @@ def load(
         place: devices by patterns of node names ("layer3*"), for nodes that must be there.
         memory_caps: the most bytes of device memory that may be planned, by device.
         policy: "cost", the least predicted time (default), or "greedy", the first with room.
+        profiles: `profile` of the model on a device alone, by device: times to place by.
         replicate: each device gets the whole model; frames (`submit`, `map`) go to any of them.
         dtype: "float16" to compute a float32 model in half precision; inputs and outputs stay
             float32. A device without it takes 32 bits for each: same results, nothing saved.
@@ -70,7 +72,7 @@ def load(
     """
     saved = saves.read(model) if container.is_compiled(model) else None
     graph = saved.graph if saved else _onnx().onnx_import.load_graph(model)
-    wish = members.Wish(place or {}, memory_caps or {}, policy, replicate)
+    wish = members.Wish(place or {}, memory_caps or {}, policy, profiles or {}, replicate)
     return Session(graph, open_devices.open_all(device, devices), model, progress, saved,
                    dtype=dtype, upper_bounds=upper_bounds, wish=wish)  # fmt: skip
 
@@ -251,9 +253,8 @@ class Session(streams.Streaming):
         return self._expected.compare(outputs, inputs)
 
     def _check_nodes(self, inputs: Mapping[str, np.ndarray]) -> Comparison:
-        opened = self._require_open()
         whole = _onnx().node_check.all_values(self.graph)
-        with Session(whole, opened, None, dtype=self._root.engine.dtype) as session:
+        with Session(whole, self._require_open(), None, dtype=self._root.engine.dtype) as session:
             values = session.run(inputs)
         return self._expected.compare_nodes(values, inputs)
 
@@ -306,9 +307,8 @@ class Session(streams.Streaming):
     def _timed(self, inputs: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
         with self._lock:
             self._require_open()
-            for opened in (member.opened for member in self._members):
-                if not opened.device.compute_queue.family.timestamp_valid_bits:
-                    raise SetupError(f"{opened.info.name} has no timestamps on its compute queue")
+            for member in self._members:
+                member.require_clock()
             yield self._values(feeds.arrays(self.graph.inputs, inputs, self.upper_bounds))
 
     # --------------------------------------------------------------------------------- closing
