@@ -48,7 +48,8 @@ def rotary_model(
         fed["z"] = random_array((2, K))
         nodes.append(helper.make_node("MatMul", ["z", "wk"], ["again"]))
         outputs.append("again")
-    fed |= {f"past_{n}": random_array((batch, heads[1], PAST, SIZE)) for n in "kv"[: len(heads) - 1]}
+    past = random_array((batch, heads[1], PAST, SIZE))
+    fed |= {f"past_{n}": past + ord(n) for n in "kv"[: len(heads) - 1]}
     for table in sorted(set(tables)):
         angles = random_array((batch, steps, SIZE // 2), ord(table))
         fed |= {f"cos{table}": np.cos(angles), f"sin{table}": np.sin(angles)}

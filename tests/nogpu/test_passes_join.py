@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import compiler_table
 import pytest
-from rotary_model import K, SIZE, rotary_model
+from rotary_model import SIZE, K, rotary_model
 
 from vklab import settings
 from vklab.errors import ModelError

@@ -117,15 +117,15 @@ def rotary(
         raise ModelError(f"{cos} and {sin} are not of [batch, step] of {X}")
     if positions is not None and (positions.dims not in (moments, (1,)) or cos.rank != 2):
         raise ModelError(f"{positions} are not the positions of {X}")
-    shapes = [(heads.batch, each, heads.length, heads.size) for each in pair] or [X.dims]
-    results = tuple(output(dtype, shape) for shape in shapes)
+    parts = ((heads.batch, each, heads.length, heads.size) for each in pair)
+    results = tuple(output(dtype, shape) for shape in (parts if pair else (X.dims,)))
     count = sum(result.count for result in results)
     if not count:
         return results, ()
     alone = positions is not None and positions.dims != moments
     mode = 0 if positions is None else 2 if alone else 1
     reads = [("x_buffer", X), ("cos_buffer", cos), ("sin_buffer", sin)]
-    defines = [("POSITIONS", str(mode)), ("WHOLE", str(int(whole))), ("PAIR", str(len(shapes) - 1)),
+    defines = [("POSITIONS", str(mode)), ("WHOLE", str(int(whole))), ("PAIR", str(len(results) - 1)),
                *type_defines("T", dtype)[:2], *type_defines("Y", dtype)[::2]]  # fmt: skip
     if positions is not None:
         reads.append(("positions_buffer", positions))

@@ -13,7 +13,7 @@ from vklab import settings
 from vklab.errors import PlanError
 from vklab.graph import passes
 from vklab.graph.graph import Graph
-from vklab.plan.fusion import chains, epilogues, prologues, siblings
+from vklab.plan.fusion import chains, epilogues, parts, prologues, siblings
 from vklab.plan.fusion.flow import Flow
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo
@@ -24,6 +24,7 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
     epilogues.fuse_epilogues,
     prologues.fuse_prologues,
+    parts.place_parts,  # what is left of them
     siblings.join_siblings,
 )
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from vklab.graph.graph import Graph
 from vklab.ops.dtypes import ELEMENTS
-from vklab.plan import codegen
+from vklab.plan import codegen, storage
 from vklab.plan.fusion import combine
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
@@ -17,6 +19,8 @@ __all__ = ["MOST_BUFFERS", "Flow", "inputs"]
 # Descriptors are cheap, but some devices bind only so many to one kernel.
 MOST_BUFFERS = 16
 MOST_NAMES = 4
+# Vectors of four are read from parts of a value, too.
+LEAST_ALIGNMENT = 16
 # Narrow types are stored otherwise where a device lacks them, 64-bit ones cannot be.
 WORDS = frozenset({"shaderInt64", "shaderFloat64"})
 
@@ -29,15 +33,17 @@ class Flow:
 
     def __init__(self, graph: Graph, lowered: Lowered, info: DeviceInfo) -> None:
         self._lowered = lowered
-        self.roots = lowered.roots
+        self.roots, self.slices = dict(lowered.roots), dict(lowered.slices)
         self.dispatches: list[Dispatch | None] = [_prepared(d) for d in lowered.dispatches]
         self.nodes: list[tuple[str, ...]] = [(name,) for name in lowered.nodes]
         most = info.limits.get("maxPerStageDescriptorStorageBuffers", MOST_BUFFERS)
+        self._info, self._widths = info, dict[str, int]()
         self.features, self.is_cpu = info.features, info.is_cpu
         self.most_buffers = min(MOST_BUFFERS, most) if isinstance(most, int) else MOST_BUFFERS
         kept = {lowered.roots[name] for name in graph.outputs}
         kept |= {lowered.roots[name] for cut in lowered.trims.values() for _, name in cut}
-        self.kept = kept | {i.name for i in graph.inputs}
+        self.kept = kept | {i.name for i in graph.inputs} | lowered.constants.keys()
+        self.alignment = max(LEAST_ALIGNMENT, info.limit("minStorageBufferOffsetAlignment"))
         self.writers: dict[str, set[int]] = {}
         self.readers: dict[str, set[int]] = {}
         for number, dispatch in enumerate(lowered.dispatches):
@@ -79,6 +85,22 @@ class Flow:
         self.nodes[into] = (*self.nodes[min(into, gone)], *self.nodes[max(into, gone)])
         self._enter(into, dispatch)
 
+    def place(self, copy: int, gone: str, root: str, start: int) -> None:
+        """Let all that lies in a root lie in another from an element on; leave out its copy."""
+        self.dispatches[copy] = None
+        for known in (self.readers, self.writers):
+            known[root] = (known.pop(gone, set()) | known.get(root, set())) - {copy}
+        inside = [name for name, each in self.roots.items() if each == gone]
+        self.roots |= dict.fromkeys(inside, root)
+        self.slices |= {name: start + self.slices.get(name, 0) for name in inside}
+
+    def width(self, value: TensorInfo) -> int:
+        """Return the bytes of an element as the device stores it."""
+        if value.dtype not in self._widths:
+            stored = np.dtype(storage.stored_dtype(value.dtype, self._info))
+            self._widths[value.dtype] = stored.itemsize
+        return self._widths[value.dtype]
+
     def _enter(self, number: int, dispatch: Dispatch) -> None:
         for value in inputs(dispatch):
             self.readers.setdefault(self.roots[value.name], set()).add(number)
@@ -92,7 +114,8 @@ class Flow:
             self._lowered,
             dispatches=tuple(d for _, d in self.alive()),
             nodes=tuple(_label(self.nodes[number]) for number in left),
-        )
+            roots=self.roots, slices=self.slices,
+        )  # fmt: skip
 
 
 def inputs(dispatch: Dispatch) -> list[TensorInfo]:

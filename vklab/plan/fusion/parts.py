@@ -1,0 +1,89 @@
+"""place_parts: a value that is only copied into a part of another is made there at once.
+
+What a Concat puts together along its outermost axis costs nothing then, however often it grows.
+Left as it is where memory would grow: the whole lives from the first of its parts on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from vklab.plan import codegen, memory
+from vklab.plan.fusion.flow import Flow, inputs
+from vklab.types import Dispatch, TensorInfo, Walk
+
+__all__ = ["place_parts"]
+
+
+def place_parts(flow: Flow) -> None:
+    """Let values lie where they are copied to, and leave the copies out."""
+    copies = [(number, dispatch) for number, dispatch in flow.alive() if _is_copy(dispatch)]
+    lives = _lives(flow) if copies else {}
+    most = memory.lower_bound(tuple(lives.values()))
+    for number, dispatch in copies:
+        part, whole = inputs(dispatch)[0], dispatch.writes[0][1]
+        start = _start(flow, dispatch, part, whole)
+        if start is None:
+            continue
+        gone, root = lives[flow.roots[part.name]], lives[flow.roots[whole.name]]
+        longer = replace(root, first=min(gone.first, root.first), last=max(gone.last, root.last))
+        changed = {**lives, root.name: longer}
+        del changed[gone.name]
+        if memory.lower_bound(tuple(changed.values())) <= most:
+            flow.place(number, gone.name, root.name, start)
+            lives = changed
+
+
+def _is_copy(dispatch: Dispatch) -> bool:
+    """Tell whether a dispatch puts a whole value, as it is, into a part of its result."""
+    work = dispatch.pointwise
+    if work is None or not codegen.is_move(work) or len(work.operands) != 1:
+        return False
+    (read,), (_, whole) = work.operands, dispatch.writes[0]
+    target = Walk(work.target.strides) if work.target else Walk.dense(work.shape)
+    return (read.info.count, read.info.dtype) == (work.count, whole.dtype) and (
+        read.walk.is_dense(work.shape) and target.is_dense(work.shape)
+    )
+
+
+def _start(flow: Flow, dispatch: Dispatch, part: TensorInfo, whole: TensorInfo) -> int | None:
+    """Return where in the memory of the whole a part begins; None if it cannot lie there."""
+    work, root, into = dispatch.pointwise, flow.roots[part.name], flow.roots[whole.name]
+    assert work is not None
+    start = (work.target.start if work.target else 0) + flow.slices.get(whole.name, 0)
+    if root == into or {root, into} & flow.kept or start * flow.width(part) % flow.alignment:
+        return None
+    alike = all(info.dtype == part.dtype and info.count + flow.slices.get(info.name, 0)
+                <= part.count for info, _ in _tensors(flow, root))  # fmt: skip
+    ends = [info.count + flow.slices.get(info.name, 0) for info, _ in _tensors(flow, into)]
+    written = sum(count for _, count in _tensors(flow, into))
+    # What is written twice depends on an order in which the part would come first.
+    return start if alike and flow.writers.get(root) and written <= max(ends) else None
+
+
+def _tensors(flow: Flow, root: str) -> Iterator[tuple[TensorInfo, int]]:
+    """Yield what is bound of some memory, and how many elements are written through it."""
+    for number in flow.readers.get(root, set()) | flow.writers.get(root, set()):
+        dispatch = flow.dispatches[number]
+        assert dispatch is not None
+        work = dispatch.pointwise or dispatch.epilogue
+        for info in inputs(dispatch):
+            if flow.roots[info.name] == root:
+                yield info, 0
+        for _, info in dispatch.writes:
+            if flow.roots[info.name] == root:
+                yield info, work.count if work else info.count
+
+
+def _lives(flow: Flow) -> dict[str, memory.Lifetime]:
+    """Return when each root is alive that is no input, output or weight."""
+    lives: dict[str, memory.Lifetime] = {}
+    for number, dispatch in flow.alive():
+        for info in (*inputs(dispatch), *(info for _, info in dispatch.writes)):
+            root, size = flow.roots[info.name], flow.width(info) * info.count
+            size += flow.width(info) * flow.slices.get(info.name, 0)
+            known = lives.get(root, memory.Lifetime(root, 0, number, number))
+            if root not in flow.kept:
+                lives[root] = replace(known, size_bytes=max(size, known.size_bytes), last=number)
+    return lives
