@@ -18,8 +18,9 @@ REBAR = DISCRETE + memory_types(LOCAL | VISIBLE | 4)
 
 
 def plan(types, other, elements=MANY, dtype=FLOAT, keep=(), features=frozenset()):
-    """Return the plan of four nodes; the second is on another device, and `a` is read on both."""
-    steps = [("Relu", "x", "a"), ("Neg", "a", "b"), ("Abs", "b", "c"), ("Max", "a c", "y")]
+    """Return the plan of five nodes; `b` is made on another device, `a` and `d` are read on the first."""
+    steps = [("Relu", "x", "a"), ("Exp", "a", "d"), ("Neg", "a", "b"), ("Abs", "b", "c"),
+             ("Max", "d c", "y")]  # fmt: skip
     nodes = [helper.make_node(op, read.split(), [made], made) for op, read, made in steps]
     ends = [value(name, (elements,), dtype) for name in (*keep, "y")]
     proto = model(nodes, [value("x", (elements,), dtype)], ends)
@@ -27,20 +28,23 @@ def plan(types, other, elements=MANY, dtype=FLOAT, keep=(), features=frozenset()
     infos = [fake_device(memory_types=types, name="first"),
              fake_device(memory_types=other, name="second", index=1,
                          features=features)]  # fmt: skip
-    placed = placement.place(graph, infos, pins={"[acy]": 0, "b": 1})
+    placed = placement.place(graph, infos, pins={"[acdy]": 0, "b": 1})
     return spread.make(graph, placed, infos, "", lambda dispatch: "")
 
 
 def unseen(made):
-    """Return the values that lie in arenas of their own, at both ends of their way."""
+    """Return the values that lie in arenas of their own, at both ends of their way, but for `d`.
+
+    Stages of one device leave it for each other: it is always among them.
+    """
     left, found = (
         {name for each in made.plans for name, slot in slots(each).items()
          if slot.arena.startswith(arena)}
         for slots, arena in ((lambda p: p.output_slots, "leaving"),
                              (lambda p: p.input_slots, "arriving"))
     )  # fmt: skip
-    assert left == found
-    return left
+    assert left == found and "d" in left
+    return left - {"d"}
 
 
 @pytest.mark.parametrize(("types", "other", "expected"), [
@@ -81,3 +85,11 @@ def test_a_plan_that_nobody_runs_says_so():
                for move in made.summary()["moves"])  # fmt: skip
     made.paths[made.transfers[0]] = routes.Path(routes.RING, "no dma-buf: none")
     assert any(f"{routes.RING} (no dma-buf: none)" in row[3] for row in made.rows())
+
+
+def test_what_stages_of_one_device_leave_each_other_is_not_copied():
+    with settings.settings(DISABLE_STAGING_RING=True):
+        made = plan(DISCRETE, DISCRETE)
+    (move,) = (move for move in made.transfers if move.value == "d")
+    assert made.stages[move.source].device == made.stages[move.target].device == 0
+    assert "d" not in {copy.name for each in made.plans for copy in each.copies}

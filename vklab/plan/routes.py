@@ -1,4 +1,4 @@
-"""Which values cross between devices past the host, and what a way from device to device is called.
+"""Which values go from stage to stage past the host, and what a way between devices is called.
 
 Where both devices have memory of their own, large values never lie whole where the host sees them.
 The runtime chooses the way and writes it into the plan. Visited by lab 13.
@@ -13,7 +13,7 @@ from vklab import settings
 from vklab.graph.graph import Graph
 from vklab.plan import arenas, storage
 from vklab.plan.stages import Stage, Transfer
-from vklab.types import DeviceInfo
+from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["DMA_BUF", "HOST_COPY", "Path", "RING", "RING_COPIED", "SAME_MEMORY", "SHARED",
            "unseen"]  # fmt: skip
@@ -39,13 +39,12 @@ class Path(NamedTuple):
 def unseen(
     graph: Graph, stages: Sequence[Stage], moves: Sequence[Transfer], devices: Sequence[DeviceInfo]
 ) -> frozenset[str]:
-    """Return the values that move by dma-buf or in pieces, between all devices that they touch.
+    """Return the values that stages leave for each other in memory that the host does not see.
 
-    Not what devices store differently, what the host reads in the end, or what a device writes or
-    reads best where the host sees it.
+    All between stages of one device; and what moves by dma-buf or in pieces, between devices that
+    store it alike. Not what the host reads in the end, or what one of several devices writes best
+    where the host sees it.
     """
-    if settings.get("DISABLE_STAGING_RING"):
-        return frozenset()
     ends: dict[str, set[int]] = {}
     for move in moves:
         numbers = (stages[move.source or 0].device, stages[move.target].device)
@@ -53,7 +52,16 @@ def unseen(
     sizes = {move.value: move.size_bytes for move in moves}
     return frozenset(
         name for name, numbers in ends.items()
-        if len(numbers) > 1 and sizes[name] and name not in graph.outputs
-        and len({storage.stored_dtype(graph.infos[name].dtype, devices[n]) for n in numbers}) == 1
-        and not any(arenas.writes_in_place(devices[n], sizes[name]) for n in numbers)
+        if sizes[name] and name not in graph.outputs and (
+            len(numbers) == 1 or _moves_past(graph.infos[name], [devices[n] for n in numbers])
+        )
     )  # fmt: skip
+
+
+def _moves_past(value: TensorInfo, devices: Sequence[DeviceInfo]) -> bool:
+    """Tell whether a value moves between devices past the host."""
+    return (
+        not settings.get("DISABLE_STAGING_RING")
+        and len({storage.stored_dtype(value.dtype, info) for info in devices}) == 1
+        and not any(arenas.writes_in_place(info, value.size_bytes) for info in devices)
+    )
