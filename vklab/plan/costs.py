@@ -260,10 +260,13 @@ class Workload:
             self._bytes[device][name] = found
         return found
 
+    def touched(self, node: Node) -> set[str]:
+        """Return the values whose memory a node reads or writes."""
+        return {self.roots.get(n, n) for n in (*node.reads, *filter(None, node.outputs))}
+
     def node_bytes(self, place: int, device: int) -> int:
         """Return the least that a device needs for one node: all that it touches."""
-        node = self.graph.nodes[place]
-        touched = {self.roots.get(n, n) for n in (*node.reads, *filter(None, node.outputs))}
+        touched = self.touched(self.graph.nodes[place])
         return self.work[place].scratch_bytes + sum(self.stored_bytes(n, device) for n in touched)
 
     def forecast(self, assigned: Sequence[int]) -> Forecast:

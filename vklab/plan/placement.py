@@ -5,6 +5,7 @@ Pure: devices are described, not opened. The cut into stages is made by `stages`
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -153,26 +154,22 @@ def place(
     no assignment fits.
     """
     pins, caps = pins or {}, caps or {}
-    _check_devices(devices, caps, costs or {}, policy)
+    check_policy(policy)
+    _check_devices(devices, caps)
     check_pins(graph, devices, {} if is_part else pins)
     load = Workload(graph, devices, costs or {}, unavailable, node_ns)
     budgets = [caps.get(n, all_costs.budget_bytes(info)) for n, info in enumerate(devices)]
     allowed, reasons = _allowed(load, pins)
     _require_room(load, allowed, budgets)
     search = Search(load, allowed, budgets)
+    proposals = list(search.singles)
     if policy == "greedy":
         assigned, why = searches.first_fit(search)
         found = load.forecast(assigned)
-        proposals = [*search.singles]
     else:
-        proposals = [*search.singles, *search.cuts()]
+        proposals += search.cuts()
         assigned, found, why = _cheapest(search, proposals)
-    weighed = tuple(
-        Alternative(name, other.total_ns, _excess(load, other, budgets))
-        for name, _, other in proposals
-    )
     singles = [p[2].total_ns for p in search.singles if search.fits(p[2])]
-    nodes = graph.nodes
     counts = Counter(assigned)
     loads = tuple(
         Load(info.index, info.name, load.costs[n].source, counts[n], found.busy_ns[n],
@@ -181,14 +178,15 @@ def place(
     )  # fmt: skip
     return Placement(
         policy=policy,
-        devices={node.name: d for node, d in zip(nodes, assigned, strict=True)},
-        reasons={node.name: reasons[p] or why[p] for p, node in enumerate(nodes)},
+        devices={node.name: d for node, d in zip(graph.nodes, assigned, strict=True)},
+        reasons={node.name: reasons[p] or why[p] for p, node in enumerate(graph.nodes)},
         transfers=_crossings(load, found),
         loads=loads,
         predicted_ns=found.total_ns,
         single_ns=min(singles, default=None),
-        alternatives=weighed,
-    )
+        alternatives=tuple(Alternative(name, other.total_ns, _excess(search, other))
+                           for name, _, other in proposals),
+    )  # fmt: skip
 
 
 def check_policy(policy: str) -> None:
@@ -217,23 +215,16 @@ def _matches(node: Node, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(name, wanted) for name, wanted in names)
 
 
-def _check_devices(
-    devices: Sequence[DeviceInfo],
-    caps: Mapping[int, int],
-    costs: Mapping[int, DeviceCosts],
-    policy: str,
-) -> None:
-    check_policy(policy)
+def _check_devices(devices: Sequence[DeviceInfo], caps: Mapping[int, int]) -> None:
     if not devices:
         raise PlanError("no device to place nodes on")
-    for index, count in Counter(info.index for info in devices).items():
-        if count > 1:
-            twice = next(info for info in devices if info.index == index)
-            raise PlanError(f"device {twice.index} ({twice.name}) is listed {count} times")
-    for name, numbers in (("memory cap", caps), ("cost", costs)):
-        for number in numbers:
-            if number not in range(len(devices)):
-                raise PlanError(f"a {name} for device {number}; there are 0 to {len(devices) - 1}")
+    indices = [info.index for info in devices]
+    for info in devices:
+        if (count := indices.count(info.index)) > 1:
+            raise PlanError(f"device {info.index} ({info.name}) is listed {count} times")
+    for number in caps:
+        if number not in range(len(devices)):
+            raise PlanError(f"a memory cap for device {number}; there are 0 to {len(devices) - 1}")
 
 
 def _allowed(load: Workload, pins: Mapping[str, int]) -> tuple[list[list[bool]], list[str]]:
@@ -271,14 +262,13 @@ def _require_room(
             raise PlanError(f"node {node.name!r} ({node.op_type}) fits nowhere: {has}")
 
 
-def _excess(load: Workload, forecast: Forecast, budgets: Sequence[int]) -> str:
+def _excess(search: Search, forecast: Forecast) -> str:
     """Return why a forecast does not fit; "" if it does."""
+    needs = zip(forecast.weights_bytes, forecast.peak_bytes, search.budgets, strict=True)
     return "; ".join(
-        f"device {load.label(d)} needs {weights + peak} bytes ({weights} of weights, "
+        f"device {search.workload.label(d)} needs {weights + peak} bytes ({weights} of weights, "
         f"{peak} of activations), has {budget}"
-        for d, (weights, peak, budget) in enumerate(
-            zip(forecast.weights_bytes, forecast.peak_bytes, budgets, strict=True))
-        if weights + peak > budget
+        for d, (weights, peak, budget) in enumerate(needs) if weights + peak > budget
     )  # fmt: skip
 
 
@@ -288,21 +278,17 @@ def _cheapest(
     """Return the cheapest proposal that fits, with branches moved where that pays."""
     fitting = [p for p in proposals if search.fits(p[2])]
     if not fitting:
-        tried = dict.fromkeys(_excess(search.workload, p[2], search.budgets) for p in proposals)
-        try:
+        with contextlib.suppress(PlanError):
             assigned, _ = searches.first_fit(search)
-        except PlanError as error:
-            raise PlanError(f"the model fits nowhere: {'; '.join(tried)}") from error
-        forecast = search.workload.forecast(assigned)
-        if not search.fits(forecast):
-            raise PlanError(f"the model fits nowhere: {'; '.join(tried)}")
-        fitting = [("the first that fits", assigned, forecast)]
+            last = "the first that fits", assigned, search.workload.forecast(assigned)
+            fitting = [last] if search.fits(last[2]) else []
+    if not fitting:
+        tried = dict.fromkeys(_excess(search, forecast) for _, _, forecast in proposals)
+        raise PlanError(f"the model fits nowhere: {'; '.join(tried)}")
     name, assigned, forecast = min(fitting, key=lambda p: p[2].total_ns)
     assigned, forecast, moved = branches.improved(search, assigned, forecast)
-    why = [name] * len(assigned)
-    for place in moved:
-        why[place] = f"a branch beside others, moved from: {name}"
-    return assigned, forecast, why
+    beside = f"a branch beside others, moved from: {name}"
+    return assigned, forecast, [beside if p in moved else name for p in range(len(assigned))]
 
 
 def _crossings(load: Workload, found: Forecast) -> tuple[Crossing, ...]:

@@ -254,23 +254,21 @@ class Search:
     def _run_checks(self, device: int, budget: int) -> tuple[Check, Check]:
         """Return what tells whether nodes from one up to another fit, and whether no more will.
 
-        Bounds decide most; between them a run is gone through, as long as that takes no ages.
+        Runs are gone through as long as that takes no ages; then weights alone decide.
         """
-        never, surely = self._starts(device, budget, 1), self._starts(device, budget, 3)
+        load = self.workload
+        if sum(load.stored_bytes(name, device) for name in load.known) <= budget:
+            return (lambda start, end: True), (lambda start, end: False)
+        first = self._starts(device, budget)
         left = RUN_NODES
 
         @functools.cache
         def fits(start: int, end: int) -> bool:
             nonlocal left
-            if start >= surely[end - 1]:
-                return True
             left -= end - start
-            return left > 0 and self._run_bytes(start, end, device) <= budget
+            return left < 0 or self._run_bytes(start, end, device) <= budget
 
-        def is_over(start: int, end: int) -> bool:
-            return start < (never if left > 0 else surely)[end - 1]
-
-        return fits, is_over
+        return fits, lambda start, end: start < first[end - 1]
 
     def _run_bytes(self, start: int, end: int, device: int) -> int:
         load, spans = self.workload, self._spans
@@ -281,38 +279,22 @@ class Search:
         weights = (load.stored_bytes(n, device) for n in touched if load.is_known(n))
         return sum(weights) + load.peak_bytes(nodes, outer, device)
 
-    def _starts(self, device: int, budget: int, times: int) -> list[int]:
-        """Return, for a run up to each node, the first start that fits by a bound.
-
-        Args:
-            times: how often the peak is counted: once is too little, thrice is enough for the
-                values at both ends of the run, too.
-        """
-        load, nodes = self.workload, self.workload.graph.nodes
-        live, outside = self._live_bytes, {info.name for info in load.graph.inputs}
-        held: Counter[str] = Counter()
-        peaks: deque[tuple[int, int]] = deque()  # (place, bytes), falling
-        weights, start = 0, 0
+    def _starts(self, device: int, budget: int) -> list[int]:
+        """Return, for a run up to each node, the first start from which its weights fit."""
+        load, here = self.workload, self.allowed[device]
+        read = [{name for name in node.reads if here[place] and load.is_known(name)}
+                for place, node in enumerate(load.graph.nodes)]  # fmt: skip
+        uses: Counter[str] = Counter()
+        held = start = 0
         found = []
-        for place, node in enumerate(nodes):
-            if self.allowed[device][place]:
-                for name in filter(load.is_known, node.reads):
-                    held[name] += 1
-                    weights += load.stored_bytes(name, device) if held[name] == 1 else 0
-                more = outside.intersection(node.reads).union(node.outputs) - load.roots.keys()
-                made = sum(load.stored_bytes(name, device) for name in more if name)
-                peak = live[place] + made + load.work[place].scratch_bytes
-                while peaks and peaks[-1][1] <= peak:
-                    peaks.pop()
-                peaks.append((place, peak))
-            while start <= place and weights + (times * peaks[0][1] if peaks else 0) > budget:
-                if self.allowed[device][start]:
-                    for name in filter(load.is_known, nodes[start].reads):
-                        held[name] -= 1
-                        weights -= load.stored_bytes(name, device) if held[name] == 0 else 0
+        for place, names in enumerate(read):
+            held += sum(load.stored_bytes(name, device) for name in names if not uses[name])
+            uses.update(names)
+            while held > budget and start <= place:
+                uses.subtract(read[start])
+                gone = (name for name in read[start] if not uses[name])
+                held -= sum(load.stored_bytes(name, device) for name in gone)
                 start += 1
-                while peaks and peaks[0][0] < start:
-                    peaks.popleft()
             found.append(start)
         return found
 
@@ -324,25 +306,22 @@ def first_fit(search: Search) -> tuple[list[int], list[str]]:
     """
     load = search.workload
     held: list[set[str]] = [set() for _ in search.budgets]
-    used = [0] * len(held)
+    left = list(search.budgets)
     assigned: list[int] = []
     why: list[str] = []
     for place, node in enumerate(load.graph.nodes):
-        touched = {load.roots.get(n, n) for n in (*node.reads, *filter(None, node.outputs))}
+        touched = load.touched(node)
         full: list[str] = []
-        for device, budget in enumerate(search.budgets):
-            if not search.allowed[device][place]:
-                continue
+        for device in (d for d in range(len(left)) if search.allowed[d][place]):
             more = touched - held[device]
             need = sum(load.stored_bytes(n, device) for n in more) + load.work[place].scratch_bytes
-            if used[device] + need <= budget:
+            if need <= left[device]:
                 held[device] |= more
-                used[device] += need
+                left[device] -= need
                 assigned.append(device)
                 why.append("; ".join(["the first that fits", *full]))
                 break
-            full.append(f"device {load.label(device)} has {budget - used[device]} of {need} bytes "
-                        "left")  # fmt: skip
+            full.append(f"device {load.label(device)} has {left[device]} of {need} bytes left")
         else:
             raise PlanError(f"node {node.name!r} ({node.op_type}) fits nowhere behind those "
                             f"before it: {'; '.join(full)}")  # fmt: skip

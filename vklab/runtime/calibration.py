@@ -34,7 +34,7 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["all_kept", "kept", "measure"]
 
-REPEATS = 5  # the fastest counts: others may be at work on the same machine
+REPEATS = 9  # the fastest counts: others may be at work on the same machine
 LAUNCHES = 64
 # Larger than the caches of a GPU; a CPU's time for as much would be long.
 STREAM_BYTES, CPU_STREAM_BYTES = 64 << 20, 8 << 20
