@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import time
 
@@ -12,7 +13,8 @@ from small_models import random_array, relu
 from two_drivers import both
 
 import vklab
-from vklab.errors import VulkanError
+from vklab.errors import CheckError, SetupError, VulkanError
+from vklab.runtime.engine import Device
 from vklab.runtime.record import Program
 
 
@@ -193,3 +195,73 @@ for AHEAD, frames in ((8, "submit"), (5, "map")):
 
 def test_a_slow_device_holds_up_no_other():
     both(TWO + UNEQUAL)
+
+
+def test_frames_are_checked_and_profiled_as_runs_are(session, monkeypatch, capsys):
+    x = random_array((1, 8))
+    with vklab.settings.settings(DEBUG=2):
+        assert is_right(session.submit(x).result(60), x)
+    assert "1 steps" in capsys.readouterr().err
+    real = Device.finish
+
+    def finish(device):
+        return {name: array + 1 for name, array in real(device).items()}
+
+    for wanted in ("outputs", "nodes"):
+        with vklab.settings.settings(CHECK=wanted):
+            assert is_right(session.submit(x).result(60), x)
+    with vklab.settings.settings(CHECK="all"), pytest.raises(SetupError, match="CHECK='all'"):
+        session.submit(x).result(60)
+    monkeypatch.setattr(Device, "finish", finish)
+    with vklab.settings.settings(CHECK="outputs"):
+        for found in (session.submit(x), session.submit({"x": x})):
+            with pytest.raises(CheckError, match=f"^{re.escape(session.device.name)} DIFFERS"):
+                found.result(60)
+
+
+CHECKED = """
+import os
+from vklab.errors import CheckError
+from vklab.runtime.engine import Device
+from vklab.runtime.spread import Chunk
+def fails(session, nodes=False):
+    found = session.check(fed, nodes=nodes)
+    assert not nodes or found.passed or found.node, found
+    return not found.passed
+names = [info.name for info in vklab.devices()]
+wrong = lambda made: {name: array + 1 for name, array in made.items()}
+run, finish = Device.run, Device.finish
+def bad_run(device, values):
+    made = run(device, values)
+    return wrong(made) if device.program.opened.info.index == BAD else made
+def bad_finish(device):
+    made = finish(device)
+    return wrong(made) if device.program.opened.info.index == BAD else made
+Device.run, Device.finish = bad_run, bad_finish
+with vklab.load(source, devices=BOTH, replicate=True) as session:
+    for BAD in (None, *BOTH):
+        assert [fails(session, nodes) for nodes in (False, True)] == [BAD is not None] * 2
+    session.run(fed)  # unchecked
+    for CHECK in ("outputs", "nodes"):
+        with vklab.settings.settings(CHECK=CHECK):
+            said = []
+            for future in [session.submit(fed) for _ in range(8)]:
+                error = future.exception(120)
+                assert error is None or isinstance(error, CheckError), error
+                said.append(str(error))
+        # Those of one device fail, and name it; those of the other are right.
+        assert {line.startswith(names[BAD]) for line in said} == {True, False}, said
+finish_chunk = Chunk.finish
+def bad_chunk(chunk):
+    finish_chunk(chunk)
+    if chunk.program.opened.info.index == BAD:
+        chunk.made = wrong(chunk.made)
+Chunk.finish = bad_chunk
+with vklab.load(source, devices=BOTH, place=DIAMOND) as session:
+    for BAD in (None, *BOTH):
+        assert fails(session, nodes=True) == (BAD is not None)
+"""
+
+
+def test_every_device_of_replicas_and_of_a_split_model_is_checked():
+    both(TWO + CHECKED)

@@ -6,7 +6,6 @@ Checks what it is fed, plans on the first use of a shape, replays after that. Vi
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,15 +14,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vklab import settings
-from vklab.errors import CheckError, ModelError, SetupError, VklabError
+from vklab.errors import ModelError, VklabError
 from vklab.graph import bounds, passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.runtime import feeds, frames, kernels, members, open_devices, parts, streams, tracing
+from vklab.runtime import (
+    checked,
+    feeds,
+    frames,
+    kernels,
+    members,
+    open_devices,
+    parts,
+    streams,
+    tracing,
+)
 from vklab.runtime import profile as profiles
-from vklab.runtime.check import Comparison
 from vklab.runtime.compiled import container, restore
 from vklab.runtime.compiled import saved as saves
 from vklab.runtime.profile import Profile, Timing
@@ -32,7 +40,6 @@ from vklab.types import DeviceInfo, TensorInfo
 
 if TYPE_CHECKING:
     from vklab.graph import onnx_import
-    from vklab.runtime import expected
 
 __all__ = ["Session", "load"]
 
@@ -71,13 +78,13 @@ def load(
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError.
     """
     saved = saves.read(model) if container.is_compiled(model) else None
-    graph = saved.graph if saved else _onnx().onnx_import.load_graph(model)
+    graph = saved.graph if saved else checked.onnx().onnx_import.load_graph(model)
     wish = members.Wish(place or {}, memory_caps or {}, policy, profiles or {}, replicate)
     return Session(graph, open_devices.open_all(device, devices), model, progress, saved,
                    dtype=dtype, upper_bounds=upper_bounds, wish=wish)  # fmt: skip
 
 
-class Session(streams.Streaming):
+class Session(streams.Streaming, checked.Checked):
     """A model on one device or several, ready to run; close it, or use it in a `with` block.
 
     What no kernel can do runs on the host. Thread-safe: runs of one session follow each other;
@@ -105,7 +112,6 @@ class Session(streams.Streaming):
         self._is_half = bool(dtype) or any(info.dtype == "float16" for info in given)
         used = tuple(opened) if isinstance(opened, Sequence) else (opened,)
         self._model = None if saved else model
-        self._device_names = " and ".join(each.info.name for each in used)
         self._members = tuple(map(members.Member, used))
         self._weights, self._reserve = self._members[0].weights, self._members[0].reserve
         engines = members.engines(
@@ -114,7 +120,7 @@ class Session(streams.Streaming):
         )  # fmt: skip
         roots = [restore.root(saved, each) if saved else parts.Stage(graph, each)
                  for each in engines]  # fmt: skip
-        self._root = roots[0]
+        self._roots, self._root = roots, roots[0]
         self._lock = threading.Lock()
         self._frames = frames.Frames(roots)
         self._opened: open_devices.OpenDevice | None = used[0]
@@ -166,7 +172,7 @@ class Session(streams.Streaming):
             return path[0].plan
         return PartedPlan(
             graph=self.graph,
-            device=self._device_names,
+            device=self._name(0),
             parts=tuple(found.part for found in path),
             plans=tuple(found.plan for found in path),
             is_complete=path[-1].rest is None,
@@ -219,56 +225,21 @@ class Session(streams.Streaming):
                 print(self._profile(self._values(arrays), 1), file=sys.stderr)
             outputs = self._run(arrays)
         if settings.get("CHECK"):
-            self._raise_difference(arrays, outputs)
+            self._require_equal(self._values(arrays), 0, outputs)
         return outputs
 
-    def _run(self, arrays: Sequence[Any]) -> dict[str, np.ndarray]:
+    def _run(self, arrays: Sequence[Any], lane: int = 0) -> frames.Outputs:
         values = self._values(arrays)
-        return dict(zip(self.graph.outputs, self._root.run(values), strict=True))
+        return dict(zip(self.graph.outputs, self._roots[lane].run(values), strict=True))
 
     def _values(self, arrays: Sequence[Any]) -> dict[str, Any]:
         names = (info.name for info in self.graph.inputs)
         return dict(zip(names, arrays, strict=True))
 
-    def reference(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return what ONNX Runtime computes on the CPU for the same inputs."""
-        return self._expected.outputs(inputs)
-
-    @functools.cached_property
-    def _expected(self) -> expected.Expected:
-        return _onnx().Expected(self._model, self.graph, self._is_half)
-
-    def check(self, inputs: Mapping[str, np.ndarray], nodes: bool = False) -> Comparison:
-        """Run, and compare every output with ONNX Runtime on the CPU.
-
-        Where float16 is stored, errors up to `check.HALF` pass.
-
-        Args:
-            nodes: compare what every node makes, and name the first that differs.
-        """
-        with settings.settings(CHECK=""):
-            if nodes:
-                return self._check_nodes(inputs)
-            outputs = self.run(inputs)
-        return self._expected.compare(outputs, inputs)
-
-    def _check_nodes(self, inputs: Mapping[str, np.ndarray]) -> Comparison:
-        whole = _onnx().node_check.all_values(self.graph)
-        with Session(whole, self._require_open(), None, dtype=self._root.engine.dtype) as session:
-            values = session.run(inputs)
-        return self._expected.compare_nodes(values, inputs)
-
-    def _raise_difference(
-        self, arrays: Sequence[np.ndarray], outputs: Mapping[str, np.ndarray]
-    ) -> None:
-        wanted = settings.get("CHECK")
-        if wanted not in ("outputs", "nodes"):
-            raise SetupError(f"VKLAB_CHECK={wanted!r} is not known; use 'outputs' or 'nodes'")
-        inputs = {i.name: array for i, array in zip(self.graph.inputs, arrays, strict=True)}
-        nodes = wanted == "nodes"
-        found = self.check(inputs, nodes) if nodes else self._expected.compare(outputs, inputs)
-        if not found.passed:
-            raise CheckError(f"{self._device_names} {found}")
+    def _run_on(self, lane: int, inputs: Mapping[str, np.ndarray]) -> frames.Outputs:
+        with self._lock:
+            self._require_open()
+            return self._run(feeds.arrays(self.graph.inputs, (inputs,), self.upper_bounds), lane)
 
     # ------------------------------------------------------------------------------- profiling
 
@@ -283,7 +254,7 @@ class Session(streams.Streaming):
             return self._profile(values, repeats)
 
     def _profile(self, values: dict[str, Any], repeats: int) -> Profile:
-        return Profile(self._device_names, profiles.rows(self._root, values, repeats), repeats)
+        return Profile(self._name(0), profiles.rows(self._root, values, repeats), repeats)
 
     def time(self, *inputs: Any, repeats: int = 30) -> Timing:
         """Time whole runs, on the host's clock and on the device's; inputs as in `run`.
@@ -293,14 +264,18 @@ class Session(streams.Streaming):
         with self._timed(inputs) as values:
             return profiles.whole(self._root, values, repeats)
 
-    def trace(self, *inputs: Any, repeats: int = 1, steps: bool = True) -> Trace:
+    def trace(self, *inputs: Any, repeats: int = 1, steps: bool = True, frames: int = 0,
+              in_flight: int = 0) -> Trace:  # fmt: skip
         """Note when everything happens in `repeats` runs, on one clock; inputs as in `run`.
 
         Args:
+            frames: trace so many frames instead, as `map` runs them, `in_flight` at a time.
             steps: time each dispatch, which then runs alone between barriers; else only the
                 whole of what is submitted, recorded as `run` records it.
         """
         with self._timed(inputs) as values:
+            if frames or in_flight:
+                return tracing.frames(self._roots, values, frames, self._room(in_flight), steps)
             return tracing.trace(self._root, values, repeats, steps)
 
     @contextlib.contextmanager
@@ -339,12 +314,3 @@ class Session(streams.Streaming):
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _onnx() -> Any:
-    """Load what reads ONNX models and computes the reference; compiled models do without."""
-    try:
-        from vklab.runtime import expected
-    except ImportError as error:
-        raise SetupError(f"this needs onnx ({error})", "pip install onnx onnxruntime") from error
-    return expected

@@ -6,16 +6,19 @@ Visited by lab 13.
 from __future__ import annotations
 
 import asyncio
+import copy
+import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from vklab import settings
 from vklab.graph.graph import Graph
 from vklab.runtime import feeds
 from vklab.runtime.frames import Frames, Outputs, Values
 
-__all__ = ["Streaming"]
+__all__ = ["IN_FLIGHT", "Streaming", "ahead", "in_order"]
 
 # One runs while the next is copied in.
 IN_FLIGHT = 2
@@ -31,6 +34,7 @@ class Streaming:
     _frames: Frames
     _members: Sequence[Any]
     _values: Callable[[Sequence[Any]], Values]
+    _require_equal: Callable[[Values, int, Outputs], None]
 
     def submit(self, *inputs: Any) -> Future[Outputs]:
         """Queue a run, and return at once; inputs as in `run`, copied now.
@@ -39,8 +43,11 @@ class Streaming:
         not fit; all that happens later is raised by the future. A queued one can be cancelled.
         """
         values = self._values(feeds.arrays(self.graph.inputs, inputs, self.upper_bounds))
-        self._frames.grow(IN_FLIGHT * len(self._members))
-        return self._frames.submit(values)
+        self._frames.grow(self._room(0))
+        if not settings.get("CHECK"):
+            return self._frames.submit(values)
+        kept = copy.deepcopy(values)
+        return self._frames.submit(kept, functools.partial(self._require_equal, dict(kept)))
 
     async def run_async(self, *inputs: Any) -> Outputs:
         """Run once without blocking the event loop; as `submit` otherwise."""
@@ -58,32 +65,42 @@ class Streaming:
         An error, that of an item or that of the iterable, is raised at its place; what is queued
         behind it is cancelled.
         """
-        count = in_flight or IN_FLIGHT * len(self._members)
-        if count < 1:
-            raise ValueError(f"in_flight={in_flight}: at least one run is under way")
+        count = self._room(in_flight)
         self._frames.grow(count)
-        ahead = count * (AHEAD if len(self._frames.roots) > 1 else 1)
         each = (item if isinstance(item, tuple) else (item,) for item in items)
-        return _in_order(lambda item: self.submit(*item), each, ahead)
+        taken = ahead(self._frames.roots, count)
+        return in_order(lambda item: self.submit(*item), each, taken)
+
+    def _room(self, in_flight: int) -> int:
+        """Return how many frames are in flight where a caller asked for so many, or for none."""
+        if in_flight < 0:
+            raise ValueError(f"in_flight={in_flight}: at least one run is under way")
+        return in_flight or IN_FLIGHT * len(self._members)
 
 
-def _in_order(
-    submit: Callable[[Any], Future[Outputs]], items: Iterator[Any], in_flight: int
+def ahead(roots: Sequence[Any], in_flight: int) -> int:
+    """Return how many frames are taken before the first of them is done."""
+    return in_flight * (AHEAD if len(roots) > 1 else 1)
+
+
+def in_order(
+    submit: Callable[[Any], Future[Outputs]], items: Iterator[Any], count: int
 ) -> Iterator[Outputs]:
-    ahead: deque[Future[Outputs]] = deque()
+    """Yield the outputs of each item in order; `count` are submitted before the first is out."""
+    waiting: deque[Future[Outputs]] = deque()
     failure: Exception | None = None
     try:
         while True:
-            while failure is None and len(ahead) < in_flight:
+            while failure is None and len(waiting) < count:
                 try:
-                    ahead.append(submit(next(items)))
+                    waiting.append(submit(next(items)))
                 except Exception as error:  # raised when those before it are out
                     failure = error
-            if not ahead:
+            if not waiting:
                 break
-            yield ahead.popleft().result()
+            yield waiting.popleft().result()
         if not isinstance(failure, StopIteration):
             raise failure or AssertionError("items end by an exception")
     finally:
-        for future in ahead:
+        for future in waiting:
             future.cancel()

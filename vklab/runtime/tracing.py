@@ -1,19 +1,21 @@
 """Traced runs of a session: spans of the host and of every device, on the host's clock.
 
-Visited by labs 12 and 18.
+What runs a part is replaced, for a while, by what notes what it does. Visited by labs 12 and 18.
 """
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.runtime import profile
-from vklab.runtime.engine import Device
+from vklab.runtime import profile, streams
+from vklab.runtime.engine import Device, Runner
+from vklab.runtime.frames import Frames, Outputs
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.parts import Found, Stage
 from vklab.runtime.record import Program
@@ -21,69 +23,96 @@ from vklab.runtime.spread import Chunk, Spread
 from vklab.runtime.timed import DeviceClock, Sample, Timed
 from vklab.trace import HOST, Recorder, Span, Trace
 
-__all__ = ["trace"]
+__all__ = ["frames", "trace"]
 
 Names = tuple[str | tuple[int, str], ...]
-Run = Callable[[dict[str, Any]], Mapping[str, Any]]
+Values = dict[str, Any]
+Move = tuple[str, int]  # a value, and the chunk that reads it
+# The run, or frame, that is under way here: threads that work for it have its context.
+_RUN: contextvars.ContextVar[int] = contextvars.ContextVar("vklab_run", default=0)
 
 
-def trace(root: Stage, values: dict[str, Any], repeats: int, steps: bool) -> Trace:
+def trace(root: Stage, values: Values, repeats: int, steps: bool) -> Trace:
     """Run once, then `repeats` times with notes of all that happens."""
     if repeats < 1:
         raise ValueError(f"repeats={repeats}: at least one run is traced")
-    values = dict(values)
-    root.run(values)
+    root.run(dict(values))
     notes = _Notes(steps)
-    # A command buffer that every run records anew would take the notes' own recording with it.
-    with contextlib.ExitStack() as stack, settings.settings(DISABLE_REPLAY=False):
-        runs = [
-            (found, _part(notes, number, found, stack)) for number, found in enumerate(root.walk())
-        ]
-        for notes.run in range(repeats):
-            for found, run in runs:
-                values |= found.part.known
-                values |= run(values)
+    with contextlib.ExitStack() as stack:
+        _watch(notes, root, stack)
+        for number in range(repeats):
+            _numbered(number, root.run, dict(values))
     return notes.trace()
 
 
-class _Notes:
-    """What the parts of a traced session share.
+def frames(
+    roots: Sequence[Stage], values: Values, count: int, in_flight: int, steps: bool
+) -> Trace:
+    """Run frames as `Session.map` does, each place warm, with notes of all that happens."""
+    if count < 1:
+        raise ValueError(f"frames={count}: at least one frame is traced")
+    notes, places = _Notes(steps), Frames(roots)
+    with contextlib.ExitStack() as stack:
+        stack.callback(places.close)
+        places.grow(in_flight)
+        for slot in places.slots:
+            slot.stage.run(dict(values))
+            _watch(notes, slot.stage, stack)
 
-    Attributes:
-        run: the number of the run under way.
-        last: what the part before ended with.
-    """
+        def submit(number: int) -> Any:
+            return _numbered(number, places.submit, dict(values))
+
+        for _ in streams.in_order(submit, iter(range(count)), streams.ahead(roots, in_flight)):
+            pass
+    return notes.trace()
+
+
+def _numbered(number: int, call: Any, values: Values) -> Any:
+    token = _RUN.set(number)
+    # A command buffer that every run records anew would take the notes' own recording with it.
+    with settings.settings(DISABLE_REPLAY=False):
+        try:
+            return call(values)
+        finally:
+            _RUN.reset(token)
+
+
+class _Notes:
+    """What all that is watched shares."""
 
     def __init__(self, steps: bool) -> None:
         self.steps = steps
-        self.run = 0
-        self.last: Names = ()
+        self._home = threading.current_thread()
         self._recorder = Recorder()
-        self._clocks: dict[str, tuple[OpenDevice, DeviceClock]] = {}
         self._samples: list[tuple[int, str, Program, Sample]] = []
 
-    def add(self, name: str, kind: str, start_ns: int, end_ns: int, **facts: Any) -> None:
-        """Note something that the host did."""
-        self._recorder.add(Span(name, kind, HOST, start_ns, end_ns, run=self.run, **facts))
+    def add(self, name: str, kind: str, start_ns: int, **facts: Any) -> None:
+        """Note something that the host did until now."""
+        thread = threading.current_thread()
+        queue = "" if thread is self._home else thread.name
+        self._recorder.add(Span(name, kind, HOST, start_ns, Recorder.now(), run=_RUN.get(),
+                                queue=queue, **facts))  # fmt: skip
 
     def see(self, label: str, program: Program, sample: Sample) -> None:
         """Note what a device did, for when its clock is known as well as it will be."""
-        opened = program.opened
-        found = self._clocks.setdefault(_name(opened), (opened, DeviceClock(opened.device)))
-        found[1].see(sample)
-        self._samples.append((self.run, label, program, sample))
+        self._samples.append((_RUN.get(), label, program, sample))
 
     def trace(self) -> Trace:
         """Return all spans."""
+        clocks: dict[str, tuple[OpenDevice, DeviceClock]] = {}
+        for _, _, program, sample in self._samples:
+            opened = program.opened
+            if (name := _name(opened)) not in clocks:
+                clocks[name] = opened, DeviceClock(opened.device)
+            clocks[name][1].see(sample)
         for run, label, program, sample in self._samples:
-            _, clock = self._clocks[_name(program.opened)]
-            for span in _device_spans(label, program, sample, clock):
+            for span in _device_spans(label, program, sample, clocks[_name(program.opened)][1]):
                 self._recorder.add(replace(span, run=run))
         words = {
             f"device {opened.info.index}": f"{str(opened.info).partition(' ')[2]}; its clock: "
             + ("calibrated by the driver" if clock.calibrated else "from before and after a run")
             + f", within {clock.deviation_ns / 1e3:.1f} us"
-            for opened, clock in self._clocks.values()
+            for opened, clock in clocks.values()
         }
         how = "each alone between barriers" if self.steps else "recorded as in a run"
         return self._recorder.trace({**words, "dispatches": how})
@@ -116,126 +145,169 @@ def _device_spans(
         before = (name,)
 
 
-def _part(notes: _Notes, number: int, found: Found, stack: contextlib.ExitStack) -> Run:
-    """Return what runs a part, and notes what it does."""
-    if isinstance(found.runner, Device):
-        return _device_part(notes, str(number), found.runner, stack)
-    if isinstance(found.runner, Spread):
-        return _spread_part(notes, str(number), found.runner, stack)
-    return _host_part(notes, str(number), found)
+class _Way:
+    """The path of one memory: what runs there next begins after what was last."""
+
+    def __init__(self, notes: _Notes) -> None:
+        self.notes = notes
+        self.last: Names = ()
+
+    def end(self, *names: str) -> None:
+        """Note what the part under way ended with."""
+        self.last = tuple((_RUN.get(), name) for name in names)
 
 
-def _host_part(notes: _Notes, label: str, found: Found) -> Run:
-    name, nodes = f"host {label}", found.part.graph.nodes
-    node = nodes[0].name if len(nodes) == 1 else f"{len(nodes)} nodes"
+def _watch(notes: _Notes, root: Stage, stack: contextlib.ExitStack) -> None:
+    """Replace what runs the parts found last by what notes what it does, until the stack ends."""
+    way = _Way(notes)
+    for number, found in enumerate(list(root.walk())):
+        runner = found.runner
+        if runner is None:
+            continue
+        stack.callback(setattr, found, "runner", runner)
+        if isinstance(runner, Device):
+            found.runner = _Device(way, str(number), runner, stack)
+        elif isinstance(runner, Spread):
+            found.runner = _Spread(way, str(number), runner, stack)
+        else:
+            found.runner = _Host(way, str(number), found, runner)
 
-    def run(values: dict[str, Any]) -> Mapping[str, Any]:
-        if found.runner is None:
-            return {}
-        start = Recorder.now()
-        made = found.runner.run(values)
-        notes.add(name, "host", start, Recorder.now(), node=node, chunk=label, after=notes.last)
-        notes.last = ((notes.run, name),)
+
+class _Host(Runner):
+    """A part on the host."""
+
+    def __init__(self, way: _Way, label: str, found: Found, runner: Runner) -> None:
+        nodes = found.part.graph.nodes
+        self._way, self._label, self._runner = way, label, runner
+        self._node = nodes[0].name if len(nodes) == 1 else f"{len(nodes)} nodes"
+
+    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        way, name, start = self._way, f"host {self._label}", Recorder.now()
+        made = self._runner.run(values)
+        way.notes.add(name, "host", start, node=self._node, chunk=self._label, after=way.last)
+        way.end(name)
         return made
 
-    return run
+    def close(self) -> None:
+        self._runner.close()
 
 
-def _device_part(
-    notes: _Notes, label: str, runner: Device, stack: contextlib.ExitStack
-) -> Run:
-    work = stack.enter_context(runner.program.timed(whole=not notes.steps))
-    plan = runner.program.plan
-    read, written = (sum(slot.size_bytes for slot in slots.values())
-                     for slots in (plan.input_slots, plan.output_slots))  # fmt: skip
+class _Device(Device):
+    """A part that is one program."""
 
-    def run(values: dict[str, Any]) -> Mapping[str, Any]:
-        s = work.run(runner.arrays(values))
-        given, submitted, left = f"copy in {label}", f"submit {label}", f"copy out {label}"
-        notes.add(given, "transfer", s.begun_ns, s.submitting_ns, bytes=read, chunk=label,
-                  after=notes.last)  # fmt: skip
-        notes.add(submitted, "host", s.submitting_ns, s.submitted_ns, chunk=label, after=(given,))
-        notes.add(f"wait {label}", "wait", s.submitted_ns, s.done_ns, chunk=label,
-                  after=(submitted,))  # fmt: skip
-        notes.add(left, "transfer", s.done_ns, s.ended_ns, bytes=written, chunk=label,
-                  after=(f"chunk {label}",))  # fmt: skip
-        notes.see(label, runner.program, s)
-        notes.last = ((notes.run, left),)
-        return s.outputs
+    def __init__(
+        self, way: _Way, label: str, device: Device, stack: contextlib.ExitStack
+    ) -> None:
+        super().__init__(device.program)
+        plan = device.program.plan
+        self._way = way
+        self._noted = _Watched(way, label, device.program, list(plan.input_slots),
+                               list(plan.output_slots), stack)  # fmt: skip
 
-    return run
+    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.start(values)
+        return self.finish()
+
+    def start(self, values: Mapping[str, Any]) -> None:
+        with self._noted.noted("copy in"):
+            self.program.prepare()
+            self.program.places.write(self.arrays(values))
+        with self._noted.noted("submit"):
+            self.program.submit(self._noted.work.submission)
+
+    def finish(self) -> Outputs:
+        with self._noted.noted("wait"):
+            self.program.wait()
+        with self._noted.noted("copy out"):
+            outputs = self.program.places.read()
+        self._noted.see()
+        self._way.end(f"copy out {self._noted.label}")
+        return outputs
 
 
-def _spread_part(notes: _Notes, label: str, runner: Spread, stack: contextlib.ExitStack) -> Run:
-    labels = {id(chunk): f"{label}.{n}" for n, chunk in enumerate(runner.chunks)}
-    moves = {
-        (name, id(reader)): f"{name} to {labels[id(reader)]}"
-        for chunk in runner.chunks for name, reader in chunk.readers
-    }  # fmt: skip
-    paths = {
-        (move.value, id(runner.chunks[move.target])): runner.plan.path(move).name
-        for move in runner.plan.transfers
-    }
-    watched = [
-        _Watched(notes, chunk, labels, moves, paths, set(runner.plan.graph.outputs), stack)
-        for chunk in runner.chunks
-    ]
+class _Spread(Runner):
+    """A part on several devices: each of its chunks is watched."""
 
-    def run(values: dict[str, Any]) -> Mapping[str, Any]:
-        for one in watched:
-            one.after = notes.last
-        made = runner.run(values)
-        for one in watched:
-            notes.see(one.label, one.chunk.program, one.work.sample(0, 0, {}))
-        notes.last = tuple((notes.run, f"copy out {one.label}") for one in watched if one.kept)
+    def __init__(
+        self, way: _Way, label: str, runner: Spread, stack: contextlib.ExitStack
+    ) -> None:
+        self._way, self._runner = way, runner
+        labels = {id(chunk): f"{label}.{n}" for n, chunk in enumerate(runner.chunks)}
+        moves = {(name, id(reader)): f"{name} to {labels[id(reader)]}"
+                 for chunk in runner.chunks for name, reader in chunk.readers}  # fmt: skip
+        paths = {(move.value, id(runner.chunks[move.target])): runner.plan.path(move).name
+                 for move in runner.plan.transfers}  # fmt: skip
+        outputs = set(runner.plan.graph.outputs)
+        self._watched = []
+        for chunk in runner.chunks:
+            plan = chunk.program.plan
+            arriving = {name: moves[name, id(chunk)] for name, reader in moves
+                        if reader == id(chunk)}  # fmt: skip
+            one = _Watched(way, labels[id(chunk)], chunk.program,
+                           [name for name in plan.input_slots if name not in arriving],
+                           [name for name in plan.output_slots if name in outputs],
+                           stack, moves, paths, tuple(arriving.values()))  # fmt: skip
+            stack.callback(chunk.watch, None, None)
+            chunk.watch(one.work.submission, one.noted)
+            self._watched.append(one)
+
+    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        made = self._runner.run(values)
+        for one in self._watched:
+            one.see()
+        self._way.end(*(f"copy out {one.label}" for one in self._watched if one.kept))
         return made
 
-    return run
+    def close(self) -> None:
+        self._runner.close()
 
 
 class _Watched:
-    """A chunk of a spread part: what is submitted has timestamps, and what it does is noted."""
+    """A program whose submissions have timestamps, and what is done around them.
+
+    Args:
+        given: inputs that the host copies in; others arrive by moves.
+        kept: outputs that the host copies out.
+        moves: the name of each move, by value and reader; `paths` says how it is made.
+        arriving: those to this program.
+    """
 
     def __init__(
-        self, notes: _Notes, chunk: Chunk, labels: Mapping[int, str],
-        moves: Mapping[tuple[str, int], str], paths: Mapping[tuple[str, int], str],
-        outputs: set[str], stack: contextlib.ExitStack,
+        self, way: _Way, label: str, program: Program, given: Sequence[str], kept: Sequence[str],
+        stack: contextlib.ExitStack, moves: Mapping[Move, str] | None = None,
+        paths: Mapping[Move, str] | None = None, arriving: Names = (),
     ) -> None:  # fmt: skip
-        self.chunk = chunk
-        self.label = labels[id(chunk)]
-        self.after: Names = ()
-        self._notes = notes
-        self._moves, self._paths = moves, paths
-        plan = chunk.program.plan
-        arriving = {name for name, reader in moves if reader == id(chunk)}
-        self.given = [name for name in plan.input_slots if name not in arriving]
-        self.kept = [name for name in plan.output_slots if name in outputs]
-        self._arriving = tuple(moves[name, id(chunk)] for name in arriving)
-        self.work: Timed = stack.enter_context(chunk.program.timed(whole=not notes.steps))
-        stack.callback(chunk.watch, None, None)
-        chunk.watch(self.work.submission, self.noted)
+        self.label = label
+        self.kept = kept
+        self._way, self._program, self._given = way, program, given
+        self._moves, self._paths, self._arriving = moves or {}, paths or {}, arriving
+        self.work: Timed = stack.enter_context(program.timed(whole=not way.notes.steps))
+
+    def see(self) -> None:
+        """Note what the device did in the run that is complete."""
+        self._way.notes.see(self.label, self._program, self.work.sample(0, 0, {}))
 
     @contextlib.contextmanager
     def noted(self, what: str, reader: Chunk | None = None) -> Iterator[None]:
-        """Note the block: a step of the chunk, or the value that it moves to a reader."""
-        start = Recorder.now()
+        """Note the block: a step around the program, or the value that it moves to a reader."""
+        start, way = Recorder.now(), self._way
         yield
         kind, after, size_bytes = self._facts(what, reader)
         if kind:
-            name = self._moves[what, id(reader)] if reader else f"{what} {self.label}"
-            self._notes.add(name, kind, start, Recorder.now(), chunk=self.label, after=after,
-                            bytes=size_bytes, queue=threading.current_thread().name,
-                            path=self._paths.get((what, id(reader)), ""))  # fmt: skip
+            move = what, id(reader)
+            name = self._moves[move] if reader else f"{what} {self.label}"
+            way.notes.add(name, kind, start, chunk=self.label, after=after, bytes=size_bytes,
+                          path=self._paths.get(move, ""))  # fmt: skip
 
     def _facts(self, what: str, reader: Chunk | None) -> tuple[str, Names, int]:
         """Return kind, predecessors and bytes of something done; no kind if it was nothing."""
-        plan, label = self.chunk.program.plan, self.label
+        plan, label = self._program.plan, self.label
         done: Names = (f"chunk {label}",)
         if reader:
             return "transfer", done, plan.output_slots[what].size_bytes
         if what == "copy in":
-            size = sum(plan.input_slots[name].size_bytes for name in self.given)
-            return "transfer" if self.given else "", self.after, size
+            size = sum(plan.input_slots[name].size_bytes for name in self._given)
+            return "transfer" if self._given else "", self._way.last, size
         if what == "copy out":
             size = sum(plan.output_slots[name].size_bytes for name in self.kept)
             return "transfer" if self.kept else "", done, size
