@@ -35,8 +35,12 @@ with nothing_left(), split(source, pieces) as session:
     assert {move["path"] for move in summary["moves"]} - {"same memory"} == {path}
     ran = [s.device for s in session.trace(fed).spans if s.kind == "dispatch" and s.duration_ns]
     assert all(ran.count(label) * 4 >= len(plan.dispatches) for label in LABELS.values())
+    chunks = next(session._root.walk()).runner.chunks
+    moved = {name for chunk in chunks for name, _ in chunk.readers}
+    crossing = {move.value for move in plan.transfers if plan.path(move).name != "same memory"}
+    assert moved >= crossing
     real = Places.pass_on
-    for corrupted in {move.value for move in plan.transfers}:
+    for corrupted in moved:
         def pass_on(places, value, target):
             real(places, value, target)
             if value == corrupted:

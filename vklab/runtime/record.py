@@ -26,7 +26,7 @@ from vklab.types import Dispatch
 from vklab.vulkan import descriptors
 from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.query import TimestampQueries
-from vklab.vulkan.sync import Fence
+from vklab.vulkan.sync import Fence, TimelineSemaphore
 
 __all__ = ["Program"]
 
@@ -215,14 +215,18 @@ class Program:
             self._reset_descriptors()
             self.record(self.commands)
 
-    def submit(self, submission: Submission | None = None) -> None:
-        """Hand the work to the queue: the recorded one, or another recording of it."""
+    def submit(
+        self, submission: Submission | None = None, timeline: TimelineSemaphore | None = None,
+        after: int = 0,
+    ) -> int:  # fmt: skip
+        """Hand the work to the queue, as recorded or another recording; see `Submission.submit`."""
         submission = submission or self._submission
         try:
-            submission.submit()
+            value = submission.submit(timeline, after)
         except DeviceLostError as error:
             raise self._named(error) from error
         self._pending = submission
+        return value
 
     def is_done(self) -> bool:
         """Tell whether what was submitted is complete, without waiting."""

@@ -1,8 +1,8 @@
 """Jobs that wait for each other: each completion starts what it was the last to hold up.
 
 Knows neither devices nor models: a job is started, and finished on a lane, the thread that waits
-for one device. The caller's thread finishes jobs too, so a chain never leaves it. Visited by
-lab 13.
+for one device. The caller's thread finishes jobs too, so a chain never leaves it. What threads
+share is changed under a run's lock, so nothing relies on an interpreter's lock. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextvars
 import functools
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from typing import Protocol
@@ -21,7 +22,10 @@ __all__ = ["Job", "Lane", "Order", "Run"]
 
 
 class Job(Protocol):
-    """One piece of work: a chunk on a device, or anything else that ends by itself."""
+    """One piece of work: a chunk on a device, or anything else that ends by itself.
+
+    Of jobs that are started behind each other, each ends only after those before it.
+    """
 
     name: str
 
@@ -30,6 +34,13 @@ class Job(Protocol):
 
     def finish(self) -> None:
         """Wait until it is done, a finite time, and hand on what it made."""
+
+
+class Line(Protocol):
+    """What finishes jobs: a lane, or a pool of threads."""
+
+    def put(self, call: Callable[[], None]) -> bool:
+        """Have a call made; return False if none is made any more."""
 
 
 class Lane:
@@ -71,28 +82,42 @@ class Lane:
 class Order:
     """What waits for what: checked and turned round once, used by every run.
 
+    Args:
+        predecessors: for each job those that it waits for.
+        behind: for each job those of them that need only be started before it is: what runs them
+            keeps the order. Not given, there are none.
+
     Attributes:
-        dependents: for each job the jobs that wait for it.
+        dependents: for each job the jobs that wait for its end.
+        followers: for each job the jobs that wait for its start.
         counts: how many jobs each job waits for.
         roots: jobs that wait for none.
 
     Raises PlanError if a job waits for itself, directly or through others.
     """
 
-    def __init__(self, predecessors: Sequence[Iterable[int]]) -> None:
+    def __init__(
+        self, predecessors: Sequence[Iterable[int]], behind: Sequence[Iterable[int]] = ()
+    ) -> None:
         each = [frozenset(before) for before in predecessors]
+        starts = [frozenset(before) for before in behind] or [frozenset()] * len(each)
         dependents: list[list[int]] = [[] for _ in each]
-        for number, before in enumerate(each):
+        followers: list[list[int]] = [[] for _ in each]
+        for number, (before, early) in enumerate(zip(each, starts, strict=True)):
+            if not early <= before:
+                raise PlanError(f"job {number} starts behind {sorted(early - before)}, for which "
+                                "it does not wait")  # fmt: skip
             for other in before:
                 if not 0 <= other < len(each):
                     raise PlanError(f"job {number} waits for job {other}; there are {len(each)}")
-                dependents[other].append(number)
+                (followers if other in early else dependents)[other].append(number)
         self.dependents = tuple(map(tuple, dependents))
+        self.followers = tuple(map(tuple, followers))
         self.counts = tuple(map(len, each))
         self.roots = tuple(number for number, count in enumerate(self.counts) if not count)
         counts, ready = list(self.counts), list(self.roots)
         for number in ready:  # grows on the way
-            for other in self.dependents[number]:
+            for other in self.dependents[number] + self.followers[number]:
                 counts[other] -= 1
                 if not counts[other]:
                     ready.append(other)
@@ -108,7 +133,7 @@ class Run:
         lanes: for each job the lane that finishes it.
     """
 
-    def __init__(self, order: Order, jobs: Sequence[Job], lanes: Sequence[Lane]) -> None:
+    def __init__(self, order: Order, jobs: Sequence[Job], lanes: Sequence[Line]) -> None:
         self.order = order
         self.jobs = jobs
         self.lanes = lanes
@@ -125,14 +150,17 @@ class Run:
         Raises the first job's error, which names the job; CancelledError after `cancel`;
         TimeoutError if for `limit_seconds` nothing was completed.
         """
+        mine: deque[int] = deque()
         try:
-            mine = self._launch(self._first(), keep=True)
-            while mine is not None:
-                mine = self._launch(self._finish(mine), keep=True)
+            self._launch(self._first(), mine)
+            while mine:
+                self._launch(self._finish(mine.popleft()), mine)
             self._wait(limit_seconds)
         except BaseException as error:  # an interrupt: what is in flight must still come home
             if error is not self.error:
                 self.cancel(error)
+                for number in mine:
+                    self._finish(number)
                 self.is_over(limit_seconds)
             raise
         if self.error is not None:
@@ -167,24 +195,29 @@ class Run:
                 self._ended.set()
         return roots
 
-    def _launch(self, ready: Sequence[int], keep: bool = False) -> int | None:
-        """Start jobs, and give each to its lane; with `keep`, return one for this thread."""
+    def _launch(self, ready: Sequence[int], mine: deque[int] | None = None) -> None:
+        """Start jobs, and give each to its lane, but the last and those it is behind to `mine`."""
         begun = self._begin(ready)
-        kept = begun.pop() if keep and begun else None
+        if mine is not None and not mine and begun:
+            mine.append(begun.pop())
+            while begun and mine[0] in self.order.followers[begun[-1]]:
+                mine.appendleft(begun.pop())
         for number in begun:  # grows where a lane takes no more, and this thread waits
             if not self._hand_over(number):
                 begun += self._begin(self._finish(number))
-        return kept
 
     def _begin(self, ready: Sequence[int]) -> list[int]:
         """Start jobs unless the run has failed; return those that must be waited for."""
         begun = []
-        for number in ready:
+        ready = list(ready)
+        for number in ready:  # grows by those that had to wait for a start only
             failure = None
             try:
                 if self.error is None:
                     self.jobs[number].start()
                     begun.append(number)
+                    with self._lock:
+                        ready += self._freed(self.order.followers[number])
                     continue
             except BaseException as error:
                 failure = error
@@ -212,20 +245,24 @@ class Run:
 
     def _complete(self, number: int, failure: BaseException | None) -> Sequence[int]:
         """Count a job as done; return those that waited for it only, none after an error."""
-        ready = []
         with self._lock:
             if failure is not None and self.error is None:
                 self.error = _named(failure, self.jobs[number].name)
-            if self.error is None:
-                for other in self.order.dependents[number]:
-                    self._waiting[other] -= 1
-                    if not self._waiting[other]:
-                        ready.append(other)
-            self._in_flight.update(ready)
+            ready = self._freed(self.order.dependents[number])
             self._in_flight.remove(number)
             self._done_count += 1
             if not self._in_flight:
                 self._ended.set()
+        return ready
+
+    def _freed(self, waiting: Sequence[int]) -> Sequence[int]:
+        """Count down jobs under the lock; return those that waited for nothing else."""
+        ready = []
+        for other in waiting if self.error is None else ():
+            self._waiting[other] -= 1
+            if not self._waiting[other]:
+                ready.append(other)
+        self._in_flight.update(ready)
         return ready
 
 

@@ -1,6 +1,7 @@
 """Parts that are spread over several devices: a program for each stage, values in between.
 
 A stage that is done moves what others need into their places, on the thread that waited for it.
+What stages of one device have in common stays where it is, and the device itself waits for it.
 Visited by lab 13.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import TimeoutError
+from vklab.plan import routes
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.plan.stages import Stage
@@ -40,6 +42,10 @@ class Chunk:
     """One stage as a job: inputs in, submit; wait, outputs out and on to those that read them.
 
     Attributes:
+        given: its inputs that come from outside; `kept`: its outputs that leave the part.
+        readers: what must be moved, and to whom, when it is done.
+        behind: what the device waits for by itself: submitted before, and done by then or not.
+        ticket: the value of the device's timeline that says it is done.
         ways: what moves values past the host, by value and reader.
         values: what comes from outside, set before a run.
         made: what of its outputs leaves the part, set by it.
@@ -49,12 +55,14 @@ class Chunk:
                  info: DeviceInfo) -> None:  # fmt: skip
         self.program = program
         self.readers: list[tuple[str, Chunk]] = []
+        self.behind: tuple[Chunk, ...] = ()
+        self.ticket = 0
         self.ways: dict[tuple[str, Chunk], Move] = {}
         self.values: Values = {}
         self.made: dict[str, np.ndarray] = {}
         self.watch(None, None)
-        self._given = given
-        self._kept = kept
+        self.given = given
+        self.kept = kept
         nodes = stage.graph.nodes
         self.name = (f"stage {stage.number} (nodes {nodes[0].name!r} to {nodes[-1].name!r}) on "
                      f"{info.index}: {info.name}")  # fmt: skip
@@ -66,10 +74,12 @@ class Chunk:
     def start(self) -> None:
         """Copy in what comes from outside, and submit."""
         with self._noted("copy in"):
-            for name in self._given:
+            for name in self.given:
                 self.program.places.put(name, self.values[name])
         with self._noted("submit"):
-            self.program.submit(self._recording)
+            after = max((chunk.ticket for chunk in self.behind), default=0)
+            timeline = self.program.opened.timeline
+            self.ticket = self.program.submit(self._recording, timeline, after)
 
     def finish(self) -> None:
         """Wait, move values to the stages that read them, and copy out what leaves the part."""
@@ -83,7 +93,7 @@ class Chunk:
                 else:
                     self.program.places.pass_on(name, reader.program.places)
         with self._noted("copy out"):
-            self.made = {name: self.program.places.take(name) for name in self._kept}
+            self.made = {name: self.program.places.take(name) for name in self.kept}
 
     def time_steps(
         self, values: Values, repeats: int, whole: bool = False
@@ -110,7 +120,6 @@ class Spread:
     ) -> None:
         self.plan = plan
         self.chunks: list[Chunk] = []
-        self._order = scheduler.Order([stage.predecessors for stage in plan.stages])
         self._lanes = [opened[stage.device].lane for stage in plan.stages]
         self._memory = Shared(plan, opened)
         self._last: scheduler.Run | None = None
@@ -123,12 +132,17 @@ class Spread:
                 made = program(stage, stage_plan, self._memory)
                 self.chunks.append(Chunk(stage, made, given, kept, plan.devices[stage.device]))
             ways = self._memory.moves()
+            behind = _behind(plan)
+            self._order = scheduler.Order([stage.predecessors for stage in plan.stages], behind)
         except BaseException:
             self.close()
             raise
+        for chunk, numbers in zip(self.chunks, behind, strict=True):
+            chunk.behind = tuple(self.chunks[number] for number in numbers)
         for transfer in plan.transfers:
             chunk, reader = self.chunks[transfer.source or 0], self.chunks[transfer.target]
-            chunk.readers.append((transfer.value, reader))
+            if chunk not in reader.behind:
+                chunk.readers.append((transfer.value, reader))
             if transfer in ways:
                 chunk.ways[transfer.value, reader] = ways[transfer]
 
@@ -141,10 +155,10 @@ class Spread:
         if self._last and not self._last.is_over():
             raise TimeoutError("run", "VK_TIMEOUT", "an earlier run has not ended; close this "
                                "session, or run again later")  # fmt: skip
-        self._memory.require_idle()
         for chunk in self.chunks:
             chunk.program.prepare()
             chunk.values = values
+        self._memory.require_idle()
         self._last = scheduler.Run(self._order, self.chunks, self._lanes)
         try:
             self._last.go(_limit_seconds())
@@ -168,6 +182,20 @@ class Spread:
             else:
                 chunk.program.opened.is_stuck = True
         self._memory.close()
+
+
+def _behind(plan: SpreadPlan) -> list[set[int]]:
+    """Return, for each stage, the predecessors of its device that leave it all in place."""
+    found = [
+        {number for number in stage.predecessors if plan.stages[number].device == stage.device}
+        for stage in plan.stages
+    ]
+    if settings.get("DISABLE_TIMELINE"):
+        return [set() for _ in found]
+    for move in plan.transfers:
+        if plan.path(move).name != routes.SAME_MEMORY and move.source is not None:
+            found[move.target].discard(move.source)
+    return found
 
 
 def _limit_seconds() -> float:

@@ -84,7 +84,7 @@ class _Notes:
         self.steps = steps
         self._home = threading.current_thread()
         self._recorder = Recorder()
-        self._samples: list[tuple[int, str, Program, Sample]] = []
+        self._samples: list[tuple[int, str, Program, Sample, Names]] = []
 
     def add(self, name: str, kind: str, start_ns: int, **facts: Any) -> None:
         """Note something that the host did until now."""
@@ -93,20 +93,21 @@ class _Notes:
         self._recorder.add(Span(name, kind, HOST, start_ns, Recorder.now(), run=_RUN.get(),
                                 queue=queue, **facts))  # fmt: skip
 
-    def see(self, label: str, program: Program, sample: Sample) -> None:
+    def see(self, label: str, program: Program, sample: Sample, behind: Names) -> None:
         """Note what a device did, for when its clock is known as well as it will be."""
-        self._samples.append((_RUN.get(), label, program, sample))
+        self._samples.append((_RUN.get(), label, program, sample, behind))
 
     def trace(self) -> Trace:
         """Return all spans."""
         clocks: dict[str, tuple[OpenDevice, DeviceClock]] = {}
-        for _, _, program, sample in self._samples:
+        for _, _, program, sample, _ in self._samples:
             opened = program.opened
             if (name := _name(opened)) not in clocks:
                 clocks[name] = opened, DeviceClock(opened.device)
             clocks[name][1].see(sample)
-        for run, label, program, sample in self._samples:
-            for span in _device_spans(label, program, sample, clocks[_name(program.opened)][1]):
+        for run, label, program, sample, behind in self._samples:
+            clock = clocks[_name(program.opened)][1]
+            for span in _device_spans(label, program, sample, clock, behind):
                 self._recorder.add(replace(span, run=run))
         words = {
             f"device {opened.info.index}": f"{str(opened.info).partition(' ')[2]}; its clock: "
@@ -123,13 +124,13 @@ def _name(opened: OpenDevice) -> str:
 
 
 def _device_spans(
-    label: str, program: Program, sample: Sample, clock: DeviceClock
+    label: str, program: Program, sample: Sample, clock: DeviceClock, behind: Names
 ) -> Iterator[Span]:
     """Yield the spans of one submission on its device: the whole, and its steps if noted."""
     moments = [clock.host_ns(ticks) for ticks in sample.ticks]
     whole = Span(
         f"chunk {label}", "chunk", _name(program.opened), moments[0], moments[-1],
-        queue="compute", chunk=label, after=(f"submit {label}",),
+        queue="compute", chunk=label, after=(f"submit {label}", *behind),
     )  # fmt: skip
     yield whole
     described = profile.steps(program.plan)
@@ -237,16 +238,12 @@ class _Spread(Runner):
                  for chunk in runner.chunks for name, reader in chunk.readers}  # fmt: skip
         paths = {(move.value, id(runner.chunks[move.target])): runner.plan.path(move).name
                  for move in runner.plan.transfers}  # fmt: skip
-        outputs = set(runner.plan.graph.outputs)
         self._watched = []
         for chunk in runner.chunks:
-            plan = chunk.program.plan
-            arriving = {name: moves[name, id(chunk)] for name, reader in moves
-                        if reader == id(chunk)}  # fmt: skip
-            one = _Watched(way, labels[id(chunk)], chunk.program,
-                           [name for name in plan.input_slots if name not in arriving],
-                           [name for name in plan.output_slots if name in outputs],
-                           stack, moves, paths, tuple(arriving.values()))  # fmt: skip
+            arriving = tuple(move for (_, reader), move in moves.items() if reader == id(chunk))
+            one = _Watched(way, labels[id(chunk)], chunk.program, chunk.given, chunk.kept, stack,
+                           moves, paths, arriving)  # fmt: skip
+            one.behind = tuple(f"chunk {labels[id(other)]}" for other in chunk.behind)
             stack.callback(chunk.watch, None, None)
             chunk.watch(one.work.submission, one.noted)
             self._watched.append(one)
@@ -279,13 +276,15 @@ class _Watched:
     ) -> None:  # fmt: skip
         self.label = label
         self.kept = kept
+        self.behind: Names = ()
         self._way, self._program, self._given = way, program, given
         self._moves, self._paths, self._arriving = moves or {}, paths or {}, arriving
         self.work: Timed = stack.enter_context(program.timed(whole=not way.notes.steps))
 
     def see(self) -> None:
         """Note what the device did in the run that is complete."""
-        self._way.notes.see(self.label, self._program, self.work.sample(0, 0, {}))
+        sample = self.work.sample(0, 0, {})
+        self._way.notes.see(self.label, self._program, sample, self.behind)
 
     @contextlib.contextmanager
     def noted(self, what: str, reader: Chunk | None = None) -> Iterator[None]:
