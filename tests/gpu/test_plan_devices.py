@@ -1,4 +1,4 @@
-"""`vklab plan --devices`: the placement as text and JSON, over two real drivers."""
+"""`vklab plan --devices` and `vklab run --devices`, over two real drivers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import pytest
 from onnx import TensorProto, helper
 from two_drivers import both
 
+from vklab import cli
+
 PLAN = """
 import sys
 from vklab import cli
 sys.exit(cli.main(["plan", *sys.argv[1:]]))
 """
+
+RUN = PLAN.replace('"plan"', '"run"')
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +60,31 @@ def test_text_shows_devices_stages_transfers_and_what_was_weighed(model):
     for words in ("policy greedy", "placement (greedy): 5 nodes on", "stages", "transfers",
                   "the first that fits", "weighed"):  # fmt: skip
         assert words in said, said
+
+
+def test_run_splits_a_model_as_plan_says(model):
+    options = ["--devices", "all", "--place", "first=swift", "--place", "last=swift", "--check"]
+    said = json.loads(both(QUIET + RUN, model, *options, "--dim", "n=5", "--json"))
+    assert said["check"]["passed"] and len(said["devices"]) == 2
+    assert "5 nodes in 3 stages" in said["plan"] and "2 transfers" in said["plan"]
+    greedy = both(QUIET + RUN, model, "--devices", "llvm,swift", "--policy", "greedy")
+    assert "plan     plan for" in greedy and greedy.count("\ndevice   ") == 1
+
+
+QUIET = "import os, sys; sys.stderr = open(os.devnull, 'w')\n"  # CPU devices are said loudly
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    (["--policy", "greedy"], "give --devices"),
+    (["--place", "first=0"], "give --devices"),
+    (["--cap", "0=1M"], "give --devices"),
+    (["--devices", "all", "--policy", "best"], "no policy 'best'; there are cost, greedy"),
+    (["--devices", "all", "--place", "firs=0"], "no node has such a name"),
+    (["--devices", "0,0"], "twice"),
+    (["--devices", "0", "--cap", "0=12"], "fits nowhere: device 0"),
+])  # fmt: skip
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_bad_options_are_named(model, capsys, command, options, said):
+    assert cli.main([command, model, *options]) == 2
+    words = " ".join(capsys.readouterr().err.replace("\u2502", " ").split())
+    assert said in words, words

@@ -45,9 +45,10 @@ Caps = Annotated[
                  help="With --devices: the most memory to use there (64M, 2G); repeatable."),
 ]  # fmt: skip
 Policy = Annotated[
-    str,
-    typer.Option("--policy", metavar="|".join(placement.POLICIES),
-                 help="With --devices: the least predicted time, or the first device with room."),
+    str | None,
+    typer.Option("--policy", metavar="|".join(placement.POLICIES), show_default=False,
+                 help="With --devices: the least predicted time, which is the default, or the "
+                 "first device with room."),
 ]  # fmt: skip
 
 
@@ -59,6 +60,29 @@ class Wish:
     pins: Sequence[str]
     caps: Sequence[str]
     policy: str
+
+    @classmethod
+    def of(
+        cls, devices: str | None, pins: Sequence[str] | None, caps: Sequence[str] | None,
+        policy: str | None,
+    ) -> Wish | None:  # fmt: skip
+        """Return what options ask for; None without --devices, which all others need."""
+        if devices is not None:
+            return cls(devices, pins or (), caps or (), policy or placement.POLICIES[0])
+        for flag, value in (("--place", pins), ("--cap", caps), ("--policy", policy)):
+            if value:
+                raise typer.BadParameter(f"{flag} chooses among several devices: give --devices")
+        return None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what `session.load` takes."""
+        indices = [info.index for info in self.infos()]
+        return {
+            "devices": indices,
+            "place": {name: indices[d] for d, name in self.numbers("--place").values()},
+            "memory_caps": {indices[d]: _bytes(t) for d, t in self.numbers("--cap").values()},
+            "policy": self.policy,
+        }
 
     def infos(self) -> tuple[DeviceInfo, ...]:
         """Return the devices."""

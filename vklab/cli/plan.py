@@ -58,7 +58,7 @@ def plan(
     devices: placement.Devices = None,
     pins: placement.Pins = None,
     caps: placement.Caps = None,
-    policy: placement.Policy = "cost",
+    policy: placement.Policy = None,
     show_passes: Annotated[
         bool, typer.Option("--passes", help="Show what each pass has made of the graph.")
     ] = False,
@@ -84,8 +84,8 @@ def plan(
     most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
     dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
     sizes = open_sizes(graph.inputs, {}, parse_dims(dims))
-    if devices:
-        wish = placement.Wish(devices, pins or (), caps or (), policy)
+    wish = placement.Wish.of(devices, pins, caps, policy)
+    if wish:
         placement.show(model, graph, sizes, dims, wish, as_json)
         return
     info = open_devices.select(device)

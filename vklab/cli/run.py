@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from vklab import draw
-from vklab.cli import console
+from vklab.cli import console, placement
 from vklab.cli.inputs import Device, Dims, DType, Fed, Files, Model, UpperBounds, feed, parse_dims
 from vklab.runtime import check, session
 from vklab.types import DeviceInfo
@@ -30,6 +30,10 @@ def run(
     upper: UpperBounds = None,
     device: Device = None,
     dtype: DType = None,
+    devices: placement.Devices = None,
+    pins: placement.Pins = None,
+    caps: placement.Caps = None,
+    policy: placement.Policy = None,
     compare: Annotated[
         str | None, typer.Option("--check", metavar="[=nodes]", help="Compare with ONNX Runtime "
                                  "on the CPU, =nodes node by node; exit 1 if it differs.",
@@ -44,16 +48,20 @@ def run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
-    """Run an ONNX model on a Vulkan device."""
+    """Run an ONNX model on a Vulkan device, or on several."""
     if compare not in (None, "outputs", "nodes"):
         raise typer.BadParameter(f"--check={compare}: write --check or --check=nodes")
     bounds = parse_dims(upper, "--upper-bound")
+    wish = placement.Wish.of(devices, pins, caps, policy)
+    several = wish.arguments() if wish else {}
     with (
         console.compiling() as progress,
-        session.load(model, device, progress, dtype=dtype, upper_bounds=bounds) as loaded,
+        session.load(model, device, progress, dtype=dtype, upper_bounds=bounds,
+                     **several) as loaded,
     ):
         fed = feed(loaded.inputs, files, dims)
-        announce_cpu(loaded.device)
+        for info in loaded.devices:
+            announce_cpu(info)
         started = time.perf_counter_ns()
         outputs = loaded.run(fed.arrays)
         first_ns = time.perf_counter_ns() - started
@@ -61,6 +69,9 @@ def run(
         comparison = loaded.check(fed.arrays, compare == "nodes") if compare else None
         saved = save(outputs, output) if output else {}
         facts = _facts(loaded.device, outputs, latency, comparison, saved)
+        if wish:
+            facts |= {"devices": [info.summary() for info in loaded.devices],
+                      "plan": str(loaded.plan)}  # fmt: skip
     if as_json:
         console.emit(facts)
     else:
@@ -141,7 +152,12 @@ def _facts(
 
 
 def _show(fed: Fed, facts: Mapping[str, Any], comparison: check.Comparison | None) -> None:
-    console.say(f"device   {facts['device']} ({facts['device_type']}, {facts['driver']})")
+    for info in facts.get("devices", ()):
+        console.say(f"device   {info['index']}: {info['name']} ({info['type']}, {info['driver']})")
+    if "plan" in facts:
+        console.say(f"plan     {facts['plan']}")
+    else:
+        console.say(f"device   {facts['device']} ({facts['device_type']}, {facts['driver']})")
     for origin in fed.origins:
         console.say(f"input    {origin}")
     for name, described in facts["outputs"].items():
