@@ -72,6 +72,7 @@ SETTINGS = {
         Setting("DISABLE_SHARED_MEMORY", False, "copy what moves between devices"),
         Setting("DISABLE_TIMELINE", False, "the host, not the device, waits between its stages"),
         Setting("DISABLE_STAGING_RING", False, "move all between devices where the host sees it"),
+        Setting("DISABLE_EARLY_MOVES", False, "let values leave a device only when a stage ends"),
         Setting("DISABLE_DMA_BUF", False, "no device reads the memory of another"),
         Setting("STAGING_SLOT_BYTES", 4 << 20, "most bytes of a piece of what moves in pieces"),
         Setting("DISABLE_NARROW", False, "store 8 and 16-bit types in 32 bits, as some devices do"),

@@ -121,6 +121,30 @@ with nothing_left(), load(STAGING_SLOT_BYTES=300_000) as session:
 """)  # fmt: skip
 
 
+def test_a_value_leaves_while_the_device_goes_on():
+    both(START + """
+steps = [("Relu", "x", "a"), ("MatMul", "a w", "b"), ("Sigmoid", "b", "c"), ("Add", "a c", "y")]
+nodes = [helper.make_node(op, reads.split(), [made], made) for op, reads, made in steps]
+source = model(nodes, [value("x", (64, 64))], ["y"], {"w": random_array((64, 64))})
+fed = {"x": random_array((64, 64), 1)}
+one = outputs_of(source, fed)
+place = {"[abc]": LAVAPIPE, "y": SWIFTSHADER}
+for switch, count in ((False, 3), (True, 2)):
+    with nothing_left(), settings.settings(DISABLE_DIRECT_IO=True, DISABLE_EARLY_MOVES=switch):
+        with vklab.load(source, devices=BOTH, place=place) as session:
+            assert differs(one, session.run(fed)) < 1e-6
+            assert len(session.plan.stages) == count, session.plan.stages
+            moves = {m["value"]: m["path"] for m in session.plan.summary()["moves"]
+                     if m["path"] != "same memory"}
+            assert moves == dict.fromkeys("ac", "ring in shared host memory"), moves
+            spans = {span.name: span for span in session.trace(fed).spans}
+            if not switch:  # the rest is with the device before the value starts to leave
+                assert spans["submit 0.1"].end_ns <= spans["a to 0.2"].start_ns
+            for found in session.map([fed] * 5, in_flight=2):
+                assert differs(one, found) < 1e-6
+""")  # fmt: skip
+
+
 def test_what_the_host_reads_and_what_devices_store_otherwise_lies_where_it_sees_it():
     both(START + """
 nodes = [helper.make_node("Relu", ["x"], ["a"], "a"), helper.make_node("Neg", ["a"], ["b"], "b"),

@@ -13,12 +13,14 @@ from vklab.ops.dtypes import ELEMENTS
 from vklab.plan import placement, routes, spread
 
 FLOAT, HALF = 1, 10
+PINS = {"[acdy]": 0, "b": 1}
 MANY = 1 << 20  # float32 elements that no kernel writes through a bus
 REBAR = DISCRETE + memory_types(LOCAL | VISIBLE | 4)
 
 
-def plan(types, other, elements=MANY, dtype=FLOAT, keep=(), features=frozenset()):
-    """Return the plan of five nodes; `b` is made on another device, `a` and `d` are read on the first."""
+def plan(types, other, elements=MANY, dtype=FLOAT, keep=(), features=frozenset(),
+         pins=PINS):  # fmt: skip
+    """Return the plan of five nodes; if nothing else is pinned, only `b` is the second device's."""
     steps = [("Relu", "x", "a"), ("Exp", "a", "d"), ("Neg", "a", "b"), ("Abs", "b", "c"),
              ("Max", "d c", "y")]  # fmt: skip
     nodes = [helper.make_node(op, read.split(), [made], made) for op, read, made in steps]
@@ -28,7 +30,7 @@ def plan(types, other, elements=MANY, dtype=FLOAT, keep=(), features=frozenset()
     infos = [fake_device(memory_types=types, name="first"),
              fake_device(memory_types=other, name="second", index=1,
                          features=features)]  # fmt: skip
-    placed = placement.place(graph, infos, pins={"[acdy]": 0, "b": 1})
+    placed = placement.place(graph, infos, pins=pins)
     return spread.make(graph, placed, infos, "", lambda dispatch: "")
 
 
@@ -76,6 +78,19 @@ def test_switches_decide_against_it_and_for_it():
         assert unseen(plan(DISCRETE, DISCRETE)) == set()
     with settings.settings(DISABLE_DIRECT_IO=True):
         assert unseen(plan(UNIFIED, UNIFIED, elements=1)) == {"a", "b"}
+
+
+def test_a_large_value_that_crosses_ends_a_stage_unless_switched_off():
+    def stages(elements, **switches):
+        with settings.settings(**switches):
+            made = plan(DISCRETE, DISCRETE, elements, pins={"y": 1, "[!y]": 0})
+        return [" ".join(node.name for node in stage.graph.nodes) for stage in made.stages]
+
+    assert stages(2 * MANY) == ["a d", "b c", "y"]
+    whole = ["a d b c", "y"]
+    assert stages(MANY - 1) == whole and stages(2 * MANY, DISABLE_EARLY_MOVES=True) == whole
+    assert stages(2 * MANY, DISABLE_TIMELINE=True) == whole  # the host would wait in between
+    assert stages(2 * MANY, DISABLE_STAGING_RING=True) == whole
 
 
 def test_a_plan_that_nobody_runs_says_so():

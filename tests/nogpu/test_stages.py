@@ -95,17 +95,21 @@ def placed_graphs(draw: st.DrawFn) -> tuple[Graph, dict[str, int], int]:
 @hypothesis_settings(max_examples=120, deadline=None)
 def test_stages_in_any_order_compute_what_the_graph_does(case):
     graph, devices, seed = case
-    cut = stages.cut(graph, devices)
-    stages.check_stages(graph, cut)
-    for stage in cut:
-        assert {devices[node.name] for node in stage.graph.nodes} == {stage.device}
+    rng = random.Random(seed)
+    early = frozenset(node.outputs[0] for node in graph.nodes if rng.random() < 0.3)
     values = {"x": np.full(SIZE, 11, np.uint64), "y": np.full(SIZE, 13, np.uint64)}
     expected = evaluate(graph, values)
-    found = run_stages(cut, values, random.Random(seed))
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value)
-    if len(set(devices.values())) == 1:
-        assert len(cut) == 1
+    for ends in (frozenset(), early):
+        cut = stages.cut(graph, devices, ends)
+        stages.check_stages(graph, cut)
+        for stage in cut:
+            assert {devices[node.name] for node in stage.graph.nodes} == {stage.device}
+            assert not any(ends.intersection(n.outputs) for n in stage.graph.nodes[:-1])
+        found = run_stages(cut, values, rng)
+        for name, value in expected.items():
+            np.testing.assert_array_equal(found[name], value)
+        if len(set(devices.values())) == 1 and not ends:
+            assert len(cut) == 1
 
 
 def shown(cut: Sequence[Stage]) -> list[tuple[int, str, tuple[int, ...]]]:
@@ -128,6 +132,16 @@ def test_a_branch_for_another_device_does_not_wait_for_the_one_that_stays():
     cut = stages.cut(graph, {"n0": 0, "n1": 0, "n2": 0, "n3": 1, "n4": 0})
     assert shown(cut) == [
         (0, "n0", ()), (0, "n1 n2", (0,)), (1, "n3", (0,)), (0, "n4", (1, 2)),
+    ]  # fmt: skip
+
+
+def test_a_value_that_leaves_early_ends_a_stage():
+    # n3 is another device's: it needs what n0 makes at once, and n2 at the end.
+    graph = toy([["x"], ["v0"], ["v1"], ["v0", "v2"]], ("x",), ("v3",))
+    devices = {"n0": 0, "n1": 0, "n2": 0, "n3": 1}
+    assert shown(stages.cut(graph, devices)) == [(0, "n0 n1 n2", ()), (1, "n3", (0,))]
+    assert shown(stages.cut(graph, devices, frozenset({"v0", "v2"}))) == [
+        (0, "n0", ()), (0, "n1 n2", (0,)), (1, "n3", (0, 1)),
     ]  # fmt: skip
 
 

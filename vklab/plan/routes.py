@@ -6,7 +6,7 @@ The runtime chooses the way and writes it into the plan. Visited by lab 13.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from vklab import settings
@@ -16,7 +16,7 @@ from vklab.plan.stages import Stage, Transfer
 from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["DMA_BUF", "HOST_COPY", "Path", "RING", "RING_COPIED", "SAME_MEMORY", "SHARED",
-           "unseen"]  # fmt: skip
+           "early", "unseen"]  # fmt: skip
 
 SAME_MEMORY = "same memory"
 DMA_BUF = "dma-buf"
@@ -24,6 +24,8 @@ RING = "ring in shared host memory"
 RING_COPIED = "ring with host copies"
 SHARED = "shared host memory"
 HOST_COPY = "host copy"
+# What takes longer to move than another submission, and what fusion loses by it, costs.
+EARLY_BYTES = 4 << 20
 
 
 class Path(NamedTuple):
@@ -56,6 +58,29 @@ def unseen(
             len(numbers) == 1 or _moves_past(graph.infos[name], [devices[n] for n in numbers])
         )
     )  # fmt: skip
+
+
+def early(
+    graph: Graph, numbers: Mapping[str, int], devices: Sequence[DeviceInfo]
+) -> frozenset[str]:
+    """Return the large values that leave a device past the host, which may go on meanwhile.
+
+    Args:
+        numbers: the device of every node, by name.
+    """
+    if settings.get("DISABLE_EARLY_MOVES") or settings.get("DISABLE_TIMELINE"):
+        return frozenset()
+    least = 1 if settings.get("DISABLE_DIRECT_IO") else EARLY_BYTES
+    ends: dict[str, set[int]] = {}
+    for node in graph.nodes:
+        for name in (*node.outputs, *node.reads):
+            ends.setdefault(name, set()).add(numbers[node.name])
+    made = {name for node in graph.nodes for name in node.outputs if name} - {*graph.outputs}
+    return frozenset(
+        name for name in made
+        if len(ends[name]) > 1 and graph.infos[name].size_bytes >= least
+        and _moves_past(graph.infos[name], [devices[number] for number in ends[name]])
+    )
 
 
 def _moves_past(value: TensorInfo, devices: Sequence[DeviceInfo]) -> bool:

@@ -149,7 +149,8 @@ def make(
     Args:
         dtype: "float16" to compute in half precision; what moves between stages stays as it is.
     """
-    cut = stages.cut(graph, placement.devices)
+    early = routes.early(graph, placement.devices, devices)
+    cut = stages.cut(graph, placement.devices, early)
     moves = tuple(move for move in stages.transfers(cut) if move.source is not None)
     unseen = routes.unseen(graph, cut, moves, devices)
     made = [

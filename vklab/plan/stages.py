@@ -6,7 +6,7 @@ Knows which stage waits for which, and what moves between them; not where nodes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vklab.errors import PlanError
@@ -48,7 +48,9 @@ class Transfer:
     size_bytes: int
 
 
-def cut(graph: Graph, devices: Mapping[str, int]) -> tuple[Stage, ...]:
+def cut(
+    graph: Graph, devices: Mapping[str, int], early: frozenset[str] = frozenset()
+) -> tuple[Stage, ...]:
     """Return the stages of a shaped graph, predecessors first.
 
     Nodes share a stage if they share a device, lie behind equally many changes of device and
@@ -57,6 +59,7 @@ def cut(graph: Graph, devices: Mapping[str, int]) -> tuple[Stage, ...]:
 
     Args:
         devices: the device number of every node, by name.
+        early: values that end a stage, so that they leave while the device goes on.
     """
     for node in graph.nodes:
         if node.name not in devices:
@@ -70,6 +73,8 @@ def cut(graph: Graph, devices: Mapping[str, int]) -> tuple[Stage, ...]:
     after = _changes(back, numbers[::-1])[::-1]
     keys = list(zip(before, (-count for count in after), numbers, strict=True))
     groups = _merged(_components(keys, edges), keys, edges)
+    ends = {n for n, node in enumerate(graph.nodes) if not early.isdisjoint(node.outputs)}
+    groups = [piece for group in groups for piece in _pieces(group, ends)]
     order = sorted(range(len(groups)), key=lambda g: (keys[groups[g][0]], groups[g]))
     return _stages(graph, [groups[g] for g in order], numbers, edges)
 
@@ -190,6 +195,16 @@ def _merged(
         if len(alike) == len(groups):
             return groups
         groups = [sorted(group) for group in alike.values()]
+
+
+def _pieces(group: Sequence[int], ends: Container[int]) -> Iterator[list[int]]:
+    """Yield a group, in order, up to each of the ends in it."""
+    piece = []
+    for place in group:
+        piece.append(place)
+        if place in ends or place == group[-1]:
+            yield piece
+            piece = []
 
 
 def _neighbours(
