@@ -143,3 +143,19 @@ def test_a_compiled_model_holds_packed_weights(device, as_gpu, tmp_path, monkeyp
     with vklab.load(path, device) as session:
         assert not session.plan_reason
         np.testing.assert_array_equal(session.run(fed)["y"], y)
+
+
+def test_plans_of_other_shapes_read_a_weight_as_it_lies(device):
+    """One that comes first decides for a session, and for no other: nothing is sent twice."""
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    weight = random_array((70, 520), 1)
+    proto = model([node], [value("x", ("rows", 70))], ["y"], {"w": weight})
+    for order in ((1, 9, 33), (9, 1, 33)):
+        with vklab.load(proto, device) as session:
+            seen = []
+            for rows in order:
+                fed = {"x": random_array((rows, 70))}
+                np.testing.assert_allclose(session.run(fed)["y"], fed["x"] @ weight, atol=1e-4)
+                seen.append(any(":turned" in name for name in session.plan.constants))
+            first = plan_is_of_a_cpu(device) == (order[0] == 9)
+            assert seen == [first] * 3

@@ -12,7 +12,7 @@ from onnx import helper
 from small_models import model, random_array, value
 
 from vklab import settings
-from vklab.graph import derive, onnx_import
+from vklab.graph import derive, onnx_import, passes, shapes
 from vklab.plan import plan as plans
 from vklab.plan import prepack
 from vklab.types import TensorInfo
@@ -33,8 +33,13 @@ def filled(array: np.ndarray, *layout) -> np.ndarray:
     return made.constant
 
 
-def plan_of(proto, info, sizes=None):
-    return plans.plan_model(onnx_import.load_graph(proto), sizes or {}, info)
+def plan_of(proto, info, sizes=None, lying=()):
+    return planned(onnx_import.load_graph(proto), info, sizes or {}, lying)
+
+
+def planned(graph, info, sizes, lying=()):
+    shaped = shapes.infer(shapes.bind(graph, sizes))
+    return plans.make_plan(passes.run(shaped), info, lying=lying)
 
 
 def product(m, k, n, dtype=np.float32):
@@ -133,6 +138,17 @@ def test_products_whose_weight_is_turned(info, sizes, turns):
         assert "w" in reads(plan_of(product(*sizes), info))
 
 
+def test_a_weight_is_read_as_it_lies():
+    """A plan is one of its arguments alone, and of what the device holds for other shapes."""
+    many, one = product(8, 64, 512), product(1, 64, 512)
+    (packed,) = (name for name in reads(plan_of(many, CPU)) if name != "x")
+    assert "w" in reads(plan_of(one, CPU)) and packed != "w"
+    for proto in (many, one):
+        assert packed in reads(plan_of(proto, CPU, lying={packed}))
+        assert "w" in reads(plan_of(proto, CPU, lying={"w"}))
+        assert reads(plan_of(proto, CPU, lying={"v"})) == reads(plan_of(proto, CPU))
+
+
 @pytest.mark.parametrize(("dtype", "fours"), [(np.float32, "0"), (np.float16, "1")])
 def test_narrow_weights_are_read_by_fours_sooner(dtype, fours):
     wide = fake_device(features=frozenset({"shaderFloat16", "storageBuffer16BitAccess"}))
@@ -194,7 +210,10 @@ def test_a_weight_that_somebody_reads_as_it_is_lies_there_once():
 @pytest.mark.parametrize(("counts", "turns"), [((1, 9, 40), False), ((9, 1, 40), True)])
 def test_shapes_of_one_session_read_one_layout_of_a_weight(counts, turns):
     graph = onnx_import.load_graph(product("n", 64, 600))
-    found = [plans.plan_model(graph, {"n": n}, CPU) for n in counts]
+    found: list[plans.Plan] = []
+    for n in counts:
+        lying = {name for plan in found for name in plan.constants}
+        found.append(planned(graph, CPU, {"n": n}, lying))
     assert {"w" not in reads(plan) for plan in found} == {turns}
     arrays = {id(plan.constants[name].constant) for plan in found for name in reads(plan)
               if name.startswith("w")}  # fmt: skip

@@ -125,7 +125,8 @@ def rotary(
     alone = positions is not None and positions.dims != moments
     mode = 0 if positions is None else 2 if alone else 1
     reads = [("x_buffer", X), ("cos_buffer", cos), ("sin_buffer", sin)]
-    defines = [("POSITIONS", str(mode)), ("WHOLE", str(int(whole))), ("PAIR", str(len(results) - 1)),
+    defines = [("POSITIONS", str(mode)), ("WHOLE", str(int(whole))),
+               ("PAIR", str(len(results) - 1)),
                *type_defines("T", dtype)[:2], *type_defines("Y", dtype)[::2]]  # fmt: skip
     if positions is not None:
         reads.append(("positions_buffer", positions))

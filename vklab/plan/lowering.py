@@ -104,12 +104,14 @@ def needed(result: Result, used: Collection[int]) -> list[Dispatch]:
     return kept[::-1]
 
 
-def with_variants(lowered: Lowered, info: DeviceInfo) -> Lowered:
+def with_variants(
+    lowered: Lowered, info: DeviceInfo, lying: Collection[str] = ()
+) -> Lowered:
     """Swap in what is fastest on the device.
 
     What that writes in between is a root of its own, and so are weights that it lays out anew.
     """
-    each = [variants.choose(dispatch, info) for dispatch in lowered.dispatches]
+    each = [variants.choose(dispatch, info, lying) for dispatch in lowered.dispatches]
     given = {read.name for chosen in each for dispatch in chosen for _, read in dispatch.reads}
     roots, constants = dict(lowered.roots), dict(lowered.constants)
     for number, dispatch in enumerate(lowered.dispatches):

@@ -120,21 +120,22 @@ def plan_model(
 
 def make_plan(
     graph: Graph, info: DeviceInfo, unavailable: Callable[[Dispatch], str] = lambda dispatch: "",
-    unseen: Collection[str] = (),
+    unseen: Collection[str] = (), lying: Collection[str] = (),
 ) -> Plan:  # fmt: skip
     """Decide everything about running a shaped graph on a device.
 
     Args:
         unavailable: tells why a kernel cannot be had; nothing is fused where a fused one cannot.
         unseen: inputs and outputs that move from device to device past the host.
+        lying: names of weights that the device holds for plans of other shapes, by their layout.
 
     Raises PlanError where the device cannot hold it.
     """
     exact = lowering.with_exact_division(lowering.lower(graph), info)
     bound = split_ranges.apply(exact, info)
-    lowered = _finished(fusion.fuse(graph, bound, info), info)
+    lowered = _finished(fusion.fuse(graph, bound, info), info, lying)
     if any(unavailable(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
-        lowered = _finished(bound, info)
+        lowered = _finished(bound, info, lying)
     limits.check(lowered.dispatches, info)
     arranged = arenas.arrange(graph, lowered, info, unseen)
     chunk = _chunk(lowered, arranged)
@@ -161,9 +162,9 @@ def make_plan(
     )
 
 
-def _finished(lowered: Lowered, info: DeviceInfo) -> Lowered:
+def _finished(lowered: Lowered, info: DeviceInfo, lying: Collection[str]) -> Lowered:
     """Return dispatches with the kernels that a device gets, and types that it has."""
-    return storage.adapt(codegen.write(lowering.with_variants(lowered, info)), info)
+    return storage.adapt(codegen.write(lowering.with_variants(lowered, info, lying)), info)
 
 
 def _chunk(lowered: Lowered, arranged: Arenas) -> Chunk:

@@ -7,8 +7,7 @@ is wanted in the end is made by `fill`, once for all plans. Visited by lab 08.
 from __future__ import annotations
 
 import re
-import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +34,6 @@ LEAST_RANGE_BYTES = 1 << 27
 # Zeros that a convolution may add up for the sake of whole chunks, as a share of its channels.
 MOST_PADDING = 0.25
 
-_turned: dict[int, bool] = {}
 _NAME = re.compile(r"(.*):turned(\d+)x(\d+)x(\d+)x(\d+)/(\d+)x(\d+)", re.S)
 
 
@@ -87,8 +85,17 @@ def as_given(dispatch: Dispatch) -> Dispatch:
     return replace(dispatch, reads=tuple(reads))
 
 
-def along_k(dispatch: Dispatch, m: int, n: int, k: int, info: DeviceInfo) -> Dispatch:
-    """Let a product read B dense along k where every invocation walks down a column of it."""
+def along_k(
+    dispatch: Dispatch, sizes: tuple[int, int, int], info: DeviceInfo, lying: Collection[str]
+) -> Dispatch:
+    """Let a product read B dense along k where every invocation walks down a column of it.
+
+    Args:
+        sizes: m, n and k.
+        lying: names of weights that a device holds for plans of other shapes: one that lies there
+            in either layout is read in that.
+    """
+    m, n, k = sizes
     push: dict[str, Any] = dict(dispatch.push)
     if dispatch.kernel != "matmul" or (push["b_row"], push["b_column"]) != (n, 1):
         return dispatch
@@ -98,17 +105,10 @@ def along_k(dispatch: Dispatch, m: int, n: int, k: int, info: DeviceInfo) -> Dis
         return dispatch
     one = m == 1 and k * n >= FEWEST_ELEMENTS and not by_fours(dispatch, n)
     wish = m >= FEWEST_ROWS and n >= FEWEST_COLUMNS if info.is_cpu else one
-    if k < FEWEST_TERMS or not _settled(weight, wish):
+    wish &= weight.name not in lying
+    if k < FEWEST_TERMS or not (wish or laid_out.name in lying):
         return dispatch
     return _with(dispatch, "b_buffer", laid_out, b_row=1, b_column=k)
-
-
-def _settled(weight: TensorInfo, wish: bool) -> bool:
-    """Return what was wished first for a weight: other shapes read what lies on the device."""
-    key = id(weight.constant)
-    if key not in _turned:
-        weakref.finalize(weight.constant, _turned.pop, key, None)
-    return _turned.setdefault(key, wish)
 
 
 def by_fours(dispatch: Dispatch, n: int) -> bool:

@@ -6,7 +6,7 @@ Visited by lab 13.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,10 +143,12 @@ def make(
     devices: Sequence[DeviceInfo],
     dtype: str,
     unavailable: Callable[[Dispatch], str],
+    lying: Sequence[Collection[str]] = (),
 ) -> SpreadPlan:
     """Cut a shaped graph as placed, and plan each stage on its device.
 
     Args:
+        lying: for each device, the names of weights that it holds already.
         dtype: "float16" to compute in half precision; what moves between stages stays as it is.
     """
     early = routes.early(graph, placement.devices, devices)
@@ -154,7 +156,8 @@ def make(
     moves = tuple(move for move in stages.transfers(cut) if move.source is not None)
     unseen = routes.unseen(graph, cut, moves, devices)
     made = [
-        plans.make_plan(passes.run(stage.graph, dtype), devices[stage.device], unavailable, unseen)
+        plans.make_plan(passes.run(stage.graph, dtype), devices[stage.device], unavailable, unseen,
+                        lying[stage.device] if lying else ())
         for stage in cut
     ]
     return SpreadPlan(graph, placement, cut, tuple(made), moves, tuple(devices))

@@ -7,7 +7,7 @@ switches off all but what a driver's quirk demands. Visited by lab 08.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -52,15 +52,21 @@ SHORTEST_SPLIT = 256
 MOST_SPLITS = 64
 
 
-def choose(dispatch: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
-    """Return the dispatches that compute the same thing fastest on a device."""
+def choose(
+    dispatch: Dispatch, info: DeviceInfo, lying: Collection[str] = ()
+) -> tuple[Dispatch, ...]:
+    """Return the dispatches that compute the same thing fastest on a device.
+
+    Args:
+        lying: names of weights that the device holds already, in the layout that they say.
+    """
     if dispatch.kernel not in ("matmul", "conv"):
         return (dispatch,)
     chosen = dispatch
     in_float32 = dict(dispatch.defines).get("ACC", "float") == "float"  # all rules are for that
     if in_float32 and not settings.get("DISABLE_VARIANTS"):
         rules: tuple[Rule, ...] = (shared_rows,) if info.is_cpu else (one_row, tiled, few_rows)
-        laid_out = prepack.along_k(dispatch, *product_sizes(dispatch)[:3], info)
+        laid_out = prepack.along_k(dispatch, product_sizes(dispatch)[:3], info, lying)
         found = (rule(laid_out, info) for rule in rules)
         chosen = next((changed for changed in found if changed is not None), laid_out)
     return split(chosen, dispatch, info)

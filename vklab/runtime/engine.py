@@ -76,9 +76,15 @@ class Engine:
         """Return all devices that are planned for."""
         return (self.info,)
 
+    @property
+    def lying(self) -> frozenset[str]:
+        """Return what plans call the weights that lie on the device."""
+        return self.weights.names
+
     def plan(self, graph: Graph, unavailable: Callable[[Dispatch], str]) -> Plan | SpreadPlan:
         """Plan a Vulkan part; see `plan.make_plan`."""
-        return plans.make_plan(passes.run(graph, self.dtype), self.info, unavailable)
+        return plans.make_plan(passes.run(graph, self.dtype), self.info, unavailable,
+                               lying=self.lying)
 
     def runner(self, plan: Plan | SpreadPlan) -> Runner:
         """Make what runs a plan."""

@@ -82,7 +82,8 @@ class SpreadEngine(Engine):
             node_ns=self.node_ns, pins=self.pins, policy=self.policy, unavailable=unavailable,
             is_part=True,
         )  # fmt: skip
-        return spread_plans.make(graph, placed, self.infos, self.dtype, unavailable)
+        lying = [member.weights.names for member in self.members]
+        return spread_plans.make(graph, placed, self.infos, self.dtype, unavailable, lying)
 
     def runner(self, plan: Plan | SpreadPlan) -> Spread:
         """Make what runs a plan."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +57,8 @@ class Lease:
 
     def close(self) -> None:
         """Give the weights back; what no other program needs is freed."""
+        self._weights.count(self.places, -1)
+        self.places = {}
         while self._buffers:
             self._weights.give_back(self._buffers.popitem()[1])
 
@@ -67,6 +69,7 @@ class Weights:
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
         self.uploaded_bytes = 0
+        self._readers: Counter[str] = Counter()  # how many programs read what has a name
         self._places: dict[int, list[_Place]] = {}  # by size
         self._uses: Counter[Buffer] = Counter()
 
@@ -89,7 +92,18 @@ class Weights:
             assert place is not None, f"{arena} was uploaded"
             places[arena] = place.buffer, place.offset_bytes
         self._uses.update({buffer for buffer, _ in places.values()})
+        self.count(places, 1)
         return Lease(self, places)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return what plans call the weights that lie here, by which one knows their layout."""
+        return frozenset(+self._readers)
+
+    def count(self, arenas: Iterable[str], by: int) -> None:
+        """Count a program that reads weights, or one less."""
+        for arena in arenas:
+            self._readers[arena.removeprefix(WEIGHTS)] += by
 
     def give_back(self, buffer: Buffer) -> None:
         """Count one use of a buffer less; free it after the last."""

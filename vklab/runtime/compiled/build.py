@@ -39,6 +39,10 @@ class _Drawing(Engine):
     def info(self) -> DeviceInfo:
         return self._info
 
+    @property
+    def lying(self) -> frozenset[str]:
+        return frozenset()
+
     def runner(self, plan: Plan | SpreadPlan) -> Runner:
         return cast(Any, None)
 
