@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from simulated_devices import Graph, fails_well, holds
+from simulated_devices import Graph, Job, fails_well, holds
 
 from vklab.errors import DeviceLostError, TimeoutError
 from vklab.runtime.scheduler import Order, Run
@@ -130,6 +130,49 @@ class Unnamed(Run):
         return ready
 
 
+class FollowersForgotten(Run):
+    """What waits for a start only is counted when the job before it ends, if at all."""
+
+    def _begin(self, ready):
+        kept, self.order = self.order, Order([()] * len(self.jobs))
+        try:
+            return super()._begin(ready)
+        finally:
+            self.order = kept
+
+
+class FollowersOfAFailure(Run):
+    """What follows on the device is started although the job before it could not be."""
+
+    def _begin(self, ready):
+        begun = super()._begin(ready)
+        for number in [n for n in ready if n not in begun]:
+            begun += super()._begin(self.order.followers[number])
+        return begun
+
+
+class NoDeviceWait(Job):
+    """A queue runs what it is given without waiting for what it was given before."""
+
+    def behind(self):
+        return []
+
+    def start(self):
+        kept, self.world.behind[self.number] = super().behind(), []
+        before = [self.world.jobs[n] for n in kept]
+        now = time.perf_counter()
+        super().start()
+        early = [job for job in before if job.ready_at > now]
+        self.world.wrong += [f"{self.name} before {job.name}" for job in early]
+
+
+class WrongValue(Job):
+    """The device waits for the value of the first of its predecessors only."""
+
+    def behind(self):
+        return super().behind()[:1]
+
+
 # Two branches of unequal length that meet, over two devices; and a tail.
 DIAMOND = Graph(
     [[], [0], [0], [1, 2], [3], [3, 4]], [0, 0, 1, 1, 0, 1], [100, 900, 950, 400, 300, 0]
@@ -143,7 +186,17 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("graph", [DIAMOND, WIDE], ids=["diamond", "wide"])
+QUEUED = [Graph(g.predecessors, g.devices, g.delays_us, is_queued=True) for g in (DIAMOND, WIDE)]
+CHAIN = Graph([[], [0], [0, 1], [2]], [0] * 4, [100, 800, 200, 50], is_queued=True)
+BROKEN += [
+    Graph(g.predecessors, g.devices, g.delays_us, g.failing, is_queued=True) for g in BROKEN
+] + [Graph(CHAIN.predecessors, CHAIN.devices, CHAIN.delays_us, {1: "start"}, is_queued=True)]
+
+
+@pytest.mark.parametrize(
+    "graph", [DIAMOND, WIDE, *QUEUED, CHAIN],
+    ids=["diamond", "wide", "queued diamond", "queued wide", "chain"],
+)  # fmt: skip
 def test_the_graphs_that_find_mutants_pass(graph):
     for _ in range(20):
         holds(graph)
@@ -172,7 +225,17 @@ def test_a_scheduler_with_a_defect_is_found(kind):
     assert finds(holds, [DIAMOND, WIDE] * 5, kind)
 
 
+def test_followers_that_are_forgotten_are_found():
+    assert finds(holds, [CHAIN, *QUEUED], FollowersForgotten)
+
+
+@pytest.mark.parametrize("job", [NoDeviceWait, WrongValue])
+def test_a_device_that_waits_for_nothing_or_for_the_wrong_value_is_found(job):
+    with pytest.raises(AssertionError):
+        holds(CHAIN, job=job)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("kind", [ParkedCaller, GoesOn, Undrained, Unnamed])
+@pytest.mark.parametrize("kind", [FollowersOfAFailure, ParkedCaller, GoesOn, Undrained, Unnamed])
 def test_a_scheduler_that_fails_badly_is_found(kind):
     assert finds(fails_well, BROKEN * 5, kind)
