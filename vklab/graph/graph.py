@@ -6,10 +6,11 @@ Knows nothing of files (`onnx_import`) and computes no shapes (`shapes`). Visite
 from __future__ import annotations
 
 import functools
+import graphlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any
 
 from vklab import draw
@@ -123,40 +124,31 @@ def topological_order(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node
             if name in maker or name in available:
                 raise ModelError(f"node {node.name!r}: value {name!r} is already defined elsewhere")
             maker[name] = number
-    waiting, dependents = _dependencies(given, available, maker)
-    ready = [number for number, count in enumerate(waiting) if count == 0]
-    heapify(ready)
-    order: list[Node] = []
-    while ready:
-        number = heappop(ready)
-        order.append(given[number])
-        for dependent in dependents[number]:
-            waiting[dependent] -= 1
-            if waiting[dependent] == 0:
-                heappush(ready, dependent)
-    if len(order) < len(given):
-        stuck = next(given[i] for i, count in enumerate(waiting) if count > 0)
-        raise ModelError(f"node {stuck.name!r} ({stuck.op_type}) is part of, or behind, a cycle")
-    return tuple(order)
-
-
-def _dependencies(
-    nodes: list[Node], available: set[str], maker: Mapping[str, int]
-) -> tuple[list[int], list[list[int]]]:
-    waiting = [0] * len(nodes)
-    dependents: list[list[int]] = [[] for _ in nodes]
-    for number, node in enumerate(nodes):
+    sorter: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter()
+    for number, node in enumerate(given):
         for name in node.reads:
-            if name in available:
-                continue
-            if name not in maker:
+            if name not in maker and name not in available:
                 raise ModelError(
                     f"node {node.name!r} ({node.op_type}) reads {name!r}, which no node makes and "
                     "which is neither a graph input nor an initializer"
                 )
-            waiting[number] += 1
-            dependents[maker[name]].append(number)
-    return waiting, dependents
+        sorter.add(number, *(maker[name] for name in node.reads if name in maker))
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as error:
+        cycle = error.args[1]  # its first node is named again at the end
+        first = given[min(cycle)]
+        raise ModelError(
+            f"node {first.name!r} ({first.op_type}) is in a cycle of {len(cycle) - 1} nodes"
+        ) from error
+    ready: list[int] = []
+    order: list[int] = []
+    while sorter.is_active():
+        for number in sorter.get_ready():
+            heappush(ready, number)
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+    return tuple(given[number] for number in order)
 
 
 def without_unread_outputs(

@@ -43,25 +43,22 @@ def pack_push(reflection: Reflection, dispatch: Dispatch) -> bytes:
     Raises ShaderError naming both lists if names or lengths differ.
     """
     given = dict(dispatch.push)
+    kernel = f"kernel {dispatch.kernel}"
     if given.keys() != reflection.push.keys():
-        raise ShaderError(
-            f"kernel {dispatch.kernel} takes push constants {sorted(reflection.push)}, "
-            f"the dispatch supplies {sorted(given)}"
-        )
+        raise ShaderError(f"{kernel} takes push constants {sorted(reflection.push)}, the dispatch "
+                          f"supplies {sorted(given)}")  # fmt: skip
     data = bytearray(reflection.push_bytes)
     for name, member in reflection.push.items():
         value = given[name]
         values = value if isinstance(value, tuple) else (value,)
         if len(values) != member.count:
-            raise ShaderError(
-                f"kernel {dispatch.kernel}: push constant {name} has {member.count} elements, "
-                f"the dispatch supplies {len(values)}"
-            )
+            raise ShaderError(f"{kernel}: push constant {name} has {member.count} elements, the "
+                              f"dispatch supplies {len(values)}")  # fmt: skip
         try:
             struct.pack_into(f"<{member.count}{member.format}", data, member.offset, *values)
         except struct.error as error:
             raise ShaderError(
-                f"kernel {dispatch.kernel}: push constant {name}={value} does not fit: {error}"
+                f"{kernel}: push constant {name}={value} does not fit: {error}"
             ) from error
     return bytes(data)
 

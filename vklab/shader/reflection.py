@@ -119,41 +119,27 @@ class _Module:
     """The instructions of a module that reflection needs, sorted by what they define."""
 
     def __init__(self, spirv: bytes) -> None:
-        self.names: dict[int, str] = {}
-        self.member_names: dict[tuple[int, int], str] = {}
-        self.decorations: dict[int, dict[int, int]] = defaultdict(dict)
-        self.member_decorations: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
-        self.types: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self.constants: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self.specials: dict[int, tuple[int, int, tuple[int, ...]]] = {}
-        self.variables: list[tuple[int, int, int]] = []
-        self.features: set[str] = set()
-        self.entry = "main"
+        found: dict[int, list[tuple[int, ...]]] = defaultdict(list)
         for opcode, words in instructions(spirv):
-            self._take(opcode, words)
-
-    def _take(self, opcode: int, words: tuple[int, ...]) -> None:
-        if opcode == _OP_CAPABILITY:
-            self.features.add(_FEATURES.get(words[0], ""))
-        elif opcode == _OP_NAME:
-            self.names[words[0]] = _string(words[1:])
-        elif opcode == _OP_MEMBER_NAME:
-            self.member_names[words[0], words[1]] = _string(words[2:])
-        elif opcode == _OP_ENTRY_POINT:
-            self.entry = _string(words[2:])
-        elif opcode == _OP_DECORATE:
+            found[opcode].append(words)
+        self.features = {_FEATURES.get(words[0], "") for words in found[_OP_CAPABILITY]}
+        self.names = {words[0]: _string(words[1:]) for words in found[_OP_NAME]}
+        self.member_names = {words[:2]: _string(words[2:]) for words in found[_OP_MEMBER_NAME]}
+        self.entry = _string(found[_OP_ENTRY_POINT][-1][2:]) if found[_OP_ENTRY_POINT] else "main"
+        self.decorations: dict[int, dict[int, int]] = defaultdict(dict)
+        for words in found[_OP_DECORATE]:
             self.decorations[words[0]][words[1]] = words[2] if len(words) > 2 else 1
-        elif opcode == _OP_MEMBER_DECORATE:
+        self.member_decorations: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
+        for words in found[_OP_MEMBER_DECORATE]:
             value = words[3] if len(words) > 3 else 1
-            self.member_decorations[words[0], words[1]][words[2]] = value
-        elif _OP_TYPE_BOOL <= opcode <= _OP_TYPE_POINTER:
-            self.types[words[0]] = (opcode, words[1:])
-        elif opcode == _OP_CONSTANT:
-            self.constants[words[1]] = (words[0], words[2:])
-        elif opcode in (_OP_SPEC_TRUE, _OP_SPEC_FALSE, _OP_SPEC_CONSTANT):
-            self.specials[words[1]] = (opcode, words[0], words[2:])
-        elif opcode == _OP_VARIABLE:
-            self.variables.append((words[1], words[0], words[2]))
+            self.member_decorations[words[:2]][words[2]] = value
+        types = range(_OP_TYPE_BOOL, _OP_TYPE_POINTER + 1)
+        self.types = {words[0]: (opcode, words[1:]) for opcode in types for words in found[opcode]}
+        self.constants = {words[1]: (words[0], words[2:]) for words in found[_OP_CONSTANT]}
+        special = (_OP_SPEC_TRUE, _OP_SPEC_FALSE, _OP_SPEC_CONSTANT)
+        self.specials = {words[1]: (opcode, words[0], words[2:])
+                         for opcode in special for words in found[opcode]}  # fmt: skip
+        self.variables = [(words[1], words[0], words[2]) for words in found[_OP_VARIABLE]]
 
     def pointee(self, type_id: int) -> int:
         return self.types[type_id][1][1]
