@@ -1,0 +1,132 @@
+"""Stages of one device wait for each other on the device: no round trip, same results."""
+
+from __future__ import annotations
+
+import pytest
+from two_drivers import both
+
+from vklab.errors import TimeoutError
+from vklab.vulkan.command import CommandBuffer, Submission
+from vklab.vulkan.sync import Fence, TimelineSemaphore
+
+START = """
+import threading
+import numpy as np, vklab
+from split_models import *
+from vklab import settings
+from vklab.errors import *
+from vklab.runtime.record import Program
+
+def ladder(count):
+    '''Each rung a of device 0 feeds the next one, and a value b that climbs over both devices.'''
+    nodes, place, climbing = [], {}, "x"
+    for n in range(count):
+        before = f"a{n - 1}" if n else "x"
+        nodes += [helper.make_node("Softmax", [before], [f"a{n}"], f"a{n}"),
+                  helper.make_node("Mul", [f"a{n}", climbing], [f"b{n}"], f"b{n}"),
+                  helper.make_node("Softmax", [f"b{n}"], [f"c{n}"], f"c{n}")]
+        place |= {f"a{n}": BOTH[0], f"b{n}": BOTH[1], f"c{n}": BOTH[0]}
+        climbing = f"c{n}"
+    proto = model(nodes, [value("x", (3, 8))], [climbing, f"a{count - 1}"])
+    return proto, {"x": random_array((3, 8))}, place
+"""
+
+ORDER = START + """
+source, fed, place = ladder(6)
+one = outputs_of(source, fed)
+real = Program.submit
+for disabled in (False, True):
+    with nothing_left(), settings.settings(DISABLE_TIMELINE=disabled, DISABLE_FUSION=True):
+        with vklab.load(source, devices=BOTH, place=place) as session:
+            assert differs(one, session.run(fed)) < 1e-6
+            spread = next(session._root.walk()).runner
+            behind = {n: [spread.chunks.index(c) for c in chunk.behind]
+                      for n, chunk in enumerate(spread.chunks) if chunk.behind}
+            stages = session.plan.stages
+            assert all(stages[n].device == stages[m].device for n in behind for m in behind[n])
+            assert (len(behind) >= 5) == (not disabled), behind
+            for _ in range(20):
+                assert differs(one, session.run(fed)) < 1e-6
+            tickets = [chunk.ticket for chunk in spread.chunks]
+            session.run(fed)
+            assert all(new > old for new, old in zip((c.ticket for c in spread.chunks), tickets))
+            if disabled:
+                continue
+            # The device's first stage is waited for only when all behind it are submitted.
+            chain, submitted = {0, *(n for n in behind if stages[n].device == stages[0].device
+                                     and set(stages[n].predecessors) == set(behind[n]))}, set()
+            chain = {n for n in chain if all(m in chain for m in behind.get(n, ()))}
+            assert len(chain) >= 5, chain
+            ready, wait = threading.Event(), Program.wait
+            programs = {id(spread.chunks[n].program): n for n in chain}
+            def submit(program, *order):
+                value = real(program, *order)
+                submitted.add(programs.get(id(program)))
+                if chain <= submitted: ready.set()
+                return value
+            def waits(program):
+                assert ready.wait(20), submitted
+                wait(program)
+            Program.submit, Program.wait = submit, waits
+            assert differs(one, session.run(fed)) < 1e-6
+            Program.submit, Program.wait = real, wait
+            # What cannot be submitted is an error; nothing behind it is submitted, nothing hangs.
+            for failing in sorted(chain):
+                def fails(program, *order):
+                    number = programs.get(id(program), -1)
+                    assert number <= failing, "what is behind a failure is submitted"
+                    if number == failing:
+                        raise OutOfMemoryError("vkQueueSubmit", "VK_ERROR_OUT_OF_HOST_MEMORY")
+                    return real(program, *order)
+                Program.submit = fails
+                try:
+                    session.run(fed)
+                    raise AssertionError("the failure is lost")
+                except OutOfMemoryError as error:
+                    assert "in stage " in str(error)
+                Program.submit = real
+                assert differs(one, session.run(fed)) < 1e-6
+"""
+
+
+@pytest.mark.parametrize("validate", ["", pytest.param("1", marks=pytest.mark.slow)])
+def test_stages_of_one_device_are_submitted_without_a_round_trip(validate):
+    both(ORDER, VKLAB_VALIDATE=validate)
+
+
+def test_replay_off_and_frames_in_flight_give_the_same():
+    both(START + """
+source, fed, place = ladder(4)
+one = outputs_of(source, fed)
+for switch in ({}, {"DISABLE_REPLAY": True}):
+    with nothing_left(), settings.settings(DISABLE_FUSION=True, **switch):
+        with vklab.load(source, devices=BOTH, place=place) as session:
+            assert all(differs(one, f) < 1e-6 for f in session.map([fed] * 12, in_flight=3))
+            assert differs(one, session.run(fed)) < 1e-6
+""")
+
+
+def test_a_submission_waits_for_a_value_and_leads_to_the_next(opened):
+    with (
+        TimelineSemaphore(opened.device, 3) as timeline, opened.command_pool() as pool,
+        CommandBuffer(pool) as commands, Fence(opened.device) as fence,
+    ):  # fmt: skip
+        commands.begin()
+        commands.end()
+        work = Submission(commands, fence)
+        assert work.submit() == 0 and timeline.last == 3
+        fence.wait()
+        assert work.submit(timeline) == 4  # waits for nothing
+        fence.wait()
+        assert timeline.value == timeline.last == 4
+        assert work.submit(timeline, 4) == 5
+        timeline.wait(5)
+        fence.wait()
+        with TimelineSemaphore(opened.device) as gate:
+            gate.last = 7  # the host leads to it
+            assert work.submit(gate, 7) == 8
+            with pytest.raises(TimeoutError):
+                fence.wait(0.05)
+            gate.signal(7)
+            fence.wait()
+            assert gate.value == 8
