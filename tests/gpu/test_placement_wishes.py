@@ -31,17 +31,22 @@ with nothing_left():
     with vklab.load(source, LAVAPIPE, policy="greedy") as session:  # there is nothing to choose
         assert np.array_equal(session.run(x)["n5"], expected)
         print(session.plan.placement)
-    for wish in ({"policy": "best"}, {"policy": "cost", "replicate": True}):
+    for wish in ({"policy": "best"}, {"policy": "cost", "replicate": True},
+                 {"memory_caps": {7: 1 << 20}}, {"memory_caps": {LAVAPIPE: "1G"}},
+                 {"devices": [LAVAPIPE], "memory_caps": {SWIFTSHADER: 1 << 20}}):
         try:
-            vklab.load(source, devices=BOTH, **wish)
+            vklab.load(source, **{"devices": BOTH, **wish})
         except vklab.VklabError as error:
-            print(error)
+            print(str(error).splitlines()[0])
 """).splitlines()  # fmt: skip
     assert said[0] == "cost [6]" and said[2] == "cost [6]", said
     assert said[1].startswith("greedy [2, 4]"), said
     assert said[3].startswith("placement (greedy): 6 nodes on"), said
     assert "no policy 'best'; there are cost, greedy" in said[4], said
     assert "with replicate=True each device has all of it" in said[5], said
+    assert "there is no device 7" in said[6], said
+    assert "a memory cap of '1G' for device" in said[7], said
+    assert "memory_caps names device" in said[8] and "not among this session's" in said[8], said
 
 
 def test_a_profile_of_each_device_decides_where_nodes_go():

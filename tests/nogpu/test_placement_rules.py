@@ -75,6 +75,9 @@ def test_bad_pins_devices_caps_and_policies_are_named():
         placement.place(graph, [*two, two[1]])
     with pytest.raises(PlanError, match=r"memory cap for device 5; there are 0 to 1"):
         placement.place(graph, two, caps={5: 1})
+    for size in ("1G", -1, 0.5):
+        with pytest.raises(PlanError, match=rf"cap of {size!r} for device 1: a number of bytes"):
+            placement.place(graph, two, caps={1: size})
     with pytest.raises(PlanError, match=r"no policy 'best'; there are cost, greedy"):
         placement.place(graph, two, policy="best")
     with pytest.raises(PlanError, match=r"no device to place"):

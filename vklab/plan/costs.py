@@ -7,7 +7,9 @@ where nodes go (`placement`), never what they compute.
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
+import operator
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -134,7 +136,7 @@ def _flops(dispatch: Dispatch) -> tuple[float, float]:
         return 0.0, float(dispatch.flops)
     rows = constants["LANES"] * constants["BLOCKS"]
     covered = math.prod(dispatch.workgroups) * constants["WORKGROUP"] * rows
-    flops = dispatch.flops * covered / sum(info.count for _, info in dispatch.writes)
+    flops = dispatch.flops * covered / max(1, sum(info.count for _, info in dispatch.writes))
     return (flops, 0.0) if rows >= _DENSE_ROWS else (0.0, flops)
 
 
@@ -179,8 +181,6 @@ class Workload:
         self._ask(unavailable)
         self.known = {**graph.infos, **{i.name: i for i in graph.inputs}, **graph.initializers}
         self.roots: dict[str, str] = {}
-        self.times: list[list[float]]
-        self.apart_ns: list[list[float]]
         for node, work in zip(graph.nodes, self.work, strict=True):
             for view, read in work.views:
                 source = node.inputs[read]
@@ -189,12 +189,12 @@ class Workload:
         self._bytes: list[dict[str, int]] = [{} for _ in devices]
         fused = self._fused()
         self.joined = [maker for maker, _ in fused]
-        self.times, self.apart_ns = [], []
-        for speed in self.costs:
-            pairs = list(zip(self.work, fused, strict=True))
-            self.times.append([work.time_ns(speed, saved) for work, (_, saved) in pairs])
-            alone = [work.time_ns(speed) for work in self.work]
-            self.apart_ns.append([a - t for a, t in zip(alone, self.times[-1], strict=True)])
+        saved = [count for _, count in fused]
+        alone = [[work.time_ns(speed) for work in self.work] for speed in self.costs]
+        self.times = [list(map(Work.time_ns, self.work, itertools.repeat(speed), saved))
+                      for speed in self.costs]  # fmt: skip
+        self.apart_ns = [list(map(operator.sub, *pair))
+                         for pair in zip(alone, self.times, strict=True)]  # fmt: skip
         # All devices that are CPUs are the same cores: they do nothing at the same time.
         first = next((d for d, info in enumerate(devices) if info.is_cpu), 0)
         self._lanes = [first if info.is_cpu else d for d, info in enumerate(devices)]

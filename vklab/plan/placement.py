@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from vklab import draw
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph, Node
@@ -222,9 +224,12 @@ def _check_devices(devices: Sequence[DeviceInfo], caps: Mapping[int, int]) -> No
     for info in devices:
         if (count := indices.count(info.index)) > 1:
             raise PlanError(f"device {info.index} ({info.name}) is listed {count} times")
-    for number in caps:
+    for number, size in caps.items():
         if number not in range(len(devices)):
             raise PlanError(f"a memory cap for device {number}; there are 0 to {len(devices) - 1}")
+        if not isinstance(size, (int, np.integer)) or size < 0:
+            raise PlanError(f"a memory cap of {size!r} for device {number}: a number of bytes, "
+                            "please")  # fmt: skip
 
 
 def _allowed(load: Workload, pins: Mapping[str, int]) -> tuple[list[list[bool]], list[str]]:
