@@ -1,4 +1,7 @@
-"""What every test needs: a cache of its own, no switches from outside, quiet property tests."""
+"""What every test needs: a cache of its own, no switches from outside, quiet property tests.
+
+Every plan that a test makes is checked for hazards and for values that are overwritten too early.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import os
 from collections.abc import Iterator
 
 import hypothesis
+import plan_checks
 import pytest
 
+plan_checks.install()  # before any test takes make_plan by its name
 hypothesis.settings.register_profile("vklab", deadline=None, max_examples=40, database=None)
 hypothesis.settings.load_profile("vklab")
 
@@ -25,3 +30,19 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 patch.delenv(name)
         patch.setenv("VKLAB_CACHE", folder)
         yield folder
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that made a wrong plan, even if what told so was swallowed."""
+    plan_checks.problems.clear()
+    result = yield
+    assert not plan_checks.problems, "\n".join(plan_checks.problems)
+    return result
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many plans were checked."""
+    if any(plan_checks.counts.values()):
+        told = ", ".join(f"{count} {what}" for what, count in plan_checks.counts.items())
+        terminalreporter.write_line(f"plans: {told}")

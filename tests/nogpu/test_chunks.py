@@ -7,32 +7,13 @@ from dataclasses import replace
 import pytest
 from hazards import hazards, superfluous
 from hypothesis import given
-from hypothesis import strategies as st
+from random_work import WEIGHTS, works
 
 from vklab.plan import chunks
 from vklab.plan.chunks import Work
 from vklab.plan.memory import Slot
 
 A, B, C, D = (Slot("arena", 256 * i, 256) for i in range(4))
-WEIGHTS = Slot("weights", 0, 1024)
-SLOTS = st.builds(
-    Slot, st.sampled_from(["a", "b"]), st.sampled_from([0, 256, 512, 768]),
-    st.sampled_from([0, 4, 256, 300, 600]),
-)  # fmt: skip
-STAGES = st.sampled_from(["compute_shader", "transfer"])
-
-
-@st.composite
-def works(draw: st.DrawFn) -> list[Work]:
-    count = draw(st.integers(0, 10))
-    return [
-        Work(
-            draw(STAGES),
-            (WEIGHTS, *draw(st.lists(SLOTS, max_size=3))),
-            tuple(draw(st.lists(SLOTS, min_size=1, max_size=2))),
-        )
-        for _ in range(count)
-    ]
 
 
 def kernel(reads: list[Slot], writes: list[Slot]) -> Work:
