@@ -19,7 +19,8 @@ import onnx
 from vklab.bench import models
 from vklab.runtime import check, host, session
 
-__all__ = ["FIVE", "RUNNERS", "Row", "measure", "measure_all", "percentiles_us"]
+__all__ = ["FIVE", "RUNNERS", "Row", "measure", "measure_all", "named",
+           "percentiles_us"]  # fmt: skip
 
 # The models that every change is held to; the others of `models.MODELS` take long to build.
 FIVE = ("mnist12", "mlp", "conv_few", "mini_classifier", "chain_add_100")
@@ -109,12 +110,15 @@ def measure(
 
     Raises ModelError for an unknown name.
     """
-    if name.endswith(".onnx"):
-        model = onnx.load(name)
-        name = Path(name).stem
-    else:
-        model = models.build(name)
+    name, model = named(name)
     return RUNNERS[runner](name, model, models.sample_inputs(model), (device, dtype))
+
+
+def named(name: str) -> tuple[str, onnx.ModelProto]:
+    """Return a model of `models.MODELS`, or of a file, and what it is called."""
+    if name.endswith(".onnx"):
+        return Path(name).stem, onnx.load(name)
+    return name, models.build(name)
 
 
 def measure_all(

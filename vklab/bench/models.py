@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -25,6 +26,7 @@ __all__ = [
     "MODELS",
     "build",
     "chain_add",
+    "conv_deep",
     "conv_few",
     "conv_many",
     "load_mini_classifier",
@@ -32,6 +34,7 @@ __all__ = [
     "matmul_1layers",
     "mini_classifier",
     "mlp",
+    "mlp_batch",
     "mnist12",
     "sample_inputs",
 ]
@@ -195,6 +198,22 @@ def conv_many() -> onnx.ModelProto:
     return _convolutions("conv_many", layers, frozenset({1, 2, 4}))
 
 
+def conv_deep() -> onnx.ModelProto:
+    """Build twelve 3x3 convolutions of 256 channels at full size and a classifier: 11 GFLOP."""
+    return _convolutions("conv_deep", [(64, 3), *[(256, 3)] * 12], frozenset())
+
+
+def mlp_batch() -> onnx.ModelProto:
+    """Build 784-4096-4096-4096-10 linear layers with ReLU between, for 512 rows: 38 GFLOP."""
+    network = _Network("mlp_batch", (512, 784), "logits")
+    widths = [784, 4096, 4096, 4096]
+    for index, (rows, columns) in enumerate(itertools.pairwise(widths), start=1):
+        network.gemm(f"gemm{index}", rows, columns, _BEFORE_RELU)
+        network.add("Relu", f"relu{index}")
+    network.gemm("gemm4", 4096, _CLASSES, _LINEAR)
+    return network.finish((512, _CLASSES))
+
+
 def _matmuls(name: str, widths: list[int]) -> onnx.ModelProto:
     """Build a product for every pair of neighbours in 784, *widths, 10, and Softmax."""
     network = _Network(name, (1, 1, 28, 28), "probabilities")
@@ -246,9 +265,11 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "mlp": mlp,
     "conv_few": conv_few,
     "conv_many": conv_many,
+    "conv_deep": conv_deep,
     "matmul_1layers": matmul_1layers,
     "matmul_16layers": matmul_16layers,
     "mini_classifier": mini_classifier,
+    "mlp_batch": mlp_batch,
 }
 """Every benchmark model by name; `build` knows a chain_add of any other length as well."""
 

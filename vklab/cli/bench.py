@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from vklab.bench import measure, models
+from vklab.bench import measure, models, throughput
 from vklab.cli import console
 from vklab.cli.inputs import Device, DType
 from vklab.runtime import open_devices
 
 __all__ = ["bench"]
 
+RATES = ("model", "way", "devices", "frames/s", "ratio", "over", "error")
 HEADERS = ("model", "runner", "median", "p05", "p95", "device", "overhead", "error", "first")
 
 
@@ -20,7 +21,9 @@ def bench(
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[MODEL]...", help=f"Files, or among {', '.join(models.MODELS)}; "
-                       f"default {' '.join(measure.FIVE)}.", show_default=False),
+                       f"default {' '.join(measure.FIVE)}; with --throughput "
+                       f"{' '.join(throughput.ON_GPUS)} on GPUs, {' '.join(throughput.ON_CPUS)} "
+                       "on CPUs.", show_default=False),
     ] = None,
     runner: Annotated[
         list[str] | None,
@@ -28,9 +31,20 @@ def bench(
     ] = None,
     device: Device = None,
     dtype: DType = None,
+    rates: Annotated[
+        bool, typer.Option("--throughput", help="Frames a second instead: repeated runs, frames "
+                           "in flight, replicas, a split model, by turns.")
+    ] = False,
+    devices: Annotated[
+        str, typer.Option("--devices", metavar="all|DEVICE,...",
+                          help="With --throughput: by index or part of a name.")
+    ] = "all",
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """Measure the benchmark models; whole runs, host arrays in and out."""
+    if rates:
+        _throughput(names, devices, as_json)
+        return
     unknown = [name for name in runner or () if name not in measure.RUNNERS]
     if unknown:
         known = ", ".join(measure.RUNNERS)
@@ -45,6 +59,30 @@ def bench(
     console.say(str(info), "bold")
     console.say("whole runs, host arrays in and out; times in us, the first run's in ms", "dim")
     console.table("", HEADERS, [_cells(row) for row in rows], " ".join(HEADERS[2:]), "model runner")
+
+
+def _throughput(names: list[str] | None, devices: str, as_json: bool) -> None:
+    chosen = devices if devices == "all" else [name.strip() for name in devices.split(",")]
+    infos = open_devices.select_all(chosen)
+    on_cpus = any(info.is_cpu for info in infos)
+    names = names or list(throughput.ON_CPUS if on_cpus else throughput.ON_GPUS)
+    rows = list(throughput.measure_all(names, chosen))
+    if as_json:
+        console.emit({"machine": {"devices": [f"{info.index}: {info.name}" for info in infos]},
+                      "rows": [row.summary() for row in rows]})  # fmt: skip
+        return
+    for info in infos:
+        console.say(str(info), "bold")
+    console.say("frames of host arrays, in and out; each way by turns in short rounds", "dim")
+    console.table("", RATES, [_rate_cells(row) for row in rows], "frames/s ratio", "model way")
+
+
+def _rate_cells(row: throughput.Row) -> tuple[str, ...]:
+    where = " + ".join(map(str, row.devices))
+    if row.error:
+        return (row.model, row.way, where, "", "", "", row.error)
+    return (row.model, row.way, where, f"{row.frames_per_s:.4g}", f"{row.ratio:.2f}", row.over,
+            f"{row.max_abs_error:.1e}")  # fmt: skip
 
 
 def _cells(row: measure.Row) -> tuple[str, ...]:
