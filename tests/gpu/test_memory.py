@@ -63,6 +63,11 @@ LARGE = {
     "add_row": single("Add", [(64, 1040), (1040,)]),
     "add_column": single("Mul", [(512, 130), (512, 1)]),
     "transpose": single("Transpose", [(16, 65, 64)], perm=[0, 2, 1]),
+    "softmax": single("Softmax", [(3, 50, 130)]),
+    "softmax_few_columns": single("Softmax", [(1100, 17)]),
+    "softmax_other_axis": single("LogSoftmax", [(40, 16, 33)], axis=1),
+    "layer_norm": single("LayerNormalization", [(9, 23, 130)], [(130,), (130,)]),
+    "instance_norm": single("InstanceNormalization", [(8, 7, 16, 31)], [(7,), (7,)]),
 }
 
 
@@ -82,6 +87,31 @@ def test_work_beyond_the_range_is_cut(device_index, narrow, name):
             for _, info in dispatch.reads + dispatch.writes:
                 assert info.size_bytes <= 64 << 10
     np.testing.assert_allclose(got, plain, rtol=1e-4, atol=1e-4 * np.abs(plain).max())
+
+
+@pytest.mark.parametrize(("op_type", "shape", "indices", "attributes"), [
+    ("Gather", (1000, 67), [[0, 999, -1], [243, 244, 245], [-1000, 500, 733]], {}),
+    ("Gather", (190, 301), [300, 0, -301, 7], {"axis": 1}),
+    ("GatherElements", (15000, 3), [[0, 14999, 5461], [-1, -15000, 5462]], {}),
+    ("GatherND", (300, 9, 17), [[0, 0], [299, 8], [-1, -9], [150, 4]], {}),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64"])
+def test_tables_beyond_the_range_are_chosen_from_in_parts(
+    device_index, narrow, op_type, shape, indices, attributes, dtype
+):
+    table, fed = (99 * random_array(shape)).astype(dtype), {"i": np.array(indices)}
+    node = helper.make_node(op_type, ["w", "i"], ["y"], **attributes)
+    proto = model([node], [value("i", fed["i"].shape, TensorProto.INT64)], ["y"], {"w": table})
+    with vklab.load(proto, device_index) as session:
+        whole, expected = session.run(fed)["y"], session.reference(fed)["y"]
+        assert len(session.plan.dispatches) == 1
+    np.testing.assert_array_equal(whole, expected)
+    narrow(64 << 10)
+    with vklab.load(proto, device_index) as session:
+        np.testing.assert_array_equal(session.run(fed)["y"], whole)
+        bound = [i.size_bytes for d in session.plan.dispatches for _, i in d.reads]
+        assert max(bound) <= 64 << 10 and len(session.plan.dispatches) > 1
+        assert session.plan.memory.weights_bytes < 1.01 * table.nbytes + 4096
 
 
 # ------------------------------------------------------------- bytes that nobody may read

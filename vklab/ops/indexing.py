@@ -58,7 +58,8 @@ def chosen(
         reads=(("x_buffer", X), ("i_buffer", indices), ("walk_buffer", walk)),
         writes=(("y_buffer", result),),
         workgroups=grid(-(-result.count // WORKGROUP)),
-        push=(("count", result.count), ("rank", len(shape)), ("keys", len(sizes)), ("step", step)),
+        push=(("count", result.count), ("rank", len(shape)), ("keys", len(sizes)), ("step", step),
+              ("first", 0), ("held", X.count)),
         defines=(*raw_defines("X", X.dtype)[:2], *raw_defines("Y", X.dtype)[::2],
                  *index_defines("K", indices.dtype)[:2]),
     )

@@ -1,7 +1,8 @@
 """Work on tensors that a shader cannot bind whole, cut into dispatches that bind slices of them.
 
 Products are cut along batches, rows, columns or their sum, convolutions along the batch or their
-filters, element-wise work along its first axis. What cannot be cut stays, and `limits` says why.
+filters, element-wise work along its first axis, normalisations between rows, gathers where they
+choose from. What cannot be cut stays, and `limits` says why.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.ops import elementwise, linear
+from vklab.ops import elementwise, linear, registry
 from vklab.plan import storage
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
@@ -54,6 +55,7 @@ class _Cutter:
             return [dispatch]
         rules: dict[str, Callable[[Dispatch], Pieces]] = {
             "matmul": self._product, "conv": self._conv, "elementwise": self._elementwise,
+            "gather": self._gather, "normalize": self._rows, "softmax": self._rows,
         }  # fmt: skip
         rule = rules.get(dispatch.kernel)
         made = rule(dispatch) if rule else []
@@ -248,6 +250,42 @@ class _Cutter:
                 dtypes=[*(o.dtype for o in work.operands), formula.dtype],
             )  # fmt: skip
         return made
+
+    def _gather(self, dispatch: Dispatch) -> Pieces:
+        """Cut what is chosen from: every piece writes the elements that it holds."""
+        x = _operands(dispatch)["x_buffer"]
+        if any(self._room(i) < i.count for _, i in (*dispatch.reads[1:], *dispatch.writes)):
+            return []
+        return [
+            replace(dispatch, push=_changed(dispatch, first=start, held=stop - start),
+                    reads=(("x_buffer", self._slice(x, start, stop)), *dispatch.reads[1:]))
+            for start, stop in self._steps(x.count, (x, 1, 1))
+        ]  # fmt: skip
+
+    def _rows(self, dispatch: Dispatch) -> Pieces:
+        """Cut between rows that each kernel reads and writes by itself."""
+        push, tensors = _numbers(dispatch), _operands(dispatch)
+        x, y = tensors["x_buffer"], tensors["y_buffer"]
+        together = push.get("inner", 1) * push.get("period", 1)  # rows that lie woven, or differ
+        each, many = together * push["columns"], push["rows"] // together
+        if len(dispatch.writes) > 1 or x.count != many * each:
+            return []
+        made = []
+        one = 1 if dict(dispatch.defines).get("WIDE", "1") == "1" else registry.WORKGROUP
+        for start, stop in self._steps(many, (x, each, each), (y, each, each)):
+            rows = (stop - start) * together
+            made.append(replace(
+                dispatch, workgroups=registry.grid(-(-rows // one)),
+                push=_changed(dispatch, rows=rows),
+                reads=(("x_buffer", self._slice(x, start * each, stop * each)),
+                       *dispatch.reads[1:]),
+                writes=(("y_buffer", self._slice(y, start * each, stop * each)),),
+            ))  # fmt: skip
+        return made
+
+
+def _changed(dispatch: Dispatch, **numbers: int) -> tuple[tuple[str, Any], ...]:
+    return tuple((_numbers(dispatch) | numbers).items())
 
 
 def _numbers(dispatch: Dispatch) -> dict[str, Any]:
