@@ -3,64 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from transfer_runs import FAKE, START
 from two_drivers import both
 
-# DISABLE_DIRECT_IO has devices treated as if the host did not see their memory.
-START = """
-import sys
-import numpy as np, vklab
-from split_models import *
-from vklab import settings
-from vklab.errors import *
-from vklab.plan import arenas
-from vklab.runtime import shared, ways
-source, fed = diamond()
-one = outputs_of(source, fed)
-def load(**switches):
-    with settings.settings(DISABLE_DIRECT_IO=True, **switches):
-        session = vklab.load(source, devices=BOTH, place=DIAMOND)
-        session.run(fed)
-    return session
-def paths(session):
-    found = [move["path"] for move in session.plan.summary()["moves"]]
-    assert found.count("same memory") == 2 and len(found) == 5
-    return set(found) - {"same memory"}
-def reasons(session):
-    return {move["reason"] for move in session.plan.summary()["moves"]} - {""}
-# Every transfer counts: with any one of them corrupted, at its first byte or its last, results
-# differ. The memory is mapped on these drivers.
-def every_transfer_counts(**switches):
-    real, corrupted, where, ran = shared.Shared.moves, "", 0, []
-    def moves(memory):
-        return {move: wrapped(memory, move, way) for move, way in real(memory).items()}
-    def wrapped(memory, move, way):
-        def run():
-            way()
-            slot = memory.plan.plans[move.target].input_slots[move.value]
-            assert slot.arena.startswith(arenas.ARRIVING)
-            ran.append(move.value)
-            if move.value == corrupted:
-                mapped = memory._reserves[move.target].buffers[slot.arena].mapped
-                place = np.frombuffer(mapped, np.float32, slot.size_bytes // 4, slot.offset_bytes)
-                place[where] += 1
-        return run
-    shared.Shared.moves = moves
-    try:
-        with load(**switches) as session:
-            for corrupted in ("", "a", "d", "e"):
-                for where in (0, -1):
-                    ran = []
-                    differ = differs(one, session.run(fed))
-                    assert (differ > 1e-4) == bool(corrupted), (corrupted, where, differ)
-                    assert sorted(ran) == ["a", "d", "e"]
-            return paths(session), reasons(session)
-    finally:
-        shared.Shared.moves = real
-"""
 
-
-@pytest.mark.parametrize("validate", ["", "1"])
-def test_values_move_in_pieces_of_any_size_and_each_of_them_counts(validate):
+# Values have 96 bytes: less than a slot, just one, one more or less, many.
+@pytest.mark.parametrize(("validate", "sizes"), [
+    ("", "96 7"), ("1", "95 1000"),
+    pytest.param("", "1048576 97 48 32 1 95", marks=pytest.mark.slow),
+    pytest.param("1", "96 97 48 7", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_values_move_in_pieces_of_any_size_and_each_of_them_counts(validate, sizes):
     both(START + """
 made, real = [], ways.Ring.__init__
 def ring(self, *arguments):
@@ -68,8 +21,7 @@ def ring(self, *arguments):
     made.append(self)
 ways.Ring.__init__ = ring
 with nothing_left():
-    # Values have 96 bytes: less than a slot, just one, one more or less, many.
-    for size in (1 << 20, 96, 97, 95, 48, 7, 32):
+    for size in map(int, sys.argv[1].split()):
         for disabled, path in ((False, "ring in shared host memory"),
                                (True, "ring with host copies")):
             made.clear()
@@ -93,15 +45,15 @@ with nothing_left():
         raise AssertionError("no slot is taken")
     except PlanError as error:
         assert "a slot holds a byte or more" in str(error)
-""", VKLAB_VALIDATE=validate)  # fmt: skip
+""", sizes, VKLAB_VALIDATE=validate)  # fmt: skip
 
 
 def test_large_values_frames_in_flight_empty_ones_and_traces_go_through_the_ring():
     both(START + """
-sizes = {rows: {n: np.resize(a, (rows, 8)) for n, a in fed.items()} for rows in (70_000, 0, 3)}
+sizes = {rows: {n: np.resize(a, (rows, 8)) for n, a in fed.items()} for rows in (20_000, 0, 3)}
 want = {rows: outputs_of(source, given) for rows, given in sizes.items() if rows}
-with nothing_left(), load(STAGING_SLOT_BYTES=300_000) as session:
-    with settings.settings(DISABLE_DIRECT_IO=True, STAGING_SLOT_BYTES=300_000):
+with nothing_left(), load(STAGING_SLOT_BYTES=100_000) as session:
+    with settings.settings(DISABLE_DIRECT_IO=True, STAGING_SLOT_BYTES=100_000):
         for rows, given in sizes.items():
             found = session.run(given)
             assert [array.shape for array in found.values()] == [(rows, 8)] * 2
@@ -109,12 +61,12 @@ with nothing_left(), load(STAGING_SLOT_BYTES=300_000) as session:
             if not rows:
                 whys = {m["reason"] for m in session.plan.summary()["moves"]}
                 assert "it has no bytes" in whys, whys
-        given = sizes[70_000]
+        given = sizes[20_000]
         for found in session.map([given] * 6, in_flight=3):
-            assert differs(want[70_000], found) < 1e-6
+            assert differs(want[20_000], found) < 1e-6
         spans = session.trace(given).spans
     moved = {s.name.split()[0]: s for s in spans if s.kind == "transfer" and " to " in s.name}
-    assert moved.keys() >= {"a", "d", "e"} and all(s.bytes == 2_240_000 for s in moved.values())
+    assert moved.keys() >= {"a", "d", "e"} and all(s.bytes == 640_000 for s in moved.values())
     assert all(s.path == "ring in shared host memory" for s in moved.values() if s.name[0] != "b")
     rows = {row[3] for row in session.plan.rows()}
     assert any("ring in shared host memory (no dma-buf: " in row for row in rows), rows
@@ -183,19 +135,6 @@ with nothing_left():
 """)  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------- dma-buf
-
-FAKE = START + """
-from fake_dma_buf import *
-def fresh(**facts):
-    open_devices.close_all()
-    assert api.live_handles() == {} and not fake.memory and not descriptors()
-    fake.__dict__.update({"features": EXPORTABLE | IMPORTABLE, "lacking": set(),
-                          "reads_elsewhere": False, "dedicated": 0, **facts})
-fake = FakeDmaBuf()
-"""
-
-
 def test_a_device_reads_another_ones_memory_where_both_accept_a_dma_buf():
     both(FAKE + """
 with fake:
@@ -241,158 +180,3 @@ with fake:
     assert path == {"ring in shared host memory"} and len(why) == 1, (path, why)
     fresh()
 """)  # fmt: skip
-
-
-# -------------------------------------------------------------------------------------- faults
-
-# Every call by which a session gets its memory, its ways and its copies fails once: another way
-# is taken or a clear error is raised, and nothing is left.
-LOADING = FAKE + """
-import re
-from vklab.vulkan.device import Device
-NAMES = ("vkAllocateMemory", "vkBindBufferMemory", "vkCreateBuffer", "vkCreateFence",
-         "vkCreateCommandPool", "vkAllocateCommandBuffers", "vkBeginCommandBuffer",
-         "vkEndCommandBuffer", "vkGetMemoryFdKHR", "vkGetMemoryFdPropertiesKHR",
-         "vkGetMemoryHostPointerPropertiesEXT", "vkMapMemory")
-calls, armed = [], [-1]
-def arm():
-    real = Device.command
-    def command(device, name):
-        found = real(device, name)
-        if name not in NAMES:
-            return found
-        def call(*arguments):
-            calls.append(name)
-            return -1 if len(calls) - 1 == armed[0] else found(*arguments)
-        return call
-    Device.command = command
-def run(**switches):
-    calls.clear()
-    with settings.settings(DISABLE_DIRECT_IO=True, STAGING_SLOT_BYTES=50, **switches):
-        with vklab.load(source, devices=BOTH, place=DIAMOND) as session:
-            assert differs(one, session.run(fed)) < 1e-6
-            return paths(session)
-def every(**switches):
-    armed[0], outcomes = -1, []
-    usual = run(**switches)
-    count = len(calls)
-    kept = api.live_handles()
-    for armed[0] in range(int(sys.argv[1]), count, int(sys.argv[2])):
-        try:
-            outcomes.append("" if run(**switches) == usual else "other way")
-        except VulkanError as error:
-            assert calls[armed[0]] in str(error), error
-            outcomes.append("error")
-        assert api.live_handles() == kept, (armed, calls[armed[0]], api.live_handles(), kept)
-        assert descriptors() == len(fake.memory) == 0
-    return [usual, *(word for word in ("other way", "error") if word in outcomes)]
-"""
-
-
-@pytest.mark.parametrize(("first", "step"), [
-    (3, 11), *(pytest.param(n, 4, marks=pytest.mark.slow) for n in range(4)),
-])  # fmt: skip
-def test_every_call_of_loading_that_fails_is_another_way_or_a_clear_error(first, step):
-    said = both(LOADING + """
-arm()
-print(every(), every(DISABLE_SHARED_MEMORY=True))
-with fake:
-    fresh()
-    arm()
-    print(every())
-    fresh()
-""", first, step)  # fmt: skip
-    ends = "'other way', 'error']"
-    assert said == (f"[{{'ring in shared host memory'}}, {ends} [{{'ring with host copies'}}, "
-                    f"'error']\n[{{'dma-buf'}}, {ends}\n")  # fmt: skip
-
-
-RUNNING = FAKE + """
-import threading, time
-from vklab.vulkan.device import Device
-CODES = {"vkResetFences": [-2], "vkQueueSubmit": [-1, -2, -4], "vkWaitForFences": [-1, -4, 2]}
-calls, armed, lock = [], {}, threading.Lock()
-def arm():
-    real = Device.command
-    def command(device, name):
-        found = real(device, name)
-        if name not in CODES:
-            return found
-        def call(*arguments):
-            with lock:
-                number = len(calls)
-                calls.append(name)
-            if number not in armed:
-                return found(*arguments)
-            if name == "vkWaitForFences" and armed[number] == -4:
-                found(*arguments)  # nothing runs on a device that is lost
-            return armed[number]
-        return call
-    Device.command = command
-def again(session):
-    for _ in range(500):
-        try:
-            return session.run(fed)
-        except TimeoutError as error:
-            assert "still works on an earlier run" in str(error)
-            time.sleep(0.01)
-def every(**switches):
-    session = load(**switches)
-    tried, failures = 0, 0
-    calls.clear()
-    session.run(fed)
-    count = len(calls)
-    for number in range(count):
-        for code in CODES[calls[number]] if number < len(calls) else ():
-            calls.clear()
-            armed[number] = code
-            begun = time.perf_counter()
-            try:
-                session.run(fed)
-                assert number >= len(calls), "the failure is lost"
-            except VulkanError as error:
-                assert calls[number] in str(error) and "; in stage " in str(error), error
-                assert isinstance(error, DeviceLostError) == (code == -4), error
-                if code == -4:
-                    try:
-                        armed.clear()
-                        session.run(fed)
-                        raise AssertionError("a lost device is used")
-                    except DeviceLostError as error:
-                        assert "close this session and load again" in str(error)
-                    session.close()
-                    session = load(**switches)
-                failures += 1
-            armed.clear()
-            assert time.perf_counter() - begun < 5
-            assert differs(one, again(session)) < 1e-6
-            calls.clear()
-            session.run(fed)
-    session.close()
-    return count, failures
-"""
-
-
-@pytest.mark.parametrize("copied", ["", pytest.param("1", marks=pytest.mark.slow)])
-def test_every_call_of_a_run_through_the_ring_that_fails_is_a_clear_error(copied):
-    said = both(RUNNING + """
-with nothing_left():
-    arm()
-    print(*every(STAGING_SLOT_BYTES=40, DISABLE_SHARED_MEMORY=sys.argv[1]))
-""", copied)  # fmt: skip
-    count, failures = map(int, said.split())
-    # Three values in three pieces each, in and out, beside the five stages themselves.
-    assert count == 15 + 3 * 3 * 2 * 3 and failures > count
-
-
-def test_every_call_of_a_run_by_dma_buf_that_fails_is_a_clear_error():
-    said = both(RUNNING + """
-with fake:
-    fresh()
-    arm()
-    with nothing_left():
-        print(*every())
-    assert not fake.memory and not descriptors()
-""")  # fmt: skip
-    count, failures = map(int, said.split())
-    assert count == 15 + 3 * 3 and failures > count

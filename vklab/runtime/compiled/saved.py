@@ -23,9 +23,10 @@ __all__ = ["Kernel", "Saved", "SavedPart", "SavedStage", "difference", "plan_set
 
 # Switches that change how a plan is carried out, looked at or made, and never the plan.
 _NOT_PLANNED = frozenset({
-    "CACHE", "CHECK", "DEBUG", "DEVICE", "DISABLE_CACHE", "DISABLE_POLLING",
-    "DISABLE_PUSH_DESCRIPTORS", "DISABLE_REPLAY", "DISABLE_SHARED_MEMORY", "DUMP", "KEPT_PLANS",
-    "LABS", "MEMORY_LIMIT", "SLANGC", "TIMEOUT", "VALIDATE",
+    "CACHE", "CHECK", "DEBUG", "DEVICE", "DISABLE_CACHE", "DISABLE_DEVICE_ORDER",
+    "DISABLE_DMA_BUF", "DISABLE_EARLY_MOVES", "DISABLE_POLLING", "DISABLE_PUSH_DESCRIPTORS",
+    "DISABLE_REPLAY", "DISABLE_SHARED_MEMORY", "DISABLE_STAGING_RING", "DUMP", "KEPT_PLANS",
+    "LABS", "MEMORY_LIMIT", "SLANGC", "STAGING_SLOT_BYTES", "TIMEOUT", "VALIDATE",
 })  # fmt: skip
 # Facts in which two devices may differ that plans are the same for.
 _NOT_FACTS = frozenset({"index", "uuid", "heaps", "queue_families", "refusal"})
