@@ -89,7 +89,7 @@ def test_a_large_value_that_crosses_ends_a_stage_unless_switched_off():
     assert stages(2 * MANY) == ["a d", "b c", "y"]
     whole = ["a d b c", "y"]
     assert stages(MANY - 1) == whole and stages(2 * MANY, DISABLE_EARLY_MOVES=True) == whole
-    assert stages(2 * MANY, DISABLE_TIMELINE=True) == whole  # the host would wait in between
+    assert stages(2 * MANY, DISABLE_DEVICE_ORDER=True) == whole  # the host would wait in between
     assert stages(2 * MANY, DISABLE_STAGING_RING=True) == whole
 
 

@@ -68,7 +68,7 @@ def early(
     Args:
         numbers: the device of every node, by name.
     """
-    if settings.get("DISABLE_EARLY_MOVES") or settings.get("DISABLE_TIMELINE"):
+    if settings.get("DISABLE_EARLY_MOVES") or settings.get("DISABLE_DEVICE_ORDER"):
         return frozenset()
     least = 1 if settings.get("DISABLE_DIRECT_IO") else EARLY_BYTES
     ends: dict[str, set[int]] = {}

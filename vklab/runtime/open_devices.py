@@ -27,7 +27,6 @@ from vklab.vulkan.device import Device
 from vklab.vulkan.instance import Instance
 from vklab.vulkan.memory import Allocator
 from vklab.vulkan.pipeline import PipelineCache
-from vklab.vulkan.sync import TimelineSemaphore
 
 __all__ = ["Closable", "Devices", "OpenDevice", "close_all", "devices", "open_all",
            "open_device", "select", "select_all"]  # fmt: skip
@@ -74,7 +73,6 @@ class OpenDevice:
         self.device = Device(instance, physical, info)
         try:
             self.allocator = Allocator(self.device)
-            self.timeline = TimelineSemaphore(self.device)  # what its compute queue has done
             self.pipeline_cache = PipelineCache(self.device)
             self.kernels = Kernels(self.device, self.pipeline_cache)
         except BaseException:
@@ -108,7 +106,6 @@ class OpenDevice:
             return
         self.kernels.close()
         self.pipeline_cache.close()
-        self.timeline.close()
         self.device.close()
 
 

@@ -26,7 +26,7 @@ from vklab.types import Dispatch
 from vklab.vulkan import descriptors
 from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.query import TimestampQueries
-from vklab.vulkan.sync import Fence, TimelineSemaphore
+from vklab.vulkan.sync import Fence
 
 __all__ = ["Program"]
 
@@ -111,7 +111,10 @@ class Program:
         With two `queries`, the whole lies between two timestamps; with more, every step stands
         alone between barriers and timestamps.
         """
+        everywhere = ("compute_shader", "transfer")
         commands.begin()
+        if self._given:  # this queue may still work on what another program was submitted for
+            commands.barrier(everywhere, everywhere)
         if queries:
             commands.reset_queries(queries)
             commands.write_timestamp(queries, 0)
@@ -215,18 +218,14 @@ class Program:
             self._reset_descriptors()
             self.record(self.commands)
 
-    def submit(
-        self, submission: Submission | None = None, timeline: TimelineSemaphore | None = None,
-        after: int = 0,
-    ) -> int:  # fmt: skip
-        """Hand the work to the queue, as recorded or another recording; see `Submission.submit`."""
+    def submit(self, submission: Submission | None = None) -> None:
+        """Hand the work to the queue: the recorded one, or another recording of it."""
         submission = submission or self._submission
         try:
-            value = submission.submit(timeline, after)
+            submission.submit()
         except DeviceLostError as error:
             raise self._named(error) from error
         self._pending = submission
-        return value
 
     def is_done(self) -> bool:
         """Tell whether what was submitted is complete, without waiting."""

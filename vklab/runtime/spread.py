@@ -1,8 +1,8 @@
 """Parts that are spread over several devices: a program for each stage, values in between.
 
 A stage that is done moves what others need into their places, on the thread that waited for it.
-What stages of one device have in common stays where it is, and the device itself waits for it.
-Visited by lab 13.
+What stages of one device have in common stays where it is, and the device keeps their order: they
+are submitted one behind the other, with a barrier between. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ class Chunk:
         given: its inputs that come from outside; `kept`: its outputs that leave the part.
         readers: what must be moved, and to whom, when it is done.
         behind: what the device waits for by itself: submitted before, and done by then or not.
-        ticket: the value of the device's timeline that says it is done.
         ways: what moves values past the host, by value and reader.
         values: what comes from outside, set before a run.
         made: what of its outputs leaves the part, set by it.
@@ -56,7 +55,6 @@ class Chunk:
         self.program = program
         self.readers: list[tuple[str, Chunk]] = []
         self.behind: tuple[Chunk, ...] = ()
-        self.ticket = 0
         self.ways: dict[tuple[str, Chunk], Move] = {}
         self.values: Values = {}
         self.made: dict[str, np.ndarray] = {}
@@ -77,9 +75,7 @@ class Chunk:
             for name in self.given:
                 self.program.places.put(name, self.values[name])
         with self._noted("submit"):
-            after = max((chunk.ticket for chunk in self.behind), default=0)
-            timeline = self.program.opened.timeline
-            self.ticket = self.program.submit(self._recording, timeline, after)
+            self.program.submit(self._recording)
 
     def finish(self) -> None:
         """Wait, move values to the stages that read them, and copy out what leaves the part."""
@@ -185,12 +181,15 @@ class Spread:
 
 
 def _behind(plan: SpreadPlan) -> list[set[int]]:
-    """Return, for each stage, the predecessors of its device that leave it all in place."""
+    """Return, for each stage, the predecessors of its device that leave it all in place.
+
+    On one queue a barrier orders submissions as well as a timeline semaphore does, for less.
+    """
     found = [
         {number for number in stage.predecessors if plan.stages[number].device == stage.device}
         for stage in plan.stages
     ]
-    if settings.get("DISABLE_TIMELINE"):
+    if settings.get("DISABLE_DEVICE_ORDER"):
         return [set() for _ in found]
     for move in plan.transfers:
         if plan.path(move).name != routes.SAME_MEMORY and move.source is not None:

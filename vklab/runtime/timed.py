@@ -16,7 +16,7 @@ from vklab.vulkan import query
 from vklab.vulkan.command import CommandBuffer, CommandPool, Submission
 from vklab.vulkan.device import Device
 from vklab.vulkan.query import TimestampQueries
-from vklab.vulkan.sync import Fence, TimelineSemaphore
+from vklab.vulkan.sync import Fence
 
 __all__ = ["DeviceClock", "Sample", "Timed"]
 
@@ -45,11 +45,10 @@ class _Submission(Submission):
 
     begun_ns = ended_ns = 0
 
-    def submit(self, timeline: TimelineSemaphore | None = None, after: int = 0) -> int:
+    def submit(self) -> None:
         self.begun_ns = time.perf_counter_ns()
-        value = super().submit(timeline, after)
+        super().submit()
         self.ended_ns = time.perf_counter_ns()
-        return value
 
 
 class _Fence(Fence):

@@ -14,7 +14,7 @@ from vklab.vulkan.descriptors import Binding, Writes
 from vklab.vulkan.device import Device, Queue
 from vklab.vulkan.pipeline import ComputePipeline
 from vklab.vulkan.query import TimestampQueries
-from vklab.vulkan.sync import Fence, TimelineSemaphore
+from vklab.vulkan.sync import Fence
 
 __all__ = ["CommandBuffer", "CommandPool", "Submission"]
 
@@ -174,48 +174,13 @@ class Submission:
         self._submit = commands.device.command("vkQueueSubmit")
         self._reset = commands.device.command("vkResetFences")
         self._device = commands.device.handle
-        self._timeline: TimelineSemaphore | None = None
 
-    def submit(self, timeline: TimelineSemaphore | None = None, after: int = 0) -> int:
-        """Hand the work to the queue. Vulkan: vkQueueSubmit
-
-        Args:
-            timeline: counts up when the work and all that this queue took before it is done.
-            after: its value for which the device waits; what was submitted must lead to it.
-
-        Returns the value that says that the work is done; 0 without a timeline.
-        """
-        with self.queue.lock:  # so the values grow in the order of submission
-            info, value = self._info, 0
-            if timeline:
-                info, value = self._ordered(timeline, after), timeline.last + 1
+    def submit(self) -> None:
+        """Hand the work to the queue. Vulkan: vkQueueSubmit"""
+        with self.queue.lock:
             command, result = "vkResetFences", self._reset(self._device, 1, self.fence.array)
             if result == 0:
                 command = "vkQueueSubmit"
-                result = self._submit(self.queue.handle, 1, info, self.fence.handle)
-            if timeline and result == 0:
-                timeline.last = value
+                result = self._submit(self.queue.handle, 1, self._info, self.fence.handle)
         if result != 0:
             api.check(command, result, self.commands.device.info.name)
-        return value
-
-    def _ordered(self, timeline: TimelineSemaphore, after: int) -> Any:
-        """Return what is submitted, with what is waited for and what is signaled."""
-        if timeline is not self._timeline:
-            self._values = api.struct(
-                "VkTimelineSemaphoreSubmitInfo", signalSemaphoreValueCount=1,
-                pWaitSemaphoreValues=[0], pSignalSemaphoreValues=[0],
-            )  # fmt: skip
-            everything = api.constant("VK_PIPELINE_STAGE_ALL_COMMANDS_BIT")
-            self._ordered_info = api.struct(
-                "VkSubmitInfo", pNext=self._values, commandBufferCount=1,
-                pCommandBuffers=[self.commands.handle], pWaitSemaphores=[timeline.handle],
-                pWaitDstStageMask=[everything], signalSemaphoreCount=1,
-                pSignalSemaphores=[timeline.handle],
-            )  # fmt: skip
-            self._timeline = timeline
-        count = self._values.waitSemaphoreValueCount = int(after > 0)
-        self._ordered_info.waitSemaphoreCount = count
-        self._values.pWaitSemaphoreValues[0] = after
-        self._values.pSignalSemaphoreValues[0] = timeline.last + 1
-        return self._ordered_info

@@ -56,9 +56,6 @@ class Fence(api.VulkanObject):
 class TimelineSemaphore(api.VulkanObject):
     """Count upwards; host and device may wait for a value and set one.
 
-    Attributes:
-        last: the value that it reaches when all that was submitted is done; queues count it up.
-
     Vulkan: vkCreateSemaphore
     """
 
@@ -66,7 +63,6 @@ class TimelineSemaphore(api.VulkanObject):
 
     def __init__(self, device: Device, value: int = 0) -> None:
         self.device = device
-        self.last = value
         kind = api.struct(
             "VkSemaphoreTypeCreateInfo",
             semaphoreType=api.constant("VK_SEMAPHORE_TYPE_TIMELINE"),
