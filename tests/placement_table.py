@@ -50,6 +50,11 @@ How to read it:
 * The first device has {share:.0%} of the memory that the whole model takes there, other devices are
   not capped. For conv_many it has 128 MiB, and fusion is off: the split `8 1 6` of `greedy` is the
   one that VKML publishes.
+* **transfers**: what crosses, once for each reader. Values over 1 MiB between devices with memory
+  of their own go by dma-buf, or in pieces through a ring of two slots, while the first one goes on;
+  others lie in host memory that both see, or are copied by the host. `session.plan`
+  names the path of each (`summary()["moves"]`), with the reason that there is no better; traces
+  name it too, and `tests/try_transfers.py` times every one on your machine.
 * **predicted**: by the measured speed of each device, not of the model; **measured**: the median of
   whole runs, host arrays in and out, one by one.
 * **one device**: the first device alone, without a cap.
