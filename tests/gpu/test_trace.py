@@ -183,3 +183,59 @@ def test_the_command(capsys, tmp_path, device_index):
     events = json.loads(chrome.read_text())["traceEvents"]
     assert sum(event["ph"] == "X" and event["cat"] == "chunk" for event in events) == 2
     assert "digits_cnn.onnx on" in picture.read_text()
+    assert cli.main(["trace", str(DIGITS), "--devices", str(device_index), "--frames", "3",
+                     "--in-flight", "2", "--json", str(chrome)]) == 0  # fmt: skip
+    events = json.loads(chrome.read_text())["traceEvents"]
+    assert sum(event["ph"] == "X" and event["cat"] == "chunk" for event in events) == 3
+
+
+def test_frames_in_flight(device, images):
+    with vklab.load(DIGITS, device) as session:
+        want = session.run(images)["logits"]
+        before = api.live_handles()
+        trace = session.trace(images, frames=6, in_flight=2)
+        assert api.live_handles() == before
+        np.testing.assert_array_equal(session.run(images)["logits"], want)
+        whole = session.trace(images, frames=3, steps=False)
+        for wrong in ({"frames": -1}, {"in_flight": 2}, {"frames": 2, "in_flight": -1}):
+            with pytest.raises(ValueError, match="at least one"):
+                session.trace(images, **wrong)
+    name = next(name for name in trace.devices if name != HOST)
+    require_order(trace, 100_000)
+    frames = [by_name(trace, number) for number in range(6)]
+    for number, found in enumerate(frames):
+        assert {"copy in 0", "submit 0", "chunk 0", "wait 0", "copy out 0"} <= found.keys()
+        assert found["copy out 0"].queue.startswith("device") and not frames[0]["submit 0"].queue
+        # Frames are home in order, and the one after the next has the place of this one.
+        later = frames[number + 1] if number < 5 else None
+        assert later is None or found["copy out 0"].end_ns <= later["copy out 0"].end_ns
+    assert frames[1]["submit 0"].start_ns < frames[0]["copy out 0"].end_ns  # two are in flight
+    for first, third in zip(frames, frames[2:], strict=False):
+        assert first["copy out 0"].end_ns <= third["copy in 0"].start_ns
+    path = trace.critical_path()
+    assert {span.run for span in path if span.kind == "chunk"} == set(range(6))
+    assert 0 < trace.overlap_ns() <= trace.busy_ns(HOST) and trace.idle_ns(name) >= 0
+    assert {span.kind for span in whole.spans if span.device != HOST} == {"chunk"}
+    events = trace.to_chrome()["traceEvents"]
+    assert {event["args"]["run"] for event in events if event["ph"] == "X"} == set(range(6))
+    svg = trace.svg()
+    assert "5: " in svg and "number of its run or frame" in svg
+    assert 'aria-label="Gantt chart: ' in trace._repr_html_()
+
+
+def test_frames_of_replicas_and_of_a_split_model():
+    both("""
+import numpy as np, vklab
+from small_models import DATA
+from vklab.trace import HOST
+images = np.load(DATA / "digits.npz")["images"][:4]
+model = DATA / "digits_cnn.onnx"
+for options in ({"replicate": True}, {"place": {"conv2": "Swift", "conv1": "llvm"}}):
+    with vklab.load(model, devices="all", **options) as session:
+        trace = session.trace(images, frames=8, in_flight=4)
+        assert session.run(images)["logits"].shape == (4, 10)
+    chunks = [span for span in trace.spans if span.kind == "chunk"]
+    assert {span.run for span in chunks} == set(range(8)), options
+    assert {span.device for span in chunks} == set(trace.devices) - {HOST}, trace.devices
+    assert len(trace.devices) == 3
+""")  # fmt: skip

@@ -24,6 +24,17 @@ def trace(
     dims: Dims = None,
     device: Device = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs that follow each other.")] = 1,
+    frames: Annotated[
+        int, typer.Option(min=0, help="Instead, frames in flight, as Session.map runs them.")
+    ] = 0,
+    in_flight: Annotated[
+        int, typer.Option(min=0, help="With --frames: so many at a time; 0: two for each device.")
+    ] = 0,
+    devices: Annotated[
+        str | None,
+        typer.Option("--devices", metavar="all|DEVICE,...", show_default=False,
+                     help="With --frames: replicas on these; else the model split over them."),
+    ] = None,
     steps: Annotated[
         bool, typer.Option(help="Time each dispatch, alone between barriers; --no-steps only "
                            "what is submitted as a whole.")
@@ -38,10 +49,16 @@ def trace(
     ] = None,
 ) -> None:  # fmt: skip
     """Trace runs of a model: host and device on one clock, who waited for whom, and how long."""
-    with console.compiling() as progress, session.load(model, device, progress) as loaded:
+    chosen = devices.split(",") if devices and devices != "all" else devices
+    with (
+        console.compiling() as progress,
+        session.load(model, device, progress, devices=chosen,
+                     replicate=bool(chosen and frames)) as loaded,
+    ):  # fmt: skip
         fed = feed(loaded.inputs, files, dims)
         announce_cpu(loaded.device)
-        found = loaded.trace(fed.arrays, repeats=repeat, steps=steps)
+        found = loaded.trace(fed.arrays, repeats=repeat, steps=steps, frames=frames,
+                             in_flight=in_flight)  # fmt: skip
     for name, words in found.machine.items():
         console.say(f"{name:10} {words}")
     for origin in fed.origins:

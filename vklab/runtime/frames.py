@@ -121,7 +121,7 @@ class _Crew:
     def grow(self, count: int) -> None:
         """Have at least so many threads; called under a lock."""
         while len(self.threads) < count:
-            name = f"{self._name} {len(self.threads)}"
+            name = f"{self._name} {len(self.threads) or ''}".strip()
             thread = threading.Thread(target=self._work, name=name, daemon=True)
             thread.start()
             self.threads.append(thread)
@@ -159,7 +159,7 @@ class Frames:
         self.slots: list[Slot] = []
         self._free: list[list[Slot]] = [[] for _ in roots]
         self._queued: deque[_Frame] = deque()
-        names = [f"vklab frames on device {root.engine.info.index}," for root in roots]
+        names = [f"vklab device {root.engine.info.index}" for root in roots]
         self._lanes = [_Crew(name, self._finish, self._may_end) for name in names]
         self._crew = _Crew("vklab frame", self._finish, self._may_end)
         self._lock = threading.Lock()

@@ -122,7 +122,7 @@ class DeviceClock:
     @property
     def deviation_ns(self) -> float:
         """Return how far off it may be."""
-        return abs(self._high - self._low) / 2
+        return max(0.0, self._high - self._low) / 2  # ticks are round numbers: they may cross
 
     def see(self, sample: Sample) -> None:
         """Learn from a run: its work began after it was submitted, and ended before it was done."""

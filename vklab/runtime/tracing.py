@@ -64,7 +64,7 @@ def frames(
 
         for _ in streams.in_order(submit, iter(range(count)), streams.ahead(roots, in_flight)):
             pass
-    return notes.trace()
+    return notes.trace(is_queue=True)
 
 
 def _numbered(number: int, call: Any, values: Values) -> Any:
@@ -89,7 +89,7 @@ class _Notes:
     def add(self, name: str, kind: str, start_ns: int, **facts: Any) -> None:
         """Note something that the host did until now."""
         thread = threading.current_thread()
-        queue = "" if thread is self._home else thread.name
+        queue = "" if thread is self._home else thread.name.removeprefix("vklab ")
         self._recorder.add(Span(name, kind, HOST, start_ns, Recorder.now(), run=_RUN.get(),
                                 queue=queue, **facts))  # fmt: skip
 
@@ -97,16 +97,27 @@ class _Notes:
         """Note what a device did, for when its clock is known as well as it will be."""
         self._samples.append((_RUN.get(), label, program, sample, behind))
 
-    def trace(self) -> Trace:
-        """Return all spans."""
+    def trace(self, is_queue: bool = False) -> Trace:
+        """Return all spans.
+
+        Args:
+            is_queue: what a device did waited for what it did before, of whatever frame.
+        """
         clocks: dict[str, tuple[OpenDevice, DeviceClock]] = {}
         for _, _, program, sample, _ in self._samples:
             opened = program.opened
             if (name := _name(opened)) not in clocks:
                 clocks[name] = opened, DeviceClock(opened.device)
             clocks[name][1].see(sample)
-        for run, label, program, sample, behind in self._samples:
-            clock = clocks[_name(program.opened)][1]
+        latest: dict[str, Names] = {}
+
+        def start(noted: tuple[int, str, Program, Sample, Names]) -> int:
+            return clocks[_name(noted[2].opened)][1].host_ns(noted[3].ticks[0])
+
+        for run, label, program, sample, behind in sorted(self._samples, key=start):
+            name = _name(program.opened)
+            clock, behind = clocks[name][1], behind + latest.get(name, ())
+            latest[name] = ((run, f"chunk {label}"),) if is_queue else ()
             for span in _device_spans(label, program, sample, clock, behind):
                 self._recorder.add(replace(span, run=run))
         words = {

@@ -76,6 +76,7 @@ class _Chart:
         )
         self.font = matplotlib.font_manager.FontProperties(size=POINTS)
         self.path = trace.critical_path()
+        self.numbered = any(span.run for span in trace.spans)
         self.unit, self.scale = _unit(trace.duration_ns)
         # The least width of a box: 1.5 points, or nobody would see it.
         self.least = 1.5 / (72 * WIDTH * (RIGHT - LEFT)) * trace.duration_ns / self.scale
@@ -141,7 +142,9 @@ class _Chart:
         """Write a span's name into its box, cut where it must be, or not at all."""
         share = span.duration_ns / max(self.trace.duration_ns, 1)
         points = share * WIDTH * 72 * (RIGHT - LEFT) * 0.98 - 4
-        text = self._cut(span.name, points)
+        text, numbered = self._cut(span.name, points), f"{span.run}: {span.name}"
+        if self.numbered and self._cut(numbered, points) == numbered:  # else the name alone
+            text = numbered
         if text:
             colour = INK if span.kind in LIGHT else "white"
             self.axes.text(
@@ -187,7 +190,8 @@ class _Chart:
         axes, patches = self.axes, self.matplotlib.patches
         length = self.trace.duration_ns / self.scale or 1.0
         axes.set_xlim(-0.01 * length, 1.01 * length)
-        axes.set_xlabel(f"time ({self.unit})")
+        number = "; before a name, the number of its run or frame" if self.numbered else ""
+        axes.set_xlabel(f"time ({self.unit}){number}")
         axes.xaxis.set_major_locator(self.matplotlib.ticker.MaxNLocator(10))
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x", color="#E5E5E5", linewidth=0.6)

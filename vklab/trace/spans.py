@@ -257,7 +257,9 @@ class Trace:
     def _repr_html_(self) -> str:
         table = draw.table_html("Busy and idle", self.headers, self.cells())
         try:
-            return f'<div style="max-width:100%">{self.svg()}</div>{table}'
+            said = escape(f"Gantt chart: {self}", quote=True)
+            return (f'<div role="img" aria-label="{said}" style="max-width:100%">{self.svg()}'
+                    f"</div>{table}")  # fmt: skip
         except SetupError as error:
             return f"<p>{escape(str(error))}</p>{table}"
 
