@@ -185,10 +185,11 @@ def test_what_cannot_be_is_refused():
 def test_the_chart_shows_every_device_kind_and_name_that_fits():
     figure = FRAMES.gantt("Two frames")
     texts = [text.get_text() for text in (*figure.texts, *figure.axes[0].texts)]
-    assert {"Two frames", HOST, GPU, OTHER, "0: chunk 0", "1: chunk 0", "a <b> & $x$ kernel"} <= set(texts)
+    assert {"Two frames", HOST, GPU, OTHER, "a <b> & $x$ kernel"} <= set(texts)
+    assert {"0: chunk 0", "1: chunk 0"} <= set(texts)
     keys = [text.get_text() for text in figure.legends[0].get_texts()]
     assert keys == ["chunk", "dispatch", "transfer", "wait", "critical path, 200.0 ns"]
-    assert figure.axes[0].get_xlabel() == "time (ns)"
+    assert figure.axes[0].get_xlabel() .startswith("time (ns); before a name, the number")
     lanes = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert lanes == [lane for _, lane in FRAMES.lanes()]
 
