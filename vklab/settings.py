@@ -70,6 +70,7 @@ SETTINGS = {
         Setting("DISABLE_POLLING", False, "block on the fence at once instead of polling first"),
         Setting("DISABLE_DIRECT_IO", False, "stage inputs and outputs through copies"),
         Setting("DISABLE_SHARED_MEMORY", False, "copy what moves between devices"),
+        Setting("DISABLE_OVERLAP", False, "no part on the host runs beside one on a device"),
         Setting("DISABLE_DEVICE_ORDER", False, "the host waits between stages of one device"),
         Setting("DISABLE_STAGING_RING", False, "move all between devices where the host sees it"),
         Setting("DISABLE_EARLY_MOVES", False, "let values leave a device only when a stage ends"),

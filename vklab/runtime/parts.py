@@ -7,6 +7,7 @@ between device and host, and each part is planned when the shapes before it are 
 from __future__ import annotations
 
 import copy
+import functools
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from vklab.plan import partition
 from vklab.plan.partition import Ask, Part
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.runtime import control
+from vklab.runtime import control, overlap
 from vklab.runtime.engine import Device, Engine, Host, Runner, host
 from vklab.shader import compiler
 from vklab.types import ANY_SHAPE, Dispatch, TensorInfo
@@ -35,12 +36,17 @@ Key = tuple[Any, ...]
 
 @dataclass
 class Found:
-    """A part that was decided, what runs it, and what comes after it."""
+    """A part that was decided, what runs it, and what comes after it.
+
+    Attributes:
+        path: of the first part of all: how the whole path runs when it is taken again.
+    """
 
     part: Part
     runner: Runner | None
     rest: Stage | None
     plan: Plan | SpreadPlan | None = None
+    path: overlap.Path | None = None
 
 
 class Stage:
@@ -49,10 +55,13 @@ class Stage:
     A key is the shapes of the values that are read from here on, and those values that decide.
     """
 
-    def __init__(self, graph: Graph, engine: Engine, after_host: bool = False) -> None:
+    def __init__(
+        self, graph: Graph, engine: Engine, after_host: bool = False, is_body: bool = False
+    ) -> None:
         self.graph = graph
         self.engine = engine
         self.after_host = after_host
+        self.is_body = is_body
         self.names = [*(info.name for info in graph.inputs), *graph.captures]
         self.asked: list[str] = []
         self.found: OrderedDict[Key, Found] = OrderedDict()
@@ -128,7 +137,7 @@ class Stage:
         return tuple((info.dims, np.dtype(info.dtype)) for info in infos)
 
     def _key(self, values: Mapping[str, Any]) -> Key:
-        key = [_signature(values[name]) for name in self.names]
+        key = [overlap.signature(values[name]) for name in self.names]
         return (*key, *(values[name].tobytes() for name in self.asked))
 
     def decide(
@@ -181,7 +190,8 @@ class Stage:
             return Host(part), None
         if part.kind == "control":
             node = part.graph.nodes[0]
-            bodies = {name: Stage(body, self.engine) for name, body in node.bodies.items()}
+            bodies = {name: Stage(body, self.engine, is_body=True)
+                      for name, body in node.bodies.items()}  # fmt: skip
             constants = {name: info.constant for name, info in part.graph.initializers.items()}
             opset = self.graph.opset_of(node)
             return control.Control(node, bodies, opset, constants), None
@@ -194,14 +204,35 @@ class Stage:
         `values` holds the inputs, and receives all that the parts make. Raises ModelError for an
         output that nothing made.
         """
-        stage: Stage | None = self
-        while stage is not None:
-            found = stage.find(values)
+        first = self.find(values)
+        if first.path is None or not first.path.run(values):
+            self._run_in_turn(first, values)
+        return self._results(values)
+
+    def _run_in_turn(self, first: Found, values: dict[str, Any]) -> None:
+        taken = [(self, first)]
+        for _, found in taken:  # grows on the way
             values.update(found.part.known)
             if found.runner:
                 values.update(found.runner.run(values))
-            stage = found.rest
-        return self._results(values)
+            if found.rest:
+                taken.append((found.rest, found.rest.find(values)))
+        # A body runs on a thread of the pool: it must not wait for others there. A path that
+        # values decide is found anew by each run.
+        is_free = first.path is None and not self.is_body and len(taken) > 1
+        if is_free and not any(stage.asked for stage, _ in taken[1:]):
+            first.path = overlap.Path([
+                overlap.Step(found.part, found.runner,
+                             functools.partial(stage.keeps, stage._key(values), found))
+                for stage, found in taken
+            ], values)  # fmt: skip
+
+    def keeps(self, key: Key, found: Found) -> bool:
+        """Tell whether a part is still what these values lead to; it is then used last."""
+        if self.found.get(key) is not found:
+            return False
+        self.found.move_to_end(key)
+        return True
 
     def start(self, values: dict[str, Any]) -> Found | None:
         """Begin a run that is one program, recorded before; return None if there is more to do."""
@@ -290,12 +321,6 @@ def describe(name: str, value: Any, constant: np.ndarray | None = None) -> Tenso
         return TensorInfo(name, "optional" if value is None else "sequence", ANY_SHAPE)
     dtype = "string" if value.dtype.kind in "OSU" else str(value.dtype)
     return TensorInfo(name, dtype, value.shape, constant)
-
-
-def _signature(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.shape, value.dtype
-    return type(value)
 
 
 def _closed(found: Found) -> list[Stage]:

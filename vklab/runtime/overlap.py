@@ -1,0 +1,147 @@
+"""Parts that need not wait for each other: what the host does, beside what devices do.
+
+Parts run in turn the first time; as long as shapes stay, later runs start each part when what it
+reads is there: host parts in a pool of threads, all others one after the other. Visited by lab 13.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vklab import settings
+from vklab.plan.partition import Part
+from vklab.runtime import scheduler
+from vklab.runtime.engine import Runner
+
+__all__ = ["Path", "Step", "signature"]
+
+# A device's wait has its own limit; the host's runtime cannot be interrupted, and always ends.
+DAY_SECONDS = 86_400.0
+
+
+def signature(value: Any) -> Any:
+    """Return what of a value decides how it is run: shape and dtype."""
+    return (value.shape, value.dtype) if isinstance(value, np.ndarray) else type(value)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of a path, what runs it, and what tells whether that is still kept."""
+
+    part: Part
+    runner: Runner | None
+    is_kept: Callable[[], bool]
+
+
+class Path:
+    """Parts that have run in turn, and which of them waits for which.
+
+    Args:
+        values: all that was read and made then.
+    """
+
+    def __init__(self, steps: Sequence[Step], values: Mapping[str, Any]) -> None:
+        self._steps = steps
+        self._working = [step for step in steps if step.runner]
+        self._seen = [
+            {info.name: signature(values[info.name]) for info in step.part.graph.inputs}
+            for step in self._working
+        ]
+        before = _before([step.part for step in self._working])
+        self._order = scheduler.Order(before)
+        self._overlaps = any(number not in _all_before(before, number + 1)
+                             for number in range(len(before) - 1))  # fmt: skip
+
+    def run(self, values: dict[str, Any]) -> bool:
+        """Run all parts; return False if they must run in turn, as before.
+
+        Raises the first error, with the part in which it happened, when nothing runs any more.
+        """
+        if not self._overlaps or settings.get("DISABLE_OVERLAP"):
+            return False
+        if not all(step.is_kept() for step in self._steps):
+            return False
+        for step in self._steps:
+            values.update(step.part.known)
+        jobs = [_Job(step, seen, values)
+                for step, seen in zip(self._working, self._seen, strict=True)]  # fmt: skip
+        try:
+            scheduler.Run(self._order, jobs, [_Pool()] * len(jobs)).go(DAY_SECONDS)
+        except _ChangedError:  # a size that depends on data: nobody can tell the path beforehand
+            self._overlaps = False
+            return False
+        return True
+
+
+class _ChangedError(Exception):
+    """A value has another shape than when the path was found."""
+
+
+class _Job:
+    """A part as a job; all its work is done where it is finished."""
+
+    def __init__(self, step: Step, seen: Mapping[str, Any], values: dict[str, Any]) -> None:
+        nodes = step.part.graph.nodes
+        self.name = f"{step.part} from {nodes[0].name!r} to {nodes[-1].name!r}"
+        self._runner = step.runner
+        self._seen = seen
+        self._values = values
+
+    def start(self) -> None:
+        """Do nothing: it begins when a thread takes it."""
+
+    def finish(self) -> None:
+        """Run the part, if what it reads is as it was."""
+        given = {name: self._values[name] for name in self._seen}
+        if any(signature(value) != self._seen[name] for name, value in given.items()):
+            raise _ChangedError
+        assert self._runner is not None, "parts without work are no jobs"
+        self._values.update(self._runner.run(given))
+
+
+class _Pool:
+    """The threads of this process that run parts beside the caller's."""
+
+    def put(self, call: Callable[[], None]) -> bool:
+        """Have a call made; RuntimeError at the end of the process."""
+        _threads().submit(call)
+        return True
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    # Two at least: one waits for a device while the host works.
+    return ThreadPoolExecutor(max(2, os.cpu_count() or 1), "vklab part")
+
+
+def _before(parts: Sequence[Part]) -> list[set[int]]:
+    """Return what each part waits for; those that use devices share memory: in their order."""
+    makers = {name: n for n, part in enumerate(parts) for name in part.graph.outputs}
+    found: list[set[int]] = []
+    last: int | None = None
+    for number, part in enumerate(parts):
+        reads = (info.name for info in part.graph.inputs)
+        before = {makers[name] for name in reads if name in makers}
+        if part.kind != "host":
+            before |= set() if last is None else {last}
+            last = number
+        found.append(before - {number})
+    return found
+
+
+def _all_before(before: Sequence[set[int]], number: int) -> set[int]:
+    """Return all that a part waits for, directly or not."""
+    found: set[int] = set()
+    left = [number]
+    while left:
+        new = before[left.pop()] - found
+        found |= new
+        left += new
+    return found
