@@ -35,7 +35,7 @@ def test_speeds_are_measured_kept_and_dropped_with_the_driver(fresh):
     assert found.is_measured and found.source == "measured"
     numbers = [getattr(found, name) for name in numbers_of(found)]
     assert len(numbers) == 6 and all(1e-4 < number < 1e9 for number in numbers), found
-    assert found.thin_flops_per_ns < found.flops_per_ns * 2  # noise apart
+    assert found.thin_flops_per_ns < found.flops_per_ns * 3  # noise apart
     assert calibration.kept(info) == found and calibration.all_kept([info]) == {0: found}
     other = dataclasses.replace(info, driver_version=info.driver_version + 1)
     assert calibration.kept(other) is None  # another driver is another device

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,11 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["all_kept", "kept", "measure"]
 
-REPEATS = 9  # the fastest counts: others may be at work on the same machine
+REPEATS = 5  # the median counts: it is what runs meet, other work on the machine included
 LAUNCHES = 64
 # Larger than the caches of a GPU; a CPU's time for as much would be long.
 STREAM_BYTES, CPU_STREAM_BYTES = 64 << 20, 8 << 20
-LEAST_SIZE, MOST_SIZE, LONG_NS = 32, 2048, 2e6  # of products: doubled until one takes as long
+LEAST_SIZE, MOST_SIZE, LONG_NS = 32, 2048, 1e7  # of products: doubled until one takes as long
 
 
 _Trial = Callable[[int], tuple[Graph, int]]
@@ -90,7 +90,7 @@ def _path(info: DeviceInfo) -> Path | None:
 
 def _measure(opened: OpenDevice) -> DeviceCosts:
     chain, _ = _samples(opened, _chain("Neg", LAUNCHES, (64,)), whole=True)
-    launch_ns = min(sample.step_ns[0] for sample in chain) / LAUNCHES
+    launch_ns = median(sample.step_ns[0] for sample in chain) / LAUNCHES
     single, _ = _samples(opened, _chain("Neg", 1, (64,)), whole=True)
     size = CPU_STREAM_BYTES if opened.info.is_cpu else STREAM_BYTES
     kernel_ns, link_ns = _streamed(opened, _chain("Neg", 3, (size // 4,)))
@@ -100,7 +100,7 @@ def _measure(opened: OpenDevice) -> DeviceCosts:
         thin_flops_per_ns=_flops_per_ns(opened, launch_ns, _row, _depthwise),
         launch_ns=launch_ns,
         link_bytes_per_ns=2 * size / link_ns,
-        submit_ns=min(s.ended_ns - s.begun_ns for s in single) - launch_ns,
+        submit_ns=median(s.ended_ns - s.begun_ns - s.step_ns[0] for s in single),
         is_measured=True,
     )
 
@@ -109,8 +109,8 @@ def _streamed(opened: OpenDevice, graph: Graph) -> tuple[float, float]:
     """Return the time of one kernel of a chain, and of all between the host and the device."""
     samples, copies = _samples(opened, graph)
     columns = zip(*(sample.step_ns for sample in samples), strict=True)
-    steps = list(zip((min(column) for column in columns), copies, strict=True))
-    mapped = min((s.submitting_ns - s.begun_ns) + (s.ended_ns - s.done_ns) for s in samples)
+    steps = list(zip(map(median, columns), copies, strict=True))
+    mapped = median((s.submitting_ns - s.begun_ns) + (s.ended_ns - s.done_ns) for s in samples)
     kernel_ns = min(ns for ns, is_copy in steps if not is_copy)
     return kernel_ns, mapped + sum(ns for ns, is_copy in steps if is_copy)
 
@@ -123,10 +123,10 @@ def _flops_per_ns(opened: OpenDevice, launch_ns: float, *trials: _Trial) -> floa
         while time_ns < LONG_NS and size <= MOST_SIZE:
             graph, flops = trial(size)
             samples, _ = _samples(opened, graph, whole=True)
-            time_ns = min(sample.step_ns[0] for sample in samples)
+            time_ns = median(sample.step_ns[0] for sample in samples)
             size *= 2
         rates.append(flops / max(time_ns - launch_ns, 1.0))
-    return statistics.geometric_mean(rates)
+    return geometric_mean(rates)
 
 
 def _product(size: int) -> tuple[Graph, int]:
