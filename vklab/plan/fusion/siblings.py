@@ -16,7 +16,7 @@ from vklab.types import Dispatch, Operands, Pointwise
 __all__ = ["join_siblings"]
 
 # A CPU that plays a GPU walks through the text of every part for each element.
-MOST_ON_CPU = 1 << 16
+MOST_ON_CPU = 1 << 12
 
 
 def join_siblings(flow: Flow) -> None:
