@@ -112,14 +112,12 @@ def expand(
         rename(local): TensorInfo(rename(local), str(array.dtype), array.shape, np.asarray(array))
         for local, array in expansion.constants.items()
     }
-    nodes = []
-    for number, step in enumerate(expansion.steps):
-        inputs, outputs = tuple(map(rename, step.inputs)), tuple(map(rename, step.outputs))
-        nodes.append(
-            Node(f"{node.name}/{step.op_type}_{number}", step.op_type, inputs, outputs,
-                 step.attributes, step.domain, expansion.opset)
-        )  # fmt: skip
-    return tuple(nodes), constants
+    nodes = tuple(
+        Node(f"{node.name}/{step.op_type}_{number}", step.op_type, tuple(map(rename, step.inputs)),
+             tuple(map(rename, step.outputs)), step.attributes, step.domain, expansion.opset)
+        for number, step in enumerate(expansion.steps)
+    )  # fmt: skip
+    return nodes, constants
 
 
 def infer(graph: Graph) -> Graph:

@@ -12,14 +12,9 @@ __all__ = ["report"]
 
 
 def report(plan: Plan) -> None:
-    """Say what was planned, as the switches ask."""
+    """Say what was planned, as the switches ask; DUMP's file lies beside the SPIR-V."""
     if int(settings.get("DEBUG")) >= 1:
         print(plan, file=sys.stderr)
-    _dump(plan)
-
-
-def _dump(plan: Plan) -> None:
-    """Write the plan as text into the folder of the DUMP switch, beside the SPIR-V."""
     folder = str(settings.get("DUMP"))
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)

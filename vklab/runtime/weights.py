@@ -120,14 +120,12 @@ class Weights:
     def _find(self, array: np.ndarray) -> _Place | None:
         """Return where an array lies, or one of the same bytes: plans fold constants anew."""
         places = self._places.get(array.nbytes, [])
-        for place in places:
-            if place.array() is array:
-                return place
-        for place in places:
-            if place.holds(array):
-                place.array = weakref.ref(array)  # the older one may go with its plan
-                return place
-        return None
+        same = (place for place in places if place.array() is array)
+        equal = (place for place in places if place.holds(array))
+        place = next(same, None) or next(equal, None)
+        if place:
+            place.array = weakref.ref(array)  # the older one may go with its plan
+        return place
 
     def _upload(self, arrays: Sequence[np.ndarray]) -> None:
         limit = limits.arena_limit_bytes(self.opened.info)

@@ -55,6 +55,12 @@ _RESULTS = {
     and (name.startswith("VK_ERROR_") or name in ("VK_SUCCESS", "VK_TIMEOUT", "VK_NOT_READY",
          "VK_INCOMPLETE", "VK_SUBOPTIMAL_KHR"))
 }  # fmt: skip
+_ERRORS = {
+    "VK_ERROR_OUT_OF_DEVICE_MEMORY": OutOfMemoryError,
+    "VK_ERROR_OUT_OF_HOST_MEMORY": OutOfMemoryError,
+    "VK_ERROR_DEVICE_LOST": DeviceLostError,
+    "VK_TIMEOUT": TimeoutError,
+}
 
 
 def require_loader() -> None:
@@ -188,13 +194,7 @@ def check(command: str, result: int, detail: str = "") -> None:
     if result == 0:
         return
     name = result_name(result)
-    if name in ("VK_ERROR_OUT_OF_DEVICE_MEMORY", "VK_ERROR_OUT_OF_HOST_MEMORY"):
-        raise OutOfMemoryError(command, name, detail)
-    if name == "VK_ERROR_DEVICE_LOST":
-        raise DeviceLostError(command, name, detail)
-    if name == "VK_TIMEOUT":
-        raise TimeoutError(command, name, detail)
-    raise VulkanError(command, name, detail)
+    raise _ERRORS.get(name, VulkanError)(command, name, detail)
 
 
 def call(command: str, *arguments: Any, detail: str = "") -> None:

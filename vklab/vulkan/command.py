@@ -11,7 +11,7 @@ from typing import Any
 
 from vklab.vulkan import api
 from vklab.vulkan.descriptors import Binding, Writes
-from vklab.vulkan.device import Device, Queue
+from vklab.vulkan.device import Device, DeviceObject, Queue
 from vklab.vulkan.pipeline import ComputePipeline
 from vklab.vulkan.query import TimestampQueries
 from vklab.vulkan.sync import Fence
@@ -19,24 +19,18 @@ from vklab.vulkan.sync import Fence
 __all__ = ["CommandBuffer", "CommandPool", "Submission"]
 
 
-class CommandPool(api.VulkanObject):
+class CommandPool(DeviceObject):
     """Memory for command buffers of one queue's family. Vulkan: vkCreateCommandPool"""
 
     kind = "VkCommandPool"
 
     def __init__(self, device: Device, queue: Queue) -> None:
-        self.device = device
         self.queue = queue
         flag = api.constant("VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT")
         info = api.struct(
             "VkCommandPoolCreateInfo", flags=flag, queueFamilyIndex=queue.family.index
         )
-        super().__init__(device.create("vkCreateCommandPool", "VkCommandPool", info))
-
-    def _destroy(self) -> None:
-        self.device.command("vkDestroyCommandPool")(
-            self.device.handle, self.handle, api.ffi.NULL
-        )
+        super().__init__(device, info)
 
 
 class CommandBuffer(api.VulkanObject):

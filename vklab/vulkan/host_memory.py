@@ -10,7 +10,7 @@ from typing import Any
 
 from vklab.errors import OutOfMemoryError
 from vklab.vulkan import api
-from vklab.vulkan.device import Device
+from vklab.vulkan.device import Device, DeviceObject
 from vklab.vulkan.memory import (
     HOST_COHERENT,
     HOST_VISIBLE,
@@ -38,7 +38,7 @@ class HostMemory:
         self.view = memoryview(pages)[start : start + self.size_bytes]
 
 
-class ExternalBuffer(api.VulkanObject):
+class ExternalBuffer(DeviceObject):
     """A buffer whose memory others see too, or have made. Vulkan: vkCreateBuffer
 
     Raises LookupError or VulkanError where the device does not take the memory.
@@ -48,12 +48,10 @@ class ExternalBuffer(api.VulkanObject):
     handle_type = ""
 
     def __init__(self, device: Device, size_bytes: int) -> None:
-        self.device = device
         self.size_bytes = size_bytes
         self.handle_bit = api.constant(f"VK_EXTERNAL_MEMORY_HANDLE_TYPE_{self.handle_type}")
         external = api.struct("VkExternalMemoryBufferCreateInfo", handleTypes=self.handle_bit)
-        info = buffer_info(device, size_bytes, pNext=external)
-        super().__init__(device.create("vkCreateBuffer", "VkBuffer", info))
+        super().__init__(device, buffer_info(device, size_bytes, pNext=external))
         self.memory: DeviceMemory | None = None
         try:
             needs = api.struct("VkMemoryRequirements")
@@ -73,7 +71,7 @@ class ExternalBuffer(api.VulkanObject):
         return None
 
     def _destroy(self) -> None:
-        self.device.command("vkDestroyBuffer")(self.device.handle, self.handle, api.ffi.NULL)
+        super()._destroy()
         if self.memory is not None:
             self.memory.close()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from vklab import settings
 from vklab.errors import TimeoutError
 from vklab.vulkan import api
-from vklab.vulkan.device import Device
+from vklab.vulkan.device import Device, DeviceObject
 
 __all__ = ["Fence", "TimelineSemaphore", "timeout_ns"]
 
@@ -19,16 +19,13 @@ def timeout_ns(seconds: float | None = None) -> int:
     return max(0, min(int(limit * 1e9), 2**63 - 1))
 
 
-class Fence(api.VulkanObject):
+class Fence(DeviceObject):
     """Tell the host, once, that a submission is complete. Vulkan: vkCreateFence"""
 
     kind = "VkFence"
 
     def __init__(self, device: Device) -> None:
-        self.device = device
-        super().__init__(
-            device.create("vkCreateFence", "VkFence", api.struct("VkFenceCreateInfo"))
-        )
+        super().__init__(device, api.struct("VkFenceCreateInfo"))
         self.array = api.ffi.new("VkFence[1]", [self.handle])
 
     def is_signaled(self) -> bool:
@@ -49,11 +46,8 @@ class Fence(api.VulkanObject):
         """Make the fence ready for the next submission. Vulkan: vkResetFences"""
         self.device.call("vkResetFences", 1, self.array)
 
-    def _destroy(self) -> None:
-        self.device.command("vkDestroyFence")(self.device.handle, self.handle, api.ffi.NULL)
 
-
-class TimelineSemaphore(api.VulkanObject):
+class TimelineSemaphore(DeviceObject):
     """Count upwards; host and device may wait for a value and set one.
 
     Vulkan: vkCreateSemaphore
@@ -62,14 +56,13 @@ class TimelineSemaphore(api.VulkanObject):
     kind = "VkSemaphore"
 
     def __init__(self, device: Device, value: int = 0) -> None:
-        self.device = device
         kind = api.struct(
             "VkSemaphoreTypeCreateInfo",
             semaphoreType=api.constant("VK_SEMAPHORE_TYPE_TIMELINE"),
             initialValue=value,
         )
         info = api.struct("VkSemaphoreCreateInfo", pNext=kind)
-        super().__init__(device.create("vkCreateSemaphore", "VkSemaphore", info))
+        super().__init__(device, info)
 
     @property
     def value(self) -> int:
@@ -98,6 +91,3 @@ class TimelineSemaphore(api.VulkanObject):
                 f"value {value} was not reached within {limit / 1e9:g} s, it is {self.value}",
             )  # fmt: skip
         api.check("vkWaitSemaphores", result, self.device.info.name)
-
-    def _destroy(self) -> None:
-        self.device.command("vkDestroySemaphore")(self.device.handle, self.handle, api.ffi.NULL)
