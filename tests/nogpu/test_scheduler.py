@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from scheduler_cost import scheduler_rows
 from simulated_devices import LIMIT_SECONDS, Graph, World, fails_well, graphs, holds
 
 from vklab.errors import DeviceLostError, PlanError, TimeoutError
@@ -142,6 +143,11 @@ def test_orders_that_cannot_be_kept_are_refused():
     with pytest.raises(PlanError, match="job 0 waits for job 3; there are 1"):
         Order([[3]])
     assert Order([[], [0, 0]]).counts == (0, 1)
+
+
+def test_empty_jobs_cost_microseconds():
+    costs = scheduler_rows()  # 2 to 5 on an idle machine
+    assert len(costs) == 4 and all(0 < cost < 500 for cost in costs.values()), costs
 
 
 def test_many_runs_share_lanes_from_many_threads():

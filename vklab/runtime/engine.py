@@ -96,6 +96,11 @@ class Engine:
         program.polls &= self.polls
         return Device(program)
 
+    @property
+    def reserved_bytes(self) -> int:
+        """Return the bytes that all shapes share, weights apart; 0 without upper bounds."""
+        return self.reserve.size_bytes if self.reserve else 0
+
     def twin(self) -> Engine:
         """Return what runs the same at the same time: memory of its own, the same weights.
 

@@ -62,6 +62,8 @@ class SpreadEngine(Engine):
         caps: the most bytes that may be used of a device, by its number.
         policy: one of `placement.POLICIES`.
         node_ns: measured times of nodes, by the number of the device.
+        most: the plan at the upper bounds: others are placed alike and run in its memory, those
+            that fit there. A part behind one of the host has no such plan.
     """
 
     members: tuple[Member, ...] = ()
@@ -69,6 +71,13 @@ class SpreadEngine(Engine):
     caps: Mapping[int, int] = field(default_factory=dict)
     policy: str = "cost"
     node_ns: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    most: SpreadPlan | None = None
+    _lender: Shared | None = field(default=None, init=False)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Return the bytes that all shapes share, weights apart."""
+        return self._lender.size_bytes if self._lender else 0
 
     @property
     def infos(self) -> tuple[DeviceInfo, ...]:
@@ -77,18 +86,37 @@ class SpreadEngine(Engine):
 
     def plan(self, graph: Graph, unavailable: Callable[[Dispatch], str]) -> SpreadPlan:
         """Place a Vulkan part by the speeds that are known, cut it, and plan its stages."""
-        placed = placement.place(
+        placed = self.most.placement if self.most else None
+        if placed is None or any(node.name not in placed.devices for node in graph.nodes):
+            placed = self._placed(graph, unavailable)
+        lying = [member.weights.names for member in self.members]
+        made = spread_plans.make(graph, placed, self.infos, self.dtype, unavailable, lying)
+        if self.upper_bounds and self.most is None:
+            self.most = made
+        return made
+
+    def _placed(
+        self, graph: Graph, unavailable: Callable[[Dispatch], str]
+    ) -> placement.Placement:
+        return placement.place(
             graph, self.infos, costs=calibration.all_kept(self.infos), caps=self.caps,
             node_ns=self.node_ns, pins=self.pins, policy=self.policy, unavailable=unavailable,
             is_part=True,
         )  # fmt: skip
-        lying = [member.weights.names for member in self.members]
-        return spread_plans.make(graph, placed, self.infos, self.dtype, unavailable, lying)
 
     def runner(self, plan: Plan | SpreadPlan) -> Spread:
         """Make what runs a plan."""
         assert isinstance(plan, SpreadPlan), "several devices run plans for several devices"
-        return Spread(plan, self._program, [member.opened for member in self.members])
+        opened = [member.opened for member in self.members]
+        return Spread(plan, self._program, opened, self._memory(plan, opened))
+
+    def _memory(self, plan: SpreadPlan, opened: Sequence[OpenDevice]) -> Shared:
+        """Return memory for a plan: that of the upper bounds if it has room there."""
+        if self.most is None or not Shared(self.most, opened).holds(plan):
+            return Shared(plan, opened)
+        if self._lender is None or not self._lender.lent:
+            self._lender = Shared(self.most, opened).fill()
+        return Shared(plan, opened, self._lender)
 
     def _program(self, stage: Stage, plan: Plan, memory: Shared) -> Program:
         dump.report(plan)

@@ -15,10 +15,15 @@ from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan.host_memory import ExternalBuffer
 from vklab.vulkan.memory import Buffer
 
-__all__ = ["Reserve", "User"]
+__all__ = ["Reserve", "User", "kind_of"]
 
 ARENA_KINDS = {"inputs": "upload", "outputs": "readback", "activations": "device",
                "arriving": "device", "leaving": "device"}  # fmt: skip
+
+
+def kind_of(arena: str) -> str | None:
+    """Return what memory an arena takes; None for those of weights."""
+    return ARENA_KINDS.get(arena.rstrip("0123456789"))
 
 
 class User(Protocol):
@@ -58,7 +63,7 @@ class Reserve:
         """
         is_first = not self.buffers
         for arena, size in arenas.items():
-            kind = ARENA_KINDS.get(arena.rstrip("0123456789"))
+            kind = kind_of(arena)
             old = self.buffers.get(arena)
             if kind is None or (old and old.size_bytes >= size):
                 continue

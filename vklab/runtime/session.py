@@ -113,7 +113,7 @@ class Session(streams.Streaming, checked.Checked):
         used = tuple(opened) if isinstance(opened, Sequence) else (opened,)
         self._model = None if saved else model
         self._members = tuple(map(members.Member, used))
-        self._weights, self._reserve = self._members[0].weights, self._members[0].reserve
+        self._weights = self._members[0].weights
         engines = members.engines(
             self._members, wish, graph, progress=progress, dtype=dtype or "",
             upper_bounds=self.upper_bounds,
@@ -181,7 +181,7 @@ class Session(streams.Streaming, checked.Checked):
     @property
     def reserved_bytes(self) -> int:
         """Return the bytes that all shapes share under upper bounds, weights apart; else 0."""
-        return self._reserve.size_bytes
+        return self._root.engine.reserved_bytes
 
     @property
     def plan_reason(self) -> str:

@@ -15,10 +15,10 @@ from vklab.plan import arenas, routes
 from vklab.plan.routes import Path
 from vklab.plan.spread import SpreadPlan
 from vklab.plan.stages import Stage, Transfer
-from vklab.runtime import ways
+from vklab.runtime import scheduler, ways
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.places import Given
-from vklab.runtime.reserve import Reserve
+from vklab.runtime.reserve import Reserve, kind_of
 from vklab.vulkan.dma_buf import ExportedBuffer, OpenedBuffer
 from vklab.vulkan.host_memory import ExternalBuffer, HostMemory, ImportedBuffer
 
@@ -33,18 +33,58 @@ class Shared:
 
     Args:
         opened: devices by the numbers of the plan.
+        lender: whose memory it uses, and leaves to others: the memory of the upper bounds.
+
+    Attributes:
+        lent: how many use this memory; the last one frees it.
+        runs: the last run in this memory, if there was one.
     """
 
-    def __init__(self, plan: SpreadPlan, opened: Sequence[OpenDevice]) -> None:
+    def __init__(
+        self, plan: SpreadPlan, opened: Sequence[OpenDevice], lender: Shared | None = None
+    ) -> None:
         self.plan = plan
+        self.lent = 0
         self._opened = opened
-        self._reserves: dict[int, Reserve] = {}
-        self._memory: dict[tuple[int, str], HostMemory] = {}
-        self._imports: dict[tuple[int, str, int], ExternalBuffer] = {}
+        self._lender = lender
         self._rings: dict[Link, ways.Ring] = {}
         self._readers: dict[Link, ways.DmaBuf] = {}
         self._unread: dict[Link, str] = {}  # why a link has no dma-buf
+        self.runs: list[scheduler.Run] = []
+        self._reserves: dict[int, Reserve] = {}
+        self._memory: dict[tuple[int, str], HostMemory] = {}
+        self._imports: dict[tuple[int, str, int], ExternalBuffer] = {}
         self._reasons: dict[tuple[int, str], str] = {}  # why an arena is an ordinary one
+        if lender:
+            lender.lent += 1
+            self.runs, self._reserves, self._memory = lender.runs, lender._reserves, lender._memory
+            self._imports, self._reasons = lender._imports, lender._reasons
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all arenas."""
+        return sum(reserve.size_bytes for reserve in self._reserves.values())
+
+    def fill(self) -> Shared:
+        """Make all of it now, for plans of other shapes."""
+        try:
+            for stage, plan in zip(self.plan.stages, self.plan.plans, strict=True):
+                self.reserve(stage).fit(plan.memory.arenas, "the upper bounds")
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def holds(self, plan: SpreadPlan) -> bool:
+        """Tell whether a plan is cut alike, and has room here."""
+        pairs = zip(self.plan.stages, plan.stages, self.plan.plans, plan.plans, strict=False)
+        return len(self.plan.stages) == len(plan.stages) and all(
+            mine.device == other.device and all(
+                size <= here.memory.arenas.get(arena, 0)
+                for arena, size in there.memory.arenas.items() if kind_of(arena)
+            )
+            for mine, other, here, there in pairs
+        )  # fmt: skip
 
     def _link(self, move: Transfer) -> Link:
         stages = self.plan.stages
@@ -62,6 +102,8 @@ class Shared:
 
     def reserve(self, stage: Stage) -> Reserve:
         """Return a stage's memory, in which outputs for other devices lie where those see them."""
+        if stage.number in self._reserves:
+            return self._reserves[stage.number]
         made = self._reserves[stage.number] = Reserve(self._opened[stage.device])
         for move in self.plan.transfers:
             if move.source == stage.number and len(set(self._link(move))) > 1:
@@ -120,9 +162,8 @@ class Shared:
             key = stage, slot.arena, target
             try:
                 if key not in self._imports:
-                    size = plan.memory.arenas[slot.arena]
                     device = self._opened[target].device
-                    self._imports[key] = ImportedBuffer(device, memory, size)
+                    self._imports[key] = ImportedBuffer(device, memory, memory.size_bytes)
                 return (self._imports[key], slot.offset_bytes), Path(routes.SHARED)
             except ways.REFUSALS as error:
                 refusal = str(error)
@@ -188,6 +229,11 @@ class Shared:
         """Free it, after the programs that use it; what a device still works on is kept."""
         for way in self._ways:
             way.close()
+        if self._lender:
+            self._lender.lent -= 1
+            if not self._lender.lent:
+                self._lender.close()
+            return
         stuck = [opened for opened in self._opened if opened.is_stuck]
         if stuck:
             stuck[0].forget(self)

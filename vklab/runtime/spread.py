@@ -106,6 +106,7 @@ class Spread:
     Args:
         program: makes the program of a stage from its plan.
         opened: devices by the numbers of the plan.
+        memory: of all stages; it is closed with this.
     """
 
     def __init__(
@@ -113,12 +114,12 @@ class Spread:
         plan: SpreadPlan,
         program: Callable[[Stage, Plan, Shared], Program],
         opened: Sequence[OpenDevice],
+        memory: Shared,
     ) -> None:
         self.plan = plan
         self.chunks: list[Chunk] = []
         self._lanes = [opened[stage.device].lane for stage in plan.stages]
-        self._memory = Shared(plan, opened)
-        self._last: scheduler.Run | None = None
+        self._memory = memory
         outputs = frozenset(plan.graph.outputs)
         moved = {move.value for move in plan.transfers}
         try:
@@ -148,16 +149,17 @@ class Spread:
         Raises the error of the first stage that failed; nothing is in flight any more then,
         except after a TimeoutError.
         """
-        if self._last and not self._last.is_over():
+        runs = self._memory.runs
+        if runs and not runs[-1].is_over():
             raise TimeoutError("run", "VK_TIMEOUT", "an earlier run has not ended; close this "
                                "session, or run again later")  # fmt: skip
         for chunk in self.chunks:
             chunk.program.prepare()
             chunk.values = values
         self._memory.require_idle()
-        self._last = scheduler.Run(self._order, self.chunks, self._lanes)
+        runs[:] = [scheduler.Run(self._order, self.chunks, self._lanes)]
         try:
-            self._last.go(_limit_seconds())
+            runs[-1].go(_limit_seconds())
         finally:
             for chunk in self.chunks:
                 chunk.values = {}
@@ -170,7 +172,7 @@ class Spread:
 
     def close(self) -> None:
         """Free everything but the weights; what a device never ended is left to its driver."""
-        is_over = self._last is None or self._last.is_over(_limit_seconds())
+        is_over = all(run.is_over(_limit_seconds()) for run in self._memory.runs)
         while self.chunks:
             chunk = self.chunks.pop()
             if is_over:
