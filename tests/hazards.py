@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from vklab.plan.chunks import Barrier, Copy, Work
 from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
+from vklab.types import Dispatch, TensorInfo
 
 
 def shares_bytes(one: Sequence[Slot], other: Sequence[Slot]) -> bool:
@@ -74,6 +77,24 @@ def superfluous(
     ]
 
 
+def written(dispatch: Dispatch, info: TensorInfo, whole: Slot) -> Slot:
+    """Return the bytes from the first that a dispatch writes of a tensor to the last."""
+    works = dispatch.siblings or [dispatch.pointwise or dispatch.epilogue]
+    if len(dispatch.writes) > 1 or any(w is None or w.target is None or not w.count for w in works):
+        return whole
+    ends: set[int] = set()
+    for work in works:
+        assert work is not None and work.target is not None
+        places = {work.target.start}  # of the corners of the box that is walked
+        for size, stride in zip(work.shape, work.target.strides, strict=True):
+            places |= {place + (size - 1) * stride for place in places}
+        ends |= places
+    width = np.dtype(info.dtype).itemsize
+    start, stop = min(ends) * width, (max(ends) + 1) * width
+    assert 0 <= start < stop <= info.size_bytes, f"{dispatch} writes outside of {info}"
+    return Slot(whole.arena, whole.offset_bytes + start, stop - start)
+
+
 def work_of(plan: Plan) -> tuple[list[Work], list[Barrier], list[Slot]]:
     """Return what a plan's steps touch, its barriers, and what the host reads in the end."""
     (chunk,) = plan.chunks
@@ -83,6 +104,7 @@ def work_of(plan: Plan) -> tuple[list[Work], list[Barrier], list[Slot]]:
             work.append(Work("transfer", (step.source,), (step.target,)))
         else:
             reads = tuple(plan.memory.slots[info.name] for _, info in step.reads)
-            writes = tuple(plan.memory.slots[info.name] for _, info in step.writes)
+            writes = tuple(written(step, info, plan.memory.slots[info.name])
+                           for _, info in step.writes)  # fmt: skip
             work.append(Work("compute_shader", reads, writes))
     return work, list(chunk.barriers), list(plan.output_slots.values())

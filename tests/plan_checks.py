@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from hazards import conflict, ordered, shares_bytes, work_of
+from hazards import conflict, ordered, shares_bytes, work_of, written
 
 from vklab.plan import arenas
 from vklab.plan import plan as plans
@@ -169,8 +169,11 @@ class _Values:
         infos = [i for d in lowered.dispatches for _, i in d.reads + d.writes]
         ends = [(lowered.roots[n], 0, s.size_bytes) for n, s in plan.output_slots.items()]
         givens = [(name, 0, slot.size_bytes) for name, slot in plan.input_slots.items()]
-        self._wanted = Shadow([*map(self._own, infos), *ends, *givens])
+        parts = [(d, info) for d in lowered.dispatches for _, info in d.writes]
+        self._wanted = Shadow([*map(self._own, infos), *ends, *givens,
+                               *(_part(*each, self._own) for each in parts)])  # fmt: skip
         spans = [self._placed(info) for info in infos]
+        spans += [_part(*each, self._placed) for each in parts]
         slots = [*plan.input_slots.values(), *plan.output_slots.values()]
         copies = [step for step in self._steps if isinstance(step, Copy)]
         spans += [span_of(s) for s in (*slots, *(c.source for c in copies))]
@@ -205,7 +208,8 @@ class _Values:
             numbers[id(dispatch)] = number << 8
             wanted[id(dispatch)] = [self._wanted.runs(self._own(i)) for _, i in dispatch.reads]
             for place, (_, info) in enumerate(dispatch.writes):
-                self._wanted.part(self._own(info))[:] = numbers[id(dispatch)] + place
+                part = self._wanted.part(_part(dispatch, info, self._own))
+                part[:] = numbers[id(dispatch)] + place
         done = [id(step) for step in self._steps if isinstance(step, Dispatch)]
         if sorted(done) != sorted(numbers):
             return ["the plan does not run each dispatch once"]
@@ -219,7 +223,8 @@ class _Values:
                 if self._real.runs(self._placed(info)) != runs:
                     found.append(f"{step}: {info.name} has been overwritten, or is not there yet")
             for place, (_, info) in enumerate(step.writes):
-                self._real.part(self._placed(info))[:] = numbers[id(step)] + place
+                part = self._real.part(_part(step, info, self._placed))
+                part[:] = numbers[id(step)] + place
         for name, slot in self._plan.output_slots.items():
             kept = self._wanted.runs((self._lowered.roots[name], 0, slot.size_bytes))
             if self._real.runs(span_of(slot)) != kept:
@@ -240,13 +245,18 @@ def _meetings(
     """Return the operands of one dispatch that share bytes though they may not."""
     found = []
     for number, (_, info) in enumerate(dispatch.writes):
-        slot = _slot(placed(info))
+        slot = _slot(_part(dispatch, info, placed))
         for binding, other in (*dispatch.reads, *dispatch.writes[:number]):
             itself = own(info) == own(other)
             replaced = binding in dispatch.in_place and placed(info) == placed(other)
             if not (itself or replaced) and shares_bytes([slot], [_slot(placed(other))]):
                 found.append(f"{dispatch}: {info.name} is written over {other.name}")
     return found
+
+
+def _part(dispatch: Dispatch, info: TensorInfo, place: Callable[[TensorInfo], Span]) -> Span:
+    """Return what a dispatch writes of a tensor, wherever that is."""
+    return span_of(written(dispatch, info, _slot(place(info))))
 
 
 def _slot(span: Span) -> Slot:

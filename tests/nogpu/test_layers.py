@@ -135,3 +135,16 @@ def test_pieces_of_one_value_share_a_layer():
     assert len(plain.dispatches) > 7 * 3
     assert barriers(layered) < barriers(plain)
     assert layered.memory.arena_bytes <= plain.memory.arena_bytes
+
+
+def test_what_is_put_side_by_side_needs_no_barrier_in_between():
+    """Each dispatch writes a part of one value; parts that do not meet are no hazard."""
+    kinds = ("Relu", "Neg", "Abs", "Exp")
+    nodes = [helper.make_node(kind, ["x"], [kind]) for kind in kinds]
+    nodes.append(helper.make_node("Concat", kinds, ["y"], axis=1))
+    plain, layered = both(model(nodes, [value("x", (3, 64))], ["y"]))
+    assert [d.writes[0][1].name for d in layered.dispatches[-4:]] == ["y"] * 4
+    assert barriers(layered) == barriers(plain) == 5  # rows interleave: parts meet
+    proto = model([*nodes[:-1], helper.make_node("Concat", kinds, ["y"], axis=0)],
+                  [value("x", (3, 64))], ["y"])  # fmt: skip
+    assert barriers(both(proto)[1]) == 2  # all four, all four, and the host

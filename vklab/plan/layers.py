@@ -15,7 +15,8 @@ from dataclasses import replace
 from vklab import settings
 from vklab.plan import in_place, memory
 from vklab.plan.arenas import Arenas
-from vklab.plan.lowering import Lowered
+from vklab.plan.lowering import Lowered, written_bytes
+from vklab.types import Dispatch
 
 __all__ = ["grouped"]
 
@@ -81,29 +82,21 @@ def _waits(lowered: Lowered) -> list[set[int]]:
 
     What slices begin or end at cuts their root into parts, each of which is looked at alone.
     """
+    spans = [_spans(lowered, dispatch) for dispatch in lowered.dispatches]
     cuts: dict[str, set[int]] = {}
-    for dispatch in lowered.dispatches:
-        for _, info in dispatch.reads + dispatch.writes:
-            if info.name in lowered.slices:
-                start = lowered.start_bytes(info)
-                cuts.setdefault(lowered.roots[info.name], set()).update(
-                    (start, start + info.size_bytes)
-                )
+    for root, start, stop, is_part, _ in (each for touched in spans for each in touched):
+        if is_part:
+            cuts.setdefault(root, set()).update((start, stop))
     ordered = {root: sorted(places) for root, places in cuts.items()}
     writers: dict[tuple[str, int], int] = {}
     readers: dict[tuple[str, int], list[int]] = {}  # since the last writer
     found: list[set[int]] = []
-    for number, dispatch in enumerate(lowered.dispatches):
+    for number, touched in enumerate(spans):
         before: set[int] = set()
-        for (_, info), writes in [(each, False) for each in dispatch.reads] + [
-            (each, True) for each in dispatch.writes
-        ]:
-            root, start = lowered.roots[info.name], lowered.start_bytes(info)
-            if root in lowered.constants:
-                continue
+        for root, start, stop, _, writes in touched:
             places = ordered.get(root, [])
             first = bisect.bisect_right(places, start)
-            for part in range(first, bisect.bisect_left(places, start + info.size_bytes) + 1):
+            for part in range(first, bisect.bisect_left(places, stop) + 1):
                 key = root, part
                 if key in writers:
                     before.add(writers[key])
@@ -113,6 +106,19 @@ def _waits(lowered: Lowered) -> list[set[int]]:
                 else:
                     readers.setdefault(key, []).append(number)
         found.append(before - {number})
+    return found
+
+
+def _spans(lowered: Lowered, dispatch: Dispatch) -> list[tuple[str, int, int, bool, bool]]:
+    """Return root, start and stop in it of what is touched; whether as a part, and written."""
+    found = []
+    for number, (_, info) in enumerate(dispatch.reads + dispatch.writes):
+        writes = number >= len(dispatch.reads)
+        first, size = written_bytes(dispatch, info) if writes else (0, info.size_bytes)
+        start, root = lowered.start_bytes(info) + first, lowered.roots[info.name]
+        is_part = info.name in lowered.slices or size < info.size_bytes
+        if root not in lowered.constants:
+            found.append((root, start, start + size, is_part, writes))
     return found
 
 

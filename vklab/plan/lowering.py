@@ -16,7 +16,8 @@ from vklab.ops.registry import Result
 from vklab.plan import prepack, variants
 from vklab.types import DeviceInfo, Dispatch, Operands, Pointwise, TensorInfo
 
-__all__ = ["Lowered", "Trim", "lower", "needed", "with_exact_division", "with_variants"]
+__all__ = ["Lowered", "Trim", "lower", "needed", "with_exact_division", "with_variants",
+           "written_bytes"]  # fmt: skip
 
 
 # (axis, name of the int32[1] that holds the true size along it)
@@ -102,6 +103,23 @@ def needed(result: Result, used: Collection[int]) -> list[Dispatch]:
             kept.append(dispatch)
             wanted.update(id(read) for _, read in dispatch.reads)
     return kept[::-1]
+
+
+def written_bytes(dispatch: Dispatch, info: TensorInfo) -> tuple[int, int]:
+    """Return where in a result the bytes begin that a dispatch may write, and how many they are.
+
+    What puts one operand of a Concat in its place leaves the places of all others alone.
+    """
+    ends: list[int] = []
+    for work in dispatch.siblings or (dispatch.pointwise or dispatch.epilogue,):
+        if len(dispatch.writes) > 1 or not work or not work.target or not work.count:
+            return 0, info.size_bytes
+        pairs = zip(work.shape, work.target.strides, strict=True)
+        steps = [(size - 1) * stride for size, stride in pairs]
+        ends.append(work.target.start + sum(step for step in steps if step < 0))
+        ends.append(work.target.start + sum(step for step in steps if step > 0) + 1)
+    width = np.dtype(info.dtype).itemsize
+    return min(ends) * width, (max(ends) - min(ends)) * width
 
 
 def with_variants(

@@ -179,5 +179,9 @@ def _chunk(lowered: Lowered, arranged: Arenas) -> Chunk:
 def _work(step: Step, slots: dict[str, Slot]) -> Work:
     if isinstance(step, Copy):
         return Work("transfer", (step.source,), (step.target,))
-    reads = tuple(slots[info.name] for _, info in step.reads)
-    return Work("compute_shader", reads, tuple(slots[info.name] for _, info in step.writes))
+    reads, writes = tuple(slots[info.name] for _, info in step.reads), []
+    for _, info in step.writes:
+        first, size = lowering.written_bytes(step, info)
+        slot = slots[info.name]
+        writes.append(Slot(slot.arena, slot.offset_bytes + first, size))
+    return Work("compute_shader", reads, tuple(writes))
