@@ -76,7 +76,7 @@ def test_a_shape_that_needs_more_makes_the_memory_grow_with_a_reason(device_inde
             session.run(feeds(3, 8))  # as if its packing were worse
         assert session.reserved_bytes > reserved
         assert "reserved memory grows: activations from" in capfd.readouterr().err
-        assert "x: float32[3,8,6]" in session._reserve.growths[0]
+        assert "x: float32[3,8,6]" in session._root.engine.reserve.growths[0]
         for key, array in session.run(feeds(2, 7)).items():  # recorded anew
             np.testing.assert_array_equal(array, expected[key])
         assert all(session.check(feeds(*shape)).passed for shape in SHAPES[::5])

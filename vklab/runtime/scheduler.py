@@ -18,7 +18,7 @@ from typing import Protocol
 
 from vklab.errors import PlanError, TimeoutError, VulkanError
 
-__all__ = ["Job", "Lane", "Order", "Run"]
+__all__ = ["Job", "Lane", "Line", "Order", "Run"]
 
 
 class Job(Protocol):
