@@ -195,19 +195,22 @@ def _lifetimes(
     lowered: Lowered, owners: Mapping[str, str], placed: set[str], staged_in: Sizes,
     staged_out: Sizes, info: DeviceInfo,
 ) -> tuple[Lifetime, ...]:  # fmt: skip
-    """Return when each value without a slot is alive; staged ones reach the first or last time."""
+    """Return when each value without a slot is alive; staged ones reach the first or last step.
+
+    A value lives through all steps that may run at once with one that touches it.
+    """
     spans: dict[str, tuple[int, int, int]] = {
         name: (size, 0, 0) for name, size in staged_in.items()
     }
-    for time, dispatch in zip(lowered.times, lowered.dispatches, strict=True):
+    for (begin, last), dispatch in zip(lowered.times, lowered.dispatches, strict=True):
         for _, tensor in dispatch.reads + dispatch.writes:
             root = lowered.roots[tensor.name]
             if root in placed:
                 continue
-            size, first, _ = spans.get(owners[root], (0, time, time))
+            size, first, _ = spans.get(owners[root], (0, begin, last))
             size = max(size, lowered.start_bytes(tensor) + tensor.size_bytes)
-            spans[owners[root]] = (size, first, time)
-    end = max(lowered.times, default=-1) + 1
+            spans[owners[root]] = (size, first, last)
+    end = len(lowered.dispatches)
     lasting = {owners.get(name, name) for name in staged_out}
     alignment = max(LEAST_ALIGNMENT, info.limit("minStorageBufferOffsetAlignment"))
     return tuple(

@@ -5,6 +5,7 @@ Which values share memory (views) is known from here on; where it lies is not. V
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -43,9 +44,13 @@ class Lowered:
     layers: tuple[int, ...] = ()
 
     @property
-    def times(self) -> Sequence[int]:
-        """Return when each dispatch runs: those of one time may run at once."""
-        return self.layers or range(len(self.dispatches))
+    def times(self) -> Sequence[tuple[int, int]]:
+        """Return the first and the last of the dispatches that may run at once with each."""
+        numbers = range(len(self.dispatches))
+        if not self.layers:
+            return [(number, number) for number in numbers]
+        left, right = bisect.bisect_left, bisect.bisect_right
+        return [(left(self.layers, at), right(self.layers, at) - 1) for at in self.layers]
 
     def start_bytes(self, info: TensorInfo) -> int:
         """Return how far behind the start of its root a tensor begins."""
