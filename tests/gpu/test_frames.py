@@ -14,6 +14,7 @@ from two_drivers import both
 
 import vklab
 from vklab.errors import CheckError, SetupError, VulkanError
+from vklab.runtime import parts
 from vklab.runtime.engine import Device
 from vklab.runtime.record import Program
 
@@ -77,8 +78,16 @@ def test_an_interrupt_on_the_way_loses_no_place(session, monkeypatch):
     assert all(map(is_right, session.map(numbered(6)), numbered(6)))
 
 
-def test_callbacks_may_wait_for_other_frames_and_for_runs(session):
-    x, found, done = random_array((1, 8)), [], threading.Event()
+@pytest.mark.parametrize("is_late", [True, False], ids=["on its way home", "at once"])
+def test_callbacks_may_wait_for_other_frames_and_for_runs(session, is_late, monkeypatch):
+    x, found, done, added = random_array((1, 8)), [], threading.Event(), threading.Event()
+    finish = parts.Stage.finish
+
+    def finished(stage, *given):
+        assert not is_late or added.wait(60)
+        return finish(stage, *given)
+
+    monkeypatch.setattr(parts.Stage, "finish", finished)
 
     def innermost(future):
         found.append(session.run(x))
@@ -88,9 +97,10 @@ def test_callbacks_may_wait_for_other_frames_and_for_runs(session):
         found.append(session.submit(x).result(60))
         session.submit(x).add_done_callback(innermost)
 
-    # Of four frames some are started and wait for the thread that runs this callback.
+    # Of four frames some are started and wait for the thread that brings the first home.
     futures = [session.submit(x) for _ in range(4)]
     futures[0].add_done_callback(inner)
+    added.set()
     assert all(is_right(future.result(60), x) for future in futures)
     assert done.wait(60) and len(found) == 2 and all(is_right(y, x) for y in found)
 

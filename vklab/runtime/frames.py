@@ -8,12 +8,14 @@ Visited by lab 13.
 from __future__ import annotations
 
 import contextvars
+import functools
+import logging
 import queue
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ __all__ = ["Frames", "Outputs", "Slot", "Values"]
 Outputs = dict[str, np.ndarray]
 Values = dict[str, Any]
 After = Callable[[int, Outputs], None]
+MOST_CALLBACKS = 64  # at once; each may wait for frames and for others
 _here = threading.local()  # of threads that bring frames home
 
 
@@ -74,13 +77,44 @@ class Slot:
             self.stage.engine.reserve.close()
 
 
+class _Future(Future[Outputs]):
+    """A future whose callbacks may wait for other frames: who brings frames home runs none."""
+
+    def add_done_callback(self, fn: Callable[[Future[Outputs]], object]) -> None:
+        """Have a function called when it is done, on a thread of its own, or here if it is."""
+        super().add_done_callback(functools.partial(_call, fn))
+
+
+def _call(fn: Callable[[Future[Outputs]], object], future: Future[Outputs]) -> None:
+    if hasattr(_here, "is_crew"):
+        try:
+            _callers().submit(_logged, fn, future)
+            return
+        except RuntimeError:  # no thread can be had: the process ends
+            pass
+    fn(future)
+
+
+def _logged(fn: Callable[[Future[Outputs]], object], future: Future[Outputs]) -> None:
+    try:
+        fn(future)
+    except Exception:  # as other futures do
+        log = logging.getLogger("concurrent.futures")
+        log.exception("exception calling callback for %r", future)
+
+
+@functools.cache
+def _callers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MOST_CALLBACKS, "vklab callback")
+
+
 class _Frame:
     """One run: its inputs, where the outputs go, and what else is done with them."""
 
     __slots__ = ("after", "context", "future", "is_owner", "values")
 
     def __init__(self, values: Values, after: After | None) -> None:
-        self.future: Future[Outputs] = Future()
+        self.future = _Future()
         self.context = contextvars.copy_context()
         self.values = values
         self.after = after
@@ -207,17 +241,11 @@ class Frames:
                 self._queued.append(frame)
         return None
 
-    def _begin(self, frame: _Frame, slot: Slot, is_mine: bool = False) -> None:
-        """Start a frame, if that is all there is to do, and have it brought home.
-
-        Args:
-            is_mine: a thread that brings frames home does this between two of them; in a
-                callback of a future it may be going to wait for this one.
-        """
+    def _begin(self, frame: _Frame, slot: Slot) -> None:
+        """Start a frame, if that is all there is to do, and have it brought home."""
         crew, count = self._crew, len(self.slots)
         try:
-            may_start = is_mine or not hasattr(_here, "is_crew")
-            if may_start and slot.start(frame.values):
+            if slot.start(frame.values):
                 crew, count = self._lanes[slot.lane], 1
         except Exception as error:
             slot.failure = error
@@ -253,7 +281,7 @@ class Frames:
                     return
                 frame = self._queued.popleft()
             if frame.future.set_running_or_notify_cancel():
-                frame.context.copy().run(self._begin, frame, slot, True)
+                frame.context.copy().run(self._begin, frame, slot)
                 return
 
     def _is_idle(self) -> bool:
