@@ -63,8 +63,8 @@ def fuse(monkeypatch, change) -> list[str]:
     """Let every plan change its last dispatch; return the kernels that were changed."""
     with_variants, kernels = lowering.with_variants, []
 
-    def changed(lowered: lowering.Lowered, info: DeviceInfo) -> lowering.Lowered:
-        found = with_variants(lowered, info)
+    def changed(lowered: lowering.Lowered, *given: object) -> lowering.Lowered:
+        found = with_variants(lowered, *given)
         *before, last = found.dispatches
         kernels.append(last.kernel)
         last = replace(change(last), defines=fusable.typed(last))

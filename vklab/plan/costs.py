@@ -71,7 +71,9 @@ def estimate(info: DeviceInfo) -> DeviceCosts:
     """Guess the speed of a device from its type, and of a CPU from the width of its workgroups."""
     guess = _GUESSES.get(info.type, _GUESSES["integrated"])
     width = info.limit("maxComputeWorkGroupInvocations") if info.is_cpu else _WIDTH
-    return replace(guess, flops_per_ns=guess.flops_per_ns * min(1.0, width / _WIDTH))
+    share = min(1.0, width / _WIDTH)
+    return replace(guess, flops_per_ns=guess.flops_per_ns * share,
+                   thin_flops_per_ns=guess.thin_flops_per_ns * share)  # fmt: skip
 
 
 def budget_bytes(info: DeviceInfo) -> int:
