@@ -58,8 +58,7 @@ How to read it:
 * **predicted**: by the measured speed of each device, not of the model; **measured**: the median of
   whole runs, host arrays in and out, one by one.
 * **one device**: the first device alone, without a cap. lavapipe and SwiftShader are the same CPU
-  cores: two of them are never faster than one, they show what moves and what is predicted. Their
-  lines were taken on two busy cores; what else ran there is in both columns, not equally.
+  cores: two of them are never faster than one, they show what moves and what is predicted.
 """
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from child import python
 from small_models import DATA, ROOT
+from two_drivers import both
 
 
 def example(word: str) -> str:
@@ -19,9 +20,16 @@ def example(word: str) -> str:
 
 
 def test_the_digit_of_the_readme_is_the_right_one(device_index):
-    said = python(example("digits"), VKLAB_DEVICE=str(device_index))
+    said = python(example("np.load"), VKLAB_DEVICE=str(device_index))
     label = np.load(DATA / "digits.npz")["labels"][0]
     assert said.split() == [str(label)] * 2
+
+
+def test_several_devices_do_as_the_readme_says():
+    said = both(example("np.load") + example("replicate=True")).splitlines()
+    assert re.match(r"plan for .* nodes in \d+ stages", said[1]), said
+    assert re.match(r"\d+ spans in", said[2]), said
+    assert float(said[-1]) > 0.95
 
 
 @pytest.mark.full

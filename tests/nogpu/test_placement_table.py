@@ -34,7 +34,7 @@ def test_the_table_holds_what_was_promised():
     for cost, greedy in zip(ROWS[::2], ROWS[1::2], strict=True):
         assert (cost["policy"], greedy["policy"]) == ("cost", "greedy")
         assert float(cost["predicted ms"]) <= 1.01 * float(greedy["predicted ms"]), cost
-        assert 0.4 < float(cost["predicted / measured"]) < 2.5, cost
+        assert 0.5 < float(cost["predicted / measured"]) < 2, cost
         if cost["model"] == "conv_many":
             assert greedy["stages"] == "8@0 1@1 6@0"  # as published
             assert int(cost["transfers"]) < int(greedy["transfers"]) == 2
