@@ -54,7 +54,14 @@ How to read it:
   of their own go by dma-buf, or in pieces through a ring of two slots, while the first one goes on;
   others lie in host memory that both see, or are copied by the host. `session.plan`
   names the path of each (`summary()["moves"]`), with the reason that there is no better; traces
-  name it too, and `tests/try_transfers.py` times every one on your machine.
+  name it too, and `tests/try_transfers.py` times every one on your machine. Two H100 (driver 580)
+  offer no dma-buf; in one run of that script 64 MiB moved at 27.8 GB/s through the ring (33.8 with
+  slots of 16 MiB), 9.7 where its slots were copied by the host, 24.0 as a whole in shared host
+  memory and 9.5 as a whole copied by the host.
+* Each way can be left out: `DISABLE_DMA_BUF`, `DISABLE_STAGING_RING`, `DISABLE_SHARED_MEMORY`;
+  `STAGING_SLOT_BYTES` sizes the ring, `DISABLE_EARLY_MOVES` lets large values wait for their stage.
+  `DISABLE_DEVICE_ORDER` sends stages of one device through the host, `DISABLE_OVERLAP` runs host
+  parts in turn, `DISABLE_MEASURED` guesses speeds. `vklab settings` lists all switches.
 * **predicted**: by the measured speed of each device, not of the model; **measured**: the median of
   whole runs, host arrays in and out, one by one.
 * **one device**: the first device alone, without a cap. lavapipe and SwiftShader are the same CPU
