@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from onnx import helper
 from small_models import model, random_array, value
+from trace_checks import by_name, require_order
 
 import vklab
 from vklab import settings
 from vklab.errors import DeviceLostError, ModelError
 from vklab.runtime import engine, overlap
+from vklab.runtime.record import Program
 
 SHAPE = (64, 64)
 LIMIT_SECONDS = 20
@@ -73,6 +75,42 @@ def test_a_host_part_and_a_device_run_at_the_same_time(session, meeting):
         for _ in range(2):
             found = session.run(some)["y"]
             np.testing.assert_allclose(found, session.reference({"x": some})["y"], atol=1e-4)
+
+
+def test_a_trace_shows_the_overlap(session, monkeypatch):
+    x = random_array(SHAPE)
+    one = session.run(x)["y"]
+    with settings.settings(DISABLE_OVERLAP=True):
+        in_turn = by_name(session.trace(x, repeats=2))
+    session.run(x)
+    traces = [session.trace(x, repeats=2), session.trace(x, frames=4, in_flight=2)]
+    for trace in traces:
+        require_order(trace, 100_000)
+        assert {span.run for span in trace.spans} == set(range(2 if trace is traces[0] else 4))
+        for run in range(2):
+            found = by_name(trace, run)
+            assert found.keys() == in_turn.keys() and len(found) > 12
+            ends = {name for _, name in found["copy in 2"].after}
+            assert ends == {"host 1", "copy out 0"} and not found["host 1"].after[run:]
+    # What begins a run begins behind the end of the one before; in turn, only the first does.
+    assert by_name(traces[0], 1)["host 1"].after == ((0, "copy out 2"),)
+    assert in_turn["host 1"].after == ((0, "copy out 0"),)
+    gate, programs = threading.Barrier(2), []
+
+    def meets(run, one, *given):
+        programs.extend([one] if isinstance(one, Program) else [])
+        if isinstance(one, engine.Host) or one is programs[0]:
+            gate.wait(LIMIT_SECONDS)
+        return run(one, *given)
+
+    for kind, name in ((engine.Host, "run"), (Program, "wait")):
+        real = getattr(kind, name)
+        monkeypatch.setattr(kind, name, lambda one, *given, real=real: meets(real, one, *given))
+    found = by_name(session.trace(x))
+    host, device = found["host 1"], found["wait 0"]
+    assert host.start_ns < device.end_ns and device.start_ns < host.end_ns
+    monkeypatch.undo()
+    np.testing.assert_array_equal(session.run(x)["y"], one)
 
 
 def test_switched_off_parts_run_in_turn(session, monkeypatch):

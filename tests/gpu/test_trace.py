@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import helper
 from small_models import DATA, model, random_array, relu, value
+from trace_checks import by_name, require_order
 from two_drivers import both
 
 import vklab
@@ -24,24 +25,6 @@ DIGITS = DATA / "digits_cnn.onnx"
 @pytest.fixture(scope="module")
 def images():
     return np.load(DATA / "digits.npz")["images"][:8]
-
-
-def by_name(trace, run=0):
-    return {span.name: span for span in trace.spans if span.run == run}
-
-
-def require_order(trace, tolerance_ns):
-    """Fail unless every span begins after those it waits for, as far as the clocks are right."""
-    found = 0
-    for target, sources in trace.predecessors().items():
-        for source in sources:
-            before, after = trace.spans[source], trace.spans[target]
-            slack = tolerance_ns if before.device != after.device else 0
-            # A device may begin before the call that submits has come back.
-            moment = before.start_ns if before.name.startswith("submit") else before.end_ns
-            assert moment <= after.start_ns + slack, (before, after)
-            found += 1
-    assert found
 
 
 def test_a_run_of_one_submission(device, images):

@@ -11,14 +11,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vklab import settings
 from vklab.plan.partition import Part
 from vklab.runtime import scheduler
-from vklab.runtime.engine import Runner
+
+if TYPE_CHECKING:
+    from vklab.runtime.parts import Found
 
 __all__ = ["Path", "Step", "signature"]
 
@@ -33,10 +35,9 @@ def signature(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a path, what runs it, and what tells whether that is still kept."""
+    """A part of a path with what runs it, and what tells whether that is still kept."""
 
-    part: Part
-    runner: Runner | None
+    found: Found
     is_kept: Callable[[], bool]
 
 
@@ -45,31 +46,37 @@ class Path:
 
     Args:
         values: all that was read and made then.
+
+    Attributes:
+        before: for each part that has work those that it waits for.
     """
 
     def __init__(self, steps: Sequence[Step], values: Mapping[str, Any]) -> None:
         self._steps = steps
-        self._working = [step for step in steps if step.runner]
+        self._working = [step for step in steps if step.found.runner]
         self._seen = [
-            {info.name: signature(values[info.name]) for info in step.part.graph.inputs}
+            {info.name: signature(values[info.name]) for info in step.found.part.graph.inputs}
             for step in self._working
         ]
-        before = _before([step.part for step in self._working])
+        self.before = before = _before([step.found.part for step in self._working])
         self._order = scheduler.Order(before)
         self._overlaps = any(number not in _all_before(before, number + 1)
                              for number in range(len(before) - 1))  # fmt: skip
+
+    @property
+    def overlaps(self) -> bool:
+        """Tell whether parts run as soon as they can, not in turn."""
+        return self._overlaps and not settings.get("DISABLE_OVERLAP")
 
     def run(self, values: dict[str, Any]) -> bool:
         """Run all parts; return False if they must run in turn, as before.
 
         Raises the first error, with the part in which it happened, when nothing runs any more.
         """
-        if not self._overlaps or settings.get("DISABLE_OVERLAP"):
-            return False
-        if not all(step.is_kept() for step in self._steps):
+        if not self.overlaps or not all(step.is_kept() for step in self._steps):
             return False
         for step in self._steps:
-            values.update(step.part.known)
+            values.update(step.found.part.known)
         jobs = [_Job(step, seen, values)
                 for step, seen in zip(self._working, self._seen, strict=True)]  # fmt: skip
         try:
@@ -88,9 +95,9 @@ class _Job:
     """A part as a job; all its work is done where it is finished."""
 
     def __init__(self, step: Step, seen: Mapping[str, Any], values: dict[str, Any]) -> None:
-        nodes = step.part.graph.nodes
-        self.name = f"{step.part} from {nodes[0].name!r} to {nodes[-1].name!r}"
-        self._runner = step.runner
+        nodes = step.found.part.graph.nodes
+        self.name = f"{step.found.part} from {nodes[0].name!r} to {nodes[-1].name!r}"
+        self._found = step.found
         self._seen = seen
         self._values = values
 
@@ -102,8 +109,9 @@ class _Job:
         given = {name: self._values[name] for name in self._seen}
         if any(signature(value) != self._seen[name] for name, value in given.items()):
             raise _ChangedError
-        assert self._runner is not None, "parts without work are no jobs"
-        self._values.update(self._runner.run(given))
+        runner = self._found.runner  # of this moment: a trace puts its own in the place
+        assert runner is not None, "parts without work are no jobs"
+        self._values.update(runner.run(given))
 
 
 class _Pool:

@@ -222,8 +222,7 @@ class Stage:
         is_free = first.path is None and not self.is_body and len(taken) > 1
         if is_free and not any(stage.asked for stage, _ in taken[1:]):
             first.path = overlap.Path([
-                overlap.Step(found.part, found.runner,
-                             functools.partial(stage.keeps, stage._key(values), found))
+                overlap.Step(found, functools.partial(stage.keeps, stage._key(values), found))
                 for stage, found in taken
             ], values)  # fmt: skip
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.runtime import profile, streams
+from vklab.runtime import overlap, profile, streams
 from vklab.runtime.engine import Device, Runner
 from vklab.runtime.frames import Frames, Outputs
 from vklab.runtime.open_devices import OpenDevice
@@ -158,31 +158,51 @@ def _device_spans(
 
 
 class _Way:
-    """The path of one memory: what runs there next begins after what was last."""
+    """The way of one part through the runs: it begins after what others ended with last.
+
+    Attributes:
+        before: the parts that it waits for; of the first, those that ended the run before.
+    """
 
     def __init__(self, notes: _Notes) -> None:
         self.notes = notes
-        self.last: Names = ()
+        self.before: Sequence[_Way] = ()
+        self._last: Names = ()
+
+    @property
+    def behind(self) -> Names:
+        """Return what all that it waits for ended with."""
+        return tuple(name for way in self.before for name in way._last)
 
     def end(self, *names: str) -> None:
-        """Note what the part under way ended with."""
-        self.last = tuple((_RUN.get(), name) for name in names)
+        """Note what the part ended with."""
+        self._last = tuple((_RUN.get(), name) for name in names)
+
+
+def _ways(notes: _Notes, path: overlap.Path | None, count: int) -> Sequence[_Way]:
+    """Return the ways of parts that run in turn, or as soon as their path lets them."""
+    in_turn = [{number - 1} if number else set() for number in range(count)]
+    before = path.before if path and path.overlaps else in_turn
+    ways = [_Way(notes) for _ in before]
+    last = [way for number, way in enumerate(ways) if not any(number in b for b in before)]
+    for way, numbers in zip(ways, before, strict=True):
+        way.before = [ways[number] for number in sorted(numbers)] or last
+    return ways
 
 
 def _watch(notes: _Notes, root: Stage, stack: contextlib.ExitStack) -> None:
     """Replace what runs the parts found last by what notes what it does, until the stack ends."""
-    way = _Way(notes)
-    for number, found in enumerate(list(root.walk())):
-        runner = found.runner
-        if runner is None:
-            continue
+    taken = [(str(number), found, found.runner) for number, found in enumerate(root.walk())]
+    working = [(label, found, runner) for label, found, runner in taken if runner]
+    path = taken[0][1].path if taken else None
+    for (label, found, runner), way in zip(working, _ways(notes, path, len(working)), strict=True):
         stack.callback(setattr, found, "runner", runner)
         if isinstance(runner, Device):
-            found.runner = _Device(way, str(number), runner, stack)
+            found.runner = _Device(way, label, runner, stack)
         elif isinstance(runner, Spread):
-            found.runner = _Spread(way, str(number), runner, stack)
+            found.runner = _Spread(way, label, runner, stack)
         else:
-            found.runner = _Host(way, str(number), found, runner)
+            found.runner = _Host(way, label, found, runner)
 
 
 class _Host(Runner):
@@ -195,8 +215,9 @@ class _Host(Runner):
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         way, name, start = self._way, f"host {self._label}", Recorder.now()
+        behind = way.behind
         made = self._runner.run(values)
-        way.notes.add(name, "host", start, node=self._node, chunk=self._label, after=way.last)
+        way.notes.add(name, "host", start, node=self._node, chunk=self._label, after=behind)
         way.end(name)
         return made
 
@@ -300,14 +321,14 @@ class _Watched:
     @contextlib.contextmanager
     def noted(self, what: str, reader: Chunk | None = None) -> Iterator[None]:
         """Note the block: a step around the program, or the value that it moves to a reader."""
-        start, way = Recorder.now(), self._way
-        yield
         kind, after, size_bytes = self._facts(what, reader)
+        start = Recorder.now()
+        yield
         if kind:
             move = what, id(reader)
             name = self._moves[move] if reader else f"{what} {self.label}"
-            way.notes.add(name, kind, start, chunk=self.label, after=after, bytes=size_bytes,
-                          path=self._paths.get(move, ""))  # fmt: skip
+            self._way.notes.add(name, kind, start, chunk=self.label, after=after, bytes=size_bytes,
+                                path=self._paths.get(move, ""))  # fmt: skip
 
     def _facts(self, what: str, reader: Chunk | None) -> tuple[str, Names, int]:
         """Return kind, predecessors and bytes of something done; no kind if it was nothing."""
@@ -317,7 +338,7 @@ class _Watched:
             return "transfer", done, plan.output_slots[what].size_bytes
         if what == "copy in":
             size = sum(plan.input_slots[name].size_bytes for name in self._given)
-            return "transfer" if self._given else "", self._way.last, size
+            return "transfer" if self._given else "", self._way.behind, size
         if what == "copy out":
             size = sum(plan.output_slots[name].size_bytes for name in self.kept)
             return "transfer" if self.kept else "", done, size
