@@ -8,6 +8,9 @@ import sys
 
 from small_models import ROOT
 
+# One line with its end: the lines of the code keep their numbers, but for one.
+CHECKED = "import plan_checks; plan_checks.install_in_child()\n"
+
 
 def python(code: str, *arguments: object, **environment: str) -> str:
     """Return what the code printed; fail if it did not end well or wrote to stderr."""
@@ -18,7 +21,12 @@ def python(code: str, *arguments: object, **environment: str) -> str:
 
 
 def run(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the code, which can import vklab and what lies in tests/."""
+    """Run the code, which can import vklab and what lies in tests/.
+
+    Its plans are checked, but not with PLAN_CHECKS="off" where that would count as time.
+    """
+    if environment.get("PLAN_CHECKS") != "off":
+        code = CHECKED + code
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=env(**environment),

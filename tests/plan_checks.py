@@ -1,15 +1,19 @@
 """Check every plan that a test makes by what its steps do to bytes, apart from what planned it.
 
-`install` puts the check behind `make_plan`; tests/conftest.py does that before any test is read.
+`install` puts the check behind `make_plan`; tests/conftest.py does that before any test is read,
+and tests/child.py in the processes that tests start.
 Written apart from `vklab.plan`: who wrote which bytes last is tracked on shadows of memory, once as
 the lowered dispatches say, where no two values share bytes, and once as the plan says.
 """
 
 from __future__ import annotations
 
+import atexit
 import bisect
 import contextlib
 import functools
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -309,3 +313,16 @@ def install() -> None:
         return plan
 
     arenas.arrange, plans.make_plan = listen, checked
+
+
+def install_in_child() -> None:
+    """Check the plans of this process: it ends with 1 if one was wrong, though that was caught."""
+
+    def tell() -> None:
+        if problems:
+            print("plans that are wrong:", *problems, sep="\n", file=sys.stderr, flush=True)
+            sys.stdout.flush()
+            os._exit(1)
+
+    atexit.register(tell)
+    install()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import io
 import itertools
 import logging
 import os
@@ -14,10 +16,12 @@ import onnx
 import pytest
 from onnx import helper
 from small_models import DATA, model, random_array, value
+from tqdm import tqdm
 from two_drivers import both
 
 import vklab
 from vklab import cli, distributed
+from vklab.distributed import batches as batches_module
 from vklab.errors import ModelError, SetupError, VklabError
 
 DIGITS = DATA / "digits_cnn.onnx"
@@ -171,6 +175,36 @@ def test_only_so_many_batches_are_taken_ahead(client, batches, expected, device_
     assert set(map(tuple, client.run(models_held).values())) == {()}
     with pytest.raises(ValueError, match="in_flight=0"):
         distributed.map(DIGITS, batches, client, in_flight=0)
+
+
+def test_a_bar_counts_the_batches_on_a_terminal(client, batches, monkeypatch, device_index):
+    bars = []
+
+    class Screen(io.StringIO):
+        """What a bar is drawn on."""
+
+        def __init__(self, is_terminal):
+            super().__init__()
+            self.isatty = lambda: is_terminal
+
+    def draw(screen, **options):
+        bars.append(tqdm(**options, file=screen, mininterval=0))
+        return bars[-1]
+
+    for given, progress, is_terminal, shown in (
+        (batches[:5], True, True, ["0/5", "1/5", "5/5"]),
+        (iter(batches[:5]), True, True, ["0batch", "1batch", "5batch"]),
+        (batches[:5], True, False, []),
+        (batches[:5], False, True, []),
+    ):
+        screen = Screen(is_terminal)
+        monkeypatch.setattr(batches_module, "tqdm", functools.partial(draw, screen))
+        running = distributed.map(DIGITS, given, client, device=device_index, progress=progress)
+        for done, _ in enumerate(running, 1):
+            assert bars[-1].n == (done if shown else 0)
+        said = screen.getvalue()
+        assert all(part in said for part in shown) and bool(said) == bool(shown), said
+        assert said.endswith("\r") or not shown  # it is wiped at the end
 
 
 def test_arrays_that_are_filled_anew_are_sent_as_they_were(client, batches, expected, device_index):

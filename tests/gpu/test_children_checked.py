@@ -1,0 +1,41 @@
+"""Plans made in the processes that tests start are checked as those of the tests are."""
+
+from __future__ import annotations
+
+import child
+from two_drivers import both, drivers
+
+COUNT = """
+import plan_checks
+from split_models import *
+source, fed = diamond()
+with vklab.load(source, devices=BOTH, place=DIAMOND) as session:
+    session.run(fed)
+    assert len(session.plan.plans) == 5 <= plan_checks.counts["checked"], plan_checks.counts
+"""
+
+# The barriers of every plan are lost on the second device, and the failure is swallowed.
+BROKEN = """
+import contextlib
+from split_models import *
+from vklab.plan import chunks
+chunks.find_barriers = lambda work: ()
+nodes = [helper.make_node("Softmax", [f"v{k}"], [f"v{k + 1}"], f"n{k}") for k in range(4)]
+source = model(nodes, [value("v0", (4, 8))], ["v4"])
+place = {"n0": LAVAPIPE, "n[123]": SWIFTSHADER}
+with contextlib.suppress(Exception), vklab.load(source, devices=BOTH, place=place) as session:
+    session.run(random_array((4, 8)))
+print("end")
+"""
+
+
+def test_each_stage_of_a_split_model_is_checked_in_a_child():
+    both(COUNT)
+
+
+def test_a_broken_planner_in_a_child_fails_the_test_that_started_it():
+    done = child.run(BROKEN, **drivers())
+    assert done.stdout == "end\n" and done.returncode == 1, done.stderr
+    assert "plans that are wrong:" in done.stderr and "before it sees what was" in done.stderr
+    alone = child.run(BROKEN, PLAN_CHECKS="off", **drivers())
+    assert alone.returncode == 0 and not alone.stderr, alone.stderr
