@@ -13,6 +13,7 @@ import logging
 import queue
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,7 @@ import numpy as np
 from vklab import settings
 from vklab.errors import VklabError
 from vklab.runtime import profile
+from vklab.runtime.open_devices import Closable
 from vklab.runtime.parts import Found, Stage
 
 __all__ = ["Frames", "Outputs", "Slot", "Values"]
@@ -72,9 +74,10 @@ class Slot:
 
     def close(self) -> None:
         """Free it."""
-        self.stage.close()
-        if self.stage.engine.reserve:
-            self.stage.engine.reserve.close()
+        with self.stage.engine.lock:  # others may plan: weights are counted
+            self.stage.close()
+            if self.stage.engine.reserve:
+                self.stage.engine.reserve.close()
 
 
 class _Future(Future[Outputs]):
@@ -186,9 +189,12 @@ class Frames:
     What is one submission is made by whoever submits the frame, or frees a place for it, and
     brought home by the one thread of its device. All else is run by a crew of threads. None of
     them knows the session, so one that is forgotten can be collected.
+
+    Args:
+        used: what frames use beside their places; closed with these.
     """
 
-    def __init__(self, roots: Sequence[Stage]) -> None:
+    def __init__(self, roots: Sequence[Stage], used: Sequence[Closable] = ()) -> None:
         self.roots = roots
         self.slots: list[Slot] = []
         self._free: list[list[Slot]] = [[] for _ in roots]
@@ -196,8 +202,10 @@ class Frames:
         names = [f"vklab device {root.engine.info.index}" for root in roots]
         self._lanes = [_Crew(name, self._finish, self._may_end) for name in names]
         self._crew = _Crew("vklab frame", self._finish, self._may_end)
+        self._used = used
         self._lock = threading.Lock()
-        self._is_closed = self._ends = False
+        self._freeing = threading.Lock()
+        self._is_closed = self._ends = self._is_left = False
         self._home = threading.Event()
 
     @property
@@ -268,6 +276,8 @@ class Frames:
         else:
             self._release(slot)
             frame.future.set_result(outputs)
+        if self._is_left:
+            self._free_all()
 
     def _release(self, slot: Slot) -> None:
         """Give the place to the next frame."""
@@ -292,8 +302,11 @@ class Frames:
             self._ends = True
             return self._is_idle()
 
-    def close(self) -> None:
-        """Fail the frames that have not begun, wait for those in flight, and free the slots."""
+    def end(self) -> None:
+        """Fail the frames that have not begun, and wait for those in flight.
+
+        Devices give up in time; the host cannot be interrupted, and may still be at work then.
+        """
         with self._lock:
             self._is_closed = True
             queued, self._queued = self._queued, deque()
@@ -303,18 +316,31 @@ class Frames:
                 frame.future.set_exception(error)
         for crew in self._crews:  # they may wait for this very thread, in a future's callback
             crew.drain()
-        limit = 2 * float(settings.get("TIMEOUT")) + 1
-        if not self._may_end():
-            self._home.wait(limit)
+        deadline = time.monotonic() + 2 * float(settings.get("TIMEOUT")) + 1
+        if not self._may_end() and not self._home.wait(deadline - time.monotonic()):
+            return
         self.stop()
         for crew in self._crews:
             for thread in crew.threads:
                 if thread is not threading.current_thread():
-                    thread.join(limit)
-        while self.slots:
-            self.slots.pop().close()
-        for root in self.roots[1:]:
-            root.close()
+                    thread.join(max(0.0, deadline - time.monotonic()))
+
+    def close(self) -> bool:
+        """Free everything if no frame is on its way; else leave it to the last, return False."""
+        self._is_left = True
+        return self._free_all()
+
+    def _free_all(self) -> bool:
+        with self._freeing:  # who comes second returns when all is freed
+            with self._lock:
+                if not self._is_idle():
+                    return False
+                slots, self.slots = self.slots, []
+                self._free = [[] for _ in self.roots]
+                used, self._used = self._used, ()
+            for part in (*slots, *used):
+                part.close()
+        return True
 
     def stop(self) -> None:
         """Let the threads end after what is queued; nobody waits for them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -56,8 +57,8 @@ class Devices(tuple[DeviceInfo, ...]):
 class Closable(Protocol):
     """What holds something on a device until it is closed."""
 
-    def close(self) -> None:
-        """Free it; a second call does nothing."""
+    def close(self) -> bool | None:
+        """Free it; a second call does nothing. Return False if it is in use: freed later."""
 
 
 class OpenDevice:
@@ -91,16 +92,25 @@ class OpenDevice:
         """
         self._forgotten.extend(parts)
 
-    def free_forgotten(self) -> None:
-        """Free what forgotten sessions held."""
+    def free_forgotten(self) -> bool:
+        """Free what forgotten sessions held; return False if some of it is in use."""
+        in_use = []
         while self._forgotten and not self.is_stuck:
-            self._forgotten.popleft().close()
+            part = self._forgotten.popleft()
+            if part.close() is False:
+                in_use.append(part)
+        self._forgotten.extend(in_use)
+        return not in_use
 
     def close(self) -> None:
         """Close the sessions that are still open, and the device."""
         for session in list(self.sessions):
             session.close()
-        self.free_forgotten()
+        deadline = time.monotonic() + 2 * float(settings.get("TIMEOUT")) + 1
+        while not self.free_forgotten():
+            if time.monotonic() > deadline:
+                self.is_stuck = True
+            time.sleep(0.01)
         self.lane.close()
         if self.is_stuck:
             return

@@ -122,7 +122,7 @@ class Session(streams.Streaming, checked.Checked):
                  for each in engines]  # fmt: skip
         self._roots, self._root = roots, roots[0]
         self._lock = threading.Lock()
-        self._frames = frames.Frames(roots)
+        self._frames = frames.Frames(roots, (*roots, *self._members))
         self._opened: open_devices.OpenDevice | None = used[0]
         for each in used:
             each.sessions.add(self)
@@ -294,12 +294,17 @@ class Session(streams.Streaming, checked.Checked):
         return self._opened
 
     def close(self) -> None:
-        """Wait for frames in flight, and free everything; a second call does nothing."""
-        self._frames.close()
+        """Wait for frames in flight, and free everything; a second call does nothing.
+
+        Where the host is still at work on a frame when devices would have given up, what the
+        frame uses is freed when it ends.
+        """
+        self._frames.end()
         with self._lock:
-            self._root.close()
+            is_free = self._frames.close()
             for member in self._members:
-                member.close()
+                if not is_free and self._opened:
+                    member.opened.forget(self._frames)
                 member.opened.sessions.discard(self)
             self._opened = None
 
@@ -307,7 +312,7 @@ class Session(streams.Streaming, checked.Checked):
         if getattr(self, "_opened", None) is not None:
             self._frames.stop()
             for member in self._members:  # the first device to be closed frees all
-                member.opened.forget(self._frames, self._root, *self._members)
+                member.opened.forget(self._frames)
 
     def __enter__(self) -> Session:
         return self

@@ -58,6 +58,7 @@ def frames(
         for slot in places.slots:
             slot.stage.run(dict(values))
             _watch(notes, slot.stage, stack)
+        stack.callback(places.end)  # after an interrupt, too, before anything is freed
 
         def submit(number: int) -> Any:
             return _numbered(number, places.submit, dict(values))
