@@ -1,0 +1,109 @@
+"""Each stage is planned by the limits of its own device, whichever device was named first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_device import fake_device
+from onnx import helper
+from small_models import model, value
+
+from vklab.errors import PlanError
+from vklab.graph import onnx_import, passes, shapes
+from vklab.plan import limits, placement, spread
+from vklab.plan.plan import make_plan
+from vklab.plan.spread import SpreadPlan
+from vklab.types import DeviceInfo, Dispatch
+
+# No real device asks for so wide an alignment: memory that is planned for another has it not.
+SMALL = {"maxStorageBufferRange": 1 << 20, "maxComputeWorkGroupInvocations": 256,
+         "maxComputeSharedMemorySize": 8 << 10,
+         "minStorageBufferOffsetAlignment": 1024}  # fmt: skip
+LARGE = {"maxStorageBufferRange": 1 << 30, "maxComputeWorkGroupInvocations": 1024,
+         "maxComputeSharedMemorySize": 64 << 10, "minStorageBufferOffsetAlignment": 16}  # fmt: skip
+
+
+def machines(small_first: bool) -> list[DeviceInfo]:
+    """Return a small and a large device, in either order."""
+    pair = [SMALL, LARGE] if small_first else [LARGE, SMALL]
+    return [fake_device(each, index=n, name=f"GPU {n}") for n, each in enumerate(pair)]
+
+
+def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None) -> SpreadPlan:
+    """Plan products with weights of 4 MiB, by turns on one device and on the other.
+
+    Args:
+        real: what the devices turn out to be when all is placed.
+    """
+    nodes, weights, place = [], {}, {}
+    for k in range(4):
+        nodes += [helper.make_node("MatMul", [f"v{k}", f"w{k}"], [f"m{k}"], f"m{k}"),
+                  helper.make_node("Softmax", [f"m{k}"], [f"s{k}"], f"s{k}"),
+                  helper.make_node("Tanh", [f"s{k}"], [f"v{k + 1}"], f"t{k}")]  # fmt: skip
+        weights[f"w{k}"] = np.ones((1000, 1000), np.float32)
+        place |= {f"[mst]{k}": k % 2}
+    source = model(nodes, [value("v0", (190, 1000))], ["v4"], weights)
+    graph = passes.run(shapes.infer(onnx_import.load_graph(source)))
+    placed = placement.place(graph, devices, pins=place)
+    return spread.make(graph, placed, real or devices, "", lambda dispatch: "")
+
+
+def shared_bytes(dispatch: Dispatch) -> int:
+    """Return the shared memory of a tiled product: a tile of each operand, with its margin."""
+    constants = dict(dispatch.constants)
+    if "TILE_K" not in constants:
+        return 0
+    rows_and_columns = constants["TILE_M"] + constants["TILE_N"]
+    return int(4 * constants["TILE_K"] * (rows_and_columns + 8))
+
+
+def broken(plan: SpreadPlan) -> list[str]:
+    """Return which limits of its own device a stage breaks."""
+    found = []
+    for stage, own in zip(plan.stages, plan.plans, strict=True):
+        info = plan.devices[stage.device]
+        for dispatch in own.dispatches:
+            if any(t.size_bytes > info.limit("maxStorageBufferRange")
+                   for _, t in dispatch.reads + dispatch.writes):  # fmt: skip
+                found.append("range")
+            invocations = dict(dispatch.constants).get("WORKGROUP", 64)
+            if invocations > info.limit("maxComputeWorkGroupInvocations"):
+                found.append("invocations")
+            if shared_bytes(dispatch) > info.limit("maxComputeSharedMemorySize"):
+                found.append("shared memory")
+            if any(own.memory.slots[t.name].offset_bytes
+                   % info.limit("minStorageBufferOffsetAlignment")
+                   for _, t in dispatch.reads + dispatch.writes):  # fmt: skip
+                found.append("alignment")
+    return found
+
+
+@pytest.mark.parametrize("small_first", [True, False])
+def test_each_stage_respects_its_own_device(small_first):
+    devices = machines(small_first)
+    plan = spread_over(devices)
+    assert [stage.device for stage in plan.stages] == [0, 1, 0, 1]
+    assert not broken(plan)
+    counts = plan.dispatch_counts()
+    small, large = counts.values() if small_first else reversed(counts.values())
+    assert small > large  # there, what cannot be bound at once is cut
+    for stage, own in zip(plan.stages, plan.plans, strict=True):
+        limits.check(own.dispatches, devices[stage.device])
+
+
+def test_stages_planned_with_the_first_device_break_limits_of_the_others(monkeypatch):
+    devices = machines(small_first=False)
+    sound = spread_over(devices)
+
+    def first(graph, info, *others):
+        return make_plan(graph, devices[0], *others)
+
+    monkeypatch.setattr(spread.plans, "make_plan", first)
+    wrong = spread_over(devices)
+    assert set(broken(wrong)) == {"range", "shared memory", "alignment"}
+    assert wrong.dispatch_counts() != sound.dispatch_counts()
+    narrow = [devices[0], fake_device({**SMALL, "maxComputeWorkGroupInvocations": 128}, index=1)]
+    assert set(broken(spread_over(devices, narrow))) >= {"invocations"}
+    monkeypatch.undo()
+    with pytest.raises(PlanError, match="256 invocations a workgroup, .* has 128"):
+        spread_over(devices, narrow)
