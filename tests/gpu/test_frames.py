@@ -278,6 +278,20 @@ def test_every_device_of_replicas_and_of_a_split_model_is_checked():
     both(TWO + CHECKED)
 
 
+def test_places_are_freed_while_nothing_is_planned(device_index, monkeypatch):
+    session, real, owned = vklab.load(relu((1, 8)), device_index), Program.close, []
+    list(session.map(numbered(4)))
+    lock = session._root.engine.lock
+
+    def close(program):
+        owned.append(lock._is_owned())
+        real(program)
+
+    monkeypatch.setattr(Program, "close", close)
+    session.close()
+    assert owned == [True, True, False]  # two places, and the session's own
+
+
 HELD = """
 import threading, time, numpy as np, vklab
 from onnx import helper

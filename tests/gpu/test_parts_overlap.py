@@ -32,6 +32,12 @@ def branches(op_type="Sigmoid"):
     return model(nodes, [value("x", ("n", 64))], ["y"], {"w": random_array(SHAPE)})
 
 
+@pytest.fixture(autouse=True)
+def always(monkeypatch):
+    """Have parts overlap on devices that are CPUs too."""
+    monkeypatch.setattr(overlap, "pays", lambda devices: True)
+
+
 @pytest.fixture
 def session(device):
     with settings.settings(HOST="slow"), vklab.load(branches(), device) as loaded:
@@ -119,6 +125,17 @@ def test_switched_off_parts_run_in_turn(session, monkeypatch):
     monkeypatch.setattr(overlap._Pool, "put", lambda *_: pytest.fail("a thread is asked for"))
     with settings.settings(DISABLE_OVERLAP=True):
         np.testing.assert_array_equal(session.run(x)["y"], one)
+
+
+def test_beside_devices_that_are_cpus_parts_run_in_turn(device_index, monkeypatch):
+    monkeypatch.undo()
+    calls, real = [], overlap._Pool.put
+    monkeypatch.setattr(overlap._Pool, "put", lambda *given: calls.append(0) or real(*given))
+    x = random_array(SHAPE)
+    with settings.settings(HOST="slow"), vklab.load(branches(), device_index) as session:
+        one = session.run(x)["y"]
+        np.testing.assert_array_equal(session.run(x)["y"], one)
+        assert bool(calls) == (not session.device.is_cpu)
 
 
 def test_a_path_without_branches_takes_no_thread(device_index, monkeypatch):

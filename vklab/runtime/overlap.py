@@ -18,11 +18,12 @@ import numpy as np
 from vklab import settings
 from vklab.plan.partition import Part
 from vklab.runtime import scheduler
+from vklab.types import DeviceInfo
 
 if TYPE_CHECKING:
     from vklab.runtime.parts import Found
 
-__all__ = ["Path", "Step", "signature"]
+__all__ = ["Path", "Step", "pays", "signature"]
 
 # A device's wait has its own limit; the host's runtime cannot be interrupted, and always ends.
 DAY_SECONDS = 86_400.0
@@ -31,6 +32,11 @@ DAY_SECONDS = 86_400.0
 def signature(value: Any) -> Any:
     """Return what of a value decides how it is run: shape and dtype."""
     return (value.shape, value.dtype) if isinstance(value, np.ndarray) else type(value)
+
+
+def pays(devices: Sequence[DeviceInfo]) -> bool:
+    """Tell whether the host can work beside devices: those that are CPUs take its cores."""
+    return not all(info.is_cpu for info in devices)
 
 
 @dataclass(frozen=True)

@@ -220,6 +220,7 @@ class Stage:
         # A body runs on a thread of the pool: it must not wait for others there. A path that
         # values decide is found anew by each run.
         is_free = first.path is None and not self.is_body and len(taken) > 1
+        is_free = is_free and overlap.pays(self.engine.infos)
         if is_free and not any(stage.asked for stage, _ in taken[1:]):
             first.path = overlap.Path([
                 overlap.Step(found, functools.partial(stage.keeps, stage._key(values), found))
