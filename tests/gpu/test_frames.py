@@ -9,7 +9,6 @@ import time
 
 import numpy as np
 import pytest
-from child import python
 from small_models import random_array, relu
 from two_drivers import both
 
@@ -290,71 +289,3 @@ def test_places_are_freed_while_nothing_is_planned(device_index, monkeypatch):
     monkeypatch.setattr(Program, "close", close)
     session.close()
     assert owned == [True, True, False]  # two places, and the session's own
-
-
-HELD = """
-import threading, time, numpy as np, vklab
-from onnx import helper
-from small_models import model, random_array, value
-from vklab.runtime import engine, open_devices
-from vklab.vulkan import api
-nodes = [helper.make_node("Sigmoid", ["x"], ["a"], "slow"),
-         helper.make_node("MatMul", ["a", "w"], ["y"], "behind")]
-w, x = random_array((64, 32)), random_array((4, 64))
-proto = model(nodes, [value("x", (4, 64))], ["y"], {"w": w})
-opened = open_devices.open_device(DEVICE)
-begun, go, run = threading.Event(), threading.Event(), engine.Host.run
-def held(host, values):
-    begun.set()
-    assert go.wait(60)
-    return run(host, values)
-def close_held():
-    session = vklab.load(proto, DEVICE)
-    want = session.run(x)["y"]
-    list(session.map([x] * 4))
-    engine.Host.run = held
-    future = session.submit(x)
-    assert begun.wait(60)
-    start = time.monotonic()
-    session.close()
-    assert 1.2 <= time.monotonic() - start < 10 and not future.done()
-    return future, want, opened.allocator.used_bytes
-def left():
-    kernels = ("VkPipeline", "VkPipelineLayout", "VkDescriptorSetLayout")
-    return {k: n for k, n in api.live_handles().items() if k not in kernels}
-"""
-
-CLOSED_FIRST = """
-before = left(), opened.allocator.used_bytes
-with vklab.settings.settings(HOST="slow", TIMEOUT=0.1):
-    future, want, used_bytes = close_held()
-    assert used_bytes > w.nbytes
-    start = time.monotonic()
-    assert open_devices.open_device(DEVICE) is opened and not opened.free_forgotten()
-    assert time.monotonic() - start < 1  # nobody waits for it
-    assert opened.allocator.used_bytes == used_bytes
-    go.set()
-    np.testing.assert_array_equal(future.result(60)["y"], want)
-for _ in range(500):
-    if (left(), opened.allocator.used_bytes) == before:
-        break
-    time.sleep(0.01)
-assert (left(), opened.allocator.used_bytes) == before, (left(), before)
-assert opened.free_forgotten()
-open_devices.close_all()
-assert not api.live_handles(), api.live_handles()
-"""
-
-DEVICE_CLOSED = """
-with vklab.settings.settings(HOST="slow", TIMEOUT=0.1):
-    future, want, _ = close_held()
-    open_devices.close_all()  # waits a while, and leaves the device to the end of the process
-    assert opened.is_stuck and not future.done()
-    go.set()
-    np.testing.assert_array_equal(future.result(60)["y"], want)
-"""
-
-
-@pytest.mark.parametrize("how", [CLOSED_FIRST, DEVICE_CLOSED], ids=["session", "device"])
-def test_a_frame_that_the_host_holds_up_keeps_all_that_it_uses(device_index, how):
-    python(f"DEVICE = {device_index}\n" + HELD + how)
