@@ -16,6 +16,7 @@ from small_models import DATA, model, random_array, value
 import vklab
 from vklab.bench import models as bench_models
 from vklab.runtime import open_devices
+from vklab.types import Dispatch
 from vklab.vulkan import api
 
 NAMES = [info.name for info in vklab.devices()]
@@ -28,15 +29,36 @@ LABELS = {index: f"{index}: {name}" for index, name in enumerate(NAMES)}
 def pins(names: Sequence[str], pieces: int = 2) -> dict[str, int]:
     """Pin nodes in pieces of equal length, by turns on one device and on the other.
 
-    Without pieces the last third is SwiftShader's, which is slow.
+    With -1 pieces the last third is SwiftShader's.
     """
-    if not pieces:
+    if pieces < 0:
         first = len(names) * 2 // 3
         return pins(names[:first], 1) | dict.fromkeys(map(glob.escape, names[first:]), SWIFTSHADER)
     return {
         glob.escape(name): BOTH[place * pieces // len(names) % 2]
         for place, name in enumerate(names)
     }
+
+
+def cheapest(session: vklab.Session, fed: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Pin to SwiftShader, which is slow, the run of nodes with the least work for its dispatches.
+
+    It has a third of the dispatches: at the cut, nodes are no longer fused.
+    """
+    session.run(fed)
+    places = {node.name: place for place, node in enumerate(session.graph.nodes)}
+    (chunk,) = session.plan.chunks
+    steps, place = [], 0
+    for label, step in zip(chunk.nodes, chunk.steps, strict=True):
+        place = max((places[name] for name in label.split(" + ") if name in places), default=place)
+        if isinstance(step, Dispatch):
+            steps.append((place, step.flops + step.size_bytes))
+    steps.sort()
+    count = len(steps) // 3 + 1
+    windows = [steps[first : first + count] for first in range(len(steps) - count + 1)]
+    window = min(windows, key=lambda window: sum(work for _, work in window))
+    span = range(window[0][0], window[-1][0] + 1)
+    return {glob.escape(name): BOTH[place in span] for name, place in places.items()}
 
 
 def node_names(source: Any) -> list[str]:
