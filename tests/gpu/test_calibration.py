@@ -47,6 +47,14 @@ def test_speeds_are_measured_kept_and_dropped_with_the_driver(fresh):
     assert calibration.kept(info) is None
     store.write(file, json.dumps(dict(zip(numbers_of(found), numbers, strict=True))).encode())
     assert calibration.kept(info) == found
+    for damage in (0, -1.0, "x", "1", None, [], float("nan"), float("inf"), 10**400):
+        damaged = dict(zip(numbers_of(found), [damage, *numbers[1:]], strict=True))
+        store.write(file, json.dumps(damaged).encode())
+        assert calibration.kept(info) is None, damage
+    for damaged in (b"[]", b"3", b"null", b"\xff\xfe", b"{}"):
+        store.write(file, damaged)
+        assert calibration.kept(info) is None, damaged
+    store.write(file, json.dumps(dict(zip(numbers_of(found), numbers, strict=True))).encode())
     for switch in ("DISABLE_CACHE", "DISABLE_MEASURED"):
         with settings.settings(**{switch: True}):
             assert calibration.kept(info) is None
@@ -71,6 +79,25 @@ def test_a_device_without_timestamps_is_refused(fresh, monkeypatch):
     with pytest.raises(SetupError, match="has no timestamps"):
         vklab.measure()
     assert calibration.kept(opened.info) is None
+
+
+def test_the_command_line_measures_the_others_where_one_has_no_clock(fresh, capsys, monkeypatch):
+    info = open_devices.select()
+    others = (dataclasses.replace(info, index=7, name="Clockless"), info)
+    measure = calibration.measure
+
+    def measured(index):
+        if index == 7:
+            raise SetupError("Clockless has no timestamps")
+        return measure(index)
+
+    monkeypatch.setattr(open_devices, "devices", lambda: open_devices.Devices(others))
+    monkeypatch.setattr(calibration, "measure", measured)
+    monkeypatch.setattr(open_devices, "select", lambda wanted=None: info)
+    assert cli.main(["devices", "--measure"]) == 0
+    said = capsys.readouterr()
+    assert "Clockless has no timestamps" in said.err
+    assert calibration.kept(info) is not None and "measured" in said.out
 
 
 def test_the_command_line_measures_and_shows(fresh, capsys):

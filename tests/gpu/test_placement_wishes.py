@@ -82,3 +82,86 @@ with nothing_left():
 """).splitlines()
     assert said[0] == "[(0, 3), (1, 3)]", said
     assert "there is no device 7" in said[1] and "with replicate=True" in said[2], said
+
+
+def test_a_session_is_placed_in_what_others_have_left():
+    said = both(START + """
+from vklab.runtime import open_devices
+from vklab.vulkan.memory import Buffer
+source = model([helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
+               [value("x", ("n", 512))], [value("y", ("n", 512))],
+               {"w": np.ones((512, 512), np.float32)})
+x = np.ones((2, 512), np.float32)
+def budgets(session):
+    return [load.budget_bytes for load in session.plan.placement.loads]
+with nothing_left():
+    for index in BOTH:  # as of a driver that does not tell what is used
+        opened = open_devices.open_device(index)
+        device = opened.device
+        device.extensions = frozenset(device.extensions) - {"VK_EXT_memory_budget"}
+    with vklab.load(source, devices=BOTH, place={"product": LAVAPIPE}) as first:
+        first.run(x)
+        before = budgets(first)
+        held = Buffer(open_devices.open_device(LAVAPIPE).allocator, 100 << 20)
+        with vklab.load(source, devices=BOTH) as second:
+            second.run(x)
+            print([b - a for a, b in zip(budgets(second), before)])
+        first.run(x[:1])  # another shape: its own weights take no more
+        after = budgets(first)
+        print(before[0] - after[0] - (100 << 20) < 512 * 512 * 4)
+        held.close()
+""").splitlines()
+    taken = eval(said[0])
+    assert taken[0] >= 100 << 20 and taken[1] < 100 << 20, said
+    assert said[1] == "True", said
+
+
+def test_all_devices_come_fastest_first_and_a_list_as_it_is(tmp_path):
+    said = both(START + """
+import json, sys
+from pathlib import Path
+from vklab import store
+from vklab.plan import costs
+from vklab.runtime import calibration
+folder = store.folder
+store.folder = lambda kind: Path(sys.argv[1]) if kind == "speeds" else folder(kind)
+source = model([helper.make_node("Softmax", ["x"], ["y"], "n")], [value("x", (8, 8))],
+               [value("y", (8, 8))])
+infos = vklab.devices()
+for fast in BOTH:  # as they were measured
+    for index in BOTH:
+        numbers = dict.fromkeys(("bytes_per_ns", "flops_per_ns", "thin_flops_per_ns",
+                                 "link_bytes_per_ns"), 9.0 if index == fast else 1.0)
+        numbers |= {"launch_ns": 1.0, "submit_ns": 1.0}
+        store.write(calibration._path(infos[index]), json.dumps(numbers).encode())
+    slow = BOTH[1 - BOTH.index(fast)]
+    with vklab.load(source, devices="all", policy="greedy") as session:
+        (stage,) = session.plan.stages
+        assert session.plan.devices[stage.device].index == fast
+    with vklab.load(source, devices=[slow, fast], policy="greedy") as session:
+        (stage,) = session.plan.stages
+        assert session.plan.devices[stage.device].index == slow
+print("right")
+""", tmp_path)
+    assert said.strip() == "right"
+
+
+def test_only_a_plan_of_one_stage_polls():
+    said = both(START + """
+from vklab.runtime import record
+nodes = [helper.make_node("Softmax", ["x"], ["a"], "a"),
+         helper.make_node("Softmax", ["a"], ["y"], "b")]
+source = model(nodes, [value("x", (8, 8))], [value("y", (8, 8))])
+def polls(**options):
+    with vklab.load(source, devices=BOTH, **options) as session:
+        session.run(np.ones((8, 8), np.float32))
+        (found,) = session._root.walk()
+        return [chunk.program.polls for chunk in found.runner.chunks]
+init = record.Program.__init__
+def as_gpu(self, *given, **more):
+    init(self, *given, **more)
+    self.polls = True
+record.Program.__init__ = as_gpu
+print(polls(place={"*": LAVAPIPE}), polls(place={"a": LAVAPIPE, "b": SWIFTSHADER}))
+""")
+    assert said.strip() == "[True] [False, False]"

@@ -10,7 +10,7 @@ import typer
 
 from vklab import draw
 from vklab.cli import console
-from vklab.plan import costs
+from vklab.errors import SetupError
 from vklab.runtime import calibration, open_devices
 from vklab.types import DeviceInfo
 
@@ -42,7 +42,10 @@ def devices(
     for info in found if measure else ():
         if not info.refusal:
             console.warn(f"measuring {info.name}")
-            calibration.measure(info.index)
+            try:
+                calibration.measure(info.index)
+            except SetupError as error:  # the others have timestamps, perhaps
+                console.warn(str(error))
     if as_json:
         console.emit({"devices": [facts(info) for info in found]})
         return
@@ -60,11 +63,7 @@ def facts(info: DeviceInfo) -> dict[str, Any]:
              "features", "extensions", "cooperative_matrices")  # fmt: skip
     everything = asdict(info)
     return {**info.summary(), **{name: everything[name] for name in names},
-            "speed": asdict(_speed(info))}  # fmt: skip
-
-
-def _speed(info: DeviceInfo) -> costs.DeviceCosts:
-    return calibration.kept(info) or costs.estimate(info)
+            "speed": asdict(calibration.known(info))}  # fmt: skip
 
 
 def _show_speeds(found: Sequence[DeviceInfo]) -> None:
@@ -75,7 +74,7 @@ def _show_speeds(found: Sequence[DeviceInfo]) -> None:
         (info.index, f"{speed.bytes_per_ns:.3g}", f"{speed.flops_per_ns:.3g}",
          f"{speed.thin_flops_per_ns:.3g}", draw.time_text(speed.launch_ns),
          f"{speed.link_bytes_per_ns:.3g}", draw.time_text(speed.submit_ns), speed.source)
-        for info, speed in ((info, _speed(info)) for info in found)
+        for info, speed in ((info, calibration.known(info)) for info in found)
     ]  # fmt: skip
     console.say()
     console.table("speeds that placement weighs", headers, rows, right=" ".join(headers[:-1]))

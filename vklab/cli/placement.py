@@ -78,7 +78,7 @@ class Wish:
         """Return what `session.load` takes."""
         indices = [info.index for info in self.infos()]
         return {
-            "devices": indices,
+            "devices": "all" if self.devices == "all" else indices,
             "place": {name: indices[d] for d, name in self.numbers("--place").values()},
             "memory_caps": {indices[d]: _bytes(t) for d, t in self.numbers("--cap").values()},
             "policy": self.policy,
@@ -118,7 +118,8 @@ def show(
     for part in _parts(model, graph, sizes, dims, infos):
         placed = placement.place(part, infos, costs=costs, caps=caps, pins=pins,
                                  policy=wish.policy, unavailable=_unavailable,
-                                 is_part=True)  # fmt: skip
+                                 is_part=True,
+                                 fastest_first=wish.devices == "all")  # fmt: skip
         parts.append((placed, stages.cut(part, placed.devices)))
     if as_json:
         console.emit({"devices": [info.summary() for info in infos],

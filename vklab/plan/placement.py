@@ -135,21 +135,25 @@ def place(
     costs: Mapping[int, DeviceCosts] | None = None,
     node_ns: Mapping[int, Mapping[str, float]] | None = None,
     caps: Mapping[int, int] | None = None,
+    free: Sequence[int] | None = None,
     pins: Mapping[str, int] | None = None,
     policy: str = "cost",
     unavailable: Callable[[Dispatch], str] = lambda dispatch: "",
     is_part: bool = False,
+    fastest_first: bool = False,
 ) -> Placement:
     """Choose a device for every node of a shaped graph.
 
     Args:
         costs: measured speeds, by the place of the device; others are guessed.
         node_ns: measured times of nodes, by the place of the device and the name of the node.
-        caps: the most bytes to use of a device, by its place; else what its driver says is free.
+        caps: the most bytes to use of a device, by its place.
+        free: the bytes free on each device; else what drivers said when it was described.
         pins: device numbers by patterns of names or operators of nodes; the first match counts.
         policy: "cost" for the least predicted time; "greedy" for the first device with room, node
             by node, with no thought of liveness or transfers.
         unavailable: tells why a kernel cannot be had on this machine.
+        fastest_first: "greedy" tries devices by their speed, not as they are given.
         is_part: pins may be meant for nodes of other parts; see `check_pins`.
 
     Raises PlanError for bad pins and devices, for a node that no device can run or hold, and where
@@ -160,13 +164,14 @@ def place(
     _check_devices(devices, caps)
     check_pins(graph, devices, {} if is_part else pins)
     load = Workload(graph, devices, costs or {}, unavailable, node_ns)
-    budgets = [caps.get(n, all_costs.budget_bytes(info)) for n, info in enumerate(devices)]
+    free = free or [all_costs.budget_bytes(info) for info in devices]
+    budgets = [min(caps.get(n, most), most) for n, most in enumerate(free)]
     allowed, reasons = _allowed(load, pins)
     _require_room(load, allowed, budgets)
     search = Search(load, allowed, budgets)
     proposals = list(search.singles)
     if policy == "greedy":
-        assigned, why = searches.first_fit(search)
+        assigned, why = searches.first_fit(search, fastest_first)
         found = load.forecast(assigned)
     else:
         proposals += search.cuts()

@@ -73,6 +73,12 @@ class Search:
         return not any(forecast.excess_bytes(self.budgets))
 
     @functools.cached_property
+    def fastest(self) -> list[int]:
+        """Return the devices by the time they would take for all nodes."""
+        times = self.workload.times
+        return sorted(range(len(times)), key=lambda d: (sum(times[d]), d))
+
+    @functools.cached_property
     def _states(self) -> list[tuple[int, list[int]]]:
         """Return devices for a run, and the states before it; -1 is the beginning.
 
@@ -81,8 +87,7 @@ class Search:
         """
         numbers = range(len(self.allowed))
         if (len(numbers) << (len(numbers) - 1)) * len(self.workload.work) > STATE_NODES:
-            fastest = sorted(numbers, key=lambda d: (sum(self.workload.times[d]), d))
-            orders = (fastest, fastest[::-1], list(numbers))
+            orders = (self.fastest, self.fastest[::-1], list(numbers))
             return [(d, [-1, *range(n * len(order), n * len(order) + step)])
                     for n, order in enumerate(orders) for step, d in enumerate(order)]  # fmt: skip
         found: list[tuple[int, list[int]]] = []
@@ -299,20 +304,23 @@ class Search:
         return found
 
 
-def first_fit(search: Search) -> tuple[list[int], list[str]]:
+def first_fit(search: Search, fastest_first: bool = False) -> tuple[list[int], list[str]]:
     """Return each node on the first device with room for its weights and all it ever makes.
+
+    Devices are tried as they were given, or by the time they would take for everything.
 
     Source: VKML, which starts over at the first device for every node.
     """
     load = search.workload
     held: list[set[str]] = [set() for _ in search.budgets]
     left = list(search.budgets)
+    order = search.fastest if fastest_first else range(len(left))
     assigned: list[int] = []
     why: list[str] = []
     for place, node in enumerate(load.graph.nodes):
         touched = load.touched(node)
         full: list[str] = []
-        for device in (d for d in range(len(left)) if search.allowed[d][place]):
+        for device in (d for d in order if search.allowed[d][place]):
             more = touched - held[device]
             need = sum(load.stored_bytes(n, device) for n in more) + load.work[place].scratch_bytes
             if need <= left[device]:

@@ -20,6 +20,7 @@ from vklab import settings, store
 from vklab.errors import SetupError
 from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
+from vklab.plan import costs
 from vklab.plan import plan as plans
 from vklab.plan.chunks import Copy
 from vklab.plan.costs import DeviceCosts
@@ -32,7 +33,7 @@ from vklab.runtime.weights import Weights
 from vklab.shader import compiler
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["all_kept", "kept", "measure"]
+__all__ = ["all_kept", "kept", "known", "measure"]
 
 REPEATS = 5  # the median counts: it is what runs meet, other work on the machine included
 LAUNCHES = 64
@@ -40,6 +41,7 @@ LAUNCHES = 64
 STREAM_BYTES, CPU_STREAM_BYTES = 64 << 20, 8 << 20
 LEAST_SIZE, MOST_SIZE, LONG_NS = 32, 2048, 1e7  # of products: doubled until one takes as long
 
+MOST_SPEED = 1e18  # read from a file: more is damage
 
 _Trial = Callable[[int], tuple[Graph, int]]
 
@@ -48,9 +50,17 @@ def kept(info: DeviceInfo) -> DeviceCosts | None:
     """Return the speed of a device as it was measured on this machine; None if it was not."""
     data = None if settings.get("DISABLE_MEASURED") else store.read(_path(info))
     try:
-        return DeviceCosts(**json.loads(data or b"{}"), is_measured=True)
-    except (TypeError, ValueError):  # nothing is kept, or by a version with other numbers
+        numbers = json.loads(data or b"{}")
+        found = DeviceCosts(**numbers, is_measured=True)
+        sound = (isinstance(n, (int, float)) and 0 < n < MOST_SPEED for n in numbers.values())
+        return found if all(sound) else None
+    except (TypeError, ValueError):  # nothing is kept, or damaged, or by another version
         return None
+
+
+def known(info: DeviceInfo) -> DeviceCosts:
+    """Return the speed of a device, measured or guessed."""
+    return kept(info) or costs.estimate(info)
 
 
 def all_kept(infos: Sequence[DeviceInfo]) -> dict[int, DeviceCosts]:

@@ -5,6 +5,7 @@ Visited by lab 13.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,7 +61,7 @@ class SpreadEngine(Engine):
     Attributes:
         pins: device numbers by patterns of node names.
         caps: the most bytes that may be used of a device, by its number.
-        policy: one of `placement.POLICIES`.
+        policy: one of `placement.POLICIES`, which may try devices `fastest_first`.
         node_ns: measured times of nodes, by the number of the device.
         most: the plan at the upper bounds: others are placed alike and run in its memory, those
             that fit there. A part behind one of the host has no such plan.
@@ -70,6 +71,7 @@ class SpreadEngine(Engine):
     pins: Mapping[str, int] = field(default_factory=dict)
     caps: Mapping[int, int] = field(default_factory=dict)
     policy: str = "cost"
+    fastest_first: bool = False
     node_ns: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     most: SpreadPlan | None = None
     _lender: Shared | None = field(default=None, init=False)
@@ -100,15 +102,23 @@ class SpreadEngine(Engine):
     ) -> placement.Placement:
         return placement.place(
             graph, self.infos, costs=calibration.all_kept(self.infos), caps=self.caps,
-            node_ns=self.node_ns, pins=self.pins, policy=self.policy, unavailable=unavailable,
-            is_part=True,
+            free=self._free_bytes(), node_ns=self.node_ns, pins=self.pins, policy=self.policy,
+            unavailable=unavailable, is_part=True, fastest_first=self.fastest_first,
         )  # fmt: skip
+
+    def _free_bytes(self) -> list[int]:
+        """Return what is free by now; weights that this session has there take no more."""
+        return [member.opened.allocator.room_bytes() + member.weights.size_bytes
+                for member in self.members]  # fmt: skip
 
     def runner(self, plan: Plan | SpreadPlan) -> Spread:
         """Make what runs a plan."""
         assert isinstance(plan, SpreadPlan), "several devices run plans for several devices"
         opened = [member.opened for member in self.members]
-        return Spread(plan, self._program, opened, self._memory(plan, opened))
+        # Threads that poll for several stages take the interpreter from each other.
+        polls = self.polls and len(plan.stages) == 1
+        program = functools.partial(self._program, polls)
+        return Spread(plan, program, opened, self._memory(plan, opened))
 
     def _memory(self, plan: SpreadPlan, opened: Sequence[OpenDevice]) -> Shared:
         """Return memory for a plan: that of the upper bounds if it has room there."""
@@ -118,7 +128,7 @@ class SpreadEngine(Engine):
             self._lender = Shared(self.most, opened).fill()
         return Shared(plan, opened, self._lender)
 
-    def _program(self, stage: Stage, plan: Plan, memory: Shared) -> Program:
+    def _program(self, polls: bool, stage: Stage, plan: Plan, memory: Shared) -> Program:
         dump.report(plan)
         member = self.members[stage.device]
         # Stages run at the same time: none runs in another's memory, bounds or not.
@@ -126,7 +136,7 @@ class SpreadEngine(Engine):
             member.opened, plan, member.weights, self.progress, memory.reserve(stage),
             member.kernels, memory.given(stage),
         )  # fmt: skip
-        program.polls &= self.polls
+        program.polls &= polls
         return program
 
 
@@ -139,6 +149,7 @@ class Wish:
     policy: str | None = None
     profiles: Mapping[int | str, Profile] = field(default_factory=dict)
     replicate: bool = False
+    fastest_first: bool = False
 
     @property
     def splits(self) -> bool:
@@ -165,7 +176,7 @@ def engines(
         times = {_number(d, infos, "profiles"): p.node_ns() for d, p in wish.profiles.items()}
         return [SpreadEngine(first.opened, first.weights, **common, members=tuple(members),
                              pins=pins, caps=caps, policy=wish.policy or "cost",
-                             node_ns=times)]  # fmt: skip
+                             fastest_first=wish.fastest_first, node_ns=times)]  # fmt: skip
     if wish.splits:
         raise SetupError("place, memory_caps, policy and profiles split a model; with "
                          "replicate=True each device has all of it")  # fmt: skip

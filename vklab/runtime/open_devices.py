@@ -20,6 +20,7 @@ from vklab import draw, settings
 from vklab.errors import SetupError
 from vklab.runtime.kernels import Kernels
 from vklab.runtime.scheduler import Lane
+from vklab.runtime.weights import Held
 from vklab.types import DeviceInfo
 from vklab.vulkan import instance as instances
 from vklab.vulkan import physical_device
@@ -62,13 +63,14 @@ class Closable(Protocol):
 
 
 class OpenDevice:
-    """One open device with what sessions share: memory, compiled kernels, command pools."""
+    """One open device with what sessions share: memory, weights, kernels, command pools."""
 
     def __init__(self, instance: Instance, physical: Any, info: DeviceInfo) -> None:
         self.info = info
         self.lost = False  # VK_ERROR_DEVICE_LOST: nothing runs on it any more
         self.is_stuck = False  # work that never ended: nothing of it may be freed
         self.sessions: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self.held = Held()
         self._forgotten: deque[Closable] = deque()
         self.lane = Lane(f"vklab waits for device {info.index}")
         self.device = Device(instance, physical, info)

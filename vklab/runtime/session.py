@@ -67,7 +67,8 @@ def load(
         devices: "all", or several of what `device` may be: the model is split over them.
         place: devices by patterns of node names ("layer3*"), for nodes that must be there.
         memory_caps: the most bytes of device memory that may be planned, by device.
-        policy: "cost", the least predicted time (default), or "greedy", the first with room.
+        policy: "cost", the least predicted time (default), or "greedy", the first with room: of
+            the devices in the order given, of "all" in that of their speed.
         profiles: `profile` of the model on a device alone, by device: times to place by.
         replicate: each device gets the whole model; frames (`submit`, `map`) go to any of them.
         dtype: "float16" to compute a float32 model in half precision; inputs and outputs stay
@@ -79,7 +80,8 @@ def load(
     """
     saved = saves.read(model) if container.is_compiled(model) else None
     graph = saved.graph if saved else checked.onnx().onnx_import.load_graph(model)
-    wish = members.Wish(place or {}, memory_caps or {}, policy, profiles or {}, replicate)
+    wish = members.Wish(place or {}, memory_caps or {}, policy, profiles or {}, replicate,
+                        fastest_first=isinstance(devices, str))
     return Session(graph, open_devices.open_all(device, devices), model, progress, saved,
                    dtype=dtype, upper_bounds=upper_bounds, wish=wish)  # fmt: skip
 

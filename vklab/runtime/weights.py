@@ -1,15 +1,17 @@
-"""The weights of a session on one device: each array is uploaded once, whatever the plans.
+"""The weights on a device: each array is uploaded once, whatever the plans and the sessions.
 
-What a plan adds to those before it lies in buffers of its own, and goes with the last program
-that needs it. Visited by labs 03 and 11.
+What a plan adds to those before it lies in buffers of its own; each goes with the last program,
+of any session, that reads some of it. Visited by labs 03 and 11.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +20,12 @@ from vklab.plan import limits, memory
 from vklab.plan.memory import WEIGHTS
 from vklab.plan.plan import Plan
 from vklab.runtime import transfer
-from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan.memory import Buffer
 
-__all__ = ["Lease", "Weights"]
+if TYPE_CHECKING:
+    from vklab.runtime.open_devices import OpenDevice
+
+__all__ = ["Held", "Lease", "Weights"]
 
 # The bytes of arrays up to this size are kept here: then they are known when the array is gone.
 SMALL_BYTES = 4096
@@ -29,22 +33,56 @@ SMALL_BYTES = 4096
 
 @dataclass
 class _Place:
-    """Where an array lies; the array as long as somebody has it, and its bytes if they are few."""
+    """Where an array lies; all that are known to have its bytes; these bytes, or the first."""
 
     buffer: Buffer
     offset_bytes: int
-    array: weakref.ref[np.ndarray]
-    small: bytes | None
+    size_bytes: int
+    head: bytes
+    arrays: list[weakref.ref[np.ndarray]]
 
-    def holds(self, array: np.ndarray) -> bool:
-        """Tell whether an array of the same size has the same bytes."""
-        if self.small is not None:
-            return self.small == array.tobytes()
-        other = self.array()
-        if other is None:
-            return False
-        mine, theirs = transfer.array_bytes(other), transfer.array_bytes(array)
-        return mine[:64] == theirs[:64] and np.array_equal(mine, theirs)
+    def note(self, array: np.ndarray) -> None:
+        """Remember one more array of these bytes: those before it may go with their plans."""
+        others = [ref for ref in self.arrays if ref() is not None and ref() is not array]
+        self.arrays = [*others, weakref.ref(array)]
+
+    def holds(self, array: np.ndarray, head: bytes) -> bool:
+        """Tell whether an array of the same size has the same bytes.
+
+        They are compared, not hashed: that reads no more, and nothing where nobody else has them.
+        """
+        if self.head != head or array.nbytes <= SMALL_BYTES:
+            return self.head == head
+        other = next((known for ref in self.arrays if (known := ref()) is not None), None)
+        return other is not None and np.array_equal(
+            transfer.array_bytes(other), transfer.array_bytes(array)
+        )
+
+
+class Held:
+    """What the sessions of a device have uploaded; to be read and changed under its lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.places: dict[int, list[_Place]] = {}  # by size
+        self._uses: Counter[Buffer] = Counter()
+
+    def find(self, array: np.ndarray, mine: Collection[Buffer]) -> _Place | None:
+        """Return where an array lies, or an equal one: plans fold constants anew; `mine` first."""
+        there = sorted(self.places.get(array.nbytes, ()), key=lambda p: p.buffer not in mine)
+        same = (place for place in there if any(ref() is array for ref in place.arrays))
+        head = _head(array) if there else b""
+        equal = (place for place in there if place.holds(array, head))
+        return next(same, None) or next(equal, None)
+
+    def count(self, buffer: Buffer, by: int) -> None:
+        """Count uses of a buffer, or fewer; free it after the last."""
+        self._uses[buffer] += by
+        if self._uses[buffer] == 0:
+            del self._uses[buffer]
+            for size, places in list(self.places.items()):
+                self.places[size] = [place for place in places if place.buffer is not buffer]
+            buffer.close()
 
 
 class Lease:
@@ -64,14 +102,14 @@ class Lease:
 
 
 class Weights:
-    """The arrays that a session has on its device, shared by its programs."""
+    """The arrays that a session has on a device, shared by its programs and with others."""
 
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
         self.uploaded_bytes = 0
+        self._held = opened.held
         self._readers: Counter[str] = Counter()  # how many programs read what has a name
-        self._places: dict[int, list[_Place]] = {}  # by size
-        self._uses: Counter[Buffer] = Counter()
+        self._uses: Counter[Buffer] = Counter()  # by programs of this session
 
     def lease(self, plan: Plan) -> Lease:
         """Return where a plan's weights lie, after uploading those that are not there yet.
@@ -84,52 +122,64 @@ class Weights:
                 constant = plan.constants[arena.removeprefix(WEIGHTS)].constant
                 assert constant is not None, f"{arena} has a value"
                 arrays[arena] = constant
-        missing = {_key(array): array for array in arrays.values() if not self._find(array)}
-        self._upload(tuple(missing.values()))
-        places: dict[str, tuple[Buffer, int]] = {}
-        for arena, array in arrays.items():
-            place = self._find(array)
-            assert place is not None, f"{arena} was uploaded"
-            places[arena] = place.buffer, place.offset_bytes
-        self._uses.update({buffer for buffer, _ in places.values()})
-        self.count(places, 1)
+        with self._held.lock:
+            found = self._find(arrays)
+            made = self._upload({_key(a): a for arena, a in arrays.items() if arena not in found})
+            places: dict[str, tuple[Buffer, int]] = {}
+            for arena, array in arrays.items():
+                place = found.get(arena) or made[_key(array)]
+                place.note(array)
+                places[arena] = place.buffer, place.offset_bytes
+            for buffer in {buffer for buffer, _ in places.values()}:
+                self._uses[buffer] += 1
+                self._held.count(buffer, 1)
+            self.count(places, 1)
         return Lease(self, places)
 
     @property
     def names(self) -> frozenset[str]:
         """Return what plans call the weights that lie here, by which one knows their layout."""
-        return frozenset(+self._readers)
+        with self._held.lock:
+            return frozenset(+self._readers)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all buffers that programs of this session read."""
+        with self._held.lock:
+            return sum(buffer.size_bytes for buffer in self._uses)
 
     def count(self, arenas: Iterable[str], by: int) -> None:
         """Count a program that reads weights, or one less."""
-        for arena in arenas:
-            self._readers[arena.removeprefix(WEIGHTS)] += by
+        with self._held.lock:
+            for arena in arenas:
+                self._readers[arena.removeprefix(WEIGHTS)] += by
 
     def give_back(self, buffer: Buffer) -> None:
-        """Count one use of a buffer less; free it after the last."""
-        self._uses[buffer] -= 1
-        if self._uses[buffer] == 0:
-            self._free(buffer)
+        """Count one use of a buffer less; it is freed after the last of all sessions."""
+        with self._held.lock:
+            if self._uses[buffer]:  # not after `close`
+                self._uses -= Counter((buffer,))
+                self._held.count(buffer, -1)
 
-    def _free(self, buffer: Buffer) -> None:
-        del self._uses[buffer]
-        for size, places in self._places.items():
-            self._places[size] = [place for place in places if place.buffer is not buffer]
-        buffer.close()
+    def _find(self, arrays: Mapping[str, np.ndarray]) -> dict[str, _Place]:
+        """Return where arrays lie.
 
-    def _find(self, array: np.ndarray) -> _Place | None:
-        """Return where an array lies, or one of the same bytes: plans fold constants anew."""
-        places = self._places.get(array.nbytes, [])
-        same = (place for place in places if place.array() is array)
-        equal = (place for place in places if place.holds(array))
-        place = next(same, None) or next(equal, None)
-        if place:
-            place.array = weakref.ref(array)  # the older one may go with its plan
-        return place
+        A buffer of another session counts if half of it is wanted here: all of it stays as long
+        as any of it is read, and a model must not outlive its session for a few numbers.
+        """
+        there = ((arena, self._held.find(a, self._uses)) for arena, a in arrays.items())
+        found = {arena: place for arena, place in there if place}
+        wanted: Counter[Buffer] = Counter()
+        for place in {id(place): place for place in found.values()}.values():
+            wanted[place.buffer] += place.size_bytes
+        wanted += Counter({buffer: buffer.size_bytes for buffer in self._uses})
+        return {arena: place for arena, place in found.items()
+                if 2 * wanted[place.buffer] >= place.buffer.size_bytes}  # fmt: skip
 
-    def _upload(self, arrays: Sequence[np.ndarray]) -> None:
+    def _upload(self, arrays: Mapping[Hashable, np.ndarray]) -> dict[Hashable, _Place]:
         limit = limits.arena_limit_bytes(self.opened.info)
-        sizes = [(str(number), array.nbytes) for number, array in enumerate(arrays)]
+        numbered = {str(number): key for number, key in enumerate(arrays)}
+        sizes = [(number, arrays[key].nbytes) for number, key in numbered.items()]
         slots, arenas = memory.pack(sizes, "weights", limit)
         total = sum(size for _, size in sizes)
         made: dict[str, Buffer] = {}
@@ -138,7 +188,7 @@ class Weights:
                 made[arena] = Buffer(self.opened.allocator, size, "device")
             for arena, buffer in made.items():
                 transfer.upload(self.opened, buffer, (
-                    (slot.offset_bytes, arrays[int(number)]) for number, slot in slots.items()
+                    (slot.offset_bytes, arrays[numbered[number]]) for number, slot in slots.items()
                     if slot.arena == arena
                 ))  # fmt: skip
         except BaseException as error:
@@ -148,19 +198,26 @@ class Weights:
                 detail = f"{total} bytes of weights do not fit: {error.detail}"
                 raise OutOfMemoryError(error.command, error.result, detail) from error
             raise
-        self._uses.update(dict.fromkeys(made.values(), 0))
         self.uploaded_bytes += total
+        places: dict[Hashable, _Place] = {}
         for number, slot in slots.items():
-            array = arrays[int(number)]
-            small = array.tobytes() if array.nbytes <= SMALL_BYTES else None
-            place = _Place(made[slot.arena], slot.offset_bytes, weakref.ref(array), small)
-            self._places.setdefault(array.nbytes, []).append(place)
+            array = arrays[numbered[number]]
+            place = _Place(made[slot.arena], slot.offset_bytes, array.nbytes, _head(array), [])
+            self._held.places.setdefault(array.nbytes, []).append(place)
+            places[numbered[number]] = place
+        return places
 
     def close(self) -> None:
-        """Free what is left."""
-        for buffer in list(self._uses):
-            self._free(buffer)
+        """Give back what is left."""
+        with self._held.lock:
+            while self._uses:
+                buffer, count = self._uses.popitem()
+                self._held.count(buffer, -count)
 
 
 def _key(array: np.ndarray) -> Hashable:
     return array.tobytes() if array.nbytes <= SMALL_BYTES else id(array)
+
+
+def _head(array: np.ndarray) -> bytes:
+    return array.tobytes() if array.nbytes <= SMALL_BYTES else array.flat[:64].tobytes()

@@ -208,6 +208,15 @@ class Allocator:
         used = max(heap.usage_bytes, own)
         return int(heap.budget_bytes * float(settings.get("MEMORY_LIMIT"))) - used
 
+    def room_bytes(self) -> int:
+        """Return the bytes that buffers may still take of device-local heaps at this moment."""
+        types, heaps = self.device.info.memory_types, self.device.info.heaps
+        local = [number for number, heap in enumerate(heaps) if heap.device_local]
+        with self.lock:
+            free = sum(b.ranges.free_bytes for b in self.blocks
+                       if types[b.type_index].heap in local)  # fmt: skip
+            return free + sum(max(0, self.available_bytes(number)) for number in local)
+
     def give_back(self, block: Block, offset: int, size: int) -> None:
         """Return a range; a block that is empty goes back to the driver."""
         with self.lock:
