@@ -79,7 +79,7 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=place) as session:
     pytest.param("bvlc_alexnet", 0, marks=pytest.mark.full),
     pytest.param("zfnet512", 0, marks=pytest.mark.slow),
     pytest.param("digits", 5, marks=pytest.mark.slow),
-    pytest.param("vit", 5, marks=pytest.mark.slow),
+    pytest.param("vit", 7, marks=pytest.mark.slow),
     pytest.param("lstm", 2, marks=pytest.mark.slow),
     pytest.param("unet", 2, marks=pytest.mark.slow),
     pytest.param("mobilenet_v3", 5, marks=pytest.mark.slow),
