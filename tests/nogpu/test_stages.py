@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from stage_checks import check_stages
 
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph, Node
@@ -101,7 +102,7 @@ def test_stages_in_any_order_compute_what_the_graph_does(case):
     expected = evaluate(graph, values)
     for ends in (frozenset(), early):
         cut = stages.cut(graph, devices, ends)
-        stages.check_stages(graph, cut)
+        check_stages(graph, cut)
         for stage in cut:
             assert {devices[node.name] for node in stage.graph.nodes} == {stage.device}
             assert not any(ends.intersection(n.outputs) for n in stage.graph.nodes[:-1])
@@ -166,7 +167,7 @@ def test_values_known_beforehand_are_constants_of_the_stage_that_reads_them():
     known = replace(graph.infos["v0"], constant=np.arange(SIZE, dtype=np.uint64))
     graph = replace(graph, infos={**graph.infos, "v0": known})
     cut = stages.cut(graph, {"n0": 0, "n1": 1})
-    stages.check_stages(graph, cut)
+    check_stages(graph, cut)
     assert [(s.device, s.predecessors) for s in cut] == [(0, ()), (1, ())]
     assert cut[1].graph.initializers["v0"] is known
 
@@ -199,9 +200,9 @@ def broken(cut: tuple[Stage, ...], place: int, /, **changes) -> tuple[Stage, ...
 def test_the_checker_sees_each_kind_of_damage(number, changes, message):
     graph = toy([["x"], ["v0"], ["v0", "v1"]], ("x",), ("v2",))
     cut = stages.cut(graph, {"n0": 0, "n1": 1, "n2": 0})
-    stages.check_stages(graph, cut)
+    check_stages(graph, cut)
     with pytest.raises(PlanError, match=message):
-        stages.check_stages(graph, broken(cut, number, **changes))
+        check_stages(graph, broken(cut, number, **changes))
 
 
 def test_the_checker_sees_a_node_done_twice_and_one_done_too_early():
@@ -209,7 +210,7 @@ def test_the_checker_sees_a_node_done_twice_and_one_done_too_early():
     (whole,) = stages.cut(graph, {"n0": 0, "n1": 0})
     twice = replace(whole, graph=replace(graph, nodes=(*graph.nodes, graph.nodes[0])))
     with pytest.raises(PlanError, match="in two stages"):
-        stages.check_stages(graph, (twice,))
+        check_stages(graph, (twice,))
     early = replace(whole, graph=replace(graph, nodes=graph.nodes[::-1]))
     with pytest.raises(PlanError, match="runs before what it reads"):
-        stages.check_stages(graph, (early,))
+        check_stages(graph, (early,))
