@@ -5,10 +5,14 @@ Visited by lab 12.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+
+import numpy as np
 
 from vklab import settings
 from vklab.errors import SetupError
@@ -26,8 +30,12 @@ from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
 from vklab.shader import compiler
 from vklab.types import DeviceInfo, Dispatch
+from vklab.vulkan.command import Submission
 
-__all__ = ["KEPT_PROGRAMS", "Device", "Engine", "Host", "Runner", "host"]
+__all__ = ["KEPT_PROGRAMS", "Device", "Engine", "Host", "Noted", "Runner", "Work", "host"]
+
+Noted = Callable[..., contextlib.AbstractContextManager[Any]]
+_QUIET = contextlib.nullcontext()
 
 KEPT_PROGRAMS = 8
 # In shared memory a program costs its plan and a command buffer only.
@@ -117,43 +125,90 @@ class Engine:
         )
 
 
-class Device:
-    """Run a Vulkan part by its program."""
+def _quiet(*what: Any) -> contextlib.AbstractContextManager[Any]:
+    return _QUIET
 
-    def __init__(self, program: Program) -> None:
+
+class Work:
+    """A program and what the host does around it: inputs in, submit; wait, outputs out.
+
+    Attributes:
+        given: inputs that the host copies in; `kept`: outputs that it copies out.
+    """
+
+    def __init__(self, program: Program, given: Sequence[str], kept: Sequence[str]) -> None:
         self.program = program
-        self._names = [info.name for info in program.plan.graph.inputs]
+        self.given = given
+        self.kept = kept
+        self.watch(None, None)
 
-    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run once."""
-        return self.program.run(self.arrays(values))
+    def watch(self, recording: Submission | None, noted: Noted | None) -> None:
+        """Submit another recording, and do each thing in a context; None for neither."""
+        self._recording, self._noted = recording, noted or _quiet
 
-    def start(self, values: Mapping[str, Any]) -> None:
-        """Begin a run, without waiting."""
-        self.program.prepare()
-        self.program.places.write(self.arrays(values))
-        self.program.submit()
+    def begin(self, values: Mapping[str, Any]) -> None:
+        """Copy in and submit what was prepared, without waiting."""
+        with self._noted("copy in"):
+            for name in self.given:
+                self.program.places.put(name, values[name])
+        with self._noted("submit"):
+            self.program.submit(self._recording)
 
-    def finish(self) -> Mapping[str, Any]:
-        """Wait for a run that was started."""
-        self.program.wait()
-        return self.program.places.read()
+    def wait(self) -> None:
+        """Wait for what was submitted."""
+        with self._noted("wait"):
+            self.program.wait()
 
-    @property
-    def clocked(self) -> tuple[Device, ...]:
-        """Return what has timestamps of its own."""
-        return (self,)
+    def outputs(self) -> dict[str, np.ndarray]:
+        """Copy out."""
+        with self._noted("copy out"):
+            return {name: self.program.places.take(name) for name in self.kept}
 
     def time_steps(
         self, values: Mapping[str, Any], repeats: int, whole: bool = False
     ) -> list[timed.Sample]:
         """Run with timestamps as `Program.timed` records them, after one run that is not kept."""
+        samples = []
         with self.program.timed(whole) as work:
-            return [work.run(self.arrays(values)) for _ in range(repeats + 1)][1:]
+            self.watch(work.submission, None)
+            try:
+                for _ in range(repeats + 1):
+                    begun_ns = time.perf_counter_ns()
+                    self.begin(values)
+                    self.wait()
+                    self.outputs()
+                    samples.append(work.sample(begun_ns, time.perf_counter_ns()))
+            finally:
+                self.watch(None, None)
+        return samples[1:]
 
-    def arrays(self, values: Mapping[str, Any]) -> list[Any]:
-        """Return its inputs in order."""
-        return [values[name] for name in self._names]
+
+class Device(Work):
+    """Run a Vulkan part by its program."""
+
+    def __init__(self, program: Program) -> None:
+        graph = program.plan.graph
+        super().__init__(program, [info.name for info in graph.inputs], graph.outputs)
+
+    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run once."""
+        self.start(values)
+        return self.finish()
+
+    def start(self, values: Mapping[str, Any]) -> None:
+        """Begin a run, without waiting."""
+        self.program.prepare()
+        self.begin(values)
+
+    def finish(self) -> Mapping[str, Any]:
+        """Wait for a run that was started."""
+        self.wait()
+        return self.outputs()
+
+    @property
+    def clocked(self) -> Sequence[Work]:
+        """Return what has timestamps of its own."""
+        return (self,)
 
     def close(self) -> None:
         """Free everything but the weights."""

@@ -7,7 +7,7 @@ lab 03.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -26,7 +26,7 @@ Finish = Callable[[np.ndarray], np.ndarray]
 
 
 class Places:
-    """The mapped inputs and outputs of a plan, as (name, array) in the graph's order.
+    """The mapped inputs and outputs of a plan, as arrays by name.
 
     Those that move from device to device past the host are not among them.
     """
@@ -41,31 +41,17 @@ class Places:
         graph = plan.graph
         self.inputs = self._map(graph.inputs, plan.input_slots, given)
         self.outputs = self._map([graph.infos[n] for n in graph.outputs], plan.output_slots, {})
-        self._inputs, self._outputs = dict(self.inputs), dict(self.outputs)
         self._encodes = any(plan.stored[info.name] != info.dtype for info in graph.inputs)
         self._finishers = {name: self._steps(name) for name in graph.outputs}
 
-    def write(self, arrays: Sequence[np.ndarray]) -> None:
-        """Copy inputs in."""
-        for (_, place), array in zip(self.inputs, arrays, strict=True):
-            np.copyto(place, storage.encode(array, str(place.dtype)) if self._encodes else array)
-
     def put(self, name: str, array: np.ndarray) -> None:
         """Copy one input in."""
-        place = self._inputs[name]
+        place = self.inputs[name]
         np.copyto(place, storage.encode(array, str(place.dtype)) if self._encodes else array)
-
-    def read(self) -> dict[str, np.ndarray]:
-        """Copy outputs out."""
-        outputs = {name: place.copy() for name, place in self.outputs}
-        for name, steps in self._finishers.items():
-            for step in steps:
-                outputs[name] = step(outputs[name])
-        return outputs
 
     def take(self, name: str) -> np.ndarray:
         """Copy one output out."""
-        array = self._outputs[name].copy()
+        array = self.outputs[name].copy()
         for step in self._finishers[name]:
             array = step(array)
         return array
@@ -75,18 +61,18 @@ class Places:
         if name in target._given:
             return
         if self.plan.stored[name] == target.plan.stored[name]:
-            np.copyto(target._inputs[name], self._outputs[name])
+            np.copyto(target.inputs[name], self.outputs[name])
         else:  # the devices store its dtype differently
             target.put(name, self.take(name))
 
     def _map(
         self, infos: Iterable[TensorInfo], slots: Mapping[str, Slot], given: Mapping[str, Given]
-    ) -> tuple[tuple[str, np.ndarray], ...]:
+    ) -> dict[str, np.ndarray]:
         stored = self.plan.stored
-        return tuple(
-            (i.name, self._view(slots[i.name], stored[i.name], i.dims, given.get(i.name)))
+        return {
+            i.name: self._view(slots[i.name], stored[i.name], i.dims, given.get(i.name))
             for i in infos if not slots[i.name].arena.startswith((arenas.ARRIVING, arenas.LEAVING))
-        )  # fmt: skip
+        }  # fmt: skip
 
     def _view(
         self, slot: Slot, dtype: str, shape: tuple[int, ...], given: Given | None = None

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
-
-import numpy as np
 
 from vklab import settings
 from vklab.errors import DeviceLostError, TimeoutError
@@ -190,21 +188,6 @@ class Program:
 
     # -------------------------------------------------------------------------------- running
 
-    def run(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        """Run once on inputs of exactly the planned dtypes and shapes.
-
-        Raises TimeoutError or DeviceLostError naming the work that was under way.
-        """
-        self.prepare()
-        return self._run(self._submission, arrays)
-
-    def _run(self, submission: Submission, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        places = self.places
-        places.write(arrays)
-        self.submit(submission)
-        self.wait()
-        return places.read()
-
     @property
     def places(self) -> Places:
         """Return where inputs and outputs lie; `prepare` may change it."""
@@ -232,7 +215,10 @@ class Program:
         return self._pending is None or self._pending.fence.is_signaled()
 
     def wait(self) -> None:
-        """Wait for what was submitted: poll first, then block, never for ever."""
+        """Wait for what was submitted: poll first, then block, never for ever.
+
+        Raises TimeoutError or DeviceLostError naming the work that was under way.
+        """
         assert self._pending is not None, "work is submitted before it is waited for"
         fence = self._pending.fence
         try:
@@ -299,7 +285,7 @@ class Program:
         made = len(self._parts)
         try:
             steps = 1 if whole else sum(len(chunk.steps) for chunk in self.plan.chunks)
-            work = self._own(timed.Timed(self._pool, steps, whole, self._run))
+            work = self._own(timed.Timed(self._pool, steps, whole))
             self.record(work.commands, work.queries)
             yield work
         finally:

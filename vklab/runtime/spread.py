@@ -7,7 +7,6 @@ are submitted one behind the other, with a barrier between. Visited by lab 13.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,29 +19,22 @@ from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.plan.stages import Stage
 from vklab.runtime import scheduler, timed
+from vklab.runtime.engine import Work
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.record import Program
 from vklab.runtime.shared import Shared
 from vklab.runtime.ways import Move
 from vklab.types import DeviceInfo
-from vklab.vulkan.command import Submission
 
 __all__ = ["Chunk", "Spread"]
 
 Values = Mapping[str, Any]
-Noted = Callable[..., contextlib.AbstractContextManager[Any]]
-_QUIET = contextlib.nullcontext()
 
 
-def _quiet(what: str, reader: Chunk | None = None) -> contextlib.AbstractContextManager[Any]:
-    return _QUIET
-
-
-class Chunk:
-    """One stage as a job: inputs in, submit; wait, outputs out and on to those that read them.
+class Chunk(Work):
+    """One stage as a job: inputs in, submit; wait, outputs on to those that read them, and out.
 
     Attributes:
-        given: its inputs that come from outside; `kept`: its outputs that leave the part.
         readers: what must be moved, and to whom, when it is done.
         behind: what the device waits for by itself: submitted before, and done by then or not.
         ways: what moves values past the host, by value and reader.
@@ -52,35 +44,23 @@ class Chunk:
 
     def __init__(self, stage: Stage, program: Program, given: Sequence[str], kept: Sequence[str],
                  info: DeviceInfo) -> None:  # fmt: skip
-        self.program = program
+        super().__init__(program, given, kept)
         self.readers: list[tuple[str, Chunk]] = []
         self.behind: tuple[Chunk, ...] = ()
         self.ways: dict[tuple[str, Chunk], Move] = {}
         self.values: Values = {}
         self.made: dict[str, np.ndarray] = {}
-        self.watch(None, None)
-        self.given = given
-        self.kept = kept
         nodes = stage.graph.nodes
         self.name = (f"stage {stage.number} (nodes {nodes[0].name!r} to {nodes[-1].name!r}) on "
                      f"{info.index}: {info.name}")  # fmt: skip
 
-    def watch(self, recording: Submission | None, noted: Noted | None) -> None:
-        """Submit another recording, and do each thing in a context; None for neither."""
-        self._recording, self._noted = recording, noted or _quiet
-
     def start(self) -> None:
         """Copy in what comes from outside, and submit."""
-        with self._noted("copy in"):
-            for name in self.given:
-                self.program.places.put(name, self.values[name])
-        with self._noted("submit"):
-            self.program.submit(self._recording)
+        self.begin(self.values)
 
     def finish(self) -> None:
         """Wait, move values to the stages that read them, and copy out what leaves the part."""
-        with self._noted("wait"):
-            self.program.wait()
+        self.wait()
         for name, reader in self.readers:
             with self._noted(name, reader):
                 way = self.ways.get((name, reader))
@@ -88,16 +68,13 @@ class Chunk:
                     way()
                 else:
                     self.program.places.pass_on(name, reader.program.places)
-        with self._noted("copy out"):
-            self.made = {name: self.program.places.take(name) for name in self.kept}
+        self.made = self.outputs()
 
     def time_steps(
         self, values: Values, repeats: int, whole: bool = False
     ) -> list[timed.Sample]:
-        """Run it alone on what the last run of all has left; see `Device.time_steps`."""
-        arrays = [place for _, place in self.program.places.inputs]
-        with self.program.timed(whole) as work:
-            return [work.run(arrays) for _ in range(repeats + 1)][1:]
+        """Run it alone on what the last run of all has left; see `Work.time_steps`."""
+        return super().time_steps(self.program.places.inputs, repeats, whole)
 
 
 class Spread:
@@ -166,7 +143,7 @@ class Spread:
         return {name: chunk.made.pop(name) for chunk in self.chunks for name in list(chunk.made)}
 
     @property
-    def clocked(self) -> Sequence[Chunk]:
+    def clocked(self) -> Sequence[Work]:
         """Return what has timestamps of its own."""
         return self.chunks
 

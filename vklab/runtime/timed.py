@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from vklab.vulkan import query
 from vklab.vulkan.command import CommandBuffer, CommandPool, Submission
@@ -20,12 +18,10 @@ from vklab.vulkan.sync import Fence
 
 __all__ = ["DeviceClock", "Sample", "Timed"]
 
-Run = Callable[[Submission, Sequence[Any]], Mapping[str, Any]]
-
 
 @dataclass(frozen=True)
 class Sample:
-    """One run: moments on the host's clock, raw timestamps of the device, and the outputs.
+    """One run: moments on the host's clock, and raw timestamps of the device.
 
     Begun, submitting, submitted, done, ended: copies in and out lie before and after the work.
     """
@@ -37,7 +33,6 @@ class Sample:
     ended_ns: int
     ticks: tuple[int, ...]
     step_ns: tuple[float, ...]
-    outputs: Mapping[str, Any]
 
 
 class _Submission(Submission):
@@ -66,12 +61,10 @@ class Timed:
 
     Args:
         steps: how many are timed; one where the whole is.
-        run: copies in, submits, waits and copies out.
     """
 
-    def __init__(self, pool: CommandPool, steps: int, whole: bool, run: Run) -> None:
+    def __init__(self, pool: CommandPool, steps: int, whole: bool) -> None:
         self.count = steps + 1
-        self._run = run
         with contextlib.ExitStack() as stack:  # undone if one of them cannot be made
             # One timestamp more than two keeps a plan of one step in the step-by-step form.
             number = 2 if whole else max(self.count, 3)
@@ -81,20 +74,14 @@ class Timed:
             self._parts = stack.pop_all()
         self.submission = _Submission(self.commands, self._fence)
 
-    def run(self, arrays: Sequence[Any]) -> Sample:
-        """Run once."""
-        begun = time.perf_counter_ns()
-        outputs = self._run(self.submission, arrays)
-        return self.sample(begun, time.perf_counter_ns(), outputs)
-
-    def sample(self, begun_ns: int, ended_ns: int, outputs: Mapping[str, Any]) -> Sample:
+    def sample(self, begun_ns: int = 0, ended_ns: int = 0) -> Sample:
         """Return what was noted of the last run, which is complete."""
         ticks = tuple(self.queries.ticks(self.count))
         stamps = self.queries.nanoseconds(ticks)
         spans = tuple(b - a for a, b in zip(stamps, stamps[1:], strict=False))
         work = self.submission
         return Sample(begun_ns, work.begun_ns, work.ended_ns, self._fence.done_ns, ended_ns,
-                      ticks, spans, outputs)  # fmt: skip
+                      ticks, spans)  # fmt: skip
 
     def close(self) -> None:
         """Free it."""

@@ -14,13 +14,13 @@ from typing import Any
 
 from vklab import settings
 from vklab.runtime import overlap, profile, streams
-from vklab.runtime.engine import Device, Runner
-from vklab.runtime.frames import Frames, Outputs
+from vklab.runtime.engine import Device, Runner, Work
+from vklab.runtime.frames import Frames
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.parts import Found, Stage
 from vklab.runtime.record import Program
 from vklab.runtime.spread import Chunk, Spread
-from vklab.runtime.timed import DeviceClock, Sample, Timed
+from vklab.runtime.timed import DeviceClock, Sample
 from vklab.trace import HOST, Recorder, Span, Trace
 
 __all__ = ["frames", "trace"]
@@ -233,29 +233,13 @@ class _Device(Device):
         self, way: _Way, label: str, device: Device, stack: contextlib.ExitStack
     ) -> None:
         super().__init__(device.program)
-        plan = device.program.plan
         self._way = way
-        self._noted = _Watched(way, label, device.program, list(plan.input_slots),
-                               list(plan.output_slots), stack)  # fmt: skip
+        self._watched = _Watched(way, label, self, stack)
 
-    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        self.start(values)
-        return self.finish()
-
-    def start(self, values: Mapping[str, Any]) -> None:
-        with self._noted.noted("copy in"):
-            self.program.prepare()
-            self.program.places.write(self.arrays(values))
-        with self._noted.noted("submit"):
-            self.program.submit(self._noted.work.submission)
-
-    def finish(self) -> Outputs:
-        with self._noted.noted("wait"):
-            self.program.wait()
-        with self._noted.noted("copy out"):
-            outputs = self.program.places.read()
-        self._noted.see()
-        self._way.end(f"copy out {self._noted.label}")
+    def finish(self) -> Mapping[str, Any]:
+        outputs = super().finish()
+        self._watched.see()
+        self._way.end(f"copy out {self._watched.label}")
         return outputs
 
 
@@ -274,18 +258,15 @@ class _Spread(Runner):
         self._watched = []
         for chunk in runner.chunks:
             arriving = tuple(move for (_, reader), move in moves.items() if reader == id(chunk))
-            one = _Watched(way, labels[id(chunk)], chunk.program, chunk.given, chunk.kept, stack,
-                           moves, paths, arriving)  # fmt: skip
+            one = _Watched(way, labels[id(chunk)], chunk, stack, moves, paths, arriving)
             one.behind = tuple(f"chunk {labels[id(other)]}" for other in chunk.behind)
-            stack.callback(chunk.watch, None, None)
-            chunk.watch(one.work.submission, one.noted)
             self._watched.append(one)
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         made = self._runner.run(values)
         for one in self._watched:
             one.see()
-        self._way.end(*(f"copy out {one.label}" for one in self._watched if one.kept))
+        self._way.end(*(f"copy out {one.label}" for one in self._watched if one.work.kept))
         return made
 
     def close(self) -> None:
@@ -296,28 +277,27 @@ class _Watched:
     """A program whose submissions have timestamps, and what is done around them.
 
     Args:
-        given: inputs that the host copies in; others arrive by moves.
-        kept: outputs that the host copies out.
         moves: the name of each move, by value and reader; `paths` says how it is made.
         arriving: those to this program.
     """
 
     def __init__(
-        self, way: _Way, label: str, program: Program, given: Sequence[str], kept: Sequence[str],
-        stack: contextlib.ExitStack, moves: Mapping[Move, str] | None = None,
-        paths: Mapping[Move, str] | None = None, arriving: Names = (),
+        self, way: _Way, label: str, work: Work, stack: contextlib.ExitStack,
+        moves: Mapping[Move, str] | None = None, paths: Mapping[Move, str] | None = None,
+        arriving: Names = (),
     ) -> None:  # fmt: skip
         self.label = label
-        self.kept = kept
+        self.work = work
         self.behind: Names = ()
-        self._way, self._program, self._given = way, program, given
+        self._way = way
         self._moves, self._paths, self._arriving = moves or {}, paths or {}, arriving
-        self.work: Timed = stack.enter_context(program.timed(whole=not way.notes.steps))
+        self._timed = stack.enter_context(work.program.timed(whole=not way.notes.steps))
+        stack.callback(work.watch, None, None)
+        work.watch(self._timed.submission, self.noted)
 
     def see(self) -> None:
         """Note what the device did in the run that is complete."""
-        sample = self.work.sample(0, 0, {})
-        self._way.notes.see(self.label, self._program, sample, self.behind)
+        self._way.notes.see(self.label, self.work.program, self._timed.sample(), self.behind)
 
     @contextlib.contextmanager
     def noted(self, what: str, reader: Chunk | None = None) -> Iterator[None]:
@@ -333,16 +313,16 @@ class _Watched:
 
     def _facts(self, what: str, reader: Chunk | None) -> tuple[str, Names, int]:
         """Return kind, predecessors and bytes of something done; no kind if it was nothing."""
-        plan, label = self._program.plan, self.label
+        plan, label = self.work.program.plan, self.label
         done: Names = (f"chunk {label}",)
         if reader:
             return "transfer", done, plan.output_slots[what].size_bytes
         if what == "copy in":
-            size = sum(plan.input_slots[name].size_bytes for name in self._given)
-            return "transfer" if self._given else "", self._way.behind, size
+            size = sum(plan.input_slots[name].size_bytes for name in self.work.given)
+            return "transfer" if self.work.given else "", self._way.behind, size
         if what == "copy out":
-            size = sum(plan.output_slots[name].size_bytes for name in self.kept)
-            return "transfer" if self.kept else "", done, size
+            size = sum(plan.output_slots[name].size_bytes for name in self.work.kept)
+            return "transfer" if self.work.kept else "", done, size
         if what == "submit":
             return "host", (f"copy in {label}", *self._arriving), 0
         return "wait", (f"submit {label}",), 0
