@@ -8,7 +8,7 @@ choose from. What cannot be cut stays, and `limits` says why.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,8 +23,11 @@ __all__ = ["apply"]
 
 # The most by which an element grows that a device stores in a wider type.
 WIDENED = 4
+NO_LIMIT = 1 << 62
 Numbers = Mapping[str, Any]
 Pieces = list[Dispatch]
+# A tensor, its elements from one step along an axis to the next, and those of one step.
+Steps = tuple[TensorInfo, int, int]
 
 
 def apply(lowered: Lowered, info: DeviceInfo) -> Lowered:
@@ -63,8 +66,11 @@ class _Cutter:
 
     def _is_large(self, dispatch: Dispatch) -> bool:
         likely = self.info.limit("maxStorageBufferRange") // WIDENED
-        return any(info.size_bytes > likely and self._room(info) < info.count
+        return any(info.size_bytes > likely and self._is_beyond(info)
                    for _, info in dispatch.reads + dispatch.writes)  # fmt: skip
+
+    def _is_beyond(self, info: TensorInfo) -> bool:
+        return self._room(info) < info.count
 
     def _room(self, info: TensorInfo) -> int:
         """Return how many elements like those of a tensor can be bound."""
@@ -85,58 +91,55 @@ class _Cutter:
         self.slices[name], self.wholes[name] = start, whole
         return TensorInfo(name, whole.dtype, (stop - start,))
 
-    def _steps(
-        self, size: int, *tensors: tuple[TensorInfo, int, int], most: int = 1 << 62
-    ) -> list[tuple[int, int]]:
-        """Return ranges of an axis in which few enough elements of each tensor are touched.
+    def _ranges(
+        self, size: int, moving: Mapping[str, Steps], most: int = NO_LIMIT
+    ) -> Iterator[tuple[int, int, dict[str, TensorInfo]]]:
+        """Yield ranges of an axis, each with the slices of tensors that are touched in it.
 
         Args:
-            tensors: each with its elements from one step to the next, and those of one step.
             most: steps of one range.
         """
         aligned, unit = self.info.limit("minStorageBufferOffsetAlignment"), 1
-        for tensor, stride, reach in tensors:
-            if stride:  # a slice begins where the device allows it to
-                bytes_apart = stride * self._width(tensor)
-                unit = math.lcm(unit, aligned // math.gcd(aligned, bytes_apart))
+        moving = {name: steps for name, steps in moving.items() if steps[1]}
+        for tensor, stride, reach in moving.values():
+            # a slice begins where the device allows it to
+            unit = math.lcm(unit, aligned // math.gcd(aligned, stride * self._width(tensor)))
+            if self._is_beyond(tensor):
                 most = min(most, (self._room(tensor) - reach) // stride + 1)
         step = most // unit * unit
         if not 0 < step < size:
-            return []
-        return [(start, min(start + step, size)) for start in range(0, size, step)]
+            return
+        for start in range(0, size, step):
+            stop = min(start + step, size)
+            yield start, stop, {
+                name: self._slice(tensor, start * stride, (stop - 1) * stride + reach)
+                for name, (tensor, stride, reach) in moving.items()
+            }
 
-    def _along(
-        self, axis: str, dispatch: Dispatch, strides: Mapping[str, int], most: int = 1 << 62
-    ) -> Pieces:
+    def _along(self, axis: str, dispatch: Dispatch, strides: Mapping[str, int]) -> Pieces:
         """Cut a product along an axis, on which operands advance by so many elements a step.
 
         Operands that are not written and could be bound whole are bound to their end.
         """
-        push, tensors = dict(dispatch.push), _operands(dispatch)
-        moving = {name: s for name, s in strides.items() if s and name in tensors}
-        size = int(push[axis])  # type: ignore[arg-type]
-        given = [(tensors[name], s, s) for name, s in moving.items()]
-        made = []
-        for start, stop in self._steps(size, *given, most=most):
-            parts = {}
-            for name, stride in moving.items():
-                whole = tensors[name]
-                ends = name == "y_buffer" or whole.count > self._room(whole)
-                parts[name] = self._slice(whole, start * stride,
-                                          stop * stride if ends else whole.count)  # fmt: skip
-            made.append(_resized(dispatch, {axis: stop - start}, parts))
-        return made
+        tensors = _operands(dispatch)
+        moving = {
+            name: (whole, stride, stride if name == "y_buffer" or self._is_beyond(whole)
+                   else whole.count)
+            for name, stride in strides.items() if (whole := tensors.get(name))
+        }  # fmt: skip
+        return [_resized(dispatch, {axis: stop - start}, parts)
+                for start, stop, parts in self._ranges(_numbers(dispatch)[axis], moving)]
 
     # -------------------------------------------------------------------------------- products
 
     def _product(self, dispatch: Dispatch) -> Pieces:
         dispatch = _flat(dispatch)
         push, tensors = _numbers(dispatch), _operands(dispatch)
-        large = {name for name, info in tensors.items() if self._room(info) < info.count}
+        large = {name for name, info in tensors.items() if self._is_beyond(info)}
         if push["batches"] * push["m"] * push["n"] != tensors["y_buffer"].count:
             return []
         if push["batches"] > 1:
-            return self._batches(dispatch, most=1 if "b_buffer" in large else 1 << 62)
+            return self._batches(dispatch, most=1 if "b_buffer" in large else NO_LIMIT)
         if large & {"a_buffer", "y_buffer"}:
             strides = {"a_buffer": push["a_row"], "y_buffer": push["n"], "c_buffer": push["c_row"]}
             return self._along("m", dispatch, strides) if push["a_row"] >= push["k"] else []
@@ -151,15 +154,13 @@ class _Cutter:
         inside = push["batches"] // shape[axis]
         strides = {"a_buffer": push["a_batch"][axis], "b_buffer": push["b_batch"][axis],
                    "y_buffer": inside * push["m"] * push["n"]}  # fmt: skip
-        given = [(tensors[name], s, s) for name, s in strides.items() if s]
-        made = []
-        for start, stop in self._steps(shape[axis], *given, most=most):
-            cut = (*shape[:axis], stop - start, *shape[axis + 1 :])
-            changed = {"batches": (stop - start) * inside, "batch_shape": cut}
-            parts = {name: self._slice(tensors[name], start * s, stop * s)
-                     for name, s in strides.items() if s}  # fmt: skip
-            made.append(_resized(dispatch, changed, parts))
-        return made
+        moving = {name: (tensors[name], s, s) for name, s in strides.items()}
+        return [
+            _resized(dispatch, {"batches": (stop - start) * inside,
+                                "batch_shape": (*shape[:axis], stop - start, *shape[axis + 1 :])},
+                     parts)
+            for start, stop, parts in self._ranges(shape[axis], moving, most)
+        ]  # fmt: skip
 
     def _columns(self, dispatch: Dispatch) -> Pieces:
         """Cut B where its columns lie together; columns of several rows are put in place after."""
@@ -208,22 +209,17 @@ class _Cutter:
 
     def _conv(self, dispatch: Dispatch) -> Pieces:
         push, tensors = _numbers(dispatch), _operands(dispatch)
-        groups, filters, x, y = push["groups"], push["out_channels"], "x_buffer", "y_buffer"
+        groups, filters = push["groups"], push["out_channels"]
         weight, batch = tensors["w_buffer"], push["batches"] // push["groups"]
         if batch == 1:
             strides = {"w_buffer": weight.count // filters, "bias_buffer": 1,
-                       y: tensors[y].count // filters}  # fmt: skip
+                       "y_buffer": tensors["y_buffer"].count // filters}  # fmt: skip
             return self._along("out_channels", dispatch, strides) if groups == 1 else []
-        sizes = {name: tensors[name].count // batch for name in (x, y)}
-        given = [(tensors[name], size, size) for name, size in sizes.items()]
-        most = 1 if weight.count > self._room(weight) else 1 << 62
-        return [
-            _resized(dispatch, {"batches": (stop - start) * groups}, {
-                name: self._slice(tensors[name], start * size, stop * size)
-                for name, size in sizes.items()
-            })
-            for start, stop in self._steps(batch, *given, most=most)
-        ]  # fmt: skip
+        moving = {name: (tensors[name], tensors[name].count // batch, tensors[name].count // batch)
+                  for name in ("x_buffer", "y_buffer")}  # fmt: skip
+        most = 1 if self._is_beyond(weight) else NO_LIMIT
+        return [_resized(dispatch, {"batches": (stop - start) * groups}, parts)
+                for start, stop, parts in self._ranges(batch, moving, most)]
 
     def _elementwise(self, dispatch: Dispatch) -> Pieces:
         """Cut the first axis; walks that turn round, or begin elsewhere, are left as they are."""
@@ -238,14 +234,16 @@ class _Cutter:
         reach = [1 + sum((dim - 1) * s for dim, s in zip(shape[1:], steps[1:], strict=True))
                  for steps in strides]  # fmt: skip
         inner = math.prod(shape[1:])
-        moving = [(o.info, steps[0], one)
-                  for o, steps, one in zip(work.operands, strides, reach, strict=True)]  # fmt: skip
+        moving = {
+            f"x{n}": (o.info, steps[0], one)
+            for n, (o, steps, one) in enumerate(zip(work.operands, strides, reach, strict=True))
+        }
         made: Pieces = []
-        for start, stop in self._steps(shape[0], *moving, (result, inner, inner)):
-            inputs = [self._slice(info, start * s, (stop - 1) * s + one) for info, s, one in moving]
-            part = self._slice(result, start * inner, stop * inner)
+        for start, stop, parts in self._ranges(shape[0], {**moving, "y": (result, inner, inner)}):
+            inputs = [parts.get(name, whole) for name, (whole, _, _) in moving.items()]
             made += elementwise.strided(
-                formula.text, inputs, strides, replace(part, shape=(stop - start, *shape[1:])),
+                formula.text, inputs, strides,
+                replace(parts["y"], shape=(stop - start, *shape[1:])),
                 tuple((f"p{i}", number) for i, number in enumerate(formula.numbers)),
                 dtypes=[*(o.dtype for o in work.operands), formula.dtype],
             )  # fmt: skip
@@ -254,13 +252,10 @@ class _Cutter:
     def _gather(self, dispatch: Dispatch) -> Pieces:
         """Cut what is chosen from: every piece writes the elements that it holds."""
         x = _operands(dispatch)["x_buffer"]
-        if any(self._room(i) < i.count for _, i in (*dispatch.reads[1:], *dispatch.writes)):
+        if any(self._is_beyond(i) for _, i in (*dispatch.reads[1:], *dispatch.writes)):
             return []
-        return [
-            replace(dispatch, push=_changed(dispatch, first=start, held=stop - start),
-                    reads=(("x_buffer", self._slice(x, start, stop)), *dispatch.reads[1:]))
-            for start, stop in self._steps(x.count, (x, 1, 1))
-        ]  # fmt: skip
+        return [_resized(dispatch, {"first": start, "held": stop - start}, parts)
+                for start, stop, parts in self._ranges(x.count, {"x_buffer": (x, 1, 1)})]
 
     def _rows(self, dispatch: Dispatch) -> Pieces:
         """Cut between rows that each kernel reads and writes by itself."""
@@ -270,22 +265,9 @@ class _Cutter:
         each, many = together * push["columns"], push["rows"] // together
         if len(dispatch.writes) > 1 or x.count != many * each:
             return []
-        made = []
-        one = 1 if dict(dispatch.defines).get("WIDE", "1") == "1" else registry.WORKGROUP
-        for start, stop in self._steps(many, (x, each, each), (y, each, each)):
-            rows = (stop - start) * together
-            made.append(replace(
-                dispatch, workgroups=registry.grid(-(-rows // one)),
-                push=_changed(dispatch, rows=rows),
-                reads=(("x_buffer", self._slice(x, start * each, stop * each)),
-                       *dispatch.reads[1:]),
-                writes=(("y_buffer", self._slice(y, start * each, stop * each)),),
-            ))  # fmt: skip
-        return made
-
-
-def _changed(dispatch: Dispatch, **numbers: int) -> tuple[tuple[str, Any], ...]:
-    return tuple((_numbers(dispatch) | numbers).items())
+        moving = {"x_buffer": (x, each, each), "y_buffer": (y, each, each)}
+        return [_resized(dispatch, {"rows": (stop - start) * together}, parts)
+                for start, stop, parts in self._ranges(many, moving)]
 
 
 def _numbers(dispatch: Dispatch) -> dict[str, Any]:
@@ -309,18 +291,22 @@ def _flat(dispatch: Dispatch) -> Dispatch:
 def _resized(
     dispatch: Dispatch, numbers: Numbers, parts: Mapping[str, TensorInfo]
 ) -> Dispatch:
-    """Return a product or convolution with other sizes and operands, and the grid for them."""
+    """Return a dispatch with other sizes and operands, and the grid for them."""
     push = _numbers(dispatch) | dict(numbers)
-    if dispatch.kernel == "matmul":
-        m, n = push["m"], push["n"]
-    else:
-        m, n = push["out_channels"], push["out_h"] * push["out_w"]
     changed = replace(
         dispatch,
         push=tuple(push.items()),
         reads=tuple((name, parts.get(name, info)) for name, info in dispatch.reads),
         writes=tuple((name, parts.get(name, info)) for name, info in dispatch.writes),
     )
-    lanes = linear.default_lanes(m)
-    workgroups, constants = linear.row_blocks(m, n, push["batches"], lanes, 1)
+    if dispatch.kernel == "gather":
+        return changed
+    if dispatch.kernel in ("normalize", "softmax"):
+        one = 1 if dict(dispatch.defines).get("WIDE", "1") == "1" else registry.WORKGROUP
+        return replace(changed, workgroups=registry.grid(-(-push["rows"] // one)))
+    if dispatch.kernel == "matmul":
+        m, n = push["m"], push["n"]
+    else:
+        m, n = push["out_channels"], push["out_h"] * push["out_w"]
+    workgroups, constants = linear.row_blocks(m, n, push["batches"], linear.default_lanes(m), 1)
     return replace(changed, workgroups=workgroups, constants=constants)
