@@ -18,8 +18,9 @@ from vklab.errors import CheckError, SetupError
 from vklab.graph.graph import Graph
 from vklab.plan.spread import SpreadPlan
 from vklab.runtime.check import Comparison
+from vklab.runtime.engine import Member
 from vklab.runtime.frames import Outputs, Values
-from vklab.runtime.members import Member, SpreadEngine, Wish
+from vklab.runtime.members import SpreadEngine, Wish
 from vklab.runtime.parts import Stage
 
 if TYPE_CHECKING:

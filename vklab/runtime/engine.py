@@ -6,10 +6,13 @@ Visited by lab 12.
 from __future__ import annotations
 
 import contextlib
+import copy
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,9 +25,10 @@ from vklab.plan import plan as plans
 from vklab.plan.partition import Part
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.runtime import dump, timed
+from vklab.runtime import timed
 from vklab.runtime.kernels import Kernel, Progress
 from vklab.runtime.open_devices import OpenDevice
+from vklab.runtime.places import Given
 from vklab.runtime.record import Program
 from vklab.runtime.reserve import Reserve
 from vklab.runtime.weights import Weights
@@ -32,7 +36,8 @@ from vklab.shader import compiler
 from vklab.types import DeviceInfo, Dispatch
 from vklab.vulkan.command import Submission
 
-__all__ = ["KEPT_PROGRAMS", "Device", "Engine", "Host", "Noted", "Runner", "Work", "host"]
+__all__ = ["KEPT_PROGRAMS", "Device", "Engine", "Host", "Member", "Noted", "Runner", "Work",
+           "host", "report"]  # fmt: skip
 
 Noted = Callable[..., contextlib.AbstractContextManager[Any]]
 _QUIET = contextlib.nullcontext()
@@ -52,9 +57,31 @@ class Runner(Protocol):
         """Free what it holds."""
 
 
+class Member:
+    """One of the devices of a session, and what all its programs there share."""
+
+    def __init__(self, opened: OpenDevice) -> None:
+        self.opened = opened
+        self.weights = Weights(opened)
+        self.reserve = Reserve(opened)
+        self.kernels: dict[tuple[object, ...], Kernel] = {}
+
+    def twin(self) -> Member:
+        """Return the same with memory of its own for all but weights."""
+        other = copy.copy(self)
+        other.reserve = Reserve(self.opened)
+        return other
+
+    def close(self) -> None:
+        """Free it, unless the device still works there."""
+        if not self.opened.is_stuck:
+            self.reserve.close()
+            self.weights.close()
+
+
 @dataclass
 class Engine:
-    """What all parts of a session share: the device, its weights, how progress is told.
+    """What all parts of a session share: the devices, how progress is told.
 
     Attributes:
         upper_bounds: the most that open dimensions ever are; `reserve` is then all memory.
@@ -63,31 +90,33 @@ class Engine:
         lock: held while something is planned or freed; what is planned runs without it.
     """
 
-    opened: OpenDevice
-    weights: Weights
+    members: Sequence[Member]
     progress: Progress | None = None
     dtype: str = ""
     upper_bounds: Mapping[str, int] = field(default_factory=dict)
-    reserve: Reserve | None = None
-    kernels: dict[tuple[object, ...], Kernel] = field(default_factory=dict)
     shaders: Mapping[compiler.Variant, compiler.Shader] = field(default_factory=dict)
     polls: bool = True
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
-    def info(self) -> DeviceInfo:
-        """Return the device that is planned for, the first of several."""
-        return self.opened.info
-
-    @property
     def infos(self) -> tuple[DeviceInfo, ...]:
         """Return all devices that are planned for."""
-        return (self.info,)
+        return tuple(member.opened.info for member in self.members)
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Return the device that is planned for, the first of several."""
+        return self.infos[0]
 
     @property
     def lying(self) -> frozenset[str]:
         """Return what plans call the weights that lie on the device."""
-        return self.weights.names
+        return self.members[0].weights.names
+
+    @property
+    def reserve(self) -> Reserve | None:
+        """Return the memory of all shapes; None where each program has its own."""
+        return self.members[0].reserve if self.upper_bounds else None
 
     def plan(self, graph: Graph, unavailable: Callable[[Dispatch], str]) -> Plan | SpreadPlan:
         """Plan a Vulkan part; see `plan.make_plan`."""
@@ -97,12 +126,18 @@ class Engine:
     def runner(self, plan: Plan | SpreadPlan) -> Runner:
         """Make what runs a plan."""
         assert isinstance(plan, Plan), "one device runs plans for one device"
-        dump.report(plan)
-        program = Program(
-            self.opened, plan, self.weights, self.progress, self.reserve, self.kernels
-        )
+        return Device(self.program(self.members[0], plan, self.reserve))
+
+    def program(
+        self, member: Member, plan: Plan, reserve: Reserve | None,
+        given: Mapping[str, Given] | None = None,
+    ) -> Program:  # fmt: skip
+        """Make the program of a plan on one of the devices."""
+        report(plan)
+        program = Program(member.opened, plan, member.weights, self.progress, reserve,
+                          member.kernels, given)  # fmt: skip
         program.polls &= self.polls
-        return Device(program)
+        return program
 
     @property
     def reserved_bytes(self) -> int:
@@ -114,8 +149,12 @@ class Engine:
 
         A thread that polls takes the interpreter from those that have frames to submit.
         """
-        reserve = Reserve(self.opened) if self.reserve else None
-        return replace(self, reserve=reserve, polls=False)
+        return replace(self, members=[each.twin() for each in self.members], polls=False)
+
+    def close(self) -> None:
+        """Free the memory that a twin has of its own."""
+        for member in self.members:
+            member.reserve.close()
 
     @property
     def kept(self) -> int:
@@ -123,6 +162,20 @@ class Engine:
         return int(settings.get("KEPT_PLANS")) or (
             KEPT_IN_RESERVE if self.reserve else KEPT_PROGRAMS
         )
+
+
+def report(plan: Plan) -> None:
+    """Say what was planned, as DEBUG asks; DUMP's file lies beside the SPIR-V."""
+    if int(settings.get("DEBUG")) >= 1:
+        print(plan, file=sys.stderr)
+    folder = str(settings.get("DUMP"))
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        lines = ["\t".join(row) for row in plan.rows()]
+        shapes_text = "_".join("x".join(map(str, i.shape)) for i in plan.graph.inputs)
+        name = "".join(c if c.isalnum() else "_" for c in plan.graph.name)[:40]
+        target = Path(folder) / f"plan-{name}-{shapes_text}.txt"
+        target.write_text("\n".join([str(plan), *lines, ""]), encoding="utf-8")
 
 
 def _quiet(*what: Any) -> contextlib.AbstractContextManager[Any]:

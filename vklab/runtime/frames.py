@@ -76,8 +76,7 @@ class Slot:
         """Free it."""
         with self.stage.engine.lock:  # others may plan: weights are counted
             self.stage.close()
-            if self.stage.engine.reserve:
-                self.stage.engine.reserve.close()
+            self.stage.engine.close()
 
 
 class _Future(Future[Outputs]):

@@ -18,45 +18,21 @@ from vklab.plan import spread as spread_plans
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.plan.stages import Stage
-from vklab.runtime import calibration, dump, open_devices
-from vklab.runtime.engine import Engine
-from vklab.runtime.kernels import Kernel
+from vklab.runtime import calibration, open_devices
+from vklab.runtime.engine import Engine, Member
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.profile import Profile
 from vklab.runtime.record import Program
-from vklab.runtime.reserve import Reserve
 from vklab.runtime.shared import Shared
 from vklab.runtime.spread import Spread
-from vklab.runtime.weights import Weights
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["Member", "SpreadEngine", "Wish", "engines"]
-
-
-class Member:
-    """One of the devices of a session, and what all its programs there share."""
-
-    def __init__(self, opened: OpenDevice) -> None:
-        self.opened = opened
-        self.weights = Weights(opened)
-        self.reserve = Reserve(opened)
-        self.kernels: dict[tuple[object, ...], Kernel] = {}
-
-    def require_clock(self) -> None:
-        """Raise SetupError if nothing can be timed there."""
-        if not self.opened.device.compute_queue.family.timestamp_valid_bits:
-            raise SetupError(f"{self.opened.info.name} has no timestamps on its compute queue")
-
-    def close(self) -> None:
-        """Free it, unless the device still works there."""
-        if not self.opened.is_stuck:
-            self.reserve.close()
-            self.weights.close()
+__all__ = ["SpreadEngine", "Wish", "engines"]
 
 
 @dataclass
 class SpreadEngine(Engine):
-    """What parts share that are spread over several devices, the first of them `opened`.
+    """What parts share that are spread over several devices.
 
     Attributes:
         pins: device numbers by patterns of node names.
@@ -67,7 +43,6 @@ class SpreadEngine(Engine):
             that fit there. A part behind one of the host has no such plan.
     """
 
-    members: tuple[Member, ...] = ()
     pins: Mapping[str, int] = field(default_factory=dict)
     caps: Mapping[int, int] = field(default_factory=dict)
     policy: str = "cost"
@@ -77,14 +52,13 @@ class SpreadEngine(Engine):
     _lender: Shared | None = field(default=None, init=False)
 
     @property
+    def reserve(self) -> None:
+        """Return None: stages run at the same time, none in another's memory, bounds or not."""
+
+    @property
     def reserved_bytes(self) -> int:
         """Return the bytes that all shapes share, weights apart."""
         return self._lender.size_bytes if self._lender else 0
-
-    @property
-    def infos(self) -> tuple[DeviceInfo, ...]:
-        """Return all devices that are planned for."""
-        return tuple(member.opened.info for member in self.members)
 
     def plan(self, graph: Graph, unavailable: Callable[[Dispatch], str]) -> SpreadPlan:
         """Place a Vulkan part by the speeds that are known, cut it, and plan its stages."""
@@ -129,13 +103,8 @@ class SpreadEngine(Engine):
         return Shared(plan, opened, self._lender)
 
     def _program(self, polls: bool, stage: Stage, plan: Plan, memory: Shared) -> Program:
-        dump.report(plan)
         member = self.members[stage.device]
-        # Stages run at the same time: none runs in another's memory, bounds or not.
-        program = Program(
-            member.opened, plan, member.weights, self.progress, memory.reserve(stage),
-            member.kernels, memory.given(stage),
-        )  # fmt: skip
+        program = self.program(member, plan, memory.reserve(stage), memory.given(stage))
         program.polls &= polls
         return program
 
@@ -168,25 +137,20 @@ def engines(
     wish = wish or Wish()
     if wish.policy is not None:
         placement.check_policy(wish.policy)
-    first, infos = members[0], [member.opened.info for member in members]
+    infos = [member.opened.info for member in members]
     if not wish.replicate and (len(members) > 1 or wish.splits):
         pins = {p: _number(d, infos, "place") for p, d in wish.place.items()}
         placement.check_pins(graph, infos, pins)
         caps = {_number(d, infos, "memory_caps"): size for d, size in wish.memory_caps.items()}
         times = {_number(d, infos, "profiles"): p.node_ns() for d, p in wish.profiles.items()}
-        return [SpreadEngine(first.opened, first.weights, **common, members=tuple(members),
-                             pins=pins, caps=caps, policy=wish.policy or "cost",
-                             fastest_first=wish.fastest_first, node_ns=times)]  # fmt: skip
+        return [SpreadEngine(members, **common, pins=pins, caps=caps, node_ns=times,
+                             policy=wish.policy or "cost",
+                             fastest_first=wish.fastest_first)]  # fmt: skip
     if wish.splits:
         raise SetupError("place, memory_caps, policy and profiles split a model; with "
                          "replicate=True each device has all of it")  # fmt: skip
     lock = threading.RLock()
-    bounded = bool(common["upper_bounds"])
-    return [
-        Engine(member.opened, member.weights, **common, kernels=member.kernels, lock=lock,
-               reserve=member.reserve if bounded else None)
-        for member in members
-    ]  # fmt: skip
+    return [Engine((member,), **common, lock=lock) for member in members]
 
 
 def _number(wanted: int | str, infos: Sequence[DeviceInfo], argument: str) -> int:

@@ -87,6 +87,11 @@ class OpenDevice:
         queue = self.device.transfer_queue if transfer else self.device.compute_queue
         return CommandPool(self.device, queue)
 
+    def require_clock(self) -> None:
+        """Raise SetupError if nothing can be timed here."""
+        if not self.device.compute_queue.family.timestamp_valid_bits:
+            raise SetupError(f"{self.info.name} has no timestamps on its compute queue")
+
     def forget(self, *parts: Closable) -> None:
         """Note what a session left open that nobody can reach any more.
 

@@ -22,6 +22,7 @@ from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.runtime import (
     checked,
+    engine,
     feeds,
     frames,
     kernels,
@@ -114,7 +115,7 @@ class Session(streams.Streaming, checked.Checked):
         self._is_half = bool(dtype) or any(info.dtype == "float16" for info in given)
         used = tuple(opened) if isinstance(opened, Sequence) else (opened,)
         self._model = None if saved else model
-        self._members = tuple(map(members.Member, used))
+        self._members = tuple(map(engine.Member, used))
         self._weights = self._members[0].weights
         engines = members.engines(
             self._members, wish, graph, progress=progress, dtype=dtype or "",
@@ -285,7 +286,7 @@ class Session(streams.Streaming, checked.Checked):
         with self._lock:
             self._require_open()
             for member in self._members:
-                member.require_clock()
+                member.opened.require_clock()
             yield self._values(feeds.arrays(self.graph.inputs, inputs, self.upper_bounds))
 
     # --------------------------------------------------------------------------------- closing

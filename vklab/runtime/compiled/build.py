@@ -16,11 +16,9 @@ from vklab.plan.spread import SpreadPlan
 from vklab.runtime import control, parts
 from vklab.runtime.compiled import saved as saves
 from vklab.runtime.compiled.saved import Kernel, Saved, SavedPart, SavedStage
-from vklab.runtime.engine import Engine, Runner
+from vklab.runtime.engine import Engine, Member, Runner
 from vklab.runtime.kernels import Progress
 from vklab.runtime.open_devices import OpenDevice
-from vklab.runtime.reserve import Reserve
-from vklab.runtime.weights import Weights
 from vklab.shader import compiler
 from vklab.types import ANY_SHAPE, DeviceInfo
 
@@ -31,13 +29,12 @@ class _Drawing(Engine):
     """An engine that plans for a device and makes nothing there."""
 
     def __init__(self, info: DeviceInfo, dtype: str, upper_bounds: Mapping[str, int]) -> None:
-        nowhere = cast(Any, None)
-        super().__init__(nowhere, nowhere, dtype=dtype, upper_bounds=upper_bounds)
-        self._info = info
+        super().__init__((), dtype=dtype, upper_bounds=upper_bounds)
+        self._infos = (info,)
 
     @property
-    def info(self) -> DeviceInfo:
-        return self._info
+    def infos(self) -> tuple[DeviceInfo, ...]:
+        return self._infos
 
     @property
     def lying(self) -> frozenset[str]:
@@ -111,18 +108,16 @@ def compile_by_run(
     progress: Progress | None = None,
 ) -> Saved:
     """Run a model once, and return it compiled with all parts on the way, on host and device."""
-    weights, reserve = Weights(opened), Reserve(opened)
-    limits = bounds.resolve(graph.inputs, upper_bounds or {})
-    shared = reserve if limits else None
-    engine = Engine(opened, weights, progress, dtype=dtype, upper_bounds=limits, reserve=shared)
+    limits, member = bounds.resolve(graph.inputs, upper_bounds or {}), Member(opened)
+    engine = Engine((member,), progress, dtype=dtype, upper_bounds=limits)
     root = parts.Stage(graph, engine)
     try:
         root.prepare()
         root.run(dict(values))
         return save(root, progress)
     finally:
-        for held in (root, reserve, weights):
-            held.close()
+        root.close()
+        member.close()
 
 
 def save(root: parts.Stage, progress: Progress | None = None) -> Saved:
