@@ -11,80 +11,16 @@ from split_models import *
 from vklab.errors import *
 """
 
-# Every Vulkan call of a run fails once, in each way that it can; a clear error, no hang, nothing
-# left; and where the device is not lost, the session goes on.
-FAULTS = START + """
-import threading, time
-from vklab.vulkan.device import Device
-CODES = {"vkResetFences": [-2], "vkQueueSubmit": [-1, -2, -4], "vkWaitForFences": [-1, -4, 2]}
-calls, seen, armed, lock, real = [], set(), {}, threading.Lock(), Device.command
-def command(device, name):
-    found = real(device, name)
-    def call(*arguments):
-        seen.add(name)
-        if name not in CODES:
-            return found(*arguments)
-        with lock:
-            number = len(calls)
-            calls.append(name)
-        if number not in armed:
-            return found(*arguments)
-        if name == "vkWaitForFences" and armed[number] == -4:
-            found(*arguments)  # nothing runs on a device that is lost
-        return armed[number]
-    return call
-Device.command = command
-def again(session):
-    for _ in range(500):
-        try:
-            return session.run(fed)
-        except TimeoutError as error:
-            assert "still works on an earlier run" in str(error)
-            time.sleep(0.01)
-source, fed = diamond()
-one = outputs_of(source, fed)
-def load():
-    session = vklab.load(source, devices=BOTH, place=DIAMOND)
-    assert differs(one, session.run(fed)) < 1e-6
-    calls.clear(), seen.clear()
-    return session
-with nothing_left():
-    session = load()
-    session.run(fed)
-    assert seen == set(CODES) and len(calls) == 15, (seen, calls)  # else CODES lacks a call
-    tried = 0
-    for number in range(15):
-        for code in sorted({code for codes in CODES.values() for code in codes}):
-            calls.clear()
-            armed[number] = code
-            begun = time.perf_counter()
-            try:
-                session.run(fed)
-                raise AssertionError("the failure is lost")
-            except VulkanError as error:
-                name = calls[number]
-                assert name in str(error) and "; in stage " in str(error), error
-                lost = isinstance(error, DeviceLostError)
-                assert lost == (code == -4), error
-            armed.clear()
-            tried += 1
-            assert time.perf_counter() - begun < 5
-            if lost:
-                try:
-                    session.run(fed)
-                    raise AssertionError("a lost device is used")
-                except DeviceLostError as error:
-                    assert "close this session and load again" in str(error)
-                session.close()
-                session = load()
-            assert differs(one, again(session)) < 1e-6
-    session.close()
-print(tried)
-"""
-
 
 def test_every_call_of_a_run_that_fails_is_a_clear_error_and_nothing_is_left():
-    assert int(both(FAULTS)) == 60  # 15 calls, 4 codes
+    both(START + """
+from failing_calls import FailingCalls
+source, fed = diamond()
+def load():
+    return vklab.load(source, devices=BOTH, place=DIAMOND)
+with nothing_left(), FailingCalls() as calls:
+    assert calls.every(load, fed) == 15  # five stages, each reset, submitted and waited for
+""")
 
 
 RUNS = START + """

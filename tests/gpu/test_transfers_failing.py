@@ -70,92 +70,24 @@ with fake:
                     f"'error']\n[{{'dma-buf'}}, {ends}\n")  # fmt: skip
 
 
-RUNNING = FAKE + """
-import threading, time
-from vklab.vulkan.device import Device
-CODES = {"vkResetFences": [-2], "vkQueueSubmit": [-1, -2, -4], "vkWaitForFences": [-1, -4, 2]}
-calls, armed, lock = [], {}, threading.Lock()
-def arm():
-    real = Device.command
-    def command(device, name):
-        found = real(device, name)
-        if name not in CODES:
-            return found
-        def call(*arguments):
-            with lock:
-                number = len(calls)
-                calls.append(name)
-            if number not in armed:
-                return found(*arguments)
-            if name == "vkWaitForFences" and armed[number] == -4:
-                found(*arguments)  # nothing runs on a device that is lost
-            return armed[number]
-        return call
-    Device.command = command
-def again(session):
-    for _ in range(500):
-        try:
-            return session.run(fed)
-        except TimeoutError as error:
-            assert "still works on an earlier run" in str(error)
-            time.sleep(0.01)
-def every(**switches):
-    session = load(**switches)
-    tried, failures = 0, 0
-    calls.clear()
-    session.run(fed)
-    count = len(calls)
-    for number in range(count):
-        for code in CODES[calls[number]] if number < len(calls) else ():
-            calls.clear()
-            armed[number] = code
-            begun = time.perf_counter()
-            try:
-                session.run(fed)
-                assert number >= len(calls), "the failure is lost"
-            except VulkanError as error:
-                assert calls[number] in str(error) and "; in stage " in str(error), error
-                assert isinstance(error, DeviceLostError) == (code == -4), error
-                if code == -4:
-                    try:
-                        armed.clear()
-                        session.run(fed)
-                        raise AssertionError("a lost device is used")
-                    except DeviceLostError as error:
-                        assert "close this session and load again" in str(error)
-                    session.close()
-                    session = load(**switches)
-                failures += 1
-            armed.clear()
-            assert time.perf_counter() - begun < 5
-            assert differs(one, again(session)) < 1e-6
-            calls.clear()
-            session.run(fed)
-    session.close()
-    return count, failures
-"""
-
-
 @pytest.mark.parametrize("copied", ["", pytest.param("1", marks=pytest.mark.slow)])
 def test_every_call_of_a_run_through_the_ring_that_fails_is_a_clear_error(copied):
-    said = both(RUNNING + """
-with nothing_left():
-    arm()
-    print(*every(STAGING_SLOT_BYTES=40, DISABLE_SHARED_MEMORY=sys.argv[1]))
-""", copied)  # fmt: skip
-    count, failures = map(int, said.split())
+    both(FAKE + """
+from failing_calls import FailingCalls
+def through_the_ring():
+    return load(STAGING_SLOT_BYTES=40, DISABLE_SHARED_MEMORY=sys.argv[1])
+with nothing_left(), FailingCalls() as calls:
     # Three values in three pieces each, in and out, beside the five stages themselves.
-    assert count == 15 + 3 * 3 * 2 * 3 and failures > count
+    assert calls.every(through_the_ring, fed) == 15 + 3 * 3 * 2 * 3
+""", copied)  # fmt: skip
 
 
 def test_every_call_of_a_run_by_dma_buf_that_fails_is_a_clear_error():
-    said = both(RUNNING + """
+    both(FAKE + """
+from failing_calls import FailingCalls
 with fake:
     fresh()
-    arm()
-    with nothing_left():
-        print(*every())
+    with nothing_left(), FailingCalls() as calls:
+        assert calls.every(load, fed) == 15 + 3 * 3
     assert not fake.memory and not descriptors()
 """)  # fmt: skip
-    count, failures = map(int, said.split())
-    assert count == 15 + 3 * 3 and failures > count
