@@ -69,9 +69,7 @@ class FailingCalls:
         assert not self.others, self.others
         return len(self.calls)
 
-    def every(
-        self, load: Callable[[], vklab.Session], fed: Mapping[str, np.ndarray]
-    ) -> int:
+    def every(self, load: Callable[[], vklab.Session], fed: Mapping[str, np.ndarray]) -> int:
         """Fail each call of a run of `load()` with each code: a clear error, and it goes on.
 
         Returns:
