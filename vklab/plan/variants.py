@@ -7,7 +7,7 @@ switches off all but what a driver's quirk demands. Visited by lab 08.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -16,29 +16,16 @@ from vklab.ops import dtypes, linear, registry
 from vklab.plan import limits, prepack
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = [
-    "TILES",
-    "Tile",
-    "choose",
-    "computed",
-    "few_rows",
-    "integer",
-    "one_row",
-    "product_sizes",
-    "shared_rows",
-    "soonest",
-    "split",
-    "tiled",
-    "wanted_splits",
-    "without",
-]
+__all__ = ["choose"]
 
 Tile = tuple[int, int, int, int, int]
-Rule = Callable[[Dispatch, DeviceInfo], Dispatch | None]
+# m, n, k and the batch count of a matmul, or of the product that a conv is.
+Sizes = tuple[int, int, int, int]
+Rule = Callable[[Dispatch, Sizes, DeviceInfo], Dispatch | None]
 
 # (TILE_M, TILE_N, TILE_K, ROWS, COLUMNS) and how fast its inner loop runs beside the others:
 # more sums in registers means fewer loads for each product. TILE_N never exceeds the workgroup.
-TILES: tuple[tuple[Tile, float], ...] = (
+_TILES: tuple[tuple[Tile, float], ...] = (
     ((16, 16, 32, 1, 1), 0.55),
     ((32, 32, 32, 2, 2), 1.0),
     ((64, 64, 16, 4, 4), 2.0),
@@ -62,33 +49,30 @@ def choose(
     """
     if dispatch.kernel not in ("matmul", "conv"):
         return (dispatch,)
-    chosen = dispatch
+    chosen, sizes = dispatch, _product_sizes(dispatch)
     in_float32 = dict(dispatch.defines).get("ACC", "float") == "float"  # all rules are for that
     if in_float32 and not settings.get("DISABLE_VARIANTS"):
-        rules: tuple[Rule, ...] = (shared_rows,) if info.is_cpu else (one_row, tiled, few_rows)
-        laid_out = prepack.along_k(dispatch, product_sizes(dispatch)[:3], info, lying)
-        found = (rule(laid_out, info) for rule in rules)
-        chosen = next((changed for changed in found if changed is not None), laid_out)
-    return split(chosen, dispatch, info)
+        rules: tuple[Rule, ...] = (_shared_rows,) if info.is_cpu else (_one_row, _tiled, _few_rows)
+        laid_out = prepack.along_k(dispatch, sizes[:3], info, lying)
+        found = (rule(laid_out, sizes, info) for rule in rules)
+        chosen = next(filter(None, found), laid_out)
+    return _split(chosen, dispatch, sizes, info)
 
 
-def product_sizes(dispatch: Dispatch) -> tuple[int, int, int, int]:
-    """Return m, n, k and the batch count of a matmul, or of the product that a conv is."""
-    push = dict(dispatch.push)
-    batch = integer(push, "batches")
+def _product_sizes(dispatch: Dispatch) -> Sizes:
+    push: dict[str, Any] = dict(dispatch.push)
     if dispatch.kernel == "matmul":
-        return integer(push, "m"), integer(push, "n"), integer(push, "k"), batch
-    window = integer(push, "kernel_h") * integer(push, "kernel_w")
-    pixels = integer(push, "out_h") * integer(push, "out_w")
-    return integer(push, "out_channels"), pixels, integer(push, "in_channels") * window, batch
+        return push["m"], push["n"], push["k"], push["batches"]
+    k = push["in_channels"] * push["kernel_h"] * push["kernel_w"]
+    return push["out_channels"], push["out_h"] * push["out_w"], k, push["batches"]
 
 
-def shared_rows(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
+def _shared_rows(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch | None:
     """Let the lanes of a subgroup fetch the row operand for each other.
 
     On a CPU that plays a GPU every fetch of a lane is a separate load, and this saves most.
     """
-    m, n, _, batch = product_sizes(dispatch)
+    m, n, _, batch = sizes
     smallest = info.limit("minSubgroupSize") or info.subgroup_size
     lanes = next((size for size in (8, 4) if size <= min(m, smallest)), 0)
     if not lanes or "shuffle" not in info.subgroup_operations:
@@ -98,20 +82,20 @@ def shared_rows(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
     return replace(dispatch, workgroups=workgroups, constants=constants, defines=defines)
 
 
-def few_rows(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
+def _few_rows(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch | None:
     """Give a GPU one row an invocation where there is too little work to fill it otherwise."""
     del info
-    m, n, _, batch = product_sizes(dispatch)
+    m, n, _, batch = sizes
     if m * n * batch > GPU_WORKGROUPS * 1024:
         return None
     workgroups, constants = linear.row_blocks(m, n, batch, 1, 1)
     return replace(dispatch, workgroups=workgroups, constants=constants)
 
 
-def one_row(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
+def _one_row(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch | None:
     """Use matvec where the left operand is one row: then reading B is all the time it takes."""
     del info
-    m, n, k, batch = product_sizes(dispatch)
+    m, n, k, batch = sizes
     push = dict(dispatch.push)
     if dispatch.kernel != "matmul" or m != 1 or batch != 1:
         return None
@@ -125,16 +109,16 @@ def one_row(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
         workgroups=registry.grid(-(-n // (4 * columns if fours else columns))),
         push=tuple((name, push[name]) for name in names),
         constants=(("COLUMNS", columns), ("WORKGROUP", 256 if columns > 1 else 64)),
-        defines=(*without(dispatch.defines, "SUBGROUP", "BATCH_AXES"), ("FOURS", str(int(fours)))),
+        defines=(*_without(dispatch.defines, "SUBGROUP", "BATCH_AXES"), ("FOURS", str(int(fours)))),
     )
 
 
-def tiled(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
+def _tiled(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch | None:
     """Use shared memory where a product is large enough to fill some tiles."""
-    m, n, k, batch = product_sizes(dispatch)
+    m, n, k, batch = sizes
     if m < 16 or n < 16 or k < 64:
         return None
-    tile = soonest(m, n, k, batch, info)
+    tile = _soonest(m, n, k, batch, info)
     tile_m, tile_n, _, rows, columns = tile
     names = ("TILE_M", "TILE_N", "TILE_K", "ROWS", "COLUMNS")
     # A tiled conv divides by its kernel's sizes at every step: as constants that is cheap.
@@ -146,18 +130,18 @@ def tiled(dispatch: Dispatch, info: DeviceInfo) -> Dispatch | None:
         dispatch,
         kernel=f"{dispatch.kernel}_tiled",
         workgroups=workgroups,
-        push=without(dispatch.push, "kernel_h", "kernel_w"),
+        push=_without(dispatch.push, "kernel_h", "kernel_w"),
         constants=(
             *zip(names, tile, strict=True),
             ("WORKGROUP", tile_m // rows * (tile_n // columns)),
             *((name.upper(), size) for name, size in fixed if isinstance(size, int)),
         ),
-        defines=without(dispatch.defines, "SUBGROUP"),
+        defines=_without(dispatch.defines, "SUBGROUP"),
     )
     return prepack.in_chunks(changed, tile) if dispatch.kernel == "conv" else changed
 
 
-def soonest(m: int, n: int, k: int, batch: int, info: DeviceInfo) -> Tile:
+def _soonest(m: int, n: int, k: int, batch: int, info: DeviceInfo) -> Tile:
     """Return the tile with the least padded work over its speed, in waves of workgroups.
 
     Counts on `split` to make more workgroups out of a long sum.
@@ -166,30 +150,33 @@ def soonest(m: int, n: int, k: int, batch: int, info: DeviceInfo) -> Tile:
     def cost(candidate: tuple[Tile, float]) -> float:
         tile, speed = candidate
         count = -(-m // tile[0]) * -(-n // tile[1]) * batch
-        splits = wanted_splits(count, k)
+        splits = _wanted_splits(count, k)
         waves = -(-count * splits // GPU_WORKGROUPS)
         return waves * tile[0] * tile[1] / speed * k / splits
 
     shared = info.limit("maxComputeSharedMemorySize")
-    fitting = [(t, s) for t, s in TILES if 4 * t[2] * (t[0] + t[1] + 8) <= shared]
+    fitting = [(t, s) for t, s in _TILES if 4 * t[2] * (t[0] + t[1] + 8) <= shared]
     return min(fitting, key=cost)[0]
 
 
-def wanted_splits(workgroups: int, k: int) -> int:
+def _wanted_splits(workgroups: int, k: int) -> int:
     """Return into how many parts a GPU wants a sum of k terms cut."""
     return max(1, min(2 * GPU_WORKGROUPS // workgroups, k // SHORTEST_SPLIT, MOST_SPLITS))
 
 
-def split(chosen: Dispatch, original: Dispatch, info: DeviceInfo) -> tuple[Dispatch, ...]:
+def _split(
+    chosen: Dispatch, original: Dispatch, sizes: Sizes, info: DeviceInfo
+) -> tuple[Dispatch, ...]:
     """Cut a long sum into parts that run side by side, and add them up in a second dispatch.
 
     Done where too few workgroups would leave a GPU idle, and where a loop would outlast the
     iterations that llvmpipe allows.
     """
-    m, n, k, batch = product_sizes(original)
-    steps = integer(dict(original.push), "part")  # what the kernel's part counts: k, or channels
-    wanted = wanted_splits(math.prod(chosen.workgroups), k)
-    result = computed(original)
+    m, n, k, batch = sizes
+    push: dict[str, Any] = dict(original.push)
+    steps = push["part"]  # what the kernel's part counts: k, or channels
+    wanted = _wanted_splits(math.prod(chosen.workgroups), k)
+    result = _computed(original)
     many = original.kernel == "matmul" and m * n * batch < result.count  # one of several dispatches
     if info.is_cpu or settings.get("DISABLE_VARIANTS") or many:
         wanted = 1
@@ -204,21 +191,23 @@ def split(chosen: Dispatch, original: Dispatch, info: DeviceInfo) -> tuple[Dispa
     wide = "float32" if result.dtype in dtypes.FLOATS else result.dtype
     partial = TensorInfo(f"{chosen.writes[0][1].name}:splits", wide, (splits, *result.dims))
     changed = {"BIAS": "0", **dict(dtypes.type_defines("Y", wide))}
+    # Scaling and C belong to the whole sum, so a part is plain.
+    plain = {"part": part, "alpha": 1.0}
     biased = dict(chosen.defines)["BIAS"] == "1"
     first = replace(
         chosen,
         reads=chosen.reads[:2],
         writes=(("y_buffer", partial),),
         workgroups=(*chosen.workgroups[:2], chosen.workgroups[2] * splits),
-        push=tuple((name, _in_part(name, value, part)) for name, value in chosen.push),
+        push=tuple((name, plain.get(name, value)) for name, value in chosen.push),
         defines=tuple((name, changed.get(name, v)) for name, v in chosen.defines),
         epilogue=None,
     )
     bias = chosen.reads[2][1] if biased else None
-    return first, _sum_splits(partial, bias, original, splits)
+    return first, _sum_splits(partial, bias, original, sizes)
 
 
-def computed(dispatch: Dispatch) -> TensorInfo:
+def _computed(dispatch: Dispatch) -> TensorInfo:
     """Return what a kernel itself computes: what is written, but for an epilogue."""
     if dispatch.epilogue is None:
         return dispatch.writes[0][1]
@@ -226,24 +215,16 @@ def computed(dispatch: Dispatch) -> TensorInfo:
     return replace(own.info, dtype=own.dtype)
 
 
-def _in_part(name: str, value: Any, part: int) -> Any:
-    # Scaling and C belong to the whole sum, so a part is plain.
-    return {"part": part, "alpha": 1.0}.get(name, value)
-
-
 def _sum_splits(
-    partial: TensorInfo,
-    bias: TensorInfo | None,
-    original: Dispatch,
-    splits: int,
+    partial: TensorInfo, bias: TensorInfo | None, original: Dispatch, sizes: Sizes
 ) -> Dispatch:
-    push, result = dict(original.push), computed(original)
-    m, n, _, _ = product_sizes(original)
+    push: dict[str, Any] = dict(original.push)
+    result, splits, (m, n, _, _) = _computed(original), partial.dims[0], sizes
     if original.kernel == "conv":  # a bias is one column, with a row a channel
-        rows, steps, scales = m * integer(push, "groups"), (1, 0), (1.0, 1.0)
+        rows, steps, scales = m * push["groups"], (1, 0), (1.0, 1.0)
     else:
-        rows, steps = m, (integer(push, "c_row"), integer(push, "c_column"))
-        scales = (float(push["alpha"]), float(push["beta"]))  # type: ignore[arg-type]
+        rows, steps = m, (push["c_row"], push["c_column"])
+        scales = (float(push["alpha"]), float(push["beta"]))
     return Dispatch(
         kernel="sum_splits",
         reads=(("x_buffer", partial), *((("c_buffer", bias),) if bias else ())),
@@ -266,13 +247,6 @@ def _sum_splits(
     )  # fmt: skip
 
 
-def without(pairs: tuple[Any, ...], *names: str) -> tuple[Any, ...]:
+def _without(pairs: tuple[Any, ...], *names: str) -> tuple[Any, ...]:
     """Return pairs without those of some names."""
     return tuple(pair for pair in pairs if pair[0] not in names)
-
-
-def integer(push: Mapping[str, object], name: str) -> int:
-    """Return a push constant that is an integer."""
-    value = push[name]
-    assert isinstance(value, int), f"{name} is {value!r}"
-    return value
