@@ -6,7 +6,8 @@ execution dependency chains of the Vulkan specification (section 7.1).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from vklab.plan.chunks import Barrier, Copy, Work
 from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
 from vklab.types import Dispatch, TensorInfo
+
+# A space of bytes, where in it something starts, and stops.
+Span = tuple[Hashable, int, int]
 
 
 def shares_bytes(one: Sequence[Slot], other: Sequence[Slot]) -> bool:
@@ -108,3 +112,33 @@ def work_of(plan: Plan) -> tuple[list[Work], list[Barrier], list[Slot]]:
                            for _, info in step.writes)  # fmt: skip
             work.append(Work("compute_shader", reads, writes))
     return work, list(chunk.barriers), list(plan.output_slots.values())
+
+
+class Shadow:
+    """Numbers that lie on bytes; bytes that are always touched together have theirs in common."""
+
+    def __init__(self, spans: Iterable[Span], columns: int = 1) -> None:
+        cuts: dict[Hashable, set[int]] = {}
+        for space, start, stop in spans:
+            cuts.setdefault(space, set()).update((start, stop))
+        self._cuts = {space: sorted(places) for space, places in cuts.items()}
+        self._numbers = {
+            space: np.full((len(places), columns), -1) for space, places in cuts.items()
+        }
+
+    def part(self, span: Span) -> np.ndarray:
+        """Return the numbers on a span, to be read or changed."""
+        space, start, stop = span
+        cuts = self._cuts[space]
+        first, last = bisect.bisect_left(cuts, start), bisect.bisect_left(cuts, stop)
+        return self._numbers[space][first:last]
+
+    def runs(self, span: Span) -> tuple[tuple[int, int], ...]:
+        """Return where on a span, from its start, another number begins, and that number."""
+        space, start, _ = span
+        first = bisect.bisect_left(self._cuts[space], start)
+        found: list[tuple[int, int]] = []
+        for place, number in enumerate(self.part(span)[:, 0].tolist(), first):
+            if not found or found[-1][1] != number:
+                found.append((self._cuts[space][place] - start, number))
+        return tuple(found)

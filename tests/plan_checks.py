@@ -1,7 +1,8 @@
 """Check every plan that a test makes by what its steps do to bytes, apart from what planned it.
 
-`install` puts the check behind `make_plan`; tests/conftest.py does that before any test is read,
-and tests/child.py in the processes that tests start.
+`install` puts the check behind `make_plan`, and those of split models behind what plans and what
+runs them; tests/conftest.py does that before any test is read, and tests/child.py in the
+processes that tests start.
 Written apart from `vklab.plan`: who wrote which bytes last is tracked on shadows of memory, once as
 the lowered dispatches say, where no two values share bytes, and once as the plan says.
 """
@@ -15,14 +16,17 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from hazards import conflict, ordered, shares_bytes, work_of, written
+import spread_checks
+import spread_hazards
+from hazards import Shadow, Span, conflict, ordered, shares_bytes, work_of, written
 
 from vklab.plan import arenas
 from vklab.plan import plan as plans
+from vklab.plan import spread as spreads
 from vklab.plan.chunks import Barrier, Copy, Work
 from vklab.plan.lowering import Lowered
 from vklab.plan.memory import Slot
@@ -32,41 +36,10 @@ from vklab.types import Dispatch, TensorInfo
 # Steps up to which a plan is checked; larger ones are counted as such.
 MOST_STEPS = 20_000
 STAGES = ("compute_shader", "transfer", "host")
-Span = tuple[str, int, int]  # a space of bytes, where in it something starts, and stops
 
-counts = {"checked": 0, "too large": 0}
+counts = {"checked": 0, "too large": 0, "split": 0, "split and run": 0}
 problems: list[str] = []  # of the test that runs
 _local = threading.local()
-
-
-class Shadow:
-    """Numbers that lie on bytes; bytes that are always touched together have theirs in common."""
-
-    def __init__(self, spans: Iterable[Span], columns: int = 1) -> None:
-        cuts: dict[str, set[int]] = {}
-        for space, start, stop in spans:
-            cuts.setdefault(space, set()).update((start, stop))
-        self._cuts = {space: sorted(places) for space, places in cuts.items()}
-        self._numbers = {
-            space: np.full((len(places), columns), -1) for space, places in cuts.items()
-        }
-
-    def part(self, span: Span) -> np.ndarray:
-        """Return the numbers on a span, to be read or changed."""
-        space, start, stop = span
-        cuts = self._cuts[space]
-        first, last = bisect.bisect_left(cuts, start), bisect.bisect_left(cuts, stop)
-        return self._numbers[space][first:last]
-
-    def runs(self, span: Span) -> tuple[tuple[int, int], ...]:
-        """Return where on a span, from its start, another number begins, and that number."""
-        space, start, _ = span
-        first = bisect.bisect_left(self._cuts[space], start)
-        found: list[tuple[int, int]] = []
-        for place, number in enumerate(self.part(span)[:, 0].tolist(), first):
-            if not found or found[-1][1] != number:
-                found.append((self._cuts[space][place] - start, number))
-        return tuple(found)
 
 
 # ------------------------------------------------------------------------------ barriers
@@ -277,8 +250,8 @@ def check(plan: Plan, lowered: Lowered) -> list[str]:
     steps = sum(len(chunk.steps) for chunk in plan.chunks)
     if steps > MOST_STEPS:
         counts["too large"] += 1
+        counts["checked"] -= 1
         return []
-    counts["checked"] += 1
     return [*value_problems(plan, lowered), *order_problems(*work_of(plan))]
 
 
@@ -293,9 +266,19 @@ def unchecked(reason: str) -> Iterator[None]:
         _local.reason = ""
 
 
+def _report(kind: str, found: Callable[[], list[str]]) -> None:
+    """Fail the test that runs for what is found, unless it plans wrongly on purpose."""
+    if not getattr(_local, "reason", ""):
+        counts[kind] += 1
+        new = found()
+        problems.extend(new)
+        assert not new, "\n".join(new)
+
+
 def install() -> None:
-    """Check whatever `make_plan` returns from now on; what is wrong fails the test that runs."""
-    make, arrange = plans.make_plan, arenas.arrange
+    """Check whatever is planned from now on; what is wrong fails the test that runs."""
+    make, arrange, spread = plans.make_plan, arenas.arrange, spreads.make
+    seen: list[type] = []  # of what runs plans, which tests without a driver do not import
 
     @functools.wraps(arrange)
     def listen(graph: Any, lowered: Lowered, *others: Any, **named: Any) -> arenas.Arenas:
@@ -306,13 +289,36 @@ def install() -> None:
     def checked(*given: Any, **named: Any) -> Plan:
         _local.lowered = []
         plan = make(*given, **named)
-        if not getattr(_local, "reason", ""):
-            found = check(plan, _local.lowered[0])
-            problems.extend(found)
-            assert not found, "\n".join(found)
+        _report("checked", lambda: check(plan, _local.lowered[0]))
         return plan
 
-    arenas.arrange, plans.make_plan = listen, checked
+    @functools.wraps(spread)
+    def split(*given: Any, **named: Any) -> spreads.SpreadPlan:
+        runtime = sys.modules.get("vklab.runtime.spread")
+        if runtime and runtime.Spread not in seen:
+            seen.append(runtime.Spread)
+            _watch(runtime.Spread)
+        plan = spread(*given, **named)
+        _report("split", lambda: spread_checks.plan_problems(plan))
+        return plan
+
+    arenas.arrange, plans.make_plan, spreads.make = listen, checked, split
+
+
+def _watch(kind: Any) -> None:
+    """Check what runs a split model as soon as it has its memory and its order."""
+    init = kind.__init__
+
+    @functools.wraps(init)
+    def checked(spread: Any, *given: Any, **named: Any) -> None:
+        init(spread, *given, **named)
+        try:
+            _report("split and run", lambda: spread_hazards.run_problems(spread))
+        except BaseException:
+            spread.close()
+            raise
+
+    kind.__init__ = checked
 
 
 def install_in_child() -> None:

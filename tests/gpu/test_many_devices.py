@@ -53,7 +53,7 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=place) as session:
         def pass_on(places, value, target):
             real(places, value, target)
             if value == corrupted:
-                place = target._inputs[value]
+                place = target.inputs[value]
                 place[...] = 0 if place.any() else 1
         Places.pass_on = pass_on
         wrong = session.run(fed)

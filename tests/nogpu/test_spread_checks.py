@@ -1,0 +1,177 @@
+"""The check behind every split model finds no fault with sound plans, and each planted mistake."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import plan_checks
+import pytest
+from fake_device import DISCRETE, UNIFIED, fake_device
+from onnx import helper
+from small_models import model, random_array, value
+
+pytest.importorskip("vulkan")
+
+from fake_spread import spread_of
+
+from vklab import settings
+from vklab.graph import onnx_import, shapes
+from vklab.ops.dtypes import ELEMENTS
+from vklab.plan import placement, routes, spread, stages
+from vklab.plan.spread import SpreadPlan
+from vklab.plan.stages import Stage, Transfer
+
+FLOAT, HALF = 1, 10
+MANY = 1 << 20  # elements that no kernel writes through a bus
+NARROW = frozenset().union(*(element.needs for element in ELEMENTS.values()))
+# Five stages: a; b of the same device; c and d of the other, which e joins with b; f.
+PINS = {"[abe]": 0, "[cdf]": 1}
+
+
+def planned(types=UNIFIED, elements=64, dtype=FLOAT, features=frozenset()) -> SpreadPlan:
+    """Plan two branches that meet, with a second input and an output on the way."""
+    steps = [("Relu", "x", "a"), ("Neg", "a", "b"), ("Exp", "a", "c"), ("Mul", "c z", "d"),
+             ("Add", "b d", "e"), ("Max", "e w", "f")]  # fmt: skip
+    nodes = [helper.make_node(op, read.split(), [made], made) for op, read, made in steps]
+    ends = [value(name, (elements,), dtype) for name in ("f", "b")]
+    weight = random_array((elements,)).astype("float16" if dtype == HALF else "float32")
+    proto = model(nodes, [value(n, (elements,), dtype) for n in "xz"], ends, {"w": weight})
+    graph = shapes.infer(onnx_import.load_graph(proto))
+    infos = [fake_device(memory_types=types, name="first"),
+             fake_device(memory_types=types, name="second", index=1,
+                         features=features)]  # fmt: skip
+    placed = placement.place(graph, infos, pins=PINS)
+    return spread.make(graph, placed, infos, "", lambda dispatch: "")
+
+
+def half() -> SpreadPlan:
+    """Plan values that one device stores in 16 bits and the other in 32."""
+    return planned(dtype=HALF, features=NARROW)
+
+
+def large() -> SpreadPlan:
+    """Plan values that move past the host, but for the output."""
+    return planned(types=DISCRETE, elements=MANY)
+
+
+@pytest.mark.parametrize(("make", "switches", "paths"), [
+    (planned, {}, {routes.SAME_MEMORY, routes.SHARED}),
+    (planned, {"DISABLE_DEVICE_ORDER": True}, {routes.SAME_MEMORY, routes.SHARED}),
+    (planned, {"DISABLE_SHARED_MEMORY": True}, {routes.SAME_MEMORY, routes.HOST_COPY}),
+    (planned, {"DISABLE_DIRECT_IO": True}, {routes.SAME_MEMORY, routes.RING}),
+    (half, {}, {routes.SAME_MEMORY, routes.HOST_COPY}),
+    (large, {}, {routes.SAME_MEMORY, routes.RING}),
+])  # fmt: skip
+def test_sound_plans_are_checked_and_found_so(make, switches, paths, monkeypatch):
+    before = dict(plan_checks.counts)
+    with settings.settings(**switches):
+        plan = make()
+        spread_of(monkeypatch, plan)
+    assert [stage.predecessors for stage in plan.stages] == [(), (0,), (0,), (1, 2), (3,)]
+    assert {path.name for path in plan.paths.values()} == paths
+    for kind in ("split", "split and run"):
+        assert plan_checks.counts[kind] == before[kind] + 1
+
+
+# ------------------------------------------------------------------------------ plans
+
+
+def but(number: int, **changes):
+    """Return what changes one stage; names of fields of its graph change that."""
+
+    def change(cut: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        stage, outer = cut[number], dict(changes)
+        inner = {key: outer.pop(key) for key in changes if hasattr(stage.graph, key)}
+        stage = replace(stage, graph=replace(stage.graph, **inner), **outer)
+        return (*cut[:number], stage, *cut[number + 1 :])
+
+    return change
+
+
+def swapped(cut):
+    """Have the fourth stage before the third, which it waits for."""
+    new = {0: 0, 1: 1, 2: 3, 3: 2, 4: 4}
+    made = [replace(stage, number=new[stage.number],
+                    predecessors=tuple(sorted(new[n] for n in stage.predecessors)),
+                    dependents=tuple(sorted(new[n] for n in stage.dependents)))
+            for stage in cut]  # fmt: skip
+    return tuple(sorted(made, key=lambda stage: stage.number))
+
+
+def twice(cut):
+    """Have the first stage's node in the second one as well."""
+    first, second = cut[0].graph, cut[1].graph
+    return but(1, nodes=first.nodes + second.nodes, inputs=first.inputs)(cut)
+
+
+def known(cut):
+    """Take what a stage computes for a constant of the stage that reads it."""
+    graph = cut[4].graph
+    (e,) = graph.inputs
+    return but(4, inputs=(), initializers={**graph.initializers, "e": e})(cut)
+
+
+CUTS = {
+    "an edge lost": (but(3, predecessors=(2,)), r"stage 3.* should wait for \[1, 2\]"),
+    "an edge too many": (but(4, predecessors=(0, 3)), r"stage 4.* should wait for \[3\]"),
+    "one side of an edge": (but(0, dependents=(1,)), r"stage 0.* should free \[1, 2\]"),
+    "a circle": (but(2, predecessors=(0, 3)), "stage 2.* waits for itself"),
+    "swapped order": (swapped, "stage 2.* waits for a later stage"),
+    "mixed up": (lambda cut: cut[::-1], "is at place 0"),
+    "another device": (but(1, device=1), "stage 1.*b: .* is placed on device 0"),
+    "a node lost": (but(4, nodes=(), outputs=()), "miss nodes, or add some: node f"),
+    "a node twice": (twice, "node a.* is in two stages"),
+    "a value not left": (but(2, outputs=()), "stage 2.* does not leave 'd', read by stage 3"),
+    "a value left for nobody": (but(2, outputs=("c", "d")), "leaves 'c', which nobody reads"),
+    "an output lost": (but(4, outputs=()), "no stage leaves the output 'f'"),
+    "a value for a constant": (known, "stage 4.* takes 'e' for a constant"),
+}  # fmt: skip
+MOVES = {
+    **{f"move {n} lost": (lambda moves, n=n: moves[:n] + moves[n + 1 :], "nothing moves")
+       for n in range(5)},
+    "a move twice": (lambda moves: (*moves, moves[0]), "'a' moves .* to stage 1 2 times"),
+    "a move too many": (lambda moves: (*moves, Transfer("a", 0, 4, 256)), "does not want it"),
+    "another source": (lambda moves: (replace(moves[4], source=2), *moves[:4]),
+                       "nothing moves 'e' from stage 3"),
+    "fewer bytes": (lambda moves: (replace(moves[0], size_bytes=4), *moves[1:]),
+                    "should move 256 bytes"),
+}  # fmt: skip
+
+
+def mutated(monkeypatch, owner, name, change):
+    """Change what a function returns."""
+    real = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *given: change(real(*given)))
+
+
+def caught(message, make, *given):
+    """Fail unless a wrong plan is found out for what is wrong with it."""
+    with pytest.raises(AssertionError, match=message):
+        make(*given)
+    assert plan_checks.problems
+    plan_checks.problems.clear()
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_mutant_that_cuts_wrongly_is_caught(name, monkeypatch):
+    change, message = CUTS[name]
+    mutated(monkeypatch, stages, "cut", change)
+    caught(message, planned)
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_mutant_that_moves_wrongly_is_caught(name, monkeypatch):
+    change, message = MOVES[name]
+    real = stages.transfers
+    monkeypatch.setattr(stages, "transfers", lambda cut: change(
+        tuple(move for move in real(cut) if move.source is not None)))
+    caught(message, planned)
+
+
+def test_mutants_that_hide_values_from_the_host_are_caught(monkeypatch):
+    mutated(monkeypatch, routes, "unseen", lambda names: names | {"b"})
+    caught("the host does not see the output 'b'", large)
+    mutated(monkeypatch, routes, "unseen", lambda names: names | {"a"})
+    caught("the host must change its bytes, and does not see them", half)
+    mutated(monkeypatch, routes, "unseen", lambda names: names | {"x"})
+    caught("the host does not see its input 'x'", planned)
