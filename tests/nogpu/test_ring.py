@@ -76,7 +76,7 @@ def moved(kind: type[ways.Ring], shares: bool, seed: int, monkeypatch: pytest.Mo
     chance = Copies.chance = random.Random(seed)
     Copies.world, Copies.eagerness = [], chance.choice([0.0, 0.1, 0.5, 1.0])
     world = kind.__init__.__globals__
-    monkeypatch.setitem(world, "_End", Copies)
+    monkeypatch.setitem(world, "Copies", Copies)
     slots = Memory(np.zeros(2 * SLOT_BYTES, np.uint8))
     other = slots if shares else Memory(np.zeros(2 * SLOT_BYTES, np.uint8))
     monkeypatch.setattr(kind, "_staging", lambda *_: (slots, other))

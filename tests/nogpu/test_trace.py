@@ -270,7 +270,7 @@ def uncalibrated(period: float = 1.0, bits: int = 64) -> DeviceClock:
 
 
 def sample(submitting: int, done: int, *ticks: int) -> Sample:
-    return Sample(submitting, submitting, submitting, done, done, ticks, ())
+    return Sample(submitting, submitting, done, done, ticks, ())
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 900)] * 3), min_size=1, max_size=6),

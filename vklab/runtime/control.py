@@ -6,42 +6,25 @@ A body is a stage of its own: its plans are kept between iterations.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vklab.errors import ModelError
-from vklab.graph.graph import Graph, Node
+from vklab.graph.graph import Node
 
-__all__ = ["Body", "Control"]
+if TYPE_CHECKING:
+    from vklab.runtime.engine import Engine
+    from vklab.runtime.parts import Stage
 
-
-class Body(Protocol):
-    """What runs a body: its graph, and values by name in, outputs in order out."""
-
-    graph: Graph
-
-    def run(self, values: dict[str, Any]) -> list[Any]:
-        """Run once."""
-
-    def close(self) -> None:
-        """Free its programs."""
-
-    def host_reasons(self) -> dict[str, str]:
-        """Return why some of its nodes are on the host."""
-
-    def step_count(self) -> int:
-        """Return its dispatches and copies."""
-
-    def twin(self, engine: Any) -> Body:
-        """Return what runs the same at the same time."""
+__all__ = ["Control"]
 
 
 class Control:
     """Run one control node; its bodies see what they capture."""
 
     def __init__(
-        self, node: Node, bodies: Mapping[str, Body], opset: int, constants: Mapping[str, Any]
+        self, node: Node, bodies: Mapping[str, Stage], opset: int, constants: Mapping[str, Any]
     ) -> None:
         self.node = node
         self.constants = constants
@@ -62,7 +45,7 @@ class Control:
         for body in self.bodies.values():
             body.close()
 
-    def twin(self, engine: Any) -> Control:
+    def twin(self, engine: Engine) -> Control:
         """Return what runs the same at the same time."""
         bodies = {name: body.twin(engine) for name, body in self.bodies.items()}
         return Control(self.node, bodies, self.opset, self.constants)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from vklab import settings
 from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan.host_memory import ExternalBuffer
 from vklab.vulkan.memory import Buffer
 
-__all__ = ["Reserve", "User", "kind_of"]
+if TYPE_CHECKING:
+    from vklab.runtime.record import Program
+
+__all__ = ["Reserve", "kind_of"]
 
 ARENA_KINDS = {"inputs": "upload", "outputs": "readback", "activations": "device",
                "arriving": "device", "leaving": "device"}  # fmt: skip
@@ -24,13 +27,6 @@ ARENA_KINDS = {"inputs": "upload", "outputs": "readback", "activations": "device
 def kind_of(arena: str) -> str | None:
     """Return what memory an arena takes; None for those of weights."""
     return ARENA_KINDS.get(arena.rstrip("0123456789"))
-
-
-class User(Protocol):
-    """What runs in a reserve."""
-
-    def require_idle(self) -> None:
-        """Raise as long as the device works on it."""
 
 
 class Reserve:
@@ -47,7 +43,7 @@ class Reserve:
         self.opened = opened
         self.buffers: dict[str, Buffer | ExternalBuffer] = {}
         self.version = 0
-        self.last: User | None = None
+        self.last: Program | None = None
         self.growths: list[str] = []
 
     @property

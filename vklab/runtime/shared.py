@@ -48,7 +48,7 @@ class Shared:
         self._opened = opened
         self._lender = lender
         self._rings: dict[Link, ways.Ring] = {}
-        self._readers: dict[Link, ways.DmaBuf] = {}
+        self._readers: dict[Link, ways.Copies] = {}
         self._unread: dict[Link, str] = {}  # why a link has no dma-buf
         self.runs: list[scheduler.Run] = []
         self._reserves: dict[int, Reserve] = {}
@@ -192,7 +192,7 @@ class Shared:
                 if key not in self._imports:
                     self._imports[key] = OpenedBuffer(self._opened[link[1]].device, left)
                 if link not in self._readers:
-                    self._readers[link] = ways.DmaBuf(self._opened[link[1]])
+                    self._readers[link] = ways.Copies(self._opened[link[1]])
                 there = self._imports[key], slot.offset_bytes
                 made = self._readers[link].add(there, here, slot.size_bytes)
                 self.plan.paths[move] = Path(routes.DMA_BUF)
@@ -217,7 +217,7 @@ class Shared:
         return self._rings[link]
 
     @property
-    def _ways(self) -> list[ways.Ring | ways.DmaBuf]:
+    def _ways(self) -> list[ways.Ring | ways.Copies]:
         return [*self._rings.values(), *self._readers.values()]
 
     def require_idle(self) -> None:

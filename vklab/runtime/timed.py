@@ -23,12 +23,11 @@ __all__ = ["DeviceClock", "Sample", "Timed"]
 class Sample:
     """One run: moments on the host's clock, and raw timestamps of the device.
 
-    Begun, submitting, submitted, done, ended: copies in and out lie before and after the work.
+    Begun, submitting, done, ended: copies in and out lie before and after the work.
     """
 
     begun_ns: int
     submitting_ns: int
-    submitted_ns: int
     done_ns: int
     ended_ns: int
     ticks: tuple[int, ...]
@@ -36,14 +35,13 @@ class Sample:
 
 
 class _Submission(Submission):
-    """Note when the queue is handed the work, and when it has taken it."""
+    """Note when the queue is handed the work."""
 
-    begun_ns = ended_ns = 0
+    begun_ns = 0
 
     def submit(self) -> None:
         self.begun_ns = time.perf_counter_ns()
         super().submit()
-        self.ended_ns = time.perf_counter_ns()
 
 
 class _Fence(Fence):
@@ -79,9 +77,8 @@ class Timed:
         ticks = tuple(self.queries.ticks(self.count))
         stamps = self.queries.nanoseconds(ticks)
         spans = tuple(b - a for a, b in zip(stamps, stamps[1:], strict=False))
-        work = self.submission
-        return Sample(begun_ns, work.begun_ns, work.ended_ns, self._fence.done_ns, ended_ns,
-                      ticks, spans)  # fmt: skip
+        return Sample(begun_ns, self.submission.begun_ns, self._fence.done_ns, ended_ns, ticks,
+                      spans)  # fmt: skip
 
     def close(self) -> None:
         """Free it."""

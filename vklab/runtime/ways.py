@@ -24,7 +24,7 @@ from vklab.vulkan.host_memory import EXTENSION, ExternalBuffer, HostMemory, Impo
 from vklab.vulkan.memory import Buffer
 from vklab.vulkan.sync import Fence
 
-__all__ = ["DmaBuf", "Move", "REFUSALS", "Ring", "dma_buf_refusal", "host_memory_refusal",
+__all__ = ["Copies", "Move", "REFUSALS", "Ring", "dma_buf_refusal", "host_memory_refusal",
            "label"]  # fmt: skip
 
 SLOTS = 2
@@ -82,11 +82,12 @@ def label(opened: OpenDevice) -> str:
     return f"{opened.info.index}: {opened.info.name}"
 
 
-class _End:
-    """The copies of one device: at most one in flight for each slot."""
+class Copies:
+    """The copies of one device, in memory that it sees: at most one in flight for each slot."""
 
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
+        self._lock = threading.Lock()
         self._flying: dict[int, Submission] = {}
         with contextlib.ExitStack() as stack:  # undone if one of them cannot be made
             self._pool = stack.enter_context(opened.command_pool(transfer=True))
@@ -103,6 +104,15 @@ class _End:
         commands.barrier(("transfer",), ("transfer", "host"))
         commands.end()
         return Submission(commands, self._fences[slot])
+
+    def add(self, source: Place, target: Place, size_bytes: int) -> Move:
+        """Return what makes a copy by itself."""
+        return functools.partial(self._copy, self.record(0, source, target, size_bytes))
+
+    def _copy(self, work: Submission) -> None:
+        with self._lock:
+            self.submit(0, work)
+            self.wait(0)
 
     def submit(self, slot: int, work: Submission) -> None:
         """Hand a copy to the queue; nothing else is in flight for its slot."""
@@ -147,31 +157,6 @@ class _End:
         self._parts.close()
 
 
-class DmaBuf:
-    """The way by which a device copies values out of another one's memory."""
-
-    def __init__(self, target: OpenDevice) -> None:
-        self._end = _End(target)
-        self._lock = threading.Lock()
-
-    def add(self, source: Place, target: Place, size_bytes: int) -> Move:
-        """Return what moves a value."""
-        return functools.partial(self._move, self._end.record(0, source, target, size_bytes))
-
-    def _move(self, work: Submission) -> None:
-        with self._lock:
-            self._end.submit(0, work)
-            self._end.wait(0)
-
-    def require_idle(self) -> None:
-        """Raise as long as the device works on an earlier run."""
-        self._end.require_idle()
-
-    def close(self) -> None:
-        """Free everything."""
-        self._end.close()
-
-
 class Ring:
     """The way through two slots of staging memory, which all values between two devices share.
 
@@ -185,8 +170,8 @@ class Ring:
         self._lock = threading.Lock()
         with contextlib.ExitStack() as stack:  # undone if one of them cannot be made
             self._slots = self._staging(source, target, stack)
-            self._out = stack.enter_context(contextlib.closing(_End(source)))
-            self._into = _End(target)
+            self._out = stack.enter_context(contextlib.closing(Copies(source)))
+            self._into = Copies(target)
             self._parts = stack.pop_all()
 
     def _staging(

@@ -162,7 +162,7 @@ def _behind(found: parts.Found) -> dict[str, parts.Stage]:
     """Return the stages that a part leads to: what comes after it (''), and its bodies."""
     stages: dict[str, parts.Stage] = {"": found.rest} if found.rest else {}
     if isinstance(found.runner, control.Control):
-        stages |= {n: b for n, b in found.runner.bodies.items() if isinstance(b, parts.Stage)}
+        stages |= found.runner.bodies
     return stages
 
 
