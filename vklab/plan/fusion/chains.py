@@ -5,11 +5,12 @@ Chains, trees, casts, broadcasts, transposes and slices become one dispatch.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from vklab.plan.fusion import combine
 from vklab.plan.fusion.flow import Flow
-from vklab.types import Dispatch, Pointwise
+from vklab.types import Dispatch
 
 __all__ = ["fuse_chains"]
 
@@ -18,36 +19,30 @@ MOST_FORMULAS = 2048
 
 
 def fuse_chains(flow: Flow) -> None:
-    """Let every element-wise dispatch compute what it alone reads."""
-    for number, dispatch in flow.alive():
-        if dispatch.pointwise:
-            _absorb(flow, number)
+    """Let every element-wise dispatch compute what it alone reads, as long as that is possible."""
+    for number, _ in flow.alive():
+        refused: set[int] = set()
+        while _absorbs(flow, number, refused):
+            pass
 
 
-def _absorb(flow: Flow, number: int) -> None:
-    """Take in the makers of operands, one after the other, as long as that is possible."""
-    refused: set[int] = set()
-    while True:
-        reader = flow.dispatches[number]
-        assert reader is not None and reader.pointwise is not None
-        found = None
-        for index, operand in enumerate(reader.pointwise.operands):
-            maker = flow.maker(operand.info, number)
-            if maker is None or maker in refused:
-                continue
-            joined = _joined(flow, reader, index, flow.dispatches[maker])
-            if joined is not None:
-                found = maker, joined
-                break
+def _absorbs(flow: Flow, number: int, refused: set[int]) -> bool:
+    """Take in the maker of an operand; tell whether there was one."""
+    work = flow.at(number).pointwise
+    for index, operand in enumerate(work.operands if work else ()):
+        maker = flow.maker(operand.info, number)
+        if maker in refused:
+            continue
+        if flow.fuse(number, maker, functools.partial(_joined, flow, index)):
+            return True
+        if maker is not None:
             refused.add(maker)
-        if found is None:
-            return
-        flow.join(number, *found)
+    return False
 
 
-def _joined(flow: Flow, reader: Dispatch, index: int, maker: Dispatch | None) -> Dispatch | None:
+def _joined(flow: Flow, index: int, reader: Dispatch, maker: Dispatch) -> Dispatch | None:
     work = reader.pointwise
-    if maker is None or maker.pointwise is None or work is None:
+    if maker.pointwise is None or work is None:
         return None
     if len(work.formulas) + len(maker.pointwise.formulas) > MOST_FORMULAS:
         return None
@@ -58,13 +53,8 @@ def _joined(flow: Flow, reader: Dispatch, index: int, maker: Dispatch | None) ->
     root = flow.roots[work.operands[index].info.name]
     if any(flow.roots[operand.info.name] == root for operand in combined.operands):
         return None  # it is read along another walk as well
-    joined = _as_dispatch(reader, combined, maker.flops)
-    return joined if flow.fits(joined) else None
-
-
-def _as_dispatch(reader: Dispatch, work: Pointwise, flops: int) -> Dispatch:
-    """Return the dispatch of generated text that does what several did."""
     return replace(
-        reader, kernel="pointwise", pointwise=work, flops=reader.flops + flops, constants=(),
-        reads=tuple((f"x{n}_buffer", operand.info) for n, operand in enumerate(work.operands)),
+        reader, kernel="pointwise", pointwise=combined, flops=reader.flops + maker.flops,
+        constants=(),
+        reads=tuple((f"x{n}_buffer", operand.info) for n, operand in enumerate(combined.operands)),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from vklab.plan.fusion import combine
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["MOST_BUFFERS", "Flow", "inputs"]
+__all__ = ["Flow", "inputs"]
 
 # Descriptors are cheap, but some devices bind only so many to one kernel.
 MOST_BUFFERS = 16
@@ -23,6 +23,7 @@ MOST_NAMES = 4
 LEAST_ALIGNMENT = 16
 # Narrow types are stored otherwise where a device lacks them, 64-bit ones cannot be.
 WORDS = frozenset({"shaderInt64", "shaderFloat64"})
+Joined = Callable[[Dispatch, Dispatch], Dispatch | None]
 
 
 class Flow:
@@ -39,7 +40,7 @@ class Flow:
         most = info.limits.get("maxPerStageDescriptorStorageBuffers", MOST_BUFFERS)
         self._info, self._widths = info, dict[str, int]()
         self.features, self.is_cpu = info.features, info.is_cpu
-        self.most_buffers = min(MOST_BUFFERS, most) if isinstance(most, int) else MOST_BUFFERS
+        self._most_buffers = min(MOST_BUFFERS, most) if isinstance(most, int) else MOST_BUFFERS
         kept = {lowered.roots[name] for name in graph.outputs}
         kept |= {lowered.roots[name] for cut in lowered.trims.values() for _, name in cut}
         self.kept = kept | {i.name for i in graph.inputs} | lowered.constants.keys()
@@ -56,6 +57,12 @@ class Flow:
             if dispatch is not None:
                 yield number, dispatch
 
+    def at(self, number: int) -> Dispatch:
+        """Return a dispatch that is alive."""
+        dispatch = self.dispatches[number]
+        assert dispatch is not None, f"dispatch {number} was fused into another"
+        return dispatch
+
     def maker(self, value: TensorInfo, reader: int) -> int | None:
         """Return the one dispatch that makes a value which only `reader` reads, if that is so."""
         root = self.roots[value.name]
@@ -68,22 +75,26 @@ class Flow:
         """Tell whether the device can do more with a dtype than move its bits."""
         return not (ELEMENTS[dtype].needs & WORDS - self.features)
 
-    def fits(self, dispatch: Dispatch) -> bool:
-        """Tell whether the device can launch what has been fused."""
-        return codegen.fits(dispatch, self.most_buffers)
+    def fuse(self, into: int, gone: int | None, joined: Joined) -> bool:
+        """Put one dispatch into another, if there is one that does the work of both.
 
-    def join(self, into: int, gone: int, dispatch: Dispatch) -> None:
-        """Put a fused dispatch into the place of one, and take the other away."""
+        Args:
+            joined: returns that dispatch for the other and the one; None where it cannot be.
+        """
+        if gone is None:
+            return False
+        dispatch = joined(self.at(into), self.at(gone))
+        if dispatch is None or not codegen.fits(dispatch, self._most_buffers):
+            return False
         for number in (into, gone):
-            old = self.dispatches[number]
-            assert old is not None
-            for value in inputs(old):
+            for value in inputs(self.at(number)):
                 self.readers[self.roots[value.name]].discard(number)
-            for _, value in old.writes:
+            for _, value in self.at(number).writes:
                 self.writers[self.roots[value.name]].discard(number)
         self.dispatches[into], self.dispatches[gone] = dispatch, None
         self.nodes[into] = (*self.nodes[min(into, gone)], *self.nodes[max(into, gone)])
         self._enter(into, dispatch)
+        return True
 
     def place(self, copy: int, gone: str, root: str, start: int) -> None:
         """Let all that lies in a root lie in another from an element on; leave out its copy."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from vklab.ops import fusable
@@ -18,18 +19,15 @@ FEW_FORMULAS, FEW_OPERANDS = 3, 2
 
 def fuse_prologues(flow: Flow) -> None:
     """Let kernels compute what only they read."""
+    joined = functools.partial(_joined, flow)
     for number, dispatch in flow.alive():
-        if dispatch.prologue or not fusable.loads(dispatch):
-            continue
-        maker = flow.maker(dict(dispatch.reads)["x_buffer"], number)
-        joined = None if maker is None else _joined(flow, dispatch, flow.dispatches[maker])
-        if maker is not None and joined is not None:
-            flow.join(number, maker, joined)
+        if not dispatch.prologue and fusable.loads(dispatch):
+            flow.fuse(number, flow.maker(dict(dispatch.reads)["x_buffer"], number), joined)
 
 
-def _joined(flow: Flow, core: Dispatch, maker: Dispatch | None) -> Dispatch | None:
-    work = None if maker is None else maker.pointwise
-    if maker is None or work is None or work.target is not None:
+def _joined(flow: Flow, core: Dispatch, maker: Dispatch) -> Dispatch | None:
+    work = maker.pointwise
+    if work is None or work.target is not None:
         return None
     read = dict(core.reads)["x_buffer"]
     if work.formulas[-1].dtype != read.dtype or work.count != read.count:
@@ -39,6 +37,5 @@ def _joined(flow: Flow, core: Dispatch, maker: Dispatch | None) -> Dispatch | No
     cheap = len(work.formulas) <= FEW_FORMULAS and len(work.operands) <= FEW_OPERANDS
     if core.kernel in REPEATING and not cheap:
         return None
-    joined = replace(core, prologue=work, defines=fusable.typed(core),
-                     flops=core.flops + maker.flops)  # fmt: skip
-    return joined if flow.fits(joined) else None
+    return replace(core, prologue=work, defines=fusable.typed(core),
+                   flops=core.flops + maker.flops)  # fmt: skip

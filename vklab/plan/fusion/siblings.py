@@ -5,6 +5,7 @@ The parts of a Concat, the results of a Split, tables of sines and cosines: none
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,19 +22,17 @@ MOST_ON_CPU = 1 << 12
 
 def join_siblings(flow: Flow) -> None:
     """Let one dispatch do what its neighbours do."""
-    before: tuple[int, Dispatch] | None = None
-    for number, dispatch in flow.alive():
-        joined = _joined(flow, before[1], dispatch) if before else None
-        if before and joined:
-            flow.join(number, before[0], joined)
-        before = number, joined or dispatch
+    before: int | None = None
+    for number, _ in flow.alive():
+        flow.fuse(number, before, functools.partial(_joined, flow))
+        before = number
 
 
 def _works(dispatch: Dispatch) -> tuple[Pointwise, ...]:
     return dispatch.siblings or ((dispatch.pointwise,) if dispatch.pointwise else ())
 
 
-def _joined(flow: Flow, before: Dispatch, dispatch: Dispatch) -> Dispatch | None:
+def _joined(flow: Flow, dispatch: Dispatch, before: Dispatch) -> Dispatch | None:
     """Return both as one; None where they differ in kind, or one needs what the other makes."""
     works = (*_works(before), *_works(dispatch))
     if not (_works(before) and _works(dispatch)) or len(set(map(codegen.is_move, works))) > 1:
@@ -47,12 +46,11 @@ def _joined(flow: Flow, before: Dispatch, dispatch: Dispatch) -> Dispatch | None
     ):
         return None
     read = (operand.info for work in works for operand in work.operands)
-    joined = replace(
+    return replace(
         before, kernel="pointwise", pointwise=None, siblings=works, constants=(), writes=writes,
         reads=tuple((f"x{n}_buffer", info) for n, info in enumerate(read)), in_place=(),
         flops=before.flops + dispatch.flops,
     )  # fmt: skip
-    return joined if flow.fits(joined) else None
 
 
 def _are_apart(flow: Flow, works: Sequence[Pointwise], writes: Operands) -> bool:
