@@ -57,7 +57,7 @@ def test_a_single_job_and_a_chain_stay_on_the_callers_thread():
         order = Order([[n - 1] if n else [] for n in range(count)])
         Run(order, jobs, [waiting] * count).go(LIMIT_SECONDS)
         assert all(job.threads == [here, here] for job in jobs)
-    assert waiting._thread is None
+    assert not waiting.threads
 
 
 def test_an_error_of_any_kind_names_its_job():
@@ -170,4 +170,4 @@ def test_many_runs_share_lanes_from_many_threads():
     assert not wrong and not any(thread.is_alive() for thread in threads)
     for used in lanes:
         used.close()
-        assert used._thread is not None and not used._thread.is_alive()
+        assert used.threads and not used.threads[0].is_alive()

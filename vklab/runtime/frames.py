@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextvars
 import functools
 import logging
-import queue
 import sys
 import threading
 import time
@@ -26,6 +25,7 @@ from vklab.errors import VklabError
 from vklab.runtime import profile
 from vklab.runtime.open_devices import Closable
 from vklab.runtime.parts import Found, Stage
+from vklab.runtime.scheduler import Lane, on_lane
 
 __all__ = ["Frames", "Outputs", "Slot", "Values"]
 
@@ -33,7 +33,6 @@ Outputs = dict[str, np.ndarray]
 Values = dict[str, Any]
 After = Callable[[int, Outputs], None]
 MOST_CALLBACKS = 64  # at once; each may wait for frames and for others
-_here = threading.local()  # of threads that bring frames home
 
 
 class Slot:
@@ -88,7 +87,7 @@ class _Future(Future[Outputs]):
 
 
 def _call(fn: Callable[[Future[Outputs]], object], future: Future[Outputs]) -> None:
-    if hasattr(_here, "is_crew"):
+    if on_lane():
         try:
             _callers().submit(_logged, fn, future)
             return
@@ -137,51 +136,6 @@ class _Frame:
         return outputs
 
 
-class _Crew:
-    """Threads that take frames in the order in which they came.
-
-    Args:
-        finish: brings one home.
-        is_over: tells a thread that is to end whether it may.
-    """
-
-    def __init__(
-        self, name: str, finish: Callable[[_Frame, Slot], None], is_over: Callable[[], bool]
-    ) -> None:
-        self.threads: list[threading.Thread] = []
-        self.tasks: queue.SimpleQueue[tuple[_Frame, Slot] | None] = queue.SimpleQueue()
-        self._name = name
-        self._finish = finish
-        self._is_over = is_over
-
-    def grow(self, count: int) -> None:
-        """Have at least so many threads; called under a lock."""
-        while len(self.threads) < count:
-            name = f"{self._name} {len(self.threads) or ''}".strip()
-            thread = threading.Thread(target=self._work, name=name, daemon=True)
-            thread.start()
-            self.threads.append(thread)
-
-    def _work(self) -> None:
-        _here.is_crew = True
-        while True:
-            if task := self.tasks.get():
-                self._finish(*task)
-            elif self._is_over():
-                break
-            del task  # a waiting thread holds no memory of the last one
-
-    def drain(self) -> None:
-        """Bring home here and now what is queued."""
-        while not self.tasks.empty():
-            try:
-                task = self.tasks.get_nowait()
-            except queue.Empty:
-                break
-            if task:
-                self._finish(*task)
-
-
 class Frames:
     """Frames in flight on each device of `roots`, in twins beside them.
 
@@ -199,17 +153,13 @@ class Frames:
         self._free: list[list[Slot]] = [[] for _ in roots]
         self._queued: deque[_Frame] = deque()
         names = [f"vklab device {root.engine.info.index}" for root in roots]
-        self._lanes = [_Crew(name, self._finish, self._may_end) for name in names]
-        self._crew = _Crew("vklab frame", self._finish, self._may_end)
+        self._lanes = [Lane(name, self._may_end) for name in names]
+        self._crew = Lane("vklab frame", self._may_end)
         self._used = used
         self._lock = threading.Lock()
         self._freeing = threading.Lock()
         self._is_closed = self._ends = self._is_left = False
         self._home = threading.Event()
-
-    @property
-    def _crews(self) -> list[_Crew]:
-        return [*self._lanes, self._crew]
 
     def grow(self, count: int) -> None:
         """Have room for at least so many frames."""
@@ -250,21 +200,20 @@ class Frames:
 
     def _begin(self, frame: _Frame, slot: Slot) -> None:
         """Start a frame, if that is all there is to do, and have it brought home."""
-        crew, count = self._crew, len(self.slots)
+        lane, count = self._crew, len(self.slots)
         try:
             if slot.start(frame.values):
-                crew, count = self._lanes[slot.lane], 1
+                lane, count = self._lanes[slot.lane], 1
         except Exception as error:
             slot.failure = error
         finally:  # an interrupt, too, must not lose the place
-            if crew is self._crew:
+            if lane is self._crew:
                 frame.own()
-            crew.tasks.put((frame, slot))
-            if len(crew.threads) < count:
-                with self._lock:
-                    crew.grow(count)
-            if self._is_closed:  # the threads may have ended
-                crew.drain()
+            finish = functools.partial(self._finish, frame, slot)
+            if not lane.put(finish, count):
+                finish()
+            elif self._is_closed:  # the threads may have ended
+                lane.drain()
 
     def _finish(self, frame: _Frame, slot: Slot) -> None:
         try:
@@ -313,16 +262,13 @@ class Frames:
             if frame.future.set_running_or_notify_cancel():
                 error = VklabError("the session was closed before this frame began")
                 frame.future.set_exception(error)
-        for crew in self._crews:  # they may wait for this very thread, in a future's callback
-            crew.drain()
+        for lane in (*self._lanes, self._crew):
+            lane.drain()  # its threads may wait for this very one, in a future's callback
         deadline = time.monotonic() + 2 * float(settings.get("TIMEOUT")) + 1
         if not self._may_end() and not self._home.wait(deadline - time.monotonic()):
             return
-        self.stop()
-        for crew in self._crews:
-            for thread in crew.threads:
-                if thread is not threading.current_thread():
-                    thread.join(max(0.0, deadline - time.monotonic()))
+        for lane in (*self._lanes, self._crew):
+            lane.close(deadline - time.monotonic())
 
     def close(self) -> bool:
         """Free everything if no frame is on its way; else leave it to the last, return False."""
@@ -343,6 +289,5 @@ class Frames:
 
     def stop(self) -> None:
         """Let the threads end after what is queued; nobody waits for them."""
-        for crew in self._crews:
-            for _ in crew.threads:
-                crew.tasks.put(None)
+        for lane in (*self._lanes, self._crew):
+            lane.stop()

@@ -7,10 +7,12 @@ share is changed under a run's lock, so nothing relies on an interpreter's lock.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
@@ -18,7 +20,9 @@ from typing import Protocol
 
 from vklab.errors import PlanError, TimeoutError, VulkanError
 
-__all__ = ["Job", "Lane", "Line", "Order", "Run"]
+__all__ = ["Job", "Lane", "Line", "Order", "Run", "on_lane"]
+
+_here = threading.local()
 
 
 class Job(Protocol):
@@ -44,39 +48,76 @@ class Line(Protocol):
 
 
 class Lane:
-    """The thread that waits for one device: calls follow each other in the order they came."""
+    """Threads that make calls in the order in which they came: one for a device, or more.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        may_end: tells a thread that is to end whether it may.
+    """
+
+    def __init__(self, name: str, may_end: Callable[[], bool] = lambda: True) -> None:
         self.name = name
+        self.threads: list[threading.Thread] = []
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._may_end = may_end
         self._lock = threading.Lock()
         self._is_closed = False
 
-    def put(self, call: Callable[[], None]) -> bool:
-        """Have a call made, which must not raise; return False if the lane is closed."""
-        with self._lock:  # no call may follow the one that ends the thread
+    def put(self, call: Callable[[], None], count: int = 1) -> bool:
+        """Have a call made, which must not raise; return False if no thread makes it.
+
+        Args:
+            count: how many threads there should be.
+        """
+        with self._lock:  # no call may follow those that end the threads
             if self._is_closed:
                 return False
-            if self._thread is None:
-                thread = threading.Thread(target=self._work, name=self.name, daemon=True)
-                thread.start()
-                self._thread = thread
+            try:
+                while len(self.threads) < count:
+                    name = f"{self.name} {len(self.threads) or ''}".strip()
+                    thread = threading.Thread(target=self._work, name=name, daemon=True)
+                    thread.start()
+                    self.threads.append(thread)
+            except RuntimeError:  # no more can be had
+                if not self.threads:
+                    return False
             self._calls.put(call)
         return True
 
     def _work(self) -> None:
-        while call := self._calls.get():
-            call()
+        _here.lane = self
+        while True:
+            if call := self._calls.get():
+                call()
+            elif self._may_end():
+                break
+            del call  # a waiting thread holds no memory of the last one
+
+    def drain(self) -> None:
+        """Make here and now the calls that wait."""
+        while not self._calls.empty():
+            with contextlib.suppress(queue.Empty):
+                if call := self._calls.get_nowait():
+                    call()
+
+    def stop(self) -> None:
+        """Let the threads end after the calls that wait; takes no lock, and waits for nobody."""
+        for _ in self.threads:
+            self._calls.put(None)
 
     def close(self, seconds: float = 10.0) -> None:
-        """Make the calls that are left, and end the thread."""
+        """Make the calls that are left, and end the threads."""
         with self._lock:
             self._is_closed = True
-            self._calls.put(None)
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(seconds)
+        self.stop()
+        deadline = time.monotonic() + seconds
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def on_lane() -> bool:
+    """Tell whether this is a thread of a lane, which must not wait for others of it."""
+    return hasattr(_here, "lane")
 
 
 class Order:
