@@ -179,7 +179,7 @@ class _Values:
 
     def problems(self) -> list[str]:
         """Return what differs."""
-        wanted: dict[int, list[object]] = {}
+        wanted: dict[int, list[tuple[tuple[int, int], ...]]] = {}
         numbers: dict[int, int] = {}
         for number, dispatch in enumerate(self._lowered.dispatches):
             numbers[id(dispatch)] = number << 8
@@ -199,6 +199,8 @@ class _Values:
             for (_, info), runs in zip(step.reads, wanted[id(step)], strict=True):
                 if self._real.runs(self._placed(info)) != runs:
                     found.append(f"{step}: {info.name} has been overwritten, or is not there yet")
+                elif any(number == -1 for _, number in runs):
+                    found.append(f"{step}: nobody makes {info.name}")
             for place, (_, info) in enumerate(step.writes):
                 part = self._real.part(_part(step, info, self._placed))
                 part[:] = numbers[id(step)] + place

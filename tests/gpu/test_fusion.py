@@ -164,6 +164,17 @@ def test_a_value_read_along_two_walks_is_stored(device_index):
     assert_fused(model(nodes, {"x": x}, {"y": "float32"}), {"x": x}, device_index, 2, 3)
 
 
+@pytest.mark.parametrize(("operator", "residual"), [("Softmax", "r"), ("MatMul", "x")])
+def test_a_value_that_a_kernel_reads_in_two_places_is_stored(device_index, operator, residual):
+    """As an operand and as a residual, or as both factors: not only where it could be computed."""
+    x = random_array((17, 17))
+    reads = ["r", "r"] if operator == "MatMul" else ["r"]
+    nodes = [node("Relu", ["x"], ["r"]), node(operator, reads, ["s"]),
+             node("Add", ["s", residual], ["y"])]  # fmt: skip
+    made = model(nodes, {"x": x}, {"y": "float32"})
+    assert_fused(made, {"x": x}, device_index, 2)
+
+
 def test_a_fused_dispatch_keeps_within_what_every_device_takes(device_index):
     inputs = {f"x{i}": random_array((3, 4, 5, 2), i) for i in range(24)}
     nodes, last = [], "x0"

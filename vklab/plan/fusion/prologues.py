@@ -6,7 +6,7 @@ import functools
 from dataclasses import replace
 
 from vklab.ops import fusable
-from vklab.plan.fusion.flow import Flow
+from vklab.plan.fusion.flow import Flow, inputs
 from vklab.types import Dispatch
 
 __all__ = ["fuse_prologues"]
@@ -33,6 +33,9 @@ def _joined(flow: Flow, core: Dispatch, maker: Dispatch) -> Dispatch | None:
     if work.formulas[-1].dtype != read.dtype or work.count != read.count:
         return None
     if not flow.computes(read.dtype):
+        return None
+    root = flow.roots[read.name]  # read apart from there, too, as by a residual?
+    if sum(flow.roots[value.name] == root for value in inputs(core)) > 1:
         return None
     cheap = len(work.formulas) <= FEW_FORMULAS and len(work.operands) <= FEW_OPERANDS
     if core.kernel in REPEATING and not cheap:
