@@ -39,16 +39,18 @@ MOST_GROUPS = 65535
 
 
 def row_blocks(
-    m: int, n: int, batch: int, lanes: int, blocks: int
+    m: int, n: int, batch: int, lanes: int, blocks: int, columns: int = 1
 ) -> tuple[tuple[int, int, int], tuple[tuple[str, int], ...]]:
-    """Return the grid and the constants of a kernel with lanes x blocks rows an invocation.
+    """Return the grid and the constants of a kernel.
 
+    An invocation computes lanes x blocks rows in some columns, which lie a workgroup apart.
     matmul and conv are both an m x n product: columns in x, blocks of rows in y, batches in z.
     """
     while -(-m // (lanes * blocks)) > MOST_GROUPS:
         lanes, blocks = max(lanes, 8), 2 * blocks
     workgroups = (-(-n // COLUMN_WORKGROUP), -(-m // (lanes * blocks)), batch)
-    return workgroups, (("LANES", lanes), ("BLOCKS", blocks), ("WORKGROUP", COLUMN_WORKGROUP))
+    sizes = {"LANES": lanes, "BLOCKS": blocks, "COLUMNS": columns}
+    return workgroups, (*sizes.items(), ("WORKGROUP", COLUMN_WORKGROUP // columns))
 
 
 def default_lanes(m: int) -> int:

@@ -137,7 +137,8 @@ def _flops(dispatch: Dispatch) -> tuple[float, float]:
     if "LANES" not in constants:
         return 0.0, float(dispatch.flops)
     rows = constants["LANES"] * constants["BLOCKS"]
-    covered = math.prod(dispatch.workgroups) * constants["WORKGROUP"] * rows
+    columns = constants["WORKGROUP"] * constants["COLUMNS"]
+    covered = math.prod(dispatch.workgroups) * columns * rows
     flops = dispatch.flops * covered / max(1, sum(info.count for _, info in dispatch.writes))
     return (flops, 0.0) if rows >= _DENSE_ROWS else (0.0, flops)
 
