@@ -5,8 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import plan_checks
 import pytest
+from fake_device import DISCRETE, UNIFIED, fake_device
+from onnx import helper
+from small_models import model, random_array, value
 
+from vklab.graph import onnx_import, shapes
+from vklab.ops.dtypes import ELEMENTS
+from vklab.plan import placement, spread
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.plan.stages import Stage
@@ -15,6 +22,55 @@ from vklab.runtime.record import Program
 from vklab.runtime.shared import Shared
 from vklab.runtime.spread import Spread
 from vklab.vulkan.host_memory import EXTENSION
+
+FLOAT, HALF = 1, 10
+MANY = 1 << 20  # elements that no kernel writes through a bus
+NARROW = frozenset().union(*(element.needs for element in ELEMENTS.values()))
+# Five stages: a; b of the same device; c and d of the other, which e joins with b; f.
+PINS = {"[abe]": 0, "[cdf]": 1}
+
+
+def planned(types=UNIFIED, elements=64, dtype=FLOAT, features=frozenset()) -> SpreadPlan:
+    """Plan two branches that meet, with a second input and an output on the way."""
+    steps = [("Relu", "x", "a"), ("Neg", "a", "b"), ("Exp", "a", "c"), ("Mul", "c z", "d"),
+             ("Add", "b d", "e"), ("Max", "e w", "f")]  # fmt: skip
+    nodes = [helper.make_node(op, read.split(), [made], made) for op, read, made in steps]
+    ends = [value(name, (elements,), dtype) for name in ("f", "b")]
+    weight = random_array((elements,)).astype("float16" if dtype == HALF else "float32")
+    proto = model(nodes, [value(n, (elements,), dtype) for n in "xz"], ends, {"w": weight})
+    graph = shapes.infer(onnx_import.load_graph(proto))
+    infos = [fake_device(memory_types=types, name="first"),
+             fake_device(memory_types=types, name="second", index=1,
+                         features=features)]  # fmt: skip
+    placed = placement.place(graph, infos, pins=PINS)
+    return spread.make(graph, placed, infos, "", lambda dispatch: "")
+
+
+def half() -> SpreadPlan:
+    """Plan values that one device stores in 16 bits and the other in 32."""
+    return planned(dtype=HALF, features=NARROW)
+
+
+def large() -> SpreadPlan:
+    """Plan values that move past the host, but for the output."""
+    return planned(types=DISCRETE, elements=MANY)
+
+
+def mutated(monkeypatch, owner, name, change):
+    """Change what a function returns."""
+    real = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *given: change(real(*given)))
+
+
+def caught(message, make, *given):
+    """Fail unless a wrong plan is found out for what is wrong with it."""
+    with pytest.raises(AssertionError, match=message):
+        make(*given)
+    assert plan_checks.problems
+    plan_checks.problems.clear()
+
+
+# ------------------------------------------------------------------------------ what runs them
 
 _handles = iter(range(1, 1 << 30))
 

@@ -228,7 +228,7 @@ def _unseen(plan: SpreadPlan) -> Iterator[str]:
         for name, slot in own.input_slots.items():
             if (name, stage.number) not in moved and not slot.arena.startswith("inputs"):
                 yield f"{stage}: the host does not see its input {name!r} at {slot}"
-        for name in set(plan.graph.outputs).intersection(own.output_slots):
+        for name in set(plan.graph.outputs).intersection(own.graph.outputs):
             if not own.output_slots[name].arena.startswith("outputs"):
                 yield f"{stage}: the host does not see the output {name!r}"
     for move in plan.transfers:

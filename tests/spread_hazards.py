@@ -110,7 +110,8 @@ class Frame:
             source = self.span(number, plan.output_slots[name])
             target = self.span(other, reader.program.plan.input_slots[name])
             chain.append((f"move to stage {other}", number, name))
-            moves = source != target and source[1] < source[2]
+            # What lies where it was left is not moved, be it read there or not.
+            moves = name not in reader.program._given and source[1] < source[2]
             is_past = reader.program.plan.input_slots[name].arena.startswith("arriving")
             if moves and is_past and (name, reader) not in chunk.ways:
                 self._lost.append(f"no way takes {name!r} from stage {number} to stage {other}")
@@ -187,7 +188,7 @@ class Frame:
                  for slot in (*plan.input_slots.values(), *plan.output_slots.values())]  # fmt: skip
         spans = [self.span(number, slot) for number, slot in slots]
         shadow = Shadow([*spans, *(span for span, _ in touched)])
-        made = {m.value: m.source for m in self.plan.transfers}
+        made = spread_checks.makers(self.plan.stages)
 
         def tag(name: str, stage: int | None) -> int:
             key = (None, name) if stage is None else (stage, plans[stage].output_slots[name])
@@ -207,7 +208,7 @@ class Frame:
             elif name and wrong(name, self.span(number, plan.output_slots[name]), number):
                 yield f"stage {number}: {what} finds other bytes than {name!r}"
             for name, span in self.events[event].writes:
-                stage = made.get(name) if what == "copy in" else number
+                stage = None if what == "copy in" else number
                 shadow.part(span)[:] = -2 - number if what == "run" else tag(name, stage)
             for name in plan.graph.outputs if what == "run" else ():
                 shadow.part(self.span(number, plan.output_slots[name]))[:] = tag(name, number)

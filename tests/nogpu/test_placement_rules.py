@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from fake_device import fake_device
 from placed_graphs import EVEN, machines, network, weight
-from stage_checks import check_stages
+from spread_checks import stage_problems
 
 from vklab import settings
 from vklab.errors import PlanError
@@ -58,7 +58,8 @@ def test_a_visit_to_the_only_device_that_can_comes_back_where_that_is_cheaper():
     placed = placement.place(graph, [fake_device(index=0), slow], costs={0: EVEN, 1: slow_costs})
     assert placed.devices["n"] == 1
     assert {placed.devices[name] for name in ("a", "t0", "t3")} == {0}
-    check_stages(graph, stages.cut(graph, placed.devices))
+    cut = stages.cut(graph, placed.devices)
+    assert not stage_problems(graph, cut, placed.devices)
 
 
 # ------------------------------------------------------------------------------------- errors

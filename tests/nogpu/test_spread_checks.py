@@ -2,56 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import plan_checks
 import pytest
-from fake_device import DISCRETE, UNIFIED, fake_device
-from onnx import helper
-from small_models import model, random_array, value
+import spread_checks
 
 pytest.importorskip("vulkan")
 
-from fake_spread import spread_of
+from fake_spread import caught, half, large, mutated, planned, spread_of
 
 from vklab import settings
-from vklab.graph import onnx_import, shapes
-from vklab.ops.dtypes import ELEMENTS
-from vklab.plan import placement, routes, spread, stages
-from vklab.plan.spread import SpreadPlan
+from vklab.plan import routes, stages
 from vklab.plan.stages import Stage, Transfer
-
-FLOAT, HALF = 1, 10
-MANY = 1 << 20  # elements that no kernel writes through a bus
-NARROW = frozenset().union(*(element.needs for element in ELEMENTS.values()))
-# Five stages: a; b of the same device; c and d of the other, which e joins with b; f.
-PINS = {"[abe]": 0, "[cdf]": 1}
-
-
-def planned(types=UNIFIED, elements=64, dtype=FLOAT, features=frozenset()) -> SpreadPlan:
-    """Plan two branches that meet, with a second input and an output on the way."""
-    steps = [("Relu", "x", "a"), ("Neg", "a", "b"), ("Exp", "a", "c"), ("Mul", "c z", "d"),
-             ("Add", "b d", "e"), ("Max", "e w", "f")]  # fmt: skip
-    nodes = [helper.make_node(op, read.split(), [made], made) for op, read, made in steps]
-    ends = [value(name, (elements,), dtype) for name in ("f", "b")]
-    weight = random_array((elements,)).astype("float16" if dtype == HALF else "float32")
-    proto = model(nodes, [value(n, (elements,), dtype) for n in "xz"], ends, {"w": weight})
-    graph = shapes.infer(onnx_import.load_graph(proto))
-    infos = [fake_device(memory_types=types, name="first"),
-             fake_device(memory_types=types, name="second", index=1,
-                         features=features)]  # fmt: skip
-    placed = placement.place(graph, infos, pins=PINS)
-    return spread.make(graph, placed, infos, "", lambda dispatch: "")
-
-
-def half() -> SpreadPlan:
-    """Plan values that one device stores in 16 bits and the other in 32."""
-    return planned(dtype=HALF, features=NARROW)
-
-
-def large() -> SpreadPlan:
-    """Plan values that move past the host, but for the output."""
-    return planned(types=DISCRETE, elements=MANY)
 
 
 @pytest.mark.parametrize(("make", "switches", "paths"), [
@@ -138,25 +102,14 @@ MOVES = {
 }  # fmt: skip
 
 
-def mutated(monkeypatch, owner, name, change):
-    """Change what a function returns."""
-    real = getattr(owner, name)
-    monkeypatch.setattr(owner, name, lambda *given: change(real(*given)))
-
-
-def caught(message, make, *given):
-    """Fail unless a wrong plan is found out for what is wrong with it."""
-    with pytest.raises(AssertionError, match=message):
-        make(*given)
-    assert plan_checks.problems
-    plan_checks.problems.clear()
-
-
 @pytest.mark.parametrize("name", CUTS)
 def test_a_mutant_that_cuts_wrongly_is_caught(name, monkeypatch):
     change, message = CUTS[name]
+    plan = planned()
+    found = spread_checks.stage_problems(plan.graph, change(plan.stages), plan.placement.devices)
+    assert any(re.search(message, line) for line in found), found
     mutated(monkeypatch, stages, "cut", change)
-    caught(message, planned)
+    caught(f"{message}|nobody makes", planned)
 
 
 @pytest.mark.parametrize("name", MOVES)

@@ -1,0 +1,241 @@
+"""What stages in flight do to each other's bytes: each planted mistake is found out, and named."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import plan_checks
+import pytest
+import spread_checks
+from fake_device import DISCRETE, UNIFIED, fake_device
+from hypothesis import given
+from hypothesis import strategies as st
+from placed_graphs import network
+
+pytest.importorskip("vulkan")
+
+import fake_spread
+from fake_spread import NARROW, caught, half, large, mutated, planned, spread_of
+
+from vklab import settings
+from vklab.graph import shapes
+from vklab.plan import placement, routes, spread
+from vklab.plan.routes import Path
+from vklab.plan.spread import SpreadPlan
+from vklab.runtime import scheduler
+from vklab.runtime import spread as running
+from vklab.runtime.shared import Shared
+
+EDGES = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4)]
+BESIDE = {(0, 1), (1, 3)}  # of one device, which keeps their order
+
+
+def with_order(monkeypatch, change):
+    """Give the scheduler another order than the stages ask for."""
+    real = scheduler.Order
+
+    def order(predecessors: Sequence, behind: Sequence) -> scheduler.Order:
+        return real(*change(list(map(set, predecessors)), list(map(set, behind))))
+
+    monkeypatch.setattr(scheduler, "Order", order)
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("shared", [True, False])
+def test_every_wait_is_missed(edge, shared, monkeypatch):
+    first, second = edge
+
+    def without(predecessors, behind):
+        predecessors[second].discard(first)
+        behind[second].discard(first)
+        return predecessors, behind
+
+    with_order(monkeypatch, without)
+    kind = "run" if shared or edge in BESIDE else f"move to stage {second}"
+    caught(rf"read after write: stage {first} \({kind}\) .*, stage {second} \(run\).*"
+           "nothing orders them", spread_of, monkeypatch, planned(), shared)
+
+
+@pytest.mark.parametrize("edge", sorted(BESIDE))
+def test_an_order_by_a_queue_takes_a_barrier(edge, monkeypatch):
+    first, second = edge
+    monkeypatch.setattr(plan_checks.spread_hazards.Frame, "_has_barrier",
+                        lambda frame, number: number != second)
+    caught(rf"read after write: stage {first} \(run\) .*, stage {second} \(run\)",
+           spread_of, monkeypatch, planned())
+
+
+def test_a_queue_orders_nothing_on_another_device(monkeypatch):
+    monkeypatch.setattr(running, "_behind", lambda plan: [
+        set(stage.predecessors) for stage in plan.stages])
+    caught(r"read after write: stage 0 \(run\) 'a', stage 2 \(run\) 'a', and nothing orders them",
+           spread_of, monkeypatch, planned())
+
+
+def test_what_is_copied_by_the_host_is_not_left_to_the_queue(monkeypatch):
+    """The order by the queue forgets that a value has another way: then nobody copies it."""
+    real = Shared._given
+
+    def given(memory, move):
+        within = memory.plan.stages[move.source].device == memory.plan.stages[move.target].device
+        return (None, Path(routes.HOST_COPY)) if within else real(memory, move)
+
+    def behind(plan: SpreadPlan) -> list[set[int]]:
+        return [{n for n in stage.predecessors if plan.stages[n].device == stage.device}
+                for stage in plan.stages]  # fmt: skip
+
+    def seen() -> SpreadPlan:
+        with monkeypatch.context() as patch:
+            patch.setattr(routes, "unseen", lambda *given: frozenset())
+            return planned()
+
+    monkeypatch.setattr(Shared, "_given", given)
+    spread_of(monkeypatch, seen())
+    monkeypatch.setattr(running, "_behind", behind)
+    caught("stage 1 finds other bytes than 'a'", spread_of, monkeypatch, seen())
+
+
+# ------------------------------------------------------------------------------ memory
+
+
+@pytest.mark.parametrize(("shares", "reader"), [(True, "run"), (False, "move to stage 2")])
+def test_stages_of_one_device_do_not_share_what_they_write(shares, reader, monkeypatch):
+    """As if memory were free again when a stage is done, though others read what it left there."""
+    real = Shared.reserve
+
+    def reserve(memory, stage):
+        first = next(s for s in memory.plan.stages if s.device == stage.device)
+        made = memory._reserves[stage.number] = real(memory, first)
+        return made
+
+    monkeypatch.setattr(Shared, "reserve", reserve)
+    number = 2 if shares else 0
+    caught(rf"stage {number} \({reader}\) 'a'.* and nothing orders them",
+           spread_of, monkeypatch, planned(), shares)
+    spread_of(monkeypatch, large())  # there, no stage writes what another in flight still reads
+
+
+def test_a_result_is_not_written_over_what_another_stage_still_reads(monkeypatch):
+    plan = planned()
+    own = plan.plans[1]  # reads a, which stage 2 reads as well, and writes b
+    slots = own.memory.slots | {"b": own.input_slots["a"]}
+    wrong = replace(own, memory=replace(own.memory, slots=slots))
+    plan = replace(plan, plans=(plan.plans[0], wrong, *plan.plans[2:]))
+    caught(r"read after write: stage 1 \(run\) 'b', stage 2 \(run\) 'a', and nothing orders them",
+           spread_of, monkeypatch, plan)
+
+
+def test_a_value_is_read_where_it_was_left(monkeypatch):
+    real = Shared._given
+
+    def given(memory, move):
+        place, path = real(memory, move)
+        return (place[0], place[1] + 4) if place and move.value == "d" else place, path
+
+    monkeypatch.setattr(Shared, "_given", given)
+    caught("stage 3 finds other bytes than 'd'", spread_of, monkeypatch, planned())
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_every_move_is_missed_by_what_runs(number, monkeypatch):
+    """Somebody loses a move that was planned: then its value is taken to come from outside."""
+    plan = planned()
+    moves = plan.transfers
+    plan = replace(plan, transfers=moves[:number] + moves[number + 1 :])
+    caught("finds other bytes than", spread_of, monkeypatch, plan, False)
+
+
+def test_a_way_past_the_host_is_missed(monkeypatch):
+    mutated(monkeypatch, Shared, "moves", lambda ways: {})
+    caught("no way takes 'a' from stage 0 to stage 2", spread_of, monkeypatch, large())
+
+
+# ------------------------------------------------------------------------------ ways
+
+
+@pytest.mark.parametrize(("make", "name", "message"), [
+    (planned, routes.SAME_MEMORY, "same memory: between devices"),
+    (planned, routes.SHARED, "shared host memory: between stages of one device"),
+    (planned, routes.RING, "ring in shared host memory: it arrives at inputs"),
+    (half, routes.SHARED, "shared host memory: it is float32 and float16 at the ends"),
+    (large, routes.HOST_COPY, "host copy: the host does not see it at leaving"),
+    (planned, "pigeons", "pigeons: no such way"),
+])  # fmt: skip
+def test_a_way_that_its_ends_do_not_allow_is_caught(make, name, message, monkeypatch):
+    real = Shared.moves
+
+    def moves(memory):
+        found = real(memory)
+        memory.plan.paths.update(dict.fromkeys(memory.plan.transfers, Path(name)))
+        return found
+
+    monkeypatch.setattr(Shared, "moves", moves)
+    monkeypatch.setattr(running, "_behind", lambda plan: [set() for _ in plan.stages])
+    caught(message, spread_of, monkeypatch, make())
+
+
+def test_a_place_that_cannot_be_bound_is_caught(monkeypatch):
+    """Memory is bound at bytes that the device of the reader does not take."""
+    plan = planned()
+    own = plan.plans[2]
+    place = replace(own.output_slots["d"], offset_bytes=128)
+    wrong = replace(own, output_slots={"d": place},
+                    memory=replace(own.memory, slots=own.memory.slots | {"d": place}))  # fmt: skip
+    plan = replace(plan, plans=(*plan.plans[:2], wrong, *plan.plans[3:]))
+    monkeypatch.setattr(fake_spread.shared, "ALIGNMENT", "minSubgroupSize")  # a small number
+    caught("nothing can be bound at", spread_of, monkeypatch, plan)
+
+
+# ------------------------------------------------------------------------------ at random
+
+SWITCHES = ("DISABLE_DIRECT_IO", "DISABLE_STAGING_RING", "DISABLE_DEVICE_ORDER",
+            "DISABLE_EARLY_MOVES", "DISABLE_FUSION", "DISABLE_ALIASING")  # fmt: skip
+READS = {"Relu": 1, "Identity": 1, "Flatten": 1, "Softmax": 1, "Add": 2, "Mul": 2}
+
+
+def split_at_random(rng: random.Random) -> SpreadPlan:
+    """Plan a random graph, outputs on the way and views among it, on up to four devices."""
+    layers: list[tuple[str, str, tuple[str, ...]]] = []
+    names, reach = ["x", "z"], rng.choice([2, 20])
+    for number in range(rng.randint(2, 14)):
+        kind = rng.choice(list(READS))
+        near = names[-reach:] if rng.random() < 0.8 else names
+        layers.append((f"v{number}", kind, tuple(rng.choices(near, k=READS[kind]))))
+        names.append(f"v{number}")
+    graph = network(layers, rng.choice([8, 600]), rng.choice(["float32", "float32", "float16"]))
+    more = {name for name in names[2:] if rng.random() < 0.15}
+    graph = shapes.infer(replace(graph, outputs=tuple(sorted({*graph.outputs, *more}))))
+    infos = [fake_device({"minStorageBufferOffsetAlignment": rng.choice([16, 256])},
+                         index=number, name=f"GPU {number}",
+                         features=rng.choice([frozenset(), NARROW]),
+                         memory_types=rng.choice([UNIFIED, DISCRETE]))
+             for number in range(rng.randint(1, 4))]  # fmt: skip
+    device, stay, pins = 0, rng.choice([0.2, 0.6, 0.9]), {}
+    for node in graph.nodes:
+        device = device if rng.random() < stay else rng.randrange(len(infos))
+        pins[node.name] = device
+    placed = placement.place(graph, infos, pins=pins)
+    return spread.make(graph, placed, infos, "", lambda dispatch: "")
+
+
+@given(st.integers(0, 2**32))
+def test_models_split_at_random_are_sound_and_miss_each_wait_that_nothing_replaces(seed):
+    rng = random.Random(seed)
+    switches = {name: True for name in SWITCHES if rng.random() < 0.2}
+    shares = rng.random() < 0.7
+    with pytest.MonkeyPatch.context() as patch, settings.settings(**switches):
+        plan = split_at_random(rng)
+        spread_of(patch, plan, shares)
+        waits = [(first, s.number) for s in plan.stages for first in s.predecessors]
+        for first, second in rng.sample(waits, min(2, len(waits))):
+            left = [set(stage.predecessors) for stage in plan.stages]
+            left[second].discard(first)
+            if first in spread_checks.ancestors(left)[second]:
+                continue  # it still comes before, by way of others
+            behind = [each & before for each, before in zip(running._behind(plan), left,
+                                                            strict=True)]  # fmt: skip
+            with patch.context() as inner:
+                with_order(inner, lambda *given, left=left, behind=behind: (left, behind))
+                caught("nothing orders them|finds other bytes", spread_of, inner, plan, shares)
