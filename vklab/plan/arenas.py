@@ -52,7 +52,6 @@ def arrange(
         unseen: inputs and outputs that the host neither writes nor reads.
     """
     roots, limit = lowered.roots, limits.arena_limit_bytes(info)
-    read = {roots[i.name] for d in lowered.dispatches for _, i in d.reads}
     inputs = {i.name: storage.widen(i, info).size_bytes for i in graph.inputs}
     infos = [storage.widen(graph.infos[name], info) for name in graph.outputs]
     outputs = {roots[i.name]: i.size_bytes for i in infos}
@@ -61,25 +60,23 @@ def arrange(
     arriving = {name: inputs.pop(name) for name in unseen if name in inputs}
     leaving = {roots[n]: outputs.pop(roots[n]) for n in graph.outputs
                if n in unseen and roots[n] in outputs and roots[n] not in seen}  # fmt: skip
-    staged_in = _staged_inputs(inputs, read, info)
-    staged_out = _staged_outputs(outputs, read, lowered, info)
-    staged_out |= {n: size for n, size in leaving.items() if n not in _written(lowered)}
-
+    staged_in, staged_out = _staged(inputs, outputs, leaving, lowered, info)
     most = info.limits.get("maxBufferSize") or 1 << 62
     for name, size in (*inputs.items(), *outputs.items(), *arriving.items(), *leaving.items()):
         if isinstance(most, int) and size > most:
             raise PlanError(f"{name} takes {size} bytes, a buffer of {info.name} at most {most}")
-    outputs |= leaving
-    slots, arenas = _weights(lowered, outputs)
-    input_slots, input_arenas = _pack(inputs, "inputs", arriving, ARRIVING, limit)
-    output_slots, output_arenas = _pack(outputs, "outputs", leaving, LEAVING, limit)
+    kinds = ((inputs, "inputs"), (arriving, ARRIVING), (outputs, "outputs"), (leaving, LEAVING))
+    packed = [memory.pack(sizes.items(), arena, limit) for sizes, arena in kinds]
+    input_slots, output_slots = packed[0][0] | packed[1][0], packed[2][0] | packed[3][0]
+    slots, arenas = _weights(lowered, output_slots)
     slots |= {name: slot for name, slot in input_slots.items() if name not in staged_in}
     slots |= {name: slot for name, slot in output_slots.items() if name not in staged_out}
     owners = in_place.owners(lowered, set(slots), set(staged_out))
     lifetimes = _lifetimes(lowered, owners, set(slots), staged_in, staged_out, info)
     placed, activations = _activations(lifetimes, limit, info)
     slots |= {name: placed[owner] for name, owner in owners.items() if owner in placed}
-    arenas |= input_arenas | output_arenas | activations
+    for more in (*(sizes for _, sizes in packed), activations):
+        arenas |= more
     views = {name: slots[root] for name, root in roots.items() if root in slots}
     for tensor in _tensors(lowered):
         if tensor.name in lowered.slices:
@@ -89,20 +86,10 @@ def arrange(
     return Arenas(
         memory=MemoryPlan(views, arenas, lifetimes, memory.lower_bound(lifetimes)),
         input_slots=input_slots,
-        output_slots={n: output_slots[root] for n, root in roots.items() if root in outputs},
+        output_slots={n: output_slots[root] for n, root in roots.items() if root in output_slots},
         copies_in=tuple(Copy(name, input_slots[name], slots[name]) for name in staged_in),
         copies_out=tuple(Copy(name, slots[name], output_slots[name]) for name in staged_out),
     )
-
-
-def _pack(
-    sizes: Sizes, arena: str, unseen: Sizes, other: str, limit: int
-) -> tuple[dict[str, Slot], Sizes]:
-    """Lay values in arenas of two kinds, and keep their order."""
-    seen = {name: size for name, size in sizes.items() if name not in unseen}
-    slots, arenas = memory.pack(seen.items(), arena, limit)
-    more, others = memory.pack(unseen.items(), other, limit)
-    return slots | more, arenas | others
 
 
 def _tensors(lowered: Lowered) -> Iterator[TensorInfo]:
@@ -146,49 +133,42 @@ def _activations(
     return slots, arenas
 
 
-def _staged_inputs(inputs: Sizes, read: set[str], info: DeviceInfo) -> Sizes:
-    """Return the inputs that are copied to the device before kernels read them."""
-    if _reads_in_place(info, sum(inputs.values())):
-        return {}
-    return {name: size for name, size in inputs.items() if size and name in read}
-
-
-def _staged_outputs(outputs: Sizes, read: set[str], lowered: Lowered, info: DeviceInfo) -> Sizes:
-    """Return the outputs that are copied to the host; what no kernel writes always is."""
-    written = _written(lowered)
-    return {
-        name: size
-        for name, size in outputs.items()
+def _staged(
+    inputs: Sizes, outputs: Sizes, leaving: Sizes, lowered: Lowered, info: DeviceInfo
+) -> tuple[Sizes, Sizes]:
+    """Return the inputs that are copied to the device before kernels read them, and the outputs
+    that are copied from where they are made; what no kernel writes always is.
+    """
+    roots = lowered.roots
+    read = {roots[i.name] for d in lowered.dispatches for _, i in d.reads}
+    written = {roots[i.name] for d in lowered.dispatches for _, i in d.writes}
+    before = {} if _reads_in_place(info, sum(inputs.values())) else {
+        name: size for name, size in inputs.items() if size and name in read
+    }  # fmt: skip
+    after = {
+        name: size for name, size in outputs.items()
         if size and not (name in written and writes_in_place(info, size, name in read))
-    }
+    }  # fmt: skip
+    return before, after | {n: size for n, size in leaving.items() if n not in written}
 
 
-def _written(lowered: Lowered) -> set[str]:
-    return {lowered.roots[i.name] for d in lowered.dispatches for _, i in d.writes}
-
-
-def _memory_flags(info: DeviceInfo) -> Iterable[int]:
-    return (memory_type.bits for memory_type in info.memory_types)
+def _has_memory(info: DeviceInfo, flags: int) -> bool:
+    return any(memory_type.bits & flags == flags for memory_type in info.memory_types)
 
 
 def _reads_in_place(info: DeviceInfo, size_bytes: int) -> bool:
     """Tell whether kernels read inputs where the host writes them: unified memory, ReBAR, small."""
     if settings.get("DISABLE_DIRECT_IO"):
         return False
-    shared = _LOCAL | _VISIBLE
-    return size_bytes <= DIRECT_INPUT_BYTES or any(
-        flags & shared == shared for flags in _memory_flags(info)
-    )
+    return size_bytes <= DIRECT_INPUT_BYTES or _has_memory(info, _LOCAL | _VISIBLE)
 
 
 def writes_in_place(info: DeviceInfo, size_bytes: int, is_read: bool = False) -> bool:
     """Tell whether kernels write an output where the host reads it: unified memory, or small."""
     if settings.get("DISABLE_DIRECT_IO"):
         return False
-    unified = _LOCAL | _VISIBLE | _CACHED
-    if any(flags & unified == unified for flags in _memory_flags(info)):
-        return True
-    return size_bytes <= DIRECT_OUTPUT_BYTES and not is_read
+    is_unified = _has_memory(info, _LOCAL | _VISIBLE | _CACHED)
+    return is_unified or (size_bytes <= DIRECT_OUTPUT_BYTES and not is_read)
 
 
 def _lifetimes(

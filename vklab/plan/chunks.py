@@ -67,7 +67,7 @@ def find_barriers(work: Sequence[Work], to_host: bool = True) -> tuple[Barrier, 
     A barrier orders everything before it, so only what was touched since the last one counts.
     With `to_host`, a last barrier (before the step after the end) lets the host read results.
     """
-    barriers: list[Barrier] = []
+    cuts: list[tuple[int, set[str]]] = []  # before which step, after which stages
     written = {slot.arena for item in work for slot in item.writes}
     reads, writes, stages = _Bytes(), _Bytes(), set[str]()  # since the last barrier
     for number, item in enumerate(work):
@@ -75,13 +75,21 @@ def find_barriers(work: Sequence[Work], to_host: bool = True) -> tuple[Barrier, 
         if any(writes.share(slot) for slot in (*read, *item.writes)) or any(
             reads.share(slot) for slot in item.writes
         ):
-            barriers.append(Barrier(number, tuple(sorted(stages)), ()))
+            cuts.append((number, stages))
             reads, writes, stages = _Bytes(), _Bytes(), set()
         reads.add(read)
         writes.add(item.writes)
         if read or item.writes:
             stages.add(item.stage)
-    return _with_targets(barriers, work, to_host)
+    ends = [*(number for number, _ in cuts), len(work)][1:]
+    barriers = [
+        Barrier(number, tuple(sorted(source)), tuple(sorted({i.stage for i in work[number:end]})))
+        for (number, source), end in zip(cuts, ends, strict=True)
+    ]
+    if to_host and work:
+        writing = {item.stage for item in work if item.writes}
+        barriers.append(Barrier(len(work), tuple(sorted(writing)), ("host",)))
+    return tuple(barriers)
 
 
 class _Bytes:
@@ -108,17 +116,3 @@ class _Bytes:
             if first < last:
                 start, stop = min(start, starts[first]), max(stop, stops[last - 1])
             starts[first:last], stops[first:last] = [start], [stop]
-
-
-def _with_targets(
-    barriers: Sequence[Barrier], work: Sequence[Work], to_host: bool
-) -> tuple[Barrier, ...]:
-    bounds = [*(barrier.before for barrier in barriers), len(work)]
-    complete = [
-        Barrier(b.before, b.source, tuple(sorted({item.stage for item in work[b.before : end]})))
-        for b, end in zip(barriers, bounds[1:], strict=True)
-    ]
-    if to_host and work:
-        stages = tuple(sorted({item.stage for item in work if item.writes}))
-        complete.append(Barrier(len(work), stages, ("host",)))
-    return tuple(complete)

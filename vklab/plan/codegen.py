@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,28 +36,27 @@ _TITLE = re.compile(r"onnx::(\w+)")
 def fits(dispatch: Dispatch, buffers: int) -> bool:
     """Tell whether a fused dispatch keeps within push constants and a number of buffers."""
     is_core = dispatch.kernel != "pointwise"
-    reads = len(dispatch.reads) + len(dispatch.writes) if is_core else 1
-    words = sum(len(v) if isinstance(v, tuple) else 1 for _, v in dispatch.push) if is_core else 1
-    work = dispatch.epilogue if is_core else dispatch.pointwise
-    given = [each for each in (dispatch.prologue, work) if each]
-    made = [_Function("in_" if each is dispatch.prologue else "") for each in given]
-    if dispatch.siblings:
-        given, made = list(dispatch.siblings), [_Function()] * len(dispatch.siblings)
-        reads = len(_results(dispatch))
-    for function, each in zip(made, given, strict=True):
-        function.indices.clear()
-        for walk in (*(operand.walk for operand in each.operands), each.target):
+    last = dispatch.epilogue if is_core else dispatch.pointwise
+    works = dispatch.siblings or tuple(filter(None, (dispatch.prologue, last)))
+    bound = len(dispatch.reads) + len(dispatch.writes) if is_core else len(_results(dispatch))
+    words = _words(dispatch.push) if is_core else 1
+    before, after = _Function("in_"), _Function()
+    for work in works:
+        made = before if work is dispatch.prologue else after
+        made.indices.clear()
+        for walk in (*(operand.walk for operand in work.operands), work.target):
             if walk:
-                _offset(function, each, walk)
+                _offset(made, work, walk)
         if dispatch.siblings:
-            function.number("part", each.count)
-        words += len(_pushed(each))
-        reads += len(each.operands)
-    words += sum(
-        len(v) if isinstance(v, tuple) else 1
-        for f in {id(function): function for function in made}.values() for _, v in f.push
-    )  # fmt: skip
-    return 4 * words <= PUSH_BYTES and reads <= buffers
+            made.number("part", work.count)
+        words += len(_pushed(work))
+        bound += len(work.operands)
+    words += _words(before.push) + _words(after.push)
+    return 4 * words <= PUSH_BYTES and bound <= buffers
+
+
+def _words(push: Iterable[tuple[str, Any]]) -> int:
+    return sum(len(value) if isinstance(value, tuple) else 1 for _, value in push)
 
 
 def write(lowered: Lowered) -> Lowered:

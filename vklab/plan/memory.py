@@ -16,18 +16,8 @@ from dataclasses import dataclass
 from vklab import draw
 from vklab.errors import PlanError
 
-__all__ = [
-    "ALIGNMENT_BYTES",
-    "Lifetime",
-    "MemoryPlan",
-    "Slot",
-    "WEIGHTS",
-    "assign_offsets",
-    "check_offsets",
-    "lower_bound",
-    "pack",
-    "round_up",
-]
+__all__ = ["ALIGNMENT_BYTES", "Lifetime", "MemoryPlan", "Slot", "WEIGHTS", "assign_offsets",
+           "check_offsets", "lower_bound", "pack", "round_up"]  # fmt: skip
 
 # The largest minStorageBufferOffsetAlignment that Vulkan allows a device to ask for.
 ALIGNMENT_BYTES = 256

@@ -68,9 +68,7 @@ def build(folder: Path = stock.FOLDER) -> int:
     kernels = sorted((source.roots()[0] / "ops").glob("*.slang"))
     shaders = compiler.compile_all(variant for path in kernels for variant in variants(path))
     for (name, defines, _), shader in shaders.items():
-        text = source.expand(source.find(name))
-        stock_key = stock.key(text, defines, compiler.TARGET)
-        (folder / f"{stock_key}.spv").write_bytes(shader.spirv)
+        (folder / f"{compiler.text_key(name, defines)}.spv").write_bytes(shader.spirv)
     return len(shaders)
 
 

@@ -24,27 +24,10 @@ except OSError as error:  # the bindings open the loader while they are imported
     bindings = ffi = lib = None
     LOADER_ERROR = str(error)
 
-__all__ = [
-    "LIVE",
-    "LOADER_ERROR",
-    "VulkanObject",
-    "bindings",
-    "call",
-    "check",
-    "constant",
-    "enumerate_all",
-    "ffi",
-    "flag_names",
-    "lib",
-    "live_handles",
-    "make_version",
-    "require_loader",
-    "result_name",
-    "struct",
-    "structure_type",
-    "text",
-    "version_tuple",
-]
+__all__ = ["LIVE", "LOADER_ERROR", "VulkanObject", "bindings", "call", "check", "constant",
+           "enumerate_all", "ffi", "flag_names", "lib", "live_handles", "make_version",
+           "require_loader", "result_name", "struct", "structure_type", "text",
+           "version_tuple"]  # fmt: skip
 
 LIVE: Counter[str] = Counter()
 _alive: weakref.WeakKeyDictionary[Any, list[Any]] = weakref.WeakKeyDictionary()
