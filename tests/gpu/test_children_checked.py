@@ -12,6 +12,9 @@ source, fed = diamond()
 with vklab.load(source, devices=BOTH, place=DIAMOND) as session:
     session.run(fed)
     assert len(session.plan.plans) == 5 <= plan_checks.counts["checked"], plan_checks.counts
+    assert plan_checks.counts["split"] == plan_checks.counts["split and run"] == 1
+    list(session.map([fed] * 3, in_flight=2))  # each frame has memory of its own
+    assert plan_checks.counts["split and run"] == 3, plan_checks.counts
 """
 
 # The barriers of every plan are lost on the second device, and the failure is swallowed.
@@ -28,6 +31,21 @@ with contextlib.suppress(Exception), vklab.load(source, devices=BOTH, place=plac
 print("end")
 """
 
+# On the way from lavapipe to SwiftShader nobody waits for what makes a value.
+HASTY = """
+import contextlib
+from split_models import *
+from vklab.runtime import scheduler, spread
+order = scheduler.Order
+spread.scheduler.Order = lambda before, behind: order([() for _ in before], [])
+source, fed = diamond()
+with contextlib.suppress(Exception), vklab.load(source, devices=BOTH, place=DIAMOND) as session:
+    session.run(fed)
+print("end")
+open_devices.close_all()
+assert api.live_handles() == {}, api.live_handles()
+"""
+
 
 def test_each_stage_of_a_split_model_is_checked_in_a_child():
     both(COUNT)
@@ -39,3 +57,10 @@ def test_a_broken_planner_in_a_child_fails_the_test_that_started_it():
     assert "plans that are wrong:" in done.stderr and "before it sees what was" in done.stderr
     alone = child.run(BROKEN, PLAN_CHECKS="off", **drivers())
     assert alone.returncode == 0 and not alone.stderr, alone.stderr
+
+
+def test_stages_that_do_not_wait_fail_the_test_that_started_the_child():
+    done = child.run(HASTY, **drivers())
+    assert done.stdout == "end\n" and done.returncode == 1, done.stderr
+    assert "read after write: stage 0 (run) 'a', stage 1 (run) 'a'" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
