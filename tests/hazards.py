@@ -81,10 +81,18 @@ def superfluous(
     ]
 
 
-def written(dispatch: Dispatch, info: TensorInfo, whole: Slot) -> Slot:
-    """Return the bytes from the first that a dispatch writes of a tensor to the last."""
+def written(dispatch: Dispatch, info: TensorInfo, whole: Slot, number: int | None = None) -> Slot:
+    """Return the bytes from the first that a dispatch writes of a tensor to the last.
+
+    Args:
+        number: which of its writes is asked for; else several that it has are taken for whole.
+    """
     works = dispatch.siblings or [dispatch.pointwise or dispatch.epilogue]
-    if len(dispatch.writes) > 1 or any(w is None or w.target is None or not w.count for w in works):
+    if number is not None and len(works) == len(dispatch.writes):
+        works = [works[number]]
+    elif len(dispatch.writes) > 1:
+        return whole
+    if any(work is None or work.target is None or not work.count for work in works):
         return whole
     ends: set[int] = set()
     for work in works:

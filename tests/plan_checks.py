@@ -224,7 +224,7 @@ def _meetings(
     """Return the operands of one dispatch that share bytes though they may not."""
     found = []
     for number, (_, info) in enumerate(dispatch.writes):
-        slot = _slot(_part(dispatch, info, placed))
+        slot = written(dispatch, info, _slot(placed(info)), number)
         for binding, other in (*dispatch.reads, *dispatch.writes[:number]):
             itself = own(info) == own(other)
             replaced = binding in dispatch.in_place and placed(info) == placed(other)

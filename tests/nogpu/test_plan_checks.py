@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import replace
 
@@ -12,11 +13,13 @@ from hazards import hazards
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
+from placed_graphs import network
 from planned import plan_of, proto_of
 from random_work import STAGES, works
 from small_models import model, value
 
 from vklab import settings
+from vklab.graph import passes
 from vklab.plan import arenas, chunks, in_place, memory
 from vklab.plan import plan as plans
 from vklab.plan.chunks import Barrier, Work
@@ -183,6 +186,18 @@ def test_plans_made_anywhere_are_checked():
     before = dict(plan_checks.counts)
     plan_of(diamond())
     assert plan_checks.counts == before | {"checked": before["checked"] + 1}
+
+
+@given(st.integers(0, 2**32))
+def test_what_is_fused_at_random_reads_what_is_made_and_not_overwritten(seed):
+    rng, names, layers = random.Random(seed), ["x", "z"], []
+    reads = {"Relu": 1, "Softmax": 1, "Transpose": 1, "Add": 2, "Max": 2, "MatMul": 2}
+    for number in range(rng.randint(2, 10)):
+        kind = rng.choice(list(reads))
+        layers.append((f"v{number}", kind, tuple(rng.choices(names[-3:], k=reads[kind]))))
+        names.append(f"v{number}")
+    info = fake_device(memory_types=rng.choice([UNIFIED, DISCRETE]))
+    plans.make_plan(passes.run(network(layers, rng.choice([8, 600]))), info)
 
 
 def test_thousands_of_steps_take_seconds():
