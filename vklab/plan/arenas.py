@@ -57,7 +57,7 @@ def arrange(
     outputs = {roots[i.name]: i.size_bytes for i in infos}
     outputs |= {roots[name]: COUNT_BYTES for cut in lowered.trims.values() for _, name in cut}
     seen = {roots[name] for name in graph.outputs if name not in unseen}
-    arriving = {name: inputs.pop(name) for name in unseen if name in inputs}
+    arriving = {name: inputs.pop(name) for name in [*inputs] if name in unseen}
     leaving = {roots[n]: outputs.pop(roots[n]) for n in graph.outputs
                if n in unseen and roots[n] in outputs and roots[n] not in seen}  # fmt: skip
     staged_in, staged_out = _staged(inputs, outputs, leaving, lowered, info)

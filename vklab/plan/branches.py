@@ -6,6 +6,7 @@ A cut along the order of nodes never gives two devices work at once; this does. 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 from vklab.graph.graph import Graph
@@ -61,8 +62,7 @@ def branches(graph: Graph) -> tuple[list[int], list[tuple[int, int]]]:
     makers = {name: p for p, node in enumerate(nodes) for name in node.outputs if name}
     above: list[int] = []  # the closest node that every way to a node passes, or -1
     depth: list[int] = []
-    children: dict[int, list[int]] = {-1: []}
-    for place, node in enumerate(nodes):
+    for node in nodes:
         meet: int | None = None
         for name in node.reads:
             other = makers.get(name)
@@ -77,26 +77,26 @@ def branches(graph: Graph) -> tuple[list[int], list[tuple[int, int]]]:
         meet = -1 if meet is None else meet
         above.append(meet)
         depth.append(0 if meet == -1 else depth[meet] + 1)
-        children[place] = []
-        children[meet].append(place)
-    return _walked(children, above)
+    return _walked(above)
 
 
-def _walked(
-    children: dict[int, list[int]], above: list[int]
-) -> tuple[list[int], list[tuple[int, int]]]:
-    order: list[int] = []
-    begins: dict[int, int] = {}
-    spans: list[tuple[int, int]] = []
-    stack = [(child, False) for child in reversed(children[-1])]
-    while stack:
-        place, is_done = stack.pop()
-        if is_done:
-            if len(children[above[place]]) > 1:
-                spans.append((begins[place], len(order)))
-            continue
-        begins[place] = len(order)
-        order.append(place)
-        stack.append((place, True))
-        stack += [(child, False) for child in reversed(children[place])]
-    return order, spans
+def _walked(above: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return the nodes of a tree, each before all below it, and the spans of those with siblings.
+
+    Args:
+        above: the parent of each node, which has a smaller number, or -1.
+    """
+    siblings = Counter(above)
+    sizes = [1] * len(above)
+    for place, parent in reversed([*enumerate(above)]):
+        if parent >= 0:
+            sizes[parent] += sizes[place]
+    starts: list[int] = []
+    free = {-1: 0}  # where the next child begins
+    for place, parent in enumerate(above):
+        starts.append(free[parent])
+        free[place] = free[parent] + 1
+        free[parent] += sizes[place]
+    order = sorted(range(len(above)), key=starts.__getitem__)
+    return order, [(start, start + size) for start, size, parent
+                   in zip(starts, sizes, above, strict=True) if siblings[parent] > 1]

@@ -18,7 +18,8 @@ from vklab.errors import ModelError
 from vklab.graph import answers, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
-from vklab.plan import capability, stages, storage
+from vklab.plan import capability, memory, stages, storage
+from vklab.plan.memory import Lifetime
 from vklab.plan.stages import Stage
 from vklab.types import DeviceInfo, Dispatch, size_bytes
 
@@ -330,16 +331,12 @@ class Workload:
         for step, node in enumerate(nodes):
             for name in (*node.reads, *filter(None, node.outputs)):
                 last[self.roots.get(name, name)] = step
-        dying: dict[int, list[str]] = {}
-        for name, step in last.items():
-            dying.setdefault(step, []).append(name)
-        live: dict[str, int] = {}
-        total = peak = 0
-        for step, node in enumerate(nodes):
-            for name in filter(None, node.outputs):
-                if name not in self.roots and name not in ends:
-                    live[name] = self.stored_bytes(name, device)
-                    total += live[name]
-            peak = max(peak, total + self.work[self._place[node.name]].scratch_bytes)
-            total -= sum(live.pop(name, 0) for name in dying.get(step, ()))
-        return peak + sum(self.stored_bytes(name, device) for name in ends)
+        lives = [
+            Lifetime(name, self.stored_bytes(name, device), step, last[name], 1)
+            for step, node in enumerate(nodes) for name in node.outputs
+            if name and name not in self.roots and name not in ends
+        ]  # fmt: skip
+        scratch = (self.work[self._place[node.name]].scratch_bytes for node in nodes)
+        lives += [Lifetime("", size, step, step, 1) for step, size in enumerate(scratch) if size]
+        held = sum(self.stored_bytes(name, device) for name in ends)
+        return memory.lower_bound(lives) + held
