@@ -133,7 +133,7 @@ def capabilities() -> None:
     opened = [open_devices.open_device(info.index) for info in infos]
     for each in opened:
         wanted = (host_memory.EXTENSION, *dma_buf.EXTENSIONS)
-        say({"device": ways.label(each), "driver": each.info.driver, "uuid": each.info.uuid,
+        say({"device": each.info.label, "driver": each.info.driver, "uuid": each.info.uuid,
              "has": [name for name in wanted if name in each.device.extensions],
              "dma-buf": sorted(dma_buf.features(each.device)),
              "queue families": each.device.queue_family_indices})  # fmt: skip

@@ -306,9 +306,14 @@ class DeviceInfo:
         version = ".".join(map(str, self.api_version))
         return {name: getattr(self, name) for name in names} | {"api_version": version}
 
+    @property
+    def label(self) -> str:
+        """Return number and name."""
+        return f"{self.index}: {self.name}"
+
     def __str__(self) -> str:
         version = ".".join(map(str, self.api_version))
-        return f"{self.index}: {self.name} ({self.type}, {self.driver}, Vulkan {version})"
+        return f"{self.label} ({self.type}, {self.driver}, Vulkan {version})"
 
     def _repr_html_(self) -> str:
         return draw.table_html("Vulkan device", ("property", "value"), self.rows())

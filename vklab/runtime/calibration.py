@@ -24,14 +24,13 @@ from vklab.plan import costs
 from vklab.plan import plan as plans
 from vklab.plan.chunks import Copy
 from vklab.plan.costs import DeviceCosts
-from vklab.runtime import open_devices
+from vklab.runtime import kernels, open_devices
 from vklab.runtime.engine import Device
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.record import Program
 from vklab.runtime.timed import Sample
 from vklab.runtime.weights import Weights
-from vklab.shader import compiler
-from vklab.types import DeviceInfo, Dispatch, TensorInfo
+from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["all_kept", "kept", "known", "measure"]
 
@@ -176,14 +175,8 @@ def _samples(
     opened: OpenDevice, graph: Graph, whole: bool = False
 ) -> tuple[list[Sample], list[bool]]:
     """Run a graph some times; return which of its steps are copies, too."""
-    plan = plans.make_plan(graph, opened.info, _unavailable)
+    plan = plans.make_plan(graph, opened.info, kernels.unavailable)
     copies = [isinstance(step, Copy) for chunk in plan.chunks for step in chunk.steps]
-    with contextlib.ExitStack() as stack:
-        weights = stack.enter_context(contextlib.closing(Weights(opened)))
-        program = stack.enter_context(contextlib.closing(Program(opened, plan, weights)))
+    with contextlib.closing(Program(opened, plan, Weights(opened))) as program:
         values = {i.name: np.ones(i.dims, np.float32) for i in graph.inputs}
         return Device(program).time_steps(values, REPEATS, whole), copies
-
-
-def _unavailable(dispatch: Dispatch) -> str:
-    return compiler.unavailable(*dispatch.variant)

@@ -73,10 +73,9 @@ class Member:
         return other
 
     def close(self) -> None:
-        """Free it, unless the device still works there."""
+        """Free its memory, unless the device still works there; weights go with programs."""
         if not self.opened.is_stuck:
             self.reserve.close()
-            self.weights.close()
 
 
 @dataclass
@@ -257,11 +256,6 @@ class Device(Work):
         """Wait for a run that was started."""
         self.wait()
         return self.outputs()
-
-    @property
-    def clocked(self) -> Sequence[Work]:
-        """Return what has timestamps of its own."""
-        return (self,)
 
     def close(self) -> None:
         """Free everything but the weights."""

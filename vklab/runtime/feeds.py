@@ -22,8 +22,8 @@ OTHER_TYPES = frozenset({"", "sequence", "optional", "map", "sparse_tensor"})
 
 def arrays(
     infos: Sequence[TensorInfo], inputs: tuple[Any, ...], bounds: Mapping[str, int] | None = None
-) -> list[Any]:
-    """Return one array per input, in the graph's order.
+) -> dict[str, Any]:
+    """Return one array per input by name, in the graph's order.
 
     Args:
         inputs: what `Session.run` was called with: one mapping by name, or the arrays.
@@ -47,7 +47,7 @@ def arrays(
                          + ", ".join(str(info) for info in infos))  # fmt: skip
     checked = [_check_array(info, value) for info, value in zip(infos, given, strict=True)]
     _check_sizes(infos, checked, bounds or {})
-    return checked
+    return {info.name: value for info, value in zip(infos, checked, strict=True)}
 
 
 def _check_sizes(

@@ -24,7 +24,7 @@ from vklab.vulkan import descriptors
 from vklab.vulkan.device import Device
 from vklab.vulkan.pipeline import ComputePipeline, PipelineCache
 
-__all__ = ["Kernel", "Kernels", "key", "pack_push", "specialize"]
+__all__ = ["Kernel", "Kernels", "key", "pack_push", "specialize", "unavailable"]
 
 Progress = Callable[[int, int, str], None]
 
@@ -142,17 +142,12 @@ class Kernels:
                 f"kernel {dispatch.kernel} has {shader.reflection.push_bytes} bytes of push "
                 f"constants, {self.device.info.name} takes {limit}"
             )
+        bindings = [binding.number for binding in shader.reflection.bindings.values()]
         pipeline = ComputePipeline(
-            self.device,
-            shader.spirv,
-            [binding.number for binding in shader.reflection.bindings.values()],
-            shader.reflection.push_bytes,
-            constants,
-            push,
-            None if settings.get("DISABLE_CACHE") else self.cache,
-            shader.reflection.entry,
+            self.device, shader.spirv, bindings, shader.reflection.push_bytes, constants, push,
+            None if settings.get("DISABLE_CACHE") else self.cache, shader.reflection.entry,
             dispatch.kernel,
-        )
+        )  # fmt: skip
         with self._lock:
             kernel = self._made.setdefault(made_key, Kernel(pipeline, shader.reflection))
         if kernel.pipeline is not pipeline:
@@ -165,6 +160,11 @@ class Kernels:
         with self._lock:
             while self._made:
                 self._made.popitem()[1].pipeline.close()
+
+
+def unavailable(dispatch: Dispatch) -> str:
+    """Say why there can be no kernel for a dispatch, or return the empty string."""
+    return compiler.unavailable(*dispatch.variant)
 
 
 def key(dispatch: Dispatch) -> tuple[object, ...]:

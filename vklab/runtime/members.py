@@ -5,7 +5,6 @@ Visited by lab 13.
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,25 +73,20 @@ class SpreadEngine(Engine):
     def _placed(
         self, graph: Graph, unavailable: Callable[[Dispatch], str]
     ) -> placement.Placement:
+        # Weights that this session has there take no more.
+        free = [member.opened.allocator.room_bytes() + member.weights.size_bytes
+                for member in self.members]  # fmt: skip
         return placement.place(
             graph, self.infos, costs=calibration.all_kept(self.infos), caps=self.caps,
-            free=self._free_bytes(), node_ns=self.node_ns, pins=self.pins, policy=self.policy,
+            free=free, node_ns=self.node_ns, pins=self.pins, policy=self.policy,
             unavailable=unavailable, is_part=True, fastest_first=self.fastest_first,
         )  # fmt: skip
-
-    def _free_bytes(self) -> list[int]:
-        """Return what is free by now; weights that this session has there take no more."""
-        return [member.opened.allocator.room_bytes() + member.weights.size_bytes
-                for member in self.members]  # fmt: skip
 
     def runner(self, plan: Plan | SpreadPlan) -> Spread:
         """Make what runs a plan."""
         assert isinstance(plan, SpreadPlan), "several devices run plans for several devices"
         opened = [member.opened for member in self.members]
-        # Threads that poll for several stages take the interpreter from each other.
-        polls = self.polls and len(plan.stages) == 1
-        program = functools.partial(self._program, polls)
-        return Spread(plan, program, opened, self._memory(plan, opened))
+        return Spread(plan, self._program, opened, self._memory(plan, opened))
 
     def _memory(self, plan: SpreadPlan, opened: Sequence[OpenDevice]) -> Shared:
         """Return memory for a plan: that of the upper bounds if it has room there."""
@@ -102,10 +96,11 @@ class SpreadEngine(Engine):
             self._lender = Shared(self.most, opened).fill()
         return Shared(plan, opened, self._lender)
 
-    def _program(self, polls: bool, stage: Stage, plan: Plan, memory: Shared) -> Program:
+    def _program(self, stage: Stage, plan: Plan, memory: Shared) -> Program:
         member = self.members[stage.device]
         program = self.program(member, plan, memory.reserve(stage), memory.given(stage))
-        program.polls &= polls
+        # Threads that poll for several stages take the interpreter from each other.
+        program.polls &= len(memory.plan.stages) == 1
         return program
 
 
@@ -158,7 +153,7 @@ def _number(wanted: int | str, infos: Sequence[DeviceInfo], argument: str) -> in
     indices = [info.index for info in infos]
     info = open_devices.select(wanted)
     if info.index not in indices:
-        names = ", ".join(f"{other.index}: {other.name}" for other in infos)
+        names = ", ".join(other.label for other in infos)
         raise SetupError(f"{argument} names device {info.index} ({info.name}), which is not among "
                          f"this session's: {names}")  # fmt: skip
     return indices.index(info.index)

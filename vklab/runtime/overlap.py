@@ -10,7 +10,6 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +20,9 @@ from vklab.runtime import scheduler
 from vklab.types import DeviceInfo
 
 if TYPE_CHECKING:
-    from vklab.runtime.parts import Found
+    from vklab.runtime.parts import Found, Stage
 
-__all__ = ["Path", "Step", "pays", "signature"]
+__all__ = ["Path", "pays", "signature"]
 
 # A device's wait has its own limit; the host's runtime cannot be interrupted, and always ends.
 DAY_SECONDS = 86_400.0
@@ -39,35 +38,30 @@ def pays(devices: Sequence[DeviceInfo]) -> bool:
     return not all(info.is_cpu for info in devices)
 
 
-@dataclass(frozen=True)
-class Step:
-    """A part of a path with what runs it, and what tells whether that is still kept."""
-
-    found: Found
-    is_kept: Callable[[], bool]
-
-
 class Path:
     """Parts that have run in turn, and which of them waits for which.
 
     Args:
+        taken: stages with the parts that they led to.
         values: all that was read and made then.
 
     Attributes:
         before: for each part that has work those that it waits for.
     """
 
-    def __init__(self, steps: Sequence[Step], values: Mapping[str, Any]) -> None:
-        self._steps = steps
-        self._working = [step for step in steps if step.found.runner]
+    def __init__(
+        self, taken: Sequence[tuple[Stage, Found]], values: Mapping[str, Any]
+    ) -> None:
+        self._steps = [(stage, stage.key(values), found) for stage, found in taken]
+        self._working = [found for _, found in taken if found.runner]
         self._seen = [
-            {info.name: signature(values[info.name]) for info in step.found.part.graph.inputs}
-            for step in self._working
+            {info.name: signature(values[info.name]) for info in found.part.graph.inputs}
+            for found in self._working
         ]
-        self.before = before = _before([step.found.part for step in self._working])
+        self.before = before = _before([found.part for found in self._working])
         self._order = scheduler.Order(before)
-        self._overlaps = any(number not in _all_before(before, number + 1)
-                             for number in range(len(before) - 1))  # fmt: skip
+        # A part waits for the one before it directly or not at all: there is none between them.
+        self._overlaps = any(number - 1 not in waits for number, waits in enumerate(before[1:], 1))
 
     @property
     def overlaps(self) -> bool:
@@ -79,12 +73,14 @@ class Path:
 
         Raises the first error, with the part in which it happened, when nothing runs any more.
         """
-        if not self.overlaps or not all(step.is_kept() for step in self._steps):
+        if not self.overlaps:
             return False
-        for step in self._steps:
-            values.update(step.found.part.known)
-        jobs = [_Job(step, seen, values)
-                for step, seen in zip(self._working, self._seen, strict=True)]  # fmt: skip
+        if not all(stage.keeps(key, found) for stage, key, found in self._steps):
+            return False
+        for _, _, found in self._steps:
+            values.update(found.part.known)
+        jobs = [_Job(found, seen, values)
+                for found, seen in zip(self._working, self._seen, strict=True)]  # fmt: skip
         try:
             scheduler.Run(self._order, jobs, [_Pool()] * len(jobs)).go(DAY_SECONDS)
         except _ChangedError:  # a size that depends on data: nobody can tell the path beforehand
@@ -100,10 +96,10 @@ class _ChangedError(Exception):
 class _Job:
     """A part as a job; all its work is done where it is finished."""
 
-    def __init__(self, step: Step, seen: Mapping[str, Any], values: dict[str, Any]) -> None:
-        nodes = step.found.part.graph.nodes
-        self.name = f"{step.found.part} from {nodes[0].name!r} to {nodes[-1].name!r}"
-        self._found = step.found
+    def __init__(self, found: Found, seen: Mapping[str, Any], values: dict[str, Any]) -> None:
+        nodes = found.part.graph.nodes
+        self.name = f"{found.part} from {nodes[0].name!r} to {nodes[-1].name!r}"
+        self._found = found
         self._seen = seen
         self._values = values
 
@@ -147,15 +143,4 @@ def _before(parts: Sequence[Part]) -> list[set[int]]:
             before |= set() if last is None else {last}
             last = number
         found.append(before - {number})
-    return found
-
-
-def _all_before(before: Sequence[set[int]], number: int) -> set[int]:
-    """Return all that a part waits for, directly or not."""
-    found: set[int] = set()
-    left = [number]
-    while left:
-        new = before[left.pop()] - found
-        found |= new
-        left += new
     return found

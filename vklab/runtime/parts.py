@@ -7,9 +7,8 @@ between device and host, and each part is planned when the shapes before it are 
 from __future__ import annotations
 
 import copy
-import functools
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,16 +17,16 @@ import numpy as np
 from vklab import settings
 from vklab.errors import ModelError, PlanError, UnsupportedOperatorError
 from vklab.graph import bounds
-from vklab.graph.graph import Graph, Node
+from vklab.graph.graph import Graph
 from vklab.ops.dtypes import MOVABLE
 from vklab.plan import partition
 from vklab.plan.partition import Ask, Part
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.runtime import control, overlap
+from vklab.runtime import control, kernels, overlap
 from vklab.runtime.engine import Device, Engine, Host, Runner, host
 from vklab.shader import compiler
-from vklab.types import ANY_SHAPE, Dispatch, TensorInfo
+from vklab.types import ANY_SHAPE, TensorInfo
 
 __all__ = ["Found", "Stage", "Unknown", "describe"]
 
@@ -75,7 +74,7 @@ class Stage:
 
     def find(self, values: Mapping[str, Any]) -> Found:
         """Return the next part for these values: decided and prepared once, then kept a while."""
-        key = self._key(values)
+        key = self.key(values)
         found = self.found.get(key)
         if found is None:
             with self.engine.lock:
@@ -91,7 +90,7 @@ class Stage:
         else:
             infos = {name: describe(name, values[name]) for name in self.names}
             found = self.decide(infos, values)
-            key = self._key(values)  # what was asked for on the way is part of it
+            key = self.key(values)  # what was asked for on the way is part of it
         self._keep(key, found)
         while len(self.found) > self.engine.kept:
             for stage in _closed(self.found.popitem(last=False)[1]):
@@ -136,7 +135,8 @@ class Stage:
     def _planned_key(self, infos: Iterable[TensorInfo]) -> Key:
         return tuple((info.dims, np.dtype(info.dtype)) for info in infos)
 
-    def _key(self, values: Mapping[str, Any]) -> Key:
+    def key(self, values: Mapping[str, Any]) -> Key:
+        """Return what of the values that exist decides the next part."""
         key = [overlap.signature(values[name]) for name in self.names]
         return (*key, *(values[name].tobytes() for name in self.asked))
 
@@ -167,7 +167,7 @@ class Stage:
                 if isinstance(array, np.ndarray):
                     given[name] = describe(name, array, array.copy())
             answer = partition.next_part(
-                self.graph, given, self.engine.infos, _evaluate, _unavailable,
+                self.graph, given, self.engine.infos, _evaluate, kernels.unavailable,
                 self.after_host,
             )
             if not isinstance(answer, Ask):
@@ -195,7 +195,7 @@ class Stage:
             constants = {name: info.constant for name, info in part.graph.initializers.items()}
             opset = self.graph.opset_of(node)
             return control.Control(node, bodies, opset, constants), None
-        plan = self.engine.plan(part.graph, _unavailable)
+        plan = self.engine.plan(part.graph, kernels.unavailable)
         return self.engine.runner(plan), plan
 
     def run(self, values: dict[str, Any]) -> list[Any]:
@@ -222,10 +222,7 @@ class Stage:
         is_free = first.path is None and not self.is_body and len(taken) > 1
         is_free = is_free and overlap.pays(self.engine.infos)
         if is_free and not any(stage.asked for stage, _ in taken[1:]):
-            first.path = overlap.Path([
-                overlap.Step(found, functools.partial(stage.keeps, stage._key(values), found))
-                for stage, found in taken
-            ], values)  # fmt: skip
+            first.path = overlap.Path(taken, values)
 
     def keeps(self, key: Key, found: Found) -> bool:
         """Tell whether a part is still what these values lead to; it is then used last."""
@@ -236,7 +233,7 @@ class Stage:
 
     def start(self, values: dict[str, Any]) -> Found | None:
         """Begin a run that is one program, recorded before; return None if there is more to do."""
-        key = self._key(values)
+        key = self.key(values)
         found = self.found.get(key)
         if found is None or found.rest or not isinstance(found.runner, Device):
             return None
@@ -268,26 +265,22 @@ class Stage:
             yield latest
             stage = latest.rest
 
-    def step_count(self) -> int:
-        """Return the dispatches and copies of the path taken last, those of bodies included."""
-        count = 0
+    def walk_all(self) -> Iterator[Found]:
+        """Yield the same, of parts that are control the parts of their bodies instead."""
         for found in self.walk():
-            if found.plan:
-                count += len(found.plan.dispatches) + len(found.plan.copies)
             if isinstance(found.runner, control.Control):
-                count += sum(body.step_count() for body in found.runner.bodies.values())
-        return count
+                for body in found.runner.bodies.values():
+                    yield from body.walk_all()
+            else:
+                yield found
 
     def host_reasons(self) -> dict[str, str]:
         """Return why nodes of the path taken last are on the host, those of bodies included."""
         reasons: dict[str, str] = {}
-        for found in self.walk():
-            if isinstance(found.runner, control.Control):
-                for body in found.runner.bodies.values():
-                    reasons |= body.host_reasons()
-            else:
-                reasons |= dict.fromkeys((n.name for n in _host_nodes(found.part)), "")
-                reasons |= found.part.reasons
+        for found in self.walk_all():
+            if found.part.kind == "host":
+                reasons |= dict.fromkeys((node.name for node in found.part.graph.nodes), "")
+            reasons |= found.part.reasons
         return reasons
 
     def close(self) -> None:
@@ -303,16 +296,8 @@ class Unknown(Exception):
     """Values must be known before anything can be planned; a session waits for its first run."""
 
 
-def _host_nodes(part: Part) -> Sequence[Node]:
-    return part.graph.nodes if part.kind == "host" else ()
-
-
 def _evaluate(*given: Any) -> Any:
     return host().evaluate(*given)
-
-
-def _unavailable(dispatch: Dispatch) -> str:
-    return compiler.unavailable(*dispatch.variant)
 
 
 def describe(name: str, value: Any, constant: np.ndarray | None = None) -> TensorInfo:

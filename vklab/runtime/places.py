@@ -82,9 +82,8 @@ class Places:
         buffer, start = given or (self._buffers[slot.arena], slot.offset_bytes)
         mapped = buffer.mapped
         assert mapped is not None, "inputs and outputs lie in host-visible memory"
-        return np.frombuffer(mapped, np.uint8, slot.size_bytes, start).view(
-            dtype
-        ).reshape(shape)
+        flat = np.frombuffer(mapped, np.uint8, slot.size_bytes, start).view(dtype)
+        return flat.reshape(shape)
 
     def _steps(self, name: str) -> list[Finish]:
         """Return what must happen to an output that is stored otherwise than the model says."""

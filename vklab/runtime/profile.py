@@ -15,11 +15,13 @@ from typing import Any
 from vklab import draw
 from vklab.plan.chunks import Copy
 from vklab.plan.plan import Plan
-from vklab.runtime.engine import Device
+from vklab.runtime.engine import Device, Work
 from vklab.runtime.parts import Found, Stage
 from vklab.runtime.spread import Spread
 
 __all__ = ["Profile", "Row", "Timing", "rows", "steps", "whole"]
+
+Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -116,44 +118,50 @@ class Profile:
         return draw.table_html(f"Time by dispatch on {self.device}", self.headers, self.cells())
 
 
-def rows(root: Stage, values: dict[str, Any], repeats: int) -> tuple[Row, ...]:
+def rows(root: Stage, values: Values, repeats: int) -> tuple[Row, ...]:
     """Run a model, and time every step of the way that it took."""
     found: list[Row] = []
     for part in _parts(root, values):
-        if isinstance(part.runner, (Device, Spread)):
-            for timed in part.runner.clocked:
-                samples = timed.time_steps(values, repeats)
-                columns = zip(*(sample.step_ns for sample in samples), strict=True)
-                described = steps(timed.program.plan)
-                found += [Row(*step, time_ns=median(column))
-                          for step, column in zip(described, columns, strict=True)]  # fmt: skip
-        elif part.runner:
+        for work, given in _works(part, values):
+            samples = work.time_steps(given, repeats)
+            columns = zip(*(sample.step_ns for sample in samples), strict=True)
+            found += [Row(*step, time_ns=median(column))
+                      for step, column in zip(steps(work.program.plan), columns, strict=True)]
+        if part.runner and not part.plan:
             name = part.part.graph.nodes[0].name
             found.append(Row(name, str(part.part), (0, 0, 0), 0, 0, _host_ns(part, values)))
     return tuple(found)
 
 
-def whole(root: Stage, values: dict[str, Any], repeats: int) -> Timing:
+def whole(root: Stage, values: Values, repeats: int) -> Timing:
     """Run a model, and time the whole of each part of the way that it took."""
     host_ns, device_ns = [0.0] * repeats, [0.0] * repeats
     for part in _parts(root, values):
         for number in range(repeats if not isinstance(part.runner, Device) else 0):
             host_ns[number] += _host_ns(part, values)
-        for timed in part.runner.clocked if isinstance(part.runner, (Device, Spread)) else ():
-            for number, sample in enumerate(timed.time_steps(values, repeats, whole=True)):
-                if isinstance(timed, Device):
+        for work, given in _works(part, values):
+            for number, sample in enumerate(work.time_steps(given, repeats, whole=True)):
+                if isinstance(work, Device):
                     host_ns[number] += sample.ended_ns - sample.begun_ns
                 device_ns[number] += sample.step_ns[0]
     return Timing(tuple(host_ns), tuple(device_ns))
 
 
-def _parts(root: Stage, values: dict[str, Any]) -> Iterator[Found]:
+def _parts(root: Stage, values: Values) -> Iterator[Found]:
     """Run once; then yield each part on the way; `values` holds what they find."""
     root.run(values)
     yield from root.walk()
 
 
-def _host_ns(found: Found, values: dict[str, Any]) -> float:
+def _works(found: Found, values: Values) -> Iterator[tuple[Work, Values]]:
+    """Yield what has timestamps of its own, and what it runs on; stages on what is left there."""
+    if isinstance(found.runner, Device):
+        yield found.runner, values
+    elif isinstance(found.runner, Spread):
+        yield from ((chunk, chunk.program.places.inputs) for chunk in found.runner.chunks)
+
+
+def _host_ns(found: Found, values: Values) -> float:
     start = time.perf_counter_ns()
     if found.runner:
         found.runner.run(values)

@@ -29,6 +29,7 @@ from vklab.vulkan.sync import Fence
 __all__ = ["Program"]
 
 POLL_SECONDS = 1e-3
+EVERYWHERE = ("compute_shader", "transfer")
 Part = TypeVar("Part", bound=Closable)
 
 
@@ -109,10 +110,9 @@ class Program:
         With two `queries`, the whole lies between two timestamps; with more, every step stands
         alone between barriers and timestamps.
         """
-        everywhere = ("compute_shader", "transfer")
         commands.begin()
         if self._given:  # this queue may still work on what another program was submitted for
-            commands.barrier(everywhere, everywhere)
+            commands.barrier(EVERYWHERE, EVERYWHERE)
         if queries:
             commands.reset_queries(queries)
             commands.write_timestamp(queries, 0)
@@ -132,19 +132,15 @@ class Program:
         number: int,
     ) -> int:
         barriers = {barrier.before: barrier for barrier in chunk.barriers}
-        everywhere = ("compute_shader", "transfer")
         bound: kernels.Kernel | None = None
         for index, step in enumerate(chunk.steps):
             if queries:
-                commands.barrier(everywhere, everywhere)
+                commands.barrier(EVERYWHERE, EVERYWHERE)
             elif index in barriers:
                 commands.barrier(barriers[index].source, barriers[index].target)
             if isinstance(step, Copy):
-                source, target = step.source, step.target
-                commands.copy_buffer(
-                    self.place(source)[0], self.place(target)[0],
-                    source.size_bytes, self.place(source)[1], self.place(target)[1],
-                )  # fmt: skip
+                (source, start), (target, end) = self.place(step.source), self.place(step.target)
+                commands.copy_buffer(source, target, step.source.size_bytes, start, end)
             else:
                 bound = self._record_dispatch(commands, step, bound)
             number += 1

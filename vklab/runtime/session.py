@@ -201,7 +201,8 @@ class Session(streams.Streaming, checked.Checked):
     def step_count(self) -> int:
         """Return the dispatches and copies of the last run; 0 if all was known before it."""
         self._require_open()
-        return self._root.step_count()
+        plans = [found.plan for found in self._root.walk_all() if found.plan]
+        return sum(len(plan.dispatches) + len(plan.copies) for plan in plans)
 
     def __repr__(self) -> str:
         where = ", ".join(map(str, self.devices)) if self._opened else "closed"
@@ -223,26 +224,25 @@ class Session(streams.Streaming, checked.Checked):
         """
         with self._lock:
             self._require_open()
-            arrays = feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
+            values = self._fed(inputs)
             if int(settings.get("DEBUG")) >= 2:
-                print(self._profile(self._values(arrays), 1), file=sys.stderr)
-            outputs = self._run(arrays)
+                print(self._profile(dict(values), 1), file=sys.stderr)
+            outputs = self._run(values)
         if settings.get("CHECK"):
-            self._require_equal(self._values(arrays), 0, outputs)
+            self._require_equal(values, 0, outputs)
         return outputs
 
-    def _run(self, arrays: Sequence[Any], lane: int = 0) -> frames.Outputs:
-        values = self._values(arrays)
-        return dict(zip(self.graph.outputs, self._roots[lane].run(values), strict=True))
+    def _run(self, values: frames.Values, lane: int = 0) -> frames.Outputs:
+        made = self._roots[lane].run(dict(values))  # which takes up all that is made on the way
+        return dict(zip(self.graph.outputs, made, strict=True))
 
-    def _values(self, arrays: Sequence[Any]) -> dict[str, Any]:
-        names = (info.name for info in self.graph.inputs)
-        return dict(zip(names, arrays, strict=True))
+    def _fed(self, inputs: tuple[Any, ...]) -> frames.Values:
+        return feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
 
     def _run_on(self, lane: int, inputs: Mapping[str, np.ndarray]) -> frames.Outputs:
         with self._lock:
             self._require_open()
-            return self._run(feeds.arrays(self.graph.inputs, (inputs,), self.upper_bounds), lane)
+            return self._run(self._fed((inputs,)), lane)
 
     # ------------------------------------------------------------------------------- profiling
 
@@ -282,12 +282,12 @@ class Session(streams.Streaming, checked.Checked):
             return tracing.trace(self._root, values, repeats, steps)
 
     @contextlib.contextmanager
-    def _timed(self, inputs: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
+    def _timed(self, inputs: tuple[Any, ...]) -> Iterator[frames.Values]:
         with self._lock:
             self._require_open()
             for member in self._members:
                 member.opened.require_clock()
-            yield self._values(feeds.arrays(self.graph.inputs, inputs, self.upper_bounds))
+            yield self._fed(inputs)
 
     # --------------------------------------------------------------------------------- closing
 

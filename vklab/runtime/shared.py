@@ -147,13 +147,14 @@ class Shared:
     def _given(self, move: Transfer) -> tuple[Given | None, Path]:
         stage, (source, target) = move.source or 0, self._link(move)
         plan, reader = self.plan.plans[stage], self.plan.plans[move.target]
+        info = self.plan.devices[target]
         slot = plan.output_slots[move.value]
         refusal = "" if slot.size_bytes else "it has no bytes"
         if plan.stored[move.value] != reader.stored[move.value]:
-            refusal = (f"it is {plan.stored[move.value]} on {self._name(source)}, "
-                       f"{reader.stored[move.value]} on {self._name(target)}")  # fmt: skip
-        elif slot.offset_bytes % (self.plan.devices[target].limit(ALIGNMENT) or 1):
-            refusal = f"{self._name(target)} binds nothing at byte {slot.offset_bytes}"
+            refusal = (f"it is {plan.stored[move.value]} on {self.plan.devices[source].label}, "
+                       f"{reader.stored[move.value]} on {info.label}")  # fmt: skip
+        elif slot.offset_bytes % (info.limit(ALIGNMENT) or 1):
+            refusal = f"{info.label} binds nothing at byte {slot.offset_bytes}"
         elif source == target and not refusal:
             buffer = self._reserves[stage].buffers[slot.arena]
             return (buffer, slot.offset_bytes), Path(routes.SAME_MEMORY)
@@ -169,9 +170,6 @@ class Shared:
                 refusal = str(error)
         refusal = refusal or self._reasons.get((stage, slot.arena), "")
         return None, Path(routes.HOST_COPY, refusal)
-
-    def _name(self, number: int) -> str:
-        return ways.label(self._opened[number])
 
     # ------------------------------------------------------------- when all programs are made
 

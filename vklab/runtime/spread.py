@@ -18,7 +18,7 @@ from vklab.plan import routes
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.plan.stages import Stage
-from vklab.runtime import scheduler, timed
+from vklab.runtime import scheduler
 from vklab.runtime.engine import Work
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.record import Program
@@ -52,7 +52,7 @@ class Chunk(Work):
         self.made: dict[str, np.ndarray] = {}
         nodes = stage.graph.nodes
         self.name = (f"stage {stage.number} (nodes {nodes[0].name!r} to {nodes[-1].name!r}) on "
-                     f"{info.index}: {info.name}")  # fmt: skip
+                     + info.label)  # fmt: skip
 
     def start(self) -> None:
         """Copy in what comes from outside, and submit."""
@@ -69,12 +69,6 @@ class Chunk(Work):
                 else:
                     self.program.places.pass_on(name, reader.program.places)
         self.made = self.outputs()
-
-    def time_steps(
-        self, values: Values, repeats: int, whole: bool = False
-    ) -> list[timed.Sample]:
-        """Run it alone on what the last run of all has left; see `Work.time_steps`."""
-        return super().time_steps(self.program.places.inputs, repeats, whole)
 
 
 class Spread:
@@ -141,11 +135,6 @@ class Spread:
             for chunk in self.chunks:
                 chunk.values = {}
         return {name: chunk.made.pop(name) for chunk in self.chunks for name in list(chunk.made)}
-
-    @property
-    def clocked(self) -> Sequence[Work]:
-        """Return what has timestamps of its own."""
-        return self.chunks
 
     def close(self) -> None:
         """Free everything but the weights; what a device never ended is left to its driver."""

@@ -9,13 +9,11 @@ import asyncio
 import copy
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 from vklab import settings
-from vklab.graph.graph import Graph
-from vklab.runtime import feeds
 from vklab.runtime.frames import Frames, Outputs, Values
 
 __all__ = ["IN_FLIGHT", "Streaming", "ahead", "in_order"]
@@ -29,11 +27,9 @@ AHEAD = 4
 class Streaming:
     """What a session can do with many frames."""
 
-    graph: Graph
-    upper_bounds: Mapping[str, int]
     _frames: Frames
     _members: Sequence[Any]
-    _values: Callable[[Sequence[Any]], Values]
+    _fed: Callable[[tuple[Any, ...]], Values]
     _require_equal: Callable[[Values, int, Outputs], None]
 
     def submit(self, *inputs: Any) -> Future[Outputs]:
@@ -42,7 +38,7 @@ class Streaming:
         Several are in flight, each in memory of its own. Raises ModelError for inputs that do
         not fit; all that happens later is raised by the future. A queued one can be cancelled.
         """
-        values = self._values(feeds.arrays(self.graph.inputs, inputs, self.upper_bounds))
+        values = self._fed(inputs)
         self._frames.grow(self._room(0))
         if not settings.get("CHECK"):
             return self._frames.submit(values)

@@ -27,7 +27,6 @@ __all__ = ["frames", "trace"]
 
 Names = tuple[str | tuple[int, str], ...]
 Values = dict[str, Any]
-Move = tuple[str, int]  # a value, and the chunk that reads it
 # The run, or frame, that is under way here: threads that work for it have its context.
 _RUN: contextvars.ContextVar[int] = contextvars.ContextVar("vklab_run", default=0)
 
@@ -107,16 +106,16 @@ class _Notes:
         clocks: dict[str, tuple[OpenDevice, DeviceClock]] = {}
         for _, _, program, sample, _ in self._samples:
             opened = program.opened
-            if (name := _name(opened)) not in clocks:
+            if (name := opened.info.label) not in clocks:
                 clocks[name] = opened, DeviceClock(opened.device)
             clocks[name][1].see(sample)
         latest: dict[str, Names] = {}
 
         def start(noted: tuple[int, str, Program, Sample, Names]) -> int:
-            return clocks[_name(noted[2].opened)][1].host_ns(noted[3].ticks[0])
+            return clocks[noted[2].opened.info.label][1].host_ns(noted[3].ticks[0])
 
         for run, label, program, sample, behind in sorted(self._samples, key=start):
-            name = _name(program.opened)
+            name = program.opened.info.label
             clock, behind = clocks[name][1], behind + latest.get(name, ())
             latest[name] = ((run, f"chunk {label}"),) if is_queue else ()
             for span in _device_spans(label, program, sample, clock, behind):
@@ -131,17 +130,13 @@ class _Notes:
         return self._recorder.trace({**words, "dispatches": how})
 
 
-def _name(opened: OpenDevice) -> str:
-    return f"{opened.info.index}: {opened.info.name}"
-
-
 def _device_spans(
     label: str, program: Program, sample: Sample, clock: DeviceClock, behind: Names
 ) -> Iterator[Span]:
     """Yield the spans of one submission on its device: the whole, and its steps if noted."""
     moments = [clock.host_ns(ticks) for ticks in sample.ticks]
     whole = Span(
-        f"chunk {label}", "chunk", _name(program.opened), moments[0], moments[-1],
+        f"chunk {label}", "chunk", program.opened.info.label, moments[0], moments[-1],
         queue="compute", chunk=label, after=(f"submit {label}", *behind),
     )  # fmt: skip
     yield whole
@@ -250,17 +245,17 @@ class _Spread(Runner):
         self, way: _Way, label: str, runner: Spread, stack: contextlib.ExitStack
     ) -> None:
         self._way, self._runner = way, runner
-        labels = {id(chunk): f"{label}.{n}" for n, chunk in enumerate(runner.chunks)}
-        moves = {(name, id(reader)): f"{name} to {labels[id(reader)]}"
-                 for chunk in runner.chunks for name, reader in chunk.readers}  # fmt: skip
-        paths = {(move.value, id(runner.chunks[move.target])): runner.plan.path(move).name
-                 for move in runner.plan.transfers}  # fmt: skip
-        self._watched = []
-        for chunk in runner.chunks:
-            arriving = tuple(move for (_, reader), move in moves.items() if reader == id(chunk))
-            one = _Watched(way, labels[id(chunk)], chunk, stack, moves, paths, arriving)
-            one.behind = tuple(f"chunk {labels[id(other)]}" for other in chunk.behind)
-            self._watched.append(one)
+        watched = {chunk: _Watched(way, f"{label}.{number}", chunk, stack)
+                   for number, chunk in enumerate(runner.chunks)}  # fmt: skip
+        self._watched = watched.values()
+        for chunk, one in watched.items():
+            one.behind = tuple(f"chunk {watched[other].label}" for other in chunk.behind)
+            for name, reader in chunk.readers:
+                one.moves[name, reader] = f"{name} to {watched[reader].label}"
+                watched[reader].arriving += (one.moves[name, reader],)
+        for move in runner.plan.transfers:
+            source, target = runner.chunks[move.source or 0], runner.chunks[move.target]
+            watched[source].paths[move.value, target] = runner.plan.path(move).name
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         made = self._runner.run(values)
@@ -276,21 +271,19 @@ class _Spread(Runner):
 class _Watched:
     """A program whose submissions have timestamps, and what is done around them.
 
-    Args:
-        moves: the name of each move, by value and reader; `paths` says how it is made.
+    Attributes:
+        moves: the name of each move from here, by value and reader; `paths` says how it is made.
         arriving: those to this program.
     """
 
-    def __init__(
-        self, way: _Way, label: str, work: Work, stack: contextlib.ExitStack,
-        moves: Mapping[Move, str] | None = None, paths: Mapping[Move, str] | None = None,
-        arriving: Names = (),
-    ) -> None:  # fmt: skip
+    def __init__(self, way: _Way, label: str, work: Work, stack: contextlib.ExitStack) -> None:
         self.label = label
         self.work = work
         self.behind: Names = ()
+        self.arriving: Names = ()
+        self.moves: dict[tuple[str, Chunk], str] = {}
+        self.paths: dict[tuple[str, Chunk], str] = {}
         self._way = way
-        self._moves, self._paths, self._arriving = moves or {}, paths or {}, arriving
         self._timed = stack.enter_context(work.program.timed(whole=not way.notes.steps))
         stack.callback(work.watch, None, None)
         work.watch(self._timed.submission, self.noted)
@@ -306,10 +299,10 @@ class _Watched:
         start = Recorder.now()
         yield
         if kind:
-            move = what, id(reader)
-            name = self._moves[move] if reader else f"{what} {self.label}"
+            name = self.moves[what, reader] if reader else f"{what} {self.label}"
+            path = self.paths.get((what, reader), "") if reader else ""
             self._way.notes.add(name, kind, start, chunk=self.label, after=after, bytes=size_bytes,
-                                path=self._paths.get(move, ""))  # fmt: skip
+                                path=path)  # fmt: skip
 
     def _facts(self, what: str, reader: Chunk | None) -> tuple[str, Names, int]:
         """Return kind, predecessors and bytes of something done; no kind if it was nothing."""
@@ -324,5 +317,5 @@ class _Watched:
             size = sum(plan.output_slots[name].size_bytes for name in self.work.kept)
             return "transfer" if self.work.kept else "", done, size
         if what == "submit":
-            return "host", (f"copy in {label}", *self._arriving), 0
+            return "host", (f"copy in {label}", *self.arriving), 0
         return "wait", (f"submit {label}",), 0

@@ -24,8 +24,7 @@ from vklab.vulkan.host_memory import EXTENSION, ExternalBuffer, HostMemory, Impo
 from vklab.vulkan.memory import Buffer
 from vklab.vulkan.sync import Fence
 
-__all__ = ["Copies", "Move", "REFUSALS", "Ring", "dma_buf_refusal", "host_memory_refusal",
-           "label"]  # fmt: skip
+__all__ = ["Copies", "Move", "REFUSALS", "Ring", "dma_buf_refusal", "host_memory_refusal"]
 
 SLOTS = 2
 # Bytes that a device must find in another's memory before a dma-buf between them is trusted.
@@ -55,7 +54,7 @@ def dma_buf_refusal(source: OpenDevice, target: OpenDevice) -> str:
             if extension not in opened.device.extensions:
                 return _lacking(opened, extension)
         if wanted not in dma_buf.features(opened.device):
-            return f"{label(opened)}: a buffer is not {wanted}"
+            return f"{opened.info.label}: a buffer is not {wanted}"
     try:
         return _disproof(source, target)
     except REFUSALS as error:
@@ -69,17 +68,13 @@ def _disproof(source: OpenDevice, target: OpenDevice) -> str:
     ):
         transfer.upload(source, exported, [(0, PROOF)])
         if transfer.download(target, there, 0, PROOF.nbytes) != PROOF.tobytes():
-            return f"{label(target)} finds other bytes than {label(source)} wrote"
+            return f"{target.info.label} finds other bytes than {source.info.label} wrote"
     return ""
 
 
 def _lacking(opened: OpenDevice, extension: str) -> str:
-    return "" if extension in opened.device.extensions else f"{label(opened)} has no {extension}"
-
-
-def label(opened: OpenDevice) -> str:
-    """Return a device's number and name."""
-    return f"{opened.info.index}: {opened.info.name}"
+    has = extension in opened.device.extensions
+    return "" if has else f"{opened.info.label} has no {extension}"
 
 
 class Copies:

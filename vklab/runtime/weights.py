@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,14 +91,11 @@ class Lease:
     def __init__(self, weights: Weights, places: dict[str, tuple[Buffer, int]]) -> None:
         self.places = places
         self._weights = weights
-        self._buffers = {id(buffer): buffer for buffer, _ in places.values()}
 
     def close(self) -> None:
         """Give the weights back; what no other program needs is freed."""
-        self._weights.count(self.places, -1)
-        self.places = {}
-        while self._buffers:
-            self._weights.give_back(self._buffers.popitem()[1])
+        places, self.places = self.places, {}
+        self._weights.count(places, -1)
 
 
 class Weights:
@@ -130,9 +127,6 @@ class Weights:
                 place = found.get(arena) or made[_key(array)]
                 place.note(array)
                 places[arena] = place.buffer, place.offset_bytes
-            for buffer in {buffer for buffer, _ in places.values()}:
-                self._uses[buffer] += 1
-                self._held.count(buffer, 1)
             self.count(places, 1)
         return Lease(self, places)
 
@@ -148,18 +142,15 @@ class Weights:
         with self._held.lock:
             return sum(buffer.size_bytes for buffer in self._uses)
 
-    def count(self, arenas: Iterable[str], by: int) -> None:
-        """Count a program that reads weights, or one less."""
+    def count(self, places: Mapping[str, tuple[Buffer, int]], by: int) -> None:
+        """Count a program that reads weights, or one less; the last of all sessions frees them."""
         with self._held.lock:
-            for arena in arenas:
+            for arena in places:
                 self._readers[arena.removeprefix(WEIGHTS)] += by
-
-    def give_back(self, buffer: Buffer) -> None:
-        """Count one use of a buffer less; it is freed after the last of all sessions."""
-        with self._held.lock:
-            if self._uses[buffer]:  # not after `close`
-                self._uses -= Counter((buffer,))
-                self._held.count(buffer, -1)
+            for buffer in {buffer for buffer, _ in places.values()}:
+                self._uses[buffer] += by
+                self._held.count(buffer, by)
+            self._uses = +self._uses
 
     def _find(self, arrays: Mapping[str, np.ndarray]) -> dict[str, _Place]:
         """Return where arrays lie.
@@ -206,13 +197,6 @@ class Weights:
             self._held.places.setdefault(array.nbytes, []).append(place)
             places[numbered[number]] = place
         return places
-
-    def close(self) -> None:
-        """Give back what is left."""
-        with self._held.lock:
-            while self._uses:
-                buffer, count = self._uses.popitem()
-                self._held.count(buffer, -count)
 
 
 def _key(array: np.ndarray) -> Hashable:
