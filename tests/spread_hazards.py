@@ -8,6 +8,8 @@ nothing of it is in flight beside another, and a move as a whole is an event her
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,6 +22,9 @@ from vklab.plan.plan import Plan
 
 Event = tuple[str, int, str]  # what happens, of which stage, and with which value
 Touch = tuple[str, Slot]
+
+_alive: weakref.WeakSet[Any] = weakref.WeakSet()  # what runs plans: each is a frame
+_lock = threading.Lock()
 
 
 class Touched(NamedTuple):
@@ -228,4 +233,15 @@ def _told(
 
 def run_problems(spread: Any) -> list[str]:
     """Return what is wrong with the ways of values, and with stages in flight at the same time."""
-    return spread_checks.path_problems(spread.plan) + Frame(spread).problems()
+    found = spread_checks.path_problems(spread.plan) + Frame(spread).problems()
+    with _lock:
+        for other in _alive:
+            # Of those with one list of runs, none begins before the last one has ended.
+            if other._memory.runs is not spread._memory.runs and _buffers(spread) & _buffers(other):
+                found.append("two that may run at the same time have memory in common")
+        _alive.add(spread)
+    return found
+
+
+def _buffers(spread: Any) -> set[int]:
+    return {id(b) for made in spread._memory._reserves.values() for b in made.buffers.values()}

@@ -117,6 +117,21 @@ def test_stages_of_one_device_do_not_share_what_they_write(shares, reader, monke
     spread_of(monkeypatch, large())  # there, no stage writes what another in flight still reads
 
 
+def test_frames_in_flight_have_memory_of_their_own(monkeypatch):
+    """As if the twin that runs the next frame were given the memory of the first one."""
+    plan = planned()
+    first = spread_of(monkeypatch, plan)
+    spread_of(monkeypatch, plan)
+    real = Shared.__init__
+
+    def init(memory, *given):
+        real(memory, *given)
+        memory._reserves, memory._imports = first._memory._reserves, first._memory._imports
+
+    monkeypatch.setattr(Shared, "__init__", init)
+    caught("two that may run at the same time", spread_of, monkeypatch, plan, False)
+
+
 def test_a_result_is_not_written_over_what_another_stage_still_reads(monkeypatch):
     plan = planned()
     own = plan.plans[1]  # reads a, which stage 2 reads as well, and writes b
