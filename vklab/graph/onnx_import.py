@@ -106,7 +106,8 @@ def from_graph(
             raise ModelError(f"initializer {tensor.name!r}: its name is not text")
         if tensor.name in initializers:
             raise ModelError(f"initializer {tensor.name!r} is defined twice")
-        initializers[tensor.name] = onnx_tensors.initializer(tensor, folder)
+        value = onnx_tensors.array(tensor, f"initializer {tensor.name!r}", folder)
+        initializers[tensor.name] = onnx_tensors.info(tensor.name, value)
     for sparse in graph.sparse_initializer:
         name = sparse.values.name
         value = onnx_tensors.sparse(sparse, f"initializer {name!r}", folder)
@@ -120,9 +121,8 @@ def from_graph(
     outer = outer or frozenset()
     if len({info.name for info in inputs}) < len(inputs):
         raise ModelError(f"graph {graph.name!r} has two inputs of one name")
-    visible = outer | {info.name for info in inputs} | set(initializers)
-    nodes, constants = _nodes(graph, folder, opsets, visible)
     taken = {info.name for info in inputs} | set(initializers)
+    nodes, constants = _nodes(graph, folder, opsets, outer | taken)
     for name in constants:
         if name in taken:
             raise ModelError(f"a Constant makes {name!r}, which is already defined elsewhere")

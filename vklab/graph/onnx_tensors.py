@@ -16,12 +16,11 @@ from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 from vklab.errors import ModelError
 from vklab.types import TensorInfo
 
-__all__ = ["array", "dtype_name", "info", "initializer", "sparse"]
+__all__ = ["array", "dtype_name", "info", "sparse"]
 
 # Types that lie two or four to a byte in a file.
 BITS: dict[int, int] = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4,
                         TensorProto.INT2: 2, TensorProto.UINT2: 2}  # fmt: skip
-PACKED = frozenset(BITS)
 DENSE_LIMIT = 1 << 28
 _files: weakref.WeakValueDictionary[tuple[str, int, int, int], np.memmap] = (
     weakref.WeakValueDictionary()
@@ -59,12 +58,6 @@ def dtype_name(element_type: int, owner: str) -> str:
         raise ModelError(f"{owner} has unknown element type {element_type}") from error
 
 
-def initializer(tensor: TensorProto, folder: Path | None) -> TensorInfo:
-    """Describe an initializer, with its value."""
-    values = array(tensor, f"initializer {tensor.name!r}", folder)
-    return info(tensor.name, values)
-
-
 def array(tensor: TensorProto, owner: str, folder: Path | None) -> np.ndarray:
     """Return a tensor's elements; ModelError naming its owner if bytes and shape disagree."""
     dims = tuple(tensor.dims)
@@ -76,14 +69,14 @@ def array(tensor: TensorProto, owner: str, folder: Path | None) -> np.ndarray:
     if tensor.data_location == TensorProto.EXTERNAL:
         if name == "string":
             raise ModelError(f"{owner} holds strings; external data holds numbers only")
-        if tensor.data_type in PACKED:
+        if tensor.data_type in BITS:
             bits = math.prod(dims) * BITS[tensor.data_type]
             data = _external(tensor, owner, folder, dims, -(-bits // 8))
             tensor = TensorProto(dims=dims, data_type=tensor.data_type, raw_data=data.tobytes())
             return numpy_helper.to_array(tensor)
         return _external(tensor, owner, folder, dims, wanted).view(dtype).reshape(dims)
     # Small types are packed two to a byte: to_array checks those itself.
-    packed = tensor.data_type in PACKED
+    packed = tensor.data_type in BITS
     if tensor.HasField("raw_data") and not packed and len(tensor.raw_data) != wanted:
         raise ModelError(f"{owner} of shape {dims} needs {wanted} bytes, the file holds "
                          f"{len(tensor.raw_data)}")  # fmt: skip

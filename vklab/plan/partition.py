@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -283,8 +283,7 @@ class _Walk:
         made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
         read = dict.fromkeys(name for node in nodes for name in node.reads)
         wanted = {name for node in left for name in node.reads} | set(self.graph.outputs)
-        constants = {n: self.infos[n] for n in read if n in self.infos
-                     and self.infos[n].constant is not None}  # fmt: skip
+        constants = self._constants(read)
         blank = TensorInfo("", "", ANY_SHAPE)
         inputs = tuple(
             self.infos.get(name, replace(blank, name=name))
@@ -292,7 +291,6 @@ class _Walk:
         )  # fmt: skip
         chosen = {node.name for node in nodes}
         ends = frozenset(self.graph.outputs)
-        known = {n: v.constant for n, v in self.known.folded.items() if n in ends}
         return Part(
             kind=kind,
             graph=replace(
@@ -305,17 +303,18 @@ class _Walk:
                 infos=self.infos,
             ),
             reasons={n: r for n, r in self.reasons.items() if n in chosen or n not in self.host},
-            known={name: value for name, value in known.items() if value is not None},
+            known={n: v.constant for n, v in self.known.folded.items()
+                   if n in ends and v.constant is not None},
         )
 
-    def _constant(self, name: str) -> bool:
-        value = self.infos.get(name)
-        return value is not None and value.constant is not None and name not in self.known.inputs
+    def _constants(self, names: Iterable[str]) -> dict[str, TensorInfo]:
+        infos = {name: self.infos[name] for name in names if name in self.infos}
+        return {name: info for name, info in infos.items() if info.constant is not None}
 
     def _rest(self, left: Sequence[Node]) -> Graph:
         made = {name for node in left for name in node.outputs}
         read = dict.fromkeys(name for node in left for name in node.reads)
-        constants = {n: self.infos[n] for n in read if self._constant(n)}
+        constants = self._constants(n for n in read if n not in self.known.inputs)
         inputs = tuple(
             TensorInfo(name, "", ANY_SHAPE)
             for name in read if name not in made and name not in constants

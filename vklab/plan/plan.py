@@ -105,17 +105,14 @@ class Plan:
         return f"{self.picture()}<details><summary>all dispatches</summary>{table}</details>"
 
 
-def plan_model(
-    graph: Graph, sizes: Mapping[str, int], info: DeviceInfo, dtype: str = ""
-) -> Plan:
+def plan_model(graph: Graph, sizes: Mapping[str, int], info: DeviceInfo) -> Plan:
     """Walk from an imported graph to a plan: bind open dimensions, infer shapes, run passes, plan.
 
     Args:
         sizes: a number for every open dimension of the inputs.
-        dtype: "float16" to compute in half precision.
     """
     shaped = shapes.infer(shapes.bind(graph, sizes))
-    return make_plan(passes.run(shaped, dtype), info)
+    return make_plan(passes.run(shaped), info)
 
 
 def make_plan(

@@ -151,10 +151,10 @@ class Device(api.VulkanObject):
 class DeviceObject(api.VulkanObject):
     """Own a handle that a device made: its `kind` names the commands that make and destroy it."""
 
-    def __init__(self, device: Device, info: Any, detail: str = "") -> None:
+    def __init__(self, device: Device, info: Any) -> None:
         self.device = device
         name = self.kind.removeprefix("Vk")
-        super().__init__(device.create(f"vkCreate{name}", self.kind, info, detail))
+        super().__init__(device.create(f"vkCreate{name}", self.kind, info))
 
     def _destroy(self) -> None:
         name = self.kind.removeprefix("Vk")
