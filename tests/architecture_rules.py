@@ -54,7 +54,7 @@ HEAVY = {
 
 # What a student reads to know the machine: 10,000 were meant, the compiler and placement take more.
 # Two catalogues grow entry by entry, bounded by the entry: operators, and graph passes.
-CORE_LINES = 16_450
+CORE_LINES = 16_400
 OPERATOR_LINES = 40
 PASS_LINES = 140
 FILE_LINES = 350
