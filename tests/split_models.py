@@ -27,13 +27,7 @@ LABELS = {index: f"{index}: {name}" for index, name in enumerate(NAMES)}
 
 
 def pins(names: Sequence[str], pieces: int = 2) -> dict[str, int]:
-    """Pin nodes in pieces of equal length, by turns on one device and on the other.
-
-    With -1 pieces the last third is SwiftShader's.
-    """
-    if pieces < 0:
-        first = len(names) * 2 // 3
-        return pins(names[:first], 1) | dict.fromkeys(map(glob.escape, names[first:]), SWIFTSHADER)
+    """Pin nodes in pieces of equal length, by turns on one device and on the other."""
     return {
         glob.escape(name): BOTH[place * pieces // len(names) % 2]
         for place, name in enumerate(names)
@@ -43,21 +37,22 @@ def pins(names: Sequence[str], pieces: int = 2) -> dict[str, int]:
 def cheapest(session: vklab.Session, fed: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Pin to SwiftShader, which is slow, the run of nodes with the least work for its dispatches.
 
-    It has a third of the dispatches: at the cut, nodes are no longer fused.
+    It has a quarter of the dispatches and some: at the cut, nodes are no longer fused.
     """
     session.run(fed)
     places = {node.name: place for place, node in enumerate(session.graph.nodes)}
     (chunk,) = session.plan.chunks
-    steps, place = [], 0
+    work: dict[int, int] = {}  # by the last node of what is fused; some take several dispatches
+    place = 0
     for label, step in zip(chunk.nodes, chunk.steps, strict=True):
         place = max((places[name] for name in label.split(" + ") if name in places), default=place)
         if isinstance(step, Dispatch):
-            steps.append((place, step.flops + step.size_bytes))
-    steps.sort()
-    count = len(steps) // 3 + 1
-    windows = [steps[first : first + count] for first in range(len(steps) - count + 1)]
-    window = min(windows, key=lambda window: sum(work for _, work in window))
-    span = range(window[0][0], window[-1][0] + 1)
+            work[place] = work.get(place, 0) + step.flops + step.size_bytes
+    ends = sorted(work)
+    count = (len(ends) + 2) // 4 + 1
+    windows = [ends[first : first + count] for first in range(len(ends) - count + 1)]
+    window = min(windows, key=lambda window: sum(map(work.__getitem__, window)))
+    span = range(window[0], window[-1] + 1)
     return {glob.escape(name): BOTH[place in span] for name, place in places.items()}
 
 
@@ -79,10 +74,22 @@ def case(name: str) -> tuple[Any, dict[str, np.ndarray]]:
     if name in exported_models.NAMES:
         proto = exported_models.load(name)
         return proto, exported_models.inputs_of(proto, exported_models.sizes_of(name)[0])
-    proto = light_models.build(name) if name in light_models.NAMES else bench_models.build(name)
+    is_light = name in light_models.NAMES
+    proto = with_logits(light_models.build(name)) if is_light else bench_models.build(name)
     (given,) = proto.graph.input
     shape = [axis.dim_value or 1 for axis in given.type.tensor_type.shape.dim]
     return proto, {given.name: random_array(shape)}
+
+
+def with_logits(proto: Any) -> Any:
+    """Return a classifier that tells what its Softmax reads as well.
+
+    With random weights one class may have all the probability: then it hides what went wrong.
+    """
+    last = proto.graph.node[-1]
+    if last.op_type == "Softmax":
+        proto.graph.output.append(helper.make_empty_tensor_value_info(last.input[0]))
+    return proto
 
 
 def diamond() -> tuple[Any, dict[str, np.ndarray]]:
