@@ -203,8 +203,7 @@ def test_frames_in_flight(device, images):
     assert {span.kind for span in whole.spans if span.device != HOST} == {"chunk"}
     events = trace.to_chrome()["traceEvents"]
     assert {event["args"]["run"] for event in events if event["ph"] == "X"} == set(range(6))
-    svg = trace.svg()
-    assert "5: " in svg and "number of its run or frame" in svg
+    assert "number of its run or frame" in trace.svg()
     assert 'aria-label="Gantt chart: ' in trace._repr_html_()
 
 
