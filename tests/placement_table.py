@@ -31,7 +31,7 @@ DOCUMENT = Path(__file__).resolve().parents[1] / "docs/devices.md"
 MODELS = ("conv_many", "squeezenet", "mobilenet_v3", "vit", "bert", "gpt2")
 CONV_MANY_CAP = 128 << 20  # of VKML's published split
 CAP_SHARE = 0.6  # of what the others need on the first device
-PATIENCE_NS, MOST_RUNS = 2e9, 7
+PATIENCE_NS = 2e9  # by then a GPU has left the clocks that it idles at
 HEADERS = ("model", "policy", "stages", "transfers", "bytes moved", "predicted ms", "measured ms",
            "predicted / measured", "one device: predicted ms", "measured ms")  # fmt: skip
 TEXT = """# One model on several devices
@@ -63,7 +63,7 @@ How to read it:
   `DISABLE_DEVICE_ORDER` sends stages of one device through the host, `DISABLE_OVERLAP` runs host
   parts in turn, `DISABLE_MEASURED` guesses speeds. `vklab settings` lists all switches.
 * **predicted**: by the measured speed of each device, not of the model; **measured**: the median of
-  whole runs, host arrays in and out, one by one.
+  whole runs, host arrays in and out, one by one, once a GPU has left its idle clocks.
 * **one device**: the first device alone, without a cap. lavapipe and SwiftShader are the same CPU
   cores: two of them are never faster than one, they show what moves and what is predicted.
 """
@@ -103,15 +103,15 @@ def case(name: str) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def timed(session: vklab.Session, inputs: Mapping[str, np.ndarray]) -> tuple[SpreadPlan, float]:
-    """Run a model some times; return its plan and the median in nanoseconds."""
+    """Run a model for a while; return its plan and the median of the later half, in nanoseconds."""
     session.run(inputs)
     assert isinstance(session.plan, SpreadPlan), "the host has a part in it"
     times: list[int] = []
-    while sum(times) < PATIENCE_NS and len(times) < MOST_RUNS:
+    while sum(times) < PATIENCE_NS:
         start = time.perf_counter_ns()
         session.run(inputs)
         times.append(time.perf_counter_ns() - start)
-    return session.plan, median(times)
+    return session.plan, median(times[len(times) // 2 :])
 
 
 def rows(name: str, devices: list[int]) -> Iterator[Row]:

@@ -197,8 +197,9 @@ def test_frames_in_flight(device, images):
         assert first["copy out 0"].end_ns <= third["copy in 0"].start_ns
     path = trace.critical_path()
     runs = [span.run for span in path]
-    # Where the device is the slower one, every frame is on the path; else those of one place.
-    assert runs == sorted(runs) and runs[-1] == 5 and {1, 3, 5} <= set(runs)
+    # A frame waits for the one before it on the device, or for the place of the one before that.
+    assert runs[0] <= 1 and runs[-1] == 5
+    assert {after - before for before, after in zip(runs, runs[1:], strict=False)} <= {0, 1, 2}
     assert 0 < trace.overlap_ns() <= trace.busy_ns(HOST) and trace.idle_ns(name) >= 0
     assert {span.kind for span in whole.spans if span.device != HOST} == {"chunk"}
     events = trace.to_chrome()["traceEvents"]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from vklab.errors import SetupError
+from vklab.runtime import timed
 from vklab.runtime.timed import DeviceClock, Sample
 from vklab.trace import HOST, KINDS, Recorder, Span, Trace
 
@@ -290,3 +291,15 @@ def test_a_clock_without_calibration_is_right_within_what_it_says(runs, offset, 
         before = clock.deviation_ns
     assert not clock.calibrated
     assert before is not None and before <= min(e + late for _, e, late in runs) / 2 + period
+
+
+@pytest.mark.parametrize(("said", "shown"), [(5000, 5000), (4500, 4900), (9000, 5100)])
+def test_a_driver_is_believed_as_far_as_work_lies_between_its_submission_and_its_end(
+    monkeypatch, said, shown
+):
+    """Ticks 0 to 1000 are 5000 to 6000 ns at most 100 ns off; the driver says when tick 0 was."""
+    monkeypatch.setattr(timed.query, "calibrate", lambda device: (0, said, 7))
+    clock = uncalibrated()
+    assert clock.calibrated and clock.deviation_ns == 7
+    clock.see(sample(4900, 6100, 0, 1000))
+    assert (clock.host_ns(0), clock.host_ns(1000)) == (shown, shown + 1000)

@@ -194,7 +194,7 @@ def select_all(wanted: Sequence[int | str] | str) -> tuple[DeviceInfo, ...]:
     if not chosen:
         raise SetupError('devices=[] names no device; "all" takes every one')
     for place, info in enumerate(chosen):
-        if info in chosen[:place]:
+        if info.index in {other.index for other in chosen[:place]}:  # facts such as budgets change
             raise SetupError(f"devices={list(wanted)!r} names device {info.index} ({info.name}) "
                              "twice")  # fmt: skip
     return chosen

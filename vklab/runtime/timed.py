@@ -7,6 +7,7 @@ by what happened before and after. Visited by labs 12 and 18.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from dataclasses import dataclass
 
@@ -88,40 +89,41 @@ class Timed:
 class DeviceClock:
     """What the host's clock shows when a device's shows a number of ticks.
 
+    Every run that is seen narrows it down: no work began before it was submitted, nor ended after
+    it was done. Within that the driver is believed, where it says.
+
     Attributes:
-        calibrated: the driver has said; otherwise every run that is seen narrows it down.
-        deviation_ns: how far off it may be.
+        calibrated: the driver has said.
     """
 
     def __init__(self, device: Device) -> None:
         self._period = float(device.info.limits["timestampPeriod"])  # type: ignore[arg-type]
         self._bits = device.compute_queue.family.timestamp_valid_bits or 64
         same = time.get_clock_info("perf_counter").implementation
-        found = query.calibrate(device) if "CLOCK_MONOTONIC)" in same else None
-        self.calibrated = found is not None
-        self._start: int | None = found[0] if found else None
-        _, moment, deviation = found or (0, 0, 0)
-        self._low, self._high = float(moment - deviation), float(moment + deviation)
+        self._said = query.calibrate(device) if "CLOCK_MONOTONIC)" in same else None
+        self.calibrated = self._said is not None
+        self._start: int | None = self._said[0] if self._said else None
+        self._low, self._high = -math.inf, math.inf
 
     @property
     def deviation_ns(self) -> float:
         """Return how far off it may be."""
+        if self._said:
+            return float(self._said[2])
         return max(0.0, self._high - self._low) / 2  # ticks are round numbers: they may cross
 
     def see(self, sample: Sample) -> None:
-        """Learn from a run: its work began after it was submitted, and ended before it was done."""
-        if self.calibrated:
-            return
-        first = self._start is None
-        self._start = sample.ticks[0] if first else self._start
-        low = sample.submitting_ns - self._elapsed(sample.ticks[0])
-        high = sample.done_ns - self._elapsed(sample.ticks[-1])
-        self._low = low if first else max(low, self._low)
-        self._high = high if first else min(high, self._high)
+        """Learn from a run."""
+        self._start = sample.ticks[0] if self._start is None else self._start
+        self._low = max(self._low, sample.submitting_ns - self._elapsed(sample.ticks[0]))
+        self._high = min(self._high, sample.done_ns - self._elapsed(sample.ticks[-1]))
 
     def host_ns(self, ticks: int) -> int:
         """Return the moment on the host's clock."""
-        return round((self._low + self._high) / 2 + self._elapsed(ticks))
+        start = (self._low + self._high) / 2
+        if self._said and self._low <= self._high:
+            start = min(max(float(self._said[1]), self._low), self._high)
+        return round(start + self._elapsed(ticks))
 
     def _elapsed(self, ticks: int) -> float:
         """Return the nanoseconds since the first moment known, before or after it."""
