@@ -124,3 +124,26 @@ for _ in range(3):
         continue
     raise SystemExit("a session went on without its device")
 """, device_index)  # fmt: skip
+
+
+def test_an_instance_outlives_a_device_whose_end_was_interrupted(device_index):
+    """The driver would read what is gone; the process ends in peace, and says what is left."""
+    said = python("""
+import sys, vklab
+from small_models import DATA
+from vklab.runtime import open_devices
+from vklab.vulkan import api
+from vklab.vulkan.device import Device
+vklab.load(DATA / "digits_cnn.onnx", int(sys.argv[1])).close()
+def interrupted(device):
+    raise KeyboardInterrupt
+real, Device._destroy = Device._destroy, interrupted
+try:
+    open_devices.close_all()
+except KeyboardInterrupt:
+    Device._destroy = real
+    open_devices.close_all()
+    print(api.live_handles())
+    vklab.load(DATA / "digits_cnn.onnx", int(sys.argv[1])).close()
+""", device_index)
+    assert said == "{'VkDevice': 1, 'VkInstance': 1}\n"

@@ -22,8 +22,8 @@ from vklab.runtime.kernels import Kernels
 from vklab.runtime.scheduler import Lane
 from vklab.runtime.weights import Held
 from vklab.types import DeviceInfo
+from vklab.vulkan import api, physical_device
 from vklab.vulkan import instance as instances
-from vklab.vulkan import physical_device
 from vklab.vulkan.command import CommandPool
 from vklab.vulkan.device import Device
 from vklab.vulkan.instance import Instance
@@ -240,8 +240,8 @@ def close_all() -> None:
         _lost.clear()
         for device in opened:
             device.close()
-        if any(device.is_stuck for device in opened):
-            _instances.clear()  # left to the end of the process, with what runs there
+        if api.LIVE["VkDevice"] or any(device.is_stuck for device in opened):
+            _instances.clear()  # left to the end of the process, with what is alive there
         while _instances:
             _instances.popitem()[1].close()
 

@@ -233,8 +233,8 @@ class VulkanObject:
         if getattr(self, "_closed", True):
             return
         self._closed = True
-        LIVE[self.kind] -= 1
         self._destroy()
+        LIVE[self.kind] -= 1  # not where that was interrupted
 
     def __enter__(self) -> Any:
         return self
