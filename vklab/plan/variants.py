@@ -34,8 +34,8 @@ _TILES: tuple[tuple[Tile, float], ...] = (
 # Workgroups that a GPU runs side by side; the real number differs, its order does not.
 GPU_WORKGROUPS = 128
 # Columns of one invocation on a CPU: eight were faster still by a fifth, and took llvmpipe twice as
-# long to compile.
-CPU_COLUMNS = 4
+# long to compile. It compiles an epilogue anew for each result: with more formulas, one column.
+CPU_COLUMNS, MOST_FORMULAS = 4, 2
 # A split shorter than this along k is not worth the second dispatch.
 SHORTEST_SPLIT = 256
 # The second dispatch adds the parts one after the other.
@@ -81,7 +81,9 @@ def _shared_rows(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch
     if not lanes or "shuffle" not in info.subgroup_operations:
         return None
     blocks = 2 if 2 * lanes <= m else 1
-    workgroups, constants = linear.row_blocks(m, n, batch, lanes, blocks, CPU_COLUMNS)
+    formulas = dispatch.epilogue.formulas if dispatch.epilogue else ()
+    columns = CPU_COLUMNS if len(formulas) <= MOST_FORMULAS else 1
+    workgroups, constants = linear.row_blocks(m, n, batch, lanes, blocks, columns)
     defines = tuple((name, "1" if name == "SUBGROUP" else v) for name, v in dispatch.defines)
     return replace(dispatch, workgroups=workgroups, constants=constants, defines=defines)
 
