@@ -107,7 +107,15 @@ def test_a_cancelled_run_starts_nothing_and_ends():
     with World(Graph([[], [0], [0], [1, 2]], [0, 1, 0, 1], [5000] * 4)) as world:
         lanes = [world.lanes[d] for d in world.graph.devices]
         run = Run(Order(world.graph.predecessors), world.jobs, lanes)
-        threading.Timer(0.001, run.cancel).start()
+        finish = world.jobs[0].finish
+
+        def cancelled_meanwhile():
+            other = threading.Thread(target=run.cancel)
+            other.start()
+            other.join(LIMIT_SECONDS)
+            finish()
+
+        world.jobs[0].finish = cancelled_meanwhile
         with pytest.raises(CancelledError):
             run.go(LIMIT_SECONDS)
         assert [job.started for job in world.jobs] == [1, 0, 0, 0] and world.jobs[0].finished
