@@ -30,6 +30,16 @@ NARROW = frozenset().union(*(element.needs for element in ELEMENTS.values()))
 PINS = {"[abe]": 0, "[cdf]": 1}
 
 
+def placed(proto, types, other, features, pins) -> SpreadPlan:
+    """Plan a model for two devices with these types of memory, the second with features."""
+    graph = shapes.infer(onnx_import.load_graph(proto))
+    infos = [fake_device(memory_types=types, name="first"),
+             fake_device(memory_types=other, name="second", index=1,
+                         features=features)]  # fmt: skip
+    found = placement.place(graph, infos, pins=pins)
+    return spread.make(graph, found, infos, "", lambda dispatch: "")
+
+
 def planned(types=UNIFIED, elements=64, dtype=FLOAT, features=frozenset()) -> SpreadPlan:
     """Plan two branches that meet, with a second input and an output on the way."""
     steps = [("Relu", "x", "a"), ("Neg", "a", "b"), ("Exp", "a", "c"), ("Mul", "c z", "d"),
@@ -38,12 +48,7 @@ def planned(types=UNIFIED, elements=64, dtype=FLOAT, features=frozenset()) -> Sp
     ends = [value(name, (elements,), dtype) for name in ("f", "b")]
     weight = random_array((elements,)).astype("float16" if dtype == HALF else "float32")
     proto = model(nodes, [value(n, (elements,), dtype) for n in "xz"], ends, {"w": weight})
-    graph = shapes.infer(onnx_import.load_graph(proto))
-    infos = [fake_device(memory_types=types, name="first"),
-             fake_device(memory_types=types, name="second", index=1,
-                         features=features)]  # fmt: skip
-    placed = placement.place(graph, infos, pins=PINS)
-    return spread.make(graph, placed, infos, "", lambda dispatch: "")
+    return placed(proto, types, types, features, PINS)
 
 
 def half() -> SpreadPlan:

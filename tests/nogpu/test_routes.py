@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from fake_device import DISCRETE, LOCAL, UNIFIED, VISIBLE, fake_device, memory_types
+from fake_device import DISCRETE, LOCAL, UNIFIED, VISIBLE, memory_types
+from fake_spread import placed
 from onnx import helper
 from small_models import model, value
 
 from vklab import settings
-from vklab.graph import onnx_import, shapes
 from vklab.ops.dtypes import ELEMENTS
-from vklab.plan import placement, routes, spread
+from vklab.plan import routes
 
 FLOAT, HALF = 1, 10
 PINS = {"[acdy]": 0, "b": 1}
@@ -26,12 +26,7 @@ def plan(types, other, elements=MANY, dtype=FLOAT, keep=(), features=frozenset()
     nodes = [helper.make_node(op, read.split(), [made], made) for op, read, made in steps]
     ends = [value(name, (elements,), dtype) for name in (*keep, "y")]
     proto = model(nodes, [value("x", (elements,), dtype)], ends)
-    graph = shapes.infer(onnx_import.load_graph(proto))
-    infos = [fake_device(memory_types=types, name="first"),
-             fake_device(memory_types=other, name="second", index=1,
-                         features=features)]  # fmt: skip
-    placed = placement.place(graph, infos, pins=pins)
-    return spread.make(graph, placed, infos, "", lambda dispatch: "")
+    return placed(proto, types, other, features, pins)
 
 
 def unseen(made):

@@ -303,3 +303,4 @@ def test_a_driver_is_believed_as_far_as_work_lies_between_its_submission_and_its
     assert clock.calibrated and clock.deviation_ns == 7
     clock.see(sample(4900, 6100, 0, 1000))
     assert (clock.host_ns(0), clock.host_ns(1000)) == (shown, shown + 1000)
+    assert clock.deviation_ns == max(7, abs(shown - said))

@@ -33,8 +33,8 @@ _TILES: tuple[tuple[Tile, float], ...] = (
 )
 # Workgroups that a GPU runs side by side; the real number differs, its order does not.
 GPU_WORKGROUPS = 128
-# Columns of one invocation on a CPU: eight were faster still by a fifth, and took llvmpipe twice as
-# long to compile. It compiles an epilogue anew for each result: with more formulas, one column.
+# Columns of one invocation on a CPU: eight were faster still, and took llvmpipe twice as long to
+# compile. It compiles an epilogue anew for each result: with more formulas, one column.
 CPU_COLUMNS, MOST_FORMULAS = 4, 2
 # A split shorter than this along k is not worth the second dispatch.
 SHORTEST_SPLIT = 256

@@ -90,10 +90,7 @@ class DeviceClock:
     """What the host's clock shows when a device's shows a number of ticks.
 
     Every run that is seen narrows it down: no work began before it was submitted, nor ended after
-    it was done. Within that the driver is believed, where it says.
-
-    Attributes:
-        calibrated: the driver has said.
+    it was done. Within that the driver is believed, where it says: then it is `calibrated`.
     """
 
     def __init__(self, device: Device) -> None:
@@ -108,8 +105,8 @@ class DeviceClock:
     @property
     def deviation_ns(self) -> float:
         """Return how far off it may be."""
-        if self._said:
-            return float(self._said[2])
+        if self._said:  # and what runs have shown it to be wrong by
+            return max(float(self._said[2]), abs(self._begin_ns() - self._said[1]))
         return max(0.0, self._high - self._low) / 2  # ticks are round numbers: they may cross
 
     def see(self, sample: Sample) -> None:
@@ -120,10 +117,13 @@ class DeviceClock:
 
     def host_ns(self, ticks: int) -> int:
         """Return the moment on the host's clock."""
-        start = (self._low + self._high) / 2
+        return round(self._begin_ns() + self._elapsed(ticks))
+
+    def _begin_ns(self) -> float:
+        """Return when the first moment known was."""
         if self._said and self._low <= self._high:
-            start = min(max(float(self._said[1]), self._low), self._high)
-        return round(start + self._elapsed(ticks))
+            return min(max(float(self._said[1]), self._low), self._high)
+        return (self._low + self._high) / 2
 
     def _elapsed(self, ticks: int) -> float:
         """Return the nanoseconds since the first moment known, before or after it."""
