@@ -10,7 +10,7 @@ from small_models import one_node, random_array
 
 import vklab
 from vklab import settings
-from vklab.runtime import check
+from vklab.runtime.observe import compare
 
 
 def check_operator(
@@ -20,8 +20,8 @@ def check_operator(
     device: int | None = None,
     constants: Sequence[int] = (),
     opset: int = 17,
-    rtol: float = check.RTOL,
-    atol: float = check.ATOL,
+    rtol: float = compare.RTOL,
+    atol: float = compare.ATOL,
     outputs: int = 1,
     domain: str = "",
     **attributes: Any,
@@ -38,7 +38,7 @@ def check_operator(
         np.errstate(all="ignore"),
     ):
         found = session.run(fed)
-        comparison = check.compare(found, session.reference(fed), rtol, atol)
+        comparison = compare.compare(found, session.reference(fed), rtol, atol)
     case = ", ".join("-" if a is None else f"{a.dtype}{list(a.shape)}" for a in arrays)
     assert comparison.passed, f"{op_type}({case}, {attributes}): {comparison}"
     return found["y0"]

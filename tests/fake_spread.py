@@ -13,13 +13,15 @@ from small_models import model, random_array, value
 
 from vklab.graph import onnx_import, shapes
 from vklab.ops.dtypes import ELEMENTS
-from vklab.plan import placement, spread
+from vklab.plan import spread
+from vklab.plan.place import placement
+from vklab.plan.place.cutting import Stage
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.plan.stages import Stage
-from vklab.runtime import reserve, shared, ways
-from vklab.runtime.record import Program
-from vklab.runtime.shared import Shared
+from vklab.runtime import buffers
+from vklab.runtime.many import device_copies, transfer_memory
+from vklab.runtime.many.transfer_memory import TransferMemory
+from vklab.runtime.program import Program
 from vklab.runtime.spread import Spread
 from vklab.vulkan.host_memory import EXTENSION
 
@@ -98,7 +100,7 @@ class FakeRing:
 
     def __init__(self, *given: object) -> None: ...
 
-    def add(self, *given: object) -> ways.Move:
+    def add(self, *given: object) -> device_copies.Move:
         return lambda: None
 
     def close(self) -> None: ...
@@ -109,14 +111,14 @@ class FakeProgram:
 
     place = Program.place
 
-    def __init__(self, stage: Stage, plan: Plan, memory: Shared) -> None:
+    def __init__(self, stage: Stage, plan: Plan, memory: TransferMemory) -> None:
         self.plan = plan
         made = memory.reserve(stage)
         self._given = memory.given(stage)
         made.fit(plan.memory.arenas, "a test")
         self._buffers = dict(made.buffers)
         self._weights = {name: (FakeMemory(size), 0) for name, size in plan.memory.arenas.items()
-                         if not reserve.kind_of(name)}  # fmt: skip
+                         if not buffers.kind_of(name)}  # fmt: skip
         self.opened = SimpleNamespace(is_stuck=False)
 
     def close(self) -> None:
@@ -129,13 +131,13 @@ def spread_of(monkeypatch: pytest.MonkeyPatch, plan: SpreadPlan, shares: bool = 
     Args:
         shares: the devices can share memory of the host.
     """
-    monkeypatch.setattr(reserve, "Buffer", FakeMemory)
+    monkeypatch.setattr(buffers, "Buffer", FakeMemory)
     for name in ("HostMemory", "ImportedBuffer"):
-        monkeypatch.setattr(shared, name, FakeMemory)
-    monkeypatch.setattr(ways, "Ring", FakeRing)
+        monkeypatch.setattr(transfer_memory, name, FakeMemory)
+    monkeypatch.setattr(device_copies, "StagingRing", FakeRing)
     device: Any = SimpleNamespace(extensions={EXTENSION} if shares else ())
     opened: Any = [
         SimpleNamespace(info=info, device=device, allocator=None, lane=None, is_stuck=False)
         for info in plan.devices
     ]
-    return Spread(plan, FakeProgram, opened, Shared(plan, opened))  # type: ignore[arg-type]
+    return Spread(plan, FakeProgram, opened, TransferMemory(plan, opened))  # type: ignore[arg-type]

@@ -28,7 +28,8 @@ import vklab
 from vklab import conformance
 from vklab.errors import DeviceLostError, VklabError
 from vklab.errors import TimeoutError as DeviceTimeout
-from vklab.runtime import check, host
+from vklab.runtime import host
+from vklab.runtime.observe import compare
 
 __all__ = ["Seed", "examine", "example", "feed", "fuzz", "seeds"]
 
@@ -163,7 +164,7 @@ def _reference(proto: onnx.ModelProto, fed: Feed) -> dict[str, Any]:
 def _difference(outputs: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
     arrays = {name: value for name, value in expected.items() if isinstance(value, np.ndarray)}
     numbers = {name: array for name, array in arrays.items() if array.dtype.kind in "fciubV"}
-    comparison = check.compare({n: outputs[n] for n in numbers}, numbers, RTOL, ATOL)
+    comparison = compare.compare({n: outputs[n] for n in numbers}, numbers, RTOL, ATOL)
     return "" if comparison.passed else f"DIFFERS\n{comparison}"
 
 

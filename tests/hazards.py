@@ -1,6 +1,6 @@
 """Find every pair of steps that barriers leave unordered, by looking at every pair.
 
-Written apart from `vklab.plan.chunks`: intervals of bytes, and chains of barriers after the
+Written apart from `vklab.plan.barriers`: intervals of bytes, and chains of barriers after the
 execution dependency chains of the Vulkan specification (section 7.1).
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
-from vklab.plan.chunks import Barrier, Copy, Work
+from vklab.plan.barriers import Access, Barrier, Copy
 from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
 from vklab.types import Dispatch, TensorInfo
@@ -31,7 +31,7 @@ def shares_bytes(one: Sequence[Slot], other: Sequence[Slot]) -> bool:
     )
 
 
-def conflict(first: Work, second: Work) -> str:
+def conflict(first: Access, second: Access) -> str:
     """Name the hazard between two steps, or return the empty string."""
     if shares_bytes(first.writes, second.reads):
         return "read after write"
@@ -40,7 +40,7 @@ def conflict(first: Work, second: Work) -> str:
     return "write after write" if shares_bytes(first.writes, second.writes) else ""
 
 
-def ordered(first: int, second: int, work: Sequence[Work], barriers: Sequence[Barrier]) -> bool:
+def ordered(first: int, second: int, work: Sequence[Access], barriers: Sequence[Barrier]) -> bool:
     """Tell whether a chain of barriers leads from one step to a later one."""
     reached: set[str] = set()
     for barrier in sorted(barriers, key=lambda item: item.before):
@@ -51,7 +51,7 @@ def ordered(first: int, second: int, work: Sequence[Work], barriers: Sequence[Ba
 
 
 def hazards(
-    work: Sequence[Work], barriers: Sequence[Barrier], host_reads: Sequence[Slot] = ()
+    work: Sequence[Access], barriers: Sequence[Barrier], host_reads: Sequence[Slot] = ()
 ) -> list[str]:
     """Return a line for every pair that touches the same bytes and is not ordered.
 
@@ -71,7 +71,7 @@ def hazards(
 
 
 def superfluous(
-    work: Sequence[Work], barriers: Sequence[Barrier], host_reads: Sequence[Slot] = ()
+    work: Sequence[Access], barriers: Sequence[Barrier], host_reads: Sequence[Slot] = ()
 ) -> list[Barrier]:
     """Return the barriers that could go one at a time without a hazard."""
     return [
@@ -107,18 +107,18 @@ def written(dispatch: Dispatch, info: TensorInfo, whole: Slot, number: int | Non
     return Slot(whole.arena, whole.offset_bytes + start, stop - start)
 
 
-def work_of(plan: Plan) -> tuple[list[Work], list[Barrier], list[Slot]]:
+def work_of(plan: Plan) -> tuple[list[Access], list[Barrier], list[Slot]]:
     """Return what a plan's steps touch, its barriers, and what the host reads in the end."""
     (chunk,) = plan.chunks
     work = []
     for step in chunk.steps:
         if isinstance(step, Copy):
-            work.append(Work("transfer", (step.source,), (step.target,)))
+            work.append(Access("transfer", (step.source,), (step.target,)))
         else:
             reads = tuple(plan.memory.slots[info.name] for _, info in step.reads)
             writes = tuple(written(step, info, plan.memory.slots[info.name])
                            for _, info in step.writes)  # fmt: skip
-            work.append(Work("compute_shader", reads, writes))
+            work.append(Access("compute_shader", reads, writes))
     return work, list(chunk.barriers), list(plan.output_slots.values())
 
 

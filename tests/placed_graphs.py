@@ -10,8 +10,8 @@ from fake_device import fake_device
 
 from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
-from vklab.plan import placement
-from vklab.plan.costs import DeviceCosts
+from vklab.plan.place import placement
+from vklab.plan.place.costs import DeviceCosts
 from vklab.types import DeviceInfo, TensorInfo
 
 EVEN = DeviceCosts(

@@ -23,7 +23,7 @@ import numpy as np
 import vklab
 from vklab import draw, settings
 from vklab.bench import models as bench_models
-from vklab.plan import placement
+from vklab.plan.place import placement
 from vklab.plan.spread import SpreadPlan
 from vklab.runtime import open_devices
 

@@ -27,7 +27,7 @@ from hazards import Shadow, Span, conflict, ordered, shares_bytes, work_of, writ
 from vklab.plan import arenas
 from vklab.plan import plan as plans
 from vklab.plan import spread as spreads
-from vklab.plan.chunks import Barrier, Copy, Work
+from vklab.plan.barriers import Access, Barrier, Copy
 from vklab.plan.lowering import Lowered
 from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
@@ -77,7 +77,7 @@ def span_of(slot: Slot) -> Span:
 
 
 def order_problems(
-    work: Sequence[Work], barriers: Sequence[Barrier], host_reads: Sequence[Slot] = ()
+    work: Sequence[Access], barriers: Sequence[Barrier], host_reads: Sequence[Slot] = ()
 ) -> list[str]:
     """Return what `hazards.hazards` would, of each step the first, and idle barriers.
 
@@ -121,7 +121,7 @@ def order_problems(
     return found
 
 
-def _pair(step: int, work: Sequence[Work], barriers: Sequence[Barrier]) -> str:
+def _pair(step: int, work: Sequence[Access], barriers: Sequence[Barrier]) -> str:
     first = next(
         i for i in range(step)
         if conflict(work[i], work[step]) and not ordered(i, step, work, barriers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from vklab.plan.chunks import Work
+from vklab.plan.barriers import Access
 from vklab.plan.memory import Slot
 
 WEIGHTS = Slot("weights", 0, 1024)
@@ -16,11 +16,11 @@ STAGES = st.sampled_from(["compute_shader", "transfer"])
 
 
 @st.composite
-def works(draw: st.DrawFn) -> list[Work]:
+def works(draw: st.DrawFn) -> list[Access]:
     """Draw up to ten steps, each of which writes something."""
     count = draw(st.integers(0, 10))
     return [
-        Work(
+        Access(
             draw(STAGES),
             (WEIGHTS, *draw(st.lists(SLOTS, max_size=3))),
             tuple(draw(st.lists(SLOTS, min_size=1, max_size=2))),

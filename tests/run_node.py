@@ -7,7 +7,7 @@ from onnx import helper
 from small_models import model, value
 
 import vklab
-from vklab.runtime import check
+from vklab.runtime.observe import compare
 
 
 def run_all(op_type, arrays, outputs, device, opset=21, domain="", **attributes):
@@ -29,8 +29,8 @@ def run_all(op_type, arrays, outputs, device, opset=21, domain="", **attributes)
     return [got[name] for name in made]
 
 
-def close(got, expected, rtol=check.RTOL, atol=check.ATOL):
+def close(got, expected, rtol=compare.RTOL, atol=compare.ATOL):
     """Demand that arrays agree as the runtime's own check sees it."""
     expected = np.asarray(expected).astype(got.dtype)
-    comparison = check.compare({"y": got}, {"y": expected}, rtol, atol)
+    comparison = compare.compare({"y": got}, {"y": expected}, rtol, atol)
     assert comparison.passed, comparison

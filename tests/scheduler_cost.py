@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from vklab.runtime import open_devices
-from vklab.runtime.scheduler import Lane, Order, Run
+from vklab.runtime.many.scheduler import DeviceWorker, Order, Run
 from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.sync import Fence
 
@@ -42,7 +42,7 @@ def median_us(call: Callable[[], object], repeats: int = 200) -> float:
 
 def scheduler_rows() -> dict[str, float]:
     """Return microseconds a chunk, by the form of the graph."""
-    lanes = [Lane(f"lane {number}") for number in range(LANES)]
+    lanes = [DeviceWorker(f"lane {number}") for number in range(LANES)]
     chain = [[n - 1] if n else [] for n in range(JOBS)]
     fan = [[], *[[0]] * (JOBS - 2), list(range(1, JOBS - 1))]
     orders = {
@@ -62,7 +62,7 @@ def scheduler_rows() -> dict[str, float]:
             lane.close()
 
 
-def _run_us(order: Order, jobs: list[Empty], lanes: list[Lane]) -> float:
+def _run_us(order: Order, jobs: list[Empty], lanes: list[DeviceWorker]) -> float:
     return median_us(lambda: Run(order, jobs, lanes).go(10)) / len(jobs)
 
 

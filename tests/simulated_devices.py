@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from vklab.errors import DeviceLostError
-from vklab.runtime.scheduler import Lane, Order, Run
+from vklab.runtime.many.scheduler import DeviceWorker, Order, Run
 
 LIMIT_SECONDS = 5.0
 
@@ -107,7 +107,7 @@ class World:
         self.late_starts: list[int] = []
         self.failed = threading.Event()
         self.jobs = [kind(self, number) for number in range(len(graph.devices))]
-        self.lanes = [Lane(f"device {number}") for number in range(max(graph.devices) + 1)]
+        self.lanes = [DeviceWorker(f"device {number}") for number in range(max(graph.devices) + 1)]
 
     def run(self, kind: type[Run] = Run, limit: float = LIMIT_SECONDS) -> None:
         order = self.graph.order()

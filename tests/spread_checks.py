@@ -1,6 +1,6 @@
 """Check a model that is split over devices: its stages, what moves between them, and by which way.
 
-Looks at every node, value and pair of stages, apart from `vklab.plan.stages` and `routes`;
+Looks at every node, value and pair of stages, apart from `vklab.plan.place.cutting` and `routes`;
 `spread_hazards` looks at the bytes that a run touches. `plan_checks` has both look at every plan.
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vklab.graph.graph import Graph
-from vklab.plan import routes
 from vklab.plan.memory import Slot
+from vklab.plan.place import transfer_paths
+from vklab.plan.place.cutting import Stage, Transfer
 from vklab.plan.spread import SpreadPlan
-from vklab.plan.stages import Stage, Transfer
 
 Move = tuple[str, int | None, int]  # a value, the stage that makes it, the one that reads it
-PAST_THE_HOST = (routes.RING, routes.RING_COPIED, routes.DMA_BUF)
+PAST_THE_HOST = (transfer_paths.RING, transfer_paths.RING_COPIED, transfer_paths.DMA_BUF)
 
 
 def ancestors(before: Sequence[set[int]]) -> list[set[int]]:
@@ -256,21 +256,21 @@ def _way(plan: SpreadPlan, move: Transfer) -> Iterator[str]:
     path, is_within = plan.paths.get(move), _is_within(plan, move)
     told = f"{move} by {path}"
     name = path.name if path else ""
-    if name in (routes.SAME_MEMORY, routes.SHARED):
-        if is_within != (name == routes.SAME_MEMORY):
+    if name in (transfer_paths.SAME_MEMORY, transfer_paths.SHARED):
+        if is_within != (name == transfer_paths.SAME_MEMORY):
             yield f"{told}: between {'stages of one device' if is_within else 'devices'}"
         info = plan.devices[plan.stages[move.target].device]
         if left.offset_bytes % (info.limit("minStorageBufferOffsetAlignment") or 1):
             yield f"{told}: nothing can be bound at {left}"
-        if name == routes.SHARED and not left.arena.startswith("outputs"):
+        if name == transfer_paths.SHARED and not left.arena.startswith("outputs"):
             yield f"{told}: it lies at {left}"
     elif name in PAST_THE_HOST:
         if is_within or not arrives.arena.startswith("arriving"):
             yield f"{told}: it arrives at {arrives}"
-    elif name == routes.HOST_COPY:
+    elif name == transfer_paths.HOST_COPY:
         if not (left.arena.startswith("outputs") and arrives.arena.startswith("inputs")):
             yield f"{told}: the host does not see it at {left} or {arrives}"
     else:
         yield f"{told}: no such way"
-    if name != routes.HOST_COPY and len(set(_stored(plan, move))) > 1:
+    if name != transfer_paths.HOST_COPY and len(set(_stored(plan, move))) > 1:
         yield f"{told}: it is {' and '.join(_stored(plan, move))} at the ends"

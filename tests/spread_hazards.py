@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import spread_checks
 from hazards import Shadow, Span, written
 
-from vklab.plan.chunks import Copy
+from vklab.plan.barriers import Copy
 from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
 

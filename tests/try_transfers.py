@@ -125,7 +125,8 @@ def say(found: dict[str, Any]) -> None:
 def capabilities() -> None:
     """Say what every device has, and which ways between two are refused."""
     import vklab
-    from vklab.runtime import open_devices, ways
+    from vklab.runtime import open_devices
+    from vklab.runtime.many import device_copies
     from vklab.vulkan import dma_buf, host_memory
 
     infos = [info for info in vklab.devices() if not info.refusal]
@@ -138,8 +139,8 @@ def capabilities() -> None:
              "dma-buf": sorted(dma_buf.features(each.device)),
              "queue families": each.device.queue_family_indices})  # fmt: skip
     for source, target in itertools.permutations(opened, 2):
-        for name, refusal in (("dma-buf", ways.dma_buf_refusal), ("host memory",
-                              ways.host_memory_refusal)):  # fmt: skip
+        for name, refusal in (("dma-buf", device_copies.dma_buf_refusal), ("host memory",
+                              device_copies.host_memory_refusal)):  # fmt: skip
             try:
                 why = refusal(source, target)
             except Exception as error:

@@ -26,7 +26,7 @@ from onnx.backend.test.runner import Runner
 
 from vklab import onnx_backend, settings
 from vklab.errors import UnsupportedOperatorError, VklabError
-from vklab.plan import known
+from vklab.plan import constant_folding
 
 __all__ = ["KINDS", "STATUSES", "Case", "Outcome", "Report", "cases", "run"]
 
@@ -40,7 +40,7 @@ _OF_DTYPE = re.compile(r"kernels exist for|not numbers|lacks shader")
 BATCH = 24
 # Shapes, sizes, ranges, empty tensors: the planner knows the result.
 NOTHING_TO_RUN = "known before the run: nothing is dispatched"
-RANDOM = known.RANDOM - {"Dropout"}
+RANDOM = constant_folding.RANDOM - {"Dropout"}
 # Distances of neighbouring numbers at 1: results in these are rounded once here, at every step by
 # the reference. Of float32 and float64 only the sums' cancellation matters.
 EPSILONS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}

@@ -27,7 +27,7 @@ __all__ = [
     "Pointwise",
     "QueueFamily",
     "TensorInfo",
-    "Walk",
+    "StridedView",
     "dense_strides",
     "size_bytes",
 ]
@@ -97,7 +97,7 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Walk:
+class StridedView:
     """Where elements lie in a buffer: start + the sum of index * stride over the axes of a shape.
 
     In elements; stride 0 repeats, below 0 walks back.
@@ -107,7 +107,7 @@ class Walk:
     start: int = 0
 
     @classmethod
-    def dense(cls, shape: tuple[int, ...]) -> Walk:
+    def dense(cls, shape: tuple[int, ...]) -> StridedView:
         """Return the walk along a whole tensor, row by row."""
         return cls(dense_strides(shape))
 
@@ -123,7 +123,7 @@ class Operand:
 
     info: TensorInfo
     dtype: str
-    walk: Walk
+    walk: StridedView
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Pointwise:
     shape: tuple[int, ...]
     operands: tuple[Operand, ...]
     formulas: tuple[Formula, ...]
-    target: Walk | None = None
+    target: StridedView | None = None
 
     @property
     def count(self) -> int:

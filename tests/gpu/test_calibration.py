@@ -11,8 +11,9 @@ from two_drivers import both
 import vklab
 from vklab import cli, settings, store
 from vklab.errors import SetupError
-from vklab.plan import costs
-from vklab.runtime import calibration, open_devices
+from vklab.plan.place import costs
+from vklab.runtime import open_devices
+from vklab.runtime.many import calibration
 from vklab.vulkan import api
 
 

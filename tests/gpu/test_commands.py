@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vklab.errors import TimeoutError, VulkanError
-from vklab.runtime import transfer
+from vklab.runtime import upload
 from vklab.vulkan import query
 from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.memory import Buffer
@@ -55,13 +55,13 @@ def test_fill_and_copy(opened):
 @pytest.mark.parametrize("offset", [0, 12])
 def test_upload_and_download(opened, visible, offset, monkeypatch):
     # Pieces of 1000 bytes: the last one is smaller.
-    monkeypatch.setattr(transfer, "STAGING_BYTES", 1000)
+    monkeypatch.setattr(upload, "STAGING_BYTES", 1000)
     data = np.random.default_rng(0).integers(0, 256, (3, 1037), np.uint8)
     with (Buffer if visible else Hidden)(opened.allocator, 8192) as buffer:
-        transfer.upload(opened, buffer, [(offset, data), (offset + 4000, data[:1, ::-1])])
-        assert transfer.download(opened, buffer, offset, data.size) == data.tobytes()
-        assert transfer.download(opened, buffer, offset + 4000, 1037) == data[0, ::-1].tobytes()
-        assert transfer.download(opened, buffer, offset, 0) == b""
+        upload.upload(opened, buffer, [(offset, data), (offset + 4000, data[:1, ::-1])])
+        assert upload.download(opened, buffer, offset, data.size) == data.tobytes()
+        assert upload.download(opened, buffer, offset + 4000, 1037) == data[0, ::-1].tobytes()
+        assert upload.download(opened, buffer, offset, 0) == b""
 
 
 @pytest.mark.parametrize("array", [
@@ -69,15 +69,15 @@ def test_upload_and_download(opened, visible, offset, monkeypatch):
     np.arange(10)[::-2],
 ], ids=["transposed", "scalar", "empty", "bool", "backwards"])  # fmt: skip
 def test_arrays_of_any_layout_become_row_major_bytes(array):
-    assert bytes(transfer.array_bytes(np.asarray(array))) == np.asarray(array).tobytes()
+    assert bytes(upload.array_bytes(np.asarray(array))) == np.asarray(array).tobytes()
 
 
 def test_a_staging_area_that_cannot_be_had_leaves_nothing(opened, monkeypatch):
     monkeypatch.setenv("VKLAB_MEMORY_LIMIT", "0.5")
     with Hidden(opened.allocator, 64) as buffer:
-        monkeypatch.setattr(transfer, "STAGING_BYTES", 1 << 62)
+        monkeypatch.setattr(upload, "STAGING_BYTES", 1 << 62)
         with pytest.raises(Exception, match="a buffer of"):
-            transfer.upload(opened, buffer, [(0, np.zeros(4, np.float32))])
+            upload.upload(opened, buffer, [(0, np.zeros(4, np.float32))])
 
 
 def test_a_recording_may_be_submitted_again_and_made_again(opened):

@@ -13,7 +13,7 @@ from small_models import DATA, model, random_array, relu, stock_variant, value
 
 import vklab
 from vklab.errors import DeviceLostError, OutOfMemoryError, ShaderError, TimeoutError, VulkanError
-from vklab.runtime import kernels, open_devices, transfer
+from vklab.runtime import kernels, open_devices, upload
 from vklab.vulkan import api, instance
 from vklab.vulkan.sync import Fence
 
@@ -231,6 +231,6 @@ def test_weights_that_cannot_be_uploaded(handles, device_index, monkeypatch):
     def fail(*arguments):
         raise OutOfMemoryError("vkAllocateMemory", "VK_ERROR_OUT_OF_HOST_MEMORY", "staging")
 
-    monkeypatch.setattr(transfer, "upload", fail)
+    monkeypatch.setattr(upload, "upload", fail)
     with pytest.raises(OutOfMemoryError, match="staging"):
         vklab.load(gemm(), device_index)

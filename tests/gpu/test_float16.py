@@ -15,7 +15,7 @@ from small_models import model, random_array, value
 
 import vklab
 from vklab import cli
-from vklab.runtime import check
+from vklab.runtime.observe import compare
 from vklab.settings import settings
 
 SIZES = {"batch": 2, "sequence": 6, "past": 5, "total": 11, "height": 32, "width": 32}
@@ -33,7 +33,7 @@ def error_of(outputs, expected):
     return max(float(np.abs(outputs[n] - e).max() / np.abs(e).max()) for n, e in expected.items())
 
 
-def compare(proto, inputs, device, capsys, name):
+def compared(proto, inputs, device, capsys, name):
     """Run a model in both precisions; print a line on it, and return the error of float16."""
     rows = []
     for dtype in (None, "float16"):
@@ -56,7 +56,7 @@ def compare(proto, inputs, device, capsys, name):
 @pytest.mark.parametrize("name", MODELS)
 def test_exported_models_are_nearly_as_right(device_index, name, capsys):
     proto, family = exported_models.load(name), name.removesuffix("_script")
-    error = compare(proto, exported_models.inputs_of(proto, SIZES), device_index, capsys, name)
+    error = compared(proto, exported_models.inputs_of(proto, SIZES), device_index, capsys, name)
     assert 1e-5 < error <= ERRORS[family]  # below, nothing was rounded
 
 
@@ -67,7 +67,7 @@ def test_light_cnns_are_nearly_as_right(device_index, name, capsys, monkeypatch)
     proto = light_models.build(name)
     image = np.random.default_rng(0).standard_normal((1, 3, 224, 224), np.float32)
     inputs = {proto.graph.input[0].name: image}
-    assert compare(proto, inputs, device_index, capsys, name) <= 1e-2
+    assert compared(proto, inputs, device_index, capsys, name) <= 1e-2
 
 
 @pytest.mark.full
@@ -216,5 +216,5 @@ def test_a_second_shape_has_the_same_weights(device_index):
 
 
 def test_tolerances_are_those_of_float16():
-    rtol, atol = check.HALF
+    rtol, atol = compare.HALF
     assert 2**-11 < rtol < 1e-2 and max(ERRORS.values()) < atol <= 2e-2

@@ -16,7 +16,7 @@ import vklab
 from vklab.errors import CheckError, SetupError, VulkanError
 from vklab.runtime import parts
 from vklab.runtime.engine import Device
-from vklab.runtime.record import Program
+from vklab.runtime.program import Program
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_an_output_that_is_an_input_is_the_frame_s_own(device_index):
 
 TWO = """
 import threading, numpy as np, vklab
-from vklab.runtime.record import Program
+from vklab.runtime.program import Program
 from split_models import *
 source, fed = diamond()
 one = outputs_of(source, fed)

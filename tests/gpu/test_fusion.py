@@ -11,7 +11,7 @@ from small_models import random_array
 
 import vklab
 from vklab import settings as switches
-from vklab.plan import codegen
+from vklab.plan.fusion import codegen
 from vklab.shader import source
 
 KINDS = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "int64": TensorProto.INT64,

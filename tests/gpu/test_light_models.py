@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import vklab
-from vklab.runtime import check
+from vklab.runtime.observe import compare
 
 # One of residual groups and shuffles, one of concatenations: the smallest two.
 SMALL = ["shufflenet", "squeezenet"]
@@ -42,8 +42,8 @@ def test_every_node_agrees_with_onnx_runtime(device_index, name):
     assert len(whole.graph.output) >= len(model.graph.node)
     with vklab.load(whole, device_index) as session:
         values, expected = session.run(fed), session.reference(fed)
-    comparison = check.compare(values, expected, atol=2e-5)
+    comparison = compare.compare(values, expected, atol=2e-5)
     assert comparison.passed, comparison
     assert all(np.ptp(array) > 0 for array in expected.values()), "a constant proves nothing"
-    comparison = check.compare(result, {n: expected[n] for n in result}, atol=2e-5)
+    comparison = compare.compare(result, {n: expected[n] for n in result}, atol=2e-5)
     assert comparison.passed, comparison

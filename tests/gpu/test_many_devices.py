@@ -17,7 +17,7 @@ from vklab.errors import *
 # changes if it is corrupted.
 SPLIT = START + """
 from vklab import settings
-from vklab.runtime.places import Places
+from vklab.runtime.io_binding import Places
 import sys
 name, pieces = sys.argv[1], int(sys.argv[2])
 source, fed = case(name)

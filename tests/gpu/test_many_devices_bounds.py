@@ -45,7 +45,7 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND, upper_bound
 
 def test_what_has_no_room_there_and_what_is_dropped_has_memory_of_its_own():
     both(START + """
-from vklab.runtime.shared import Shared
+from vklab.runtime.many.transfer_memory import Shared
 with nothing_left():
     real, lent = Shared.holds, []
     Shared.holds = lambda memory, plan: lent.append(real(memory, plan)) or len(lent) % 2 == 1

@@ -11,7 +11,7 @@ import numpy as np, vklab
 from split_models import *
 from vklab import settings
 from vklab.errors import *
-from vklab.runtime.record import Program
+from vklab.runtime.program import Program
 
 def ladder(count):
     '''Each rung a of device 0 feeds the next one, and a value b that climbs over both devices.'''

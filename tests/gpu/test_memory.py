@@ -21,7 +21,7 @@ from vklab import settings
 from vklab.errors import OutOfMemoryError
 from vklab.plan import arenas
 from vklab.runtime import open_devices
-from vklab.runtime.record import Program
+from vklab.runtime.program import Program
 from vklab.vulkan import api
 
 

@@ -12,7 +12,8 @@ from small_models import DATA
 import vklab
 from vklab import settings
 from vklab.bench import models
-from vklab.runtime import check, transfer, weights
+from vklab.runtime import upload, weights
+from vklab.runtime.observe import compare
 from vklab.types import DeviceInfo
 from vklab.vulkan.memory import Buffer
 
@@ -65,7 +66,7 @@ def test_agrees_where_the_host_cannot_see_device_memory(device, monkeypatch):
         mapped = None
 
     monkeypatch.setattr(weights, "Buffer", Hidden)
-    monkeypatch.setattr(transfer, "STAGING_BYTES", 5000)
+    monkeypatch.setattr(upload, "STAGING_BYTES", 5000)
     with (
         settings.settings(DISABLE_DIRECT_IO=True),
         vklab.load(model_of("mini_classifier"), device) as session,
@@ -96,7 +97,7 @@ def test_all_digits_at_once(device_index):
     assert len(images) == 1797
     with vklab.load(model_of("digits_cnn"), device_index) as session:
         got = session.run(images)["logits"]
-    comparison = check.compare({"logits": got}, {"logits": expected})
+    comparison = compare.compare({"logits": got}, {"logits": expected})
     assert comparison.passed and comparison.max_abs_error <= 1e-4, comparison
     np.testing.assert_array_equal(got.argmax(1), expected.argmax(1))
     assert (got.argmax(1) == labels).mean() >= 0.97

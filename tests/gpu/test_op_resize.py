@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from small_models import one_node, random_array
 
 import vklab
-from vklab.runtime import check
+from vklab.runtime.observe import compare
 
 COORDINATES = ["half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
                "asymmetric"]  # fmt: skip
@@ -32,7 +32,7 @@ def check_resize(device, x, scales=None, sizes=None, roi=None, **attributes):
     with vklab.load(proto, device) as session:
         made = session.run(fed)
     assert made["y0"].dtype == x.dtype
-    comparison = check.compare(made, {"y0": expected})
+    comparison = compare.compare(made, {"y0": expected})
     assert comparison.passed, f"{attributes}: {comparison}"
     return made["y0"]
 

@@ -14,7 +14,7 @@ import vklab
 from vklab import settings
 from vklab.errors import DeviceLostError, ModelError
 from vklab.runtime import engine, overlap
-from vklab.runtime.record import Program
+from vklab.runtime.program import Program
 
 SHAPE = (64, 64)
 LIMIT_SECONDS = 20

@@ -51,7 +51,7 @@ with nothing_left():
 
 def test_a_profile_of_each_device_decides_where_nodes_go():
     said = both(START + """
-from vklab.runtime.profile import Profile
+from vklab.runtime.observe.profile import Profile
 nodes = [helper.make_node("Softmax", [f"n{k - 1}" if k else "x"], [f"n{k}"], f"n{k}")
          for k in range(6)]
 source = model(nodes, [value("x", (8, 8))], [value("n5", (8, 8))])

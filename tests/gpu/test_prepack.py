@@ -10,8 +10,9 @@ from small_models import model, random_array, value
 
 import vklab
 from vklab import cli, settings
-from vklab.plan import prepack
-from vklab.runtime import check, open_devices
+from vklab.plan.tuning import prepack
+from vklab.runtime import open_devices
+from vklab.runtime.observe import compare
 from vklab.types import DeviceInfo
 
 
@@ -123,7 +124,7 @@ def test_batches_of_turned_weights(device):
     fed = {"x": random_array((2, 3, 9, 70))}
     y, plan, expected = run(proto, fed, device)
     assert any(":turned" in name for name in plan.constants) == plan_is_of_a_cpu(device)
-    assert check.compare({"y": y}, {"y": expected}).passed
+    assert compare.compare({"y": y}, {"y": expected}).passed
 
 
 def plan_is_of_a_cpu(device) -> bool:

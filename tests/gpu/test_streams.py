@@ -17,8 +17,9 @@ from two_drivers import both
 import vklab
 from vklab import settings
 from vklab.errors import ModelError, OutOfMemoryError, VklabError
-from vklab.runtime import open_devices, parts, streams
-from vklab.runtime.record import Program
+from vklab.runtime import open_devices, parts
+from vklab.runtime.many import streams
+from vklab.runtime.program import Program
 from vklab.vulkan import api
 
 
@@ -159,7 +160,7 @@ def test_run_async_waits_without_blocking(session):
     assert all(is_right(y, rows(n)) for y, n in zip(found, (1, 2, 3), strict=True)) and ticks > 1
 
 
-class Held:
+class WeightCache:
     """Frames that wait until they are let go."""
 
     def __init__(self, monkeypatch):
@@ -174,7 +175,7 @@ class Held:
 
 
 def test_a_queued_future_can_be_cancelled_and_others_go_on(session, monkeypatch):
-    held = Held(monkeypatch)
+    held = WeightCache(monkeypatch)
     futures = [session.submit(rows(1, n)) for n in range(6)]
     assert held.begun.wait(60)
     assert futures[4].cancel() and not futures[0].cancel()
@@ -186,7 +187,7 @@ def test_a_queued_future_can_be_cancelled_and_others_go_on(session, monkeypatch)
 
 def test_closing_waits_for_frames_in_flight_and_fails_the_others(device, monkeypatch):
     session = vklab.load(dense()[0], device)
-    held = Held(monkeypatch)
+    held = WeightCache(monkeypatch)
     futures = [session.submit(rows(1, n)) for n in range(streams.IN_FLIGHT + 3)]
     results = session.map([rows(1)], in_flight=1)
     assert held.begun.wait(60)
@@ -273,7 +274,7 @@ with nothing_left():
             assert differs(one, y) < 1e-6
     with vklab.load(source, devices=BOTH, replicate=True) as session:
         assert session.plan_reason == "" and differs(one, session.run(fed)) < 1e-6
-        from vklab.runtime.record import Program
+        from vklab.runtime.program import Program
         real, used = Program.wait, {}
         def wait(program):
             used[program.opened.info.index] = used.get(program.opened.info.index, 0) + 1

@@ -9,7 +9,7 @@ from fake_device import fake_device
 from onnx import helper
 from small_models import model, random_array, value
 
-from vklab.graph import answers, onnx_import, shapes
+from vklab.graph import onnx_import, operator_cache, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.plan import partition
 from vklab.plan import plan as plans
@@ -44,8 +44,8 @@ def test_remembered_answers_lead_to_the_same_plan(name, monkeypatch):
     quick = planned(graph)
     few = len(asked)
     graph.answers.clear()
-    monkeypatch.setattr(answers, "remembered", lambda graph, node, inputs, ask: ask())
-    monkeypatch.setattr(answers, "key", lambda *a: None)
+    monkeypatch.setattr(operator_cache, "remembered", lambda graph, node, inputs, ask: ask())
+    monkeypatch.setattr(operator_cache, "key", lambda *a: None)
     assert planned(graph) == quick
     assert 2 * few < len(asked) - few
 
@@ -60,7 +60,7 @@ def test_answers_are_told_apart_by_all_that_decides():
 
     def key(*inputs, op="Add", outputs=("y",), **attributes):
         names = tuple(info.name if info else "" for info in inputs)
-        return answers.key(graph, Node("n", op, names, outputs, attributes), inputs)
+        return operator_cache.key(graph, Node("n", op, names, outputs, attributes), inputs)
 
     assert key(x, infos["small"]) == key(x, infos["same"])
     keys = [key(x, infos["small"]), key(x, infos["other"]), key(x, infos["large"]),

@@ -9,29 +9,29 @@ from hazards import hazards, superfluous
 from hypothesis import given
 from random_work import WEIGHTS, works
 
-from vklab.plan import chunks
-from vklab.plan.chunks import Work
+from vklab.plan import barriers
+from vklab.plan.barriers import Access
 from vklab.plan.memory import Slot
 
 A, B, C, D = (Slot("arena", 256 * i, 256) for i in range(4))
 
 
-def kernel(reads: list[Slot], writes: list[Slot]) -> Work:
-    return Work("compute_shader", tuple(reads), tuple(writes))
+def kernel(reads: list[Slot], writes: list[Slot]) -> Access:
+    return Access("compute_shader", tuple(reads), tuple(writes))
 
 
 @given(works())
 def test_every_hazard_has_a_barrier_and_every_barrier_a_hazard(work):
-    barriers = chunks.find_barriers(work, to_host=False)
-    assert hazards(work, barriers) == []
-    assert superfluous(work, barriers) == []
+    found = barriers.find_barriers(work, to_host=False)
+    assert hazards(work, found) == []
+    assert superfluous(work, found) == []
 
 
 @given(works())
 def test_the_host_sees_everything_that_was_written(work):
-    barriers = chunks.find_barriers(work)
-    assert hazards(work, barriers, [slot for item in work for slot in item.writes]) == []
-    assert [b.before for b in barriers if "host" in b.target] == ([len(work)] if work else [])
+    found = barriers.find_barriers(work)
+    assert hazards(work, found, [slot for item in work for slot in item.writes]) == []
+    assert [b.before for b in found if "host" in b.target] == ([len(work)] if work else [])
 
 
 @pytest.mark.parametrize(("work", "before"), [
@@ -45,22 +45,22 @@ def test_the_host_sees_everything_that_was_written(work):
     ([], []),
 ])  # fmt: skip
 def test_barriers_by_hand(work, before):
-    assert [b.before for b in chunks.find_barriers(work, to_host=False)] == before
+    assert [b.before for b in barriers.find_barriers(work, to_host=False)] == before
 
 
 def test_copies_are_ordered_by_their_own_stage():
-    work = [Work("transfer", (A,), (B,)), kernel([B], [C]), Work("transfer", (C,), (D,))]
-    first, second, last = chunks.find_barriers(work)
+    work = [Access("transfer", (A,), (B,)), kernel([B], [C]), Access("transfer", (C,), (D,))]
+    first, second, last = barriers.find_barriers(work)
     assert (first.source, first.target) == (("transfer",), ("compute_shader",))
     assert (second.source, second.target) == (("compute_shader",), ("transfer",))
     assert (last.source, last.target) == (("compute_shader", "transfer"), ("host",))
 
 
 def test_the_search_for_hazards_finds_planted_ones():
-    work = [Work("transfer", (A,), (B,)), kernel([B], [C])]
-    wrong_stage = chunks.Barrier(1, ("compute_shader",), ("compute_shader",))
-    too_late = chunks.Barrier(2, ("transfer",), ("compute_shader",))
-    right = chunks.Barrier(1, ("transfer",), ("compute_shader",))
+    work = [Access("transfer", (A,), (B,)), kernel([B], [C])]
+    wrong_stage = barriers.Barrier(1, ("compute_shader",), ("compute_shader",))
+    too_late = barriers.Barrier(2, ("transfer",), ("compute_shader",))
+    right = barriers.Barrier(1, ("transfer",), ("compute_shader",))
     assert hazards(work, []) == ["step 0 and step 1: read after write"]
     assert hazards(work, [wrong_stage]) and hazards(work, [too_late])
     assert not hazards(work, [right])

@@ -30,8 +30,8 @@ from vklab.types import (
     MemoryType,
     Operand,
     Pointwise,
+    StridedView,
     TensorInfo,
-    Walk,
 )
 
 
@@ -100,7 +100,7 @@ def test_only_the_kernels_in_use_are_kept(made):
 
 def test_every_field_of_a_dispatch_is_kept():
     info = TensorInfo("x", "float32", (2, 3))
-    walk = Walk((3, 1), 4)
+    walk = StridedView((3, 1), 4)
     pointwise = Pointwise((2, 3), (Operand(info, "float16", walk),),
                           (Formula("a + p0", (0,), (0.5, float("-inf")), "float32", "n"),), walk)
     values: dict[str, Any] = {

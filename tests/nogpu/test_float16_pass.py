@@ -15,7 +15,8 @@ from vklab.graph.passes import to_float16
 from vklab.ops import registry
 from vklab.ops.dtypes import ELEMENTS
 from vklab.plan import partition, plan
-from vklab.runtime import check, expected, host, parts
+from vklab.runtime import host, parts
+from vklab.runtime.observe import compare, reference
 from vklab.settings import settings
 
 INT64, HALF, FLOAT = TensorProto.INT64, TensorProto.FLOAT16, TensorProto.FLOAT
@@ -299,7 +300,7 @@ def test_weights_and_activations_take_half_the_memory(name):
 def compared(got, truth, is_half=True):
     graph = graph_of([node("Neg", "x", "a"), node("Exp", "a", "y")], [value("x", (4,))], "y")
     arrays = [{n: np.float32(v) for n, v in values.items()} for values in (got, truth)]
-    return expected.compare_nodes(graph, *arrays, is_half)
+    return reference.compare_nodes(graph, *arrays, is_half)
 
 
 def test_the_first_node_that_overflows_is_named_before_one_that_is_off():
@@ -322,6 +323,6 @@ def test_errors_of_float16_pass_and_larger_ones_do_not():
 
 def test_outputs_that_overflow_say_where_to_look():
     got, truth = {"y": np.float32([1, np.inf])}, {"y": np.float32([1, 1e5])}
-    found = expected.compare_outputs(got, truth, is_half=True)
+    found = reference.compare_outputs(got, truth, is_half=True)
     assert "1 of 2 values overflow" in found.note and "--check=nodes" in found.note
-    assert expected.compare_outputs(truth, truth, is_half=True) == check.compare(truth, truth)
+    assert reference.compare_outputs(truth, truth, is_half=True) == compare.compare(truth, truth)

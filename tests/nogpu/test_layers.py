@@ -14,9 +14,9 @@ from planned import plan_of
 from small_models import model, value
 
 from vklab import settings
-from vklab.plan import layers
 from vklab.plan import plan as plans
 from vklab.plan.plan import Plan
+from vklab.plan.tuning import layers
 
 APART = {"DISABLE_FUSION": True, "DISABLE_PASSES": "all"}
 

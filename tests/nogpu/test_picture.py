@@ -13,8 +13,8 @@ from planned import NAMES, plan_of, proto_of
 from small_models import model, random_array, relu, value
 
 from vklab import settings
-from vklab.plan import picture
 from vklab.plan.plan import Plan
+from vklab.plan.report import picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 

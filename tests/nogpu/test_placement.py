@@ -31,8 +31,8 @@ from vklab.bench import models
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph
-from vklab.plan import branches, costs, placement, stages
-from vklab.plan.costs import Workload
+from vklab.plan.place import branches, costs, cutting, placement
+from vklab.plan.place.costs import Workload
 
 # ------------------------------------------------------------------------------ a published split
 
@@ -50,7 +50,7 @@ def test_greedy_splits_conv_many_as_published(conv_many):
     assert placed.devices["conv4"] == 1
     assert [move.value for move in placed.transfers] == ["relu3", "conv4"]
     assert "device 0 (GPU 0) has" in placed.reasons["conv4"]
-    cut = stages.cut(conv_many, placed.devices)
+    cut = cutting.cut(conv_many, placed.devices)
     assert [(stage.device, len(stage.graph.nodes)) for stage in cut] == [(0, 8), (1, 1), (0, 6)]
 
 
@@ -131,7 +131,7 @@ def test_random_graphs_keep_budgets_and_pins_and_are_never_worse_than_one_device
             whole = load.forecast([device] * len(graph.nodes))
             assert not free or any(whole.excess_bytes(budgets))
         return
-    cut = stages.cut(graph, placed.devices)
+    cut = cutting.cut(graph, placed.devices)
     assert not stage_problems(graph, cut, placed.devices)
     assert all(placed.devices[name] == device for name, device in pins.items())
     for device, here in enumerate(placed.loads):

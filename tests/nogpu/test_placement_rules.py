@@ -13,8 +13,8 @@ from vklab import settings
 from vklab.errors import PlanError
 from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
-from vklab.plan import costs, placement, stages
-from vklab.plan.costs import Workload
+from vklab.plan.place import costs, cutting, placement
+from vklab.plan.place.costs import Workload
 from vklab.types import MemoryHeap, TensorInfo
 
 # ------------------------------------------------------------------------ pins and capability
@@ -58,7 +58,7 @@ def test_a_visit_to_the_only_device_that_can_comes_back_where_that_is_cheaper():
     placed = placement.place(graph, [fake_device(index=0), slow], costs={0: EVEN, 1: slow_costs})
     assert placed.devices["n"] == 1
     assert {placed.devices[name] for name in ("a", "t0", "t3")} == {0}
-    cut = stages.cut(graph, placed.devices)
+    cut = cutting.cut(graph, placed.devices)
     assert not stage_problems(graph, cut, placed.devices)
 
 

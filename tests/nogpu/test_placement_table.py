@@ -5,7 +5,7 @@ from __future__ import annotations
 import placement_table
 import pytest
 
-from vklab.plan import placement
+from vklab.plan.place import placement
 
 DOCUMENT = placement_table.DOCUMENT.read_text("utf-8")
 HEAD, *SECTIONS = DOCUMENT.split("\n## ")

@@ -118,7 +118,7 @@ def test_the_benchmark_models_use_the_kernels_meant_for_them(fused):
                          ids=lambda path: path.stem)  # fmt: skip
 def test_every_kernel_file_is_named_where_operators_are_written(path):
     folders = [ROOT / "vklab" / "ops", ROOT / "vklab" / "plan"]
-    texts = [file.read_text("utf-8") for folder in folders for file in folder.glob("*.py")]
+    texts = [file.read_text("utf-8") for folder in folders for file in folder.rglob("*.py")]
     stem = path.stem.removesuffix("_tiled")  # plan.variants appends it
     assert any(f'"{stem}"' in text for text in texts)
 

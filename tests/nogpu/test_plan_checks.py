@@ -20,9 +20,9 @@ from small_models import model, value
 
 from vklab import settings
 from vklab.graph import passes
-from vklab.plan import arenas, chunks, in_place, memory
+from vklab.plan import arenas, barriers, in_place, memory
 from vklab.plan import plan as plans
-from vklab.plan.chunks import Barrier, Work
+from vklab.plan.barriers import Access, Barrier
 from vklab.plan.memory import Slot
 
 SETS = st.lists(STAGES, min_size=1, max_size=2, unique=True).map(tuple)
@@ -46,12 +46,12 @@ def test_hazards_are_those_that_looking_at_every_pair_finds(work, barriers, by_h
 
 @given(works())
 def test_barriers_as_planned_are_fine_and_one_more_is_idle(work):
-    barriers = list(chunks.find_barriers(work))
-    assert plan_checks.order_problems(work, barriers) == []
-    taken = {barrier.before for barrier in barriers}
+    placed = list(barriers.find_barriers(work))
+    assert plan_checks.order_problems(work, placed) == []
+    taken = {barrier.before for barrier in placed}
     for place in set(range(len(work))) - taken:
         more = Barrier(place, ("compute_shader", "transfer"), ("compute_shader", "transfer"))
-        found = plan_checks.order_problems(work, [*barriers, more])
+        found = plan_checks.order_problems(work, [*placed, more])
         assert any("separates nothing" in line for line in found)
 
 
@@ -67,20 +67,20 @@ def diamond(size: int = 64):
 
 
 def without(monkeypatch, number):
-    find = chunks.find_barriers
-    monkeypatch.setattr(chunks, "find_barriers",
+    find = barriers.find_barriers
+    monkeypatch.setattr(barriers, "find_barriers",
                         lambda work: tuple(b for n, b in enumerate(find(work)) if n != number))
 
 
 def moved(monkeypatch, number):
-    find = chunks.find_barriers
-    monkeypatch.setattr(chunks, "find_barriers", lambda work: tuple(
+    find = barriers.find_barriers
+    monkeypatch.setattr(barriers, "find_barriers", lambda work: tuple(
         replace(b, before=b.before + 1) if n == number else b for n, b in enumerate(find(work))))
 
 
 def masked(monkeypatch, number):
     """Copies are taken for dispatches: the first barrier waits for the wrong stage."""
-    find = chunks.find_barriers
+    find = barriers.find_barriers
     wrong = {"transfer": "compute_shader", "compute_shader": "transfer"}
 
     def changed(work):
@@ -89,19 +89,19 @@ def masked(monkeypatch, number):
             for n, b in enumerate(find(work))
         )
 
-    monkeypatch.setattr(chunks, "find_barriers", changed)
+    monkeypatch.setattr(barriers, "find_barriers", changed)
 
 
 def untold(monkeypatch, number):
     """The last barrier forgets the host."""
-    find = chunks.find_barriers
-    monkeypatch.setattr(chunks, "find_barriers", lambda work: find(work, to_host=False))
+    find = barriers.find_barriers
+    monkeypatch.setattr(barriers, "find_barriers", lambda work: find(work, to_host=False))
 
 
 def idle(monkeypatch, number):
-    find = chunks.find_barriers
+    find = barriers.find_barriers
     everything = ("compute_shader", "transfer")
-    monkeypatch.setattr(chunks, "find_barriers", lambda work: (
+    monkeypatch.setattr(barriers, "find_barriers", lambda work: (
         Barrier(0, everything, everything), *find(work)))
 
 
@@ -201,8 +201,8 @@ def test_what_is_fused_at_random_reads_what_is_made_and_not_overwritten(seed):
 
 
 def test_thousands_of_steps_take_seconds():
-    work = [Work("compute_shader", (Slot("a", 256 * (i % 3), 256),),
+    work = [Access("compute_shader", (Slot("a", 256 * (i % 3), 256),),
                  (Slot("a", 256 * ((i + 1) % 3), 256),)) for i in range(10_000)]  # fmt: skip
     start = time.perf_counter()
-    assert plan_checks.order_problems(work, chunks.find_barriers(work)) == []
+    assert plan_checks.order_problems(work, barriers.find_barriers(work)) == []
     assert time.perf_counter() - start < 10

@@ -12,9 +12,9 @@ from onnx import helper
 from small_models import model, random_array, value
 
 from vklab import settings
-from vklab.graph import derive, onnx_import, passes, shapes
+from vklab.graph import constant_cache, onnx_import, passes, shapes
 from vklab.plan import plan as plans
-from vklab.plan import prepack
+from vklab.plan.tuning import prepack
 from vklab.types import TensorInfo
 
 GPU, CPU = fake_device(), fake_device(type="cpu")
@@ -33,13 +33,13 @@ def filled(array: np.ndarray, *layout) -> np.ndarray:
     return made.constant
 
 
-def plan_of(proto, info, sizes=None, lying=()):
-    return planned(onnx_import.load_graph(proto), info, sizes or {}, lying)
+def plan_of(proto, info, sizes=None, resident=()):
+    return planned(onnx_import.load_graph(proto), info, sizes or {}, resident)
 
 
-def planned(graph, info, sizes, lying=()):
+def planned(graph, info, sizes, resident=()):
     shaped = shapes.infer(shapes.bind(graph, sizes))
-    return plans.make_plan(passes.run(shaped), info, lying=lying)
+    return plans.make_plan(passes.run(shaped), info, resident=resident)
 
 
 def product(m, k, n, dtype=np.float32):
@@ -98,8 +98,8 @@ def test_a_layout_is_made_once_and_goes_with_its_weight():
 
 def test_views_are_not_kept_by_what_remembers_them():
     source = random_array((3, 4))
-    first = derive.derive("turn", np.transpose, source)
-    assert derive.derive("turn", np.transpose, source) is first
+    first = constant_cache.derive("turn", np.transpose, source)
+    assert constant_cache.derive("turn", np.transpose, source) is first
     gone = weakref.ref(source)
     del source, first
     gc.collect()
@@ -144,9 +144,9 @@ def test_a_weight_is_read_as_it_lies():
     (packed,) = (name for name in reads(plan_of(many, CPU)) if name != "x")
     assert "w" in reads(plan_of(one, CPU)) and packed != "w"
     for proto in (many, one):
-        assert packed in reads(plan_of(proto, CPU, lying={packed}))
-        assert "w" in reads(plan_of(proto, CPU, lying={"w"}))
-        assert reads(plan_of(proto, CPU, lying={"v"})) == reads(plan_of(proto, CPU))
+        assert packed in reads(plan_of(proto, CPU, resident={packed}))
+        assert "w" in reads(plan_of(proto, CPU, resident={"w"}))
+        assert reads(plan_of(proto, CPU, resident={"v"})) == reads(plan_of(proto, CPU))
 
 
 @pytest.mark.parametrize(("dtype", "fours"), [(np.float32, "0"), (np.float16, "1")])
@@ -212,8 +212,8 @@ def test_shapes_of_one_session_read_one_layout_of_a_weight(counts, turns):
     graph = onnx_import.load_graph(product("n", 64, 600))
     found: list[plans.Plan] = []
     for n in counts:
-        lying = {name for plan in found for name in plan.constants}
-        found.append(planned(graph, CPU, {"n": n}, lying))
+        resident = {name for plan in found for name in plan.constants}
+        found.append(planned(graph, CPU, {"n": n}, resident))
     assert {"w" not in reads(plan) for plan in found} == {turns}
     arrays = {id(plan.constants[name].constant) for plan in found for name in reads(plan)
               if name.startswith("w")}  # fmt: skip

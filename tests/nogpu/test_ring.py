@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("vulkan")
 
-from vklab.runtime import ways
+from vklab.runtime.many import device_copies
 
 SIZES = [1, 6, 7, 8, 14, 15, 20, 21, 22, 70, 100]
 SLOT_BYTES = 7
@@ -29,10 +29,10 @@ class Memory:
         pass
 
 
-class Copies:
+class CopyQueue:
     """A device that does a copy at any moment from its submission to the end of the wait for it."""
 
-    world: list[Copies]
+    world: list[CopyQueue]
     chance: random.Random
 
     def __init__(self, opened: object) -> None:
@@ -71,12 +71,14 @@ class Copies:
     eagerness = 0.5
 
 
-def moved(kind: type[ways.Ring], shares: bool, seed: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+def moved(
+    kind: type[device_copies.StagingRing], shares: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> bool:
     """Move values of all sizes through one ring; return whether all arrived whole."""
-    chance = Copies.chance = random.Random(seed)
-    Copies.world, Copies.eagerness = [], chance.choice([0.0, 0.1, 0.5, 1.0])
+    chance = CopyQueue.chance = random.Random(seed)
+    CopyQueue.world, CopyQueue.eagerness = [], chance.choice([0.0, 0.1, 0.5, 1.0])
     world = kind.__init__.__globals__
-    monkeypatch.setitem(world, "Copies", Copies)
+    monkeypatch.setitem(world, "CopyQueue", CopyQueue)
     slots = Memory(np.zeros(2 * SLOT_BYTES, np.uint8))
     other = slots if shares else Memory(np.zeros(2 * SLOT_BYTES, np.uint8))
     monkeypatch.setattr(kind, "_staging", lambda *_: (slots, other))
@@ -98,7 +100,7 @@ def moved(kind: type[ways.Ring], shares: bool, seed: int, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("shares", [True, False])
 def test_every_schedule_of_the_devices_brings_every_byte(shares, monkeypatch):
-    assert all(moved(ways.Ring, shares, seed, monkeypatch) for seed in range(60))
+    assert all(moved(device_copies.StagingRing, shares, seed, monkeypatch) for seed in range(60))
 
 
 # What is left out or mixed up, what stands there instead, and whether devices share the slots then.
@@ -120,15 +122,17 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_ring_that_leaves_something_out_loses_bytes(name, monkeypatch):
     old, new, only = MUTANTS[name]
-    text = inspect.getsource(ways.Ring)
+    text = inspect.getsource(device_copies.StagingRing)
     assert text.count(old) == 1
-    found = dict(vars(ways))
+    found = dict(vars(device_copies))
     exec(text.replace(old, new), found)
     for shares in (True, False) if only is None else (only,):
-        assert not all(holds(found["Ring"], shares, seed, monkeypatch) for seed in range(60))
+        assert not all(holds(found["StagingRing"], shares, seed, monkeypatch) for seed in range(60))
 
 
-def holds(kind: type[ways.Ring], shares: bool, seed: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+def holds(
+    kind: type[device_copies.StagingRing], shares: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> bool:
     try:
         return moved(kind, shares, seed, monkeypatch)
     except (AssertionError, ValueError):  # a fence in use twice, or bytes beyond the end

@@ -10,7 +10,7 @@ from small_models import model, value
 
 from vklab import settings
 from vklab.ops.dtypes import ELEMENTS
-from vklab.plan import routes
+from vklab.plan.place import transfer_paths
 
 FLOAT, HALF = 1, 10
 PINS = {"[acdy]": 0, "b": 1}
@@ -90,11 +90,12 @@ def test_a_large_value_that_crosses_ends_a_stage_unless_switched_off():
 
 def test_a_plan_that_nobody_runs_says_so():
     made = plan(DISCRETE, DISCRETE)
-    assert {made.path(move).name for move in made.transfers} == {routes.HOST_COPY}
+    assert {made.path(move).name for move in made.transfers} == {transfer_paths.HOST_COPY}
     assert all(move["reason"] == "no session has looked for a better"
                for move in made.summary()["moves"])  # fmt: skip
-    made.paths[made.transfers[0]] = routes.Path(routes.RING, "no dma-buf: none")
-    assert any(f"{routes.RING} (no dma-buf: none)" in row[3] for row in made.rows())
+    ring = transfer_paths.TransferPath(transfer_paths.RING, "no dma-buf: none")
+    made.paths[made.transfers[0]] = ring
+    assert any(f"{transfer_paths.RING} (no dma-buf: none)" in row[3] for row in made.rows())
 
 
 def test_what_stages_of_one_device_leave_each_other_is_not_copied():

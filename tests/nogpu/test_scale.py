@@ -14,9 +14,9 @@ from onnx import helper
 from small_models import model, value
 
 from vklab.graph import onnx_import, passes, shapes
-from vklab.plan import chunks, memory, partition
+from vklab.plan import barriers, memory, partition
 from vklab.plan import plan as plans
-from vklab.plan.chunks import Work
+from vklab.plan.barriers import Access
 from vklab.plan.memory import Lifetime, Slot
 from vklab.runtime import host
 
@@ -109,8 +109,8 @@ def test_placing_a_hundred_thousand_values_that_live_long():
 
 
 def test_barriers_of_a_hundred_thousand_steps_that_do_not_meet():
-    work = [Work("compute_shader", (), (Slot("a", 256 * i, 256),)) for i in range(100_000)]
-    assert len(chunks.find_barriers(work)) == 1
+    work = [Access("compute_shader", (), (Slot("a", 256 * i, 256),)) for i in range(100_000)]
+    assert len(barriers.find_barriers(work)) == 1
 
 
 def nested(depth: int) -> onnx.ModelProto:

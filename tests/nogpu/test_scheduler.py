@@ -12,7 +12,7 @@ from scheduler_cost import scheduler_rows
 from simulated_devices import LIMIT_SECONDS, Graph, World, fails_well, graphs, holds
 
 from vklab.errors import DeviceLostError, PlanError, TimeoutError
-from vklab.runtime.scheduler import Lane, Order, Run
+from vklab.runtime.many.scheduler import DeviceWorker, Order, Run
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -47,7 +47,7 @@ class Noting:
 
 
 def lane():
-    return Lane("device")
+    return DeviceWorker("device")
 
 
 def test_a_single_job_and_a_chain_stay_on_the_callers_thread():
@@ -85,7 +85,7 @@ def test_a_job_that_never_ends_is_a_time_out_that_names_it():
             hold.set()
 
 
-class Closing(Lane):
+class Closing(DeviceWorker):
     """A lane for one `with` block."""
 
     def __init__(self):
@@ -160,7 +160,7 @@ def test_empty_jobs_cost_microseconds():
 
 def test_many_runs_share_lanes_from_many_threads():
     graph = Graph([[], *[[0]] * 4, [1, 2, 3, 4]], [0, 0, 1, 2, 0, 0], [20] * 6)
-    lanes = [Lane(f"device {number}") for number in range(3)]
+    lanes = [DeviceWorker(f"device {number}") for number in range(3)]
     order, wrong = Order(graph.predecessors), []
 
     def work():

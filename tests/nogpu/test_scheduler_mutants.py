@@ -8,7 +8,7 @@ import pytest
 from simulated_devices import Graph, Job, fails_well, holds
 
 from vklab.errors import DeviceLostError, TimeoutError
-from vklab.runtime.scheduler import Order, Run
+from vklab.runtime.many.scheduler import Order, Run
 
 
 class LostDecrements(Run):

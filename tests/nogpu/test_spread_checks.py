@@ -14,17 +14,18 @@ pytest.importorskip("vulkan")
 from fake_spread import caught, half, large, mutated, planned, spread_of
 
 from vklab import settings
-from vklab.plan import routes, stages
-from vklab.plan.stages import Stage, Transfer
+from vklab.plan.place import cutting, transfer_paths
+from vklab.plan.place.cutting import Stage, Transfer
 
 
 @pytest.mark.parametrize(("make", "switches", "paths"), [
-    (planned, {}, {routes.SAME_MEMORY, routes.SHARED}),
-    (planned, {"DISABLE_DEVICE_ORDER": True}, {routes.SAME_MEMORY, routes.SHARED}),
-    (planned, {"DISABLE_SHARED_MEMORY": True}, {routes.SAME_MEMORY, routes.HOST_COPY}),
-    (planned, {"DISABLE_DIRECT_IO": True}, {routes.SAME_MEMORY, routes.RING}),
-    (half, {}, {routes.SAME_MEMORY, routes.HOST_COPY}),
-    (large, {}, {routes.SAME_MEMORY, routes.RING}),
+    (planned, {}, {transfer_paths.SAME_MEMORY, transfer_paths.SHARED}),
+    (planned, {"DISABLE_DEVICE_ORDER": True}, {transfer_paths.SAME_MEMORY, transfer_paths.SHARED}),
+    (planned, {"DISABLE_SHARED_MEMORY": True},
+     {transfer_paths.SAME_MEMORY, transfer_paths.HOST_COPY}),
+    (planned, {"DISABLE_DIRECT_IO": True}, {transfer_paths.SAME_MEMORY, transfer_paths.RING}),
+    (half, {}, {transfer_paths.SAME_MEMORY, transfer_paths.HOST_COPY}),
+    (large, {}, {transfer_paths.SAME_MEMORY, transfer_paths.RING}),
 ])  # fmt: skip
 def test_sound_plans_are_checked_and_found_so(make, switches, paths, monkeypatch):
     before = dict(plan_checks.counts)
@@ -108,23 +109,23 @@ def test_a_mutant_that_cuts_wrongly_is_caught(name, monkeypatch):
     plan = planned()
     found = spread_checks.stage_problems(plan.graph, change(plan.stages), plan.placement.devices)
     assert any(re.search(message, line) for line in found), found
-    mutated(monkeypatch, stages, "cut", change)
+    mutated(monkeypatch, cutting, "cut", change)
     caught(f"{message}|nobody makes", planned)
 
 
 @pytest.mark.parametrize("name", MOVES)
 def test_a_mutant_that_moves_wrongly_is_caught(name, monkeypatch):
     change, message = MOVES[name]
-    real = stages.transfers
-    monkeypatch.setattr(stages, "transfers", lambda cut: change(
+    real = cutting.transfers
+    monkeypatch.setattr(cutting, "transfers", lambda cut: change(
         tuple(move for move in real(cut) if move.source is not None)))
     caught(message, planned)
 
 
 def test_mutants_that_hide_values_from_the_host_are_caught(monkeypatch):
-    mutated(monkeypatch, routes, "unseen", lambda names: names | {"b"})
+    mutated(monkeypatch, transfer_paths, "unseen", lambda names: names | {"b"})
     caught("the host does not see the output 'b'", large)
-    mutated(monkeypatch, routes, "unseen", lambda names: names | {"a"})
+    mutated(monkeypatch, transfer_paths, "unseen", lambda names: names | {"a"})
     caught("the host must change its bytes, and does not see them", half)
-    mutated(monkeypatch, routes, "unseen", lambda names: names | {"x"})
+    mutated(monkeypatch, transfer_paths, "unseen", lambda names: names | {"x"})
     caught("the host does not see its input 'x'", planned)

@@ -21,12 +21,13 @@ from fake_spread import NARROW, caught, half, large, mutated, planned, spread_of
 
 from vklab import settings
 from vklab.graph import shapes
-from vklab.plan import placement, routes, spread
-from vklab.plan.routes import Path
+from vklab.plan import spread
+from vklab.plan.place import placement, transfer_paths
+from vklab.plan.place.transfer_paths import TransferPath
 from vklab.plan.spread import SpreadPlan
-from vklab.runtime import scheduler
 from vklab.runtime import spread as running
-from vklab.runtime.shared import Shared
+from vklab.runtime.many import scheduler
+from vklab.runtime.many.transfer_memory import TransferMemory
 
 EDGES = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4)]
 BESIDE = {(0, 1), (1, 3)}  # of one device, which keeps their order
@@ -76,11 +77,11 @@ def test_a_queue_orders_nothing_on_another_device(monkeypatch):
 
 def test_what_is_copied_by_the_host_is_not_left_to_the_queue(monkeypatch):
     """The order by the queue forgets that a value has another way: then nobody copies it."""
-    real = Shared._given
+    real = TransferMemory._given
 
     def given(memory, move):
         within = memory.plan.stages[move.source].device == memory.plan.stages[move.target].device
-        return (None, Path(routes.HOST_COPY)) if within else real(memory, move)
+        return (None, TransferPath(transfer_paths.HOST_COPY)) if within else real(memory, move)
 
     def behind(plan: SpreadPlan) -> list[set[int]]:
         return [{n for n in stage.predecessors if plan.stages[n].device == stage.device}
@@ -88,10 +89,10 @@ def test_what_is_copied_by_the_host_is_not_left_to_the_queue(monkeypatch):
 
     def seen() -> SpreadPlan:
         with monkeypatch.context() as patch:
-            patch.setattr(routes, "unseen", lambda *given: frozenset())
+            patch.setattr(transfer_paths, "unseen", lambda *given: frozenset())
             return planned()
 
-    monkeypatch.setattr(Shared, "_given", given)
+    monkeypatch.setattr(TransferMemory, "_given", given)
     spread_of(monkeypatch, seen())
     monkeypatch.setattr(running, "_behind", behind)
     caught("stage 1 finds other bytes than 'a'", spread_of, monkeypatch, seen())
@@ -103,14 +104,14 @@ def test_what_is_copied_by_the_host_is_not_left_to_the_queue(monkeypatch):
 @pytest.mark.parametrize(("shares", "reader"), [(True, "run"), (False, "move to stage 2")])
 def test_stages_of_one_device_do_not_share_what_they_write(shares, reader, monkeypatch):
     """As if memory were free again when a stage is done, though others read what it left there."""
-    real = Shared.reserve
+    real = TransferMemory.reserve
 
     def reserve(memory, stage):
         first = next(s for s in memory.plan.stages if s.device == stage.device)
         made = memory._reserves[stage.number] = real(memory, first)
         return made
 
-    monkeypatch.setattr(Shared, "reserve", reserve)
+    monkeypatch.setattr(TransferMemory, "reserve", reserve)
     number = 2 if shares else 0
     caught(rf"stage {number} \({reader}\) 'a'.* and nothing orders them",
            spread_of, monkeypatch, planned(), shares)
@@ -122,13 +123,13 @@ def test_frames_in_flight_have_memory_of_their_own(monkeypatch):
     plan = planned()
     first = spread_of(monkeypatch, plan)
     spread_of(monkeypatch, plan)
-    real = Shared.__init__
+    real = TransferMemory.__init__
 
     def init(memory, *given):
         real(memory, *given)
         memory._reserves, memory._imports = first._memory._reserves, first._memory._imports
 
-    monkeypatch.setattr(Shared, "__init__", init)
+    monkeypatch.setattr(TransferMemory, "__init__", init)
     caught("two that may run at the same time", spread_of, monkeypatch, plan, False)
 
 
@@ -143,13 +144,13 @@ def test_a_result_is_not_written_over_what_another_stage_still_reads(monkeypatch
 
 
 def test_a_value_is_read_where_it_was_left(monkeypatch):
-    real = Shared._given
+    real = TransferMemory._given
 
     def given(memory, move):
         place, path = real(memory, move)
         return (place[0], place[1] + 4) if place and move.value == "d" else place, path
 
-    monkeypatch.setattr(Shared, "_given", given)
+    monkeypatch.setattr(TransferMemory, "_given", given)
     caught("stage 3 finds other bytes than 'd'", spread_of, monkeypatch, planned())
 
 
@@ -163,7 +164,7 @@ def test_every_move_is_missed_by_what_runs(number, monkeypatch):
 
 
 def test_a_way_past_the_host_is_missed(monkeypatch):
-    mutated(monkeypatch, Shared, "moves", lambda ways: {})
+    mutated(monkeypatch, TransferMemory, "moves", lambda ways: {})
     caught("no way takes 'a' from stage 0 to stage 2", spread_of, monkeypatch, large())
 
 
@@ -171,22 +172,22 @@ def test_a_way_past_the_host_is_missed(monkeypatch):
 
 
 @pytest.mark.parametrize(("make", "name", "message"), [
-    (planned, routes.SAME_MEMORY, "same memory: between devices"),
-    (planned, routes.SHARED, "shared host memory: between stages of one device"),
-    (planned, routes.RING, "ring in shared host memory: it arrives at inputs"),
-    (half, routes.SHARED, "shared host memory: it is float32 and float16 at the ends"),
-    (large, routes.HOST_COPY, "host copy: the host does not see it at leaving"),
+    (planned, transfer_paths.SAME_MEMORY, "same memory: between devices"),
+    (planned, transfer_paths.SHARED, "shared host memory: between stages of one device"),
+    (planned, transfer_paths.RING, "ring in shared host memory: it arrives at inputs"),
+    (half, transfer_paths.SHARED, "shared host memory: it is float32 and float16 at the ends"),
+    (large, transfer_paths.HOST_COPY, "host copy: the host does not see it at leaving"),
     (planned, "pigeons", "pigeons: no such way"),
 ])  # fmt: skip
 def test_a_way_that_its_ends_do_not_allow_is_caught(make, name, message, monkeypatch):
-    real = Shared.moves
+    real = TransferMemory.moves
 
     def moves(memory):
         found = real(memory)
-        memory.plan.paths.update(dict.fromkeys(memory.plan.transfers, Path(name)))
+        memory.plan.paths.update(dict.fromkeys(memory.plan.transfers, TransferPath(name)))
         return found
 
-    monkeypatch.setattr(Shared, "moves", moves)
+    monkeypatch.setattr(TransferMemory, "moves", moves)
     monkeypatch.setattr(running, "_behind", lambda plan: [set() for _ in plan.stages])
     caught(message, spread_of, monkeypatch, make())
 
@@ -199,7 +200,8 @@ def test_a_place_that_cannot_be_bound_is_caught(monkeypatch):
     wrong = replace(own, output_slots={"d": place},
                     memory=replace(own.memory, slots=own.memory.slots | {"d": place}))  # fmt: skip
     plan = replace(plan, plans=(*plan.plans[:2], wrong, *plan.plans[3:]))
-    monkeypatch.setattr(fake_spread.shared, "ALIGNMENT", "minSubgroupSize")  # a small number
+    # a small number
+    monkeypatch.setattr(fake_spread.transfer_memory, "ALIGNMENT", "minSubgroupSize")
     caught("nothing can be bound at", spread_of, monkeypatch, plan)
 
 

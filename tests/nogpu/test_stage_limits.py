@@ -11,7 +11,8 @@ from small_models import model, value
 
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, passes, shapes
-from vklab.plan import limits, placement, spread
+from vklab.plan import limits, spread
+from vklab.plan.place import placement
 from vklab.plan.plan import make_plan
 from vklab.plan.spread import SpreadPlan
 from vklab.types import DeviceInfo, Dispatch

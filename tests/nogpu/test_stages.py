@@ -18,8 +18,8 @@ from spread_checks import stage_problems
 
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph, Node
-from vklab.plan import stages
-from vklab.plan.stages import Stage
+from vklab.plan.place import cutting
+from vklab.plan.place.cutting import Stage
 from vklab.types import TensorInfo
 
 SIZE = 3
@@ -101,7 +101,7 @@ def test_stages_in_any_order_compute_what_the_graph_does(case):
     values = {"x": np.full(SIZE, 11, np.uint64), "y": np.full(SIZE, 13, np.uint64)}
     expected = evaluate(graph, values)
     for ends in (frozenset(), early):
-        cut = stages.cut(graph, devices, ends)
+        cut = cutting.cut(graph, devices, ends)
         assert not stage_problems(graph, cut)
         for stage in cut:
             assert {devices[node.name] for node in stage.graph.nodes} == {stage.device}
@@ -120,9 +120,9 @@ def shown(cut: Sequence[Stage]) -> list[tuple[int, str, tuple[int, ...]]]:
 
 def test_a_chain_is_cut_where_the_device_changes():
     graph = toy([["x"], ["v0"], ["v1"], ["v2"]], ("x",), ("v3",))
-    cut = stages.cut(graph, {"n0": 0, "n1": 0, "n2": 1, "n3": 0})
+    cut = cutting.cut(graph, {"n0": 0, "n1": 0, "n2": 1, "n3": 0})
     assert shown(cut) == [(0, "n0 n1", ()), (1, "n2", (0,)), (0, "n3", (1,))]
-    moved = [(t.value, t.source, t.target, t.size_bytes) for t in stages.transfers(cut)]
+    moved = [(t.value, t.source, t.target, t.size_bytes) for t in cutting.transfers(cut)]
     assert moved == [("x", None, 0, 24), ("v1", 0, 1, 24), ("v2", 1, 2, 24)]
     assert str(cut[2]) == "stage 2: 1 nodes on device 0 after 1"
 
@@ -130,7 +130,7 @@ def test_a_chain_is_cut_where_the_device_changes():
 def test_a_branch_for_another_device_does_not_wait_for_the_one_that_stays():
     # n0 feeds a long branch n1 n2 here and n3 there; n4 joins both.
     graph = toy([["x"], ["v0"], ["v1"], ["v0"], ["v2", "v3"]], ("x",), ("v4",))
-    cut = stages.cut(graph, {"n0": 0, "n1": 0, "n2": 0, "n3": 1, "n4": 0})
+    cut = cutting.cut(graph, {"n0": 0, "n1": 0, "n2": 0, "n3": 1, "n4": 0})
     assert shown(cut) == [
         (0, "n0", ()), (0, "n1 n2", (0,)), (1, "n3", (0,)), (0, "n4", (1, 2)),
     ]  # fmt: skip
@@ -140,8 +140,8 @@ def test_a_value_that_leaves_early_ends_a_stage():
     # n3 is another device's: it needs what n0 makes at once, and n2 at the end.
     graph = toy([["x"], ["v0"], ["v1"], ["v0", "v2"]], ("x",), ("v3",))
     devices = {"n0": 0, "n1": 0, "n2": 0, "n3": 1}
-    assert shown(stages.cut(graph, devices)) == [(0, "n0 n1 n2", ()), (1, "n3", (0,))]
-    assert shown(stages.cut(graph, devices, frozenset({"v0", "v2"}))) == [
+    assert shown(cutting.cut(graph, devices)) == [(0, "n0 n1 n2", ()), (1, "n3", (0,))]
+    assert shown(cutting.cut(graph, devices, frozenset({"v0", "v2"}))) == [
         (0, "n0", ()), (0, "n1 n2", (0,)), (1, "n3", (0, 1)),
     ]  # fmt: skip
 
@@ -149,16 +149,16 @@ def test_a_value_that_leaves_early_ends_a_stage():
 def test_a_node_that_could_close_a_cycle_gets_a_stage_of_its_own():
     # As one run of device 0, n0 and n2 would wait for n1, which waits for n0.
     graph = toy([["x"], ["v0"], ["v0", "v1"]], ("x",), ("v2",))
-    cut = stages.cut(graph, {"n0": 0, "n1": 1, "n2": 0})
+    cut = cutting.cut(graph, {"n0": 0, "n1": 1, "n2": 0})
     assert shown(cut) == [(0, "n0", ()), (1, "n1", (0,)), (0, "n2", (0, 1))]
 
 
 def test_independent_branches_on_one_device_stay_together_only_if_nobody_waits_for_one_of_them():
     graph = toy([["x"], ["y"], ["v0"], ["v1"]], ("x", "y"), ("v2", "v3"))
-    assert shown(stages.cut(graph, dict.fromkeys(["n0", "n1", "n2", "n3"], 0))) == [
+    assert shown(cutting.cut(graph, dict.fromkeys(["n0", "n1", "n2", "n3"], 0))) == [
         (0, "n0 n1 n2 n3", ())
     ]
-    apart = stages.cut(graph, {"n0": 0, "n1": 0, "n2": 1, "n3": 2})
+    apart = cutting.cut(graph, {"n0": 0, "n1": 0, "n2": 1, "n3": 2})
     assert shown(apart) == [(0, "n0", ()), (0, "n1", ()), (1, "n2", (0,)), (2, "n3", (1,))]
 
 
@@ -166,7 +166,7 @@ def test_values_known_beforehand_are_constants_of_the_stage_that_reads_them():
     graph = toy([["c"], ["v0", "x"]], ("x",), ("v1",))
     known = replace(graph.infos["v0"], constant=np.arange(SIZE, dtype=np.uint64))
     graph = replace(graph, infos={**graph.infos, "v0": known})
-    cut = stages.cut(graph, {"n0": 0, "n1": 1})
+    cut = cutting.cut(graph, {"n0": 0, "n1": 1})
     assert not stage_problems(graph, cut)
     assert [(s.device, s.predecessors) for s in cut] == [(0, ()), (1, ())]
     assert cut[1].graph.initializers["v0"] is known
@@ -174,7 +174,7 @@ def test_values_known_beforehand_are_constants_of_the_stage_that_reads_them():
 
 def test_a_node_without_a_device_is_named():
     with pytest.raises(PlanError, match="node 'n1' .Mix. has no device"):
-        stages.cut(toy([["x"], ["v0"]], ("x",), ("v1",)), {"n0": 0})
+        cutting.cut(toy([["x"], ["v0"]], ("x",), ("v1",)), {"n0": 0})
 
 
 def says(message: str, graph: Graph, cut: Sequence[Stage]) -> bool:
@@ -204,14 +204,14 @@ def broken(cut: tuple[Stage, ...], place: int, /, **changes) -> tuple[Stage, ...
 )
 def test_the_checker_sees_each_kind_of_damage(number, changes, message):
     graph = toy([["x"], ["v0"], ["v0", "v1"]], ("x",), ("v2",))
-    cut = stages.cut(graph, {"n0": 0, "n1": 1, "n2": 0})
+    cut = cutting.cut(graph, {"n0": 0, "n1": 1, "n2": 0})
     assert not stage_problems(graph, cut)
     assert says(message, graph, broken(cut, number, **changes))
 
 
 def test_the_checker_sees_a_node_done_twice_and_one_done_too_early():
     graph = toy([["x"], ["v0"]], ("x",), ("v1",))
-    (whole,) = stages.cut(graph, {"n0": 0, "n1": 0})
+    (whole,) = cutting.cut(graph, {"n0": 0, "n1": 0})
     twice = replace(whole, graph=replace(graph, nodes=(*graph.nodes, graph.nodes[0])))
     assert says("in two stages", graph, (twice,))
     early = replace(whole, graph=replace(graph, nodes=graph.nodes[::-1]))

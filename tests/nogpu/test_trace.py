@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from vklab.errors import SetupError
-from vklab.runtime import timed
-from vklab.runtime.timed import DeviceClock, Sample
+from vklab.runtime.observe import timestamps
+from vklab.runtime.observe.timestamps import DeviceClock, Sample
 from vklab.trace import HOST, KINDS, Recorder, Span, Trace
 
 GPU, OTHER = "0: a GPU", "1: another"
@@ -298,7 +298,7 @@ def test_a_driver_is_believed_as_far_as_work_lies_between_its_submission_and_its
     monkeypatch, said, shown
 ):
     """Ticks 0 to 1000 are 5000 to 6000 ns at most 100 ns off; the driver says when tick 0 was."""
-    monkeypatch.setattr(timed.query, "calibrate", lambda device: (0, said, 7))
+    monkeypatch.setattr(timestamps.query, "calibrate", lambda device: (0, said, 7))
     clock = uncalibrated()
     assert clock.calibrated and clock.deviation_ns == 7
     clock.see(sample(4900, 6100, 0, 1000))

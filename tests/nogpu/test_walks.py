@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vklab.plan.fusion import walks
-from vklab.types import Walk, dense_strides
+from vklab.types import StridedView, dense_strides
 
 DIMS = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 
@@ -43,7 +43,7 @@ def views(draw):
             array = array.reshape(-1)
         elif kind == "cut" and array.flags.c_contiguous and array.ndim < 4:
             array = array.reshape(*array.shape[:-1], 1, array.shape[-1])
-    walk = Walk(tuple(s // 8 for s in array.strides), int(array.reshape(-1)[0]))
+    walk = StridedView(tuple(s // 8 for s in array.strides), int(array.reshape(-1)[0]))
     return inner, array.shape, walk
 
 
@@ -52,7 +52,7 @@ def views(draw):
 def test_a_composed_walk_visits_what_two_walks_visit(view, data):
     inner_shape, shape, walk = view
     steps = [data.draw(st.integers(-3, 7)) for _ in inner_shape]
-    inner = Walk(tuple(steps), 40)
+    inner = StridedView(tuple(steps), 40)
     found = walks.compose(shape, walk, inner_shape, [inner])
     if found is None:
         return
@@ -69,7 +69,7 @@ def test_a_composed_walk_visits_what_two_walks_visit(view, data):
 @settings(max_examples=200, deadline=None)
 def test_merged_axes_visit_the_same_places(view):
     _, shape, walk = view
-    target = Walk.dense(shape)
+    target = StridedView.dense(shape)
     merged, (one, other) = walks.merge(shape, [walk, target])
     np.testing.assert_array_equal(places(merged, one), places(shape, walk))
     np.testing.assert_array_equal(places(merged, other), places(shape, target))
@@ -86,30 +86,32 @@ def test_the_order_of_axes_makes_a_whole_walk_dense(view):
         assert not whole or any(s < 0 for s in walk.strides)
         return
     assert whole
-    turned = Walk(tuple(walk.strides[a] for a in axes))
+    turned = StridedView(tuple(walk.strides[a] for a in axes))
     assert turned.is_dense(tuple(shape[a] for a in axes))
 
 
 @pytest.mark.parametrize(
     "shape, walk, inner_shape",
     [
-        ((4, 3), Walk((3, 1)), (3, 4)),  # a reshape across axes that do not divide each other
-        ((5,), Walk((5,)), (5, 4)),  # diagonal: two axes at once
+        # a reshape across axes that do not divide each other
+        ((4, 3), StridedView((3, 1)), (3, 4)),
+        ((5,), StridedView((5,)), (5, 4)),  # diagonal: two axes at once
     ],
 )
 def test_what_cannot_be_said_as_one_walk_is_refused(shape, walk, inner_shape):
-    assert walks.compose(shape, walk, inner_shape, [Walk((1, 10))]) is None
+    assert walks.compose(shape, walk, inner_shape, [StridedView((1, 10))]) is None
 
 
 def test_a_transpose_a_slice_and_a_broadcast_compose():
     # y[i, j] = x.T[j + 2, i] of x (6, 4) that is itself bias[4] repeated along rows
-    cut, (bias,) = walks.compose((4, 3), Walk((1, 4), 8), (6, 4), [Walk((0, 1))])
+    cut, (bias,) = walks.compose((4, 3), StridedView((1, 4), 8), (6, 4), [StridedView((0, 1))])
     assert walks.split_axes((4, 3), cut) == (4, 3)
-    assert bias == Walk((1, 0))
+    assert bias == StridedView((1, 0))
 
 
 def test_a_reshape_that_splits_an_axis_is_followed():
-    cut, (turned,) = walks.compose((2, 12), Walk((12, 1)), (2, 3, 4), [Walk((12, 1, 3))])
+    inner = [StridedView((12, 1, 3))]
+    cut, (turned,) = walks.compose((2, 12), StridedView((12, 1)), (2, 3, 4), inner)
     assert walks.split_axes((2, 12), cut) == (2, 3, 4)
-    assert turned == Walk((12, 1, 3))
+    assert turned == StridedView((12, 1, 3))
     assert dense_strides((2, 3, 4)) == (12, 4, 1)

@@ -17,7 +17,8 @@ import numpy as np
 import onnx
 
 from vklab.bench import models
-from vklab.runtime import check, host, session
+from vklab.runtime import host, session
+from vklab.runtime.observe import compare
 
 __all__ = ["FIVE", "RUNNERS", "Row", "measure", "measure_all", "named",
            "percentiles_us"]  # fmt: skip
@@ -78,7 +79,7 @@ def _vklab(name: str, model: onnx.ModelProto, inputs: Arrays, target: Target) ->
         first_ms = (time.perf_counter() - begun) * 1e3
         p05, median, p95 = percentiles_us(lambda: loaded.run(inputs))
         timing = loaded.time(inputs)
-        error = check.compare(outputs, loaded.reference(inputs)).max_abs_error
+        error = compare.compare(outputs, loaded.reference(inputs)).max_abs_error
         device_us = float(np.median(timing.device_ns)) / 1e3
         variant = " ".join(filter(None, (loaded.device.name, dtype)))
         return Row(name, "vklab", variant, median, p05, p95, device_us,

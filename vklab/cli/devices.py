@@ -11,7 +11,8 @@ import typer
 from vklab import draw
 from vklab.cli import console
 from vklab.errors import SetupError
-from vklab.runtime import calibration, open_devices
+from vklab.runtime import open_devices
+from vklab.runtime.many import calibration
 from vklab.types import DeviceInfo
 
 __all__ = ["devices", "facts"]

@@ -15,16 +15,18 @@ from vklab.cli.inputs import feed
 from vklab.errors import SetupError
 from vklab.graph import shapes
 from vklab.graph.graph import Graph
-from vklab.plan import partition, placement, stages
+from vklab.plan import partition
 from vklab.plan.parted import PartedPlan
 from vklab.plan.partition import Ask
-from vklab.plan.placement import Placement
-from vklab.plan.stages import Stage
-from vklab.runtime import calibration, engine, open_devices, session
+from vklab.plan.place import cutting, placement
+from vklab.plan.place.cutting import Stage
+from vklab.plan.place.placement import Placement
+from vklab.runtime import engine, open_devices, session
+from vklab.runtime.many import calibration
 from vklab.shader import compiler
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["Caps", "Devices", "Pins", "Policy", "Wish", "show"]
+__all__ = ["Caps", "Devices", "Pins", "Policy", "PlacementFlags", "show"]
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _REASONS_SHOWN = 2
@@ -53,7 +55,7 @@ Policy = Annotated[
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlacementFlags:
     """What the command line asks of several devices."""
 
     devices: str
@@ -65,7 +67,7 @@ class Wish:
     def of(
         cls, devices: str | None, pins: Sequence[str] | None, caps: Sequence[str] | None,
         policy: str | None,
-    ) -> Wish | None:  # fmt: skip
+    ) -> PlacementFlags | None:  # fmt: skip
         """Return what options ask for; None without --devices, which all others need."""
         if devices is not None:
             return cls(devices, pins or (), caps or (), policy or placement.POLICIES[0])
@@ -105,7 +107,8 @@ class Wish:
 
 
 def show(
-    model: Path, graph: Graph, sizes: Mapping[str, int], dims: list[str], wish: Wish, as_json: bool
+    model: Path, graph: Graph, sizes: Mapping[str, int], dims: list[str], wish: PlacementFlags,
+    as_json: bool,
 ) -> None:
     """Print what is placed where, the stages and what moves between them, with reasons."""
     infos = wish.infos()
@@ -120,7 +123,7 @@ def show(
                                  policy=wish.policy, unavailable=_unavailable,
                                  is_part=True,
                                  fastest_first=wish.devices == "all")  # fmt: skip
-        parts.append((placed, stages.cut(part, placed.devices)))
+        parts.append((placed, cutting.cut(part, placed.devices)))
     if as_json:
         console.emit({"devices": [info.summary() for info in infos],
                       "parts": [_summary(*part) for part in parts]})  # fmt: skip
@@ -182,7 +185,7 @@ def _summary(placed: Placement, cut: Sequence[Stage]) -> dict[str, Any]:
              "predecessors": stage.predecessors, "reason": _reasons(placed, stage)}
             for stage in cut
         ],
-        "moves": [vars(move) for move in stages.transfers(cut)],
+        "moves": [vars(move) for move in cutting.transfers(cut)],
     }  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def plan(
     most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
     dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
     sizes = open_sizes(graph.inputs, {}, parse_dims(dims))
-    wish = placement.Wish.of(devices, pins, caps, policy)
+    wish = placement.PlacementFlags.of(devices, pins, caps, policy)
     if wish:
         placement.show(model, graph, sizes, dims, wish, as_json)
         return

@@ -14,7 +14,8 @@ import typer
 from vklab import draw
 from vklab.cli import console, placement
 from vklab.cli.inputs import Device, Dims, DType, Fed, Files, Model, UpperBounds, feed, parse_dims
-from vklab.runtime import check, session
+from vklab.runtime import session
+from vklab.runtime.observe import compare
 from vklab.types import DeviceInfo
 
 __all__ = ["announce_cpu", "measure", "run", "save"]
@@ -52,7 +53,7 @@ def run(
     if compare not in (None, "outputs", "nodes"):
         raise typer.BadParameter(f"--check={compare}: write --check or --check=nodes")
     bounds = parse_dims(upper, "--upper-bound")
-    wish = placement.Wish.of(devices, pins, caps, policy)
+    wish = placement.PlacementFlags.of(devices, pins, caps, policy)
     several = wish.arguments() if wish else {}
     with (
         console.compiling() as progress,
@@ -130,7 +131,7 @@ def _facts(
     info: DeviceInfo,
     outputs: Mapping[str, np.ndarray],
     latency: dict[str, float],
-    comparison: check.Comparison | None,
+    comparison: compare.Comparison | None,
     saved: dict[str, str],
 ) -> dict[str, Any]:
     facts: dict[str, Any] = {
@@ -151,7 +152,7 @@ def _facts(
     return facts
 
 
-def _show(fed: Fed, facts: Mapping[str, Any], comparison: check.Comparison | None) -> None:
+def _show(fed: Fed, facts: Mapping[str, Any], comparison: compare.Comparison | None) -> None:
     for info in facts.get("devices", ()):
         console.say(f"device   {info['index']}: {info['name']} ({info['type']}, {info['driver']})")
     if "plan" in facts:

@@ -19,7 +19,7 @@ import numpy as np
 from vklab.course import words
 from vklab.course.child import begin
 from vklab.errors import SetupError, ShaderError, TimeoutError, VklabError
-from vklab.runtime import kernels, open_devices, transfer
+from vklab.runtime import kernels, open_devices, upload
 from vklab.shader import compiler
 from vklab.shader.reflection import Reflection
 from vklab.types import Dispatch
@@ -129,7 +129,7 @@ def run_one(
     guarded = {name: _guarded(a, GUARD_WORD + n) for n, (name, a) in enumerate(arrays.items())}
     buffers = {name: Buffer(opened.allocator, len(guarded[name]), "readback") for name in arrays}
     for name, buffer in buffers.items():
-        transfer.upload(opened, buffer, [(0, guarded[name])])
+        upload.upload(opened, buffer, [(0, guarded[name])])
     # The guard behind is in reach of the shader, or drivers that check ranges would hide the write.
     reach = 0 if _asks_length(shader.spirv) else GUARD_BYTES
     bindings = [
@@ -139,7 +139,7 @@ def run_one(
     _submit(opened, pipeline, bindings, push, run["workgroups"], seconds)
     after, outside = dict(idle), {}
     for name, array in arrays.items():
-        data = transfer.download(opened, buffers[name], 0, len(guarded[name]))
+        data = upload.download(opened, buffers[name], 0, len(guarded[name]))
         inner = data[GUARD_BYTES : GUARD_BYTES + array.nbytes]
         after[name] = np.frombuffer(inner, array.dtype).reshape(array.shape).copy()
         changed = np.flatnonzero(np.frombuffer(data, np.uint8) != guarded[name])

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.graph import answers, bounds
+from vklab.graph import bounds, operator_cache
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.ops.body import Expansion
@@ -77,7 +77,7 @@ def apply_node(
     An Expansion has no outputs yet: the nodes of `expand` do.
     """
     inputs = [infos[name] if name else None for name in node.inputs]
-    result = answers.remembered(graph, node, inputs, lambda: registry.apply(
+    result = operator_cache.remembered(graph, node, inputs, lambda: registry.apply(
         node.op_type, inputs, node.attributes, graph.opset_of(node), node.domain, node.name,
         len(node.outputs),
     ))  # fmt: skip

@@ -14,7 +14,15 @@ from vklab.errors import ModelError
 from vklab.ops import inputs as inputs_module
 from vklab.ops.dtypes import ELEMENTS, FLOATS, MOVABLE, raw_defines, table, type_defines
 from vklab.ops.registry import WORKGROUP, Result, grid, output
-from vklab.types import Dispatch, Formula, Operand, Pointwise, TensorInfo, Walk, dense_strides
+from vklab.types import (
+    Dispatch,
+    Formula,
+    Operand,
+    Pointwise,
+    StridedView,
+    TensorInfo,
+    dense_strides,
+)
 
 __all__ = [
     "apply_expression",
@@ -177,9 +185,9 @@ def strided(
     constants = tuple(float(value) for _, value in push)
     meaning = Pointwise(
         extent,
-        tuple(Operand(i, dtype, Walk(tuple(w), start)) for i, dtype, w, start in given),
+        tuple(Operand(i, dtype, StridedView(tuple(w), start)) for i, dtype, w, start in given),
         (Formula(expression, tuple(range(len(inputs))), constants, written),),
-        Walk(tuple(place[1]), place[2]) if place else None,
+        StridedView(tuple(place[1]), place[2]) if place else None,
     )
     moved = [any(starts[n : n + 1]) or tuple(merged[n]) != dense_strides(shape)
              for n in range(len(inputs))]  # fmt: skip

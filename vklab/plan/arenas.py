@@ -13,7 +13,7 @@ from vklab import settings
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph
 from vklab.plan import in_place, limits, memory, storage
-from vklab.plan.chunks import Copy
+from vklab.plan.barriers import Copy
 from vklab.plan.lowering import Lowered
 from vklab.plan.memory import WEIGHTS, Lifetime, MemoryPlan, Slot
 from vklab.types import DeviceInfo, TensorInfo

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vklab.errors import ModelError, PlanError
-from vklab.graph import answers, shapes
+from vklab.graph import operator_cache, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.plan import limits, lowering, split_ranges, storage
@@ -30,7 +30,7 @@ def require(
     Args:
         unavailable: tells why a kernel cannot be had on this machine.
     """
-    key = answers.key(graph, node, inputs)
+    key = operator_cache.key(graph, node, inputs)
     fits = ("fits", info.index, info.name, key, tuple(map(bool, node.outputs)))
     if key and fits in graph.answers:
         return

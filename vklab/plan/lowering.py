@@ -14,7 +14,7 @@ import numpy as np
 from vklab.graph import shapes
 from vklab.graph.graph import Graph
 from vklab.ops.registry import Result
-from vklab.plan import prepack, variants
+from vklab.plan.tuning import prepack, variants
 from vklab.types import DeviceInfo, Dispatch, Operands, Pointwise, TensorInfo
 
 __all__ = ["Lowered", "Trim", "lower", "needed", "with_exact_division", "with_variants",
@@ -128,13 +128,13 @@ def written_bytes(dispatch: Dispatch, info: TensorInfo) -> tuple[int, int]:
 
 
 def with_variants(
-    lowered: Lowered, info: DeviceInfo, lying: Collection[str] = ()
+    lowered: Lowered, info: DeviceInfo, resident: Collection[str] = ()
 ) -> Lowered:
     """Swap in what is fastest on the device.
 
     What that writes in between is a root of its own, and so are weights that it lays out anew.
     """
-    each = [variants.choose(dispatch, info, lying) for dispatch in lowered.dispatches]
+    each = [variants.choose(dispatch, info, resident) for dispatch in lowered.dispatches]
     given = {read.name for chosen in each for dispatch in chosen for _, read in dispatch.reads}
     roots, constants = dict(lowered.roots), dict(lowered.constants)
     for number, dispatch in enumerate(lowered.dispatches):

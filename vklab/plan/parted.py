@@ -8,7 +8,7 @@ from typing import Any
 
 from vklab import draw
 from vklab.graph.graph import Graph
-from vklab.plan.chunks import Copy
+from vklab.plan.barriers import Copy
 from vklab.plan.partition import Part
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan

@@ -23,7 +23,7 @@ from vklab.ops import registry
 from vklab.ops.body import Expansion
 from vklab.ops.dtypes import MOVABLE
 from vklab.plan import capability
-from vklab.plan.known import Evaluate, Known
+from vklab.plan.constant_folding import ConstantFolder, Evaluate
 from vklab.types import ANY_SHAPE, DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["Ask", "Part", "next_part"]
@@ -101,7 +101,7 @@ class _Walk:
         self.unavailable = unavailable
         self.devices = info if isinstance(info, tuple) else (info,)
         self.denied, self.allowed = _patterns("HOST"), _patterns("ONLY")
-        self.known = Known(graph, inputs, evaluate)
+        self.known = ConstantFolder(graph, inputs, evaluate)
         self.infos = self.known.infos
         self.device: list[Node] = []
         self.placed: set[str] = set()

@@ -13,22 +13,14 @@ from typing import Any
 from vklab import draw
 from vklab.graph import passes, shapes
 from vklab.graph.graph import Graph
-from vklab.plan import (
-    arenas,
-    chunks,
-    codegen,
-    fusion,
-    layers,
-    limits,
-    lowering,
-    picture,
-    split_ranges,
-    storage,
-)
+from vklab.plan import arenas, barriers, fusion, limits, lowering, split_ranges, storage
 from vklab.plan.arenas import Arenas
-from vklab.plan.chunks import Chunk, Copy, Step, Work
+from vklab.plan.barriers import Access, Chunk, Copy, Step
+from vklab.plan.fusion import codegen
 from vklab.plan.lowering import Lowered, Trim
 from vklab.plan.memory import MemoryPlan, Slot
+from vklab.plan.report import picture
+from vklab.plan.tuning import layers
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["Plan", "make_plan", "plan_model"]
@@ -117,7 +109,7 @@ def plan_model(graph: Graph, sizes: Mapping[str, int], info: DeviceInfo) -> Plan
 
 def make_plan(
     graph: Graph, info: DeviceInfo, unavailable: Callable[[Dispatch], str] = lambda dispatch: "",
-    unseen: Collection[str] = (), lying: Collection[str] = (),
+    unseen: Collection[str] = (), resident: Collection[str] = (),
 ) -> Plan:  # fmt: skip
     """Decide everything about running a shaped graph on a device.
 
@@ -130,9 +122,9 @@ def make_plan(
     """
     exact = lowering.with_exact_division(lowering.lower(graph), info)
     bound = split_ranges.apply(exact, info)
-    lowered = _finished(fusion.fuse(graph, bound, info), info, lying)
+    lowered = _finished(fusion.fuse(graph, bound, info), info, resident)
     if any(unavailable(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
-        lowered = _finished(bound, info, lying)
+        lowered = _finished(bound, info, resident)
     limits.check(lowered.dispatches, info)
     arranged = arenas.arrange(graph, lowered, info, unseen)
     chunk = _chunk(lowered, arranged)
@@ -159,9 +151,9 @@ def make_plan(
     )
 
 
-def _finished(lowered: Lowered, info: DeviceInfo, lying: Collection[str]) -> Lowered:
+def _finished(lowered: Lowered, info: DeviceInfo, resident: Collection[str]) -> Lowered:
     """Return dispatches with the kernels that a device gets, and types that it has."""
-    return storage.adapt(codegen.write(lowering.with_variants(lowered, info, lying)), info)
+    return storage.adapt(codegen.write(lowering.with_variants(lowered, info, resident)), info)
 
 
 def _chunk(lowered: Lowered, arranged: Arenas) -> Chunk:
@@ -169,16 +161,16 @@ def _chunk(lowered: Lowered, arranged: Arenas) -> Chunk:
     copies_in, copies_out = arranged.copies_in, arranged.copies_out
     steps: tuple[Step, ...] = (*copies_in, *lowered.dispatches, *copies_out)
     nodes = (*(c.name for c in copies_in), *lowered.nodes, *(c.name for c in copies_out))
-    barriers = chunks.find_barriers([_work(step, arranged.memory.slots) for step in steps])
-    return Chunk(steps, barriers, nodes)
+    placed = barriers.find_barriers([_work(step, arranged.memory.slots) for step in steps])
+    return Chunk(steps, placed, nodes)
 
 
-def _work(step: Step, slots: dict[str, Slot]) -> Work:
+def _work(step: Step, slots: dict[str, Slot]) -> Access:
     if isinstance(step, Copy):
-        return Work("transfer", (step.source,), (step.target,))
+        return Access("transfer", (step.source,), (step.target,))
     reads, writes = tuple(slots[info.name] for _, info in step.reads), []
     for _, info in step.writes:
         first, size = lowering.written_bytes(step, info)
         slot = slots[info.name]
         writes.append(Slot(slot.arena, slot.offset_bytes + first, size))
-    return Work("compute_shader", reads, tuple(writes))
+    return Access("compute_shader", reads, tuple(writes))

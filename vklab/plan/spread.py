@@ -14,12 +14,12 @@ from vklab import draw
 from vklab.graph import passes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
-from vklab.plan import routes, stages
-from vklab.plan.chunks import Copy
-from vklab.plan.placement import Placement
+from vklab.plan.barriers import Copy
+from vklab.plan.place import cutting, transfer_paths
+from vklab.plan.place.cutting import Stage, Transfer
+from vklab.plan.place.placement import Placement
+from vklab.plan.place.transfer_paths import TransferPath
 from vklab.plan.plan import Plan
-from vklab.plan.routes import Path
-from vklab.plan.stages import Stage, Transfer
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["SpreadPlan", "make"]
@@ -42,7 +42,7 @@ class SpreadPlan:
     plans: tuple[Plan, ...]
     transfers: tuple[Transfer, ...]
     devices: tuple[DeviceInfo, ...]
-    paths: dict[Transfer, Path] = field(default_factory=dict)
+    paths: dict[Transfer, TransferPath] = field(default_factory=dict)
 
     @property
     def device(self) -> str:
@@ -64,9 +64,10 @@ class SpreadPlan:
         """Return the copies between host-visible and device memory."""
         return tuple(c for plan in self.plans for c in plan.copies)
 
-    def path(self, move: Transfer) -> Path:
+    def path(self, move: Transfer) -> TransferPath:
         """Return how a value moves, and why not in a better way."""
-        return self.paths.get(move, Path(routes.HOST_COPY, "no session has looked for a better"))
+        unknown = TransferPath(transfer_paths.HOST_COPY, "no session has looked for a better")
+        return self.paths.get(move, unknown)
 
     def dispatch_counts(self) -> Mapping[str, int]:
         """Return how many dispatches each device runs."""
@@ -110,7 +111,7 @@ class SpreadPlan:
         shares = ", ".join(f"{count} dispatches on {device}"
                            for device, count in self.dispatch_counts().items())  # fmt: skip
         moved = draw.bytes_text(sum(move.size_bytes for move in self.transfers))
-        return (f"plan for {self.device}: {facts['nodes']} nodes in {len(self.stages)} stages, "
+        return (f"plan for {self.device}: {facts['nodes']} nodes in {len(self.stages)} cut, "
                 f"{shares}; {len(self.transfers)} transfers, {moved}")  # fmt: skip
 
     def rows(self) -> list[tuple[str, str, str, str]]:
@@ -143,7 +144,7 @@ def make(
     devices: Sequence[DeviceInfo],
     dtype: str,
     unavailable: Callable[[Dispatch], str],
-    lying: Sequence[Collection[str]] = (),
+    resident: Sequence[Collection[str]] = (),
 ) -> SpreadPlan:
     """Cut a shaped graph as placed, and plan each stage on its device.
 
@@ -151,13 +152,13 @@ def make(
         lying: for each device, the names of weights that it holds already.
         dtype: "float16" to compute in half precision; what moves between stages stays as it is.
     """
-    early = routes.early(graph, placement.devices, devices)
-    cut = stages.cut(graph, placement.devices, early)
-    moves = tuple(move for move in stages.transfers(cut) if move.source is not None)
-    unseen = routes.unseen(graph, cut, moves, devices)
+    early = transfer_paths.early(graph, placement.devices, devices)
+    cut = cutting.cut(graph, placement.devices, early)
+    moves = tuple(move for move in cutting.transfers(cut) if move.source is not None)
+    unseen = transfer_paths.unseen(graph, cut, moves, devices)
     made = [
         plans.make_plan(passes.run(stage.graph, dtype), devices[stage.device], unavailable, unseen,
-                        lying[stage.device] if lying else ())
+                        resident[stage.device] if resident else ())
         for stage in cut
     ]
     return SpreadPlan(graph, placement, cut, tuple(made), moves, tuple(devices))

@@ -13,7 +13,7 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import PlanError
-from vklab.graph import derive
+from vklab.graph import constant_cache
 from vklab.ops.dtypes import ELEMENTS
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Operands, TensorInfo
@@ -114,5 +114,5 @@ def widen(tensor: TensorInfo, info: DeviceInfo) -> TensorInfo:
         return tensor
     constant = tensor.constant
     if constant is not None:  # one array for all plans: it is uploaded once
-        constant = derive.derive(("stored", dtype), lambda a: encode(a, dtype), constant)
+        constant = constant_cache.derive(("stored", dtype), lambda a: encode(a, dtype), constant)
     return replace(tensor, dtype=dtype, constant=constant)

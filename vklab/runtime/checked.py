@@ -17,15 +17,15 @@ from vklab import settings
 from vklab.errors import CheckError, SetupError
 from vklab.graph.graph import Graph
 from vklab.plan.spread import SpreadPlan
-from vklab.runtime.check import Comparison
-from vklab.runtime.engine import Member
-from vklab.runtime.frames import Outputs, Values
-from vklab.runtime.members import SpreadEngine, Wish
+from vklab.runtime.engine import DeviceState
+from vklab.runtime.many.frames import Outputs, Values
+from vklab.runtime.members import PlacementOptions, SpreadEngine
+from vklab.runtime.observe.compare import Comparison
 from vklab.runtime.parts import Stage
 
 if TYPE_CHECKING:
     from vklab.graph import onnx_import
-    from vklab.runtime import expected
+    from vklab.runtime.observe import reference as references
 
 __all__ = ["Checked", "onnx"]
 
@@ -37,7 +37,7 @@ class Checked:
     _model: onnx_import.Model | None
     _is_half: bool
     _roots: Sequence[Stage]
-    _members: Sequence[Member]
+    _members: Sequence[DeviceState]
     _require_open: Callable[[], Any]
 
     def reference(self, inputs: Mapping[str, np.ndarray]) -> Outputs:
@@ -45,7 +45,7 @@ class Checked:
         return self._expected.outputs(inputs)
 
     @functools.cached_property
-    def _expected(self) -> expected.Expected:
+    def _expected(self) -> references.Expected:
         return onnx().Expected(self._model, self.graph, self._is_half)
 
     def check(self, inputs: Mapping[str, np.ndarray], nodes: bool = False) -> Comparison:
@@ -83,7 +83,8 @@ class Checked:
         root, opened, wish = self._roots[lane], [self._members[lane].opened], None
         if isinstance(root.engine, SpreadEngine):
             self._run_on(lane, inputs)  # which decides where the nodes are
-            opened, wish = [each.opened for each in self._members], Wish(place=_places(root))
+            opened = [each.opened for each in self._members]
+            wish = PlacementOptions(place=_places(root))
         whole = onnx().all_values(self.graph)
         again: Any = type(self)
         with again(whole, opened, None, dtype=root.engine.dtype, wish=wish) as session:
@@ -116,7 +117,7 @@ def _places(root: Stage) -> dict[str, int]:
 def onnx() -> Any:
     """Load what reads ONNX models and computes the reference; compiled models do without."""
     try:
-        from vklab.runtime import expected
+        from vklab.runtime.observe import reference as loaded
     except ImportError as error:
         raise SetupError(f"this needs onnx ({error})", "pip install onnx onnxruntime") from error
-    return expected
+    return loaded

@@ -45,9 +45,9 @@ class Control:
         for body in self.bodies.values():
             body.close()
 
-    def twin(self, engine: Engine) -> Control:
+    def clone(self, engine: Engine) -> Control:
         """Return what runs the same at the same time."""
-        bodies = {name: body.twin(engine) for name, body in self.bodies.items()}
+        bodies = {name: body.clone(engine) for name, body in self.bodies.items()}
         return Control(self.node, bodies, self.opset, self.constants)
 
     def _body(self, name: str, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:

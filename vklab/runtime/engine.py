@@ -25,18 +25,18 @@ from vklab.plan import plan as plans
 from vklab.plan.partition import Part
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.runtime import timed
+from vklab.runtime.buffers import BufferPool
+from vklab.runtime.io_binding import Given
 from vklab.runtime.kernels import Kernel, Progress
+from vklab.runtime.observe import timestamps
 from vklab.runtime.open_devices import OpenDevice
-from vklab.runtime.places import Given
-from vklab.runtime.record import Program
-from vklab.runtime.reserve import Reserve
-from vklab.runtime.weights import Weights
+from vklab.runtime.program import Program
+from vklab.runtime.weights import SessionWeights
 from vklab.shader import compiler
 from vklab.types import DeviceInfo, Dispatch
 from vklab.vulkan.command import Submission
 
-__all__ = ["KEPT_PROGRAMS", "Device", "Engine", "Host", "Member", "Noted", "Runner", "Work",
+__all__ = ["KEPT_PROGRAMS", "Device", "Engine", "Host", "DeviceState", "Noted", "Runner", "Work",
            "host", "report"]  # fmt: skip
 
 Noted = Callable[..., contextlib.AbstractContextManager[Any]]
@@ -57,19 +57,19 @@ class Runner(Protocol):
         """Free what it holds."""
 
 
-class Member:
+class DeviceState:
     """One of the devices of a session, and what all its programs there share."""
 
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
-        self.weights = Weights(opened)
-        self.reserve = Reserve(opened)
+        self.weights = SessionWeights(opened)
+        self.reserve = BufferPool(opened)
         self.kernels: dict[tuple[object, ...], Kernel] = {}
 
-    def twin(self) -> Member:
+    def clone(self) -> DeviceState:
         """Return the same with memory of its own for all but weights."""
         other = copy.copy(self)
-        other.reserve = Reserve(self.opened)
+        other.reserve = BufferPool(self.opened)
         return other
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Engine:
         lock: held while something is planned or freed; what is planned runs without it.
     """
 
-    members: Sequence[Member]
+    members: Sequence[DeviceState]
     progress: Progress | None = None
     dtype: str = ""
     upper_bounds: Mapping[str, int] = field(default_factory=dict)
@@ -108,19 +108,19 @@ class Engine:
         return self.infos[0]
 
     @property
-    def lying(self) -> frozenset[str]:
+    def resident(self) -> frozenset[str]:
         """Return what plans call the weights that lie on the device."""
         return self.members[0].weights.names
 
     @property
-    def reserve(self) -> Reserve | None:
+    def reserve(self) -> BufferPool | None:
         """Return the memory of all shapes; None where each program has its own."""
         return self.members[0].reserve if self.upper_bounds else None
 
     def plan(self, graph: Graph, unavailable: Callable[[Dispatch], str]) -> Plan | SpreadPlan:
         """Plan a Vulkan part; see `plan.make_plan`."""
         return plans.make_plan(passes.run(graph, self.dtype), self.info, unavailable,
-                               lying=self.lying)
+                               resident=self.resident)
 
     def runner(self, plan: Plan | SpreadPlan) -> Runner:
         """Make what runs a plan."""
@@ -128,7 +128,7 @@ class Engine:
         return Device(self.program(self.members[0], plan, self.reserve))
 
     def program(
-        self, member: Member, plan: Plan, reserve: Reserve | None,
+        self, member: DeviceState, plan: Plan, reserve: BufferPool | None,
         given: Mapping[str, Given] | None = None,
     ) -> Program:  # fmt: skip
         """Make the program of a plan on one of the devices."""
@@ -143,12 +143,12 @@ class Engine:
         """Return the bytes that all shapes share, weights apart; 0 without upper bounds."""
         return self.reserve.size_bytes if self.reserve else 0
 
-    def twin(self) -> Engine:
+    def clone(self) -> Engine:
         """Return what runs the same at the same time: memory of its own, the same weights.
 
         A thread that polls takes the interpreter from those that have frames to submit.
         """
-        return replace(self, members=[each.twin() for each in self.members], polls=False)
+        return replace(self, members=[each.clone() for each in self.members], polls=False)
 
     def close(self) -> None:
         """Free the memory that a twin has of its own."""
@@ -218,7 +218,7 @@ class Work:
 
     def time_steps(
         self, values: Mapping[str, Any], repeats: int, whole: bool = False
-    ) -> list[timed.Sample]:
+    ) -> list[timestamps.Sample]:
         """Run with timestamps as `Program.timed` records them, after one run that is not kept."""
         samples = []
         with self.program.timed(whole) as work:

@@ -12,21 +12,22 @@ from typing import Any
 
 from vklab.errors import SetupError
 from vklab.graph.graph import Graph
-from vklab.plan import placement
 from vklab.plan import spread as spread_plans
+from vklab.plan.place import placement
+from vklab.plan.place.cutting import Stage
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.plan.stages import Stage
-from vklab.runtime import calibration, open_devices
-from vklab.runtime.engine import Engine, Member
+from vklab.runtime import open_devices
+from vklab.runtime.engine import DeviceState, Engine
+from vklab.runtime.many import calibration
+from vklab.runtime.many.transfer_memory import TransferMemory
+from vklab.runtime.observe.profile import Profile
 from vklab.runtime.open_devices import OpenDevice
-from vklab.runtime.profile import Profile
-from vklab.runtime.record import Program
-from vklab.runtime.shared import Shared
+from vklab.runtime.program import Program
 from vklab.runtime.spread import Spread
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["SpreadEngine", "Wish", "engines"]
+__all__ = ["SpreadEngine", "PlacementOptions", "engines"]
 
 
 @dataclass
@@ -48,7 +49,7 @@ class SpreadEngine(Engine):
     fastest_first: bool = False
     node_ns: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     most: SpreadPlan | None = None
-    _lender: Shared | None = field(default=None, init=False)
+    _lender: TransferMemory | None = field(default=None, init=False)
 
     @property
     def reserve(self) -> None:
@@ -64,8 +65,8 @@ class SpreadEngine(Engine):
         placed = self.most.placement if self.most else None
         if placed is None or any(node.name not in placed.devices for node in graph.nodes):
             placed = self._placed(graph, unavailable)
-        lying = [member.weights.names for member in self.members]
-        made = spread_plans.make(graph, placed, self.infos, self.dtype, unavailable, lying)
+        resident = [member.weights.names for member in self.members]
+        made = spread_plans.make(graph, placed, self.infos, self.dtype, unavailable, resident)
         if self.upper_bounds and self.most is None:
             self.most = made
         return made
@@ -88,15 +89,15 @@ class SpreadEngine(Engine):
         opened = [member.opened for member in self.members]
         return Spread(plan, self._program, opened, self._memory(plan, opened))
 
-    def _memory(self, plan: SpreadPlan, opened: Sequence[OpenDevice]) -> Shared:
+    def _memory(self, plan: SpreadPlan, opened: Sequence[OpenDevice]) -> TransferMemory:
         """Return memory for a plan: that of the upper bounds if it has room there."""
-        if self.most is None or not Shared(self.most, opened).holds(plan):
-            return Shared(plan, opened)
+        if self.most is None or not TransferMemory(self.most, opened).holds(plan):
+            return TransferMemory(plan, opened)
         if self._lender is None or not self._lender.lent:
-            self._lender = Shared(self.most, opened).fill()
-        return Shared(plan, opened, self._lender)
+            self._lender = TransferMemory(self.most, opened).fill()
+        return TransferMemory(plan, opened, self._lender)
 
-    def _program(self, stage: Stage, plan: Plan, memory: Shared) -> Program:
+    def _program(self, stage: Stage, plan: Plan, memory: TransferMemory) -> Program:
         member = self.members[stage.device]
         program = self.program(member, plan, memory.reserve(stage), memory.given(stage))
         # Threads that poll for several stages take the interpreter from each other.
@@ -105,7 +106,7 @@ class SpreadEngine(Engine):
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlacementOptions:
     """What a caller wants of several devices; see `session.load`."""
 
     place: Mapping[str, int | str] = field(default_factory=dict)
@@ -122,14 +123,14 @@ class Wish:
 
 
 def engines(
-    members: Sequence[Member], wish: Wish | None, graph: Graph, **common: Any
+    members: Sequence[DeviceState], wish: PlacementOptions | None, graph: Graph, **common: Any
 ) -> list[Engine]:
     """Return the engine of a session, or one for every device that has the whole model.
 
     Args:
         common: fields of Engine that all have.
     """
-    wish = wish or Wish()
+    wish = wish or PlacementOptions()
     if wish.policy is not None:
         placement.check_policy(wish.policy)
     infos = [member.opened.info for member in members]

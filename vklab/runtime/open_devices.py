@@ -19,8 +19,8 @@ import numpy as np
 from vklab import draw, settings
 from vklab.errors import SetupError
 from vklab.runtime.kernels import Kernels
-from vklab.runtime.scheduler import Lane
-from vklab.runtime.weights import Held
+from vklab.runtime.many.scheduler import DeviceWorker
+from vklab.runtime.weights import WeightCache
 from vklab.types import DeviceInfo
 from vklab.vulkan import api, physical_device
 from vklab.vulkan import instance as instances
@@ -70,9 +70,9 @@ class OpenDevice:
         self.lost = False  # VK_ERROR_DEVICE_LOST: nothing runs on it any more
         self.is_stuck = False  # work that never ended: nothing of it may be freed
         self.sessions: weakref.WeakSet[Closable] = weakref.WeakSet()
-        self.held = Held()
+        self.held = WeightCache()
         self._forgotten: deque[Closable] = deque()
-        self.lane = Lane(f"vklab waits for device {info.index}")
+        self.lane = DeviceWorker(f"vklab waits for device {info.index}")
         self.device = Device(instance, physical, info)
         try:
             self.allocator = Allocator(self.device)

@@ -16,7 +16,7 @@ import numpy as np
 
 from vklab import settings
 from vklab.plan.partition import Part
-from vklab.runtime import scheduler
+from vklab.runtime.many import scheduler
 from vklab.types import DeviceInfo
 
 if TYPE_CHECKING:

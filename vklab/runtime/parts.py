@@ -66,7 +66,7 @@ class Stage:
         self.found: OrderedDict[Key, Found] = OrderedDict()
         self.decided: OrderedDict[Key, Found] = OrderedDict()  # here, or by a twin
 
-    def twin(self, engine: Engine) -> Stage:
+    def clone(self, engine: Engine) -> Stage:
         """Return the same stage for frames in flight: what one decides holds for the other too."""
         other = copy.copy(self)
         other.engine, other.found = engine, OrderedDict()
@@ -108,8 +108,8 @@ class Stage:
         if known.plan:
             runner = self.engine.runner(known.plan)
         elif isinstance(runner, control.Control):
-            runner = runner.twin(self.engine)
-        rest = known.rest.twin(self.engine) if known.rest else None
+            runner = runner.clone(self.engine)
+        rest = known.rest.clone(self.engine) if known.rest else None
         return Found(known.part, runner, rest, known.plan)
 
     def prepare(self) -> None:

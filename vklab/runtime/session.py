@@ -20,22 +20,13 @@ from vklab.graph.graph import Graph
 from vklab.plan.parted import PartedPlan
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.runtime import (
-    checked,
-    engine,
-    feeds,
-    frames,
-    kernels,
-    members,
-    open_devices,
-    parts,
-    streams,
-    tracing,
-)
-from vklab.runtime import profile as profiles
+from vklab.runtime import checked, engine, feeds, kernels, members, open_devices, parts
 from vklab.runtime.compiled import container, restore
 from vklab.runtime.compiled import saved as saves
-from vklab.runtime.profile import Profile, Timing
+from vklab.runtime.many import frames, streams
+from vklab.runtime.observe import profile as profiles
+from vklab.runtime.observe import tracing
+from vklab.runtime.observe.profile import Profile, Timing
 from vklab.trace import Trace
 from vklab.types import DeviceInfo, TensorInfo
 
@@ -81,8 +72,8 @@ def load(
     """
     saved = saves.read(model) if container.is_compiled(model) else None
     graph = saved.graph if saved else checked.onnx().onnx_import.load_graph(model)
-    wish = members.Wish(place or {}, memory_caps or {}, policy, profiles or {}, replicate,
-                        fastest_first=isinstance(devices, str))
+    wish = members.PlacementOptions(place or {}, memory_caps or {}, policy, profiles or {},
+                                    replicate, fastest_first=isinstance(devices, str))
     return Session(graph, open_devices.open_all(device, devices), model, progress, saved,
                    dtype=dtype, upper_bounds=upper_bounds, wish=wish)  # fmt: skip
 
@@ -104,7 +95,7 @@ class Session(streams.Streaming, checked.Checked):
         *,
         dtype: str | None = None,
         upper_bounds: Mapping[str, int] | None = None,
-        wish: members.Wish | None = None,
+        wish: members.PlacementOptions | None = None,
     ) -> None:
         dtype = saved.dtype if saved and dtype is None else dtype
         passes.require_dtype(dtype or "")
@@ -115,7 +106,7 @@ class Session(streams.Streaming, checked.Checked):
         self._is_half = bool(dtype) or any(info.dtype == "float16" for info in given)
         used = tuple(opened) if isinstance(opened, Sequence) else (opened,)
         self._model = None if saved else model
-        self._members = tuple(map(engine.Member, used))
+        self._members = tuple(map(engine.DeviceState, used))
         self._weights = self._members[0].weights
         engines = members.engines(
             self._members, wish, graph, progress=progress, dtype=dtype or "",

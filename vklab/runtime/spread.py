@@ -14,16 +14,16 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import TimeoutError
-from vklab.plan import routes
+from vklab.plan.place import transfer_paths
+from vklab.plan.place.cutting import Stage
 from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
-from vklab.plan.stages import Stage
-from vklab.runtime import scheduler
 from vklab.runtime.engine import Work
+from vklab.runtime.many import scheduler
+from vklab.runtime.many.device_copies import Move
+from vklab.runtime.many.transfer_memory import TransferMemory
 from vklab.runtime.open_devices import OpenDevice
-from vklab.runtime.record import Program
-from vklab.runtime.shared import Shared
-from vklab.runtime.ways import Move
+from vklab.runtime.program import Program
 from vklab.types import DeviceInfo
 
 __all__ = ["Chunk", "Spread"]
@@ -83,9 +83,9 @@ class Spread:
     def __init__(
         self,
         plan: SpreadPlan,
-        program: Callable[[Stage, Plan, Shared], Program],
+        program: Callable[[Stage, Plan, TransferMemory], Program],
         opened: Sequence[OpenDevice],
-        memory: Shared,
+        memory: TransferMemory,
     ) -> None:
         self.plan = plan
         self.chunks: list[Chunk] = []
@@ -160,7 +160,7 @@ def _behind(plan: SpreadPlan) -> list[set[int]]:
     if settings.get("DISABLE_DEVICE_ORDER"):
         return [set() for _ in found]
     for move in plan.transfers:
-        if plan.path(move).name != routes.SAME_MEMORY and move.source is not None:
+        if plan.path(move).name != transfer_paths.SAME_MEMORY and move.source is not None:
             found[move.target].discard(move.source)
     return found
 

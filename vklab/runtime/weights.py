@@ -19,13 +19,13 @@ from vklab.errors import OutOfMemoryError
 from vklab.plan import limits, memory
 from vklab.plan.memory import WEIGHTS
 from vklab.plan.plan import Plan
-from vklab.runtime import transfer
+from vklab.runtime import upload
 from vklab.vulkan.memory import Buffer
 
 if TYPE_CHECKING:
     from vklab.runtime.open_devices import OpenDevice
 
-__all__ = ["Held", "Lease", "Weights"]
+__all__ = ["WeightCache", "WeightRef", "SessionWeights"]
 
 # The bytes of arrays up to this size are kept here: then they are known when the array is gone.
 SMALL_BYTES = 4096
@@ -55,11 +55,11 @@ class _Place:
             return self.head == head
         other = next((known for ref in self.arrays if (known := ref()) is not None), None)
         return other is not None and np.array_equal(
-            transfer.array_bytes(other), transfer.array_bytes(array)
+            upload.array_bytes(other), upload.array_bytes(array)
         )
 
 
-class Held:
+class WeightCache:
     """What the sessions of a device have uploaded; to be read and changed under its lock."""
 
     def __init__(self) -> None:
@@ -85,10 +85,10 @@ class Held:
             buffer.close()
 
 
-class Lease:
+class WeightRef:
     """The weights of one program: a buffer and an offset for each of its plan's weight arenas."""
 
-    def __init__(self, weights: Weights, places: dict[str, tuple[Buffer, int]]) -> None:
+    def __init__(self, weights: SessionWeights, places: dict[str, tuple[Buffer, int]]) -> None:
         self.places = places
         self._weights = weights
 
@@ -98,7 +98,7 @@ class Lease:
         self._weights.count(places, -1)
 
 
-class Weights:
+class SessionWeights:
     """The arrays that a session has on a device, shared by its programs and with others."""
 
     def __init__(self, opened: OpenDevice) -> None:
@@ -108,7 +108,7 @@ class Weights:
         self._readers: Counter[str] = Counter()  # how many programs read what has a name
         self._uses: Counter[Buffer] = Counter()  # by programs of this session
 
-    def lease(self, plan: Plan) -> Lease:
+    def lease(self, plan: Plan) -> WeightRef:
         """Return where a plan's weights lie, after uploading those that are not there yet.
 
         Raises OutOfMemoryError naming the bytes that the weights take and those that are left.
@@ -128,7 +128,7 @@ class Weights:
                 place.note(array)
                 places[arena] = place.buffer, place.offset_bytes
             self.count(places, 1)
-        return Lease(self, places)
+        return WeightRef(self, places)
 
     @property
     def names(self) -> frozenset[str]:
@@ -178,7 +178,7 @@ class Weights:
             for arena, size in arenas.items():
                 made[arena] = Buffer(self.opened.allocator, size, "device")
             for arena, buffer in made.items():
-                transfer.upload(self.opened, buffer, (
+                upload.upload(self.opened, buffer, (
                     (slot.offset_bytes, arrays[numbered[number]]) for number, slot in slots.items()
                     if slot.arena == arena
                 ))  # fmt: skip

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from vklab.graph import derive
+from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
 from vklab.types import TensorInfo
@@ -110,12 +110,12 @@ def _weights(graph: Graph, node: Node, chain: _Chain) -> tuple[TensorInfo, ...]:
     if (chain.scale != 1).any():
         key = ("scale", node.op_type, *_layout(node), chain.scale.tobytes())
         function = partial(_scaled, op_type=node.op_type, layout=_layout(node), scale=chain.scale)
-        array = derive.derive(key, function, weight.constant)
+        array = constant_cache.derive(key, function, weight.constant)
         scaled = rewriting.constant(f"{name}:weights", array)
     key = ("shift", chain.scale.tobytes(), chain.shift.tobytes(), weight.dtype)
     function = partial(_shifted, chain=chain, dtype=weight.dtype)
     source = weight.constant if given is None else given
-    array = derive.derive((*key, given is None), function, source)
+    array = constant_cache.derive((*key, given is None), function, source)
     return scaled, rewriting.constant(f"{name}:bias", array)
 
 

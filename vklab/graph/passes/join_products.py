@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab.graph import derive
+from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
 from vklab.graph.passes.matching import Either, Search, Step, Value
@@ -124,7 +124,8 @@ def _join(
         return []
     name, info = f"{one.made}:joined", graph.infos[one.made]
     arrays = ([part.constant for part in each if part.constant is not None] for each in parts)
-    new = [rewriting.constant(f"{name}:{number}", derive.derive("joined", _side_by_side, *each))
+    new = [rewriting.constant(f"{name}:{number}",
+                              constant_cache.derive("joined", _side_by_side, *each))
            for number, each in enumerate(arrays)]  # fmt: skip
     made = [f"{name}:product", name][-len(new) :]
     new += [replace(info, name=each, shape=(*info.dims[:2], new[0].dims[1])) for each in made]

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from vklab.graph import derive
+from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
 
@@ -74,4 +74,5 @@ def _is_finite(graph: Graph, name: str) -> bool:
     weight = graph.infos[name].constant
     if weight is None:
         return False
-    return bool(derive.derive("is finite", lambda w: np.asarray(np.isfinite(w).all()), weight))
+    finite = constant_cache.derive("is finite", lambda w: np.asarray(np.isfinite(w).all()), weight)
+    return bool(finite)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from vklab.graph import derive
+from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import drop_dead_nodes, layouts, rewriting
 from vklab.types import TensorInfo
@@ -166,7 +166,7 @@ class _Walk:
             whole = array.reshape((1,) * (len(back) - array.ndim) + array.shape)
             return np.ascontiguousarray(whole.transpose(back))
 
-        array = derive.derive(("turned", back), turned, info.constant)
+        array = constant_cache.derive(("turned", back), turned, info.constant)
         self.new.append(rewriting.constant(f"{name}:{''.join(map(str, back))}", array))
         self.infos[self.new[-1].name] = self.new[-1]
         return self.new[-1].name

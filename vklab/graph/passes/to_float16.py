@@ -14,7 +14,7 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import ModelError, PlanError, UnsupportedOperatorError, ValueNeededError
-from vklab.graph import derive, shapes
+from vklab.graph import constant_cache, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops.body import Expansion
 from vklab.types import TensorInfo
@@ -217,8 +217,8 @@ class _Walk:
             self.constants[half.name] = self.infos.setdefault(half.name, half)
             return half.name
         if name not in self.halves:
-            twin = self._twin(name, "float16", self.halves)
-            self.nodes.append(_cast(name, twin, "float16"))
+            clone = self._twin(name, "float16", self.halves)
+            self.nodes.append(_cast(name, clone, "float16"))
         return self.halves[name]
 
     def _wide(self, name: str) -> str:
@@ -226,15 +226,15 @@ class _Walk:
         if not name or not self._was_float32(name) or self.infos[name].dtype == "float32":
             return name
         if name not in self.wides:
-            twin = self._twin(name, "float32", self.wides)
-            self.nodes.append(_cast(name, twin, "float32"))
+            clone = self._twin(name, "float32", self.wides)
+            self.nodes.append(_cast(name, clone, "float32"))
         return self.wides[name]
 
     def _twin(self, name: str, dtype: str, twins: dict[str, str]) -> str:
-        twin = f"{name}:{dtype}"
-        self.infos[twin] = replace(self.graph.infos[name], name=twin, dtype=dtype)
-        twins[name] = twin
-        return twin
+        clone = f"{name}:{dtype}"
+        self.infos[clone] = replace(self.graph.infos[name], name=clone, dtype=dtype)
+        twins[name] = clone
+        return clone
 
 
 def _cast(source: str, made: str, dtype: str) -> Node:
@@ -258,7 +258,7 @@ def _largest(info: TensorInfo) -> float:
         return np.abs(array).max(where=np.isfinite(array), initial=0.0, keepdims=True)
 
     assert info.constant is not None
-    return float(derive.derive("largest", largest, info.constant).max(initial=0.0))
+    return float(constant_cache.derive("largest", largest, info.constant).max(initial=0.0))
 
 
 def _fits(info: TensorInfo, op_type: str) -> bool:
@@ -278,5 +278,5 @@ def _narrowed(info: TensorInfo) -> TensorInfo:
 
     constant = info.constant
     if constant is not None:
-        constant = derive.derive("float16", rounded, constant)
+        constant = constant_cache.derive("float16", rounded, constant)
     return replace(info, dtype="float16", constant=constant)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from vklab.ops.dtypes import FLOATS
 from vklab.plan.fusion import walks
-from vklab.types import Formula, Operand, Pointwise, TensorInfo, Walk
+from vklab.types import Formula, Operand, Pointwise, StridedView, TensorInfo
 
 __all__ = ["along", "inline", "prepared"]
 
@@ -63,7 +63,7 @@ def _unique(
     given: Sequence[Operand], roots: Mapping[str, str]
 ) -> tuple[list[Operand], list[int]]:
     """Return the operands that differ, and for each given one its number among them."""
-    found: dict[tuple[str, str, Walk], int] = {}
+    found: dict[tuple[str, str, StridedView], int] = {}
     operands: list[Operand] = []
     place: list[int] = []
     for operand in given:
@@ -135,11 +135,11 @@ def along(given: Pointwise, value: TensorInfo, roots: Mapping[str, str]) -> Poin
     axes = walks.order(given.shape, reads[0].walk)
     if axes is None:
         return None
-    target = given.target or Walk.dense(given.shape)
+    target = given.target or StridedView.dense(given.shape)
     shape = tuple(given.shape[axis] for axis in axes)
 
-    def turned(walk: Walk) -> Walk:
-        return Walk(tuple(walk.strides[axis] for axis in axes), walk.start)
+    def turned(walk: StridedView) -> StridedView:
+        return StridedView(tuple(walk.strides[axis] for axis in axes), walk.start)
 
     first = next(n for n, o in enumerate(given.operands) if o is reads[0])
     rank = {n: number for number, n in enumerate([first, *(

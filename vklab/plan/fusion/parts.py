@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from vklab.plan import codegen, memory
+from vklab.plan import memory
+from vklab.plan.fusion import codegen
 from vklab.plan.fusion.flow import Flow, inputs
-from vklab.types import Dispatch, TensorInfo, Walk
+from vklab.types import Dispatch, StridedView, TensorInfo
 
 __all__ = ["place_parts"]
 
@@ -41,7 +42,7 @@ def _is_copy(dispatch: Dispatch) -> bool:
     if work is None or not codegen.is_move(work) or len(work.operands) != 1:
         return False
     (read,), (_, whole) = work.operands, dispatch.writes[0]
-    target = Walk(work.target.strides) if work.target else Walk.dense(work.shape)
+    target = StridedView(work.target.strides) if work.target else StridedView.dense(work.shape)
     return (read.info.count, read.info.dtype) == (work.count, whole.dtype) and (
         read.walk.is_dense(work.shape) and target.is_dense(work.shape)
     )

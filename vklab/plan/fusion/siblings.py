@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vklab.plan import codegen
+from vklab.plan.fusion import codegen
 from vklab.plan.fusion.flow import Flow, inputs
 from vklab.types import Dispatch, Operands, Pointwise
 

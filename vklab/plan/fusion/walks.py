@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vklab.types import Walk, dense_strides
+from vklab.types import StridedView, dense_strides
 
 __all__ = ["Split", "compose", "merge", "order", "split_axes", "split_walk"]
 
@@ -18,8 +18,8 @@ Split = tuple[Shape, ...]
 
 
 def compose(
-    shape: Shape, walk: Walk, inner_shape: Shape, inner: Sequence[Walk]
-) -> tuple[Split, tuple[Walk, ...]] | None:
+    shape: Shape, walk: StridedView, inner_shape: Shape, inner: Sequence[StridedView]
+) -> tuple[Split, tuple[StridedView, ...]] | None:
     """Return how operands of a computed tensor are walked by who walks along that tensor.
 
     Args:
@@ -48,7 +48,7 @@ def compose(
         if lowest < 0 or starts[axis] + sum(move for move in moves if move > 0) >= size:
             return None
     return tuple(cut), tuple(
-        Walk(
+        StridedView(
             tuple(step * each.strides[axis] if step else 0 for axis, step in steps),
             each.start + sum(n * s for n, s in zip(starts, each.strides, strict=True)),
         )
@@ -87,17 +87,17 @@ def split_axes(shape: Shape, cut: Split) -> Shape:
     return tuple(dim for axis in cut for dim in axis)
 
 
-def split_walk(walk: Walk, cut: Split) -> Walk:
+def split_walk(walk: StridedView, cut: Split) -> StridedView:
     """Return the same walk over the cut axes."""
     steps = [
         stride * inner
         for stride, axis in zip(walk.strides, cut, strict=True)
         for inner in dense_strides(axis)
     ]
-    return Walk(tuple(steps), walk.start)
+    return StridedView(tuple(steps), walk.start)
 
 
-def merge(shape: Shape, given: Sequence[Walk]) -> tuple[Shape, tuple[Walk, ...]]:
+def merge(shape: Shape, given: Sequence[StridedView]) -> tuple[Shape, tuple[StridedView, ...]]:
     """Join neighbouring axes that every walk takes evenly, and drop axes of one."""
     kept: list[tuple[int, tuple[int, ...]]] = []
     for axis, dim in enumerate(shape):
@@ -109,13 +109,13 @@ def merge(shape: Shape, given: Sequence[Walk]) -> tuple[Shape, tuple[Walk, ...]]
         else:
             kept.append((dim, steps))
     walks = tuple(
-        Walk(tuple(steps[number] for _, steps in kept), walk.start)
+        StridedView(tuple(steps[number] for _, steps in kept), walk.start)
         for number, walk in enumerate(given)
     )
     return tuple(dim for dim, _ in kept), walks
 
 
-def order(shape: Shape, walk: Walk) -> tuple[int, ...] | None:
+def order(shape: Shape, walk: StridedView) -> tuple[int, ...] | None:
     """Return the order of axes in which a walk visits a whole tensor row by row.
 
     None if it does not visit every element of a dense tensor exactly once.

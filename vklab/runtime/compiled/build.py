@@ -15,8 +15,8 @@ from vklab.plan.plan import Plan
 from vklab.plan.spread import SpreadPlan
 from vklab.runtime import control, parts
 from vklab.runtime.compiled import saved as saves
-from vklab.runtime.compiled.saved import Kernel, Saved, SavedPart, SavedStage
-from vklab.runtime.engine import Engine, Member, Runner
+from vklab.runtime.compiled.saved import Saved, SavedKernel, SavedPart, SavedStage
+from vklab.runtime.engine import DeviceState, Engine, Runner
 from vklab.runtime.kernels import Progress
 from vklab.runtime.open_devices import OpenDevice
 from vklab.shader import compiler
@@ -37,7 +37,7 @@ class _Drawing(Engine):
         return self._infos
 
     @property
-    def lying(self) -> frozenset[str]:
+    def resident(self) -> frozenset[str]:
         return frozenset()
 
     def runner(self, plan: Plan | SpreadPlan) -> Runner:
@@ -108,7 +108,7 @@ def compile_by_run(
     progress: Progress | None = None,
 ) -> Saved:
     """Run a model once, and return it compiled with all parts on the way, on host and device."""
-    limits, member = bounds.resolve(graph.inputs, upper_bounds or {}), Member(opened)
+    limits, member = bounds.resolve(graph.inputs, upper_bounds or {}), DeviceState(opened)
     engine = Engine((member,), progress, dtype=dtype, upper_bounds=limits)
     root = parts.Stage(graph, engine)
     try:
@@ -152,7 +152,7 @@ def save(root: parts.Stage, progress: Progress | None = None) -> Saved:
         switches=saves.plan_settings(),
         stages=records,
         kernels=tuple(
-            Kernel(variant, compiler.text_key(*variant), shader)
+            SavedKernel(variant, compiler.text_key(*variant), shader)
             for variant, shader in compiled.items()
         ),
     )

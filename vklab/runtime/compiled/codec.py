@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from vklab.errors import ModelError
-from vklab.runtime import transfer
+from vklab.runtime import upload
 
 __all__ = ["Blobs", "Encoder", "OutdatedError", "decode", "make"]
 
@@ -101,7 +101,7 @@ class Encoder:
     def _array(self, array: np.ndarray) -> dict[str, Any]:
         if array.dtype.kind in "OSU":
             return {"text": [list(array.shape), [str(item) for item in array.reshape(-1)]]}
-        number = self._blobs.add(transfer.array_bytes(array), array)
+        number = self._blobs.add(upload.array_bytes(array), array)
         return {"array": [number, str(array.dtype), list(array.shape)]}
 
 

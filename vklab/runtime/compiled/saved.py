@@ -18,7 +18,7 @@ from vklab.runtime.compiled import codec, container
 from vklab.shader import compiler
 from vklab.types import DeviceInfo
 
-__all__ = ["Kernel", "Saved", "SavedPart", "SavedStage", "difference", "plan_settings", "read",
+__all__ = ["SavedKernel", "Saved", "SavedPart", "SavedStage", "difference", "plan_settings", "read",
            "write"]  # fmt: skip
 
 # Switches that change how a plan is carried out, looked at or made, and never the plan.
@@ -55,7 +55,7 @@ class SavedStage:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class SavedKernel:
     """A compiled kernel under its variant; `text_key` tells whether its text is still the same."""
 
     variant: tuple[str, tuple[tuple[str, str], ...], str]
@@ -80,7 +80,7 @@ class Saved:
     device: DeviceInfo
     switches: Mapping[str, Any]
     stages: tuple[SavedStage, ...]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[SavedKernel, ...]
     outdated: str = ""
 
     @property
@@ -156,7 +156,7 @@ def read(model: str | os.PathLike[str] | bytes) -> Saved:
     except codec.OutdatedError as error:
         raise ModelError(f"{label} was compiled by another vklab ({header.get('vklab')}): {error}; "
                          "compile the model again") from error  # fmt: skip
-    kind = tuple[tuple[SavedStage, ...], tuple[Kernel, ...]]
+    kind = tuple[tuple[SavedStage, ...], tuple[SavedKernel, ...]]
     try:
         stages, kernels = codec.decode(header.get("plans"), blobs, kind, label)
     except codec.OutdatedError as error:

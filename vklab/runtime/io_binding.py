@@ -18,14 +18,14 @@ from vklab.types import TensorInfo
 from vklab.vulkan.host_memory import ExternalBuffer
 from vklab.vulkan.memory import Buffer
 
-__all__ = ["Given", "Places"]
+__all__ = ["Given", "IOBinding"]
 
 # Where an input lies that is another program's output.
 Given = tuple[Buffer | ExternalBuffer, int]
 Finish = Callable[[np.ndarray], np.ndarray]
 
 
-class Places:
+class IOBinding:
     """The mapped inputs and outputs of a plan, as arrays by name.
 
     Those that move from device to device past the host are not among them.
@@ -56,7 +56,7 @@ class Places:
             array = step(array)
         return array
 
-    def pass_on(self, name: str, target: Places) -> None:
+    def pass_on(self, name: str, target: IOBinding) -> None:
         """Copy an output to another plan's input of the same name, unless it lies there."""
         if name in target._given:
             return

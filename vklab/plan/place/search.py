@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vklab.errors import PlanError
-from vklab.plan.costs import Forecast, Workload
+from vklab.plan.place.costs import Forecast, Workload
 
 __all__ = ["Check", "Proposal", "Search", "first_fit"]
 

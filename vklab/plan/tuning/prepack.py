@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vklab import settings
-from vklab.graph import derive
+from vklab.graph import constant_cache
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["along_k", "as_given", "by_fours", "chunk", "fill", "in_chunks", "turned"]
@@ -75,7 +75,7 @@ def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | 
             given = padded
         return given.reshape(groups, wide, -1, chunk, taps).transpose(0, 2, 4, 3, 1)
 
-    array = derive.derive(("turned", sizes), laid_out, source)
+    array = constant_cache.derive(("turned", sizes), laid_out, source)
     return TensorInfo(read.name, read.dtype, read.shape, array)
 
 
@@ -86,7 +86,7 @@ def as_given(dispatch: Dispatch) -> Dispatch:
 
 
 def along_k(
-    dispatch: Dispatch, sizes: tuple[int, int, int], info: DeviceInfo, lying: Collection[str]
+    dispatch: Dispatch, sizes: tuple[int, int, int], info: DeviceInfo, resident: Collection[str]
 ) -> Dispatch:
     """Let a product read B dense along k where every invocation walks down a column of it.
 
@@ -105,8 +105,8 @@ def along_k(
         return dispatch
     one = m == 1 and k * n >= FEWEST_ELEMENTS and not by_fours(dispatch, n)
     wish = m >= FEWEST_ROWS and n >= FEWEST_COLUMNS if info.is_cpu else one
-    wish &= weight.name not in lying
-    if k < FEWEST_TERMS or not (wish or laid_out.name in lying):
+    wish &= weight.name not in resident
+    if k < FEWEST_TERMS or not (wish or laid_out.name in resident):
         return dispatch
     return _with(dispatch, "b_buffer", laid_out, b_row=1, b_column=k)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import DeviceLostError, TimeoutError, VulkanError
-from vklab.runtime import transfer
+from vklab.runtime import upload
 from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan import dma_buf
 from vklab.vulkan.command import CommandBuffer, Submission
@@ -24,7 +24,7 @@ from vklab.vulkan.host_memory import EXTENSION, ExternalBuffer, HostMemory, Impo
 from vklab.vulkan.memory import Buffer
 from vklab.vulkan.sync import Fence
 
-__all__ = ["Copies", "Move", "REFUSALS", "Ring", "dma_buf_refusal", "host_memory_refusal"]
+__all__ = ["CopyQueue", "Move", "REFUSALS", "StagingRing", "dma_buf_refusal", "host_memory_refusal"]
 
 SLOTS = 2
 # Bytes that a device must find in another's memory before a dma-buf between them is trusted.
@@ -66,8 +66,8 @@ def _disproof(source: OpenDevice, target: OpenDevice) -> str:
         dma_buf.ExportedBuffer(source.device, PROOF.nbytes) as exported,
         dma_buf.OpenedBuffer(target.device, exported) as there,
     ):
-        transfer.upload(source, exported, [(0, PROOF)])
-        if transfer.download(target, there, 0, PROOF.nbytes) != PROOF.tobytes():
+        upload.upload(source, exported, [(0, PROOF)])
+        if upload.download(target, there, 0, PROOF.nbytes) != PROOF.tobytes():
             return f"{target.info.label} finds other bytes than {source.info.label} wrote"
     return ""
 
@@ -77,7 +77,7 @@ def _lacking(opened: OpenDevice, extension: str) -> str:
     return "" if has else f"{opened.info.label} has no {extension}"
 
 
-class Copies:
+class CopyQueue:
     """The copies of one device, in memory that it sees: at most one in flight for each slot."""
 
     def __init__(self, opened: OpenDevice) -> None:
@@ -152,7 +152,7 @@ class Copies:
         self._parts.close()
 
 
-class Ring:
+class StagingRing:
     """The way through two slots of staging memory, which all values between two devices share.
 
     Attributes:
@@ -165,8 +165,8 @@ class Ring:
         self._lock = threading.Lock()
         with contextlib.ExitStack() as stack:  # undone if one of them cannot be made
             self._slots = self._staging(source, target, stack)
-            self._out = stack.enter_context(contextlib.closing(Copies(source)))
-            self._into = Copies(target)
+            self._out = stack.enter_context(contextlib.closing(CopyQueue(source)))
+            self._into = CopyQueue(target)
             self._parts = stack.pop_all()
 
     def _staging(

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from vklab import settings
-from vklab.runtime.frames import Frames, Outputs, Values
+from vklab.runtime.many.frames import Frames, Outputs, Values
 
 __all__ = ["IN_FLIGHT", "Streaming", "ahead", "in_order"]
 

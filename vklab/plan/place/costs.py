@@ -15,15 +15,16 @@ from dataclasses import dataclass, replace
 
 from vklab import settings
 from vklab.errors import ModelError
-from vklab.graph import answers, shapes
+from vklab.graph import operator_cache, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
-from vklab.plan import capability, memory, stages, storage
+from vklab.plan import capability, memory, storage
 from vklab.plan.memory import Lifetime
-from vklab.plan.stages import Stage
+from vklab.plan.place import cutting
+from vklab.plan.place.cutting import Stage
 from vklab.types import DeviceInfo, Dispatch, size_bytes
 
-__all__ = ["DeviceCosts", "Forecast", "Work", "Workload", "budget_bytes", "estimate"]
+__all__ = ["DeviceCosts", "Forecast", "NodeWork", "Workload", "budget_bytes", "estimate"]
 
 _WIDTH = 1024  # of the CPU device that was measured; narrower ones have slower compilers
 _DENSE_ROWS = 4  # of results that an invocation makes of one column; fewer are thin
@@ -86,7 +87,7 @@ def budget_bytes(info: DeviceInfo) -> int:
 
 
 @dataclass(frozen=True)
-class Work:
+class NodeWork:
     """What a node asks of any device: its launches, and scratch memory.
 
     A launch is its dense flops, its thin flops and its bytes. `views` pairs the number of an
@@ -99,7 +100,7 @@ class Work:
     is_pointwise: bool = False
 
     @classmethod
-    def of(cls, graph: Graph, node: Node) -> Work:
+    def of(cls, graph: Graph, node: Node) -> NodeWork:
         """Ask a node's operator; one that has no dispatches of its own counts as no work."""
         try:
             result, _ = shapes.apply_node(graph, node, graph.infos)
@@ -180,7 +181,7 @@ class Workload:
         self.graph = graph
         self.devices = tuple(devices)
         self.costs = [costs.get(n) or estimate(info) for n, info in enumerate(devices)]
-        self.work: list[Work] = []
+        self.work: list[NodeWork] = []
         self.refusals: list[list[str]] = [[] for _ in devices]
         self._ask(unavailable)
         self.known = {**graph.infos, **{i.name: i for i in graph.inputs}, **graph.initializers}
@@ -195,7 +196,7 @@ class Workload:
         self.joined = [maker for maker, _ in fused]
         saved = [count for _, count in fused]
         alone = [[work.time_ns(speed) for work in self.work] for speed in self.costs]
-        self.times = [list(map(Work.time_ns, self.work, itertools.repeat(speed), saved))
+        self.times = [list(map(NodeWork.time_ns, self.work, itertools.repeat(speed), saved))
                       for speed in self.costs]  # fmt: skip
         self.apart_ns = [list(map(operator.sub, *pair))
                          for pair in zip(alone, self.times, strict=True)]  # fmt: skip
@@ -211,16 +212,16 @@ class Workload:
     def _ask(self, unavailable: Callable[[Dispatch], str]) -> None:
         """Ask each node what it does and each device whether it can; of equal nodes, one."""
         graph = self.graph
-        known: dict[Hashable, Work] = {}
+        known: dict[Hashable, NodeWork] = {}
         for node in graph.nodes:
             inputs = [graph.infos[name] if name else None for name in node.inputs]
-            key = answers.key(graph, node, inputs)
+            key = operator_cache.key(graph, node, inputs)
             key = (key, tuple(map(bool, node.outputs))) if key else node.name
             if key in known:
                 self.work.append(known[key])
                 texts = [""] * len(self.devices)
             else:
-                self.work.append(Work.of(graph, node))
+                self.work.append(NodeWork.of(graph, node))
                 texts = [capability.refusal(graph, node, i, unavailable) for i in self.devices]
                 if not any(texts):  # a refusal names the node
                     known[key] = self.work[-1]
@@ -279,7 +280,7 @@ class Workload:
         Each stage starts when its device is free and what it reads has arrived through the host.
         """
         devices = {n.name: d for n, d in zip(self.graph.nodes, assigned, strict=True)}
-        cut = stages.cut(self.graph, devices)
+        cut = cutting.cut(self.graph, devices)
         total, busy = self._simulate(cut)
         weights, peaks = [0] * len(self.devices), [0] * len(self.devices)
         uploaded: set[tuple[int, str]] = set()

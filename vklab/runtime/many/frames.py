@@ -22,12 +22,12 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import VklabError
-from vklab.runtime import profile
+from vklab.runtime.many.scheduler import DeviceWorker, on_lane
+from vklab.runtime.observe import profile
 from vklab.runtime.open_devices import Closable
 from vklab.runtime.parts import Found, Stage
-from vklab.runtime.scheduler import Lane, on_lane
 
-__all__ = ["Frames", "Outputs", "Slot", "Values"]
+__all__ = ["Frames", "Outputs", "FrameSlot", "Values"]
 
 Outputs = dict[str, np.ndarray]
 Values = dict[str, Any]
@@ -35,7 +35,7 @@ After = Callable[[int, Outputs], None]
 MOST_CALLBACKS = 64  # at once; each may wait for frames and for others
 
 
-class Slot:
+class FrameSlot:
     """Memory for one frame at a time.
 
     Attributes:
@@ -45,7 +45,7 @@ class Slot:
 
     def __init__(self, root: Stage, lane: int) -> None:
         self.lane = lane
-        self.stage = root.twin(root.engine.twin())
+        self.stage = root.clone(root.engine.clone())
         self.failure: Exception | None = None
         self._found: Found | None = None
 
@@ -128,7 +128,7 @@ class _Frame:
             self.values = {name: value.copy() if isinstance(value, np.ndarray) else value
                            for name, value in self.values.items()}  # fmt: skip
 
-    def finish(self, slot: Slot) -> Outputs:
+    def finish(self, slot: FrameSlot) -> Outputs:
         """Bring it home from where it is."""
         outputs = slot.finish(self.values)
         if self.after:
@@ -149,12 +149,12 @@ class Frames:
 
     def __init__(self, roots: Sequence[Stage], used: Sequence[Closable] = ()) -> None:
         self.roots = roots
-        self.slots: list[Slot] = []
-        self._free: list[list[Slot]] = [[] for _ in roots]
+        self.slots: list[FrameSlot] = []
+        self._free: list[list[FrameSlot]] = [[] for _ in roots]
         self._queued: deque[_Frame] = deque()
         names = [f"vklab device {root.engine.info.index}" for root in roots]
-        self._lanes = [Lane(name, self._may_end) for name in names]
-        self._crew = Lane("vklab frame", self._may_end)
+        self._lanes = [DeviceWorker(name, self._may_end) for name in names]
+        self._crew = DeviceWorker("vklab frame", self._may_end)
         self._used = used
         self._lock = threading.Lock()
         self._freeing = threading.Lock()
@@ -167,7 +167,7 @@ class Frames:
             with self._lock:
                 while len(self.slots) < count and not self._is_closed:
                     lane = len(self.slots) % len(self.roots)
-                    self.slots.append(Slot(self.roots[lane], lane))
+                    self.slots.append(FrameSlot(self.roots[lane], lane))
                     self._free[lane].append(self.slots[-1])
 
     def submit(self, values: Values, after: After | None = None) -> Future[Outputs]:
@@ -186,7 +186,7 @@ class Frames:
             self._begin(frame, slot)
         return frame.future
 
-    def _take(self, frame: _Frame | None) -> Slot | None:
+    def _take(self, frame: _Frame | None) -> FrameSlot | None:
         """Return a free place on the device that has most; if there is none, queue the frame."""
         with self._lock:  # nothing is queued behind the end
             if self._is_closed:
@@ -198,7 +198,7 @@ class Frames:
                 self._queued.append(frame)
         return None
 
-    def _begin(self, frame: _Frame, slot: Slot) -> None:
+    def _begin(self, frame: _Frame, slot: FrameSlot) -> None:
         """Start a frame, if that is all there is to do, and have it brought home."""
         lane, count = self._crew, len(self.slots)
         try:
@@ -215,7 +215,7 @@ class Frames:
             elif self._is_closed:  # the threads may have ended
                 lane.drain()
 
-    def _finish(self, frame: _Frame, slot: Slot) -> None:
+    def _finish(self, frame: _Frame, slot: FrameSlot) -> None:
         try:
             outputs = frame.context.run(frame.finish, slot)
         except BaseException as error:
@@ -227,7 +227,7 @@ class Frames:
         if self._is_left:
             self._free_all()
 
-    def _release(self, slot: Slot) -> None:
+    def _release(self, slot: FrameSlot) -> None:
         """Give the place to the next frame."""
         while True:
             with self._lock:

@@ -13,14 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.runtime import overlap, profile, streams
+from vklab.runtime import overlap
 from vklab.runtime.engine import Device, Runner, Work
-from vklab.runtime.frames import Frames
+from vklab.runtime.many import streams
+from vklab.runtime.many.frames import Frames
+from vklab.runtime.observe import profile
+from vklab.runtime.observe.timestamps import DeviceClock, Sample
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.parts import Found, Stage
-from vklab.runtime.record import Program
+from vklab.runtime.program import Program
 from vklab.runtime.spread import Chunk, Spread
-from vklab.runtime.timed import DeviceClock, Sample
 from vklab.trace import HOST, Recorder, Span, Trace
 
 __all__ = ["frames", "trace"]

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from vklab.errors import PlanError, TimeoutError, VulkanError
 
-__all__ = ["Job", "Lane", "Line", "Order", "Run", "on_lane"]
+__all__ = ["Job", "DeviceWorker", "WorkQueue", "Order", "Run", "on_lane"]
 
 _here = threading.local()
 
@@ -40,14 +40,14 @@ class Job(Protocol):
         """Wait until it is done, a finite time, and hand on what it made."""
 
 
-class Line(Protocol):
+class WorkQueue(Protocol):
     """What finishes jobs: a lane, or a pool of threads."""
 
     def put(self, call: Callable[[], None]) -> bool:
         """Have a call made; return False if none is made any more."""
 
 
-class Lane:
+class DeviceWorker:
     """Threads that make calls in the order in which they came: one for a device, or more.
 
     Args:
@@ -174,7 +174,7 @@ class Run:
         lanes: for each job the lane that finishes it.
     """
 
-    def __init__(self, order: Order, jobs: Sequence[Job], lanes: Sequence[Line]) -> None:
+    def __init__(self, order: Order, jobs: Sequence[Job], lanes: Sequence[WorkQueue]) -> None:
         self.order = order
         self.jobs = jobs
         self.lanes = lanes

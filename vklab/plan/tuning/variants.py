@@ -13,7 +13,8 @@ from typing import Any
 
 from vklab import settings
 from vklab.ops import dtypes, linear, registry
-from vklab.plan import limits, prepack
+from vklab.plan import limits
+from vklab.plan.tuning import prepack
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["choose"]
@@ -43,7 +44,7 @@ MOST_SPLITS = 64
 
 
 def choose(
-    dispatch: Dispatch, info: DeviceInfo, lying: Collection[str] = ()
+    dispatch: Dispatch, info: DeviceInfo, resident: Collection[str] = ()
 ) -> tuple[Dispatch, ...]:
     """Return the dispatches that compute the same thing fastest on a device.
 
@@ -56,7 +57,7 @@ def choose(
     in_float32 = dict(dispatch.defines).get("ACC", "float") == "float"  # all rules are for that
     if in_float32 and not settings.get("DISABLE_VARIANTS"):
         rules: tuple[Rule, ...] = (_shared_rows,) if info.is_cpu else (_one_row, _tiled, _few_rows)
-        laid_out = prepack.along_k(dispatch, sizes[:3], info, lying)
+        laid_out = prepack.along_k(dispatch, sizes[:3], info, resident)
         found = (rule(laid_out, sizes, info) for rule in rules)
         chosen = next(filter(None, found), laid_out)
     return _split(chosen, dispatch, sizes, info)

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from vklab.graph import answers, derive, functions
+from vklab.graph import constant_cache, functions, operator_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import common_subexpressions
 from vklab.ops import registry
 from vklab.ops.dtypes import MOVABLE
 from vklab.types import TensorInfo
 
-__all__ = ["ASKED_ELEMENTS", "RANDOM", "Evaluate", "Known"]
+__all__ = ["ASKED_ELEMENTS", "RANDOM", "Evaluate", "ConstantFolder"]
 
 # (node, its graph, the values of its inputs) -> its outputs, computed on the host while planning.
 Evaluate = Callable[[Node, Graph, Sequence[np.ndarray | None]], Sequence[Any]]
@@ -30,7 +30,7 @@ FOLDED_BYTES = 32 << 20
 RANDOM = common_subexpressions.RANDOM
 
 
-class Known:
+class ConstantFolder:
     """Infos of all values so far, with the values themselves where these are known.
 
     Attributes:
@@ -106,7 +106,7 @@ class Known:
         ):
             return []
         return [
-            derive.derive(("view", info.dims), lambda a, to=info.dims: a.reshape(to), array)
+            constant_cache.derive(("view", info.dims), lambda a, to=info.dims: a.reshape(to), array)
             for array, info in pairs if array is not None
         ]  # fmt: skip
 
@@ -114,15 +114,15 @@ class Known:
         """Return what a node makes: of weights once for all shapes, of few numbers once a plan."""
         infos = [self.infos[name] if name else None for name in node.inputs]
         arrays = [info.constant if info else None for info in infos]
-        key = answers.key(self.graph, node, infos)
-        large = [a for a in arrays if a is not None and a.nbytes > answers.SMALL_BYTES]
+        key = operator_cache.key(self.graph, node, infos)
+        large = [a for a in arrays if a is not None and a.nbytes > operator_cache.SMALL_BYTES]
         if key and large and len(node.outputs) == 1:
 
             def compute(*_: np.ndarray) -> np.ndarray:
                 made: np.ndarray = self.evaluate(node, self.graph, arrays)[0]
                 return made
 
-            return [derive.derive(("folded", key), compute, *large)]
+            return [constant_cache.derive(("folded", key), compute, *large)]
         found: Sequence[Any] | None = self.graph.answers.get(("folded", key))
         if found is None or key is None:
             found = self.evaluate(node, self.graph, arrays)

@@ -12,8 +12,8 @@ from itertools import groupby
 from vklab import draw
 from vklab.draw import layers
 from vklab.draw.layers import LEFT, LETTERS, Box
-from vklab.plan import codegen
-from vklab.plan.chunks import Chunk, Copy, Step
+from vklab.plan.barriers import Chunk, Copy, Step
+from vklab.plan.fusion import codegen
 from vklab.plan.memory import MemoryPlan, Slot
 from vklab.types import Dispatch, Pointwise
 

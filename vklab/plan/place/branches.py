@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from vklab.graph.graph import Graph
-from vklab.plan.costs import Forecast
-from vklab.plan.search import Search
+from vklab.plan.place.costs import Forecast
+from vklab.plan.place.search import Search
 
 __all__ = ["branches", "improved"]
 

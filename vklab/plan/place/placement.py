@@ -17,11 +17,11 @@ import numpy as np
 from vklab import draw
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph, Node
-from vklab.plan import branches, stages
-from vklab.plan import costs as all_costs
-from vklab.plan import search as searches
-from vklab.plan.costs import DeviceCosts, Forecast, Workload
-from vklab.plan.search import Proposal, Search
+from vklab.plan.place import branches, cutting
+from vklab.plan.place import costs as all_costs
+from vklab.plan.place import search as searches
+from vklab.plan.place.costs import DeviceCosts, Forecast, Workload
+from vklab.plan.place.search import Proposal, Search
 from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["POLICIES", "Alternative", "Crossing", "Load", "Placement", "check_pins", "check_policy",
@@ -304,7 +304,7 @@ def _cheapest(
 def _crossings(load: Workload, found: Forecast) -> tuple[Crossing, ...]:
     """Return what moves between different devices, each value once for each target."""
     moves: dict[tuple[str, int], Crossing] = {}
-    for move in stages.transfers(found.stages):
+    for move in cutting.transfers(found.stages):
         if move.source is None:
             continue
         source, target = found.stages[move.source].device, found.stages[move.target].device

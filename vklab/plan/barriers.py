@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from vklab.plan.memory import Slot
 from vklab.types import Dispatch
 
-__all__ = ["Barrier", "Chunk", "Copy", "Step", "Work", "find_barriers"]
+__all__ = ["Barrier", "Chunk", "Copy", "Step", "Access", "find_barriers"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ Step = Dispatch | Copy
 
 
 @dataclass(frozen=True)
-class Work:
+class Access:
     """What a step touches, which is all that barriers depend on."""
 
     stage: str
@@ -61,7 +61,7 @@ class Chunk:
         return f"chunk of {len(self.steps)} steps with {len(self.barriers)} barriers"
 
 
-def find_barriers(work: Sequence[Work], to_host: bool = True) -> tuple[Barrier, ...]:
+def find_barriers(work: Sequence[Access], to_host: bool = True) -> tuple[Barrier, ...]:
     """Return the fewest barriers for steps in this order.
 
     A barrier orders everything before it, so only what was touched since the last one counts.

@@ -20,16 +20,16 @@ from vklab import settings, store
 from vklab.errors import SetupError
 from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
-from vklab.plan import costs
 from vklab.plan import plan as plans
-from vklab.plan.chunks import Copy
-from vklab.plan.costs import DeviceCosts
+from vklab.plan.barriers import Copy
+from vklab.plan.place import costs
+from vklab.plan.place.costs import DeviceCosts
 from vklab.runtime import kernels, open_devices
 from vklab.runtime.engine import Device
+from vklab.runtime.observe.timestamps import Sample
 from vklab.runtime.open_devices import OpenDevice
-from vklab.runtime.record import Program
-from vklab.runtime.timed import Sample
-from vklab.runtime.weights import Weights
+from vklab.runtime.program import Program
+from vklab.runtime.weights import SessionWeights
 from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["all_kept", "kept", "known", "measure"]
@@ -177,6 +177,6 @@ def _samples(
     """Run a graph some times; return which of its steps are copies, too."""
     plan = plans.make_plan(graph, opened.info, kernels.unavailable)
     copies = [isinstance(step, Copy) for chunk in plan.chunks for step in chunk.steps]
-    with contextlib.closing(Program(opened, plan, Weights(opened))) as program:
+    with contextlib.closing(Program(opened, plan, SessionWeights(opened))) as program:
         values = {i.name: np.ones(i.dims, np.float32) for i in graph.inputs}
         return Device(program).time_steps(values, REPEATS, whole), copies

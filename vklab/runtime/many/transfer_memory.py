@@ -11,24 +11,25 @@ from collections.abc import Sequence
 
 from vklab import settings
 from vklab.errors import PlanError
-from vklab.plan import arenas, routes
-from vklab.plan.routes import Path
+from vklab.plan import arenas
+from vklab.plan.place import transfer_paths
+from vklab.plan.place.cutting import Stage, Transfer
+from vklab.plan.place.transfer_paths import TransferPath
 from vklab.plan.spread import SpreadPlan
-from vklab.plan.stages import Stage, Transfer
-from vklab.runtime import scheduler, ways
+from vklab.runtime.buffers import BufferPool, kind_of
+from vklab.runtime.io_binding import Given
+from vklab.runtime.many import device_copies, scheduler
 from vklab.runtime.open_devices import OpenDevice
-from vklab.runtime.places import Given
-from vklab.runtime.reserve import Reserve, kind_of
 from vklab.vulkan.dma_buf import ExportedBuffer, OpenedBuffer
 from vklab.vulkan.host_memory import ExternalBuffer, HostMemory, ImportedBuffer
 
-__all__ = ["Shared"]
+__all__ = ["TransferMemory"]
 
 Link = tuple[int, int]
 ALIGNMENT = "minStorageBufferOffsetAlignment"
 
 
-class Shared:
+class TransferMemory:
     """The memory of a part's stages but for their weights, and the ways between them.
 
     Args:
@@ -41,17 +42,17 @@ class Shared:
     """
 
     def __init__(
-        self, plan: SpreadPlan, opened: Sequence[OpenDevice], lender: Shared | None = None
+        self, plan: SpreadPlan, opened: Sequence[OpenDevice], lender: TransferMemory | None = None
     ) -> None:
         self.plan = plan
         self.lent = 0
         self._opened = opened
         self._lender = lender
-        self._rings: dict[Link, ways.Ring] = {}
-        self._readers: dict[Link, ways.Copies] = {}
+        self._rings: dict[Link, device_copies.StagingRing] = {}
+        self._readers: dict[Link, device_copies.CopyQueue] = {}
         self._unread: dict[Link, str] = {}  # why a link has no dma-buf
         self.runs: list[scheduler.Run] = []
-        self._reserves: dict[int, Reserve] = {}
+        self._reserves: dict[int, BufferPool] = {}
         self._memory: dict[tuple[int, str], HostMemory] = {}
         self._imports: dict[tuple[int, str, int], ExternalBuffer] = {}
         self._reasons: dict[tuple[int, str], str] = {}  # why an arena is an ordinary one
@@ -65,7 +66,7 @@ class Shared:
         """Return the bytes of all arenas."""
         return sum(reserve.size_bytes for reserve in self._reserves.values())
 
-    def fill(self) -> Shared:
+    def fill(self) -> TransferMemory:
         """Make all of it now, for plans of other shapes."""
         try:
             for stage, plan in zip(self.plan.stages, self.plan.plans, strict=True):
@@ -100,11 +101,11 @@ class Shared:
 
     # -------------------------------------------------------------- before a program is made
 
-    def reserve(self, stage: Stage) -> Reserve:
+    def reserve(self, stage: Stage) -> BufferPool:
         """Return a stage's memory, in which outputs for other devices lie where those see them."""
         if stage.number in self._reserves:
             return self._reserves[stage.number]
-        made = self._reserves[stage.number] = Reserve(self._opened[stage.device])
+        made = self._reserves[stage.number] = BufferPool(self._opened[stage.device])
         for move in self.plan.transfers:
             if move.source == stage.number and len(set(self._link(move))) > 1:
                 slot = self.plan.plans[stage.number].output_slots[move.value]
@@ -112,12 +113,13 @@ class Shared:
                     self._leave(self._link(move), stage.number, slot.arena, made)
         return made
 
-    def _leave(self, link: Link, stage: int, arena: str, made: Reserve) -> None:
+    def _leave(self, link: Link, stage: int, arena: str, made: BufferPool) -> None:
         """Make an arena so that the reader's device sees it, if that can be."""
         size = self.plan.plans[stage].memory.arenas[arena]
         source, target = (self._opened[number] for number in link)
         is_own = arena.startswith(arenas.LEAVING)
-        refusal = self._no_dma_buf(link) if is_own else ways.host_memory_refusal(source, target)
+        refusal = (self._no_dma_buf(link) if is_own
+                   else device_copies.host_memory_refusal(source, target))  # fmt: skip
         try:
             if not refusal and is_own:
                 made.buffers[arena] = ExportedBuffer(source.device, size)
@@ -125,13 +127,13 @@ class Shared:
                 memory = HostMemory(size)
                 made.buffers[arena] = ImportedBuffer(source.device, memory, size)
                 self._memory[stage, arena] = memory
-        except ways.REFUSALS as error:  # an ordinary buffer is made, and copied from
+        except device_copies.REFUSALS as error:  # an ordinary buffer is made, and copied from
             refusal = str(error)
         self._reasons[stage, arena] = refusal
 
     def _no_dma_buf(self, link: Link) -> str:
         if link not in self._unread:
-            self._unread[link] = ways.dma_buf_refusal(*self._ends(link))
+            self._unread[link] = device_copies.dma_buf_refusal(*self._ends(link))
         return self._unread[link]
 
     def given(self, stage: Stage) -> dict[str, Given]:
@@ -144,7 +146,7 @@ class Shared:
                     found[move.value] = given
         return found
 
-    def _given(self, move: Transfer) -> tuple[Given | None, Path]:
+    def _given(self, move: Transfer) -> tuple[Given | None, TransferPath]:
         stage, (source, target) = move.source or 0, self._link(move)
         plan, reader = self.plan.plans[stage], self.plan.plans[move.target]
         info = self.plan.devices[target]
@@ -157,7 +159,7 @@ class Shared:
             refusal = f"{info.label} binds nothing at byte {slot.offset_bytes}"
         elif source == target and not refusal:
             buffer = self._reserves[stage].buffers[slot.arena]
-            return (buffer, slot.offset_bytes), Path(routes.SAME_MEMORY)
+            return (buffer, slot.offset_bytes), TransferPath(transfer_paths.SAME_MEMORY)
         memory = self._memory.get((stage, slot.arena))
         if not refusal and memory:
             key = stage, slot.arena, target
@@ -165,19 +167,19 @@ class Shared:
                 if key not in self._imports:
                     device = self._opened[target].device
                     self._imports[key] = ImportedBuffer(device, memory, memory.size_bytes)
-                return (self._imports[key], slot.offset_bytes), Path(routes.SHARED)
-            except ways.REFUSALS as error:
+                return (self._imports[key], slot.offset_bytes), TransferPath(transfer_paths.SHARED)
+            except device_copies.REFUSALS as error:
                 refusal = str(error)
         refusal = refusal or self._reasons.get((stage, slot.arena), "")
-        return None, Path(routes.HOST_COPY, refusal)
+        return None, TransferPath(transfer_paths.HOST_COPY, refusal)
 
     # ------------------------------------------------------------- when all programs are made
 
-    def moves(self) -> dict[Transfer, ways.Move]:
+    def moves(self) -> dict[Transfer, device_copies.Move]:
         """Return what moves each value that the host does not see at its target."""
         return {move: self._move(move) for move in self.plan.transfers if self._is_unseen(move)}
 
-    def _move(self, move: Transfer) -> ways.Move:
+    def _move(self, move: Transfer) -> device_copies.Move:
         stage, link = move.source or 0, self._link(move)
         slot = self.plan.plans[stage].output_slots[move.value]
         place = self.plan.plans[move.target].input_slots[move.value]
@@ -190,20 +192,20 @@ class Shared:
                 if key not in self._imports:
                     self._imports[key] = OpenedBuffer(self._opened[link[1]].device, left)
                 if link not in self._readers:
-                    self._readers[link] = ways.Copies(self._opened[link[1]])
+                    self._readers[link] = device_copies.CopyQueue(self._opened[link[1]])
                 there = self._imports[key], slot.offset_bytes
                 made = self._readers[link].add(there, here, slot.size_bytes)
-                self.plan.paths[move] = Path(routes.DMA_BUF)
+                self.plan.paths[move] = TransferPath(transfer_paths.DMA_BUF)
                 return made
-            except ways.REFUSALS as error:
+            except device_copies.REFUSALS as error:
                 refusal = str(error)
         ring = self._ring(link)
-        name = routes.RING_COPIED if ring.refusal else routes.RING
+        name = transfer_paths.RING_COPIED if ring.refusal else transfer_paths.RING
         reasons = [f"no dma-buf: {refusal}", ring.refusal and f"no shared slots: {ring.refusal}"]
-        self.plan.paths[move] = Path(name, "; ".join(filter(None, reasons)))
+        self.plan.paths[move] = TransferPath(name, "; ".join(filter(None, reasons)))
         return ring.add((left, slot.offset_bytes), here, slot.size_bytes)
 
-    def _ring(self, link: Link) -> ways.Ring:
+    def _ring(self, link: Link) -> device_copies.StagingRing:
         if link not in self._rings:
             sizes = [move.size_bytes for move in self.plan.transfers
                      if self._link(move) == link and self._is_unseen(move)]  # fmt: skip
@@ -211,11 +213,11 @@ class Shared:
             if most < 1:
                 raise PlanError(f"VKLAB_STAGING_SLOT_BYTES={most}: a slot holds a byte or more")
             size = min(most, max(sizes))
-            self._rings[link] = ways.Ring(*self._ends(link), size)
+            self._rings[link] = device_copies.StagingRing(*self._ends(link), size)
         return self._rings[link]
 
     @property
-    def _ways(self) -> list[ways.Ring | ways.Copies]:
+    def _ways(self) -> list[device_copies.StagingRing | device_copies.CopyQueue]:
         return [*self._rings.values(), *self._readers.values()]
 
     def require_idle(self) -> None:

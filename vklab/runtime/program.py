@@ -12,14 +12,15 @@ from typing import Any, TypeVar
 
 from vklab import settings
 from vklab.errors import DeviceLostError, TimeoutError
-from vklab.plan.chunks import Chunk, Copy
+from vklab.plan.barriers import Chunk, Copy
 from vklab.plan.memory import Slot
 from vklab.plan.plan import Plan
-from vklab.runtime import kernels, timed
+from vklab.runtime import kernels
+from vklab.runtime.buffers import BufferPool
+from vklab.runtime.io_binding import Given, IOBinding
+from vklab.runtime.observe import timestamps
 from vklab.runtime.open_devices import Closable, OpenDevice
-from vklab.runtime.places import Given, Places
-from vklab.runtime.reserve import Reserve
-from vklab.runtime.weights import Weights
+from vklab.runtime.weights import SessionWeights
 from vklab.types import Dispatch
 from vklab.vulkan import descriptors
 from vklab.vulkan.command import CommandBuffer, Submission
@@ -49,9 +50,9 @@ class Program:
         self,
         opened: OpenDevice,
         plan: Plan,
-        weights: Weights,
+        weights: SessionWeights,
         progress: kernels.Progress | None = None,
-        shared: Reserve | None = None,
+        shared: BufferPool | None = None,
         known: dict[tuple[object, ...], kernels.Kernel] | None = None,
         given: Mapping[str, Given] | None = None,
     ) -> None:
@@ -60,9 +61,9 @@ class Program:
         self._parts: list[Closable] = []  # what close() closes, last made first
         self._pending: Submission | None = None  # submitted, and not known to be done
         self._pushes = descriptors.uses_push_descriptors(opened.device)
-        self._reserve = shared or self._own(Reserve(opened))
+        self._reserve = shared or self._own(BufferPool(opened))
         self._given = given or {}
-        self._places: Places | None = None  # none before and after its life
+        self._places: IOBinding | None = None  # none before and after its life
         try:
             self._kernels = opened.kernels.prepare(plan.dispatches, progress, known)
             self._weights = self._own(weights.lease(plan)).places
@@ -89,7 +90,7 @@ class Program:
         self._buffers = dict(self._reserve.buffers)
         self._reset_descriptors()
         self.record(self.commands)
-        self._places = Places(self.plan, self._buffers, self._given)
+        self._places = IOBinding(self.plan, self._buffers, self._given)
         self._version = self._reserve.version
 
     def place(self, slot: Slot) -> tuple[Any, int]:
@@ -185,7 +186,7 @@ class Program:
     # -------------------------------------------------------------------------------- running
 
     @property
-    def places(self) -> Places:
+    def places(self) -> IOBinding:
         """Return where inputs and outputs lie; `prepare` may change it."""
         assert self._places is not None, "a closed program does not run"
         return self._places
@@ -271,7 +272,7 @@ class Program:
             self._descriptor_pool = None
 
     @contextlib.contextmanager
-    def timed(self, whole: bool = False) -> Iterator[timed.Timed]:
+    def timed(self, whole: bool = False) -> Iterator[timestamps.Timed]:
         """Record the work once more, with timestamps around every step or around the whole.
 
         What stands alone for its timestamps takes longer than in a run.
@@ -281,7 +282,7 @@ class Program:
         made = len(self._parts)
         try:
             steps = 1 if whole else sum(len(chunk.steps) for chunk in self.plan.chunks)
-            work = self._own(timed.Timed(self._pool, steps, whole))
+            work = self._own(timestamps.Timed(self._pool, steps, whole))
             self.record(work.commands, work.queries)
             yield work
         finally:

@@ -17,7 +17,9 @@ import onnx
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes.to_float16 import LARGEST
-from vklab.runtime import check, host
+from vklab.runtime import host
+from vklab.runtime.observe import compare
+from vklab.runtime.observe.compare import Comparison
 
 __all__ = ["Expected", "all_values", "compare_nodes", "compare_outputs"]
 
@@ -48,13 +50,13 @@ class Expected:
             self._runner = host.Reference(*onnx_import.load_proto(self._model))
         return self._runner.run(inputs)
 
-    def compare(self, outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> check.Comparison:
+    def compare(self, outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> Comparison:
         """Compare outputs with those of the CPU."""
         return compare_outputs(outputs, self.outputs(inputs), self._is_half)
 
     def compare_nodes(
         self, values: Mapping[str, Any], inputs: Mapping[str, Any]
-    ) -> check.Comparison:
+    ) -> Comparison:
         """Compare what every node makes, up to the first that differs."""
         proto, folder = onnx_import.load_proto(self._model)
         whole = onnx.ModelProto()
@@ -69,15 +71,15 @@ class Expected:
 
 def compare_outputs(
     actual: Mapping[str, Any], expected: Mapping[str, Any], is_half: bool = False
-) -> check.Comparison:
+) -> Comparison:
     """Compare outputs by name.
 
     Args:
         is_half: values are stored in float16, which decides the tolerances.
     """
     if not is_half:
-        return check.compare(actual, expected)
-    found = check.compare(actual, expected, *check.HALF)
+        return compare.compare(actual, expected)
+    found = compare.compare(actual, expected, *compare.HALF)
     text = _overflow(actual, expected)
     if text:
         text += "; check(nodes=True), or --check=nodes, names the node that is first"
@@ -86,7 +88,7 @@ def compare_outputs(
 
 def compare_nodes(
     graph: Graph, actual: Mapping[str, Any], expected: Mapping[str, Any], is_half: bool = False
-) -> check.Comparison:
+) -> Comparison:
     """Compare node after node, and stop at the first whose outputs differ.
 
     Args:
@@ -94,16 +96,16 @@ def compare_nodes(
     """
     largest = relative = 0.0
     notes = _first_overflow(graph, actual, expected) if is_half else {}
-    tolerance = check.HALF if is_half else (check.RTOL, check.ATOL)
+    tolerance = compare.HALF if is_half else (compare.RTOL, compare.ATOL)
     for number, node in enumerate(graph.nodes, 1):
         names = _compared(node, expected)
-        found = check.compare({n: actual[n] for n in names}, {n: expected[n] for n in names},
+        found = compare.compare({n: actual[n] for n in names}, {n: expected[n] for n in names},
                               *tolerance)  # fmt: skip
         largest = max(largest, found.max_abs_error)
         relative = max(relative, found.max_rel_error)
         if number in notes or (not notes and not found.passed):
             return replace(found, node=str(node), nodes=number, note=notes.get(number, ""))
-    return check.Comparison(True, largest, relative, (), nodes=len(graph.nodes))
+    return Comparison(True, largest, relative, (), nodes=len(graph.nodes))
 
 
 def _compared(node: Node, expected: Mapping[str, Any]) -> list[str]:

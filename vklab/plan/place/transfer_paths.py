@@ -12,10 +12,10 @@ from typing import NamedTuple
 from vklab import settings
 from vklab.graph.graph import Graph
 from vklab.plan import arenas, storage
-from vklab.plan.stages import Stage, Transfer
+from vklab.plan.place.cutting import Stage, Transfer
 from vklab.types import DeviceInfo, TensorInfo
 
-__all__ = ["DMA_BUF", "HOST_COPY", "Path", "RING", "RING_COPIED", "SAME_MEMORY", "SHARED",
+__all__ = ["DMA_BUF", "HOST_COPY", "TransferPath", "RING", "RING_COPIED", "SAME_MEMORY", "SHARED",
            "early", "unseen"]  # fmt: skip
 
 SAME_MEMORY = "same memory"
@@ -28,7 +28,7 @@ HOST_COPY = "host copy"
 EARLY_BYTES = 4 << 20
 
 
-class Path(NamedTuple):
+class TransferPath(NamedTuple):
     """The way that a value takes, and why none that is better."""
 
     name: str

@@ -16,9 +16,9 @@ from vklab.vulkan.host_memory import ExternalBuffer
 from vklab.vulkan.memory import Buffer
 
 if TYPE_CHECKING:
-    from vklab.runtime.record import Program
+    from vklab.runtime.program import Program
 
-__all__ = ["Reserve", "kind_of"]
+__all__ = ["BufferPool", "kind_of"]
 
 ARENA_KINDS = {"inputs": "upload", "outputs": "readback", "activations": "device",
                "arriving": "device", "leaving": "device"}  # fmt: skip
@@ -29,7 +29,7 @@ def kind_of(arena: str) -> str | None:
     return ARENA_KINDS.get(arena.rstrip("0123456789"))
 
 
-class Reserve:
+class BufferPool:
     """The inputs, outputs and activations of programs that never run at the same time.
 
     Attributes:

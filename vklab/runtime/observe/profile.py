@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from vklab import draw
-from vklab.plan.chunks import Copy
+from vklab.plan.barriers import Copy
 from vklab.plan.plan import Plan
 from vklab.runtime.engine import Device, Work
 from vklab.runtime.parts import Found, Stage

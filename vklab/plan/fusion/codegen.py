@@ -18,7 +18,7 @@ import numpy as np
 from vklab.ops import dtypes, registry
 from vklab.ops.dtypes import ELEMENTS
 from vklab.plan.lowering import Lowered
-from vklab.types import Dispatch, Formula, Operand, Pointwise, TensorInfo, Walk
+from vklab.types import Dispatch, Formula, Operand, Pointwise, StridedView, TensorInfo
 
 __all__ = ["PUSH_BYTES", "emit", "fits", "is_move", "title", "write"]
 
@@ -316,7 +316,7 @@ def _literal(value: float) -> str:
     return f"float({np.float32(value)!s})"
 
 
-def _offset(made: _Function, work: Pointwise, walk: Walk) -> str:
+def _offset(made: _Function, work: Pointwise, walk: StridedView) -> str:
     """Return the Slang expression of a walk's place for `element`."""
     if walk.is_dense(work.shape):
         return "element"
@@ -325,7 +325,7 @@ def _offset(made: _Function, work: Pointwise, walk: Walk) -> str:
     if not moving:
         return start[3:] or "0"
     block = range(moving[0], moving[-1] + 1)
-    inside = Walk(tuple(walk.strides[a] for a in block))
+    inside = StridedView(tuple(walk.strides[a] for a in block))
     if len(moving) == len(block) and inside.is_dense(tuple(work.shape[a] for a in block)):
         run = math.prod(work.shape[moving[-1] + 1 :])
         size = math.prod(work.shape[a] for a in block)
@@ -335,7 +335,7 @@ def _offset(made: _Function, work: Pointwise, walk: Walk) -> str:
     return " + ".join([*_terms(made, work, walk), *([start[3:]] if start else [])])
 
 
-def _terms(made: _Function, work: Pointwise, walk: Walk) -> list[str]:
+def _terms(made: _Function, work: Pointwise, walk: StridedView) -> list[str]:
     """Return index * stride for each axis that a walk moves along."""
     if not made.indices:
         shape, rest = made.number("shape", work.shape), "element"
