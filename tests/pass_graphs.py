@@ -67,7 +67,7 @@ def shaped(model: Made) -> Graph:
 def evaluate(graph: Graph, fed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Compute a graph in ONNX Runtime."""
     names = {info.name for info in graph.inputs}
-    computed = host.HostPart(graph).run({n: v for n, v in fed.items() if n in names})
+    computed = host.HostChunk(graph).run({n: v for n, v in fed.items() if n in names})
     return {name: computed[name] for name in graph.outputs}
 
 

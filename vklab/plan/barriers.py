@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from vklab.plan.memory import Slot
 from vklab.types import Dispatch
 
-__all__ = ["Barrier", "Chunk", "Copy", "Step", "Access", "find_barriers"]
+__all__ = ["Barrier", "Copy", "Step", "Access", "find_barriers"]
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,6 @@ class Barrier:
     before: int
     source: tuple[str, ...]
     target: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Steps of one device that become one command buffer, submitted as a whole."""
-
-    steps: tuple[Step, ...]
-    barriers: tuple[Barrier, ...]
-    nodes: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"chunk of {len(self.steps)} steps with {len(self.barriers)} barriers"
 
 
 def find_barriers(work: Sequence[Access], to_host: bool = True) -> tuple[Barrier, ...]:

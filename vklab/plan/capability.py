@@ -5,13 +5,14 @@ The one place that knows; `partition` asks for the host question, `placement` fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from vklab.errors import ModelError, PlanError
 from vklab.graph import operator_cache, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.plan import limits, lowering, split_ranges, storage
+from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["refusal", "require"]
@@ -20,15 +21,22 @@ __all__ = ["refusal", "require"]
 def require(
     graph: Graph,
     node: Node,
-    inputs: list[TensorInfo | None],
+    inputs: Sequence[TensorInfo | None],
     result: registry.Result,
     info: DeviceInfo,
-    unavailable: Callable[[Dispatch], str],
+    kernel_refusal: Callable[[Dispatch], str],
+    tune: Callable[..., Lowered] | None = None,
 ) -> None:
     """Raise PlanError for what a device cannot do with a node's dispatches.
 
     Args:
-        unavailable: tells why a kernel cannot be had on this machine.
+        graph: the graph that the node is from.
+        node: the node.
+        inputs: its inputs; None where one is left out.
+        result: its operator's answer for these inputs.
+        info: the device.
+        kernel_refusal: tells why the kernel of a dispatch cannot be had on this machine, or "".
+        tune: chooses faster kernels, which are then the ones that must be had.
     """
     key = operator_cache.key(graph, node, inputs)
     fits = ("fits", info.index, info.name, key, tuple(map(bool, node.outputs)))
@@ -36,14 +44,14 @@ def require(
         return
     used = {id(o) for o, name in zip(result.outputs, node.outputs, strict=False) if name}
     dispatches = tuple(lowering.needed(result, used))
-    lowered = lowering.Lowered(dispatches, (node.name,) * len(dispatches), {}, {})
+    lowered = Lowered(dispatches, (node.name,) * len(dispatches), {}, {})
     try:
         bound = split_ranges.apply(lowered, info)
-        adapted = storage.adapt(lowering.with_variants(bound, info), info)
+        adapted = storage.adapt(tune(bound, info) if tune else bound, info)
         limits.check(adapted.dispatches, info)
     except PlanError as error:
         raise PlanError(f"node {node.name!r} ({node.op_type}): {error}") from error
-    for reason in map(unavailable, adapted.dispatches):
+    for reason in map(kernel_refusal, adapted.dispatches):
         if reason:
             raise PlanError(f"node {node.name!r} ({node.op_type}): {reason}")
     graph.answers[fits] = True

@@ -14,11 +14,9 @@ import numpy as np
 from vklab.graph import shapes
 from vklab.graph.graph import Graph
 from vklab.ops.registry import Result
-from vklab.plan.tuning import prepack, variants
 from vklab.types import DeviceInfo, Dispatch, Operands, Pointwise, TensorInfo
 
-__all__ = ["Lowered", "Trim", "lower", "needed", "with_exact_division", "with_variants",
-           "written_bytes"]  # fmt: skip
+__all__ = ["Lowered", "Trim", "lower", "needed", "with_exact_division", "written_bytes"]
 
 
 # (axis, name of the int32[1] that holds the true size along it)
@@ -125,35 +123,6 @@ def written_bytes(dispatch: Dispatch, info: TensorInfo) -> tuple[int, int]:
         ends.append(work.target.start + sum(step for step in steps if step > 0) + 1)
     width = np.dtype(info.dtype).itemsize
     return min(ends) * width, (max(ends) - min(ends)) * width
-
-
-def with_variants(
-    lowered: Lowered, info: DeviceInfo, resident: Collection[str] = ()
-) -> Lowered:
-    """Swap in what is fastest on the device.
-
-    What that writes in between is a root of its own, and so are weights that it lays out anew.
-    """
-    each = [variants.choose(dispatch, info, resident) for dispatch in lowered.dispatches]
-    given = {read.name for chosen in each for dispatch in chosen for _, read in dispatch.reads}
-    roots, constants = dict(lowered.roots), dict(lowered.constants)
-    for number, dispatch in enumerate(lowered.dispatches):
-        own = {read.name for chosen in each[number] for _, read in chosen.reads}
-        if any(read.name in given - own for _, read in dispatch.reads):
-            # somebody reads this weight as it is: no device should hold it twice
-            each[number] = variants.choose(prepack.as_given(dispatch), info)
-        for chosen in each[number]:
-            for _, written in chosen.writes:
-                roots.setdefault(written.name, written.name)
-            for _, read in chosen.reads:
-                made = None if read.name in roots else prepack.fill(read, constants)
-                if made is not None:
-                    roots[made.name], constants[made.name] = made.name, made
-    return replace(
-        lowered, dispatches=tuple(dispatch for chosen in each for dispatch in chosen),
-        nodes=tuple(n for n, chosen in zip(lowered.nodes, each, strict=True) for _ in chosen),
-        roots=roots, constants=constants,
-    )  # fmt: skip
 
 
 def with_exact_division(lowered: Lowered, info: DeviceInfo) -> Lowered:

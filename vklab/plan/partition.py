@@ -11,9 +11,6 @@ import fnmatch
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from vklab import settings
 from vklab.errors import PlanError, UnsupportedOperatorError, ValueNeededError
@@ -22,84 +19,71 @@ from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.ops.body import Expansion
 from vklab.ops.dtypes import MOVABLE
-from vklab.plan import capability
+from vklab.plan.chunk import CONTROL, HOST, Chunk, Place
 from vklab.plan.constant_folding import ConstantFolder, Evaluate
-from vklab.types import ANY_SHAPE, DeviceInfo, Dispatch, TensorInfo
+from vklab.types import ANY_SHAPE, DeviceInfo, TensorInfo
 
-__all__ = ["Ask", "Part", "next_part"]
+__all__ = ["Needed", "Require", "next_chunk"]
 
 # A Vulkan part between host parts must be worth two transfers.
 ISLAND_FLOPS = 1 << 16
-CONTROL = frozenset({"If", "Loop", "Scan"})
+CONTROL_NODES = frozenset({"If", "Loop", "Scan"})
+# (graph, node, its inputs, its operator's answer, device): raises PlanError with the reason.
+Require = Callable[
+    [Graph, Node, Sequence[TensorInfo | None], registry.Result, DeviceInfo], None
+]
 
 
 @dataclass(frozen=True)
-class Part:
-    """Nodes that run together in one place.
-
-    Attributes:
-        kind: "vulkan", "host" or "control" (one If, Loop or Scan; its bodies are parts again).
-        graph: the nodes, what they read (inputs) and what they leave to others (outputs).
-        reasons: why each of its nodes is not on Vulkan, by node name.
-        known: values of the model that are known without running anything.
-    """
-
-    kind: str
-    graph: Graph
-    reasons: Mapping[str, str]
-    known: Mapping[str, np.ndarray]
-
-    def __str__(self) -> str:
-        return f"{self.kind} part of {len(self.graph.nodes)} nodes"
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Inputs whose values have to be known before the next part can be decided."""
+class Needed:
+    """Inputs whose values have to be known before the next chunk can be decided."""
 
     names: tuple[str, ...]
 
 
-def next_part(
+def next_chunk(
     graph: Graph,
     inputs: Mapping[str, TensorInfo],
-    info: DeviceInfo | tuple[DeviceInfo, ...],
+    devices: Sequence[DeviceInfo],
     evaluate: Evaluate,
-    unavailable: Callable[[Dispatch], str] = lambda dispatch: "",
+    require: Require,
     after_host: bool = False,
-) -> tuple[Part, Graph] | Ask:
-    """Decide what runs next, and return it with what is left of the graph.
+) -> tuple[Chunk, Graph] | Needed:
+    """Decide what runs next, and return it with the rest of the graph.
+
+    A device chunk names device 0: it is not placed or lowered yet.
 
     Args:
-        inputs: what is known of the graph's inputs: dtype, shape, and a constant where its value
-            may decide.
-        info: the device; of several, what any one can do is for Vulkan.
-        unavailable: tells why a kernel cannot be had on this machine.
-        after_host: whether the part before ran on the host.
+        graph: the nodes that have not run.
+        inputs: dtype and shape of each value that they read, with its value where that decides.
+        devices: a node that any of these can run is for Vulkan.
+        evaluate: computes one node on the host.
+        require: raises PlanError for a node that a device cannot run; `capability.require`.
+        after_host: whether the chunk before ran on the host.
     """
-    walk = _Walk(graph, inputs, info, evaluate, unavailable)
-    asked = walk.run()
-    if asked:
-        return asked
-    if walk.device and not (after_host and walk.is_island()):
-        return walk.device_part()
-    return walk.host_part()
+    traversal = _Traversal(graph, inputs, devices, evaluate, require)
+    needed = traversal.run()
+    if needed:
+        return needed
+    if traversal.device and not (after_host and traversal.is_island()):
+        return traversal.device_chunk()
+    return traversal.host_chunk()
 
 
-class _Walk:
+class _Traversal:
     """One pass over the nodes that are left: each goes to the device, to the host, or waits."""
 
     def __init__(
         self,
         graph: Graph,
         inputs: Mapping[str, TensorInfo],
-        info: DeviceInfo | tuple[DeviceInfo, ...],
+        devices: Sequence[DeviceInfo],
         evaluate: Evaluate,
-        unavailable: Callable[[Dispatch], str],
+        require: Require,
     ) -> None:
         self.graph = graph
-        self.unavailable = unavailable
-        self.devices = info if isinstance(info, tuple) else (info,)
+        self.require = require
+        self.devices = devices
         self.denied, self.allowed = _patterns("HOST"), _patterns("ONLY")
         self.known = ConstantFolder(graph, inputs, evaluate)
         self.infos = self.known.infos
@@ -109,11 +93,10 @@ class _Walk:
         self.waiting: list[Node] = []  # host nodes and all behind them, in order
         self.reasons: dict[str, str] = {}
         self.later: set[str] = set()
-        self.available: dict[Any, str] = {}  # why not, by kernel; finding out reads files
         self.flops = 0
 
-    def run(self) -> Ask | None:
-        """Walk all nodes; return what must be asked for, if anything."""
+    def run(self) -> Needed | None:
+        """Visit all nodes; return the inputs whose values are needed, if any are."""
         queue = deque(self.graph.nodes)
         while queue:
             node = queue.popleft()
@@ -133,7 +116,7 @@ class _Walk:
             except ValueNeededError as error:
                 names = self.known.sources(error.value, self.device)
                 if names:
-                    return Ask(names)
+                    return Needed(names)
                 if error.value in self.infos and error.value not in self.known.inputs:
                     self._wait(node)  # known when the part that makes it has run
                     continue
@@ -166,7 +149,7 @@ class _Walk:
 
     def _refusal(self, node: Node) -> str:
         """Return why a node is not even asked: control flow, switches, no tensors."""
-        if node.op_type in CONTROL and not node.domain:
+        if node.op_type in CONTROL_NODES and not node.domain:
             return f"node {node.name!r}: control flow runs on the host, its bodies on Vulkan"
         kept = self._kept(node)
         if kept:
@@ -217,31 +200,24 @@ class _Walk:
         inputs = [self.infos[name] if name else None for name in node.inputs]
         for number, info in enumerate(self.devices, 1):
             try:
-                capability.require(self.graph, node, inputs, result, info, self._why_not)
+                self.require(self.graph, node, inputs, result, info)
                 return
             except PlanError:
                 if number == len(self.devices):
                     raise
 
-    def _why_not(self, dispatch: Dispatch) -> str:
-        if dispatch.variant not in self.available:
-            self.available[dispatch.variant] = self.unavailable(dispatch)
-        return self.available[dispatch.variant]
-
-    # -------------------------------------------------------------------------------------- parts
+    # ------------------------------------------------------------------------------------- chunks
 
     def is_island(self) -> bool:
         """Tell whether the device's nodes are too little work to leave the host for."""
         behind = any(self._belongs_on_host(node) for node in self.waiting)
         return behind and self.flops < ISLAND_FLOPS
 
-    def device_part(self) -> tuple[Part, Graph]:
-        """Return the device's nodes as a part."""
-        left = self.waiting
-        part = self._part("vulkan", self.device, left)
-        return part, self._rest(left)
+    def device_chunk(self) -> tuple[Chunk, Graph]:
+        """Return the device's nodes as a chunk."""
+        return self._chunk(0, self.device, self.waiting), self._rest(self.waiting)
 
-    def host_part(self) -> tuple[Part, Graph]:
+    def host_chunk(self) -> tuple[Chunk, Graph]:
         """Return as many nodes as can run on the host without waiting for the device."""
         order = [*self.device, *self.waiting]
         made = {name for node in order for name in node.outputs}
@@ -252,7 +228,7 @@ class _Walk:
             ready = all(name not in made or name in done for name in node.reads)
             if not ready or not self._belongs_on_host(node):
                 continue
-            is_control = node.op_type in CONTROL and not node.domain
+            is_control = node.op_type in CONTROL_NODES and not node.domain
             opset = self.graph.opset_of(node)
             if (is_control and chosen) or opsets.get(node.domain, opset) != opset:
                 continue
@@ -267,19 +243,18 @@ class _Walk:
             raise PlanError(f"node {order[0]}: nothing can run before it, and it cannot start")
         names = {node.name for node in chosen}
         left = [node for node in order if node.name not in names]
-        control = len(chosen) == 1 and chosen[0].op_type in CONTROL and not chosen[0].domain
-        part = self._part("control" if control else "host", chosen, left)
-        return part, self._rest(left)
+        control = len(chosen) == 1 and chosen[0].op_type in CONTROL_NODES and not chosen[0].domain
+        return self._chunk(CONTROL if control else HOST, chosen, left), self._rest(left)
 
     def _belongs_on_host(self, node: Node) -> bool:
         if node.name in self.host or node.name in self.placed or self._kept(node):
             return True
         return (node.domain, node.op_type) not in registry.OPERATORS and (
-            node.op_type not in CONTROL
+            node.op_type not in CONTROL_NODES
             and not functions.has_body(node, self.graph.opset_of(node))
         )
 
-    def _part(self, kind: str, nodes: Sequence[Node], left: Sequence[Node]) -> Part:
+    def _chunk(self, place: Place, nodes: Sequence[Node], left: Sequence[Node]) -> Chunk:
         made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
         read = dict.fromkeys(name for node in nodes for name in node.reads)
         wanted = {name for node in left for name in node.reads} | set(self.graph.outputs)
@@ -291,8 +266,8 @@ class _Walk:
         )  # fmt: skip
         chosen = {node.name for node in nodes}
         ends = frozenset(self.graph.outputs)
-        return Part(
-            kind=kind,
+        return Chunk(
+            place=place,
             graph=replace(
                 self.graph,
                 nodes=tuple(nodes),

@@ -1,145 +1,268 @@
-"""Plan: every decision about one model on one device, and the walk that makes it.
+"""Plan: the chunks that a model becomes, and the one function that decides them.
 
-graph -> dispatches -> variants -> layers and memory -> chunks; nothing here touches a driver.
-Visited by labs 11 and 12.
+partition -> placement and cut -> passes -> lowering -> tuning and fusion -> memory -> barriers.
+Nothing here touches a driver. What makes plans better is loaded from optional folders, if they are
+there. Visited by labs 11 and 12.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import functools
+import importlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vklab import draw
-from vklab.graph import passes, shapes
+from vklab import settings
+from vklab.errors import PlanError, SetupError, UnsupportedOperatorError
 from vklab.graph.graph import Graph
-from vklab.plan import arenas, barriers, fusion, limits, lowering, split_ranges, storage
+from vklab.plan import (
+    arenas,
+    barriers,
+    capability,
+    limits,
+    lowering,
+    partition,
+    split_ranges,
+    storage,
+)
 from vklab.plan.arenas import Arenas
-from vklab.plan.barriers import Access, Chunk, Copy, Step
-from vklab.plan.fusion import codegen
-from vklab.plan.lowering import Lowered, Trim
+from vklab.plan.barriers import Access, Copy, Step
+from vklab.plan.chunk import CONTROL, HOST, Chunk, Transfer
+from vklab.plan.lowering import Lowered
 from vklab.plan.memory import MemoryPlan, Slot
-from vklab.plan.report import picture
-from vklab.plan.tuning import layers
+from vklab.plan.options import Facts, Options
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["Plan", "make_plan", "plan_model"]
+__all__ = ["Plan", "extend", "lower_chunk", "make_plan"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How one model runs on one device: prints itself in a line and draws itself as a table."""
+    """The chunks of a model from its inputs on, as far as their shapes are known.
+
+    Prints itself in one line and draws itself as a table.
+
+    Attributes:
+        graph: the whole model.
+        devices: by the numbers that chunks name.
+        chunks: in an order in which they can run.
+        transfers: values that chunks leave to each other on devices.
+        rest: the nodes that no chunk has yet; None where there are none: the plan is complete.
+        needs: values that the rest reads, and that must be known before the plan can grow.
+        placement: why each node is on its device, where there are several.
+        paths: how transfers are made, as a session tells; empty in a plan that nobody runs.
+    """
 
     graph: Graph
-    device: str
-    memory: MemoryPlan
-    chunks: tuple[Chunk, ...]
-    input_slots: dict[str, Slot]
-    output_slots: dict[str, Slot]
-    constants: dict[str, TensorInfo]
-    stored: dict[str, str]
-    trims: dict[str, tuple[Trim, ...]]
+    devices: tuple[DeviceInfo, ...]
+    options: Options = field(default_factory=Options)
+    chunks: tuple[Chunk, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    rest: Graph | None = None
+    needs: tuple[str, ...] = ()
+    placement: Any = None
+    paths: Mapping[Transfer, Any] = field(default_factory=dict)
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """Return the values that the rest of the model reads; their shapes decide how it runs."""
+        if self.rest is None:
+            return ()
+        return (*(info.name for info in self.rest.inputs), *self.rest.captures)
 
     @property
     def dispatches(self) -> tuple[Dispatch, ...]:
-        """Return all dispatches in the order in which they run."""
-        return tuple(s for chunk in self.chunks for s in chunk.steps if isinstance(s, Dispatch))
+        """Return all dispatches, chunk after chunk."""
+        return tuple(step for chunk in self.chunks for step in chunk.dispatches)
 
     @property
     def copies(self) -> tuple[Copy, ...]:
         """Return the copies between host-visible and device memory."""
-        return tuple(s for chunk in self.chunks for s in chunk.steps if isinstance(s, Copy))
+        return tuple(step for chunk in self.chunks for step in chunk.copies)
+
+    @property
+    def memory(self) -> MemoryPlan:
+        """Return the memory of the only chunk; PlanError if there are more or none."""
+        if len(self.chunks) != 1:
+            raise PlanError(f"this plan has {len(self.chunks)} chunks: each has its own memory")
+        return self.chunks[0].memory
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Return, for each node on the host, why it is there."""
+        return {node: reason for chunk in self.chunks for node, reason in chunk.reasons.items()}
+
+    def __str__(self) -> str:
+        used = sorted({chunk.device for chunk in self.chunks if chunk.is_on_device})
+        names = [self.devices[number].name for number in used or (0,)]
+        names += ["the host"] if not all(chunk.is_on_device for chunk in self.chunks) else []
+        nodes = sum(len(chunk.graph.nodes) for chunk in self.chunks)
+        counts = (f"{nodes} nodes", f"{len(self.dispatches)} dispatches",
+                  f"{sum(len(chunk.barriers) for chunk in self.chunks)} barriers",
+                  f"{len(self.copies)} copies", f"{len(self.transfers)} transfers")  # fmt: skip
+        size = f"in {len(self.chunks)} chunks" if len(self.chunks) != 1 else str(self.memory)
+        more = "" if self.rest is None else "; the rest is decided by the first run"
+        return f"plan for {' and '.join(names)}: {', '.join(counts)}; {size}{more}"
 
     def summary(self) -> dict[str, Any]:
         """Return the counts that describe the plan, ready for JSON."""
-        return {
-            "nodes": len(self.graph.nodes),
-            "dispatches": len(self.dispatches),
-            "generated_kernels": len({d.variant for d in self.dispatches if d.fragment}),
-            "barriers": sum(len(chunk.barriers) for chunk in self.chunks),
-            "chunks": len(self.chunks),
-            "transfers": len(self.copies),
-            "arena_bytes": self.memory.arena_bytes,
-            "lower_bound_bytes": self.memory.lower_bound_bytes,
-            "weights_bytes": self.memory.weights_bytes,
-            "host_nodes": [],
-            "placement": {node.name: self.device for node in self.graph.nodes},
-        }
-
-    def __str__(self) -> str:
-        facts = self.summary()
-        return (
-            f"plan for {self.device}: {facts['nodes']} nodes, {facts['dispatches']} dispatches, "
-            f"{facts['barriers']} barriers, {facts['transfers']} copies; {self.memory}"
-        )
+        return dict(_report().summary(self))
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """Return node, kernel, workgroups and written values of each step, as text."""
-        rows = []
-        for chunk in self.chunks:
-            for node, step in zip(chunk.nodes, chunk.steps, strict=True):
-                if isinstance(step, Copy):
-                    rows.append((node, "copy", "", str(step)))
-                    continue
-                written = ", ".join(str(info) for _, info in step.writes)
-                groups = "x".join(map(str, step.workgroups))
-                rows.append((node, picture.kernel_label(step), groups, written))
-        return rows
+        return list(_report().rows(self))
 
     def picture(self, title: str = "") -> str:
-        """Draw the dispatches as a graph, and the memory map beneath, as SVG."""
-        chunk = self.chunks[0] if self.chunks else None
-        return picture.plan_svg(f"{title or self.graph.name}: {self}", chunk, self.memory,
-                                self.input_slots, self.output_slots)  # fmt: skip
+        """Draw the dispatches of each chunk as a graph, its memory beneath, as SVG."""
+        return str(_report().picture(self, title))
 
     def _repr_html_(self) -> str:
-        table = draw.table_html(str(self), ("node", "kernel", "workgroups", "writes"), self.rows())
-        return f"{self.picture()}<details><summary>all dispatches</summary>{table}</details>"
+        return str(_report().html(self))
 
 
-def plan_model(graph: Graph, sizes: Mapping[str, int], info: DeviceInfo) -> Plan:
-    """Walk from an imported graph to a plan: bind open dimensions, infer shapes, run passes, plan.
-
-    Args:
-        sizes: a number for every open dimension of the inputs.
-    """
-    shaped = shapes.infer(shapes.bind(graph, sizes))
-    return make_plan(passes.run(shaped), info)
+# -------------------------------------------------------------------------------- the whole model
 
 
 def make_plan(
-    graph: Graph, info: DeviceInfo, unavailable: Callable[[Dispatch], str] = lambda dispatch: "",
-    unseen: Collection[str] = (), resident: Collection[str] = (),
-) -> Plan:  # fmt: skip
-    """Decide everything about running a shaped graph on a device.
+    graph: Graph,
+    inputs: Mapping[str, TensorInfo],
+    devices: Sequence[DeviceInfo],
+    options: Options | None = None,
+    facts: Facts | None = None,
+) -> Plan:
+    """Decide how a model runs, up to the first size that only a run can tell.
 
     Args:
-        unavailable: tells why a kernel cannot be had; nothing is fused where a fused one cannot.
-        unseen: inputs and outputs that move from device to device past the host.
-        lying: names of weights that the device holds for plans of other shapes, by their layout.
+        graph: the imported model.
+        inputs: dtype and shape of each input; the value, too, where it is known and decides.
+        devices: the devices to plan for; chunks name them by their numbers here.
+        options: default: those of an unadorned `load`, with the switches of this moment.
+        facts: default: an empty machine on which every kernel can be had.
+
+    Raises PlanError where the devices cannot hold it, UnsupportedOperatorError with FALLBACK off.
+    """
+    start = Plan(graph, tuple(devices), options or Options(), rest=graph)
+    return extend(start, inputs, facts or Facts())
+
+
+def extend(plan: Plan, infos: Mapping[str, TensorInfo], facts: Facts) -> Plan:
+    """Return a longer plan that shares the chunks of this one.
+
+    If a value has to be known first, the plan is as long as before and names it in `needs`.
+
+    Args:
+        plan: an incomplete plan.
+        infos: dtype and shape of every value of `live`, with the values of those in `needs`.
+        facts: as in `make_plan`.
+    """
+    assert plan.rest is not None, "a complete plan cannot grow"
+    with settings.settings(**plan.options.switches):
+        require = _require(facts)
+        after_host = bool(plan.chunks) and not plan.chunks[-1].is_on_device
+        answer = partition.next_chunk(plan.rest, infos, plan.devices, facts.evaluate, require,
+                                      after_host)  # fmt: skip
+        if isinstance(answer, partition.Needed):
+            return replace(plan, needs=(*plan.needs, *answer.names))
+        chunk, rest = answer
+        if chunk.place != CONTROL and chunk.reasons and not settings.get("FALLBACK"):
+            reason = next(iter(chunk.reasons.values()))
+            raise UnsupportedOperatorError(f"{reason} (VKLAB_FALLBACK=0 keeps off the host)")
+        return _with(plan, chunk, rest, facts)
+
+
+def _with(plan: Plan, chunk: Chunk, rest: Graph, facts: Facts) -> Plan:
+    """Return a plan with one more chunk, or with those that several devices make of it."""
+    left = rest if rest.nodes else None
+    before = _dependencies(plan.chunks, chunk)
+    number = len(plan.chunks)
+    if not chunk.is_on_device:
+        new = replace(chunk, number=number, predecessors=before)
+        return replace(plan, chunks=(*plan.chunks, new), rest=left, needs=())
+    if len(plan.devices) > 1 or plan.options.placement:
+        pieces, transfers, placement = _placed(plan, chunk, facts)
+        shifted = tuple(
+            replace(piece, number=number + piece.number, predecessors=(
+                *before, *(number + other for other in piece.predecessors)))
+            for piece in pieces
+        )  # fmt: skip
+        moved = tuple(
+            replace(t, source=number + (t.source or 0), target=number + t.target) for t in transfers
+        )
+        return replace(plan, chunks=plan.chunks + shifted, transfers=plan.transfers + moved,
+                       rest=left, needs=(), placement=plan.placement or placement)  # fmt: skip
+    new = lower_chunk(replace(chunk, number=number, predecessors=before), plan.devices[0],
+                      plan.options.dtype, facts)  # fmt: skip
+    return replace(plan, chunks=(*plan.chunks, new), rest=left, needs=())
+
+
+def _dependencies(chunks: Sequence[Chunk], chunk: Chunk) -> tuple[int, ...]:
+    """Return the chunks that must end first: makers of inputs; devices' memory has one user."""
+    makers = {name: each.number for each in chunks for name in each.graph.outputs}
+    found = {makers[info.name] for info in chunk.graph.inputs if info.name in makers}
+    if chunk.place != HOST:
+        busy = [each for each in chunks if each.place != HOST]
+        followed = {number for each in busy for number in each.predecessors}
+        found |= {each.number for each in busy} - followed
+    return tuple(sorted(found))
+
+
+def _placed(
+    plan: Plan, chunk: Chunk, facts: Facts
+) -> tuple[tuple[Chunk, ...], tuple[Transfer, ...], Any]:
+    """Return a device chunk cut for several devices, what moves between the pieces, and why."""
+    place = _door("vklab.plan.place.split")
+    if place is None:
+        raise SetupError("a model is spread over several devices by vklab/plan/place, which is "
+                         "not there; give one device")  # fmt: skip
+    made: tuple[tuple[Chunk, ...], tuple[Transfer, ...], Any] = place.split(
+        chunk.graph, plan.devices, plan.options, facts,
+        lambda piece, unseen: lower_chunk(piece, plan.devices[piece.device], plan.options.dtype,
+                                          facts, unseen),
+    )  # fmt: skip
+    first, *others = made[0]
+    return (replace(first, known=chunk.known, reasons=chunk.reasons), *others), made[1], made[2]
+
+
+# ------------------------------------------------------------------------------------- one chunk
+
+
+def lower_chunk(
+    chunk: Chunk,
+    info: DeviceInfo,
+    dtype: str = "",
+    facts: Facts | None = None,
+    unseen: Collection[str] = (),
+) -> Chunk:
+    """Return a device chunk with its dispatches, memory and barriers.
+
+    Args:
+        chunk: its graph has an info for every value.
+        info: the device.
+        dtype: "float16" to compute in half precision.
+        facts: as in `make_plan`.
+        unseen: inputs and outputs that the host neither writes nor reads.
 
     Raises PlanError where the device cannot hold it.
     """
-    exact = lowering.with_exact_division(lowering.lower(graph), info)
-    bound = split_ranges.apply(exact, info)
-    lowered = _finished(fusion.fuse(graph, bound, info), info, resident)
-    if any(unavailable(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
+    facts = facts or Facts()
+    resident = facts.resident[chunk.device] if facts.resident else frozenset[str]()
+    graph = _rewritten(chunk.graph, dtype)
+    bound = split_ranges.apply(lowering.with_exact_division(lowering.lower(graph), info), info)
+    fusion = _door("vklab.plan.fusion")
+    lowered = _finished(fusion.fuse(graph, bound, info) if fusion else bound, info, resident)
+    if any(facts.kernel_refusal(d) for d in lowered.dispatches if d.fragment):
         lowered = _finished(bound, info, resident)
     limits.check(lowered.dispatches, info)
-    arranged = arenas.arrange(graph, lowered, info, unseen)
-    chunk = _chunk(lowered, arranged)
-    layered = layers.grouped(lowered, arranged, len(chunk.barriers))
-    if layered is not lowered:
-        again = arenas.arrange(graph, layered, info, unseen)
-        fewer = _chunk(layered, again)
-        larger = again.memory.arena_bytes > arranged.memory.arena_bytes
-        if not larger and len(fewer.barriers) < len(chunk.barriers):
-            arranged, chunk = again, fewer
-    return Plan(
+    lowered, arranged, steps = _arranged(graph, lowered, info, unseen)
+    return replace(
+        chunk,
         graph=graph,
-        device=info.name,
+        steps=steps,
+        nodes=(*(c.name for c in arranged.copies_in), *lowered.nodes,
+               *(c.name for c in arranged.copies_out)),
+        barriers=_barriers(steps, arranged),
         memory=arranged.memory,
-        chunks=(chunk,) if chunk.steps else (),
         input_slots=arranged.input_slots,
         output_slots=arranged.output_slots,
         constants=lowered.constants,
@@ -148,24 +271,46 @@ def make_plan(
             for name in (*(i.name for i in graph.inputs), *graph.outputs)
         },
         trims=lowered.trims,
-    )
+    )  # fmt: skip
+
+
+def _rewritten(graph: Graph, dtype: str) -> Graph:
+    passes = _door("vklab.graph.passes")
+    if passes is None and dtype:
+        raise SetupError(f"dtype={dtype!r} takes vklab/graph/passes, which is not there")
+    return passes.run(graph, dtype) if passes else graph
 
 
 def _finished(lowered: Lowered, info: DeviceInfo, resident: Collection[str]) -> Lowered:
     """Return dispatches with the kernels that a device gets, and types that it has."""
-    return storage.adapt(codegen.write(lowering.with_variants(lowered, info, resident)), info)
+    fusion = _door("vklab.plan.fusion")
+    tuned = _tune()(lowered, info, resident)
+    return storage.adapt(fusion.write(tuned) if fusion else tuned, info)
 
 
-def _chunk(lowered: Lowered, arranged: Arenas) -> Chunk:
-    """Return dispatches between the copies at the ends, with barriers."""
-    copies_in, copies_out = arranged.copies_in, arranged.copies_out
-    steps: tuple[Step, ...] = (*copies_in, *lowered.dispatches, *copies_out)
-    nodes = (*(c.name for c in copies_in), *lowered.nodes, *(c.name for c in copies_out))
-    placed = barriers.find_barriers([_work(step, arranged.memory.slots) for step in steps])
-    return Chunk(steps, placed, nodes)
+def _arranged(
+    graph: Graph, lowered: Lowered, info: DeviceInfo, unseen: Collection[str]
+) -> tuple[Lowered, Arenas, tuple[Step, ...]]:
+    """Return dispatches in their final order, with their memory, and the copies around them."""
+    arranged = arenas.arrange(graph, lowered, info, unseen)
+    steps: tuple[Step, ...] = (*arranged.copies_in, *lowered.dispatches, *arranged.copies_out)
+    tuning = _door("vklab.plan.tuning.layers")
+    count = len(_barriers(steps, arranged))
+    layered = tuning.grouped(lowered, arranged, count) if tuning else lowered
+    if layered is not lowered:
+        again = arenas.arrange(graph, layered, info, unseen)
+        fewer: tuple[Step, ...] = (*again.copies_in, *layered.dispatches, *again.copies_out)
+        larger = again.memory.arena_bytes > arranged.memory.arena_bytes
+        if not larger and len(_barriers(fewer, again)) < count:
+            return layered, again, fewer
+    return lowered, arranged, steps
 
 
-def _work(step: Step, slots: dict[str, Slot]) -> Access:
+def _barriers(steps: Sequence[Step], arranged: Arenas) -> tuple[barriers.Barrier, ...]:
+    return barriers.find_barriers([_access(step, arranged.memory.slots) for step in steps])
+
+
+def _access(step: Step, slots: Mapping[str, Slot]) -> Access:
     if isinstance(step, Copy):
         return Access("transfer", (step.source,), (step.target,))
     reads, writes = tuple(slots[info.name] for _, info in step.reads), []
@@ -174,3 +319,40 @@ def _work(step: Step, slots: dict[str, Slot]) -> Access:
         slot = slots[info.name]
         writes.append(Slot(slot.arena, slot.offset_bytes + first, size))
     return Access("compute_shader", reads, tuple(writes))
+
+
+# ------------------------------------------------------------------------------ optional folders
+
+
+def _door(name: str) -> Any:
+    """Return the module of an optional folder; None where the folder is not there."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not name.startswith(error.name or name + "."):
+            raise
+        return None
+
+
+def _tune() -> Callable[..., Lowered]:
+    tuning = _door("vklab.plan.tuning.tune")
+    return tuning.tune if tuning else lambda lowered, info, resident=(): lowered
+
+
+def _require(facts: Facts) -> Callable[..., None]:
+    """Return what raises PlanError for a node that a device cannot run."""
+    refusals: dict[Any, str] = {}
+
+    def refusal(dispatch: Dispatch) -> str:
+        if dispatch.variant not in refusals:  # finding out reads files
+            refusals[dispatch.variant] = facts.kernel_refusal(dispatch)
+        return refusals[dispatch.variant]
+
+    return functools.partial(capability.require, kernel_refusal=refusal, tune=_tune())
+
+
+def _report() -> Any:
+    report = _door("vklab.plan.report.table")
+    if report is None:
+        raise SetupError("plans are drawn by vklab/plan/report, which is not there")
+    return report

@@ -1,32 +1,49 @@
-"""Device memory for everything but weights: one buffer for each arena of a plan.
+"""BufferPool: device memory for everything but weights, one buffer for each arena of a chunk.
 
-Under upper bounds all programs of a session share one reserve, made for the largest of them; else
-each has its own. Visited by labs 03 and 11.
+Under upper bounds all programs of a session share one pool, made for the largest of them; else
+each program has its own. Visited by labs 03 and 11.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from vklab import settings
+from vklab.plan.memory import WEIGHTS
 from vklab.runtime.open_devices import OpenDevice
-from vklab.vulkan.host_memory import ExternalBuffer
 from vklab.vulkan.memory import Buffer
 
-if TYPE_CHECKING:
-    from vklab.runtime.program import Program
+__all__ = ["BufferPool", "PoolBuffer", "PoolUser", "kind_of"]
 
-__all__ = ["BufferPool", "kind_of"]
 
-ARENA_KINDS = {"inputs": "upload", "outputs": "readback", "activations": "device",
-               "arriving": "device", "leaving": "device"}  # fmt: skip
+class PoolBuffer(Protocol):
+    """A buffer with memory: a `vulkan.memory.Buffer`, or one whose memory other devices see too."""
+
+    handle: Any
+    size_bytes: int
+
+    @property
+    def mapped(self) -> memoryview | None:
+        """Return the buffer's bytes as the host sees them, or None."""
+
+    def close(self) -> None:
+        """Free the buffer."""
+
+
+class PoolUser(Protocol):
+    """A program that runs in the memory of a pool."""
+
+    def require_idle(self) -> None:
+        """Raise as long as the device works on an earlier run."""
 
 
 def kind_of(arena: str) -> str | None:
-    """Return what memory an arena takes; None for those of weights."""
-    return ARENA_KINDS.get(arena.rstrip("0123456789"))
+    """Return the kind of memory that an arena takes; None for weights, which are no pool's."""
+    if arena.startswith(WEIGHTS):
+        return None
+    return {"inputs": "upload", "outputs": "readback"}.get(arena.rstrip("0123456789"), "device")
 
 
 class BufferPool:
@@ -34,16 +51,16 @@ class BufferPool:
 
     Attributes:
         buffers: by the names of arenas.
-        version: counts up when a buffer was replaced: what was recorded before is then stale.
-        last: who ran in it last, and may be under way after a time-out.
+        version: counts up when a buffer is replaced: earlier recordings are then stale.
+        last: the program that ran in it last, and may be under way after a time-out.
         growths: what had to be made larger after the first use, and for whom (DEBUG prints it).
     """
 
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
-        self.buffers: dict[str, Buffer | ExternalBuffer] = {}
+        self.buffers: dict[str, PoolBuffer] = {}
         self.version = 0
-        self.last: Program | None = None
+        self.last: PoolUser | None = None
         self.growths: list[str] = []
 
     @property
@@ -52,9 +69,10 @@ class BufferPool:
         return sum(buffer.size_bytes for buffer in self.buffers.values())
 
     def fit(self, arenas: Mapping[str, int], reason: str) -> None:
-        """Make every arena at least this large; those of weights are not its business.
+        """Make every arena at least as large as asked.
 
         Args:
+            arenas: bytes by the name of the arena; those of weights are left alone.
             reason: who needs it, for `growths`.
         """
         is_first = not self.buffers

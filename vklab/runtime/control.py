@@ -1,40 +1,44 @@
 """If, Loop and Scan: control on the host, bodies compiled like any graph.
 
-A body is a stage of its own: its plans are kept between iterations.
+A body has a plan cache of its own: its plans are kept between iterations. Visited by lab 10.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from vklab.errors import ModelError
-from vklab.graph.graph import Node
-
-if TYPE_CHECKING:
-    from vklab.runtime.engine import Engine
-    from vklab.runtime.parts import Stage
+from vklab.graph.graph import Graph, Node
+from vklab.runtime.plan_cache import PlanCache
 
 __all__ = ["Control"]
 
+RunBody = Callable[[PlanCache, dict[str, Any]], Mapping[str, Any]]
+
 
 class Control:
-    """Run one control node; its bodies see what they capture."""
+    """Run one control node; its bodies see what they capture.
 
-    def __init__(
-        self, node: Node, bodies: Mapping[str, Stage], opset: int, constants: Mapping[str, Any]
-    ) -> None:
-        self.node = node
-        self.constants = constants
+    Args:
+        graph: the node alone, with the constants that it reads.
+        bodies: the plan cache of each body, by the name of its attribute.
+        run_body: runs a body on the values that it sees, and returns its outputs by name.
+    """
+
+    def __init__(self, graph: Graph, bodies: Mapping[str, PlanCache], run_body: RunBody) -> None:
+        self.node: Node = graph.nodes[0]
+        self.opset = graph.opset_of(self.node)
         self.bodies = bodies
-        self.opset = opset
+        self._constants = {name: info.constant for name, info in graph.initializers.items()}
+        self._run_body = run_body
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run once; ModelError naming the node for what its inputs cannot be."""
         step = {"If": self._if, "Loop": self._loop, "Scan": self._scan}[self.node.op_type]
-        values = {**values, **self.constants}
+        values = {**values, **self._constants}
         inputs = [values[name] if name else None for name in self.node.inputs]
         outputs = step(inputs, values)
         named = zip(self.node.outputs, outputs, strict=False)
@@ -45,16 +49,11 @@ class Control:
         for body in self.bodies.values():
             body.close()
 
-    def clone(self, engine: Engine) -> Control:
-        """Return what runs the same at the same time."""
-        bodies = {name: body.clone(engine) for name, body in self.bodies.items()}
-        return Control(self.node, bodies, self.opset, self.constants)
-
     def _body(self, name: str, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
         if name not in self.bodies:
             raise ModelError(f"node {self.node.name!r} ({self.node.op_type}) has no {name}")
         body = self.bodies[name]
-        graph = body.graph
+        graph = body.plan.graph
         if len(inputs) != len(graph.inputs):
             raise ModelError(
                 f"node {self.node.name!r} ({self.node.op_type}): {name} takes "
@@ -63,7 +62,8 @@ class Control:
         scope = {capture: values[capture] for capture in graph.captures}
         for info, value in zip(graph.inputs, inputs, strict=True):
             scope[info.name] = value
-        return body.run(scope)
+        outputs = self._run_body(body, scope)
+        return [outputs[output] for output in graph.outputs]
 
     def _flag(self, value: Any) -> bool:
         if np.size(value) != 1:
@@ -88,9 +88,9 @@ class Control:
             for rows, value in zip(collected, made[1 + len(carried) :], strict=False):
                 rows.append(value)
             number += 1
-        infos = self.bodies["body"].graph.infos
-        names = self.bodies["body"].graph.outputs[1 + len(carried) :]
-        return [*carried, *(_stack(rows, infos.get(name), 0)
+        graph = self.bodies["body"].plan.graph
+        names = graph.outputs[1 + len(carried) :]
+        return [*carried, *(_stack(rows, graph.infos.get(name), 0)
                             for rows, name in zip(collected, names, strict=False))]  # fmt: skip
 
     def _scan(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:

@@ -23,7 +23,7 @@ from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import ELEMENT_TYPES, INTEGERS
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["HostPart", "Reference", "evaluate", "load_onnxruntime", "to_proto"]
+__all__ = ["HostChunk", "Reference", "evaluate", "load_onnxruntime", "to_proto"]
 
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
@@ -74,7 +74,7 @@ def _readable(proto: onnx.ModelProto) -> onnx.ModelProto:
     return readable
 
 
-class HostPart:
+class HostChunk:
     """Some nodes of a graph on the host: in ONNX Runtime, or in onnx.reference where that fails."""
 
     def __init__(self, graph: Graph, is_short: bool = False) -> None:
@@ -214,5 +214,5 @@ def evaluate(
     outputs = tuple(filter(None, node.outputs))
     alone = replace(graph, nodes=(node,), inputs=(), outputs=outputs, initializers=infos,
                     infos=infos)  # fmt: skip
-    found = HostPart(alone, is_short=True).run({})
+    found = HostChunk(alone, is_short=True).run({})
     return [found.get(name) for name in node.outputs]

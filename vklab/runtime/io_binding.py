@@ -1,77 +1,95 @@
-"""Where the host meets a program: its inputs and outputs as arrays on mapped memory.
+"""IOBinding: the inputs and outputs of a chunk as NumPy arrays on mapped memory.
 
-Values that a device stores otherwise than the model says are changed on the way. Visited by
+Values that a device stores in another dtype than the model's are converted on the way. Visited by
 lab 03.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from vklab.plan import arenas, storage
+from vklab.plan import storage
+from vklab.plan.chunk import Chunk
 from vklab.plan.memory import Slot
-from vklab.plan.plan import Plan
+from vklab.runtime.buffers import PoolBuffer
 from vklab.types import TensorInfo
-from vklab.vulkan.host_memory import ExternalBuffer
-from vklab.vulkan.memory import Buffer
 
 __all__ = ["Given", "IOBinding"]
 
-# Where an input lies that is another program's output.
-Given = tuple[Buffer | ExternalBuffer, int]
+# The buffer and the byte at which an input begins that is another program's output.
+Given = tuple[PoolBuffer, int]
 Finish = Callable[[np.ndarray], np.ndarray]
+MAPPED = ("inputs", "outputs")
 
 
 class IOBinding:
-    """The mapped inputs and outputs of a plan, as arrays by name.
+    """The mapped inputs and outputs of a chunk, as arrays by name.
 
-    Those that move from device to device past the host are not among them.
+    Values that move from device to device past the host are not among them.
+
+    Args:
+        chunk: the chunk, lowered.
+        buffers: device memory by the names of arenas.
+        given: inputs that are where another program leaves them.
+        copied_in: inputs that the host copies in.
+        copied_out: outputs that the host copies out, in this order.
     """
 
     def __init__(
-        self, plan: Plan, buffers: Mapping[str, Buffer | ExternalBuffer],
-        given: Mapping[str, Given],
+        self, chunk: Chunk, buffers: Mapping[str, PoolBuffer], given: Mapping[str, Given],
+        copied_in: Sequence[str], copied_out: Sequence[str],
     ) -> None:  # fmt: skip
-        self.plan = plan
+        self.chunk = chunk
         self._buffers = buffers
-        self._given = given
-        graph = plan.graph
-        self.inputs = self._map(graph.inputs, plan.input_slots, given)
-        self.outputs = self._map([graph.infos[n] for n in graph.outputs], plan.output_slots, {})
-        self._encodes = any(plan.stored[info.name] != info.dtype for info in graph.inputs)
+        self.given = given
+        graph, stored = chunk.graph, chunk.stored
+        self.inputs = self._map(graph.inputs, chunk.input_slots, given)
+        self.outputs = self._map([graph.infos[n] for n in graph.outputs], chunk.output_slots, {})
+        self._encodes = any(stored[info.name] != info.dtype for info in graph.inputs)
         self._finishers = {name: self._steps(name) for name in graph.outputs}
+        self._in, self._out = copied_in, copied_out
 
-    def put(self, name: str, array: np.ndarray) -> None:
-        """Copy one input in."""
-        place = self.inputs[name]
-        np.copyto(place, storage.encode(array, str(place.dtype)) if self._encodes else array)
+    def copy_in(self, values: Mapping[str, Any]) -> None:
+        """Copy the inputs in."""
+        for name in self._in:
+            target, array = self.inputs[name], values[name]
+            target[...] = storage.encode(array, str(target.dtype)) if self._encodes else array
 
-    def take(self, name: str) -> np.ndarray:
-        """Copy one output out."""
-        array = self.outputs[name].copy()
-        for step in self._finishers[name]:
-            array = step(array)
-        return array
+    def copy_out(self) -> dict[str, np.ndarray]:
+        """Return copies of the outputs, by name."""
+        outputs = {}
+        for name in self._out:
+            array = self.outputs[name].copy()
+            for step in self._finishers[name]:
+                array = step(array)
+            outputs[name] = array
+        return outputs
 
     def pass_on(self, name: str, target: IOBinding) -> None:
-        """Copy an output to another plan's input of the same name, unless it lies there."""
-        if name in target._given:
+        """Copy an output to another chunk's input of the same name, unless that is the same bytes.
+
+        Where the two devices store its dtype differently, it is converted.
+        """
+        if name in target.given:
             return
-        if self.plan.stored[name] == target.plan.stored[name]:
-            np.copyto(target.inputs[name], self.outputs[name])
-        else:  # the devices store its dtype differently
-            target.put(name, self.take(name))
+        array, there = self.outputs[name], target.inputs[name]
+        stored, wanted = self.chunk.stored[name], target.chunk.stored[name]
+        if stored != wanted:
+            dtype = self.chunk.graph.infos[name].dtype
+            array = storage.encode(storage.decode(array, dtype), wanted)
+        there[...] = array
 
     def _map(
         self, infos: Iterable[TensorInfo], slots: Mapping[str, Slot], given: Mapping[str, Given]
     ) -> dict[str, np.ndarray]:
-        stored = self.plan.stored
+        stored = self.chunk.stored
         return {
             i.name: self._view(slots[i.name], stored[i.name], i.dims, given.get(i.name))
-            for i in infos if not slots[i.name].arena.startswith((arenas.ARRIVING, arenas.LEAVING))
+            for i in infos if slots[i.name].arena.startswith(MAPPED)
         }  # fmt: skip
 
     def _view(
@@ -81,20 +99,20 @@ class IOBinding:
             return np.zeros(shape, dtype)
         buffer, start = given or (self._buffers[slot.arena], slot.offset_bytes)
         mapped = buffer.mapped
-        assert mapped is not None, "inputs and outputs lie in host-visible memory"
+        assert mapped is not None, "inputs and outputs are in host-visible memory"
         flat = np.frombuffer(mapped, np.uint8, slot.size_bytes, start).view(dtype)
         return flat.reshape(shape)
 
     def _steps(self, name: str) -> list[Finish]:
-        """Return what must happen to an output that is stored otherwise than the model says."""
+        """Return the conversions of an output whose stored form is not the model's."""
         steps: list[Finish] = []
-        dtype = self.plan.graph.infos[name].dtype
-        if self.plan.stored[name] != dtype:
+        dtype = self.chunk.graph.infos[name].dtype
+        if self.chunk.stored[name] != dtype:
             steps.append(functools.partial(storage.decode, dtype=dtype))
-        if name in self.plan.trims:
+        if name in self.chunk.trims:
             counts = [
-                (axis, self._view(self.plan.output_slots[count], "int32", (1,)))
-                for axis, count in self.plan.trims[name]
+                (axis, self._view(self.chunk.output_slots[count], "int32", (1,)))
+                for axis, count in self.chunk.trims[name]
             ]
             steps.append(functools.partial(_trim, counts=counts))
         return steps

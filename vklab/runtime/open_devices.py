@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,8 +19,6 @@ import numpy as np
 from vklab import draw, settings
 from vklab.errors import SetupError
 from vklab.runtime.kernels import Kernels
-from vklab.runtime.many.scheduler import DeviceWorker
-from vklab.runtime.weights import WeightCache
 from vklab.types import DeviceInfo
 from vklab.vulkan import api, physical_device
 from vklab.vulkan import instance as instances
@@ -70,9 +68,9 @@ class OpenDevice:
         self.lost = False  # VK_ERROR_DEVICE_LOST: nothing runs on it any more
         self.is_stuck = False  # work that never ended: nothing of it may be freed
         self.sessions: weakref.WeakSet[Closable] = weakref.WeakSet()
-        self.held = WeightCache()
         self._forgotten: deque[Closable] = deque()
-        self.lane = DeviceWorker(f"vklab waits for device {info.index}")
+        self._owned: dict[str, Closable] = {}
+        self._owned_lock = threading.Lock()
         self.device = Device(instance, physical, info)
         try:
             self.allocator = Allocator(self.device)
@@ -81,6 +79,18 @@ class OpenDevice:
         except BaseException:
             self.device.close()
             raise
+
+    def owned(self, name: str, make: Callable[[], Closable]) -> Any:
+        """Return an object that all sessions share here: made on first use, closed with the device.
+
+        Args:
+            name: tells it from others.
+            make: makes it.
+        """
+        with self._owned_lock:
+            if name not in self._owned:
+                self._owned[name] = make()
+            return self._owned[name]
 
     def command_pool(self, transfer: bool = False) -> CommandPool:
         """Return a new pool; pools are not shared, because they are not thread-safe."""
@@ -118,7 +128,8 @@ class OpenDevice:
             if time.monotonic() > deadline:
                 self.is_stuck = True
             time.sleep(0.01)
-        self.lane.close()
+        for part in self._owned.values():
+            part.close()
         if self.is_stuck:
             return
         self.kernels.close()

@@ -1,39 +1,43 @@
-"""Session: a model loaded on a device. `load` is the door through which everybody comes.
+"""Session: a model loaded on a device. Everybody enters through `load`.
 
-Checks what it is fed, plans on the first use of a shape, replays after that. Visited by all labs.
+A session checks its inputs, plans at the first use of a shape and replays after that. What
+observes runs or runs many of them is loaded from optional folders when it is used. Visited by all
+labs.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 import threading
+import types
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vklab import settings
-from vklab.errors import ModelError, VklabError
-from vklab.graph import bounds, passes, shapes
+from vklab.errors import ModelError, SetupError, VklabError
+from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph
-from vklab.plan.parted import PartedPlan
+from vklab.plan.options import Options
 from vklab.plan.plan import Plan
-from vklab.plan.spread import SpreadPlan
-from vklab.runtime import checked, engine, feeds, kernels, members, open_devices, parts
-from vklab.runtime.compiled import container, restore
-from vklab.runtime.compiled import saved as saves
-from vklab.runtime.many import frames, streams
-from vklab.runtime.observe import profile as profiles
-from vklab.runtime.observe import tracing
-from vklab.runtime.observe.profile import Profile, Timing
-from vklab.trace import Trace
+from vklab.runtime import feeds, kernels, open_devices
+from vklab.runtime.device_state import DeviceState
+from vklab.runtime.executor import Executor
+from vklab.runtime.options import DeviceOptions, NodeTimes
+from vklab.runtime.plan_cache import Entry, PlanCache
 from vklab.types import DeviceInfo, TensorInfo
 
 if TYPE_CHECKING:
     from vklab.graph import onnx_import
 
-__all__ = ["Session", "load"]
+__all__ = ["Outputs", "Session", "load"]
+
+Outputs = dict[str, np.ndarray]
+_ONNX = "pip install onnx onnxruntime"
 
 
 def load(
@@ -45,7 +49,7 @@ def load(
     place: Mapping[str, int | str] | None = None,
     memory_caps: Mapping[int | str, int] | None = None,
     policy: str | None = None,
-    profiles: Mapping[int | str, Profile] | None = None,
+    profiles: Mapping[int | str, NodeTimes] | None = None,
     replicate: bool = False,
     dtype: str | None = None,
     upper_bounds: Mapping[str, int] | None = None,
@@ -59,8 +63,8 @@ def load(
         devices: "all", or several of what `device` may be: the model is split over them.
         place: devices by patterns of node names ("layer3*"), for nodes that must be there.
         memory_caps: the most bytes of device memory that may be planned, by device.
-        policy: "cost", the least predicted time (default), or "greedy", the first with room: of
-            the devices in the order given, of "all" in that of their speed.
+        policy: "cost", the least predicted time (default), or "greedy", the first device with room:
+            in the order given, or of "all" in that of their speed.
         profiles: `profile` of the model on a device alone, by device: times to place by.
         replicate: each device gets the whole model; frames (`submit`, `map`) go to any of them.
         dtype: "float16" to compute a float32 model in half precision; inputs and outputs stay
@@ -70,19 +74,87 @@ def load(
 
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError.
     """
-    saved = saves.read(model) if container.is_compiled(model) else None
-    graph = saved.graph if saved else checked.onnx().onnx_import.load_graph(model)
-    wish = members.PlacementOptions(place or {}, memory_caps or {}, policy, profiles or {},
-                                    replicate, fastest_first=isinstance(devices, str))
+    compiled = _optional("compiled.container", required=False)
+    saved = None
+    if compiled and compiled.is_compiled(model):
+        saved = _optional("compiled.saved").read(model)
+    graph = saved.graph if saved else _onnx_import().load_graph(model)
+    options = DeviceOptions(place or {}, memory_caps or {}, policy, profiles or {}, replicate,
+                            fastest_first=isinstance(devices, str))  # fmt: skip
     return Session(graph, open_devices.open_all(device, devices), model, progress, saved,
-                   dtype=dtype, upper_bounds=upper_bounds, wish=wish)  # fmt: skip
+                   dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip
 
 
-class Session(streams.Streaming, checked.Checked):
+# ------------------------------------------------------------------------------ optional folders
+
+
+def _optional(name: str, required: bool = True) -> Any:
+    """Return a module of an optional folder of `vklab.runtime`.
+
+    Raises SetupError where the folder is not there; without `required`, return None then.
+    """
+    full = f"vklab.runtime.{name}"
+    try:
+        return importlib.import_module(full)
+    except ImportError as error:
+        if error.name and error.name.startswith("onnx"):
+            raise SetupError(f"this needs onnx ({error})", _ONNX) from error
+        if not (error.name and full.startswith(error.name)):
+            raise
+        if not required:
+            return None
+        folder = full.rpartition(".")[0].replace(".", "/")
+        raise SetupError(f"this needs {folder}, which is not there") from error
+
+
+def _profile(root: PlanCache, values: Mapping[str, Any]) -> Any:
+    return _optional("observe.profile").once(root, values)
+
+
+def _onnx_import() -> Any:
+    """Load what reads ONNX models; compiled models do without onnx."""
+    try:
+        from vklab.graph import onnx_import
+    except ImportError as error:
+        raise SetupError(f"this needs onnx ({error})", _ONNX) from error
+    return onnx_import
+
+
+class _Door:
+    """A method of Session that an optional folder implements, loaded when it is used.
+
+    Args:
+        module: the module in `vklab.runtime`.
+        name: a function of it, whose first parameter is the session.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def __get__(self, session: Session | None, owner: type[Session]) -> Any:
+        function = getattr(_optional(self._module), self._name)
+        return function if session is None else types.MethodType(function, session)
+
+
+class Session:
     """A model on one device or several, ready to run; close it, or use it in a `with` block.
 
     What no kernel can do runs on the host. Thread-safe: runs of one session follow each other;
     frames that are submitted are in flight together.
+
+    Args:
+        graph: the imported model.
+        opened: the devices.
+        model: the model as it was given, for the reference; None for a compiled one.
+        progress: called as (done, of, kernel) while kernels compile.
+        saved: a compiled model.
+        dtype: as in `load`.
+        upper_bounds: as in `load`.
+        options: of several devices.
+
+    Attributes:
+        roots: the plans of the model; one cache for each device that has the whole model.
+        states: the devices, with the session's memory there.
     """
 
     def __init__(
@@ -91,42 +163,62 @@ class Session(streams.Streaming, checked.Checked):
         opened: open_devices.OpenDevice | Sequence[open_devices.OpenDevice],
         model: onnx_import.Model | None,
         progress: kernels.Progress | None = None,
-        saved: saves.Saved | None = None,
+        saved: Any = None,
         *,
         dtype: str | None = None,
         upper_bounds: Mapping[str, int] | None = None,
-        wish: members.PlacementOptions | None = None,
+        options: DeviceOptions | None = None,
     ) -> None:
+        used = tuple(opened) if isinstance(opened, Sequence) else (opened,)
+        infos = [each.info for each in used]
+        wanted = options or DeviceOptions()
         dtype = saved.dtype if saved and dtype is None else dtype
-        passes.require_dtype(dtype or "")
         limits = saved.upper_bounds if saved and upper_bounds is None else upper_bounds
         self.upper_bounds = bounds.resolve(graph.inputs, limits or {})
         self.graph = graph
-        given = (*graph.inputs, *graph.initializers.values())
-        self._is_half = bool(dtype) or any(info.dtype == "float16" for info in given)
-        used = tuple(opened) if isinstance(opened, Sequence) else (opened,)
-        self._model = None if saved else model
-        self._members = tuple(map(engine.DeviceState, used))
-        self._weights = self._members[0].weights
-        engines = members.engines(
-            self._members, wish, graph, progress=progress, dtype=dtype or "",
-            upper_bounds=self.upper_bounds,
-        )  # fmt: skip
-        roots = [restore.root(saved, each) if saved else parts.Stage(graph, each)
-                 for each in engines]  # fmt: skip
-        self._roots, self._root = roots, roots[0]
+        self.model = None if saved else model
+        made = Options(dtype or "", self.upper_bounds)
+        self.is_split = not wanted.replicate and (len(used) > 1 or wanted.splits)
+        if self.is_split:
+            _optional("many.split")  # says so if it is not there
+            made = replace(made, placement=wanted.placement(infos))
+        elif wanted.splits:
+            raise SetupError("place, memory_caps, policy and profiles split a model; with "
+                             "replicate=True each device has all of it")  # fmt: skip
+        self.states = tuple(map(DeviceState, used))
         self._lock = threading.Lock()
-        self._frames = frames.Frames(roots, (*roots, *self._members))
+        self._frames: Any = None
         self._opened: open_devices.OpenDevice | None = used[0]
+        self.roots = self._caches(made, progress, saved)
         for each in used:
             each.sessions.add(self)
         try:
-            if not saved:  # else it was asked when the model was compiled
+            if not saved:  # a compiled model was checked when it was made
                 shapes.require_operators(graph)
-            self._root.prepare()
+            self.roots[0].prepare()
         except BaseException:
             self.close()
             raise
+
+    def _caches(
+        self, options: Options, progress: kernels.Progress | None, saved: Any
+    ) -> list[PlanCache]:
+        """Return the root of the plans; of replicas, one for each device."""
+        groups = [self.states] if self.is_split else [(state,) for state in self.states]
+        split = _optional("many.split").Split if self.is_split else None
+        lock = threading.RLock()
+        caches = []
+        for states in groups:
+            infos = tuple(state.opened.info for state in states)
+            splitter = split(states, bool(self.upper_bounds)) if split else None
+            if splitter:
+                splitter.check(self.graph, infos, options.placement)
+            executor = Executor(states, bool(self.upper_bounds), progress, splitter,
+                                lambda: _optional("many.overlap", required=False), lock)  # fmt: skip
+            start = Plan(self.graph, infos, options, rest=self.graph)
+            caches.append(_optional("compiled.restore").root(saved, start, executor) if saved
+                          else PlanCache(start, executor))  # fmt: skip
+        return caches
 
     # ------------------------------------------------------------------------------ looking in
 
@@ -143,68 +235,69 @@ class Session(streams.Streaming, checked.Checked):
     @property
     def device(self) -> DeviceInfo:
         """Return the device this session runs on."""
-        return self._require_open().info
+        return self.require_open().info
 
     @property
     def devices(self) -> tuple[DeviceInfo, ...]:
         """Return all devices this session runs on."""
-        self._require_open()
-        return tuple(member.opened.info for member in self._members)
+        self.require_open()
+        return tuple(state.opened.info for state in self.states)
 
     @property
-    def plan(self) -> Plan | SpreadPlan | PartedPlan:
-        """Return the plan of the shapes used last, parted if the host has a part in it.
+    def plan(self) -> Plan:
+        """Return the plan of the shapes used last.
 
         Raises ModelError before the first run of a model whose sizes that decides.
         """
-        self._require_open()
-        path = list(self._root.walk())
-        if not path:
+        self.require_open()
+        entries = list(self.roots[0].path())
+        if not entries:
             names = ", ".join(shapes.unknown_dims(self.graph)) or "its inputs' values"
             raise ModelError(f"nothing is planned yet: the first run tells the sizes of {names}")
-        if len(path) == 1 and path[0].plan and not path[0].part.known:
-            return path[0].plan
-        return PartedPlan(
-            graph=self.graph,
-            device=self._name(0),
-            parts=tuple(found.part for found in path),
-            plans=tuple(found.plan for found in path),
-            is_complete=path[-1].rest is None,
-        )
+        paths = [entry.runner.paths for entry in entries if hasattr(entry.runner, "paths")]
+        merged = {move: path for each in paths for move, path in each.items()}
+        return replace(entries[-1].plan, paths=merged)
 
     @property
     def reserved_bytes(self) -> int:
         """Return the bytes that all shapes share under upper bounds, weights apart; else 0."""
-        return self._root.engine.reserved_bytes
+        return self.roots[0].executor.reserved_bytes
 
     @property
     def plan_reason(self) -> str:
         """Return why a compiled model was planned here after all; empty if it was not."""
-        return self._root.library.reason if isinstance(self._root, restore.SavedPath) else ""
+        return str(getattr(self.roots[0], "reason", ""))
 
     @property
     def host_reasons(self) -> dict[str, str]:
         """Return why each node that ran on the host last did so; of control nodes, their bodies."""
-        self._require_open()
-        return self._root.host_reasons()
+        self.require_open()
+        reasons: dict[str, str] = {}
+        for entry in _all_entries(self.roots[0]):
+            for chunk in entry.chunks:
+                if chunk.kind == "host":
+                    reasons |= dict.fromkeys((node.name for node in chunk.graph.nodes), "")
+                reasons |= chunk.reasons
+        return reasons
 
     @property
     def step_count(self) -> int:
         """Return the dispatches and copies of the last run; 0 if all was known before it."""
-        self._require_open()
-        plans = [found.plan for found in self._root.walk_all() if found.plan]
-        return sum(len(plan.dispatches) + len(plan.copies) for plan in plans)
+        self.require_open()
+        return sum(len(chunk.steps) for entry in _all_entries(self.roots[0])
+                   for chunk in entry.chunks)  # fmt: skip
 
     def __repr__(self) -> str:
         where = ", ".join(map(str, self.devices)) if self._opened else "closed"
         return f"Session of {self.graph} on {where}"
 
     def _repr_html_(self) -> str:
-        return self.plan._repr_html_() if any(self._root.walk()) else self.graph._repr_html_()
+        is_planned = any(self.roots[0].path())
+        return self.plan._repr_html_() if is_planned else self.graph._repr_html_()
 
     # --------------------------------------------------------------------------------- running
 
-    def run(self, *inputs: Any) -> dict[str, np.ndarray]:
+    def run(self, *inputs: Any) -> Outputs:
         """Run the model once.
 
         Args:
@@ -214,78 +307,61 @@ class Session(streams.Streaming, checked.Checked):
         dtype or shape.
         """
         with self._lock:
-            self._require_open()
-            values = self._fed(inputs)
+            if self._opened is None:
+                self.require_open()
+            values = feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
             if int(settings.get("DEBUG")) >= 2:
-                print(self._profile(dict(values), 1), file=sys.stderr)
-            outputs = self._run(values)
+                print(_profile(self.roots[0], dict(values)), file=sys.stderr)
+            root = self.roots[0]
+            outputs = dict(root.executor.run(root, dict(values)))
         if settings.get("CHECK"):
-            self._require_equal(values, 0, outputs)
+            self.require_equal(values, 0, outputs)
         return outputs
 
-    def _run(self, values: frames.Values, lane: int = 0) -> frames.Outputs:
-        made = self._roots[lane].run(dict(values))  # which takes up all that is made on the way
-        return dict(zip(self.graph.outputs, made, strict=True))
-
-    def _fed(self, inputs: tuple[Any, ...]) -> frames.Values:
+    def arrays(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
+        """Return the checked inputs of a run by name; `inputs` as `run` takes them."""
         return feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
 
-    def _run_on(self, lane: int, inputs: Mapping[str, np.ndarray]) -> frames.Outputs:
-        with self._lock:
-            self._require_open()
-            return self._run(self._fed((inputs,)), lane)
-
-    # ------------------------------------------------------------------------------- profiling
-
-    def profile(self, *inputs: Any, repeats: int = 10) -> Profile:
-        """Time every dispatch on the device's own clock; inputs as in `run`.
-
-        The figures are medians over `repeats` runs after one that is not counted.
-        """
-        if repeats < 1:
-            raise ValueError(f"repeats={repeats}: at least one run is timed")
-        with self._timed(inputs) as values:
-            return self._profile(values, repeats)
-
-    def _profile(self, values: dict[str, Any], repeats: int) -> Profile:
-        return Profile(self._name(0), profiles.rows(self._root, values, repeats), repeats)
-
-    def time(self, *inputs: Any, repeats: int = 30) -> Timing:
-        """Time whole runs, on the host's clock and on the device's; inputs as in `run`.
-
-        The work is recorded as `run` records it; one run before is not counted.
-        """
-        with self._timed(inputs) as values:
-            return profiles.whole(self._root, values, repeats)
-
-    def trace(self, *inputs: Any, repeats: int = 1, steps: bool = True, frames: int = 0,
-              in_flight: int = 0) -> Trace:  # fmt: skip
-        """Note when everything happens in `repeats` runs, on one clock; inputs as in `run`.
-
-        Args:
-            frames: trace so many frames instead, as `map` runs them, `in_flight` at a time.
-            steps: time each dispatch, which then runs alone between barriers; else only the
-                whole of what is submitted, recorded as `run` records it.
-        """
-        with self._timed(inputs) as values:
-            if frames or in_flight:
-                return tracing.frames(self._roots, values, frames, self._room(in_flight), steps)
-            return tracing.trace(self._root, values, repeats, steps)
-
     @contextlib.contextmanager
-    def _timed(self, inputs: tuple[Any, ...]) -> Iterator[frames.Values]:
+    def exclusive(self) -> Iterator[None]:
+        """Keep other runs of the session out; VklabError if it is closed."""
         with self._lock:
-            self._require_open()
-            for member in self._members:
-                member.opened.require_clock()
-            yield self._fed(inputs)
+            self.require_open()
+            yield
+
+    def frames(self) -> Any:
+        """Return the frames in flight; made at their first use."""
+        with self.exclusive():
+            if self._frames is None:
+                self._frames = _optional("many.frames").Frames(
+                    self.roots, self._closables(), _profile)  # fmt: skip
+            return self._frames
+
+    def new_frames(self) -> tuple[Any, Any]:
+        """Return room for other frames than `frames`, and the module that runs them in order."""
+        return _optional("many.frames").Frames(self.roots), _optional("many.streams")
+
+    # Methods of optional folders: functions whose first parameter is the session.
+    submit = _Door("many.streams", "submit")
+    run_async = _Door("many.streams", "run_async")
+    map = _Door("many.streams", "map_items")
+    profile = _Door("observe.profile", "profile")
+    time = _Door("observe.profile", "time_runs")
+    trace = _Door("observe.tracing", "trace_session")
+    reference = _Door("observe.reference", "outputs")
+    check = _Door("observe.reference", "check")
+    require_equal = _Door("observe.reference", "require_equal")
 
     # --------------------------------------------------------------------------------- closing
 
-    def _require_open(self) -> open_devices.OpenDevice:
+    def require_open(self) -> open_devices.OpenDevice:
+        """Return the first device; VklabError if the session is closed."""
         if self._opened is None:
             raise VklabError("this session is closed; load the model again")
         return self._opened
+
+    def _closables(self) -> tuple[open_devices.Closable, ...]:
+        return (*self.roots, *self.states)
 
     def close(self) -> None:
         """Wait for frames in flight, and free everything; a second call does nothing.
@@ -293,23 +369,42 @@ class Session(streams.Streaming, checked.Checked):
         Where the host is still at work on a frame when devices would have given up, what the
         frame uses is freed when it ends.
         """
-        self._frames.end()
+        if self._frames is not None:
+            self._frames.end()
         with self._lock:
-            is_free = self._frames.close()
-            for member in self._members:
+            is_free = True
+            if self._frames is not None:
+                is_free = self._frames.close()
+            elif self._opened:
+                for part in self._closables():
+                    part.close()
+            for state in self.states:
                 if not is_free and self._opened:
-                    member.opened.forget(self._frames)
-                member.opened.sessions.discard(self)
+                    state.opened.forget(self._frames)
+                state.opened.sessions.discard(self)
             self._opened = None
 
     def __del__(self) -> None:
         if getattr(self, "_opened", None) is not None:
-            self._frames.stop()
-            for member in self._members:  # the first device to be closed frees all
-                member.opened.forget(self._frames)
+            parts = self._closables() if self._frames is None else (self._frames,)
+            if self._frames is not None:
+                self._frames.stop()
+            for state in self.states:  # the first device to be closed frees all
+                state.opened.forget(*parts)
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _all_entries(root: PlanCache) -> Iterator[Entry]:
+    """Yield the entries used last; in the place of a control node those of its bodies."""
+    for entry in root.path():
+        bodies = getattr(entry.runner, "bodies", None)
+        if bodies is None:
+            yield entry
+        else:
+            for body in bodies.values():
+                yield from _all_entries(body)

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.memory import Buffer
 from vklab.vulkan.sync import Fence
-
-if TYPE_CHECKING:
-    from vklab.runtime.open_devices import OpenDevice
 
 __all__ = ["STAGING_BYTES", "array_bytes", "download", "upload"]
 

@@ -11,19 +11,16 @@ import weakref
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vklab.errors import OutOfMemoryError
 from vklab.plan import limits, memory
+from vklab.plan.chunk import Chunk
 from vklab.plan.memory import WEIGHTS
-from vklab.plan.plan import Plan
 from vklab.runtime import upload
+from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan.memory import Buffer
-
-if TYPE_CHECKING:
-    from vklab.runtime.open_devices import OpenDevice
 
 __all__ = ["WeightCache", "WeightRef", "SessionWeights"]
 
@@ -75,6 +72,9 @@ class WeightCache:
         equal = (place for place in there if place.holds(array, head))
         return next(same, None) or next(equal, None)
 
+    def close(self) -> None:
+        """Do nothing: each buffer goes with the last program that reads it."""
+
     def count(self, buffer: Buffer, by: int) -> None:
         """Count uses of a buffer, or fewer; free it after the last."""
         self._uses[buffer] += by
@@ -86,16 +86,16 @@ class WeightCache:
 
 
 class WeightRef:
-    """The weights of one program: a buffer and an offset for each of its plan's weight arenas."""
+    """The weights of one program: a buffer and an offset for each weight arena of its chunk."""
 
-    def __init__(self, weights: SessionWeights, places: dict[str, tuple[Buffer, int]]) -> None:
-        self.places = places
+    def __init__(self, weights: SessionWeights, buffers: dict[str, tuple[Buffer, int]]) -> None:
+        self.buffers = buffers
         self._weights = weights
 
     def close(self) -> None:
         """Give the weights back; what no other program needs is freed."""
-        places, self.places = self.places, {}
-        self._weights.count(places, -1)
+        buffers, self.buffers = self.buffers, {}
+        self._weights.count(buffers, -1)
 
 
 class SessionWeights:
@@ -104,19 +104,19 @@ class SessionWeights:
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
         self.uploaded_bytes = 0
-        self._held = opened.held
+        self._held: WeightCache = opened.owned("weights", WeightCache)
         self._readers: Counter[str] = Counter()  # how many programs read what has a name
         self._uses: Counter[Buffer] = Counter()  # by programs of this session
 
-    def lease(self, plan: Plan) -> WeightRef:
-        """Return where a plan's weights lie, after uploading those that are not there yet.
+    def lease(self, chunk: Chunk) -> WeightRef:
+        """Return the buffers of a chunk's weights, after uploading those that are not resident.
 
         Raises OutOfMemoryError naming the bytes that the weights take and those that are left.
         """
         arrays: dict[str, np.ndarray] = {}
-        for arena in plan.memory.arenas:
+        for arena in chunk.memory.arenas:
             if arena.startswith(WEIGHTS):
-                constant = plan.constants[arena.removeprefix(WEIGHTS)].constant
+                constant = chunk.constants[arena.removeprefix(WEIGHTS)].constant
                 assert constant is not None, f"{arena} has a value"
                 arrays[arena] = constant
         with self._held.lock:

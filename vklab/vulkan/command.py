@@ -6,9 +6,11 @@ Visited by labs 04 and 06.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
+from vklab import settings
 from vklab.vulkan import api
 from vklab.vulkan.descriptors import Binding, Writes
 from vklab.vulkan.device import Device, DeviceObject, Queue
@@ -17,6 +19,8 @@ from vklab.vulkan.query import TimestampQueries
 from vklab.vulkan.sync import Fence
 
 __all__ = ["CommandBuffer", "CommandPool", "Submission"]
+
+POLL_SECONDS = 1e-3
 
 
 class CommandPool(DeviceObject):
@@ -167,7 +171,23 @@ class Submission:
         )
         self._submit = commands.device.command("vkQueueSubmit")
         self._reset = commands.device.command("vkResetFences")
+        self._status = commands.device.command("vkGetFenceStatus")
         self._device = commands.device.handle
+
+    def wait(self, polls: bool = False) -> None:
+        """Wait until the work is done, at most TIMEOUT seconds. Vulkan: vkWaitForFences
+
+        Args:
+            polls: ask again and again for a millisecond before the thread sleeps.
+
+        Raises TimeoutError, DeviceLostError.
+        """
+        if polls and not settings.get("DISABLE_POLLING"):
+            is_ready, device, fence = self._status, self._device, self.fence.handle
+            not_ready, deadline = api.bindings.VK_NOT_READY, time.perf_counter() + POLL_SECONDS
+            while is_ready(device, fence) == not_ready and time.perf_counter() < deadline:
+                pass
+        self.fence.wait()
 
     def submit(self) -> None:
         """Hand the work to the queue. Vulkan: vkQueueSubmit"""

@@ -27,6 +27,7 @@ class Fence(DeviceObject):
     def __init__(self, device: Device) -> None:
         super().__init__(device, api.struct("VkFenceCreateInfo"))
         self.array = api.ffi.new("VkFence[1]", [self.handle])
+        self._wait = device.command("vkWaitForFences")
 
     def is_signaled(self) -> bool:
         """Tell whether the work is complete, without waiting. Vulkan: vkGetFenceStatus"""
@@ -39,8 +40,10 @@ class Fence(DeviceObject):
     def wait(self, seconds: float | None = None) -> None:
         """Wait, at most `seconds`, else raise TimeoutError. Vulkan: vkWaitForFences"""
         limit = timeout_ns(seconds)
-        detail = f"{self.device.info.name} did not finish within {limit / 1e9:g} s"
-        self.device.call("vkWaitForFences", 1, self.array, 1, limit, detail=detail)
+        result = self._wait(self.device.handle, 1, self.array, 1, limit)
+        if result != 0:
+            detail = f"{self.device.info.name} did not finish within {limit / 1e9:g} s"
+            api.check("vkWaitForFences", result, detail)
 
     def reset(self) -> None:
         """Make the fence ready for the next submission. Vulkan: vkResetFences"""

@@ -13,12 +13,12 @@ from vklab import settings
 from vklab.errors import PlanError
 from vklab.graph import passes
 from vklab.graph.graph import Graph
-from vklab.plan.fusion import chains, epilogues, parts, prologues, siblings
+from vklab.plan.fusion import chains, codegen, epilogues, parts, prologues, siblings
 from vklab.plan.fusion.flow import Flow
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo
 
-__all__ = ["FUSIONS", "fuse"]
+__all__ = ["FUSIONS", "fuse", "write"]
 
 FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
@@ -47,3 +47,8 @@ def fuse(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Lowered:
         if step.__name__ not in without:
             step(flow)
     return flow.lowered()
+
+
+def write(lowered: Lowered) -> Lowered:
+    """Return the dispatches with the Slang text that fusion has made of each."""
+    return codegen.write(lowered)

@@ -19,9 +19,9 @@ from vklab.graph import operator_cache, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.plan import capability, memory, storage
+from vklab.plan.chunk import Chunk
 from vklab.plan.memory import Lifetime
 from vklab.plan.place import cutting
-from vklab.plan.place.cutting import Stage
 from vklab.types import DeviceInfo, Dispatch, size_bytes
 
 __all__ = ["DeviceCosts", "Forecast", "NodeWork", "Workload", "budget_bytes", "estimate"]
@@ -153,7 +153,7 @@ class Forecast:
     busy_ns: tuple[float, ...]
     weights_bytes: tuple[int, ...]
     peak_bytes: tuple[int, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[Chunk, ...]
 
     def excess_bytes(self, budgets: Sequence[int]) -> tuple[int, ...]:
         """Return how far each device is over its budget."""
@@ -294,11 +294,15 @@ class Workload:
                     weights[stage.device] += self.stored_bytes(name, stage.device)
         return Forecast(total, tuple(busy), tuple(weights), tuple(peaks), cut)
 
-    def _simulate(self, cut: Sequence[Stage]) -> tuple[float, list[float]]:
+    def _simulate(self, cut: Sequence[Chunk]) -> tuple[float, list[float]]:
         busy, free = [0.0] * len(self.devices), [0.0] * len(self.devices)
         waiting = [len(stage.predecessors) for stage in cut]
         arrival = [0.0] * len(cut)
         queue = [(0.0, stage.number) for stage in cut if not stage.predecessors]
+        dependents: list[list[int]] = [[] for _ in cut]
+        for stage in cut:
+            for other in stage.predecessors:
+                dependents[other].append(stage.number)
         end = 0.0
         while queue:
             ready, number = heapq.heappop(queue)
@@ -315,7 +319,7 @@ class Workload:
             free[lane] = max(ready, free[lane]) + spent
             busy[device] += spent
             end = max(end, free[lane])
-            for dependent in stage.dependents:
+            for dependent in dependents[number]:
                 arrival[dependent] = max(arrival[dependent], free[lane])
                 waiting[dependent] -= 1
                 if waiting[dependent] == 0:

@@ -7,50 +7,19 @@ Knows which stage waits for which, and what moves between them; not where nodes 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph
+from vklab.plan.chunk import Chunk, Transfer
 from vklab.types import TensorInfo
 
-__all__ = ["Stage", "Transfer", "cut", "transfers"]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Nodes that run together on one device, as a graph of their own.
-
-    Attributes:
-        number: its place in the stages; predecessors have smaller numbers.
-        device: the number of the device.
-        graph: the nodes; its inputs come from outside or from predecessors, its outputs are read
-            by dependents or are outputs of the whole graph.
-    """
-
-    number: int
-    device: int
-    graph: Graph
-    predecessors: tuple[int, ...]
-    dependents: tuple[int, ...]
-
-    def __str__(self) -> str:
-        after = f" after {', '.join(map(str, self.predecessors))}" if self.predecessors else ""
-        return f"stage {self.number}: {len(self.graph.nodes)} nodes on device {self.device}{after}"
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """A value that a stage needs from another one, or from outside: then `source` is None."""
-
-    value: str
-    source: int | None
-    target: int
-    size_bytes: int
+__all__ = ["cut", "transfers"]
 
 
 def cut(
     graph: Graph, devices: Mapping[str, int], early: frozenset[str] = frozenset()
-) -> tuple[Stage, ...]:
+) -> tuple[Chunk, ...]:
     """Return the stages of a shaped graph, predecessors first.
 
     Nodes share a stage if they share a device, lie behind equally many changes of device and
@@ -79,7 +48,7 @@ def cut(
     return _stages(graph, [groups[g] for g in order], numbers, edges)
 
 
-def transfers(stages: Sequence[Stage]) -> tuple[Transfer, ...]:
+def transfers(stages: Sequence[Chunk]) -> tuple[Transfer, ...]:
     """Return what moves into each stage: one transfer a value and reader."""
     makers = {name: stage.number for stage in stages for name in stage.graph.outputs}
     return tuple(
@@ -185,7 +154,7 @@ def _stages(
     groups: Sequence[Sequence[int]],
     devices: Sequence[int],
     edges: Sequence[tuple[int, int]],
-) -> tuple[Stage, ...]:
+) -> tuple[Chunk, ...]:
     waits, frees = _neighbours(groups, edges, len(devices))
     known: dict[str, TensorInfo] = {**graph.infos, **{info.name: info for info in graph.inputs}}
     known.update(graph.initializers)
@@ -213,6 +182,5 @@ def _stages(
             captures=(),
         )
         device = devices[group[0]]
-        edges_of = tuple(sorted(waits[number])), tuple(sorted(frees[number]))
-        stages.append(Stage(number, device, part, *edges_of))
+        stages.append(Chunk(device, part, number, tuple(sorted(waits[number]))))
     return tuple(stages)

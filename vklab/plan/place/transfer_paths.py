@@ -12,7 +12,7 @@ from typing import NamedTuple
 from vklab import settings
 from vklab.graph.graph import Graph
 from vklab.plan import arenas, storage
-from vklab.plan.place.cutting import Stage, Transfer
+from vklab.plan.chunk import Chunk, Transfer
 from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["DMA_BUF", "HOST_COPY", "TransferPath", "RING", "RING_COPIED", "SAME_MEMORY", "SHARED",
@@ -39,7 +39,7 @@ class TransferPath(NamedTuple):
 
 
 def unseen(
-    graph: Graph, stages: Sequence[Stage], moves: Sequence[Transfer], devices: Sequence[DeviceInfo]
+    graph: Graph, stages: Sequence[Chunk], moves: Sequence[Transfer], devices: Sequence[DeviceInfo]
 ) -> frozenset[str]:
     """Return the values that stages leave for each other in memory that the host does not see.
 

@@ -12,12 +12,13 @@ from itertools import groupby
 from vklab import draw
 from vklab.draw import layers
 from vklab.draw.layers import LEFT, LETTERS, Box
-from vklab.plan.barriers import Chunk, Copy, Step
+from vklab.plan.barriers import Copy, Step
+from vklab.plan.chunk import Chunk
 from vklab.plan.fusion import codegen
 from vklab.plan.memory import MemoryPlan, Slot
 from vklab.types import Dispatch, Pointwise
 
-__all__ = ["flows", "kernel_label", "plan_svg"]
+__all__ = ["flows", "kernel_label", "chunk_svg"]
 
 # (what kernels do, their colour, how their names begin); the first that fits
 KINDS = (
@@ -83,15 +84,10 @@ def _touched(step: Step, slots: Mapping[str, Slot]) -> tuple[list[Slot], list[tu
             [(info.name, slots[info.name]) for _, info in step.writes])  # fmt: skip
 
 
-def plan_svg(
-    title: str,
-    chunk: Chunk | None,
-    memory: MemoryPlan,
-    inputs: Mapping[str, Slot],
-    outputs: Mapping[str, Slot],
-) -> str:
-    """Draw a plan: what is dispatched in which order, on which values, and where those lie."""
-    boxes = _boxes(chunk, memory, inputs, outputs) if chunk else {}
+def chunk_svg(title: str, chunk: Chunk) -> str:
+    """Draw a chunk: its dispatches in order, the values between them, and the memory of these."""
+    memory, outputs = chunk.memory, chunk.output_slots
+    boxes = _boxes(chunk, memory, chunk.input_slots, outputs) if chunk.steps else {}
     width = max(layers.width_of(boxes), LEAST_WIDTH)
     used = {box.colour for box in boxes.values()}
     entries = {what: colour for what, colour, _ in KINDS if colour in used}

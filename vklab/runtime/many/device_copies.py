@@ -17,6 +17,7 @@ import numpy as np
 from vklab import settings
 from vklab.errors import DeviceLostError, TimeoutError, VulkanError
 from vklab.runtime import upload
+from vklab.runtime.buffers import PoolBuffer
 from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan import dma_buf
 from vklab.vulkan.command import CommandBuffer, Submission
@@ -32,7 +33,7 @@ PROOF = (np.arange(1 << 12, dtype=np.uint32) * 2654435761) ^ 0x5BD1E995
 # What a driver answers to memory that it does not take.
 REFUSALS = (VulkanError, LookupError, OSError)
 
-Place = tuple[Buffer | ExternalBuffer, int]
+Place = tuple[PoolBuffer, int]
 Move = Callable[[], None]
 # Into a slot and out of it, and the slot's bytes at both ends.
 Piece = tuple[Submission, Submission, np.ndarray, np.ndarray]

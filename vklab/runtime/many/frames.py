@@ -22,16 +22,17 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import VklabError
+from vklab.runtime.executor import Executor
 from vklab.runtime.many.scheduler import DeviceWorker, on_lane
-from vklab.runtime.observe import profile
 from vklab.runtime.open_devices import Closable
-from vklab.runtime.parts import Found, Stage
+from vklab.runtime.plan_cache import Entry, PlanCache
 
 __all__ = ["Frames", "Outputs", "FrameSlot", "Values"]
 
 Outputs = dict[str, np.ndarray]
 Values = dict[str, Any]
 After = Callable[[int, Outputs], None]
+Profiler = Callable[[PlanCache, Values], Any]
 MOST_CALLBACKS = 64  # at once; each may wait for frames and for others
 
 
@@ -39,43 +40,49 @@ class FrameSlot:
     """Memory for one frame at a time.
 
     Attributes:
-        lane: on which device, by its number among those that have the whole model.
+        lane: the device's number among those that have the whole model.
+        executor: runs the frame, in memory of its own.
+        plans: the plans of the model, with programs for this memory.
         failure: why the frame could not be started; raised when it is finished.
     """
 
-    def __init__(self, root: Stage, lane: int) -> None:
+    def __init__(self, root: PlanCache, lane: int, profile: Profiler) -> None:
         self.lane = lane
-        self.stage = root.clone(root.engine.clone())
+        self.executor: Executor = root.executor.clone()
+        self.plans = root.clone(self.executor)
         self.failure: Exception | None = None
-        self._found: Found | None = None
+        self._started: Entry | None = None
+        self._profile = profile
 
     def start(self, values: Values) -> bool:
         """Submit the frame; return False if there is more to do than that."""
         if int(settings.get("DEBUG")) < 2:
-            self._found = self.stage.start(values)
-        return self._found is not None
+            key = self.plans.key(values)
+            entry = self.plans.entries.get(key)
+            if entry and entry.whole is not None:
+                self.plans.entries.move_to_end(key)
+                entry.whole.start(values)
+                self._started = entry
+        return self._started is not None
 
     def finish(self, values: Values) -> Outputs:
         """Wait for the frame, or do all of it if it was not started."""
         failure, self.failure = self.failure, None
-        found, self._found = self._found, None
+        entry, self._started = self._started, None
         if failure:
             raise failure
-        if found:
-            outputs = self.stage.finish(found, values)
-        else:
-            if int(settings.get("DEBUG")) >= 2:
-                name = self.stage.engine.info.name
-                print(profile.Profile(name, profile.rows(self.stage, dict(values), 1), 1),
-                      file=sys.stderr)  # fmt: skip
-            outputs = self.stage.run(values)
-        return dict(zip(self.stage.graph.outputs, outputs, strict=True))
+        if entry:
+            outputs: Outputs = entry.whole.finish()
+            return outputs
+        if int(settings.get("DEBUG")) >= 2:
+            print(self._profile(self.plans, dict(values)), file=sys.stderr)
+        return dict(self.executor.run(self.plans, values))
 
     def close(self) -> None:
-        """Free it."""
-        with self.stage.engine.lock:  # others may plan: weights are counted
-            self.stage.close()
-            self.stage.engine.close()
+        """Free the frame's programs and memory."""
+        with self.executor.lock:  # others may plan: weights are counted
+            self.plans.close()
+            self.executor.close()
 
 
 class _Future(Future[Outputs]):
@@ -144,15 +151,20 @@ class Frames:
     them knows the session, so one that is forgotten can be collected.
 
     Args:
-        used: what frames use beside their places; closed with these.
+        used: what frames use beside their slots; closed with these.
+        profile: times one run of some plans, for DEBUG=2.
     """
 
-    def __init__(self, roots: Sequence[Stage], used: Sequence[Closable] = ()) -> None:
+    def __init__(
+        self, roots: Sequence[PlanCache], used: Sequence[Closable] = (),
+        profile: Profiler = lambda plans, values: "",
+    ) -> None:  # fmt: skip
         self.roots = roots
+        self._profile = profile
         self.slots: list[FrameSlot] = []
         self._free: list[list[FrameSlot]] = [[] for _ in roots]
         self._queued: deque[_Frame] = deque()
-        names = [f"vklab device {root.engine.info.index}" for root in roots]
+        names = [f"vklab device {root.executor.devices[0].opened.info.index}" for root in roots]
         self._lanes = [DeviceWorker(name, self._may_end) for name in names]
         self._crew = DeviceWorker("vklab frame", self._may_end)
         self._used = used
@@ -167,7 +179,7 @@ class Frames:
             with self._lock:
                 while len(self.slots) < count and not self._is_closed:
                     lane = len(self.slots) % len(self.roots)
-                    self.slots.append(FrameSlot(self.roots[lane], lane))
+                    self.slots.append(FrameSlot(self.roots[lane], lane, self._profile))
                     self._free[lane].append(self.slots[-1])
 
     def submit(self, values: Values, after: After | None = None) -> Future[Outputs]:

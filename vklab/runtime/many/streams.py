@@ -1,7 +1,4 @@
-"""What a session can do with many frames: submit them, await them, map over them.
-
-Visited by lab 13.
-"""
+"""Many frames of one session: submit them, await them, map over them. Visited by lab 13."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from vklab import settings
-from vklab.runtime.many.frames import Frames, Outputs, Values
+from vklab.runtime.many.frames import Outputs
 
-__all__ = ["IN_FLIGHT", "Streaming", "ahead", "in_order"]
+__all__ = ["IN_FLIGHT", "ahead", "in_order", "map_items", "room", "run_async", "submit"]
 
 # One runs while the next is copied in.
 IN_FLIGHT = 2
@@ -24,54 +21,54 @@ IN_FLIGHT = 2
 AHEAD = 4
 
 
-class Streaming:
-    """What a session can do with many frames."""
+def submit(session: Any, *inputs: Any) -> Future[Outputs]:
+    """Queue a run, and return at once; inputs as in `run`, copied now.
 
-    _frames: Frames
-    _members: Sequence[Any]
-    _fed: Callable[[tuple[Any, ...]], Values]
-    _require_equal: Callable[[Values, int, Outputs], None]
+    Several are in flight, each in memory of its own. Raises ModelError for inputs that do not fit;
+    the future raises all later errors. A queued frame can be cancelled.
+    """
+    values = session.arrays(inputs)
+    frames = session.frames()
+    frames.grow(room(session, 0))
+    if not settings.get("CHECK"):
+        future: Future[Outputs] = frames.submit(values)
+        return future
+    kept = copy.deepcopy(values)
+    checked: Future[Outputs] = frames.submit(
+        kept, functools.partial(session.require_equal, dict(kept))
+    )
+    return checked
 
-    def submit(self, *inputs: Any) -> Future[Outputs]:
-        """Queue a run, and return at once; inputs as in `run`, copied now.
 
-        Several are in flight, each in memory of its own. Raises ModelError for inputs that do
-        not fit; all that happens later is raised by the future. A queued one can be cancelled.
-        """
-        values = self._fed(inputs)
-        self._frames.grow(self._room(0))
-        if not settings.get("CHECK"):
-            return self._frames.submit(values)
-        kept = copy.deepcopy(values)
-        return self._frames.submit(kept, functools.partial(self._require_equal, dict(kept)))
+async def run_async(session: Any, *inputs: Any) -> Outputs:
+    """Run once without blocking the event loop; as `submit` otherwise."""
+    return await asyncio.wrap_future(submit(session, *inputs))
 
-    async def run_async(self, *inputs: Any) -> Outputs:
-        """Run once without blocking the event loop; as `submit` otherwise."""
-        return await asyncio.wrap_future(self.submit(*inputs))
 
-    def map(self, items: Iterable[Any], in_flight: int = 0) -> Iterator[Outputs]:
-        """Yield the outputs of each item in order, with `in_flight` of them under way.
+def map_items(session: Any, items: Iterable[Any], in_flight: int = 0) -> Iterator[Outputs]:
+    """Yield the outputs of each item in order, with `in_flight` of them under way.
 
-        Args:
-            items: for each run one dict of inputs, one array, or a tuple of arrays; taken as they
-                are needed.
-            in_flight: default two for each device. With replicas, four times as many are taken
-                ahead, so that the first in order, on a slow device, holds up no other.
+    Args:
+        session: the session.
+        items: for each run one dict of inputs, one array, or a tuple of arrays; taken as they are
+            needed.
+        in_flight: default two for each device. With replicas, four times as many are taken ahead,
+            so that the first in order, on a slow device, holds up no other.
 
-        An error, that of an item or that of the iterable, is raised at its place; what is queued
-        behind it is cancelled.
-        """
-        count = self._room(in_flight)
-        self._frames.grow(count)
-        each = (item if isinstance(item, tuple) else (item,) for item in items)
-        taken = ahead(self._frames.roots, count)
-        return in_order(lambda item: self.submit(*item), each, taken)
+    An error, that of an item or that of the iterable, is raised in its turn; the items queued
+    behind it are cancelled.
+    """
+    count = room(session, in_flight)
+    session.frames().grow(count)
+    each = (item if isinstance(item, tuple) else (item,) for item in items)
+    return in_order(lambda item: submit(session, *item), each, ahead(session.roots, count))
 
-    def _room(self, in_flight: int) -> int:
-        """Return how many frames are in flight where a caller asked for so many, or for none."""
-        if in_flight < 0:
-            raise ValueError(f"in_flight={in_flight}: at least one run is under way")
-        return in_flight or IN_FLIGHT * len(self._members)
+
+def room(session: Any, in_flight: int) -> int:
+    """Return how many frames are in flight where a caller asked for so many, or for none."""
+    if in_flight < 0:
+        raise ValueError(f"in_flight={in_flight}: at least one run is under way")
+    return in_flight or IN_FLIGHT * len(session.states)
 
 
 def ahead(roots: Sequence[Any], in_flight: int) -> int:

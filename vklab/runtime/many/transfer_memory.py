@@ -1,8 +1,8 @@
-"""Memory that the stages of a spread part have in common: what one leaves, another reads there.
+"""TransferMemory: where the chunks of a split model leave values for each other.
 
-On one device it is one buffer. Between devices, best first: what lies in memory of its own is read
-by dma-buf, or moves in pieces through a ring (`ways`); else it lies in one host allocation imported
-into both, or is copied by the host. Opaque fds would serve devices of one UUID only. See lab 13.
+On one device that is one buffer. Between devices, best first: a value in device memory is read by
+dma-buf, or moves in pieces through a staging ring (`device_copies`); else one host allocation is
+imported into both devices, or the host copies. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from vklab import settings
 from vklab.errors import PlanError
 from vklab.plan import arenas
+from vklab.plan.chunk import Chunk, Transfer
 from vklab.plan.place import transfer_paths
-from vklab.plan.place.cutting import Stage, Transfer
 from vklab.plan.place.transfer_paths import TransferPath
-from vklab.plan.spread import SpreadPlan
+from vklab.plan.plan import Plan
 from vklab.runtime.buffers import BufferPool, kind_of
 from vklab.runtime.io_binding import Given
 from vklab.runtime.many import device_copies, scheduler
@@ -30,92 +30,95 @@ ALIGNMENT = "minStorageBufferOffsetAlignment"
 
 
 class TransferMemory:
-    """The memory of a part's stages but for their weights, and the ways between them.
+    """The memory of a group of chunks but for their weights, and the transfers between them.
 
     Args:
+        plan: the chunks, numbered from 0.
         opened: devices by the numbers of the plan.
         lender: whose memory it uses, and leaves to others: the memory of the upper bounds.
 
     Attributes:
         lent: how many use this memory; the last one frees it.
+        paths: how each transfer is made, and why no better way.
         runs: the last run in this memory, if there was one.
     """
 
     def __init__(
-        self, plan: SpreadPlan, opened: Sequence[OpenDevice], lender: TransferMemory | None = None
+        self, plan: Plan, opened: Sequence[OpenDevice], lender: TransferMemory | None = None
     ) -> None:
         self.plan = plan
         self.lent = 0
+        self.paths: dict[Transfer, TransferPath] = {}
         self._opened = opened
         self._lender = lender
         self._rings: dict[Link, device_copies.StagingRing] = {}
         self._readers: dict[Link, device_copies.CopyQueue] = {}
         self._unread: dict[Link, str] = {}  # why a link has no dma-buf
         self.runs: list[scheduler.Run] = []
-        self._reserves: dict[int, BufferPool] = {}
+        self._pools: dict[int, BufferPool] = {}
         self._memory: dict[tuple[int, str], HostMemory] = {}
         self._imports: dict[tuple[int, str, int], ExternalBuffer] = {}
         self._reasons: dict[tuple[int, str], str] = {}  # why an arena is an ordinary one
         if lender:
             lender.lent += 1
-            self.runs, self._reserves, self._memory = lender.runs, lender._reserves, lender._memory
+            self.runs, self._pools, self._memory = lender.runs, lender._pools, lender._memory
             self._imports, self._reasons = lender._imports, lender._reasons
 
     @property
     def size_bytes(self) -> int:
         """Return the bytes of all arenas."""
-        return sum(reserve.size_bytes for reserve in self._reserves.values())
+        return sum(pool.size_bytes for pool in self._pools.values())
 
     def fill(self) -> TransferMemory:
         """Make all of it now, for plans of other shapes."""
         try:
-            for stage, plan in zip(self.plan.stages, self.plan.plans, strict=True):
-                self.reserve(stage).fit(plan.memory.arenas, "the upper bounds")
+            for chunk in self.plan.chunks:
+                self.pool(chunk).fit(chunk.memory.arenas, "the upper bounds")
         except BaseException:
             self.close()
             raise
         return self
 
-    def holds(self, plan: SpreadPlan) -> bool:
+    def holds(self, plan: Plan) -> bool:
         """Tell whether a plan is cut alike, and has room here."""
-        pairs = zip(self.plan.stages, plan.stages, self.plan.plans, plan.plans, strict=False)
-        return len(self.plan.stages) == len(plan.stages) and all(
-            mine.device == other.device and all(
+        pairs = zip(self.plan.chunks, plan.chunks, strict=False)
+        return len(self.plan.chunks) == len(plan.chunks) and all(
+            here.device == there.device and all(
                 size <= here.memory.arenas.get(arena, 0)
                 for arena, size in there.memory.arenas.items() if kind_of(arena)
             )
-            for mine, other, here, there in pairs
+            for here, there in pairs
         )  # fmt: skip
 
     def _link(self, move: Transfer) -> Link:
-        stages = self.plan.stages
-        return stages[move.source or 0].device, stages[move.target].device
+        chunks = self.plan.chunks
+        return chunks[move.source or 0].device, chunks[move.target].device
 
     def _ends(self, link: Link) -> tuple[OpenDevice, OpenDevice]:
         return self._opened[link[0]], self._opened[link[1]]
 
     def _is_unseen(self, move: Transfer) -> bool:
         """Tell whether the host does not see a value at its target, which is another device."""
-        slot = self.plan.plans[move.target].input_slots[move.value]
+        slot = self.plan.chunks[move.target].input_slots[move.value]
         return len(set(self._link(move))) > 1 and slot.arena.startswith(arenas.ARRIVING)
 
     # -------------------------------------------------------------- before a program is made
 
-    def reserve(self, stage: Stage) -> BufferPool:
-        """Return a stage's memory, in which outputs for other devices lie where those see them."""
-        if stage.number in self._reserves:
-            return self._reserves[stage.number]
-        made = self._reserves[stage.number] = BufferPool(self._opened[stage.device])
+    def pool(self, chunk: Chunk) -> BufferPool:
+        """Return a chunk's memory, in which outputs for other devices lie where those see them."""
+        if chunk.number in self._pools:
+            return self._pools[chunk.number]
+        made = self._pools[chunk.number] = BufferPool(self._opened[chunk.device])
         for move in self.plan.transfers:
-            if move.source == stage.number and len(set(self._link(move))) > 1:
-                slot = self.plan.plans[stage.number].output_slots[move.value]
+            if move.source == chunk.number and len(set(self._link(move))) > 1:
+                slot = self.plan.chunks[chunk.number].output_slots[move.value]
                 if slot.size_bytes and slot.arena not in made.buffers:
-                    self._leave(self._link(move), stage.number, slot.arena, made)
+                    self._leave(self._link(move), chunk.number, slot.arena, made)
         return made
 
     def _leave(self, link: Link, stage: int, arena: str, made: BufferPool) -> None:
         """Make an arena so that the reader's device sees it, if that can be."""
-        size = self.plan.plans[stage].memory.arenas[arena]
+        size = self.plan.chunks[stage].memory.arenas[arena]
         source, target = (self._opened[number] for number in link)
         is_own = arena.startswith(arenas.LEAVING)
         refusal = (self._no_dma_buf(link) if is_own
@@ -136,19 +139,19 @@ class TransferMemory:
             self._unread[link] = device_copies.dma_buf_refusal(*self._ends(link))
         return self._unread[link]
 
-    def given(self, stage: Stage) -> dict[str, Given]:
-        """Return the inputs of a stage that lie where an earlier one leaves them."""
+    def given(self, chunk: Chunk) -> dict[str, Given]:
+        """Return the inputs of a chunk that are where an earlier one leaves them."""
         found: dict[str, Given] = {}
         for move in self.plan.transfers:
-            if move.target == stage.number and not self._is_unseen(move):
-                given, self.plan.paths[move] = self._given(move)
+            if move.target == chunk.number and not self._is_unseen(move):
+                given, self.paths[move] = self._given(move)
                 if given:
                     found[move.value] = given
         return found
 
     def _given(self, move: Transfer) -> tuple[Given | None, TransferPath]:
         stage, (source, target) = move.source or 0, self._link(move)
-        plan, reader = self.plan.plans[stage], self.plan.plans[move.target]
+        plan, reader = self.plan.chunks[stage], self.plan.chunks[move.target]
         info = self.plan.devices[target]
         slot = plan.output_slots[move.value]
         refusal = "" if slot.size_bytes else "it has no bytes"
@@ -158,7 +161,7 @@ class TransferMemory:
         elif slot.offset_bytes % (info.limit(ALIGNMENT) or 1):
             refusal = f"{info.label} binds nothing at byte {slot.offset_bytes}"
         elif source == target and not refusal:
-            buffer = self._reserves[stage].buffers[slot.arena]
+            buffer = self._pools[stage].buffers[slot.arena]
             return (buffer, slot.offset_bytes), TransferPath(transfer_paths.SAME_MEMORY)
         memory = self._memory.get((stage, slot.arena))
         if not refusal and memory:
@@ -181,10 +184,10 @@ class TransferMemory:
 
     def _move(self, move: Transfer) -> device_copies.Move:
         stage, link = move.source or 0, self._link(move)
-        slot = self.plan.plans[stage].output_slots[move.value]
-        place = self.plan.plans[move.target].input_slots[move.value]
-        left = self._reserves[stage].buffers[slot.arena]
-        here = self._reserves[move.target].buffers[place.arena], place.offset_bytes
+        slot = self.plan.chunks[stage].output_slots[move.value]
+        place = self.plan.chunks[move.target].input_slots[move.value]
+        left = self._pools[stage].buffers[slot.arena]
+        here = self._pools[move.target].buffers[place.arena], place.offset_bytes
         refusal = self._no_dma_buf(link) or self._reasons.get((stage, slot.arena), "")
         if isinstance(left, ExportedBuffer) and not refusal:
             key = stage, slot.arena, link[1]
@@ -195,14 +198,14 @@ class TransferMemory:
                     self._readers[link] = device_copies.CopyQueue(self._opened[link[1]])
                 there = self._imports[key], slot.offset_bytes
                 made = self._readers[link].add(there, here, slot.size_bytes)
-                self.plan.paths[move] = TransferPath(transfer_paths.DMA_BUF)
+                self.paths[move] = TransferPath(transfer_paths.DMA_BUF)
                 return made
             except device_copies.REFUSALS as error:
                 refusal = str(error)
         ring = self._ring(link)
         name = transfer_paths.RING_COPIED if ring.refusal else transfer_paths.RING
         reasons = [f"no dma-buf: {refusal}", ring.refusal and f"no shared slots: {ring.refusal}"]
-        self.plan.paths[move] = TransferPath(name, "; ".join(filter(None, reasons)))
+        self.paths[move] = TransferPath(name, "; ".join(filter(None, reasons)))
         return ring.add((left, slot.offset_bytes), here, slot.size_bytes)
 
     def _ring(self, link: Link) -> device_copies.StagingRing:
@@ -217,18 +220,18 @@ class TransferMemory:
         return self._rings[link]
 
     @property
-    def _ways(self) -> list[device_copies.StagingRing | device_copies.CopyQueue]:
+    def _copiers(self) -> list[device_copies.StagingRing | device_copies.CopyQueue]:
         return [*self._rings.values(), *self._readers.values()]
 
     def require_idle(self) -> None:
         """Raise as long as a device still copies for an earlier run."""
-        for way in self._ways:
-            way.require_idle()
+        for copier in self._copiers:
+            copier.require_idle()
 
     def close(self) -> None:
         """Free it, after the programs that use it; what a device still works on is kept."""
-        for way in self._ways:
-            way.close()
+        for copier in self._copiers:
+            copier.close()
         if self._lender:
             self._lender.lent -= 1
             if not self._lender.lent:
@@ -240,5 +243,5 @@ class TransferMemory:
             return
         while self._imports:
             self._imports.popitem()[1].close()
-        while self._reserves:
-            self._reserves.popitem()[1].close()
+        while self._pools:
+            self._pools.popitem()[1].close()

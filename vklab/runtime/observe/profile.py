@@ -6,20 +6,23 @@ Visited by labs 08 and 18.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from vklab import draw
 from vklab.plan.barriers import Copy
-from vklab.plan.plan import Plan
-from vklab.runtime.engine import Device, Work
-from vklab.runtime.parts import Found, Stage
-from vklab.runtime.spread import Spread
+from vklab.plan.chunk import Chunk
+from vklab.runtime.observe import timestamps
+from vklab.runtime.observe.timestamps import Sample
+from vklab.runtime.plan_cache import Entry, PlanCache
+from vklab.runtime.program import Program
 
-__all__ = ["Profile", "Row", "Timing", "rows", "steps", "whole"]
+__all__ = ["Profile", "Row", "Timing", "device_names", "once", "profile", "steps", "time_runs",
+           "timed_arrays"]  # fmt: skip
 
 Values = dict[str, Any]
 
@@ -118,64 +121,113 @@ class Profile:
         return draw.table_html(f"Time by dispatch on {self.device}", self.headers, self.cells())
 
 
-def rows(root: Stage, values: Values, repeats: int) -> tuple[Row, ...]:
-    """Run a model, and time every step of the way that it took."""
-    found: list[Row] = []
-    for part in _parts(root, values):
-        for work, given in _works(part, values):
-            samples = work.time_steps(given, repeats)
+def profile(session: Any, *inputs: Any, repeats: int = 10) -> Profile:
+    """Time every dispatch on the device's own clock; inputs as in `run`.
+
+    The figures are medians over `repeats` runs after one that is not counted.
+    """
+    if repeats < 1:
+        raise ValueError(f"repeats={repeats}: at least one run is timed")
+    with timed_arrays(session, inputs) as values:
+        name = device_names(session.states)
+        return Profile(name, _rows(session.roots[0], values, repeats), repeats)
+
+
+def time_runs(session: Any, *inputs: Any, repeats: int = 30) -> Timing:
+    """Time whole runs, on the host's clock and on the device's; inputs as in `run`.
+
+    The work is recorded as `run` records it; one run before is not counted.
+    """
+    with timed_arrays(session, inputs) as values:
+        return _whole(session.roots[0], values, repeats)
+
+
+def once(root: PlanCache, values: Values) -> Profile:
+    """Time every dispatch of one run, for DEBUG=2."""
+    return Profile(device_names(root.executor.devices), _rows(root, values, 1), 1)
+
+
+@contextlib.contextmanager
+def timed_arrays(session: Any, inputs: tuple[Any, ...]) -> Iterator[Values]:
+    """Keep other runs of a session out, and give its checked inputs.
+
+    Raises SetupError where a device has no clock.
+    """
+    with session.exclusive():
+        for state in session.states:
+            state.opened.require_clock()
+        yield session.arrays(inputs)
+
+
+def device_names(states: Sequence[Any]) -> str:
+    """Return the names of devices in one line."""
+    return " and ".join(state.opened.info.name for state in states)
+
+
+def _rows(root: PlanCache, values: Values, repeats: int) -> tuple[Row, ...]:
+    """Run a model, and time every step of the entries that it used."""
+    timed: list[Row] = []
+    for entry in _entries(root, values):
+        for program, given in _programs(entry, values):
+            samples = timestamps.time_steps(program, given, repeats)
             columns = zip(*(sample.step_ns for sample in samples), strict=True)
-            found += [Row(*step, time_ns=median(column))
-                      for step, column in zip(steps(work.program.plan), columns, strict=True)]
-        if part.runner and not part.plan:
-            name = part.part.graph.nodes[0].name
-            found.append(Row(name, str(part.part), (0, 0, 0), 0, 0, _host_ns(part, values)))
-    return tuple(found)
+            timed += [Row(*step, time_ns=median(column))
+                      for step, column in zip(steps(program.chunk), columns, strict=True)]
+        if entry.runner and not entry.chunks[0].is_on_device:
+            chunk = entry.chunks[0]
+            label = f"{chunk.kind} chunk of {len(chunk.graph.nodes)} nodes"
+            name = chunk.graph.nodes[0].name
+            timed.append(Row(name, label, (0, 0, 0), 0, 0, _host_ns(entry, values)))
+    return tuple(timed)
 
 
-def whole(root: Stage, values: Values, repeats: int) -> Timing:
-    """Run a model, and time the whole of each part of the way that it took."""
+def _whole(root: PlanCache, values: Values, repeats: int) -> Timing:
+    """Run a model, and time the whole of each entry that it used."""
     host_ns, device_ns = [0.0] * repeats, [0.0] * repeats
-    for part in _parts(root, values):
-        for number in range(repeats if not isinstance(part.runner, Device) else 0):
-            host_ns[number] += _host_ns(part, values)
-        for work, given in _works(part, values):
-            for number, sample in enumerate(work.time_steps(given, repeats, whole=True)):
-                if isinstance(work, Device):
-                    host_ns[number] += sample.ended_ns - sample.begun_ns
+    for entry in _entries(root, values):
+        is_program = isinstance(entry.runner, Program)
+        for number in range(0 if is_program else repeats):
+            host_ns[number] += _host_ns(entry, values)
+        for program, given in _programs(entry, values):
+            samples = timestamps.time_steps(program, given, repeats, whole=True)
+            for number, sample in enumerate(samples):
+                host_ns[number] += _elapsed_ns(sample) if is_program else 0.0
                 device_ns[number] += sample.step_ns[0]
     return Timing(tuple(host_ns), tuple(device_ns))
 
 
-def _parts(root: Stage, values: Values) -> Iterator[Found]:
-    """Run once; then yield each part on the way; `values` holds what they find."""
-    root.run(values)
-    yield from root.walk()
+def _elapsed_ns(sample: Sample) -> int:
+    return sample.ended_ns - sample.begun_ns
 
 
-def _works(found: Found, values: Values) -> Iterator[tuple[Work, Values]]:
-    """Yield what has timestamps of its own, and what it runs on; stages on what is left there."""
-    if isinstance(found.runner, Device):
-        yield found.runner, values
-    elif isinstance(found.runner, Spread):
-        yield from ((chunk, chunk.program.places.inputs) for chunk in found.runner.chunks)
+def _entries(root: PlanCache, values: Values) -> Iterator[Entry]:
+    """Run once; then yield the entries that were used; `values` receives what they make."""
+    root.executor.run_in_turn(root, values)
+    yield from root.path()
 
 
-def _host_ns(found: Found, values: Values) -> float:
+def _programs(entry: Entry, values: Values) -> Iterator[tuple[Program, Values]]:
+    """Yield the programs of an entry with their inputs; several take what the run has left."""
+    if isinstance(entry.runner, Program):
+        yield entry.runner, values
+    for task in getattr(entry.runner, "tasks", ()):
+        yield task.program, task.program.binding.inputs
+
+
+def _host_ns(entry: Entry, values: Values) -> float:
     start = time.perf_counter_ns()
-    if found.runner:
-        found.runner.run(values)
+    if entry.runner:
+        entry.runner.run(values)
     return float(time.perf_counter_ns() - start)
 
 
-def steps(plan: Plan) -> list[tuple[str, str, tuple[int, int, int], int, int]]:
+def steps(chunk: Chunk) -> list[tuple[str, str, tuple[int, int, int], int, int]]:
     """Return node, kernel, workgroups, bytes and operations of every step in order."""
-    found = []
-    for chunk in plan.chunks:
-        for node, step in zip(chunk.nodes, chunk.steps, strict=True):
-            if isinstance(step, Copy):
-                found.append((node, "copy", (0, 0, 0), 2 * step.source.size_bytes, 0))
-            else:
-                kernel = dict(step.defines).get("EXPRESSION", step.kernel)
-                found.append((node, kernel, step.workgroups, step.size_bytes, step.flops))
-    return found
+    described = []
+    for node, step in zip(chunk.nodes, chunk.steps, strict=True):
+        if isinstance(step, Copy):
+            described.append((node, "copy", (0, 0, 0), 2 * step.source.size_bytes, 0))
+        else:
+            kernel = dict(step.defines).get("EXPRESSION", step.kernel)
+            described.append((node, kernel, step.workgroups, step.size_bytes, step.flops))
+    return described

@@ -1,12 +1,13 @@
-"""What a session's results are held to: the same model in ONNX Runtime, outputs or every node.
+"""The reference of a session: the same model in ONNX Runtime on the CPU, outputs or every node.
 
-A wrong result at the end says little; the node after which values part says where to look, and
-where float16 overflows, which node to keep in float32. Needs onnx and onnxruntime, so a session
-loads it when somebody compares.
+A wrong result at the end says little. The first node whose values differ says where to look, and
+where float16 overflows, which node to keep in float32. Visited by lab 17.
 """
 
 from __future__ import annotations
 
+import glob
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,14 +15,121 @@ from typing import Any
 import numpy as np
 import onnx
 
+from vklab import settings
+from vklab.errors import CheckError, SetupError
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph, Node
-from vklab.graph.passes.to_float16 import LARGEST
 from vklab.runtime import host
 from vklab.runtime.observe import compare
 from vklab.runtime.observe.compare import Comparison
+from vklab.runtime.options import DeviceOptions
+from vklab.runtime.plan_cache import PlanCache
 
-__all__ = ["Expected", "all_values", "compare_nodes", "compare_outputs"]
+__all__ = ["SessionReference", "all_values", "check", "compare_nodes", "compare_outputs",
+           "outputs", "require_equal"]  # fmt: skip
+
+LARGEST = float(np.finfo(np.float16).max)
+Outputs = dict[str, np.ndarray]
+_references: weakref.WeakKeyDictionary[Any, SessionReference] = weakref.WeakKeyDictionary()
+
+
+def outputs(session: Any, inputs: Mapping[str, np.ndarray]) -> Outputs:
+    """Return what ONNX Runtime computes on the CPU for the same inputs."""
+    return _of(session).outputs(inputs)
+
+
+def check(session: Any, inputs: Mapping[str, np.ndarray], nodes: bool = False) -> Comparison:
+    """Run, and compare every output with ONNX Runtime on the CPU.
+
+    Where float16 is stored, errors up to `compare.HALF` pass. Of several devices that each have the
+    whole model, all are compared up to the first that differs.
+
+    Args:
+        session: the session.
+        inputs: arrays by input name.
+        nodes: compare the outputs of every node, and name the first that differs.
+    """
+    for lane in range(len(session.roots)):
+        comparison = _compare(session, inputs, lane, nodes)
+        if not comparison.passed:
+            break
+    return comparison
+
+
+def require_equal(
+    session: Any, inputs: Mapping[str, Any], lane: int, made: Mapping[str, Any]
+) -> None:
+    """Raise CheckError if outputs are not the CPU's; the CHECK switch says what to compare.
+
+    Args:
+        session: the session.
+        inputs: arrays by input name.
+        lane: the number of the device that ran, among those that have the whole model.
+        made: the outputs by name.
+    """
+    wanted = settings.get("CHECK")
+    if wanted not in ("outputs", "nodes"):
+        raise SetupError(f"VKLAB_CHECK={wanted!r} is not known; use 'outputs' or 'nodes'")
+    comparison = _compare(session, inputs, lane, wanted == "nodes", made)
+    if not comparison.passed:
+        used = session.states[lane:][:1] if len(session.roots) > 1 else session.states
+        names = " and ".join(state.opened.info.name for state in used)
+        raise CheckError(f"{names} {comparison}")
+
+
+def _of(session: Any) -> SessionReference:
+    """Return the reference of a session, made at its first use."""
+    if session not in _references:
+        given = (*session.graph.inputs, *session.graph.initializers.values())
+        is_half = bool(session.roots[0].plan.options.dtype) or any(
+            info.dtype == "float16" for info in given)  # fmt: skip
+        _references[session] = SessionReference(session.model, session.graph, is_half)
+    return _references[session]
+
+
+def _compare(
+    session: Any, inputs: Mapping[str, Any], lane: int, nodes: bool,
+    made: Mapping[str, Any] | None = None,
+) -> Comparison:  # fmt: skip
+    reference = _of(session)
+    with settings.settings(CHECK=""):
+        if nodes:
+            return reference.compare_nodes(_all_values(session, inputs, lane), inputs)
+        if made is None:
+            made = _run_on(session, lane, inputs)
+    return reference.compare(made, inputs)
+
+
+def _run_on(session: Any, lane: int, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Run once on one of the devices that have the whole model."""
+    with session.exclusive():
+        root = session.roots[lane]
+        made: Mapping[str, Any] = root.executor.run(root, session.arrays((inputs,)))
+        return made
+
+
+def _all_values(session: Any, inputs: Mapping[str, Any], lane: int) -> Mapping[str, Any]:
+    """Run once more with every node's values as outputs, each node where it ran."""
+    root = session.roots[lane]
+    opened, options = [session.states[lane].opened], None
+    if session.is_split:
+        _run_on(session, lane, inputs)  # which decides where the nodes are
+        opened = [state.opened for state in session.states]
+        options = DeviceOptions(place=_devices(root))
+    dtype = root.plan.options.dtype
+    again = type(session)
+    with again(all_values(session.graph), opened, None, dtype=dtype, options=options) as whole:
+        values: Mapping[str, Any] = whole.run(inputs)
+        return values
+
+
+def _devices(root: PlanCache) -> dict[str, int]:
+    """Return the index of the device of each node that ran on one."""
+    plan = [*root.path()][-1].plan
+    return {
+        glob.escape(node.name): plan.devices[chunk.device].index
+        for chunk in plan.chunks if chunk.is_on_device for node in chunk.graph.nodes if node.name
+    }  # fmt: skip
 
 
 def all_values(graph: Graph) -> Graph:
@@ -30,7 +138,7 @@ def all_values(graph: Graph) -> Graph:
     return replace(graph, outputs=tuple(dict.fromkeys([*made, *graph.outputs])))
 
 
-class Expected:
+class SessionReference:
     """A model on the CPU.
 
     Args:

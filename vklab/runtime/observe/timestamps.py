@@ -9,15 +9,18 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from vklab.runtime.program import Program
 from vklab.vulkan import query
-from vklab.vulkan.command import CommandBuffer, CommandPool, Submission
+from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.device import Device
 from vklab.vulkan.query import TimestampQueries
 from vklab.vulkan.sync import Fence
 
-__all__ = ["DeviceClock", "Sample", "Timed"]
+__all__ = ["DeviceClock", "Sample", "Timed", "time_steps", "timed"]
 
 
 @dataclass(frozen=True)
@@ -36,54 +39,93 @@ class Sample:
 
 
 class _Submission(Submission):
-    """Note when the queue is handed the work."""
+    """Note when the queue is handed the work, and when a wait is over."""
 
-    begun_ns = 0
+    begun_ns = done_ns = 0
 
     def submit(self) -> None:
         self.begun_ns = time.perf_counter_ns()
         super().submit()
 
-
-class _Fence(Fence):
-    """Note when a wait is over."""
-
-    done_ns = 0
-
-    def wait(self, seconds: float | None = None) -> None:
-        super().wait(seconds)
+    def wait(self, polls: bool = False) -> None:
+        super().wait(polls)
         self.done_ns = time.perf_counter_ns()
 
 
 class Timed:
-    """A command buffer with timestamps, and what it takes to run it.
+    """A program recorded once more, with timestamps around every step or around the whole.
+
+    What stands alone for its timestamps takes longer than in a run.
 
     Args:
-        steps: how many are timed; one where the whole is.
+        program: the program.
+        whole: two timestamps around all steps.
     """
 
-    def __init__(self, pool: CommandPool, steps: int, whole: bool) -> None:
-        self.count = steps + 1
+    def __init__(self, program: Program, whole: bool) -> None:
+        pool = program.command_pool
+        self.count = (1 if whole else len(program.chunk.steps)) + 1
         with contextlib.ExitStack() as stack:  # undone if one of them cannot be made
-            # One timestamp more than two keeps a plan of one step in the step-by-step form.
+            # One timestamp more than two keeps a chunk of one step in the step-by-step form.
             number = 2 if whole else max(self.count, 3)
             self.queries = stack.enter_context(TimestampQueries(pool.device, number))
-            self._fence = stack.enter_context(_Fence(pool.device))
+            fence = stack.enter_context(Fence(pool.device))
             self.commands = stack.enter_context(CommandBuffer(pool))
             self._parts = stack.pop_all()
-        self.submission = _Submission(self.commands, self._fence)
+        self.submission = _Submission(self.commands, fence)
 
     def sample(self, begun_ns: int = 0, ended_ns: int = 0) -> Sample:
-        """Return what was noted of the last run, which is complete."""
+        """Return what was noted of the last run, which is complete.
+
+        Args:
+            begun_ns: when the host began to copy in.
+            ended_ns: when the host had copied out.
+        """
         ticks = tuple(self.queries.ticks(self.count))
         stamps = self.queries.nanoseconds(ticks)
         spans = tuple(b - a for a, b in zip(stamps, stamps[1:], strict=False))
-        return Sample(begun_ns, self.submission.begun_ns, self._fence.done_ns, ended_ns, ticks,
+        return Sample(begun_ns, self.submission.begun_ns, self.submission.done_ns, ended_ns, ticks,
                       spans)  # fmt: skip
 
     def close(self) -> None:
-        """Free it."""
+        """Free the command buffer, the fence and the queries."""
         self._parts.close()
+
+
+@contextlib.contextmanager
+def timed(program: Program, whole: bool = False) -> Iterator[Timed]:
+    """Record a program once more, with timestamps around every step or around the whole."""
+    program.prepare()
+    kept, count = program.swap_descriptors(None), program.owned_count
+    try:
+        work = program.own(Timed(program, whole))
+        program.record(work.commands, work.queries)
+        yield work
+    finally:
+        program.disown(count)
+        program.swap_descriptors(kept)
+
+
+def time_steps(
+    program: Program, values: Mapping[str, Any], repeats: int, whole: bool = False
+) -> list[Sample]:
+    """Run a program with timestamps, after one run that is not kept.
+
+    Args:
+        program: the program.
+        values: arrays by input name.
+        repeats: how many runs.
+        whole: time all steps as one, recorded as in a run.
+    """
+    samples = []
+    with timed(program, whole) as work:
+        for _ in range(repeats + 1):
+            begun_ns = time.perf_counter_ns()
+            program.binding.copy_in(values)
+            program.submit(work.submission)
+            program.finish()
+            samples.append(work.sample(begun_ns, time.perf_counter_ns()))
+    return samples[1:]
 
 
 class DeviceClock:

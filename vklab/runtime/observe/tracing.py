@@ -1,6 +1,6 @@
 """Traced runs of a session: spans of the host and of every device, on the host's clock.
 
-What runs a part is replaced, for a while, by what notes what it does. Visited by labs 12 and 18.
+While a trace runs, each program is replaced by a recorder of its steps. Visited by labs 12 and 18.
 """
 
 from __future__ import annotations
@@ -13,19 +13,15 @@ from dataclasses import replace
 from typing import Any
 
 from vklab import settings
-from vklab.runtime import overlap
-from vklab.runtime.engine import Device, Runner, Work
-from vklab.runtime.many import streams
-from vklab.runtime.many.frames import Frames
-from vklab.runtime.observe import profile
+from vklab.plan.chunk import Chunk
+from vklab.runtime.observe import profile, timestamps
 from vklab.runtime.observe.timestamps import DeviceClock, Sample
 from vklab.runtime.open_devices import OpenDevice
-from vklab.runtime.parts import Found, Stage
+from vklab.runtime.plan_cache import Entry, PlanCache
 from vklab.runtime.program import Program
-from vklab.runtime.spread import Chunk, Spread
 from vklab.trace import HOST, Recorder, Span, Trace
 
-__all__ = ["frames", "trace"]
+__all__ = ["trace_session"]
 
 Names = tuple[str | tuple[int, str], ...]
 Values = dict[str, Any]
@@ -33,38 +29,63 @@ Values = dict[str, Any]
 _RUN: contextvars.ContextVar[int] = contextvars.ContextVar("vklab_run", default=0)
 
 
-def trace(root: Stage, values: Values, repeats: int, steps: bool) -> Trace:
+def trace_session(
+    session: Any, *inputs: Any, repeats: int = 1, steps: bool = True, frames: int = 0,
+    in_flight: int = 0,
+) -> Trace:  # fmt: skip
+    """Note when everything happens in `repeats` runs, on one clock; inputs as in `run`.
+
+    Args:
+        session: the session.
+        inputs: one dict, or arrays.
+        repeats: how many runs.
+        steps: time each dispatch, which then runs alone between barriers; else only the whole of
+            each submission, recorded as `run` records it.
+        frames: trace so many frames instead, as `map` runs them.
+        in_flight: how many frames are in flight; default two for each device.
+    """
+    with profile.timed_arrays(session, inputs) as values:
+        if frames or in_flight:
+            return _trace_frames(session, values, frames, in_flight, steps)
+        return _trace_runs(session.roots[0], values, repeats, steps)
+
+
+def _trace_runs(root: PlanCache, values: Values, repeats: int, steps: bool) -> Trace:
     """Run once, then `repeats` times with notes of all that happens."""
     if repeats < 1:
         raise ValueError(f"repeats={repeats}: at least one run is traced")
-    root.run(dict(values))
+    executor = root.executor
+    executor.run(root, dict(values))
     notes = _Notes(steps)
     with contextlib.ExitStack() as stack:
         _watch(notes, root, stack)
         for number in range(repeats):
-            _numbered(number, root.run, dict(values))
+            _numbered(number, lambda given: executor.run(root, given), dict(values))
     return notes.trace()
 
 
-def frames(
-    roots: Sequence[Stage], values: Values, count: int, in_flight: int, steps: bool
+def _trace_frames(
+    session: Any, values: Values, count: int, in_flight: int, steps: bool
 ) -> Trace:
-    """Run frames as `Session.map` does, each place warm, with notes of all that happens."""
+    """Run frames as `Session.map` does, each slot warm, with notes of all that happens."""
+    frames, streams = session.new_frames()
+    in_flight = streams.room(session, in_flight)
     if count < 1:
         raise ValueError(f"frames={count}: at least one frame is traced")
-    notes, places = _Notes(steps), Frames(roots)
+    notes = _Notes(steps)
     with contextlib.ExitStack() as stack:
-        stack.callback(places.close)
-        places.grow(in_flight)
-        for slot in places.slots:
-            slot.stage.run(dict(values))
-            _watch(notes, slot.stage, stack)
-        stack.callback(places.end)  # after an interrupt, too, before anything is freed
+        stack.callback(frames.close)
+        frames.grow(in_flight)
+        for slot in frames.slots:
+            slot.executor.run(slot.plans, dict(values))
+            _watch(notes, slot.plans, stack)
+        stack.callback(frames.end)  # after an interrupt, too, before anything is freed
 
         def submit(number: int) -> Any:
-            return _numbered(number, places.submit, dict(values))
+            return _numbered(number, frames.submit, dict(values))
 
-        for _ in streams.in_order(submit, iter(range(count)), streams.ahead(roots, in_flight)):
+        taken = streams.ahead(session.roots, in_flight)
+        for _ in streams.in_order(submit, iter(range(count)), taken):
             pass
     return notes.trace(is_queue=True)
 
@@ -142,7 +163,7 @@ def _device_spans(
         queue="compute", chunk=label, after=(f"submit {label}", *behind),
     )  # fmt: skip
     yield whole
-    described = profile.steps(program.plan)
+    described = profile.steps(program.chunk)
     if len(moments) != len(described) + 1:
         return
     before: Names = ()
@@ -155,169 +176,207 @@ def _device_spans(
         before = (name,)
 
 
-class _Way:
-    """The way of one part through the runs: it begins after what others ended with last.
+class _Sequence:
+    """The place of an entry in the runs: it begins after what others ended with last.
 
     Attributes:
-        before: the parts that it waits for; of the first, those that ended the run before.
+        before: the entries that it waits for; of the first, those that ended the run before.
     """
 
     def __init__(self, notes: _Notes) -> None:
         self.notes = notes
-        self.before: Sequence[_Way] = ()
+        self.before: Sequence[_Sequence] = ()
         self._last: Names = ()
 
     @property
     def behind(self) -> Names:
-        """Return what all that it waits for ended with."""
-        return tuple(name for way in self.before for name in way._last)
+        """Return the names of the spans with which all predecessors ended."""
+        return tuple(name for other in self.before for name in other._last)
 
     def end(self, *names: str) -> None:
-        """Note what the part ended with."""
+        """Note the spans with which the entry ended."""
         self._last = tuple((_RUN.get(), name) for name in names)
 
 
-def _ways(notes: _Notes, path: overlap.Path | None, count: int) -> Sequence[_Way]:
-    """Return the ways of parts that run in turn, or as soon as their path lets them."""
+def _sequences(notes: _Notes, overlap: Any, count: int) -> Sequence[_Sequence]:
+    """Return the sequence of entries that run in turn, or as soon as their overlap lets them."""
     in_turn = [{number - 1} if number else set() for number in range(count)]
-    before = path.before if path and path.overlaps else in_turn
-    ways = [_Way(notes) for _ in before]
-    last = [way for number, way in enumerate(ways) if not any(number in b for b in before)]
-    for way, numbers in zip(ways, before, strict=True):
-        way.before = [ways[number] for number in sorted(numbers)] or last
-    return ways
+    before = overlap.before if overlap and overlap.overlaps else in_turn
+    made = [_Sequence(notes) for _ in before]
+    last = [one for number, one in enumerate(made) if not any(number in b for b in before)]
+    for one, numbers in zip(made, before, strict=True):
+        one.before = [made[number] for number in sorted(numbers)] or last
+    return made
 
 
-def _watch(notes: _Notes, root: Stage, stack: contextlib.ExitStack) -> None:
-    """Replace what runs the parts found last by what notes what it does, until the stack ends."""
-    taken = [(str(number), found, found.runner) for number, found in enumerate(root.walk())]
-    working = [(label, found, runner) for label, found, runner in taken if runner]
-    path = taken[0][1].path if taken else None
-    for (label, found, runner), way in zip(working, _ways(notes, path, len(working)), strict=True):
-        stack.callback(setattr, found, "runner", runner)
-        if isinstance(runner, Device):
-            found.runner = _Device(way, label, runner, stack)
-        elif isinstance(runner, Spread):
-            found.runner = _Spread(way, label, runner, stack)
-        else:
-            found.runner = _Host(way, label, found, runner)
+def _watch(notes: _Notes, root: PlanCache, stack: contextlib.ExitStack) -> None:
+    """Have the entries used last note what they do, until the stack ends."""
+    entries = [*root.path()]
+    working = [entry for entry in entries if entry.runner]
+    overlap = entries[0].overlap if entries else None
+    for entry, sequence in zip(working, _sequences(notes, overlap, len(working)), strict=True):
+        stack.callback(setattr, entry, "runner", entry.runner)
+        stack.callback(setattr, entry, "whole", entry.whole)
+        entry.runner = _Recorded(sequence, entry, stack)
+        entry.whole = entry.runner if entry.whole is not None else None
 
 
-class _Host(Runner):
-    """A part on the host."""
+class _Recorded:
+    """The runner of an entry, with notes: its programs have recorders in their place."""
 
-    def __init__(self, way: _Way, label: str, found: Found, runner: Runner) -> None:
-        nodes = found.part.graph.nodes
-        self._way, self._label, self._runner = way, label, runner
-        self._node = nodes[0].name if len(nodes) == 1 else f"{len(nodes)} nodes"
+    def __init__(self, sequence: _Sequence, entry: Entry, stack: contextlib.ExitStack) -> None:
+        self.runner = entry.runner
+        self._sequence = sequence
+        self._chunk = entry.chunks[0]
+        self._programs: list[_RecordedProgram] = []
+        if isinstance(self.runner, Program):
+            self._programs = [_RecordedProgram(sequence, self._chunk, self.runner, stack)]
+        elif tasks := getattr(self.runner, "tasks", None):
+            self._record_tasks(entry, tasks, stack)
+
+    def _record_tasks(self, entry: Entry, tasks: Any, stack: contextlib.ExitStack) -> None:
+        recorded = {
+            task: _RecordedProgram(self._sequence, chunk, task.program, stack)
+            for chunk, task in zip(entry.chunks, tasks, strict=True)
+        }
+        self._programs = [*recorded.values()]
+        paths = {(move.value, move.target): path for move, path in self.runner.paths.items()}
+        for task, one in recorded.items():
+            one.behind = tuple(f"chunk {recorded[other].label}" for other in task.behind)
+            for name, reader in task.readers:
+                target = recorded[reader]
+                one.moves[name, reader] = f"{name} to {target.label}"
+                one.paths[name, reader] = paths[name, int(target.label)].name
+                target.arriving += (one.moves[name, reader],)
+            for attribute, new in (("program", one), ("noted", one.moving)):
+                stack.callback(setattr, task, attribute, getattr(task, attribute))
+                setattr(task, attribute, new)
+
+    @property
+    def bodies(self) -> Any:
+        """Return the bodies of a control node; AttributeError for all others."""
+        return self.runner.bodies
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        way, name, start = self._way, f"host {self._label}", Recorder.now()
-        behind = way.behind
-        made = self._runner.run(values)
-        way.notes.add(name, "host", start, node=self._node, chunk=self._label, after=behind)
-        way.end(name)
+        """Run once, with notes."""
+        if isinstance(self.runner, Program):
+            self.start(values)
+            return self.finish()
+        if self._programs:
+            made: Mapping[str, Any] = self.runner.run(values)
+            for one in self._programs:
+                one.see()
+            ends = (f"copy out {one.label}" for one in self._programs if one.program.copied_out)
+            self._sequence.end(*ends)
+            return made
+        return self._run_host(values)
+
+    def _run_host(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        label, nodes = str(self._chunk.number), self._chunk.graph.nodes
+        node = nodes[0].name if len(nodes) == 1 else f"{len(nodes)} nodes"
+        name, start, behind = f"host {label}", Recorder.now(), self._sequence.behind
+        made: Mapping[str, Any] = self.runner.run(values)
+        self._sequence.notes.add(name, "host", start, node=node, chunk=label, after=behind)
+        self._sequence.end(name)
         return made
 
-    def close(self) -> None:
-        self._runner.close()
-
-
-class _Device(Device):
-    """A part that is one program."""
-
-    def __init__(
-        self, way: _Way, label: str, device: Device, stack: contextlib.ExitStack
-    ) -> None:
-        super().__init__(device.program)
-        self._way = way
-        self._watched = _Watched(way, label, self, stack)
+    def start(self, values: Mapping[str, Any]) -> None:
+        """Begin a run of the only program, without waiting."""
+        (program,) = self._programs
+        program.prepare()
+        program.begin(values)
 
     def finish(self) -> Mapping[str, Any]:
-        outputs = super().finish()
-        self._watched.see()
-        self._way.end(f"copy out {self._watched.label}")
+        """Wait for a run that was started."""
+        (program,) = self._programs
+        program.wait()
+        outputs = program.copy_out()
+        program.see()
+        self._sequence.end(f"copy out {program.label}")
         return outputs
 
-
-class _Spread(Runner):
-    """A part on several devices: each of its chunks is watched."""
-
-    def __init__(
-        self, way: _Way, label: str, runner: Spread, stack: contextlib.ExitStack
-    ) -> None:
-        self._way, self._runner = way, runner
-        watched = {chunk: _Watched(way, f"{label}.{number}", chunk, stack)
-                   for number, chunk in enumerate(runner.chunks)}  # fmt: skip
-        self._watched = watched.values()
-        for chunk, one in watched.items():
-            one.behind = tuple(f"chunk {watched[other].label}" for other in chunk.behind)
-            for name, reader in chunk.readers:
-                one.moves[name, reader] = f"{name} to {watched[reader].label}"
-                watched[reader].arriving += (one.moves[name, reader],)
-        for move in runner.plan.transfers:
-            source, target = runner.chunks[move.source or 0], runner.chunks[move.target]
-            watched[source].paths[move.value, target] = runner.plan.path(move).name
-
-    def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        made = self._runner.run(values)
-        for one in self._watched:
-            one.see()
-        self._way.end(*(f"copy out {one.label}" for one in self._watched if one.work.kept))
-        return made
-
     def close(self) -> None:
-        self._runner.close()
+        """Free the runner."""
+        self.runner.close()
 
 
-class _Watched:
-    """A program whose submissions have timestamps, and what is done around them.
+class _RecordedProgram:
+    """A program whose submissions have timestamps, and the host's steps around it.
 
     Attributes:
-        moves: the name of each move from here, by value and reader; `paths` says how it is made.
-        arriving: those to this program.
+        moves: the name of each transfer from here, by value and reader; `paths` tells its path.
+        arriving: the names of transfers to this program.
     """
 
-    def __init__(self, way: _Way, label: str, work: Work, stack: contextlib.ExitStack) -> None:
-        self.label = label
-        self.work = work
+    def __init__(
+        self, sequence: _Sequence, chunk: Chunk, program: Program, stack: contextlib.ExitStack
+    ) -> None:
+        self.label = str(chunk.number)
+        self.program = program
         self.behind: Names = ()
         self.arriving: Names = ()
-        self.moves: dict[tuple[str, Chunk], str] = {}
-        self.paths: dict[tuple[str, Chunk], str] = {}
-        self._way = way
-        self._timed = stack.enter_context(work.program.timed(whole=not way.notes.steps))
-        stack.callback(work.watch, None, None)
-        work.watch(self._timed.submission, self.noted)
+        self.moves: dict[tuple[str, Any], str] = {}
+        self.paths: dict[tuple[str, Any], str] = {}
+        self._sequence = sequence
+        whole = not sequence.notes.steps
+        self._timed = stack.enter_context(timestamps.timed(program, whole))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
 
     def see(self) -> None:
         """Note what the device did in the run that is complete."""
-        self._way.notes.see(self.label, self.work.program, self._timed.sample(), self.behind)
+        self._sequence.notes.see(self.label, self.program, self._timed.sample(), self.behind)
+
+    def begin(self, values: Mapping[str, Any]) -> None:
+        """Copy in and submit."""
+        with self._noted("copy in"):
+            self.program.binding.copy_in(values)
+        with self._noted("submit"):
+            self.program.submit(self._timed.submission)
+
+    def wait(self) -> None:
+        """Wait for what was submitted."""
+        with self._noted("wait"):
+            self.program.wait()
+
+    def copy_out(self) -> dict[str, Any]:
+        """Copy the outputs out."""
+        with self._noted("copy out"):
+            return self.program.copy_out()
 
     @contextlib.contextmanager
-    def noted(self, what: str, reader: Chunk | None = None) -> Iterator[None]:
-        """Note the block: a step around the program, or the value that it moves to a reader."""
-        kind, after, size_bytes = self._facts(what, reader)
+    def moving(self, value: str, reader: Any) -> Iterator[None]:
+        """Note the block, which moves a value to the program that reads it."""
+        start = Recorder.now()
+        yield
+        size = self.program.chunk.output_slots[value].size_bytes
+        self._sequence.notes.add(
+            self.moves[value, reader], "transfer", start, chunk=self.label, bytes=size,
+            after=(f"chunk {self.label}",), path=self.paths[value, reader],
+        )  # fmt: skip
+
+    @contextlib.contextmanager
+    def _noted(self, what: str) -> Iterator[None]:
+        """Note the block: a step around the program."""
+        kind, after, size_bytes = self._facts(what)
         start = Recorder.now()
         yield
         if kind:
-            name = self.moves[what, reader] if reader else f"{what} {self.label}"
-            path = self.paths.get((what, reader), "") if reader else ""
-            self._way.notes.add(name, kind, start, chunk=self.label, after=after, bytes=size_bytes,
-                                path=path)  # fmt: skip
+            self._sequence.notes.add(f"{what} {self.label}", kind, start, chunk=self.label,
+                                     after=after, bytes=size_bytes)  # fmt: skip
 
-    def _facts(self, what: str, reader: Chunk | None) -> tuple[str, Names, int]:
-        """Return kind, predecessors and bytes of something done; no kind if it was nothing."""
-        plan, label = self.work.program.plan, self.label
-        done: Names = (f"chunk {label}",)
-        if reader:
-            return "transfer", done, plan.output_slots[what].size_bytes
+    def _facts(self, what: str) -> tuple[str, Names, int]:
+        """Return kind, predecessors and bytes of a step; no kind if there was nothing to do."""
+        program, label = self.program, self.label
         if what == "copy in":
-            size = sum(plan.input_slots[name].size_bytes for name in self.work.given)
-            return "transfer" if self.work.given else "", self._way.behind, size
+            slots = program.chunk.input_slots
+            size = sum(slots[name].size_bytes for name in program.copied_in)
+            return "transfer" if program.copied_in else "", self._sequence.behind, size
         if what == "copy out":
-            size = sum(plan.output_slots[name].size_bytes for name in self.work.kept)
-            return "transfer" if self.work.kept else "", done, size
+            slots = program.chunk.output_slots
+            size = sum(slots[name].size_bytes for name in program.copied_out)
+            return "transfer" if program.copied_out else "", (f"chunk {label}",), size
         if what == "submit":
             return "host", (f"copy in {label}", *self.arriving), 0
         return "wait", (f"submit {label}",), 0

@@ -1,0 +1,106 @@
+"""Chunk and Transfer: the units of a plan, as plain data.
+
+A chunk is made by `partition`, cut by `place` where there are several devices, and gets its
+dispatches and its memory from `plan.lower_chunk`. Visited by labs 12 and 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vklab.errors import PlanError
+from vklab.graph.graph import Graph
+from vklab.plan.barriers import Barrier, Copy, Step
+from vklab.plan.lowering import Trim
+from vklab.plan.memory import MemoryPlan, Slot
+from vklab.types import Dispatch, TensorInfo
+
+__all__ = ["CONTROL", "HOST", "Chunk", "Place", "Transfer"]
+
+HOST, CONTROL = "host", "control"
+# The number of a device among those of the plan; HOST; or CONTROL: one If, Loop or Scan.
+Place = int | str
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A value that one chunk leaves and another reads; `source` is None for one from outside."""
+
+    value: str
+    source: int | None
+    target: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Nodes that run together in one place; on a device: one command buffer, one submission.
+
+    Attributes:
+        place: a device number, HOST or CONTROL.
+        graph: the nodes; its inputs come from outside or from chunks before, its outputs are read
+            by chunks behind or are outputs of the model. A control node holds its bodies.
+        number: the chunk's index in its plan.
+        predecessors: numbers of the chunks that must end before this one begins.
+        reasons: why nodes are not on a device, by node name.
+        known: outputs of the model whose values are known without running anything.
+        steps: dispatches and copies in order; `nodes` names the node of each.
+        barriers: the pipeline barriers between steps.
+        memory: the slot of every value on the device; None as long as nothing is lowered.
+        input_slots: where the host writes inputs; `output_slots`: where it reads outputs.
+        constants: weights that steps read, with their values.
+        stored: the dtype in which the device stores each input and output.
+        trims: axes of outputs whose true size only the device counts.
+    """
+
+    place: Place
+    graph: Graph
+    number: int = 0
+    predecessors: tuple[int, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    known: Mapping[str, np.ndarray] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    nodes: tuple[str, ...] = ()
+    barriers: tuple[Barrier, ...] = ()
+    memory: MemoryPlan = MemoryPlan({}, {}, (), 0)
+    input_slots: Mapping[str, Slot] = field(default_factory=dict)
+    output_slots: Mapping[str, Slot] = field(default_factory=dict)
+    constants: Mapping[str, TensorInfo] = field(default_factory=dict)
+    stored: Mapping[str, str] = field(default_factory=dict)
+    trims: Mapping[str, tuple[Trim, ...]] = field(default_factory=dict)
+
+    @property
+    def is_on_device(self) -> bool:
+        """Tell whether the chunk runs on a device."""
+        return isinstance(self.place, int)
+
+    @property
+    def device(self) -> int:
+        """Return the number of the chunk's device; PlanError on the host."""
+        if not isinstance(self.place, int):
+            raise PlanError(f"{self} has no device")
+        return self.place
+
+    @property
+    def kind(self) -> str:
+        """Return "vulkan", "host" or "control"."""
+        return "vulkan" if isinstance(self.place, int) else self.place
+
+    @property
+    def dispatches(self) -> tuple[Dispatch, ...]:
+        """Return the dispatches in the order in which they run."""
+        return tuple(step for step in self.steps if isinstance(step, Dispatch))
+
+    @property
+    def copies(self) -> tuple[Copy, ...]:
+        """Return the copies between host-visible and device memory."""
+        return tuple(step for step in self.steps if isinstance(step, Copy))
+
+    def __str__(self) -> str:
+        place = f"device {self.place}" if isinstance(self.place, int) else "the host"
+        steps = f", {len(self.steps)} steps, {len(self.barriers)} barriers" if self.steps else ""
+        after = f" after {', '.join(map(str, self.predecessors))}" if self.predecessors else ""
+        return f"chunk {self.number}: {len(self.graph.nodes)} nodes on {place}{steps}{after}"

@@ -1,0 +1,263 @@
+"""Device chunks of one plan on several devices: a program for each, values in between.
+
+A chunk that is done moves what others need into their inputs, on the thread that waited for it.
+Chunks of one device leave each other values in place, and the device keeps their order: they are
+submitted one behind the other, with a barrier between. Visited by lab 13.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vklab import settings
+from vklab.errors import TimeoutError
+from vklab.plan.chunk import Transfer
+from vklab.plan.options import Facts
+from vklab.plan.place import transfer_paths
+from vklab.plan.plan import Plan
+from vklab.runtime.device_state import DeviceState
+from vklab.runtime.executor import Executor
+from vklab.runtime.many import calibration, scheduler
+from vklab.runtime.many.device_copies import Move
+from vklab.runtime.many.transfer_memory import TransferMemory
+from vklab.runtime.open_devices import OpenDevice
+from vklab.runtime.program import Program
+
+__all__ = ["ChunkGroup", "ChunkTask", "Split", "worker"]
+
+Values = Mapping[str, Any]
+_QUIET = contextlib.nullcontext()
+
+
+def worker(opened: OpenDevice) -> scheduler.DeviceWorker:
+    """Return the thread that waits for a device, which all sessions share."""
+    name = f"vklab waits for device {opened.info.index}"
+    made: scheduler.DeviceWorker = opened.owned("worker", lambda: scheduler.DeviceWorker(name))
+    return made
+
+
+class Split:
+    """What a session with several devices adds to its executor.
+
+    Attributes:
+        largest: the plan at the upper bounds: other shapes run in its memory, if they fit there.
+    """
+
+    def __init__(self, devices: Sequence[DeviceState], has_bounds: bool) -> None:
+        self._devices = devices
+        self._has_bounds = has_bounds
+        self._infos = [state.opened.info for state in devices]
+        self.largest: Plan | None = None
+        self._lender: TransferMemory | None = None
+
+    def clone(self, devices: Sequence[DeviceState]) -> Split:
+        """Return the same for frames in flight, with memory of its own."""
+        other = copy.copy(self)
+        other._devices, other._lender = devices, None
+        return other
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Return the bytes that all shapes share, weights apart."""
+        return self._lender.size_bytes if self._lender else 0
+
+    def facts(self, facts: Facts) -> Facts:
+        """Return facts with the free bytes and the speeds of all devices."""
+        # Weights that this session has there take no more.
+        free = tuple(state.opened.allocator.room_bytes() + state.weights.size_bytes
+                     for state in self._devices)  # fmt: skip
+        return replace(facts, free_bytes=free, costs=calibration.all_kept(self._infos))
+
+    def runner(self, executor: Executor, plan: Plan, first: int) -> ChunkGroup:
+        """Return what runs the device chunks of a plan from one on."""
+        chunks = plan.chunks[first:]
+        group = replace(
+            plan, chunks=tuple(
+                replace(chunk, number=chunk.number - first, predecessors=tuple(
+                    n - first for n in chunk.predecessors if n >= first))
+                for chunk in chunks
+            ),
+            transfers=tuple(
+                replace(t, source=(t.source or 0) - first, target=t.target - first)
+                for t in plan.transfers if t.target >= first
+            ),
+        )  # fmt: skip
+        if self._has_bounds and self.largest is None:
+            self.largest = group
+        opened = [state.opened for state in self._devices]
+        return ChunkGroup(group, executor, self._memory(group, opened), first)
+
+    def _memory(self, plan: Plan, opened: Sequence[OpenDevice]) -> TransferMemory:
+        """Return memory for a plan: that of the upper bounds if it has room there."""
+        if self.largest is None or not TransferMemory(self.largest, opened).holds(plan):
+            return TransferMemory(plan, opened)
+        if self._lender is None or not self._lender.lent:
+            self._lender = TransferMemory(self.largest, opened).fill()
+        return TransferMemory(plan, opened, self._lender)
+
+
+class ChunkTask:
+    """One chunk as a job: inputs in, submit; wait, outputs on to those that read them, and out.
+
+    Attributes:
+        program: what runs it; a trace puts a recorder in its place.
+        readers: values that must be moved when it is done, and the tasks that read them.
+        behind: tasks that the device itself waits for: submitted before, and done by then or not.
+        moves: what moves values past the host, by value and reader.
+        values: arrays from outside, set before a run.
+        made: outputs that leave the group, set by the run.
+        noted: a context around each move; a trace sets it.
+    """
+
+    def __init__(self, program: Program, name: str) -> None:
+        self.program: Any = program
+        self.name = name
+        self.readers: list[tuple[str, ChunkTask]] = []
+        self.behind: tuple[ChunkTask, ...] = ()
+        self.moves: dict[tuple[str, ChunkTask], Move] = {}
+        self.values: Values = {}
+        self.made: dict[str, np.ndarray] = {}
+        self.noted: Callable[[str, ChunkTask], Any] = lambda value, reader: _QUIET
+
+    def start(self) -> None:
+        """Copy in what comes from outside, and submit."""
+        self.program.begin(self.values)
+
+    def finish(self) -> None:
+        """Wait, move values to the chunks that read them, and copy out what leaves the group."""
+        self.program.wait()
+        for name, reader in self.readers:
+            with self.noted(name, reader):
+                move = self.moves.get((name, reader))
+                if move:
+                    move()
+                else:
+                    self.program.binding.pass_on(name, reader.program.binding)
+        self.made = self.program.copy_out()
+
+
+class ChunkGroup:
+    """Run the chunks that one extension of a plan has put on several devices.
+
+    Args:
+        plan: these chunks alone, numbered from 0.
+        executor: makes their programs.
+        memory: of all chunks; it is closed with this.
+        first: the number of the first chunk in the whole plan.
+    """
+
+    def __init__(
+        self, plan: Plan, executor: Executor, memory: TransferMemory, first: int = 0
+    ) -> None:
+        self.plan = plan
+        self.first = first
+        self.tasks: list[ChunkTask] = []
+        self._memory = memory
+        opened = [state.opened for state in executor.devices]
+        self._workers = [worker(opened[chunk.device]) for chunk in plan.chunks]
+        outputs = _leaving(plan)
+        moved = {move.value for move in plan.transfers}
+        try:
+            for chunk in plan.chunks:
+                program = executor.program(
+                    executor.devices[chunk.device], chunk, memory.pool(chunk),
+                    copied_in=[i.name for i in chunk.graph.inputs if i.name not in moved],
+                    copied_out=[name for name in chunk.graph.outputs if name in outputs],
+                    given=memory.given(chunk),
+                )  # fmt: skip
+                # Threads that poll for several chunks take the interpreter from each other.
+                program.polls &= len(plan.chunks) == 1
+                nodes, label = chunk.graph.nodes, plan.devices[chunk.device].label
+                self.tasks.append(ChunkTask(program, f"chunk {first + chunk.number} (nodes "
+                                            f"{nodes[0].name!r} to {nodes[-1].name!r}) on "
+                                            f"{label}"))  # fmt: skip
+            moves = memory.moves()
+            behind = _behind(plan, memory.paths)
+            self._order = scheduler.Order([chunk.predecessors for chunk in plan.chunks], behind)
+        except BaseException:
+            self.close()
+            raise
+        for task, numbers in zip(self.tasks, behind, strict=True):
+            task.behind = tuple(self.tasks[number] for number in sorted(numbers))
+        for transfer in plan.transfers:
+            task, reader = self.tasks[transfer.source or 0], self.tasks[transfer.target]
+            if task not in reader.behind:
+                task.readers.append((transfer.value, reader))
+            if transfer in moves:
+                task.moves[transfer.value, reader] = moves[transfer]
+
+    @property
+    def paths(self) -> dict[Transfer, transfer_paths.TransferPath]:
+        """Return how each transfer is made, by transfers of the whole plan."""
+        return {replace(t, source=(t.source or 0) + self.first, target=t.target + self.first): path
+                for t, path in self._memory.paths.items()}  # fmt: skip
+
+    def run(self, values: Values) -> Values:
+        """Run once.
+
+        Raises the error of the first chunk that failed; nothing is in flight any more then,
+        except after a TimeoutError.
+        """
+        runs = self._memory.runs
+        if runs and not runs[-1].is_over():
+            raise TimeoutError("run", "VK_TIMEOUT", "an earlier run has not ended; close this "
+                               "session, or run again later")  # fmt: skip
+        for task in self.tasks:
+            task.program.prepare()
+            task.values = values
+        self._memory.require_idle()
+        runs[:] = [scheduler.Run(self._order, self.tasks, self._workers)]
+        try:
+            runs[-1].go(_limit_seconds())
+        finally:
+            for task in self.tasks:
+                task.values = {}
+        return {name: task.made.pop(name) for task in self.tasks for name in list(task.made)}
+
+    def close(self) -> None:
+        """Free everything but the weights; what a device never ended is left to its driver."""
+        is_over = all(run.is_over(_limit_seconds()) for run in self._memory.runs)
+        while self.tasks:
+            task = self.tasks.pop()
+            if is_over:
+                task.program.close()
+            else:
+                task.program.opened.is_stuck = True
+        self._memory.close()
+
+
+def _leaving(plan: Plan) -> frozenset[str]:
+    """Return the values that chunks of a group leave to others, or as outputs of the model."""
+    left = {info.name for info in plan.rest.inputs} if plan.rest else set()
+    return frozenset(left | set(plan.graph.outputs) | (set(plan.rest.captures) if plan.rest else
+                                                       set()))  # fmt: skip
+
+
+def _behind(
+    plan: Plan, paths: Mapping[Transfer, transfer_paths.TransferPath]
+) -> list[set[int]]:
+    """Return, for each chunk, the predecessors of its device that leave all values in place.
+
+    On one queue a barrier orders submissions as well as a timeline semaphore does, for less.
+    """
+    behind = [
+        {n for n in chunk.predecessors if plan.chunks[n].device == chunk.device}
+        for chunk in plan.chunks
+    ]
+    if settings.get("DISABLE_DEVICE_ORDER"):
+        return [set() for _ in behind]
+    for move in plan.transfers:
+        if paths[move].name != transfer_paths.SAME_MEMORY and move.source is not None:
+            behind[move.target].discard(move.source)
+    return behind
+
+
+def _limit_seconds() -> float:
+    # A job waits no longer than TIMEOUT for its device, and perhaps as long for the one before.
+    return 2 * float(settings.get("TIMEOUT")) + 1

@@ -1,0 +1,61 @@
+"""The arguments of `load` about several devices, as options of a plan. Visited by lab 13."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from vklab.errors import SetupError
+from vklab.plan.options import PlacementOptions
+from vklab.runtime import open_devices
+from vklab.types import DeviceInfo
+
+__all__ = ["DeviceOptions", "NodeTimes"]
+
+
+class NodeTimes(Protocol):
+    """Measured times of a model's nodes on one device: a `Profile`."""
+
+    def node_ns(self) -> Mapping[str, float]:
+        """Return nanoseconds by node name."""
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """How a model uses several devices, named as a caller names them; see `session.load`."""
+
+    place: Mapping[str, int | str] = field(default_factory=dict)
+    memory_caps: Mapping[int | str, int] = field(default_factory=dict)
+    policy: str | None = None
+    profiles: Mapping[int | str, NodeTimes] = field(default_factory=dict)
+    replicate: bool = False
+    fastest_first: bool = False
+
+    @property
+    def splits(self) -> bool:
+        """Tell whether any option is about a model that is split."""
+        return bool(self.place or self.memory_caps or self.policy or self.profiles)
+
+    def placement(self, infos: Sequence[DeviceInfo]) -> PlacementOptions:
+        """Return the options with devices by their numbers among those of the session.
+
+        Raises SetupError for a device that is not among them.
+        """
+        return PlacementOptions(
+            pins={p: _number(d, infos, "place") for p, d in self.place.items()},
+            caps={_number(d, infos, "memory_caps"): n for d, n in self.memory_caps.items()},
+            policy=self.policy or "",
+            fastest_first=self.fastest_first,
+            node_ns={_number(d, infos, "profiles"): p.node_ns() for d, p in self.profiles.items()},
+        )
+
+
+def _number(wanted: int | str, infos: Sequence[DeviceInfo], argument: str) -> int:
+    indices = [info.index for info in infos]
+    info = open_devices.select(wanted)
+    if info.index not in indices:
+        names = ", ".join(other.label for other in infos)
+        raise SetupError(f"{argument} names device {info.index} ({info.name}), which is not among "
+                         f"this session's: {names}")  # fmt: skip
+    return indices.index(info.index)
