@@ -29,6 +29,12 @@ def _load() -> Any:
     return onnx
 
 
+def _load_importer() -> Any:
+    from vklab.graph import onnx_import
+
+    return onnx_import
+
+
 def has_body(node: Node, opset: int) -> bool:
     """Tell whether ONNX defines a node's operator by a function body; False without onnx."""
     try:
@@ -79,10 +85,8 @@ def expand(
             len(body.graph.node) > MOST_NODES
         ):
             return None
-        from vklab.graph import onnx_import
-
         versions = {entry.domain: entry.version for entry in body.opset_import}
-        imported = onnx_import.from_graph(body.graph, versions)
+        imported: Graph = _load_importer().from_graph(body.graph, versions)
     except Exception:  # onnx's C++ exceptions share no base class; the body is unusable then
         return None
     bodies = [body for part in imported.nodes for body in part.bodies.values()]

@@ -23,12 +23,12 @@ Inputs = Sequence[TensorInfo | None]
 
 
 def key(graph: Graph, node: Node, inputs: Inputs) -> Hashable:
-    """Return a key of all that decides an operator's answer; None for a node without one.
+    """Return a key for an operator's answer; None for a node whose answer cannot be cached.
 
     Args:
         graph: the graph of the node, for its opset.
-        node: the node; nodes with bodies or tensor attributes have no key.
-        inputs: infos of the node's inputs, None where left out; small constants count.
+        node: the node; one with bodies or tensor attributes has no key.
+        inputs: infos of the node's inputs with their constants, None where left out.
     """
     if node.bodies:
         return None

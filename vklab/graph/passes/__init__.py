@@ -114,7 +114,7 @@ class Effect:
 
 
 def effects(graph: Graph, dtype: str = "") -> tuple[Effect, ...]:
-    """Apply the passes in order and return the effect of each, in every round that changed it."""
+    """Return the effect of every pass that `traverse` yields, in order."""
     results: list[Effect] = []
     count = len(graph.nodes)
     for name, changed in traverse(graph, dtype):

@@ -106,7 +106,7 @@ class _Conversion:
         return self.graph.infos[name].dtype == "float32"
 
     def _is_cast(self, node: Node) -> bool:
-        """Take over a Cast of the graph, so that no value is cast twice; tell whether it is one."""
+        """Take over a Cast of the graph, so that no value is cast twice; tell whether it does."""
         if node.op_type != "Cast":
             return False
         source, made = node.inputs[0], node.outputs[0]
