@@ -60,25 +60,11 @@ def expand(
 
     Source: ONNX IR specification, section "Functions"
     """
-    opset = graph.opset_of(node)
-    if not has_body(node, opset):
+    if not has_body(node, graph.opset_of(node)):
         return None
-    loaded = _load()
-    helper = loaded.helper
-    inputs = [
-        helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(np.dtype(infos[name].dtype)), infos[name].dims
-        )
-        for name in dict.fromkeys(filter(None, node.inputs))
-    ]
-    outputs = [loaded.ValueInfoProto(name=name) for name in node.outputs if name]
-    proto = helper.make_graph([to_proto(node)], node.name, inputs, outputs)
-    opsets = [helper.make_opsetid(node.domain, opset)]
-    if node.domain:
-        opsets.append(helper.make_opsetid("", graph.opset))
-    model = helper.make_model(proto, opset_imports=opsets)
+    model = _model(graph, node, infos)
     try:
-        body = loaded.inliner.inline_selected_functions(
+        body = _load().inliner.inline_selected_functions(
             model, [(node.domain, node.op_type)], inline_schema_functions=True
         )
         if any(n.op_type == node.op_type for n in body.graph.node) or (
@@ -94,6 +80,24 @@ def expand(
         return None  # values inside these bodies would keep their old names
     outer = {*node.inputs, *node.outputs, ""}
     return _copy(node, imported, lambda name: name if name in outer else f"{node.name}/{name}")
+
+
+def _model(graph: Graph, node: Node, infos: Mapping[str, TensorInfo]) -> onnx.ModelProto:
+    """Return a model of one node."""
+    loaded = _load()
+    helper = loaded.helper
+    inputs = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(np.dtype(infos[name].dtype)), infos[name].dims
+        )
+        for name in dict.fromkeys(filter(None, node.inputs))
+    ]
+    outputs = [loaded.ValueInfoProto(name=name) for name in node.outputs if name]
+    proto = helper.make_graph([to_proto(node)], node.name, inputs, outputs)
+    opsets = [helper.make_opsetid(node.domain, graph.opset_of(node))]
+    if node.domain:
+        opsets.append(helper.make_opsetid("", graph.opset))
+    return helper.make_model(proto, opset_imports=opsets)
 
 
 def inline(

@@ -125,12 +125,7 @@ def topological_order(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node
     """
     given = list(nodes)
     available = set(known)
-    maker: dict[str, int] = {}
-    for number, node in enumerate(given):
-        for name in filter(None, node.outputs):
-            if name in maker or name in available:
-                raise ModelError(f"node {node.name!r}: value {name!r} is already defined elsewhere")
-            maker[name] = number
+    maker = _makers(given, available)
     sorter: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter()
     for number, node in enumerate(given):
         for name in node.reads:
@@ -156,6 +151,17 @@ def topological_order(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node
         order.append(heappop(ready))
         sorter.done(order[-1])
     return tuple(given[number] for number in order)
+
+
+def _makers(nodes: Sequence[Node], known: set[str]) -> dict[str, int]:
+    """Return the number of the node that makes each value."""
+    maker: dict[str, int] = {}
+    for number, node in enumerate(nodes):
+        for name in filter(None, node.outputs):
+            if name in maker or name in known:
+                raise ModelError(f"node {node.name!r}: value {name!r} is already defined elsewhere")
+            maker[name] = number
+    return maker
 
 
 def without_unread_outputs(
