@@ -108,9 +108,9 @@ def test_new_shapes_need_no_new_kernels(device_index, monkeypatch, is_cpu):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"bacth": 2}, "no dimension has this name; open are batch, length"),
+        ({"bacth": 2}, "unknown dimension; the open ones are batch, length"),
         ({"x.2": 6}, "x.2=6: the model fixes this dimension at 6"),
-        ({"batch": 0}, "whole number from 1 on"),
+        ({"batch": 0}, "an integer of at least 1"),
         ({"x.0": 2, "mask.0": 3}, "contradict each other"),
     ],
 )

@@ -137,7 +137,7 @@ def test_a_function_that_calls_itself_in_a_body():
                                [onnx.ValueInfoProto(name="z")])  # fmt: skip
     found = function("F", ["Relu"])
     found.node.append(helper.make_node("If", ["a"], ["b2"], then_branch=branch, else_branch=branch))
-    with pytest.raises(ModelError, match="in a circle"):
+    with pytest.raises(ModelError, match="call each other in a cycle: "):
         onnx_import.load_graph(calling("F", [found]))
 
 

@@ -162,10 +162,10 @@ def change(edit: str) -> onnx.ModelProto:
 BAD = {
     "opset too old": (
         "proto.opset_import[0].version = 5; graph.node[0].op_type = 'Nonsense'",
-        "opset 5; 7 and up are known, and onnx does not convert it",
+        "opset 5; 7 and up are supported, and onnx cannot convert it",
     ),
     "opset too new": ("proto.opset_import[0].version = 999", "opset 999.*Update"),
-    "no opset": ("del proto.opset_import[:]", "names no opset"),
+    "no opset": ("del proto.opset_import[:]", "imports no opset"),
     "undefined value": ("graph.node[0].input[0] = 'q'", "'add'.*'q', which no node makes"),
     "value made twice": ("graph.node[1].output[0] = 't'", "'t' is already defined"),
     "value over an input": ("graph.node[0].output[0] = 'x'", "'x' is already defined"),
@@ -284,7 +284,7 @@ def test_functions_that_call_each_other_in_a_circle():
     call = helper.make_node("F", ["x"], ["y"], domain="mine")
     proto = model([call], [value("x", (3,))], [value("y", (3,))], functions=functions)
     proto.opset_import.append(helper.make_opsetid("mine", 1))
-    with pytest.raises(ModelError, match="in a circle"):
+    with pytest.raises(ModelError, match="call each other in a cycle: "):
         onnx_import.load_graph(proto)
 
 

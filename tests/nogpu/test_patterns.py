@@ -84,17 +84,18 @@ def test_casts_to_float32_inside_are_left_out(expected, text):
 
 
 def test_every_bracketing_of_a_product_is_a_pattern():
-    a, b, c = (matching.Value(name) for name in "abc")
+    a, b, c = (matching.AnyValue(name) for name in "abc")
     assert len(matching.times(a, b, c).patterns) == 3
     assert matching.times(a) is a
 
 
 def test_a_name_that_stands_twice_is_one_number():
-    twice = matching.Step("Mul", (matching.Step("Add", (matching.Value("x"), number())), number()))
+    step = matching.PatternStep
+    twice = step("Mul", (step("Add", (matching.AnyValue("x"), number())), number()))
     for text, count in (("y = Mul(Add(x, 0.5), 0.5)", 1), ("y = Mul(Add(x, 0.5), 0.6)", 0)):
-        search = matching.Search(imported(text))
+        search = matching.PatternSearch(imported(text))
         assert len(list(search.find(twice, "y"))) == count
 
 
 def number():
-    return matching.Number(name="n")
+    return matching.KnownNumber(name="n")

@@ -168,7 +168,7 @@ def _without_aliasing(planned: _Planned, info: DeviceInfo) -> int:
 
 def _effects(graph: Graph, dtype: str) -> Iterator[tuple[str, int, int, dict[str, int], bool]]:
     """Yield for each pass its name, the nodes before and after, by op_type, and if it did aught."""
-    for name, made in passes.walk(graph, dtype):
+    for name, made in passes.traverse(graph, dtype):
         old, new = (Counter(n.qualified_type for n in g.nodes) for g in (graph, made))
         changes = {kind: new[kind] - old[kind] for kind in sorted(old | new)}
         changes = {kind: count for kind, count in changes.items() if count}

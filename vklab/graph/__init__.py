@@ -1,4 +1,4 @@
-"""ONNX's objects: graph, node, value, initializer; import, shape inference and passes.
+"""ONNX's objects: graph, node, value, initializer; model import, shape inference and passes.
 
 Pure data, no GPU. Visited by labs 09 and 10.
 """

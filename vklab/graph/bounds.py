@@ -1,6 +1,6 @@
-"""Upper bounds of open dimensions, by name: what a caller may say, and the inputs at the bound.
+"""Upper bounds of open dimensions: check a caller's bounds, and set graph inputs to them.
 
-A dimension is called what the model calls it, or INPUT.AXIS, as in "image.0". Visited by lab 11.
+A dimension is named as in the model, or INPUT.AXIS as in "image.0". Visited by lab 11.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ Bounds = Mapping[str, int]
 
 
 def resolve(infos: Sequence[TensorInfo], bounds: Mapping[str, Any]) -> dict[str, int]:
-    """Return the bound of each open dimension under the name that the model has for it.
+    """Return the upper bound of each bounded dimension by the model's name for it.
 
     Args:
         infos: the model's inputs.
-        bounds: by the model's names, or by INPUT.AXIS.
+        bounds: sizes by the model's dimension names, or by INPUT.AXIS.
 
-    Raises ModelError for a name that is not there or not open, for a bound that is no whole number
-    from 1 on, and for two bounds of one dimension that differ.
+    Raises ModelError for an unknown or fixed dimension, for a bound that is no integer of at least
+    1, and for two different bounds of one dimension.
     """
     dims: dict[str, int | str] = {
         f"{info.name}.{axis}": dim
         for info in infos if info.shape != ANY_SHAPE for axis, dim in enumerate(info.shape)
     }  # fmt: skip
     named = {dim for dim in dims.values() if isinstance(dim, str)}
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     origins: dict[str, str] = {}
     for name, value in bounds.items():
         dim = name if name in named else dims.get(name)
         if isinstance(dim, int):
             raise ModelError(f"upper bound {name}={value!r}: the model fixes this dimension at "
-                             f"{dim}; leave the bound away")  # fmt: skip
+                             f"{dim}; omit the bound")  # fmt: skip
         if dim is None:
-            raise ModelError(f"upper bound {name}={value!r}: no dimension has this name; open "
-                             f"are {', '.join(sorted(named)) or 'none'}")  # fmt: skip
+            raise ModelError(f"upper bound {name}={value!r}: unknown dimension; the open ones are "
+                             f"{', '.join(sorted(named)) or 'none'}")  # fmt: skip
         size = _size(name, value)
-        if found.setdefault(dim, size) != size:
-            raise ModelError(f"upper bounds {origins[dim]}={found[dim]} and {name}={size} "
-                             f"contradict each other: both are the dimension {dim!r}")  # fmt: skip
+        if sizes.setdefault(dim, size) != size:
+            raise ModelError(f"upper bounds {origins[dim]}={sizes[dim]} and {name}={size} "
+                             f"contradict each other: both name the dimension {dim!r}")  # fmt: skip
         origins[dim] = name
-    return found
+    return sizes
 
 
 def _size(name: str, value: Any) -> int:
@@ -57,12 +57,12 @@ def _size(name: str, value: Any) -> int:
     except TypeError:
         size = 0
     if size < 1 or isinstance(value, bool):
-        raise ModelError(f"upper bound {name}={value!r}: a bound is a whole number from 1 on")
+        raise ModelError(f"upper bound {name}={value!r}: a bound is an integer of at least 1")
     return size
 
 
 def at_bounds(infos: Sequence[TensorInfo], bounds: Bounds) -> tuple[TensorInfo, ...]:
-    """Return the inputs with every bounded dimension at its bound; others stay open."""
+    """Return the inputs with every bounded dimension set to its bound; others stay open."""
     return tuple(
         replace(info, shape=tuple(bounds.get(d, d) if isinstance(d, str) else d
                                   for d in info.shape))
@@ -71,5 +71,5 @@ def at_bounds(infos: Sequence[TensorInfo], bounds: Bounds) -> tuple[TensorInfo, 
 
 
 def shown(bounds: Bounds) -> str:
-    """Return bounds as a caller writes them."""
+    """Return bounds as text, in the form "NAME=SIZE, ..."."""
     return ", ".join(f"{name}={size}" for name, size in bounds.items())

@@ -1,6 +1,7 @@
-"""Constants made from constants, each once: weights cast, folded or laid out in another way.
+"""Cache of constants derived from constants: weights cast, folded or laid out for a kernel.
 
-A plan for another shape asks again and gets the same array, so devices need not be sent it anew.
+A plan for another shape gets the same array, so that it is not uploaded again. Computes nothing
+itself. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -13,35 +14,37 @@ import numpy as np
 
 __all__ = ["derive"]
 
-Key = tuple[Hashable, tuple[int, ...]]
+_Key = tuple[Hashable, tuple[int, ...]]
 
-_made: dict[Key, np.ndarray] = {}
-# Views keep what they look at alive: kept here as well they would never go.
-_views: weakref.WeakValueDictionary[Key, np.ndarray] = weakref.WeakValueDictionary()
+_arrays: dict[_Key, np.ndarray] = {}
+# A view keeps its source alive; a strong reference to it here would never be freed.
+_views: weakref.WeakValueDictionary[_Key, np.ndarray] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
 def derive(
-    what: Hashable, function: Callable[..., np.ndarray], *sources: np.ndarray
+    operation: Hashable, function: Callable[..., np.ndarray], *sources: np.ndarray
 ) -> np.ndarray:
-    """Return function(*sources), the same array whenever it is asked for the same sources.
+    """Return function(*sources); equal calls return the same array.
 
-    What was made goes with the first of its sources that goes.
+    The array is dropped from the cache as soon as one of its sources is freed.
 
     Args:
-        what: names the function and all its other arguments.
+        operation: key that names the function and all its other arguments.
+        function: computes the array.
+        sources: arrays it is computed from, compared by identity.
     """
-    key = (what, tuple(map(id, sources)))
+    key = (operation, tuple(map(id, sources)))
     with _lock:
-        found = _made.get(key, _views.get(key))
-    if found is not None:
-        return found
-    made = function(*sources)
-    shared = any(np.may_share_memory(made, source) for source in sources)
-    kept = _views if shared else _made
+        cached = _arrays.get(key, _views.get(key))
+    if cached is not None:
+        return cached
+    computed = function(*sources)
+    shared = any(np.may_share_memory(computed, source) for source in sources)
+    cache = _views if shared else _arrays
     with _lock:
-        found = kept.setdefault(key, made)
-        if found is made:
+        cached = cache.setdefault(key, computed)
+        if cached is computed:
             for source in sources:
-                weakref.finalize(source, kept.pop, key, None)
-        return found
+                weakref.finalize(source, cache.pop, key, None)
+        return cached

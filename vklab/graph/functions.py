@@ -1,6 +1,7 @@
-"""ONNX's own function bodies: what an operator without a kernel is in terms of others.
+"""Function bodies: replace an operator by ONNX's definition of it in terms of other operators.
 
-Onnx builds and inlines the body, for the input types and the opset at hand.
+The onnx package builds and inlines the body for given input types and opset. Bodies of If are
+inlined here too. Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -28,8 +29,14 @@ def _load() -> Any:
     return onnx
 
 
+def _load_importer() -> Any:
+    from vklab.graph import onnx_import
+
+    return onnx_import
+
+
 def has_body(node: Node, opset: int) -> bool:
-    """Tell whether ONNX says an operator in terms of others; without onnx, none is known."""
+    """Tell whether ONNX defines a node's operator by a function body; False without onnx."""
     try:
         defs = _load().defs
     except ImportError:
@@ -44,13 +51,39 @@ def has_body(node: Node, opset: int) -> bool:
 def expand(
     graph: Graph, node: Node, infos: Mapping[str, TensorInfo]
 ) -> tuple[tuple[Node, ...], dict[str, TensorInfo]] | None:
-    """Return the nodes and constants of an operator's body under the node's value names.
+    """Return the nodes and constants of a node's function body, or None if it has none.
 
-    None if there is no body, or none for these inputs.
+    Args:
+        graph: the graph of the node, for its opsets.
+        node: the node to replace; its inputs and outputs keep their names.
+        infos: dtype and shape of the node's inputs.
+
+    Source: ONNX IR specification, section "Functions"
     """
-    opset = graph.opset_of(node)
-    if not has_body(node, opset):
+    if not has_body(node, graph.opset_of(node)):
         return None
+    model = _model(graph, node, infos)
+    try:
+        body = _load().inliner.inline_selected_functions(
+            model, [(node.domain, node.op_type)], inline_schema_functions=True
+        )
+        if any(n.op_type == node.op_type for n in body.graph.node) or (
+            len(body.graph.node) > MOST_NODES
+        ):
+            return None
+        versions = {entry.domain: entry.version for entry in body.opset_import}
+        imported: Graph = _load_importer().from_graph(body.graph, versions)
+    except Exception:  # onnx's C++ exceptions share no base class; the body is unusable then
+        return None
+    bodies = [body for part in imported.nodes for body in part.bodies.values()]
+    if not {name for body in bodies for name in body.captures} <= set(node.inputs):
+        return None  # values inside these bodies would keep their old names
+    outer = {*node.inputs, *node.outputs, ""}
+    return _copy(node, imported, lambda name: name if name in outer else f"{node.name}/{name}")
+
+
+def _model(graph: Graph, node: Node, infos: Mapping[str, TensorInfo]) -> onnx.ModelProto:
+    """Return a model of one node."""
     loaded = _load()
     helper = loaded.helper
     inputs = [
@@ -61,37 +94,18 @@ def expand(
     ]
     outputs = [loaded.ValueInfoProto(name=name) for name in node.outputs if name]
     proto = helper.make_graph([to_proto(node)], node.name, inputs, outputs)
-    opsets = [helper.make_opsetid(node.domain, opset)]
+    opsets = [helper.make_opsetid(node.domain, graph.opset_of(node))]
     if node.domain:
         opsets.append(helper.make_opsetid("", graph.opset))
-    model = helper.make_model(proto, opset_imports=opsets)
-    try:
-        body = loaded.inliner.inline_selected_functions(
-            model, [(node.domain, node.op_type)], inline_schema_functions=True
-        )
-        if any(n.op_type == node.op_type for n in body.graph.node) or (
-            len(body.graph.node) > MOST_NODES
-        ):
-            return None
-        from vklab.graph import onnx_import
-
-        versions = {entry.domain: entry.version for entry in body.opset_import}
-        imported = onnx_import.from_graph(body.graph, versions)
-    except Exception:  # what its C++ throws shares no base; then there is no body to use
-        return None
-    bodies = [body for part in imported.nodes for body in part.bodies.values()]
-    if not {name for body in bodies for name in body.captures} <= set(node.inputs):
-        return None  # bodies are not renamed
-    outer = {*node.inputs, *node.outputs, ""}
-    return _copy(node, imported, lambda name: name if name in outer else f"{node.name}/{name}")
+    return helper.make_model(proto, opset_imports=opsets)
 
 
 def inline(
     node: Node, body: Graph
 ) -> tuple[tuple[Node, ...], dict[str, TensorInfo]] | None:
-    """Return the nodes and constants of a branch in place of an If; None if it has bodies inside.
+    """Return the nodes and constants of an If's branch, or None if that has bodies inside.
 
-    What the branch captures keeps its name; its outputs get those of the node.
+    Captured values keep their names; the branch's outputs get the names of the node's.
     """
     if any(part.bodies for part in body.nodes):
         return None
@@ -114,7 +128,7 @@ def inline(
 def _copy(
     node: Node, body: Graph, rename: Callable[[str], str]
 ) -> tuple[tuple[Node, ...], dict[str, TensorInfo]]:
-    """Give the body's inner values and nodes names that no other node's body has."""
+    """Return a body's nodes and constants with names that are unique in the graph."""
     versions = body.opsets
     nodes = tuple(
         Node(f"{node.name}/{part.name}", part.op_type, tuple(map(rename, part.inputs)),
@@ -130,7 +144,7 @@ def _copy(
 
 
 def to_proto(node: Node) -> onnx.NodeProto:
-    """Return a node as ONNX writes it."""
+    """Return a node as ONNX's NodeProto."""
     proto = _load().helper.make_node(
         node.op_type, node.inputs, node.outputs, node.name, domain=node.domain
     )

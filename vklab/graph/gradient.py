@@ -1,6 +1,7 @@
 """Gradient of ONNX's training preview: reverse-mode differentiation, written out as nodes.
 
-The nodes between the xs and y are walked backwards; what comes out is ordinary graph.
+Visits the nodes between the xs and y in reverse order and adds ordinary nodes for each.
+Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ __all__ = ["DOMAIN", "expand_gradients"]
 
 DOMAIN = "ai.onnx.preview.training"
 _OPSET = 23
-# (gradient of the output, the node) -> gradient of each input; `emit` adds a node.
+# Adds a node and returns the name of its output.
 Emit = Callable[..., str]
-Rule = Callable[[Emit, str, Node], Sequence[str]]
+# (emit, gradient of the output, node) -> gradient of each input
+GradientRule = Callable[[Emit, str, Node], Sequence[str]]
 
 
 def _product(emit: Emit, g: str, node: Node) -> Sequence[str]:
@@ -31,7 +33,7 @@ def _quotient(emit: Emit, g: str, node: Node) -> Sequence[str]:
 
 
 def _matrix_product(emit: Emit, g: str, node: Node) -> Sequence[str]:
-    a, b = node.inputs  # of matrices: the parts of `emit` decline other ranks
+    a, b = node.inputs  # two matrices: Gemm rejects other ranks
     return emit("Gemm", g, b, transB=1), emit("Gemm", a, g, transA=1)
 
 
@@ -45,7 +47,7 @@ def _sigmoid(emit: Emit, g: str, node: Node) -> Sequence[str]:
     return (emit("Mul", g, emit("Sub", y, emit("Mul", y, y))),)
 
 
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, GradientRule] = {
     "Add": lambda emit, g, node: (g, g),
     "Sub": lambda emit, g, node: (g, emit("Neg", g)),
     "Mul": _product,
@@ -62,9 +64,11 @@ _RULES: dict[str, Rule] = {
 
 
 def expand_gradients(nodes: Sequence[Node]) -> list[Node]:
-    """Return nodes in which every Gradient is replaced by the nodes that compute it.
+    """Return nodes with every Gradient replaced by nodes that compute it.
 
-    Raises UnsupportedOperatorError for an operator whose derivative is not known here.
+    Raises UnsupportedOperatorError for an operator without a rule here.
+
+    Source: ONNX Gradient-1; Griewank and Walther 2008, "Evaluating Derivatives", reverse mode
     """
     expanded: list[Node] = []
     for node in nodes:
@@ -76,21 +80,21 @@ def expand_gradients(nodes: Sequence[Node]) -> list[Node]:
 
 
 class _Backward:
-    """The nodes of one Gradient: gradients flow from y back to the xs."""
+    """Nodes that replace one Gradient; they propagate gradients from y back to the xs."""
 
     def __init__(self, node: Node, nodes: Sequence[Node]) -> None:
         self.node = node
         self.nodes: list[Node] = []
         xs, y = node.attributes.get("xs"), node.attributes.get("y")
         if not xs or not y:
-            raise ModelError(f"node {node.name!r} (Gradient) names no xs or no y")
+            raise ModelError(f"node {node.name!r} (Gradient) lacks its attribute xs or y")
         zs = node.attributes.get("zs") or ()
         if tuple(node.inputs) != (*xs, *zs):
             raise UnsupportedOperatorError(
                 f"node {node.name!r} (Gradient): inputs {node.inputs} are not its xs and zs "
-                f"{(*xs, *zs)}; other points than the graph's own are not supported"
+                f"{(*xs, *zs)}; a gradient at other values than the graph's is not supported"
             )
-        gradients = self._walk(str(y), set(xs), self._between(nodes, set(xs)))
+        gradients = self._propagate(str(y), set(xs), self._between(nodes, set(xs)))
         for x, output in zip(xs, node.outputs, strict=False):
             if output:
                 source = gradients.get(x) or self._emit("Sub", x, x)
@@ -98,14 +102,14 @@ class _Backward:
 
     def _between(self, nodes: Sequence[Node], reached: set[str]) -> list[Node]:
         """Return the nodes that depend on the xs, in the order in which they run."""
-        found = []
+        dependent = []
         for node in nodes:
             if not reached.isdisjoint(node.inputs) and node is not self.node:
                 reached.update(node.outputs)
-                found.append(node)
-        return found
+                dependent.append(node)
+        return dependent
 
-    def _walk(self, y: str, xs: set[str], between: Sequence[Node]) -> dict[str, str]:
+    def _propagate(self, y: str, xs: set[str], between: Sequence[Node]) -> dict[str, str]:
         reached = xs | {name for node in between for name in node.outputs}
         one = self._emit("Exp", self._emit("Sub", y, y))
         gradients = {y: one}
@@ -117,7 +121,7 @@ class _Backward:
             if rule is None:
                 raise UnsupportedOperatorError(
                     f"node {self.node.name!r} (Gradient): the derivative of {node.op_type} is not "
-                    "known"
+                    f"known; known are {', '.join(_RULES)}"
                 )
             for name, part in zip(node.inputs, rule(self._emit, g, node), strict=True):
                 if name not in reached:

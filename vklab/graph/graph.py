@@ -1,6 +1,6 @@
-"""Graph and Node: an ONNX graph as frozen data, in an order in which it can run.
+"""Graph and Node: an ONNX graph as frozen data, its nodes in topological order.
 
-Knows nothing of files (`onnx_import`) and computes no shapes (`shapes`). Visited by lab 09.
+Reads no files (`onnx_import`) and computes no shapes (`shapes`). Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from vklab.errors import ModelError
 from vklab.ops import registry
 from vklab.types import TensorInfo
 
-__all__ = ["Graph", "Node", "topological_order", "without_unread_outputs"]
+__all__ = ["RANDOM", "Graph", "Node", "topological_order", "without_unread_outputs"]
+
+# Operators that draw random numbers: two equal nodes are two draws, and none is a constant.
+RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
+                    "RandomUniform", "RandomUniformLike", "Dropout"})  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Node:
     """One use of an operator: its inputs and outputs by value name ('' where left out).
 
-    `opset` is 0 for the graph's own, else that of the body of a function that the node is from.
+    `opset` is 0 for the graph's own opset, else the opset of the function body the node comes from.
     `bodies` are the graphs among the attributes of If, Loop and Scan.
     """
 
@@ -45,7 +49,7 @@ class Node:
 
     @functools.cached_property
     def reads(self) -> tuple[str, ...]:
-        """Return the values it needs: its inputs, and what its bodies capture."""
+        """Return the values that the node needs: its inputs and those its bodies capture."""
         captured = (name for body in self.bodies.values() for name in body.captures)
         return tuple(dict.fromkeys([*filter(None, self.inputs), *captured]))
 
@@ -56,11 +60,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in topological order, with inputs, outputs, initializers and what is known of values.
+    """Nodes in topological order, with inputs, outputs, initializers and infos of values.
 
-    `infos` holds dtype and shape of every value once `shapes.infer` has run; before that only of
-    inputs and initializers. Initializers are infos that carry their constant. A body's `captures`
-    are the values around it that it reads. `answers` is for `shapes.apply_node`.
+    `infos` holds dtype and shape of every value once `shapes.infer` has run, before that only of
+    inputs and initializers. Initializers are infos with a constant. `captures` are the values of
+    an outer graph that a body reads. `answers` caches results of planning for these shapes.
     """
 
     name: str
@@ -75,7 +79,7 @@ class Graph:
     answers: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Graph:
-        """Return a copy with other nodes, without the initializers that nothing reads any more."""
+        """Return a copy with other nodes, without the initializers that these do not read."""
         kept = tuple(nodes)
         changed = replace(self, nodes=kept, **changes)
         used = {name for node in kept for name in node.reads} | set(changed.outputs)
@@ -83,19 +87,16 @@ class Graph:
         return replace(changed, initializers=initializers)
 
     def opset_of(self, node: Node) -> int:
-        """Return the version of its domain's operators that a node means.
-
-        A domain that is in use and not imported is of version 1.
-        """
+        """Return the opset version of a node's domain; 1 for a domain that is not imported."""
         return node.opset or self.opsets.get(node.domain, 1 if node.domain else self.opset)
 
     def readers(self) -> dict[str, list[Node]]:
-        """Return, for each value, the nodes that read it."""
-        found: dict[str, list[Node]] = {}
+        """Return the nodes that read each value."""
+        nodes: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in node.reads:
-                found.setdefault(name, []).append(node)
-        return found
+                nodes.setdefault(name, []).append(node)
+        return nodes
 
     def __str__(self) -> str:
         counts = Counter(node.qualified_type for node in self.nodes)
@@ -112,18 +113,19 @@ class Graph:
 
 
 def topological_order(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node, ...]:
-    """Return nodes so that each comes after those it reads from, else in the given order.
+    """Return nodes so that each follows those it reads from, otherwise in the given order.
 
-    Raises ModelError for a value that nothing makes, that two nodes make, or for a cycle.
+    Args:
+        nodes: the nodes to sort.
+        known: values that no node has to make: graph inputs, initializers, captured values.
+
+    Raises ModelError for a value that no node makes or that two nodes make, and for a cycle.
+
+    Source: Kahn 1962, "Topological sorting of large networks"
     """
     given = list(nodes)
     available = set(known)
-    maker: dict[str, int] = {}
-    for number, node in enumerate(given):
-        for name in filter(None, node.outputs):
-            if name in maker or name in available:
-                raise ModelError(f"node {node.name!r}: value {name!r} is already defined elsewhere")
-            maker[name] = number
+    maker = _makers(given, available)
     sorter: graphlib.TopologicalSorter[int] = graphlib.TopologicalSorter()
     for number, node in enumerate(given):
         for name in node.reads:
@@ -151,18 +153,29 @@ def topological_order(nodes: Iterable[Node], known: Iterable[str]) -> tuple[Node
     return tuple(given[number] for number in order)
 
 
+def _makers(nodes: Sequence[Node], known: set[str]) -> dict[str, int]:
+    """Return the number of the node that makes each value."""
+    maker: dict[str, int] = {}
+    for number, node in enumerate(nodes):
+        for name in filter(None, node.outputs):
+            if name in maker or name in known:
+                raise ModelError(f"node {node.name!r}: value {name!r} is already defined elsewhere")
+            maker[name] = number
+    return maker
+
+
 def without_unread_outputs(
     nodes: Sequence[Node], outputs: Sequence[str]
 ) -> tuple[Node, ...]:
-    """Leave out trailing outputs that nobody reads: exporters name MaxPool's indices and more.
+    """Return nodes without trailing outputs that no node reads, such as MaxPool's indices.
 
-    Only where kernels make them: other runtimes may insist on every output.
+    Nodes without kernels here keep theirs: other runtimes may require every output.
     """
     read = {name for node in nodes for name in node.reads} | set(outputs)
 
     def trimmed(node: Node) -> Node:
         is_ours = (node.domain, node.op_type) in registry.OPERATORS
-        if node.op_type == "Split" or not is_ours:  # Split's outputs decide what they are
+        if node.op_type == "Split" or not is_ours:  # Split's output count sets their sizes
             return node
         kept = list(node.outputs)
         while len(kept) > 1 and kept[-1] not in read:

@@ -1,6 +1,6 @@
-"""ONNX files, bytes and protos -> Graph, with every way a file can be wrong said clearly.
+"""Convert ONNX files, bytes and protos to Graphs, and report malformed models as ModelErrors.
 
-Nothing is computed and no shape is inferred. Visited by lab 09.
+Computes nothing and infers no shapes (`shapes`). Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Model = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
 def load_graph(model: Model) -> Graph:
-    """Read an ONNX model from a path, bytes or a ModelProto.
+    """Return the Graph of an ONNX model given as a path, bytes or a ModelProto.
 
-    Large weights of a file are mapped, not read: leave it in its place as long as it is in use.
+    Large weights of a file are mapped, not read: do not move or change the file while in use.
 
-    Raises ModelError for what is not a model, and FileNotFoundError for a path that is not there.
+    Raises ModelError for a malformed model and FileNotFoundError for a missing file.
     """
     if not isinstance(model, (str, os.PathLike)):
         return from_proto(*load_proto(model))
@@ -42,14 +42,14 @@ def load_graph(model: Model) -> Graph:
 
 
 def load_proto(model: Model) -> tuple[onnx.ModelProto, Path | None]:
-    """Return the parsed model and the folder its external data may lie in."""
+    """Return a parsed model and the folder of its external data (None unless it is a file)."""
     if isinstance(model, onnx.ModelProto):
         return model, None
     if isinstance(model, bytes):
         return _parse(model, "the given bytes"), None
     if not isinstance(model, (str, os.PathLike)):
         raise ModelError(
-            f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
+            f"a model must be a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
         )
     path = _file(model)
     return _parse(path.read_bytes(), str(model)), path.parent
@@ -71,20 +71,20 @@ def _parse(data: bytes, label: str) -> onnx.ModelProto:
         proto.ParseFromString(data)
     except DecodeError as error:
         raise ModelError(f"{label} is not an ONNX model, or is cut off: {error}") from error
-    # Nearly any bytes are some protobuf: a model has a version and a graph with outputs.
+    # Nearly any bytes parse as protobuf; a model also has a version and a graph with outputs.
     if not proto.ir_version or not proto.graph.output:
         raise ModelError(f"{label} is not an ONNX model: it has no IR version or no graph outputs")
     return proto
 
 
 def from_proto(proto: onnx.ModelProto, folder: Path | None = None) -> Graph:
-    """Turn a parsed model into a Graph; external data is looked for below `folder`."""
+    """Return the Graph of a parsed model; external data is read from files in `folder`."""
     proto = prepare(proto)
     return from_graph(proto.graph, _opsets(proto), folder)
 
 
 def prepare(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in an opset that is known, with its functions in place of their calls."""
+    """Return a model converted to a supported opset, with its functions inlined."""
     proto = _upgrade(proto)
     return _inline(proto) if proto.functions else proto
 
@@ -95,10 +95,14 @@ def from_graph(
     folder: Path | None = None,
     outer: frozenset[str] | None = None,
 ) -> Graph:
-    """Turn a graph, or the body of a control node, into a Graph.
+    """Return the Graph of a GraphProto, which may be the body of an If, Loop or Scan.
 
     Args:
-        outer: values around a body; those that it reads become its `captures`. None: no body.
+        graph: the graph as ONNX stores it.
+        opsets: version of each domain.
+        folder: the folder of external data; None for a model that has no folder.
+        outer: values visible around a body, of which those it reads become `captures`; None for
+            a main graph.
     """
     initializers: dict[str, TensorInfo] = {}
     for tensor in graph.initializer:
@@ -150,21 +154,24 @@ def from_graph(
 
 
 def _upgrade(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model of an opset before OLDEST_OPSET in that opset, by onnx's own converter."""
+    """Return a model with an opset of at least OLDEST_OPSET, by onnx's own converter."""
     versions = [e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")]
     if not versions or not 1 <= versions[0] < OLDEST_OPSET:
         return proto
     try:
         return version_converter.convert_version(proto, OLDEST_OPSET)
-    except Exception as error:  # it raises what its C++ throws
+    except Exception as error:  # onnx's C++ exceptions share no base class
         raise ModelError(
-            f"the model uses opset {versions[0]}; {OLDEST_OPSET} and up are known, and onnx does "
-            f"not convert it: {error}"
+            f"the model uses opset {versions[0]}; {OLDEST_OPSET} and up are supported, and onnx "
+            f"cannot convert it: {error}"
         ) from error
 
 
 def _inline(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with the bodies of its functions in place of their calls."""
+    """Return a model with every call of its functions replaced by the function's body.
+
+    Source: ONNX IR specification, section "Functions"
+    """
     calls = {(f.domain, f.name): list(_calls(f.node)) for f in proto.functions}
     if len(calls) < len(proto.functions):
         raise ModelError("two functions of the model have one name")
@@ -173,22 +180,22 @@ def _inline(proto: onnx.ModelProto) -> onnx.ModelProto:
         order = list(graphlib.TopologicalSorter(calls).static_order())
     except graphlib.CycleError as error:
         names = " -> ".join(name for _, name in error.args[1])
-        raise ModelError(f"the functions {names} call each other in a circle") from error
-    sizes: dict[tuple[str, str], int] = {}  # functions of functions can grow beyond all bounds
+        raise ModelError(f"the model's functions call each other in a cycle: {names}") from error
+    sizes: dict[tuple[str, str], int] = {}  # nested calls can grow exponentially
     for name in order:
         sizes[name] = sum(sizes.get(call, 1) for call in calls.get(name, ())) or 1
     if sum(sizes.get(call, 1) for call in _calls(proto.graph.node)) > MOST_NODES:
         largest = max(calls, key=lambda name: sizes[name])
-        raise ModelError(f"with its functions in place the model has more than {MOST_NODES} nodes; "
-                         f"{largest[1]!r} alone stands for {sizes[largest]}")  # fmt: skip
+        raise ModelError(f"with its functions inlined the model has more than {MOST_NODES} nodes; "
+                         f"{largest[1]!r} alone has {sizes[largest]}")  # fmt: skip
     try:
         return inliner.inline_local_functions(proto)
-    except Exception as error:  # it raises what its C++ throws
-        raise ModelError(f"the model's functions cannot be put in place: {error}") from error
+    except Exception as error:  # onnx's C++ exceptions share no base class
+        raise ModelError(f"the model's functions cannot be inlined: {error}") from error
 
 
 def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
-    """Yield the operators of nodes, those in their bodies included."""
+    """Yield domain and op_type of nodes, including those in their bodies."""
     for node in nodes:
         yield node.domain, node.op_type
         for item in node.attribute:
@@ -197,7 +204,7 @@ def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
 
 
 def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
-    # "ai.onnx" is another way to write the default domain.
+    # "ai.onnx" is another name of the default domain "".
     opsets = {
         "" if entry.domain == "ai.onnx" else entry.domain: entry.version
         for entry in proto.opset_import
@@ -205,10 +212,10 @@ def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
     version = opsets.get("")
     newest = onnx.defs.onnx_opset_version()
     if version is None and any(node.domain in ("", "ai.onnx") for node in proto.graph.node):
-        raise ModelError("the model names no opset for ONNX's operators; the file may be cut off")
+        raise ModelError("the model imports no opset of ONNX's operators; the file may be cut off")
     if version is not None and not OLDEST_OPSET <= version <= newest:
         raise ModelError(
-            f"the model uses opset {version}; {OLDEST_OPSET} to {newest} are known. "
+            f"the model uses opset {version}; {OLDEST_OPSET} to {newest} are supported. "
             + ("Update onnx and vklab." if version > newest else "Export it again, or convert it.")
         )
     return opsets
@@ -226,7 +233,7 @@ def _nodes(
     visible |= {name for proto in graph.node for name in proto.output}
     for number, proto in enumerate(graph.node):
         name = str(proto.name) or f"{proto.op_type}_{number}"
-        if name in names:  # ONNX asks for unique names, exporters do not always obey
+        if name in names:  # ONNX requires unique names, but not every exporter writes them
             name = f"{name}#{number}"
         names.add(name)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
@@ -292,7 +299,7 @@ def _value(value: onnx.ValueInfoProto, is_typed: bool) -> TensorInfo:
     kind = value.type.WhichOneof("value")
     if kind is None and is_typed:
         raise ModelError(f"graph input {value.name!r} has no type")
-    if kind != "tensor_type":  # of a body's inputs often nothing is said
+    if kind != "tensor_type":  # inputs of bodies often have no type
         return TensorInfo(value.name, (kind or "").removesuffix("_type"), ANY_SHAPE)
     tensor = value.type.tensor_type
     dtype = onnx_tensors.dtype_name(tensor.elem_type, f"graph input {value.name!r}")

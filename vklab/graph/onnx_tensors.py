@@ -1,6 +1,6 @@
-"""ONNX's tensors -> arrays: dtypes, raw bytes, external and sparse data, each checked.
+"""Convert ONNX's tensors to arrays: dtypes, raw bytes, external and sparse data, all checked.
 
-Weights stay where onnx put them (mapped from the file if external).
+Copies no weights: external data is mapped from its file. Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vklab.types import TensorInfo
 
 __all__ = ["array", "dtype_name", "info", "sparse"]
 
-# Types that lie two or four to a byte in a file.
+# Bits per element of the types that are packed two or four to a byte.
 BITS: dict[int, int] = {TensorProto.INT4: 4, TensorProto.UINT4: 4, TensorProto.FLOAT4E2M1: 4,
                         TensorProto.INT2: 2, TensorProto.UINT2: 2}  # fmt: skip
 DENSE_LIMIT = 1 << 28
@@ -28,17 +28,24 @@ _files: weakref.WeakValueDictionary[tuple[str, int, int, int], np.memmap] = (
 
 
 def info(name: str, values: np.ndarray) -> TensorInfo:
-    """Describe a value that is known; arrays of text have the dtype "string"."""
+    """Return the TensorInfo of a constant; arrays of text have the dtype "string"."""
     dtype = "string" if values.dtype.kind in "OSU" else str(values.dtype)
     return TensorInfo(name, dtype, values.shape, values)
 
 
 def sparse(tensor: SparseTensorProto, owner: str, folder: Path | None) -> np.ndarray:
-    """Return a sparse tensor as a dense array."""
+    """Return a sparse tensor as a dense array.
+
+    Args:
+        tensor: values and their indices, flat or one row per value.
+        owner: the initializer or node of the tensor, for error messages.
+        folder: the folder of external data; None for a model that has no folder.
+    """
     dims = tuple(tensor.dims)
     values, indices = array(tensor.values, owner, folder), array(tensor.indices, owner, folder)
     if math.prod(dims) > DENSE_LIMIT or any(dim < 0 for dim in dims):
-        raise ModelError(f"{owner} of shape {dims} is too large to be made dense")
+        raise ModelError(f"{owner} of shape {dims} cannot be made dense: more than {DENSE_LIMIT} "
+                         "elements, or a negative dimension")  # fmt: skip
     dense = np.zeros(dims, values.dtype)
     try:
         flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dims)
@@ -49,7 +56,7 @@ def sparse(tensor: SparseTensorProto, owner: str, folder: Path | None) -> np.nda
 
 
 def dtype_name(element_type: int, owner: str) -> str:
-    """Return the dtype of an ONNX element type; text is "string"."""
+    """Return the name of an ONNX element type's dtype; "string" for text."""
     if element_type == TensorProto.STRING:
         return "string"
     try:
@@ -59,7 +66,15 @@ def dtype_name(element_type: int, owner: str) -> str:
 
 
 def array(tensor: TensorProto, owner: str, folder: Path | None) -> np.ndarray:
-    """Return a tensor's elements; ModelError naming its owner if bytes and shape disagree."""
+    """Return a tensor's elements as an array of its shape.
+
+    Args:
+        tensor: the tensor, with its data inside or external.
+        owner: the initializer or node of the tensor, for error messages.
+        folder: the folder of external data; None for a model that has no folder.
+
+    Raises ModelError naming the owner if bytes, dtype and shape disagree.
+    """
     dims = tuple(tensor.dims)
     name = dtype_name(tensor.data_type, owner)
     dtype = np.dtype(object if name == "string" else name)
@@ -75,7 +90,7 @@ def array(tensor: TensorProto, owner: str, folder: Path | None) -> np.ndarray:
             tensor = TensorProto(dims=dims, data_type=tensor.data_type, raw_data=data.tobytes())
             return numpy_helper.to_array(tensor)
         return _external(tensor, owner, folder, dims, wanted).view(dtype).reshape(dims)
-    # Small types are packed two to a byte: to_array checks those itself.
+    # Packed types have another size; to_array checks those itself.
     packed = tensor.data_type in BITS
     if tensor.HasField("raw_data") and not packed and len(tensor.raw_data) != wanted:
         raise ModelError(f"{owner} of shape {dims} needs {wanted} bytes, the file holds "
@@ -93,13 +108,13 @@ def _external(
     dims: tuple[int, ...],
     wanted: int,
 ) -> np.ndarray:
-    """Return a tensor's bytes where they lie in a file."""
+    """Return a tensor's bytes, mapped from its external file."""
     entries: Mapping[str, str] = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
-        raise ModelError(f"{owner} lies in the file {location!r}; load the model by its path")
+        raise ModelError(f"{owner} is stored in the file {location!r}; load the model by its path")
     if "\0" in location:
-        raise ModelError(f"{owner}: external data {location!r} is no file name")
+        raise ModelError(f"{owner}: external data {location!r} is no file name (NUL byte)")
     path = (folder / location).resolve()
     if not location or Path(location).is_absolute() or not path.is_relative_to(folder):
         raise ModelError(f"{owner}: external data {location!r} leaves the model's folder")
@@ -111,14 +126,14 @@ def _external(
         raise ModelError(f"{owner}: external data {dict(entries)}: {error}") from error
     if length != wanted or offset < 0 or offset + length > path.stat().st_size:
         raise ModelError(
-            f"{owner} of shape {dims} needs {wanted} bytes, {location!r} is said to hold {length} "
-            f"at {offset} and has {path.stat().st_size}"
+            f"{owner} of shape {dims} needs {wanted} bytes; the model asks for {length} bytes at "
+            f"{offset} of {location!r}, which has {path.stat().st_size}"
         )
     return _mapped(path)[offset : offset + wanted] if wanted else np.zeros(0, np.uint8)
 
 
 def _mapped(path: Path) -> np.memmap:
-    """Return a whole file, mapped once as long as any of it is in use."""
+    """Return a whole file, mapped once for all tensors in use."""
     state = path.stat()
     key = (str(path), state.st_ino, state.st_mtime_ns, state.st_size)
     mapped = _files.get(key)

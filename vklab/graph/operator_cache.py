@@ -1,7 +1,7 @@
-"""What operators answered, so that a node like one before is not asked again.
+"""Cache of operators' answers, so that equal nodes are analysed once.
 
-A model of many equal layers asks the same hundreds of times, and so does each step from graph to
-plan. Holds for one shape; nothing here knows an operator.
+Models repeat equal layers, and every step from graph to plan asks again. The cache belongs to a
+graph and its present shapes; it knows no operator. Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -17,29 +17,32 @@ from vklab.types import TensorInfo
 
 __all__ = ["SMALL_BYTES", "key", "remembered"]
 
-# Constants up to this size are told apart by their bytes, others by being the same array.
+# Constants up to this size are compared by their bytes, larger ones by identity.
 SMALL_BYTES = 256
 Inputs = Sequence[TensorInfo | None]
 
 
 def key(graph: Graph, node: Node, inputs: Inputs) -> Hashable:
-    """Return what decides a node's answer: operator, attributes, dtypes, shapes, known values.
+    """Return a key for an operator's answer; None for a node whose answer cannot be cached.
 
-    None if that cannot be told.
+    Args:
+        graph: the graph of the node, for its opset.
+        node: the node; one with bodies or tensor attributes has no key.
+        inputs: infos of the node's inputs with their constants, None where left out.
     """
     if node.bodies:
         return None
     attributes = tuple((name, type(value), value) for name, value in node.attributes.items())
     numbers = [id(info) for info in inputs]
-    found = (
+    entry = (
         node.op_type, node.domain, graph.opset_of(node), len(node.outputs), attributes,
         tuple(map(_signature, inputs)), tuple(map(numbers.index, numbers)),
     )  # fmt: skip
     try:
-        hash(found)
+        hash(entry)
     except TypeError:  # an attribute that is a tensor
         return None
-    return found
+    return entry
 
 
 def _signature(info: TensorInfo | None) -> Hashable:
@@ -55,18 +58,24 @@ def _signature(info: TensorInfo | None) -> Hashable:
 def remembered(
     graph: Graph, node: Node, inputs: Inputs, ask: Callable[[], registry.Answer]
 ) -> registry.Answer:
-    """Return what `ask` answers, or what it answered to the same question about other inputs.
+    """Return the cached answer for an equal node, or the answer of `ask`.
 
-    Those are then the answer's own `inputs`. Answers that hold names of values are not kept.
+    A cached answer refers to its own `inputs`. Answers that hold names of values are not cached.
+
+    Args:
+        graph: the graph of the node, whose `answers` are the cache.
+        node: the node, for its operator, attributes and number of outputs.
+        inputs: infos of the node's inputs, None where left out.
+        ask: calls the operator.
     """
-    asked = key(graph, node, inputs)
-    found: registry.Answer | None = graph.answers.get(asked) if asked else None
-    if found is None:
-        found = ask()
-        if asked and isinstance(found, registry.Result) and _is_general(found, inputs):
-            # The inputs live as long as the answer: an id stands for nothing else till then.
-            graph.answers[asked] = replace(found, inputs=tuple(inputs))
-    return found
+    entry = key(graph, node, inputs)
+    answer: registry.Answer | None = graph.answers.get(entry) if entry else None
+    if answer is None:
+        answer = ask()
+        if entry and isinstance(answer, registry.Result) and _is_general(answer, inputs):
+            # Keeping the inputs alive keeps the ids in the key from being reused.
+            graph.answers[entry] = replace(answer, inputs=tuple(inputs))
+    return answer
 
 
 def _is_general(answer: registry.Result, inputs: Inputs) -> bool:

@@ -1,6 +1,7 @@
-"""What ONNX's schemas ask of a node: how many inputs and outputs, attributes of which types.
+"""Check nodes against ONNX's schemas: number of inputs and outputs, types of attributes.
 
-Said before any runtime sees the node: some crash on what their schemas forbid.
+Runs before any runtime gets a node, because some crash on a malformed one. Checks no dtypes or
+shapes (`shapes`). Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -22,15 +23,23 @@ _OPTIONAL = onnx.defs.OpSchema.FormalParameterOption.Optional
 def _schema(op_type: str, domain: str, opset: int) -> Any:
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
-    except (onnx.defs.SchemaError, TypeError):  # of other domains, or of opsets to come
+    except (onnx.defs.SchemaError, TypeError):  # other domains and later opsets
         return None
 
 
 def check(proto: onnx.NodeProto, name: str, opset: int) -> None:
-    """Raise ModelError naming a node that breaks the schema of its operator."""
+    """Raise ModelError for a node that breaks the schema of its operator.
+
+    Args:
+        proto: the node.
+        name: its name in error messages.
+        opset: the version of its domain.
+
+    Source: ONNX operator schemas
+    """
     texts = (proto.op_type, proto.domain, *proto.input, *proto.output,
              *(item.name for item in proto.attribute))  # fmt: skip
-    if not all(isinstance(text, str) for text in texts):  # protobuf hands out what is no UTF-8
+    if not all(isinstance(text, str) for text in texts):  # protobuf returns invalid UTF-8 as bytes
         raise ModelError(f"node {name!r}: a name in it is not text: {texts}")
     schema = _schema(proto.op_type, "" if proto.domain == "ai.onnx" else proto.domain, opset)
     if schema is None:
@@ -60,13 +69,13 @@ def check(proto: onnx.NodeProto, name: str, opset: int) -> None:
 def _check_bodies(
     proto: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto], label: str, opset: int
 ) -> None:
-    """Raise ModelError for bodies whose inputs or outputs are not those of their node."""
+    """Raise ModelError for a body with another number of inputs or outputs than its node."""
     scanned = given["num_scan_inputs"].i if "num_scan_inputs" in given else 0
-    batched = proto.op_type == "Scan" and opset < 9  # its first input is the sequences' lengths
+    batched = proto.op_type == "Scan" and opset < 9  # the first input holds sequence lengths
     inputs = 0 if proto.op_type == "If" else max(len(proto.input), 2 * (proto.op_type == "Loop"))
     inputs, outputs = inputs - batched, len(proto.output) + (proto.op_type == "Loop")
     if not 0 <= scanned <= inputs:
-        raise ModelError(f"{label}: num_scan_inputs={scanned} of {inputs} inputs")
+        raise ModelError(f"{label}: num_scan_inputs={scanned}, but the node has {inputs} inputs")
     for item in given.values():
         if item.type != onnx.AttributeProto.GRAPH:
             continue
@@ -75,10 +84,10 @@ def _check_bodies(
         if takes != inputs or len(item.g.output) != outputs:
             raise ModelError(f"{label}: {item.name} takes {takes} inputs and makes "
                              f"{len(item.g.output)} outputs, the node gives it {inputs} inputs and "
-                             f"asks for {outputs} outputs")  # fmt: skip
+                             f"expects {outputs} outputs")  # fmt: skip
 
 
-def _check_count(label: str, what: str, names: Sequence[str], least: int, most: int) -> None:
+def _check_count(label: str, kind: str, names: Sequence[str], least: int, most: int) -> None:
     if not least <= len(names) <= most:
         least_to_most = f"{least}" if least == most else f"{least} to {most}"
-        raise ModelError(f"{label} {least_to_most} {what}, {len(names)} are given")
+        raise ModelError(f"{label} {least_to_most} {kind}, {len(names)} are given")

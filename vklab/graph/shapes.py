@@ -1,6 +1,6 @@
-"""Shape inference: dtype and shape of every value, by asking each operator in turn.
+"""Shape inference: compute dtype and shape of every value by asking each operator in turn.
 
-The operators' own answer is the only source: there is no second set of shape rules.
+The operators' own functions are the only source: there is no second set of shape rules.
 Visited by lab 09.
 """
 
@@ -22,7 +22,7 @@ from vklab.types import TensorInfo
 
 __all__ = ["apply_node", "bind", "expand", "infer", "require_operators", "unknown_dims"]
 
-# What no kernel can take goes to the host, and a value larger than its memory would end it.
+# The largest value: nodes without a kernel run on the host, which has this much memory.
 MOST_BYTES = 1 << 38
 if hasattr(os, "sysconf"):
     MOST_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -30,34 +30,34 @@ HOST_DOMAINS = ("com.microsoft", "ai.onnx.contrib", "com.ms.")
 
 
 def unknown_dims(graph: Graph) -> tuple[str, ...]:
-    """Return the names of dimensions that the graph's inputs leave open."""
+    """Return the names of the open dimensions of a graph's inputs."""
     dims = (dim for info in graph.inputs for dim in info.shape if isinstance(dim, str))
     return tuple(dict.fromkeys(dims))
 
 
 def bind(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """Return the graph with open dimensions of its inputs replaced by numbers.
+    """Return a graph with the open dimensions of its inputs set to sizes.
 
-    Raises ModelError if one stays open.
+    Raises ModelError for a dimension that stays open.
     """
     inputs = bounds.at_bounds(graph.inputs, sizes)
     for info in inputs:
         if not info.is_static:
-            raise ModelError(f"the size of {info} is not known")
+            raise ModelError(f"input {info} has an open dimension without a size")
     infos = {**graph.infos, **{info.name: info for info in inputs}}
     return replace(graph, inputs=inputs, infos=infos)
 
 
 def require_operators(graph: Graph) -> None:
-    """Raise UnsupportedOperatorError for the first node whose operator nobody can know.
+    """Raise UnsupportedOperatorError for the first node with an unknown operator.
 
-    Operators of ONNX and of ONNX Runtime's own domain may have no kernel; the host has them.
+    Operators of ONNX and of ONNX Runtime's domains need no kernel: they can run on the host.
     """
     for node in graph.nodes:
         known = (node.domain, node.op_type) in registry.OPERATORS
         if not (known or node.domain.startswith(HOST_DOMAINS) or _is_of_onnx(node)):
             raise UnsupportedOperatorError(
-                f"node {node}: operator {node.qualified_type} is known neither here nor to ONNX"
+                f"node {node}: operator {node.qualified_type} is known neither to vklab nor to ONNX"
             )
         for body in node.bodies.values():
             require_operators(body)
@@ -72,9 +72,14 @@ def _is_of_onnx(node: Node) -> bool:
 def apply_node(
     graph: Graph, node: Node, infos: Mapping[str, TensorInfo]
 ) -> tuple[registry.Answer, tuple[TensorInfo, ...]]:
-    """Ask a node's operator what it does; return that, and its outputs under their names.
+    """Return an operator's answer for a node, and infos of the node's outputs.
 
-    An Expansion has no outputs yet: the nodes of `expand` do.
+    An Expansion has no outputs yet; the nodes that `expand` returns have.
+
+    Args:
+        graph: the graph of the node, for its opset and its cache of answers.
+        node: the node.
+        infos: dtype and shape of the values that the node reads.
     """
     inputs = [infos[name] if name else None for name in node.inputs]
     result = operator_cache.remembered(graph, node, inputs, lambda: registry.apply(
@@ -94,15 +99,15 @@ def apply_node(
     )
     for info in (*named, *result.scratch):
         if info.is_static and info.size_bytes > MOST_BYTES:
-            raise ModelError(f"node {node.name!r} ({node.op_type}): {info} takes {info.size_bytes} "
-                             f"bytes, a value has {MOST_BYTES} at most")  # fmt: skip
+            raise ModelError(f"node {node.name!r} ({node.op_type}): {info} needs {info.size_bytes} "
+                             f"bytes; the limit is {MOST_BYTES}")  # fmt: skip
     return result, named
 
 
 def expand(
     node: Node, expansion: Expansion
 ) -> tuple[tuple[Node, ...], dict[str, TensorInfo]]:
-    """Return the nodes that take a node's place, and the constants that they read."""
+    """Return the nodes that replace an expanded node, and the constants that they read."""
     names = dict(zip(expansion.outputs, node.outputs, strict=False))
 
     def rename(local: str) -> str:
@@ -121,9 +126,9 @@ def expand(
 
 
 def infer(graph: Graph) -> Graph:
-    """Return the graph with an info for every value; its inputs must be static.
+    """Return a graph with an info for every value; its inputs must have static shapes.
 
-    Raises ModelError or UnsupportedOperatorError naming the node.
+    Raises ModelError or UnsupportedOperatorError naming the first node that cannot be computed.
     """
     infos: dict[str, TensorInfo] = {info.name: info for info in graph.inputs}
     infos.update(graph.initializers)

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from vklab.graph import constant_cache, functions, operator_cache
-from vklab.graph.graph import Graph, Node
-from vklab.graph.passes import common_subexpressions
+from vklab.graph.graph import RANDOM, Graph, Node
 from vklab.ops import registry
 from vklab.ops.dtypes import MOVABLE
 from vklab.types import TensorInfo
@@ -27,7 +26,6 @@ Views = Sequence[tuple[int, int]]
 ASKED_ELEMENTS = 64
 # A known value larger than this is not made while planning if a device can make it.
 FOLDED_BYTES = 32 << 20
-RANDOM = common_subexpressions.RANDOM
 
 
 class ConstantFolder:

@@ -1,7 +1,7 @@
-"""Graph passes, one per file, in the one order in which they run.
+"""Graph passes, one per file, and the order in which they run.
 
-Each is a pure function from a shaped Graph to a Graph; DISABLE_PASSES switches off those that it
-names. Visited by lab 10.
+Each pass is a pure function from a Graph with inferred shapes to a Graph. DISABLE_PASSES names
+passes to skip. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -31,51 +31,51 @@ from vklab.graph.passes import (
 )
 
 __all__ = ["DTYPES", "MOST_ROUNDS", "PASSES", "Effect", "disabled", "effects", "require_dtype",
-           "run", "walk"]
+           "run", "traverse"]
 
-# What simplifies comes before what looks for a pattern, what leaves rests before what drops them.
+# Simplifications come before fusions, and passes that leave unread nodes before dead-code removal.
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
-    fold_constants.fold_constants,  # the others see constants where they can be
-    drop_no_ops.drop_no_ops,  # patterns need not look behind an Identity
-    move_transposes.move_transposes,  # what stood between two Transposes is seen to be a chain
-    join_views.join_views,  # one word for Squeeze, Flatten and their like
-    common_subexpressions.common_subexpressions,  # equal values have one name in patterns
+    fold_constants.fold_constants,  # first: later passes read constants
+    drop_no_ops.drop_no_ops,  # patterns need not skip Identity
+    move_transposes.move_transposes,  # nodes between two Transposes become a chain
+    join_views.join_views,  # patterns need not know Squeeze, Flatten and their like
+    common_subexpressions.common_subexpressions,  # patterns compare values by name
     merge_pads.merge_pads,
-    fuse_layer_norm.fuse_layer_norm,  # before the smaller pattern that lies inside it
+    fuse_layer_norm.fuse_layer_norm,  # before RMSNorm, a smaller pattern inside it
     fuse_rms_norm.fuse_rms_norm,
     fuse_gelu.fuse_gelu,
     fuse_rotary.fuse_rotary,
     fuse_attention.fuse_attention,
-    join_products.join_products,  # rotary embeddings tell which
-    fold_batch_norm.fold_batch_norm,  # rounds: after all that is exact
+    join_products.join_products,  # after fuse_rotary: its nodes mark the products to join
+    fold_batch_norm.fold_batch_norm,  # after every exact pass, because it changes rounding
     drop_dead_nodes.drop_dead_nodes,
 )
-# All passes run again until none finds anything; a later one seldom opens an earlier one's way.
+# All passes run again until no graph changes: a pass sometimes enables one listed before it.
 MOST_ROUNDS = 4
 DTYPES = ("float16",)
 
 
 def require_dtype(dtype: str) -> None:
-    """Raise ModelError unless a model can be computed in a dtype; '' is the model's own."""
+    """Raise ModelError for a dtype no model can be computed in; '' is the model's own."""
     if dtype not in ("", *DTYPES):
-        raise ModelError(f"dtype={dtype!r} is not one to compute a model in; leave it out for the "
-                         f"model's own, or use {', '.join(DTYPES)}")  # fmt: skip
+        raise ModelError(f"unknown dtype={dtype!r} to compute a model in; omit it to keep the "
+                         f"model's own, or choose {', '.join(DTYPES)}")  # fmt: skip
 
 
 def disabled() -> frozenset[str]:
-    """Return the names in DISABLE_PASSES: graph passes, 'all' of them, or fusions."""
+    """Return the names in DISABLE_PASSES: graph passes, fusions of dispatches, or 'all'."""
     return frozenset(name.strip() for name in str(settings.get("DISABLE_PASSES")).split(","))
 
 
-def walk(graph: Graph, dtype: str = "") -> Iterator[tuple[str, Graph]]:
-    """Apply the passes in order; yield the name of each and what it has made of the graph.
+def traverse(graph: Graph, dtype: str = "") -> Iterator[tuple[str, Graph]]:
+    """Apply the passes in order; yield the name of each pass and the graph after it.
 
-    The first round yields every pass, later ones those that still find something.
+    The first round yields every pass, later rounds only passes that change the graph.
 
     Args:
-        graph: its values have infos.
-        dtype: "float16" to compute in half precision: last, so that patterns are found without
-            its casts, and weights that passes make of others are rounded once.
+        graph: a graph whose values have infos.
+        dtype: "float16" to compute in half precision. That pass is last, so that no casts are
+            inside patterns and derived weights are rounded once.
     """
     require_dtype(dtype)
     without = disabled()
@@ -83,10 +83,10 @@ def walk(graph: Graph, dtype: str = "") -> Iterator[tuple[str, Graph]]:
     for again in range(MOST_ROUNDS):
         before = graph
         for step in enabled:
-            made = step(graph)
-            if made is not graph or not again:
-                yield step.__name__, made
-            graph = made
+            changed = step(graph)
+            if changed is not graph or not again:
+                yield step.__name__, changed
+            graph = changed
         if graph is before:
             break
     if dtype:
@@ -95,15 +95,15 @@ def walk(graph: Graph, dtype: str = "") -> Iterator[tuple[str, Graph]]:
 
 
 def run(graph: Graph, dtype: str = "") -> Graph:
-    """Apply every pass in order to a graph whose values have infos."""
-    for _, made in walk(graph, dtype):
-        graph = made
+    """Return a graph after all passes; its values must have infos."""
+    for _, changed in traverse(graph, dtype):
+        graph = changed
     return graph
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What one pass has made of a graph: how many nodes it had before and has after."""
+    """Effect of one pass on a graph: its number of nodes before and after."""
 
     name: str
     before: int
@@ -114,10 +114,10 @@ class Effect:
 
 
 def effects(graph: Graph, dtype: str = "") -> tuple[Effect, ...]:
-    """Apply the passes in order and return what each has done, in every round that it did."""
-    found: list[Effect] = []
+    """Return the effect of every pass that `traverse` yields, in order."""
+    results: list[Effect] = []
     count = len(graph.nodes)
-    for name, made in walk(graph, dtype):
-        found.append(Effect(name, count, len(made.nodes)))
-        count = len(made.nodes)
-    return tuple(found)
+    for name, changed in traverse(graph, dtype):
+        results.append(Effect(name, count, len(changed.nodes)))
+        count = len(changed.nodes)
+    return tuple(results)

@@ -1,6 +1,6 @@
-"""common_subexpressions: what is computed twice from the same values is computed once.
+"""common_subexpressions: compute each value once if several nodes compute the same one.
 
-So are constants with the same bytes; large ones only if they are one array. Visited by lab 10.
+Equal constants are merged too; large ones only if they share one array. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from vklab.graph.graph import Graph, Node
+from vklab.graph.graph import RANDOM, Graph, Node
 from vklab.graph.passes import rewriting
 
-__all__ = ["RANDOM", "common_subexpressions"]
+__all__ = ["common_subexpressions"]
 
-# Two nodes of these are two draws.
-RANDOM = frozenset({"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike",
-                    "RandomUniform", "RandomUniformLike", "Dropout"})  # fmt: skip
+# Constants up to this size are compared by their bytes, larger ones by identity.
 COMPARED_BYTES = 4096
 
 
 def common_subexpressions(graph: Graph) -> Graph:
-    """Let the readers of equal values read the first of them. Outputs are made as they are."""
+    """Redirect the readers of equal values to the first of them; keep nodes that make outputs.
+
+    Source: Muchnick 1997, "Advanced Compiler Design and Implementation" (value numbering)
+    """
     fixed = rewriting.fixed(graph)
     names: dict[str, str] = {}
     first: dict[Hashable, Any] = {}
@@ -45,8 +46,8 @@ def common_subexpressions(graph: Graph) -> Graph:
 
 
 def _meaning(graph: Graph, node: Node) -> Hashable:
-    """Return what is equal for nodes that compute the same."""
-    # As text, since 0.0 equals -0.0 and 1 equals 1.0.
+    """Return a key that is equal for nodes that compute the same values."""
+    # Numbers become text, because 0.0 == -0.0 and 1 == 1.0.
     attributes = tuple(
         (name, _bytes(value) if isinstance(value, np.ndarray) else repr(value))
         for name, value in sorted(node.attributes.items())

@@ -1,6 +1,6 @@
-"""drop_dead_nodes: a node whose outputs nobody reads goes away, and what only it needed.
+"""drop_dead_nodes: remove nodes whose outputs are never read, and nodes only they needed.
 
-Graph outputs count as read.
+Graph outputs count as read. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ __all__ = ["drop_dead_nodes"]
 
 
 def drop_dead_nodes(graph: Graph) -> Graph:
-    """Remove nodes from which no graph output can be reached."""
+    """Remove nodes from which no graph output can be reached.
+
+    Source: Muchnick 1997, "Advanced Compiler Design and Implementation" (dead-code elimination)
+    """
     needed = set(graph.outputs)
     kept: list[Node] = []
     for node in reversed(graph.nodes):

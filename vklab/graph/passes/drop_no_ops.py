@@ -1,6 +1,7 @@
-"""drop_no_ops: a node goes away whose output is one of its inputs, bit by bit.
+"""drop_no_ops: remove nodes whose output equals one of their inputs bit by bit.
 
-x + 0 stays, which turns -0 into 0; x - 0, x + -0, x * 1 and x / 1 go. Visited by lab 10.
+x - 0, x + -0, x * 1 and x / 1 are removed; x + 0 stays, since it turns -0 into 0.
+Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from vklab.ops.dtypes import REALS
 
 __all__ = ["drop_no_ops"]
 
-# The number that changes nothing, and the operands that may be it. Of reals -0 + x is x.
+# The neutral number of each operator, and the operands that may be it. For reals -0 + x is x.
 NEUTRAL: Mapping[str, tuple[float, tuple[int, ...]]] = {
     "Add": (-0.0, (0, 1)), "Sub": (0.0, (1,)), "Mul": (1.0, (0, 1)), "Div": (1.0, (1,)),
     "And": (1.0, (0, 1)), "Or": (0.0, (0, 1)),
@@ -24,9 +25,11 @@ NEUTRAL: Mapping[str, tuple[float, tuple[int, ...]]] = {
 
 
 def drop_no_ops(graph: Graph) -> Graph:
-    """Let the readers of what only hands a value on read that value.
+    """Remove nodes that pass a value on unchanged; their readers read that value directly.
 
-    An output keeps its name: what makes the value makes it under that name.
+    A graph output keeps its name: the node before the removed one makes it under that name.
+
+    Source: Muchnick 1997, "Advanced Compiler Design and Implementation" (algebraic simplification)
     """
     fixed = rewriting.fixed(graph)
     made = {name for node in graph.nodes for name in node.outputs}
@@ -55,7 +58,7 @@ def _with_outputs(node: Node, names: Mapping[str, str]) -> Node:
 
 
 def _source(graph: Graph, node: Node) -> str:
-    """Return the input that a node's output is the same as; '' if there is none."""
+    """Return the input that equals a node's output; '' if there is none."""
     source = rewriting.handed_on(graph, node) or _operand(graph, node)
     if not source or graph.infos[source].shape != graph.infos[node.outputs[0]].shape:
         return ""
@@ -63,19 +66,19 @@ def _source(graph: Graph, node: Node) -> str:
 
 
 def _operand(graph: Graph, node: Node) -> str:
-    """Return the operand beside one that changes nothing."""
+    """Return the operand beside a neutral one; '' if neither is neutral."""
     if node.op_type not in NEUTRAL or node.domain:
         return ""
-    number, places = NEUTRAL[node.op_type]
-    for place in places:
-        value = graph.infos[node.inputs[place]].constant
+    number, operands = NEUTRAL[node.op_type]
+    for operand in operands:
+        value = graph.infos[node.inputs[operand]].constant
         if value is not None and value.size and _is_all(value, number):
-            return node.inputs[1 - place]
+            return node.inputs[1 - operand]
     return ""
 
 
 def _is_all(value: np.ndarray, number: float) -> bool:
-    if value.flat[0] != number:  # most constants: look no further
+    if value.flat[0] != number:  # spares most constants the full comparison
         return False
     if str(value.dtype) in REALS and (np.signbit(value) != np.signbit(number)).any():
         return False

@@ -1,7 +1,7 @@
-"""fold_batch_norm: factors and shifts per channel become part of the weights before them.
+"""fold_batch_norm: fold constant factors and shifts per channel into the weights before them.
 
-A BatchNormalization of known statistics arrives here as a Mul and an Add by constants; behind a
-Conv, ConvTranspose or Gemm they cost nothing at all. Rounds otherwise. Visited by lab 10.
+A BatchNormalization with constant statistics is a Mul and an Add by now; after a Conv,
+ConvTranspose or Gemm both become free. Changes rounding. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DTYPES = frozenset({"float16", "float32", "float64"})
 
 @dataclass(frozen=True)
 class _Chain:
-    """What follows a node: y * scale + shift per channel in float64, and the nodes that say so."""
+    """Nodes that compute y * scale + shift per channel of a result y; both arrays are float64."""
 
     scale: np.ndarray
     shift: np.ndarray
@@ -33,7 +33,11 @@ class _Chain:
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
-    """Fold constant factors and shifts per channel into the node that makes the channels."""
+    """Fold constant factors and shifts per channel into the node that makes the channels.
+
+    Source: ONNX BatchNormalization-15; Jacob et al. 2018, "Quantization and Training of Neural
+    Networks for Efficient Integer-Arithmetic-Only Inference", section 3.2
+    """
     readers = graph.readers()
     fixed = rewriting.fixed(graph)
     changed: dict[str, Node] = {}
@@ -59,7 +63,7 @@ def fold_batch_norm(graph: Graph) -> Graph:
 def _chain(
     graph: Graph, node: Node, readers: Mapping[str, list[Node]], fixed: set[str]
 ) -> _Chain:
-    """Collect the Muls and Adds by channel constants that only follow each other."""
+    """Return the longest chain of Muls and Adds by channel constants after a node."""
     made = graph.infos[node.outputs[0]]
     channels = made.dims[1]
     scale, shift = np.ones(channels), np.zeros(channels)
@@ -83,7 +87,7 @@ def _chain(
 
 
 def _per_channel(value: TensorInfo, made: TensorInfo) -> np.ndarray | None:
-    """Return a constant as one number for each channel; None if it is anything else."""
+    """Return a constant as one number per channel; None if it does not vary by channel only."""
     if value.constant is None or value.rank > made.rank or value.dtype not in DTYPES:
         return None
     shape = (1,) * (made.rank - value.rank) + value.dims
@@ -94,12 +98,12 @@ def _per_channel(value: TensorInfo, made: TensorInfo) -> np.ndarray | None:
 
 
 def _weights(graph: Graph, node: Node, chain: _Chain) -> tuple[TensorInfo, ...]:
-    """Return the weights and the bias with a chain folded in; nothing if that cannot be."""
+    """Return the weights and the bias with a chain folded in; () if they cannot hold it."""
     weight = graph.infos[node.inputs[1]]
     bias = graph.infos[node.inputs[2]] if len(node.inputs) > 2 and node.inputs[2] else None
     given = None if bias is None else bias.constant
     beta = node.attributes.get("beta", 1.0)
-    # A Gemm that has no C would take beta times the new one; a C of rows is none per channel.
+    # Gemm multiplies its bias C by beta, and a C with one number per row has none per channel.
     is_plain = beta == 1 and (bias is None or bias.dims == (len(chain.scale),))
     if weight.constant is None or weight.dtype not in DTYPES or not is_plain:
         return ()
@@ -126,19 +130,19 @@ def _layout(node: Node) -> tuple[int, ...]:
 def _scaled(
     weight: np.ndarray, *, op_type: str, layout: tuple[int, ...], scale: np.ndarray
 ) -> np.ndarray:
-    """Multiply what makes each channel by its factor."""
+    """Return the weights of each output channel multiplied by the channel's factor."""
     groups, transposed = layout
     if op_type == "Gemm":
         factors = scale[:, None] if transposed else scale
     elif op_type == "Conv":
         factors = scale.reshape(-1, *[1] * (weight.ndim - 1))
-    else:  # [C, M/group, ...]: each group of inputs makes its own channels
+    else:  # ConvTranspose, [C, M/group, ...]: each group of inputs makes its own channels
         each = np.repeat(scale.reshape(groups, -1), weight.shape[0] // groups, axis=0)
         factors = each.reshape(*each.shape, *[1] * (weight.ndim - 2))
     return (weight * factors).astype(weight.dtype)
 
 
 def _shifted(source: np.ndarray, *, chain: _Chain, dtype: str) -> np.ndarray:
-    """Return the bias: the old one, where the source is as long as the channels are, folded."""
+    """Return a chain's bias; `source` is the old bias, or the weights where there is none."""
     old = source if source.ndim == 1 else np.zeros(1)
     return (old * chain.scale + chain.shift).astype(dtype)

@@ -1,7 +1,8 @@
-"""fuse_attention: two products with a softmax in between become one Attention on 4-D heads.
+"""fuse_attention: replace MatMul - Softmax - MatMul on 4-D heads by one Attention.
 
-Scales on either side, a mask (added, or choosing), guards against rows of NaN and keys that are
-repeated for several heads of queries go in. Transposes around it stay: products store transposed.
+Scales, a mask (added or selected by Where), guards against rows of NaN and keys repeated for
+several query heads are included. Transposes around it stay: products store transposed.
+Visited by labs 10 and 19.
 """
 
 from __future__ import annotations
@@ -12,78 +13,83 @@ from dataclasses import replace
 
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import matching
-from vklab.graph.passes.matching import Either, Found, Number, Pattern, Step, Value
+from vklab.graph.passes.matching import AnyValue, Either, KnownNumber, Match, Pattern, PatternStep
 
 __all__ = ["fuse_attention"]
 
 
 def _scaled(x: Pattern, name: str) -> Pattern:
-    times, over = Number(name=f"times {name}"), Number(name=f"over {name}")
-    return Either((Step("Mul", (x, times)), Step("Div", (x, over)), x))
+    """Return x, possibly multiplied or divided by a number."""
+    times, over = KnownNumber(name=f"times {name}"), KnownNumber(name=f"over {name}")
+    return Either((PatternStep("Mul", (x, times)), PatternStep("Div", (x, over)), x))
 
 
 def _repeated(name: str) -> Pattern:
-    """Return heads, or heads of which each stands for several, one after the other."""
-    once = Step("Unsqueeze|Reshape", (Value(name),))
-    many = Step("Expand", (once,), f"many {name}")
-    return Either((Step("Reshape", (many,), f"all {name}"), Value(name)))
+    """Return a pattern for heads, possibly each repeated for a group of query heads."""
+    once = PatternStep("Unsqueeze|Reshape", (AnyValue(name),))
+    many = PatternStep("Expand", (once,), f"many {name}")
+    return Either((PatternStep("Reshape", (many,), f"all {name}"), AnyValue(name)))
 
 
-def _turned(x: Pattern) -> Pattern:
-    """Return the transpose of x, which torch takes with heads and batches as one axis."""
-    flat = Step("Transpose", (Step("Reshape", (x,)),), "turn")
-    return Either((Step("Transpose", (x,), "turn"), Step("Reshape", (flat,), "flat")))
+def _transposed(x: Pattern) -> Pattern:
+    """Return a pattern for the transpose of x; PyTorch may first join batch and heads."""
+    flat = PatternStep("Transpose", (PatternStep("Reshape", (x,)),), "turn")
+    return Either((PatternStep("Transpose", (x,), "turn"), PatternStep("Reshape", (flat,), "flat")))
 
 
 KEYS = Either((
-    _scaled(_turned(_repeated("k")), "k"), _turned(_scaled(_repeated("k"), "k")),
+    _scaled(_transposed(_repeated("k")), "k"), _transposed(_scaled(_repeated("k"), "k")),
 ))  # fmt: skip
-SCORES = _scaled(Step("MatMul", (_scaled(Value("q"), "q"), KEYS), "scores"), "scores")
-FILL, MASK = Number(name="fill"), Value("mask")
+SCORES = _scaled(PatternStep("MatMul", (_scaled(AnyValue("q"), "q"), KEYS), "scores"), "scores")
+FILL, MASK = KnownNumber(name="fill"), AnyValue("mask")
 MASKED = Either((
-    Step("Add", (SCORES, MASK)), Step("Where", (Value("open"), SCORES, FILL)),
-    Step("Where", (Value("closed"), FILL, SCORES)), SCORES,
+    PatternStep("Add", (SCORES, MASK)), PatternStep("Where", (AnyValue("open"), SCORES, FILL)),
+    PatternStep("Where", (AnyValue("closed"), FILL, SCORES)), SCORES,
 ))  # fmt: skip
-WEIGHTS = Step("Softmax", (MASKED,), "softmax")
-GUARDED = Step("Where", (Step("IsNaN", (WEIGHTS,), "guard"), Number(0.0), WEIGHTS))
-FORM = Step("MatMul", (Either((GUARDED, WEIGHTS)), _repeated("v")))
-# An Attention whose exporter has repeated its keys and values.
-GROUPED = Step("Attention", (Value("q"), _repeated("k"), _repeated("v")), more=True)
+WEIGHTS = PatternStep("Softmax", (MASKED,), "softmax")
+GUARD = PatternStep("IsNaN", (WEIGHTS,), "guard")
+GUARDED = PatternStep("Where", (GUARD, KnownNumber(0.0), WEIGHTS))
+FORM = PatternStep("MatMul", (Either((GUARDED, WEIGHTS)), _repeated("v")))
+# An Attention node whose exporter has repeated the keys and values.
+GROUPED = PatternStep("Attention", (AnyValue("q"), _repeated("k"), _repeated("v")), more=True)
 
 
 def fuse_attention(graph: Graph) -> Graph:
-    """Replace what Attention is made of by Attention."""
+    """Replace each subgraph that computes attention by one Attention node.
+
+    Source: ONNX Attention-23; Vaswani et al. 2017, "Attention Is All You Need"
+    """
     return matching.replaced(graph, _build)
 
 
-def _build(search: matching.Search, root: Node) -> Iterator[tuple[Found, matching.Built]]:
+def _build(search: matching.PatternSearch, root: Node) -> Iterator[tuple[Match, matching.Built]]:
     if root.op_type == "MatMul" and search.info(root.outputs[0]).rank == 4:
-        for found in search.find(FORM, root.outputs[0]):
-            nodes = _attention(search, found, root) if _is_attention(search, found) else ()
+        for match in search.find(FORM, root.outputs[0]):
+            nodes = _attention(search, match, root) if _is_attention(search, match) else ()
             if nodes:
-                yield found, (nodes, {})
+                yield match, (nodes, {})
     if root.op_type == "Attention" and not root.domain:
         yield from _regrouped(search, root)
 
 
-def _is_attention(search: matching.Search, found: Found) -> bool:
-    """Tell whether axes and shapes are those of an attention."""
-    scores = search.dims(found.named["scores"].outputs[0])
-    softmax = found.named["softmax"]
+def _is_attention(search: matching.PatternSearch, match: Match) -> bool:
+    """Tell whether the axes and shapes of a match are those of attention."""
+    scores = search.dims(match.named["scores"].outputs[0])
+    softmax = match.named["softmax"]
     usual = -1 if search.graph.opset_of(softmax) >= 13 else 1
     last = softmax.attributes.get("axis", usual) in (-1, 3)
-    masks = [search.dims(found.values[n]) for n in ("mask", "open", "closed") if n in found.values]
+    masks = [search.dims(match.values[n]) for n in ("mask", "open", "closed") if n in match.values]
     even = all(len(dims) <= 4 and (not dims or dims[-1] in (1, scores[3])) for dims in masks)
-    return len(scores) == 4 and last and even and _repeats(search, found)
+    return len(scores) == 4 and last and even and _repeats(search, match)
 
 
-def _repeats(search: matching.Search, found: Found) -> bool:
-    """Tell whether every head is repeated by itself, if heads are."""
+def _repeats(search: matching.PatternSearch, match: Match) -> bool:
+    """Tell whether repeated heads, if there are any, are each repeated as one block."""
     for name in ("k", "v"):
-        if f"many {name}" not in found.named:
+        if f"many {name}" not in match.named:
             continue
-        many, whole = (found.named[f"{what} {name}"].outputs[0] for what in ("many", "all"))
-        batch, heads, *row = search.dims(found.values[name])
+        many, whole = (match.named[f"{what} {name}"].outputs[0] for what in ("many", "all"))
+        batch, heads, *row = search.dims(match.values[name])
         times = search.dims(many)[2:3]
         if search.dims(many) != (batch, heads, *times, *row) or len(row) != 2 or (
             search.dims(whole) != (batch, heads * times[0], *row)
@@ -92,14 +98,14 @@ def _repeats(search: matching.Search, found: Found) -> bool:
     return True
 
 
-def _attention(search: matching.Search, found: Found, root: Node) -> tuple[Node, ...]:
-    """Return the nodes for a pattern; none if its keys are not turned as they should be."""
+def _attention(search: matching.PatternSearch, match: Match, root: Node) -> tuple[Node, ...]:
+    """Return the nodes that replace a match; none if its keys have another axis order."""
     nodes: list[Node] = []
-    values, guarded = found.values, "guard" in found.named
-    k, turn = values["k"], found.named["turn"].attributes.get("perm", ())
-    if "flat" in found.named:
-        turn = (0, 1, 3, 2) if turn == (0, 2, 1) and _is_flat(search, found) else ()
-    if turn == (0, 2, 3, 1) and "many k" not in found.named:
+    values, guarded = match.values, "guard" in match.named
+    k, turn = values["k"], match.named["turn"].attributes.get("perm", ())
+    if "flat" in match.named:
+        turn = (0, 1, 3, 2) if turn == (0, 2, 1) and _is_flat(search, match) else ()
+    if turn == (0, 2, 3, 1) and "many k" not in match.named:
         k = f"{root.name}/k"
         nodes.append(Node(f"{root.name}/turn", "Transpose", (values["k"],), (k,),
                           {"perm": (0, 2, 1, 3)}))  # fmt: skip
@@ -109,13 +115,13 @@ def _attention(search: matching.Search, found: Found, root: Node) -> tuple[Node,
     if "closed" in values:
         mask = f"{root.name}/open"
         nodes.append(Node(f"{root.name}/not", "Not", (values["closed"],), (mask,)))
-    scale = math.prod(n for name, n in found.numbers.items() if name.startswith("times "))
-    parts = math.prod(n for name, n in found.numbers.items() if name.startswith("over "))
+    scale = math.prod(n for name, n in match.numbers.items() if name.startswith("times "))
+    parts = math.prod(n for name, n in match.numbers.items() if name.startswith("over "))
     scale = scale / parts if parts else math.inf
     own: dict[str, float] = {"guarded": int(guarded)}
-    if "fill" in found.numbers:
-        own["fill"] = found.numbers["fill"]
-    # Rows without any key are NaN to Softmax, and 0 to ONNX's Attention.
+    if "fill" in match.numbers:
+        own["fill"] = match.numbers["fill"]
+    # A row whose keys are all masked is NaN after Softmax, but 0 after ONNX's Attention.
     plain = not mask and not guarded
     nodes.append(
         Node(root.name, "Attention", (values["q"], k, values["v"], *((mask,) if mask else ())),
@@ -125,17 +131,19 @@ def _attention(search: matching.Search, found: Found, root: Node) -> tuple[Node,
     return tuple(nodes)
 
 
-def _is_flat(search: matching.Search, found: Found) -> bool:
-    """Tell whether a transpose of rank 3 is one of heads: batches and heads were made one axis."""
-    before = search.dims(found.named["turn"].inputs[0])
-    after = search.dims(found.named["flat"].outputs[0])
+def _is_flat(search: matching.PatternSearch, match: Match) -> bool:
+    """Tell whether a rank-3 Transpose is one of heads, with batch and heads joined to one axis."""
+    before = search.dims(match.named["turn"].inputs[0])
+    after = search.dims(match.named["flat"].outputs[0])
     batch, heads, columns, rows = after if len(after) == 4 else (0, 0, 0, 0)
     return before == (batch * heads, rows, columns)
 
 
-def _regrouped(search: matching.Search, root: Node) -> Iterator[tuple[Found, matching.Built]]:
-    """Let an Attention read keys and values as they were before they were repeated."""
-    for found in search.find(GROUPED, root.outputs[0]):
-        if {"all k", "all v"} <= found.named.keys() and _repeats(search, found):
-            read = (*(found.values[name] for name in "qkv"), *root.inputs[3:])
-            yield found, ((replace(root, inputs=read),), {})
+def _regrouped(
+    search: matching.PatternSearch, root: Node
+) -> Iterator[tuple[Match, matching.Built]]:
+    """Yield an Attention that reads keys and values from before they were repeated."""
+    for match in search.find(GROUPED, root.outputs[0]):
+        if {"all k", "all v"} <= match.named.keys() and _repeats(search, match):
+            read = (*(match.values[name] for name in "qkv"), *root.inputs[3:])
+            yield match, ((replace(root, inputs=read),), {})

@@ -1,6 +1,7 @@
-"""fuse_rms_norm: x / sqrt(mean(x^2) + epsilon), with or without a weight, is RMSNormalization.
+"""fuse_rms_norm: replace x / sqrt(mean(x^2) + epsilon), weighted or not, by RMSNormalization.
 
-In the forms in which exporters write it, with the casts that keep its sums in float32.
+Matches the forms that exporters write, with the casts that keep their sums in float32.
+Visited by labs 10 and 19.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import matching
-from vklab.graph.passes.matching import Either, Number, Pattern, Step, Value
+from vklab.graph.passes.matching import AnyValue, Either, KnownNumber, Pattern, PatternStep
 from vklab.ops import inputs
 from vklab.types import TensorInfo
 
@@ -22,33 +23,38 @@ __all__ = [
 
 
 def square(x: Pattern) -> Pattern:
-    """Return x^2."""
-    return Either((Step("Pow", (x, Number(2.0))), Step("Mul", (x, x))))
+    """Return a pattern for x^2."""
+    return Either((PatternStep("Pow", (x, KnownNumber(2.0))), PatternStep("Mul", (x, x))))
 
 
 def inverse_root(mean: Pattern) -> Pattern:
-    """Return 1 / sqrt(mean + epsilon)."""
+    """Return a pattern for 1 / sqrt(mean + epsilon)."""
     root = _root(mean)
     return Either((
-        Step("Reciprocal", (root,)), Step("Div", (Number(1.0), root)),
-        Step("Pow", (Step("Add", (mean, Number(name="epsilon"))), Number(-0.5))),
+        PatternStep("Reciprocal", (root,)), PatternStep("Div", (KnownNumber(1.0), root)),
+        PatternStep("Pow", (_above(mean), KnownNumber(-0.5))),
     ))  # fmt: skip
 
 
 def over_root(x: Pattern, mean: Pattern) -> Pattern:
-    """Return x / sqrt(mean + epsilon)."""
-    return Either((Step("Div", (x, _root(mean))), Step("Mul", (x, inverse_root(mean)))))
+    """Return a pattern for x / sqrt(mean + epsilon)."""
+    quotient = PatternStep("Div", (x, _root(mean)))
+    return Either((quotient, PatternStep("Mul", (x, inverse_root(mean)))))
 
 
 def _root(mean: Pattern) -> Pattern:
-    above = Step("Add", (mean, Number(name="epsilon")))
-    return Either((Step("Sqrt", (above,)), Step("Pow", (above, Number(0.5)))))
+    above = _above(mean)
+    return Either((PatternStep("Sqrt", (above,)), PatternStep("Pow", (above, KnownNumber(0.5)))))
 
 
-def trailing_axis(search: matching.Search, found: matching.Found) -> int | None:
-    """Return the first of the axes that every mean is over, to the last; None if that is not so."""
+def _above(mean: Pattern) -> PatternStep:
+    return PatternStep("Add", (mean, KnownNumber(name="epsilon")))
+
+
+def trailing_axis(search: matching.PatternSearch, match: matching.Match) -> int | None:
+    """Return the axis from which every mean of a match runs to the last axis; else None."""
     axes = set()
-    for name, node in found.named.items():
+    for name, node in match.named.items():
         if not name.startswith("mean"):
             continue
         rank = search.info(node.inputs[0]).rank
@@ -62,13 +68,19 @@ def trailing_axis(search: matching.Search, found: matching.Found) -> int | None:
 
 
 def weight_of(
-    search: matching.Search, found: matching.Found, root: Node
+    search: matching.PatternSearch, match: matching.Match, root: Node
 ) -> tuple[str, dict[str, TensorInfo]]:
-    """Return the name of the weight, which is 1 where the pattern has none, and what is new."""
-    if "weight" in found.values:
-        return found.values["weight"], {}
+    """Return the name of a normalization's weight, and a new constant of ones if it has none.
+
+    Args:
+        search: the searched graph.
+        match: the normalization, with "weight" and "bias" among its values if it has them.
+        root: the node that makes the normalization's result.
+    """
+    if "weight" in match.values:
+        return match.values["weight"], {}
     dtype = search.info(root.outputs[0]).dtype
-    shape = search.dims(found.values["bias"]) if "bias" in found.values else (1,)
+    shape = search.dims(match.values["bias"]) if "bias" in match.values else (1,)
     name = f"vklab/one/{dtype}{list(shape)}"
     return name, {name: TensorInfo(name, dtype, shape, _ones(shape, dtype))}
 
@@ -76,26 +88,30 @@ def weight_of(
 _ones = functools.cache(np.ones)
 
 
-X = Value("x")
-NORMAL = over_root(X, Step("ReduceMean", (square(X),), "mean"))
-FORMS = (Step("Mul", (Value("weight"), NORMAL)), NORMAL)
+X = AnyValue("x")
+NORMAL = over_root(X, PatternStep("ReduceMean", (square(X),), "mean"))
+FORMS = (PatternStep("Mul", (AnyValue("weight"), NORMAL)), NORMAL)
 
 
 def fuse_rms_norm(graph: Graph) -> Graph:
-    """Replace what RMSNormalization is made of by RMSNormalization."""
+    """Replace each subgraph that computes an RMS normalization by one RMSNormalization node.
+
+    Source: ONNX RMSNormalization-23; Zhang and Sennrich 2019, "Root Mean Square
+    Layer Normalization"
+    """
     return matching.replaced(graph, _build)
 
 
 def _build(
-    search: matching.Search, root: Node
-) -> Iterator[tuple[matching.Found, matching.Built]]:
+    search: matching.PatternSearch, root: Node
+) -> Iterator[tuple[matching.Match, matching.Built]]:
     for form in FORMS if root.op_type in ("Mul", "Div") else ():
-        for found in search.find(form, root.outputs[0]):
-            axis = trailing_axis(search, found)
+        for match in search.find(form, root.outputs[0]):
+            axis = trailing_axis(search, match)
             if axis is None:
                 continue
-            weight, made = weight_of(search, found, root)
-            attributes = {"axis": axis, "epsilon": found.numbers["epsilon"]}
-            node = Node(root.name, "RMSNormalization", (found.values["x"], weight), root.outputs,
+            weight, made = weight_of(search, match, root)
+            attributes = {"axis": axis, "epsilon": match.numbers["epsilon"]}
+            node = Node(root.name, "RMSNormalization", (match.values["x"], weight), root.outputs,
                         attributes, opset=23)  # fmt: skip
-            yield found, ((node,), made)
+            yield match, ((node,), made)

@@ -1,7 +1,7 @@
-"""join_products: queries, keys and values of one input are one product with all their weights.
+"""join_products: compute queries, keys and values of one input by one MatMul.
 
-Only where a rotary embedding follows: it reads heads wherever they lie, so parting them is free.
-Values, which it does not read, are cut out on the way to where they are put.
+Only before a rotary embedding, whose kernel reads heads at any offset, so that splitting the joint
+result costs nothing; values are cut out by a Slice. Visited by labs 10 and 19.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ import numpy as np
 from vklab.graph import constant_cache
 from vklab.graph.graph import Graph, Node
 from vklab.graph.passes import rewriting
-from vklab.graph.passes.matching import Either, Search, Step, Value
+from vklab.graph.passes.matching import AnyValue, Either, PatternSearch, PatternStep
 from vklab.types import TensorInfo
 
 __all__ = ["join_products"]
 
-# What every device can bind: a larger product would be cut again.
+# The largest buffer range that every device can bind; a larger product would be split again.
 MOST_BYTES = 1 << 27
 SLICE_OPSET = 13
-# ONNX's tables have an angle for each pair of places, those of vklab's own for each place.
+# ONNX's tables hold one angle per pair of elements, the tables of vklab's operator one each.
 OWN = ("", "vklab")
 
-TERMS = Step("MatMul", (Value("x"), Value("w")), "product")
-PRODUCT = Either((Step("Add", (TERMS, Value("b"))), TERMS))
+TERMS = PatternStep("MatMul", (AnyValue("x"), AnyValue("w")), "product")
+PRODUCT = Either((PatternStep("Add", (TERMS, AnyValue("b"))), TERMS))
 
 
 @dataclass(frozen=True)
 class _Branch:
-    """A product with known weights and perhaps a bias, whose rows are seen as heads.
+    """A product by constant weights, with or without a bias, whose rows are reshaped to heads.
 
-    `nodes` are all up to a rotary embedding, if one turns the heads: the last of them then.
+    If a rotary embedding follows, it is the last of `nodes`. `kind` is equal for branches that may
+    be joined, `made` names the product's result, and `dims` is the shape of the heads.
     """
 
     kind: tuple[str, ...]
@@ -45,7 +46,7 @@ class _Branch:
 
     @property
     def angles(self) -> tuple[Any, ...]:
-        """Return by what heads are turned; nothing if they are not."""
+        """Return the tables and attributes of the rotary embedding; () if there is none."""
         rotary = self.nodes[-1]
         if rotary.op_type != "RotaryEmbedding":
             return ()
@@ -54,27 +55,27 @@ class _Branch:
 
 
 def join_products(graph: Graph) -> Graph:
-    """Join products of one input, two of which are turned by the same angles."""
-    search, fixed = Search(graph), rewriting.fixed(graph)
+    """Join the products of one input of which two pass rotary embeddings by the same angles."""
+    search, fixed = PatternSearch(graph), rewriting.fixed(graph)
     kinds: dict[tuple[str, ...], list[_Branch]] = {}
     for node in graph.nodes:
         for branch in _branch(search, node, fixed):
             kinds.setdefault(branch.kind, []).append(branch)
-    places: dict[str, tuple[Node, ...]] = {}
+    replaced: dict[str, tuple[Node, ...]] = {}
     new: list[TensorInfo] = []
     for branches in kinds.values():
         turned = [branch for branch in branches if branch.angles]
         values = [branch for branch in branches if not branch.angles]
         if len(turned) == 2 and turned[0].angles == turned[1].angles:
-            new += _join(graph, [*turned, *values], places)
-    if not places:
+            new += _join(graph, [*turned, *values], replaced)
+    if not replaced:
         return graph
-    nodes = (node for old in graph.nodes for node in places.get(old.outputs[0], (old,)))
+    nodes = (node for old in graph.nodes for node in replaced.get(old.outputs[0], (old,)))
     return rewriting.rewritten(graph, nodes, *new)
 
 
-def _branch(search: Search, seen: Node, fixed: set[str]) -> Iterator[_Branch]:
-    """Yield the product that a Reshape sees as heads, with what turns these."""
+def _branch(search: PatternSearch, seen: Node, fixed: set[str]) -> Iterator[_Branch]:
+    """Yield the product that a Reshape splits into heads, with its rotary embedding."""
     if seen.op_type != "Reshape" or seen.inputs[0] in fixed:
         return
 
@@ -85,38 +86,39 @@ def _branch(search: Search, seen: Node, fixed: set[str]) -> Iterator[_Branch]:
     heads, made = seen.outputs[0], seen.inputs[0]
     turn = [n for n in reader(heads, "Transpose") if n.attributes.get("perm") == (0, 2, 1, 3)]
     dims = search.dims(turn[0].outputs[0] if turn else heads)
-    # Without a Transpose heads lie as they should where there is one, or one step.
+    # With one head or one position, heads are in order without a Transpose too.
     is_heads = len(dims) == 4 and (bool(turn) or 1 in dims[1:3])
     if not is_heads or search.dims(made) != (dims[0], dims[2], dims[1] * dims[3]):
         return
     heads = (turn or [seen])[0].outputs[0]
     rotary = [node for node in reader(heads, "RotaryEmbedding")
               if node.inputs[0] == heads and node.domain in OWN]  # fmt: skip
-    for found in search.find(PRODUCT, made) if len(search.readers[made]) == 1 else ():
-        if len(found.nodes) > len(found.values) - 1:
-            continue  # a Cast stands in between
-        constants = tuple(search.info(found.values[n]) for n in "wb" if n in found.values)
+    for match in search.find(PRODUCT, made) if len(search.readers[made]) == 1 else ():
+        if len(match.nodes) > len(match.values) - 1:
+            continue  # a Cast is inside
+        constants = tuple(search.info(match.values[n]) for n in "wb" if n in match.values)
         if all(_is_weight(search, info, dims[1] * dims[3]) for info in constants):
-            kind = (found.values["x"], *(f"{info.dtype}, {info.rank}" for info in constants))
+            kind = (match.values["x"], *(f"{info.dtype}, {info.rank}" for info in constants))
             after = (seen, *turn, *rotary) if rotary else ()
-            yield _Branch(kind, constants, made, (*found.nodes[::-1], *after), dims)
+            yield _Branch(kind, constants, made, (*match.nodes[::-1], *after), dims)
             return
 
 
-def _is_weight(search: Search, info: TensorInfo, columns: int) -> bool:
-    """Tell whether a constant is a matrix, or a bias, that nothing else reads: no device should
-    hold it twice.
+def _is_weight(search: PatternSearch, info: TensorInfo, columns: int) -> bool:
+    """Tell whether a constant is a weight matrix or bias with no other readers.
+
+    With others, devices would hold both the constant and the joined copy.
     """
     is_shaped = info.dims[-1:] == (columns,) and info.rank <= 2
     return info.constant is not None and is_shaped and len(search.readers[info.name]) == 1
 
 
 def _join(
-    graph: Graph, branches: Sequence[_Branch], places: dict[str, tuple[Node, ...]]
+    graph: Graph, branches: Sequence[_Branch], replaced: dict[str, tuple[Node, ...]]
 ) -> list[TensorInfo]:
-    """Say what stands in the place of the nodes of some branches; return what is new.
+    """Add the joint nodes of branches to `replaced`, by output; return infos of new values.
 
-    What does the work of several stands where the first of them stood.
+    A node that replaces several goes to the position of the first of them.
     """
     one, other, *values = branches
     parts = list(zip(*(branch.constants for branch in branches), strict=True))
@@ -138,11 +140,11 @@ def _join(
     both = Node(rotary.name, "RotaryHeads", (name, *tables),
                 (rotary.outputs[0], other.nodes[-1].outputs[0]), attributes,
                 "vklab", 1)  # fmt: skip
-    places |= {node.outputs[0]: () for branch in branches for node in branch.nodes}
+    replaced |= {node.outputs[0]: () for branch in branches for node in branch.nodes}
     order = {node.outputs[0]: number for number, node in enumerate(graph.nodes)}
     first = min((branch.nodes[0].outputs[0] for branch in branches), key=order.__getitem__)
     last = min(both.outputs, key=order.__getitem__)
-    places[first], places[last] = (product, bias)[: len(made)], (both,)
+    replaced[first], replaced[last] = (product, bias)[: len(made)], (both,)
     start = one.constants[0].dims[1] + other.constants[0].dims[1]
     for branch in values:
         end = start + branch.constants[0].dims[1]
@@ -151,7 +153,7 @@ def _join(
         new += [rewriting.constant(n, np.array([v], np.int64))
                 for n, v in zip(names, given, strict=True)]  # fmt: skip
         cut = Node(branch.made, "Slice", (name, *names), (branch.made,), opset=SLICE_OPSET)
-        places[branch.made] = (*places[branch.made], cut)
+        replaced[branch.made] = (*replaced[branch.made], cut)
         start = end
     return new
 

@@ -1,7 +1,7 @@
-"""join_views: whatever only renames axes is one Reshape of the value behind it.
+"""join_views: replace chains of nodes that only change a shape by one Reshape.
 
-Chains of Reshape, Flatten, Squeeze, Unsqueeze, and Expand or Slice of nothing: other passes and
-patterns meet one word for all of them. Costs no dispatch either way. Visited by lab 10.
+Reshape, Flatten, Squeeze, Unsqueeze, and an Expand or Slice of the whole value all become Reshape,
+so that later patterns look for one operator only. Neither form dispatches. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ __all__ = ["join_views"]
 
 
 def join_views(graph: Graph) -> Graph:
-    """Let every view be a Reshape of what is no view itself.
+    """Make every view one Reshape of a value that is no view itself.
 
-    Transposes of axes of one are left: patterns of attention look for them at every length.
+    Transposes that only move axes of size 1 stay, since patterns of attention look for them.
     """
     roots: dict[str, str] = {}
     nodes: list[Node] = []
@@ -45,6 +45,6 @@ def join_views(graph: Graph) -> Graph:
 
 
 def _is_plain(graph: Graph, node: Node, made: TensorInfo) -> bool:
-    """Tell whether a node is a Reshape that names every size."""
+    """Tell whether a node is a Reshape whose constant shape holds every size (no 0 or -1)."""
     shape = graph.infos[node.inputs[1]].constant if node.op_type == "Reshape" else None
     return shape is not None and tuple(shape.tolist()) == made.dims

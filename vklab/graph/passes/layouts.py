@@ -1,6 +1,6 @@
-"""What a permutation of axes means for the operators that it is moved past.
+"""Rules for moving a Transpose past other operators: new attributes, axes and permutations.
 
-Knows no graph as a whole (`move_transposes` does).
+Rewrites no graph (`move_transposes` does). Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ Permutation = tuple[int, ...]
 Infos = Mapping[str, TensorInfo]
 _ELEMENTWISE = {module.__name__ for module in (activation, arithmetic, cast, logical)}
 MOST_TRIES = 8
-# Their inputs or results are not what broadcasting makes of each other.
-_OTHERWISE = frozenset({"BitCast", "CastLike", "SwiGLU"})
+# Element-wise operators whose inputs or outputs do not broadcast.
+_NOT_BROADCASTING = frozenset({"BitCast", "CastLike", "SwiGLU"})
 
 
 @dataclass(frozen=True)
 class Change:
-    """How a node computes on the axes before a Transpose.
+    """Changes to a node that moves from after a Transpose to before it.
 
     Attributes:
-        order: the Transpose of its result.
-        attributes: its attributes then.
-        axes: its second input then, if that names axes.
-        is_end: no Transpose is left.
-        whole: every constant is turned too, those of one element included.
+        order: permutation of the Transpose that then follows the node.
+        attributes: the node's new attributes.
+        axes: the node's new second input, if that input names axes.
+        is_end: tells that no Transpose has to follow.
+        whole: tells that constants of one element are transposed too.
     """
 
     order: Permutation
@@ -44,24 +44,27 @@ class Change:
     is_end: bool = False
     whole: bool = False
 
-    def turns(self, info: TensorInfo) -> bool:
-        """Tell whether a constant has to be turned with the values."""
+    def is_transposed(self, info: TensorInfo) -> bool:
+        """Tell whether a constant input has to be transposed too."""
         return self.whole or info.count > 1
 
 
 def permutation(node: Node, rank: int) -> Permutation:
-    """Return the axes of a Transpose."""
+    """Return the permutation of a Transpose of a value of some rank."""
     given = node.attributes.get("perm")
     return tuple(reversed(range(rank))) if given is None else tuple(given)
 
 
 def through(
-    infos: Infos, node: Node, order: Permutation, turned: Collection[str]
+    infos: Infos, node: Node, order: Permutation, transposed: Collection[str]
 ) -> Change | None:
-    """Return what becomes of a node whose inputs lose a Transpose; None if it cannot do without.
+    """Return the changes to a node that moves before a Transpose; None if it cannot move.
 
     Args:
-        turned: values that can be had without it.
+        infos: the graph's values by name.
+        node: a node that reads at least one transposed value.
+        order: permutation of the Transpose.
+        transposed: names of the values whose untransposed form is available.
     """
     entries = registry.OPERATORS.get((node.domain, node.op_type), ())
     if not entries or node.domain or len(node.outputs) > 1:
@@ -70,13 +73,13 @@ def through(
     if family == reduction.__name__ and node.op_type.startswith("Reduce"):
         return _reduction(infos, node, order)
     is_concat = node.op_type == "Concat"
-    if not is_concat and (family not in _ELEMENTWISE or node.op_type in _OTHERWISE):
+    if not is_concat and (family not in _ELEMENTWISE or node.op_type in _NOT_BROADCASTING):
         return None
     for info in (infos[name] for name in node.inputs if name):
         is_single = info.count == 1 and not is_concat
-        if info.name not in turned and info.constant is None and not is_single:
+        if info.name not in transposed and info.constant is None and not is_single:
             return None
-        if info.rank > len(order) or (info.name in turned and info.rank < len(order)):
+        if info.rank > len(order) or (info.name in transposed and info.rank < len(order)):
             return None
     if is_concat:
         axis = order[node.attributes["axis"] % len(order)]
@@ -90,17 +93,17 @@ def _reduction(infos: Infos, node: Node, order: Permutation) -> Change | None:
     if len(node.inputs) > 1 and node.inputs[1]:
         value = infos[node.inputs[1]].constant
         given = None if value is None else value.tolist()
-    if not given:  # all axes, none, or not known yet
+    if not given:  # all axes, no axes, or axes known only at run time
         return None
-    places = [axis % len(order) for axis in given]
-    moved = [order[axis] for axis in places]
+    reduced = [axis % len(order) for axis in given]
+    moved = [order[axis] for axis in reduced]
     if "axes" in attributes:
         attributes["axes"] = tuple(moved)
     else:
         axes = np.array(moved, np.int64)
     if attributes.get("keepdims", 1):
         return Change(order, attributes, axes)
-    left = [order[axis] for axis in range(len(order)) if axis not in places]
+    left = [order[axis] for axis in range(len(order)) if axis not in reduced]
     after = tuple(sorted(left).index(axis) for axis in left)
     return Change(after, attributes, axes, is_end=list(after) == sorted(after))
 
@@ -108,12 +111,17 @@ def _reduction(infos: Infos, node: Node, order: Permutation) -> Change | None:
 def absorbed(
     graph: Graph, readers: Mapping[str, list[Node]], fixed: Collection[str]
 ) -> set[str]:
-    """Return the values that only Transposes read in the end, so that one more costs nothing.
+    """Return the values after which a new Transpose costs nothing: only Transposes read them.
 
-    In between may stand what a Transpose sinks through, on values that are Transposes too.
+    Between the value and its Transposes may be nodes that a Transpose can move past.
+
+    Args:
+        graph: a graph whose values have infos.
+        readers: the nodes that read each value.
+        fixed: values that keep their names and axes.
     """
     found: set[str] | None = None
-    for _ in range(MOST_TRIES):  # each finds fewer: what does not sink holds up what it meets
+    for _ in range(MOST_TRIES):  # each try finds fewer: a node that stays stops those before it
         carried, ends = _carried(graph, found)
         before, found = found, set()
         for node in reversed(graph.nodes):
@@ -134,10 +142,10 @@ def absorbed(
 def _carried(
     graph: Graph, sinking: Collection[str] | None
 ) -> tuple[dict[str, Permutation], set[str]]:
-    """Return the values that can be Transposes, and those that a Transpose before them ends in.
+    """Return the values that can be a Transpose's output, with its permutation, and its ends.
 
-    Args:
-        sinking: the only ones, beside Transposes, that others may count on; None for all.
+    An end is the output of a node that no Transpose has to follow. `sinking` holds the outputs of
+    the nodes that a Transpose may move past; None allows all.
     """
     carried: dict[str, Permutation] = {}
     ends: set[str] = set()
@@ -160,29 +168,33 @@ def _carried(
 def before_reshape(
     source: Sequence[int], target: Sequence[int], order: Permutation
 ) -> Permutation | None:
-    """Return the permutation of a Reshape's source that is one of its target.
+    """Return the permutation before a Reshape that equals a permutation after it.
 
-    None where the Reshape joins or cuts axes that the permutation parts.
+    None if the Reshape joins or splits axes that the permutation separates.
+
+    Args:
+        source: shape before the Reshape.
+        target: shape after the Reshape.
+        order: permutation of the target's axes.
     """
     blocks = _blocks(source, target)
     starts = {targets[0]: number for number, (_, targets) in enumerate(blocks) if targets}
     if len(starts) < len(blocks):
         return None
-    found: list[int] = []
-    place = 0
-    while place < len(order):
-        sources, targets = blocks[starts[order[place]]] if order[place] in starts else ((), ())
-        if not targets or order[place : place + len(targets)] != tuple(targets):
+    moved: list[int] = []
+    while order:
+        sources, targets = blocks[starts[order[0]]] if order[0] in starts else ((), ())
+        if not targets or order[: len(targets)] != tuple(targets):
             return None
-        found += sources
-        place += len(targets)
-    return tuple(found)
+        moved += sources
+        order = order[len(targets) :]
+    return tuple(moved)
 
 
 def _blocks(
     source: Sequence[int], target: Sequence[int]
 ) -> list[tuple[range, range]]:
-    """Cut two shapes of one tensor into the shortest runs of axes that match."""
+    """Return the shortest runs of source and target axes with equal products of sizes."""
     if 0 in source or math.prod(source) != math.prod(target):
         return []
     blocks: list[tuple[range, range]] = []

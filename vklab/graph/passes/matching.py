@@ -1,7 +1,8 @@
-"""Patterns of nodes: what they look like, where a graph has them, and one node in their place.
+"""Pattern matching: describe trees of nodes, find them in a graph and replace them.
 
-A pattern is a tree read from its result upwards. It is found only where nothing else reads what
-lies inside, and replaced only by nodes that make the same dtype and shape.
+A pattern is a tree whose root makes the result. It matches only if nodes outside read no inner
+value; a replacement must keep dtype and shape. Each fusion defines its own patterns.
+Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from vklab.ops.registry import Result
 from vklab.types import TensorInfo
 
 __all__ = [
-    "Either", "Found", "Number", "Pattern", "Search", "Step", "Value", "replaced", "times",
+    "AnyValue", "Either", "KnownNumber", "Match", "Pattern", "PatternSearch", "PatternStep",
+    "replaced", "times",
 ]  # fmt: skip
 
 # Exporters may swap the operands of these.
@@ -26,25 +28,28 @@ COMMUTATIVE = frozenset({"Add", "Mul"})
 
 
 @dataclass(frozen=True)
-class Value:
-    """Any value; where the name stands twice, the same value."""
+class AnyValue:
+    """Any value; two uses of one name must match the same value."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Number:
-    """One known number, alike within rounding; without `value` any, by its name."""
+class KnownNumber:
+    """A constant of one element, equal to `value` within rounding.
+
+    Without `value` it matches any such constant; two uses of one name must match equal numbers.
+    """
 
     value: float | None = None
     name: str = ""
 
 
 @dataclass(frozen=True)
-class Step:
-    """A node of one of the operators "A|B", whose first inputs look like `arguments`.
+class PatternStep:
+    """A node of one of the operators in `op_types` ("A|B") whose first inputs match `arguments`.
 
-    Further inputs must be known, unless there may be `more`. With `name`, the node is found by it.
+    Further inputs must be constants unless `more` is set. `Match.named` holds the node by `name`.
     """
 
     op_types: str
@@ -55,31 +60,31 @@ class Step:
 
 @dataclass(frozen=True)
 class Either:
-    """The first of several patterns with which all the rest is found too."""
+    """Alternatives, tried in order until the whole pattern matches."""
 
     patterns: tuple[Pattern, ...]
 
 
-Pattern = Value | Number | Step | Either
+Pattern = AnyValue | KnownNumber | PatternStep | Either
 
 
 @functools.cache
 def times(*factors: Pattern) -> Pattern:
-    """Return the product of patterns, in every order and however it is put in brackets."""
+    """Return a pattern for the product of factors, in every order and bracketing."""
     if len(factors) == 1:
         return factors[0]
     first, *rest = factors
     products = []
-    for chosen in range(2 ** len(rest) - 1):  # which others stand beside the first
+    for chosen in range(2 ** len(rest) - 1):  # bit i: factor i shares the first one's bracket
         left = [factor for i, factor in enumerate(rest) if chosen >> i & 1]
         right = [factor for i, factor in enumerate(rest) if not chosen >> i & 1]
-        products.append(Step("Mul", (times(first, *left), times(*right))))
+        products.append(PatternStep("Mul", (times(first, *left), times(*right))))
     return Either(tuple(dict.fromkeys(products)))
 
 
 @dataclass(frozen=True)
-class Found:
-    """Where a pattern was found: its values, numbers and nodes by their names in the pattern."""
+class Match:
+    """Values, numbers and nodes of a graph that match a pattern, by their names in the pattern."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -87,8 +92,11 @@ class Found:
     nodes: tuple[Node, ...] = ()
 
 
-class Search:
-    """A graph by who makes and who reads each value."""
+class PatternSearch:
+    """An index of a graph by the maker and the readers of each value, searched for patterns.
+
+    Source: Aho, Lam, Sethi and Ullman 2006, "Compilers", section 8.9 (tree rewriting)
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -97,23 +105,22 @@ class Search:
         self._outputs = frozenset(graph.outputs)
 
     def info(self, name: str) -> TensorInfo:
-        """Return what is known of a value."""
+        """Return the dtype, shape and constant of a value."""
         return self.graph.infos[name]
 
     def dims(self, name: str) -> tuple[int, ...]:
         """Return the shape of a value."""
         return self.info(name).dims
 
-    def find(self, pattern: Pattern, name: str) -> Iterator[Found]:
-        """Yield the ways in which a value looks like a pattern, with nothing inside read outside.
-        """
-        for found in self._match(pattern, name, Found()):
-            if self._is_closed(found, name):
-                yield found
+    def find(self, pattern: Pattern, name: str) -> Iterator[Match]:
+        """Yield every match that ends in a value and whose inner values have no other readers."""
+        for match in self._matches(pattern, name, Match()):
+            if self._is_closed(match, name):
+                yield match
 
-    def _is_closed(self, found: Found, name: str) -> bool:
-        inside = {id(node) for node in found.nodes}
-        for node in found.nodes:
+    def _is_closed(self, match: Match, name: str) -> bool:
+        inside = {id(node) for node in match.nodes}
+        for node in match.nodes:
             for made in filter(None, node.outputs):
                 readers = self.readers.get(made, [])
                 if made != name and (
@@ -122,31 +129,31 @@ class Search:
                     return False
         return True
 
-    def _match(self, pattern: Pattern, name: str, so_far: Found) -> Iterator[Found]:
+    def _matches(self, pattern: Pattern, name: str, so_far: Match) -> Iterator[Match]:
         if isinstance(pattern, Either):
             for option in pattern.patterns:
-                yield from self._match(option, name, so_far)
+                yield from self._matches(option, name, so_far)
             return
-        if isinstance(pattern, Number):
-            yield from self._match_number(pattern, name, so_far)
+        if isinstance(pattern, KnownNumber):
+            yield from self._number_matches(pattern, name, so_far)
             return
         cast = self.makers.get(name)
         if cast is not None and self._is_cast(cast):
             further = replace(so_far, nodes=(*so_far.nodes, cast))
-            yield from self._match(pattern, cast.inputs[0], further)
-        if isinstance(pattern, Value):
+            yield from self._matches(pattern, cast.inputs[0], further)
+        if isinstance(pattern, AnyValue):
             if so_far.values.get(pattern.name, name) == name:
                 yield replace(so_far, values={**so_far.values, pattern.name: name})
         elif cast is not None:
-            yield from self._match_step(pattern, cast, so_far)
+            yield from self._step_matches(pattern, cast, so_far)
 
     def _is_cast(self, node: Node) -> bool:
-        """Tell whether a node only rounds, if it does anything."""
+        """Tell whether a node at most rounds its input to another float dtype."""
         return node.op_type in ("Cast", "Identity") and not node.domain and all(
             self.info(name).dtype in FLOATS for name in (*node.inputs, *node.outputs)
         )
 
-    def _match_number(self, pattern: Number, name: str, so_far: Found) -> Iterator[Found]:
+    def _number_matches(self, pattern: KnownNumber, name: str, so_far: Match) -> Iterator[Match]:
         constant = self.info(name).constant if name in self.graph.infos else None
         if constant is None or constant.size != 1 or self.info(name).dtype not in FLOATS:
             return
@@ -159,7 +166,7 @@ class Search:
             named = {pattern.name: number} if pattern.name else {}
             yield replace(so_far, numbers={**so_far.numbers, **named})
 
-    def _match_step(self, step: Step, node: Node, so_far: Found) -> Iterator[Found]:
+    def _step_matches(self, step: PatternStep, node: Node, so_far: Match) -> Iterator[Match]:
         named = so_far.named.get(step.name) if step.name else None
         if node.domain or node.op_type not in step.op_types.split("|") or (
             named is not None and named is not node
@@ -177,37 +184,38 @@ class Search:
         if node.op_type in COMMUTATIVE and count == 2:
             orders.append(inputs[::-1])
         for order in orders:
-            yield from self._match_all(tuple(zip(step.arguments, order, strict=True)), so_far)
+            yield from self._all_matches(tuple(zip(step.arguments, order, strict=True)), so_far)
 
-    def _match_all(
-        self, pairs: Sequence[tuple[Pattern, str]], so_far: Found
-    ) -> Iterator[Found]:
+    def _all_matches(
+        self, pairs: Sequence[tuple[Pattern, str]], so_far: Match
+    ) -> Iterator[Match]:
         if not pairs:
             yield so_far
             return
         (pattern, name), *rest = pairs
-        for found in self._match(pattern, name, so_far) if name else ():
-            yield from self._match_all(rest, found)
+        for match in self._matches(pattern, name, so_far) if name else ():
+            yield from self._all_matches(rest, match)
 
 
 Built = tuple[Sequence[Node], Mapping[str, TensorInfo]]
-Build = Callable[[Search, Node], Iterator[tuple[Found, Built]]]
+Build = Callable[[PatternSearch, Node], Iterator[tuple[Match, Built]]]
 
 
 def replaced(graph: Graph, build: Build) -> Graph:
-    """Put new nodes in the place of patterns, the largest first.
+    """Replace matches of patterns by new nodes, starting at the end of the graph.
 
     Args:
-        build: yields, for the node that makes a pattern's result, what was found there and the
-            nodes for it, the last of which makes that result, with their new constants.
+        graph: a graph whose values have infos.
+        build: yields each match that ends in a given node, with its replacement: nodes, of which
+            the last makes the same outputs, and their new constants.
     """
-    search = Search(graph)
+    search = PatternSearch(graph)
     gone: set[int] = set()
     places: dict[int, Sequence[Node]] = {}
     infos, constants = dict(graph.infos), dict(graph.initializers)
     for root in reversed(graph.nodes):
-        for found, (nodes, made) in build(search, root) if id(root) not in gone else ():
-            inside = {id(node) for node in found.nodes}
+        for match, (nodes, made) in build(search, root) if id(root) not in gone else ():
+            inside = {id(node) for node in match.nodes}
             known = None if inside & gone else _applied(graph, nodes, {**infos, **made}, root)
             if known is not None:
                 gone |= inside
@@ -227,7 +235,7 @@ def replaced(graph: Graph, build: Build) -> Graph:
 def _applied(
     graph: Graph, nodes: Sequence[Node], infos: dict[str, TensorInfo], root: Node
 ) -> dict[str, TensorInfo] | None:
-    """Return all infos with those that new nodes make; None unless they end as the old one did."""
+    """Return infos with new nodes' outputs added; None if the root's outputs would change."""
     before = {name: infos[name] for name in root.outputs if name}
     for node in nodes:
         try:

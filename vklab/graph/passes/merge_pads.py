@@ -1,6 +1,6 @@
-"""merge_pads: zeros that a Pad puts around an image are the Conv's own padding.
+"""merge_pads: make the zeros that a Pad adds around an image the padding of the Conv after it.
 
-Exporters of TensorFlow write one before every strided convolution. Visited by lab 10.
+TensorFlow's exporters write a Pad before every strided convolution. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ __all__ = ["merge_pads"]
 
 
 def merge_pads(graph: Graph) -> Graph:
-    """Let a Conv read what its Pad reads, with wider pads."""
+    """Make each Conv after a Pad read the Pad's input, with wider pads of its own.
+
+    Source: ONNX Conv-11, Pad-13
+    """
     padded = {n.outputs[0]: n for n in graph.nodes if n.op_type == "Pad" and not n.domain}
     if not padded:
         return graph
@@ -47,7 +50,7 @@ def _merged(graph: Graph, node: Node, pad: Node | None) -> Node:
 
 
 def _zeros_around(graph: Graph, pad: Node) -> Sequence[int] | None:
-    """Return the pads of the spatial axes if a Pad adds zeros there and nothing elsewhere."""
+    """Return the pads of the spatial axes; None if a Pad adds other numbers, or to other axes."""
     if len(pad.inputs) < 2 or pad.attributes.get("mode", "constant") != "constant":
         return None  # before opset 11 the pads are attributes
     values = [graph.infos[name].constant if name else None for name in pad.inputs[1:]]
@@ -59,18 +62,18 @@ def _zeros_around(graph: Graph, pad: Node) -> Sequence[int] | None:
     rank = graph.infos[pad.inputs[0]].rank
     if has_axes and axes is None:
         return None
-    places = range(rank) if axes is None else [axis % rank for axis in axes.tolist()]
+    padded = range(rank) if axes is None else [axis % rank for axis in axes.tolist()]
     ends = [[0] * rank, [0] * rank]
-    for number_of, amount in enumerate(pads.tolist()):
-        side, place = divmod(number_of, len(places))
-        ends[side][places[place]] = amount
+    for index, amount in enumerate(pads.tolist()):
+        side, axis = divmod(index, len(padded))
+        ends[side][padded[axis]] = amount
     if any(ends[0][:2]) or any(ends[1][:2]) or min(*ends[0], *ends[1]) < 0:
         return None
     return (*ends[0][2:], *ends[1][2:])
 
 
 def _is_finite(graph: Graph, name: str) -> bool:
-    """Tell whether a weight times zero is zero; padding that is never read adds nothing."""
+    """Tell whether a weight is constant and finite, so that zero times it is zero."""
     weight = graph.infos[name].constant
     if weight is None:
         return False

@@ -1,7 +1,7 @@
-"""move_transposes: Transposes sink to where they meet others, merge, and cancel.
+"""move_transposes: move Transposes towards the outputs until they meet, merge and cancel.
 
-They pass element-wise operators, Concat, reductions, and a Reshape between two of them, where
-that makes them fewer; never without such a gain. Visited by lab 10.
+They move past element-wise operators, Concat and reductions, and past a Reshape between two of
+them, but only where that reduces their number. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -18,21 +18,19 @@ from vklab.types import TensorInfo
 
 __all__ = ["move_transposes"]
 
-Permutation = tuple[int, ...]
-
 
 def move_transposes(graph: Graph) -> Graph:
-    """Merge Transposes and let them sink where two meet; again, until nothing moves."""
+    """Move and merge Transposes as long as a move reduces their number."""
     while any(node.op_type == "Transpose" and not node.domain for node in graph.nodes):
-        moved = _Walk(graph).run()
+        moved = _Mover(graph).run()
         if moved is graph:
             break
         graph = moved
     return graph
 
 
-class _Walk:
-    """One walk over the nodes, in order: `origin` knows which values are Transposes of which."""
+class _Mover:
+    """One traversal of a graph's nodes; `origin` holds source and order of each Transpose."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -40,7 +38,7 @@ class _Walk:
         self.readers = graph.readers()
         self.absorbed = layouts.absorbed(graph, self.readers, self.fixed)
         self.infos = dict(graph.infos)
-        self.origin: dict[str, tuple[str, Permutation]] = {}
+        self.origin: dict[str, tuple[str, layouts.Permutation]] = {}
         self.reshaped: dict[str, str] = {}
         self.names: dict[str, str] = {}
         self.nodes: list[Node] = []
@@ -48,7 +46,7 @@ class _Walk:
         self.changed = False
 
     def run(self) -> Graph:
-        """Return the graph with Transposes moved; itself if none can be."""
+        """Return the graph with its Transposes moved, or the same graph if none can move."""
         for given in self.graph.nodes:
             node = rewriting.renamed(given, self.names)
             if node.op_type == "Transpose" and not node.domain:
@@ -68,14 +66,14 @@ class _Walk:
         self.new.append(self.infos[name])
         return name
 
-    def _transpose(self, source: str, made: str, order: Permutation) -> None:
-        """Add a Transpose; what it makes is known as one from here on."""
+    def _transpose(self, source: str, made: str, order: layouts.Permutation) -> None:
+        """Add a Transpose and record its output's origin."""
         self.nodes.append(Node(f"{made}:transpose", "Transpose", (source,), (made,),
                                {"perm": order}))  # fmt: skip
         self.origin[made] = source, order
 
     def _merge(self, node: Node) -> None:
-        """Let a Transpose read what the one before it reads, past a Reshape too."""
+        """Merge a Transpose with the one before it, which may be before a Reshape."""
         source, made = node.inputs[0], node.outputs[0]
         order = layouts.permutation(node, self.infos[source].rank)
         behind = self.reshaped.get(source, "")
@@ -96,8 +94,8 @@ class _Walk:
         else:
             self._transpose(base, made, order)
 
-    def _pass_reshape(self, node: Node, order: Permutation, behind: str) -> bool:
-        """Transpose - Reshape - Transpose becomes one Transpose and a Reshape, if axes allow."""
+    def _pass_reshape(self, node: Node, order: layouts.Permutation, behind: str) -> bool:
+        """Replace Transpose - Reshape - Transpose by Transpose - Reshape; tell whether it can."""
         made = self.infos[node.outputs[0]]
         base, before = self.origin[behind]
         moved = layouts.before_reshape(
@@ -118,7 +116,7 @@ class _Walk:
         return True
 
     def _sink(self, node: Node) -> bool:
-        """Compute on what Transposes read, and transpose the result, if that makes them fewer."""
+        """Move a node before its Transposes if that reduces their number; tell whether it does."""
         read = {name: self.origin[name] for name in node.inputs if name in self.origin}
         if not read or len({order for _, order in read.values()}) > 1:
             return False
@@ -149,16 +147,16 @@ class _Walk:
         return True
 
     def _dies(self, name: str) -> bool:
-        """Tell whether nothing reads a Transpose any more when this node, or all do without."""
+        """Tell whether a Transpose becomes unread once its readers have moved before it."""
         is_last = name not in self.fixed and len(self.readers.get(name, ())) == 1
         return is_last or name in self.absorbed
 
-    def _moved(self, name: str, order: Permutation, change: layouts.Change) -> str:
-        """Return what stands for an input before the Transpose: constants are turned here."""
+    def _moved(self, name: str, order: layouts.Permutation, change: layouts.Change) -> str:
+        """Return the name of an input before the Transpose; constants are transposed here."""
         if name in self.origin:
             return self.origin[name][0]
         info = self.infos.get(name)
-        if info is None or info.constant is None or not change.turns(info):
+        if info is None or info.constant is None or not change.is_transposed(info):
             return name
         back = tuple(np.argsort(order).tolist())
 

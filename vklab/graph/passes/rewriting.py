@@ -1,6 +1,6 @@
-"""What passes share: names that must stay, renaming, new constants, what only hands elements on.
+"""Functions that passes share: values that keep their names, renaming, new constants, views.
 
-Decides nothing about any pattern.
+Decides nothing about any pattern. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vklab.types import TensorInfo
 
 __all__ = ["constant", "fixed", "handed_on", "renamed", "reshape", "rewritten"]
 
-# Operators that may leave all elements where they are. Others are not asked: asking takes time.
+# Operators that may return an input's elements unchanged; spares the others shape inference.
 MAY_HAND_ON = frozenset({
     "Cast", "CastLike", "Clip", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten",
     "Identity", "Max", "Mean", "Min", "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split",
@@ -27,13 +27,13 @@ RESHAPE_OPSET = 14  # the first with allowzero
 
 
 def fixed(graph: Graph) -> set[str]:
-    """Return the values that keep their names: outputs, and what bodies capture."""
+    """Return the values that keep their names: graph outputs and values that bodies capture."""
     bodies = (body for node in graph.nodes for body in node.bodies.values())
     return {*graph.outputs, *(name for body in bodies for name in body.captures)}
 
 
 def renamed(node: Node, names: Mapping[str, str]) -> Node:
-    """Return a node that reads other values; a name stands for another until none does."""
+    """Return a node with its inputs renamed; renamings are followed through chains of names."""
 
     def final(name: str) -> str:
         while name in names:
@@ -46,12 +46,18 @@ def renamed(node: Node, names: Mapping[str, str]) -> Node:
 
 
 def constant(name: str, array: np.ndarray) -> TensorInfo:
-    """Describe a new initializer."""
+    """Return the TensorInfo of a new initializer."""
     return TensorInfo(name, str(array.dtype), array.shape, array)
 
 
 def rewritten(graph: Graph, nodes: Iterable[Node], *new: TensorInfo) -> Graph:
-    """Return the graph with other nodes, and infos of values and constants that are new."""
+    """Return a graph with its nodes replaced.
+
+    Args:
+        graph: the graph before.
+        nodes: all nodes after, in topological order.
+        new: infos of new values; those with a constant become initializers.
+    """
     infos = {info.name: info for info in new}
     constants = {name: info for name, info in infos.items() if info.constant is not None}
     return graph.with_nodes(nodes, initializers={**graph.initializers, **constants},
@@ -59,7 +65,13 @@ def rewritten(graph: Graph, nodes: Iterable[Node], *new: TensorInfo) -> Graph:
 
 
 def reshape(graph: Graph, source: str, made: TensorInfo) -> tuple[Node, TensorInfo]:
-    """Return the node that sees a value under the shape of another, and its constant."""
+    """Return a Reshape node and the constant with its shape.
+
+    Args:
+        graph: the graph the node is for.
+        source: name of the reshaped value.
+        made: the node's output, with a static shape.
+    """
     dims = np.array(made.dims, np.int64)
     shape = constant(f"{made.name}:shape", dims)
     attributes = {} if dims.all() else {"allowzero": 1}
@@ -69,9 +81,9 @@ def reshape(graph: Graph, source: str, made: TensorInfo) -> tuple[Node, TensorIn
 
 
 def handed_on(graph: Graph, node: Node) -> str:
-    """Return the input whose elements, in their order, are a node's output; '' if none is.
+    """Return the input whose elements, in the same order, are a node's output; '' if none is.
 
-    The operator itself is asked, so this holds for these shapes only.
+    Shape inference decides, so the answer holds for the graph's present shapes only.
     """
     if node.op_type not in MAY_HAND_ON or node.domain or any(node.outputs[1:]):
         return ""

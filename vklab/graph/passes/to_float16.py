@@ -1,7 +1,7 @@
-"""to_float16: float32 values become float16; inputs and outputs of the graph stay as they are.
+"""to_float16: compute a float32 graph in float16; graph inputs and outputs keep their dtypes.
 
-Decides where float32 is kept because float16 would spoil the result; weights are rounded once.
-What kernels sum in is theirs to decide (float32). Visited by lab 10.
+Decides which nodes stay in float32 to keep the result accurate, and rounds weights once. Kernels
+choose the dtype of their sums (float32). Visited by labs 10 and 14.
 """
 
 from __future__ import annotations
@@ -21,79 +21,81 @@ from vklab.types import TensorInfo
 
 __all__ = ["FRAGILE", "LARGEST", "to_float16"]
 
-LARGEST, SMALLEST = 65504.0, 2.0**-14  # of float16's normal numbers
-CODES = {"float32": 1, "float16": 10}  # ONNX's numbers
+LARGEST, SMALLEST = 65504.0, 2.0**-14  # the range of float16's normal numbers
+CODES = {"float32": 1, "float16": 10}  # ONNX's TensorProto.DataType
 
 _OVERFLOW = "results soon exceed 65504"
-_SUMS = "sums of many terms exceed 65504, or lose the small ones"
-_PLACES = "places of pixels and angles need more than 11 bits"
-_TINY = "small arguments have no digits left"
-_STEPS = "a scale decides all steps of a quantized tensor"
-_LOSS = "losses and gradients span more than float16 does"
+_SUMS = "sums of many terms exceed 65504, or lose the small terms"
+_POSITIONS = "pixel positions and angles need more than 11 bits"
+_TINY = "small arguments lose their significant digits"
+_STEPS = "the error of a scale is the error of every step of a quantized tensor"
+_LOSS = "losses and gradients span a wider range than float16"
 FRAGILE: dict[str, str] = {
     **dict.fromkeys(("Exp", "Pow", "Sinh", "Cosh", "ReduceProd", "CumProd", "Det"), _OVERFLOW),
     **dict.fromkeys(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum",
                      "ReduceLogSumExp", "CumSum", "SumToShape", "DFT", "STFT"), _SUMS),
     **dict.fromkeys(("Sin", "Cos", "Tan", "Range", "AffineGrid", "RoiAlign", "MaxRoiPool",
-                     "NonMaxSuppression", "MelWeightMatrix"), _PLACES),
+                     "NonMaxSuppression", "MelWeightMatrix"), _POSITIONS),
     **dict.fromkeys(("Log", "Acosh", "Atanh"), _TINY),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"), _STEPS),
     **dict.fromkeys(("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "Adagrad",
                      "Adam", "Momentum"), _LOSS),
 }  # fmt: skip
-# Inputs that may be wider than the others, and are left as they are.
+# Inputs that may have a wider dtype than the others, and keep it.
 WIDE_INPUTS = {"Attention": (3,), "GridSample": (1,), "Resize": (1, 2), "Upsample": (1,)}
-# A divisor, or what a root is taken of, that was kept wide may be tiny.
+# A divisor or radicand in float32 may be too small for float16.
 DIVIDING = frozenset({"Div", "Reciprocal", "Sqrt"})
-# Half precision is what they profit from: they never stay wide because of what they read.
+# Operators that gain most from float16: a float32 input does not keep them in float32.
 PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "Attention", "LSTM",
                       "GRU", "RNN", "FusedMatMul"})  # fmt: skip
-# A number beyond float16, such as that of a mask, is still there in what these make of it. To cast
-# it would make infinity, and NaN of a softmax whose row is all masked.
+# Operators that preserve a number beyond float16, such as that of a mask. A cast would turn it into
+# infinity, and a softmax over a fully masked row into NaN.
 MASKING = frozenset({"Add", "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
                      "Identity", "Mul", "Neg", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Sub",
                      "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"})  # fmt: skip
-# A bound beyond float16 is none.
+# Operators for which a bound beyond float16 has no effect.
 BOUNDING = frozenset({"Clip", "Min", "Max"})
-# float16 holds these whole, other integers may be places or counts.
+# float16 holds these integers exactly; wider ones may be positions or counts.
 SMALL_INTEGERS = frozenset({"bool", "int8", "uint8", "int4", "uint4", "int2", "uint2"})
 # Arithmetic of integers with constants up to this size stays exact; larger ones are weights.
 FEW = 1024
 
 
 def to_float16(graph: Graph) -> Graph:
-    """Compute a float32 graph in float16, with casts where it reads or leaves float32.
+    """Convert a float32 graph to float16, with casts at its borders and around float32 nodes.
 
-    KEEP_FLOAT32 names operators or nodes that are computed in float32 whatever they are.
+    KEEP_FLOAT32 names operators and nodes that always stay in float32.
+
+    Source: Micikevicius et al. 2018, "Mixed Precision Training"
     """
-    walk = _Walk(graph)
+    conversion = _Conversion(graph)
     for node in graph.nodes:
-        walk.visit(node)
-    nodes = _without_unread_casts(walk.nodes, graph.outputs)
+        conversion.visit(node)
+    nodes = _without_unread_casts(conversion.nodes, graph.outputs)
     if nodes == graph.nodes:
         return graph
-    initializers = {**graph.initializers, **walk.constants}
-    return graph.with_nodes(nodes, initializers=initializers, infos=walk.infos)
+    initializers = {**graph.initializers, **conversion.constants}
+    return graph.with_nodes(nodes, initializers=initializers, infos=conversion.infos)
 
 
-class _Walk:
-    """One pass over the nodes: each is narrowed or kept, and what it reads is brought in line."""
+class _Conversion:
+    """One traversal of the nodes: each is narrowed or kept, and its inputs are cast to match."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.infos = dict(graph.infos)
         self.constants: dict[str, TensorInfo] = {}
         self.nodes: list[Node] = []
-        self.halves: dict[str, str] = {}  # float32 value -> the same in float16
-        self.wides: dict[str, str] = {}  # float16 value -> the same in float32
-        self.kept: set[str] = set()  # made in float32, for a reason
-        self.exact: set[str] = set()  # those made of integers: positions, masks
-        self.far: set[str] = set()  # those that may hold numbers beyond float16
+        self.halves: dict[str, str] = {}  # float32 value -> its float16 clone
+        self.wides: dict[str, str] = {}  # float16 value -> its float32 clone
+        self.kept: set[str] = set()  # values that stay in float32
+        self.exact: set[str] = set()  # kept values computed from integers: positions, masks
+        self.far: set[str] = set()  # kept values that may hold numbers beyond float16
         given = str(settings.get("KEEP_FLOAT32")).split(",")
         self.patterns = [text.strip() for text in given if text.strip()]
 
     def visit(self, node: Node) -> None:
-        """Narrow a node, or keep it."""
+        """Add a node in float16, or in float32 if it has to stay so."""
         values = [name for name in (*node.inputs, *node.outputs) if name]
         if not any(self._was_float32(name) for name in values):
             self.nodes.append(node)
@@ -104,7 +106,7 @@ class _Walk:
         return self.graph.infos[name].dtype == "float32"
 
     def _is_cast(self, node: Node) -> bool:
-        """Take over the graph's own casts, so that nothing is cast twice."""
+        """Take over a Cast of the graph, so that no value is cast twice; tell whether it does."""
         if node.op_type != "Cast":
             return False
         source, made = node.inputs[0], node.outputs[0]
@@ -114,7 +116,7 @@ class _Walk:
         if after == "float32" and before in (*SMALL_INTEGERS, "float32"):
             changed = replace(node, attributes={**node.attributes, "to": CODES["float16"]})
             half = replace(self.graph.infos[made], dtype="float16")
-            self._place(changed, (self._half(source),), (half,))
+            self._add(changed, (self._half(source),), (half,))
         elif (before, after) == ("float32", "float16"):
             self.nodes.append(node)
             if self.infos[source].dtype == "float32":
@@ -130,7 +132,7 @@ class _Walk:
     # ------------------------------------------------------------------------------- deciding
 
     def _stays(self, node: Node) -> bool:
-        """Tell whether a node is computed in float32."""
+        """Tell whether a node has to stay in float32."""
         floats = [self.graph.infos[name] for name in self._floats(node)]
         read = [info.name for info in floats if info.constant is None]
         constants = [info for info in floats if info.constant is not None]
@@ -154,7 +156,7 @@ class _Walk:
         return any(fnmatch.fnmatchcase(name, p) for p in self.patterns for name in names)
 
     def _floats(self, node: Node) -> list[str]:
-        """Return the inputs that float16 changes."""
+        """Return the inputs whose dtype the conversion changes."""
         wide = WIDE_INPUTS.get(node.op_type, ())
         return [name for number, name in enumerate(node.inputs)
                 if name and number not in wide and self._was_float32(name)]  # fmt: skip
@@ -162,7 +164,7 @@ class _Walk:
     # ---------------------------------------------------------------------------- rewriting
 
     def _narrow(self, node: Node) -> bool:
-        """Compute a node in float16; tell whether its operator does that."""
+        """Add a node in float16; return False if its operator does not support float16."""
         floats = set(self._floats(node))
         seen = {
             name: _narrowed(self.graph.infos[name]) if name in floats else self.infos[name]
@@ -175,11 +177,11 @@ class _Walk:
         if isinstance(answer, Expansion):
             return False
         inputs = [self._half(name) if name in floats else name for name in node.inputs]
-        self._place(node, inputs, made)
+        self._add(node, inputs, made)
         return True
 
     def _keep(self, node: Node) -> None:
-        """Compute a node in float32."""
+        """Add a node in float32 and record the properties of its outputs."""
         self.nodes.append(replace(node, inputs=tuple(map(self._wide, node.inputs))))
         outputs = {name for name in node.outputs if name and self._was_float32(name)}
         floats = [self.graph.infos[name] for name in self._floats(node)]
@@ -193,13 +195,13 @@ class _Walk:
         ):
             self.far |= outputs
 
-    def _place(self, node: Node, inputs: Iterable[str], made: Iterable[TensorInfo]) -> None:
-        """Add a node that makes float16; a graph output of that is cast back under its name."""
+    def _add(self, node: Node, inputs: Iterable[str], made: Iterable[TensorInfo]) -> None:
+        """Add a node with float16 outputs; cast graph outputs back to float32 under their names."""
         names, casts = list(node.outputs), []
         for number, info in enumerate(made):
             narrowed = info.name and info.dtype == "float16" and self._was_float32(info.name)
             if narrowed and info.name in self.graph.outputs:
-                names[number] = self._twin(info.name, "float16", self.halves)
+                names[number] = self._clone(info.name, "float16", self.halves)
                 casts.append(_cast(names[number], info.name, "float32"))
                 self.wides[names[number]] = info.name
             elif narrowed:
@@ -208,7 +210,7 @@ class _Walk:
         self.nodes += casts
 
     def _half(self, name: str) -> str:
-        """Return the name of a value in float16: cast or rounded at its first use."""
+        """Return the name of a value's float16 clone; add its cast at the first use."""
         if not name or self.infos[name].dtype != "float32":
             return name
         info = self.infos[name]
@@ -217,23 +219,23 @@ class _Walk:
             self.constants[half.name] = self.infos.setdefault(half.name, half)
             return half.name
         if name not in self.halves:
-            clone = self._twin(name, "float16", self.halves)
+            clone = self._clone(name, "float16", self.halves)
             self.nodes.append(_cast(name, clone, "float16"))
         return self.halves[name]
 
     def _wide(self, name: str) -> str:
-        """Return the name of a value as wide as it was: cast at its first use."""
+        """Return the name of a value's float32 clone; add its cast at the first use."""
         if not name or not self._was_float32(name) or self.infos[name].dtype == "float32":
             return name
         if name not in self.wides:
-            clone = self._twin(name, "float32", self.wides)
+            clone = self._clone(name, "float32", self.wides)
             self.nodes.append(_cast(name, clone, "float32"))
         return self.wides[name]
 
-    def _twin(self, name: str, dtype: str, twins: dict[str, str]) -> str:
+    def _clone(self, name: str, dtype: str, clones: dict[str, str]) -> str:
         clone = f"{name}:{dtype}"
         self.infos[clone] = replace(self.graph.infos[name], name=clone, dtype=dtype)
-        twins[name] = clone
+        clones[name] = clone
         return clone
 
 
@@ -252,7 +254,7 @@ def _without_unread_casts(nodes: Iterable[Node], outputs: Iterable[str]) -> tupl
 
 
 def _largest(info: TensorInfo) -> float:
-    """Return the size of the largest finite number in a constant."""
+    """Return the largest absolute value among a constant's finite elements."""
 
     def largest(array: np.ndarray) -> np.ndarray:
         return np.abs(array).max(where=np.isfinite(array), initial=0.0, keepdims=True)
@@ -262,7 +264,7 @@ def _largest(info: TensorInfo) -> float:
 
 
 def _fits(info: TensorInfo, op_type: str) -> bool:
-    """Tell whether a constant may be rounded to float16 for an operator."""
+    """Tell whether an operator may read a constant rounded to float16."""
     largest = _largest(info)
     if info.count == 1 and 0 < largest < SMALLEST:
         return False
@@ -270,7 +272,7 @@ def _fits(info: TensorInfo, op_type: str) -> bool:
 
 
 def _narrowed(info: TensorInfo) -> TensorInfo:
-    """Return what is known of a value in float16."""
+    """Return a value's info with dtype float16, its constant rounded."""
 
     def rounded(array: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):
