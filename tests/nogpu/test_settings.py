@@ -54,6 +54,32 @@ def test_with_goes_before_the_environment_and_ends(monkeypatch):
     assert (settings.get("DEBUG"), settings.get("DEVICE")) == (1, "")
 
 
+def test_changes_of_the_environment_are_seen(monkeypatch):
+    for text, value in (("5", 5.0), ("6", 6.0), ("", 60.0), ("5", 5.0)):
+        monkeypatch.setenv("VKLAB_TIMEOUT", text)
+        assert settings.get("TIMEOUT") == value
+    monkeypatch.delenv("VKLAB_TIMEOUT")
+    assert settings.get("TIMEOUT") == 60.0
+    monkeypatch.setenv("VKLAB_TIMEOUT", "soon")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="VKLAB_TIMEOUT='soon' is not a finite number"):
+            settings.get("TIMEOUT")
+
+
+def test_a_text_may_hold_any_character(monkeypatch):
+    monkeypatch.setenv("VKLAB_DEVICE", "Größe 1")
+    assert settings.get("DEVICE") == "Größe 1"
+
+
+def test_switches_that_affect_plans(monkeypatch):
+    monkeypatch.setenv("VKLAB_DISABLE_FUSION", "1")
+    with settings.settings(HOST="Conv", TIMEOUT=1):
+        switches = settings.plan_switches()
+    assert switches["DISABLE_FUSION"] is True and switches["HOST"] == "Conv"
+    assert "TIMEOUT" not in switches and "DEBUG" not in switches
+    assert switches.keys() == {n for n, s in settings.SETTINGS.items() if s.affects_plans}
+
+
 def test_with_ends_also_after_an_error():
     with pytest.raises(RuntimeError), settings.settings(DEBUG=2):
         raise RuntimeError

@@ -1,6 +1,10 @@
-"""Traces: when everything happened on host and devices, as numbers and as pictures."""
+"""Traces: the times of all work on host and devices, as numbers and as pictures.
+
+Visited by labs 12 and 18.
+"""
 
 from vklab.trace.recorder import Recorder
-from vklab.trace.spans import HOST, KINDS, Span, Trace
+from vklab.trace.spans import HOST, KINDS, Span
+from vklab.trace.trace import Trace
 
 __all__ = ["HOST", "KINDS", "Recorder", "Span", "Trace"]

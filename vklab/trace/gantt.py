@@ -1,19 +1,20 @@
-"""The Gantt chart of a trace: a row for each lane, a box for each span, who waited for whom."""
+"""The Gantt chart of a trace: a row for each lane, a box for each span, the critical path.
+
+Draws with matplotlib and computes no times: those are in `spans`. Visited by lab 12.
+"""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vklab import draw
 from vklab.errors import SetupError
-
-if TYPE_CHECKING:
-    from vklab.trace.spans import Span, Trace
+from vklab.trace.spans import Span, Timeline
 
 __all__ = ["figure", "svg"]
 
-# Okabe-Ito colours; dark text is readable on the light ones only.
+# Okabe-Ito colours of the kinds of spans. Labels are dark on LIGHT kinds and white on the others.
 FILLS = {
     "host": "#56B4E9", "chunk": "#0072B2", "dispatch": "#009E73", "transfer": "#E69F00",
     "wait": "#DDDDDD",
@@ -22,10 +23,10 @@ LIGHT = {"host", "transfer", "wait"}
 INK = "#222222"
 PATH = "#D55E00"
 WIDTH, ROW, HEAD, FRAME = 10.0, 0.30, 0.34, 1.35  # inches
-LEFT, RIGHT = 0.17, 0.98  # of the width
-POINTS = 7.5  # size of the labels in boxes
-LETTERS = 100  # of a name, at most
-# The style must not depend on the user's settings, nor names inside an SVG on the moment.
+LEFT, RIGHT = 0.17, 0.98  # edges of the plot, as shares of the width
+POINTS = 7.5  # font size of the labels in boxes
+LETTERS = 100  # most characters of a name
+# A fixed style and hash salt make equal traces equal SVGs, whatever the user's settings are.
 STYLE = {"svg.hashsalt": "vklab", "svg.fonttype": "none", "font.family": "sans-serif",
          "font.size": 9.0}  # fmt: skip
 
@@ -39,12 +40,12 @@ def _matplotlib() -> Any:
         import matplotlib.textpath
         import matplotlib.ticker
     except ImportError as error:
-        raise SetupError(f"a Gantt chart is drawn by matplotlib ({error})",
+        raise SetupError(f"a Gantt chart needs matplotlib, which cannot be imported ({error})",
                          "pip install matplotlib") from error  # fmt: skip
     return matplotlib
 
 
-def svg(trace: Trace, title: str) -> str:
+def svg(trace: Timeline, title: str) -> str:
     """Return the chart as SVG."""
     text = io.StringIO()
     drawn = figure(trace, title)
@@ -53,7 +54,7 @@ def svg(trace: Trace, title: str) -> str:
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
-def figure(trace: Trace, title: str) -> Any:
+def figure(trace: Timeline, title: str) -> Any:
     """Return the chart as a matplotlib Figure."""
     matplotlib = _matplotlib()
     with matplotlib.rc_context(matplotlib.rcParamsDefault), matplotlib.rc_context(STYLE):
@@ -61,9 +62,9 @@ def figure(trace: Trace, title: str) -> Any:
 
 
 class _Chart:
-    """The chart while it is drawn; heights are inches, from the top down."""
+    """One chart under construction; y coordinates are inches below the top of the plot."""
 
-    def __init__(self, matplotlib: Any, trace: Trace, title: str) -> None:
+    def __init__(self, matplotlib: Any, trace: Timeline, title: str) -> None:
         self.matplotlib = matplotlib
         self.trace = trace
         self.lanes = trace.lanes()
@@ -78,9 +79,9 @@ class _Chart:
         self.path = trace.critical_path()
         self.numbered = any(span.run for span in trace.spans)
         self.unit, self.scale = _unit(trace.duration_ns)
-        # The least width of a box: 1.5 points, or nobody would see it.
+        # The least width of a box, in units of the time axis: 1.5 points, to stay visible.
         self.least = 1.5 / (72 * WIDTH * (RIGHT - LEFT)) * trace.duration_ns / self.scale
-        self.rows: dict[int, float] = {}  # the middle of each span's row
+        self.rows: dict[int, float] = {}  # id of a span -> y of its row's centre
         self._draw_rows()
         self._draw_path()
         self._finish(title, height)
@@ -98,7 +99,7 @@ class _Chart:
             for kind, colour in FILLS.items():
                 chosen = [span for span in spans if span.kind == kind]
                 boxes = self._boxes(chosen)
-                # A gap between neighbours, where they are wide enough to spare it.
+                # A white edge separates neighbours, except around boxes too narrow for one.
                 gaps = [0.5 if width > 2 * self.least else 0.0 for _, width in boxes]
                 self.axes.broken_barh(
                     boxes, (middle - 0.4 * ROW, 0.7 * ROW), facecolor=colour, zorder=2,
@@ -114,16 +115,16 @@ class _Chart:
         return self._x(span.start_ns), max(span.duration_ns / self.scale, self.least)
 
     def _boxes(self, spans: list[Span]) -> list[tuple[float, float]]:
-        """Return where to draw; a crowd of boxes too narrow to see is one box."""
-        found: list[tuple[float, float]] = []
-        narrow = False  # the last box
+        """Return the (start, width) of each box; adjacent boxes of least width become one box."""
+        boxes: list[tuple[float, float]] = []
+        narrow = False  # whether the last box has the least width
         for start, width in map(self._box, spans):
-            if narrow and width == self.least and start - sum(found[-1]) < self.least:
-                found[-1] = found[-1][0], start + width - found[-1][0]
+            if narrow and width == self.least and start - sum(boxes[-1]) < self.least:
+                boxes[-1] = boxes[-1][0], start + width - boxes[-1][0]
             else:
-                found.append((start, width))
+                boxes.append((start, width))
             narrow = width == self.least
-        return found
+        return boxes
 
     def _draw_head(self, device: str, top: float) -> None:
         if top:
@@ -139,11 +140,11 @@ class _Chart:
             )  # fmt: skip
 
     def _label(self, span: Span, y: float) -> None:
-        """Write a span's name into its box, cut where it must be, or not at all."""
+        """Write a span's name into its box, shortened to fit; too narrow a box stays empty."""
         share = span.duration_ns / max(self.trace.duration_ns, 1)
         points = share * WIDTH * 72 * (RIGHT - LEFT) * 0.98 - 4
         text, numbered = self._cut(span.name, points), f"{span.run}: {span.name}"
-        if self.numbered and self._cut(numbered, points) == numbered:  # else the name alone
+        if self.numbered and self._cut(numbered, points) == numbered:  # both fit
             text = numbered
         if text:
             colour = INK if span.kind in LIGHT else "white"
@@ -153,7 +154,7 @@ class _Chart:
             )  # fmt: skip
 
     def _cut(self, text: str, points: float) -> str:
-        if points < 2 * POINTS:  # not even two letters
+        if points < 2 * POINTS:  # no room for two letters
             return ""
         text = text[:LETTERS]
         for length in range(len(text), 2, -1):
@@ -166,7 +167,7 @@ class _Chart:
         return ""
 
     def _draw_path(self) -> None:
-        """Underline the critical path, and join what follows each other."""
+        """Underline the spans of the critical path and join each to the next."""
         rails: list[list[tuple[float, float]]] = []
         joints: list[list[tuple[float, float]]] = []
         for span in self.path:
@@ -217,7 +218,7 @@ class _Chart:
 
 
 def _unit(nanoseconds: int) -> tuple[str, float]:
-    """Return the unit in which a duration is a number of at most four digits, and its length."""
+    """Return the name and the length in ns of the unit that suits a duration."""
     for unit, scale in (("ns", 1.0), ("us", 1e3), ("ms", 1e6)):
         if nanoseconds < 2000 * scale:
             return unit, scale

@@ -1,6 +1,6 @@
-"""Spans of host and devices on one clock, and what they tell: who waited, for whom, how long.
+"""Spans of host and devices on one clock, and the numbers they give: busy, idle, critical path.
 
-Pure data; what notes the spans is in the runtime. Visited by labs 12 and 18.
+Pure data: the runtime records the spans, `trace` draws them. Visited by labs 12 and 18.
 """
 
 from __future__ import annotations
@@ -8,17 +8,14 @@ from __future__ import annotations
 import graphlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 from vklab import draw
-from vklab.errors import SetupError
-from vklab.trace import chrome, gantt
 
-__all__ = ["HOST", "KINDS", "Span", "Trace"]
+__all__ = ["HOST", "KINDS", "Span", "Timeline"]
 
 HOST = "host"
-# What a span is; a `wait` keeps nobody busy.
+# The kinds of spans; the host and a device are idle during a `wait`.
 KINDS = ("host", "chunk", "dispatch", "transfer", "wait")
 _LANES = {"host": "work", "chunk": "chunks", "dispatch": "dispatches", "transfer": "transfers",
           "wait": "waits"}  # fmt: skip
@@ -26,16 +23,20 @@ _LANES = {"host": "work", "chunk": "chunks", "dispatch": "dispatches", "transfer
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took time, in nanoseconds on the host's clock, `time.perf_counter_ns`.
+    """One interval of work or waiting, in nanoseconds of `time.perf_counter_ns`.
 
     Attributes:
-        name: what other spans of its run know it by.
+        name: identifies the span within its run.
         kind: one of KINDS; the dispatches of a chunk lie inside the chunk's own span.
-        device: whose time it takes: a device, or HOST.
-        after: names of the spans of its run that had to end first, or (run, name).
-        run: which run, or frame, it belongs to.
-        bytes: moved by a transfer, or the operands of a dispatch.
-        path: how a transfer from device to device is made, in the plan's words.
+        device: label of the device that is busy, or HOST.
+        node: name of the ONNX node, for a dispatch.
+        kernel: name of the shader, for a dispatch.
+        bytes: bytes moved by a transfer, or by a dispatch that reads each operand once.
+        queue: name of the device's queue, such as compute.
+        chunk: name of the chunk around a dispatch.
+        after: spans that had to end first, as names within the run or as (run, name).
+        run: number of the run, or of the frame.
+        path: name of the transfer path between two devices, as in the plan.
     """
 
     name: str
@@ -61,16 +62,17 @@ class Span:
 
     @property
     def duration_ns(self) -> int:
-        """Return how long it took."""
+        """Return the time from start to end."""
         return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True)
-class Trace:
-    """Spans in the order of their starts; draws itself as a Gantt chart.
+class Timeline:
+    """Spans in the order of their starts, and the times derived from them.
 
     Attributes:
-        machine: what ran, and how its clocks were tied together, in words.
+        spans: the spans of the host and of every device.
+        machine: facts about the machine as text: devices, drivers, calibration of the clocks.
     """
 
     spans: tuple[Span, ...]
@@ -82,7 +84,7 @@ class Trace:
 
     @property
     def start_ns(self) -> int:
-        """Return when the first span starts; 0 if there is none."""
+        """Return the start of the first span; 0 if there is none."""
         return self.spans[0].start_ns if self.spans else 0
 
     @property
@@ -92,36 +94,39 @@ class Trace:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Return the devices, the host first, then as they come."""
-        found = dict.fromkeys(span.device for span in self.spans)
-        return tuple(sorted(found, key=lambda name: name != HOST))
+        """Return the devices: the host first, the others in the order of their first spans."""
+        names = dict.fromkeys(span.device for span in self.spans)
+        return tuple(sorted(names, key=lambda name: name != HOST))
 
     def lanes(self) -> dict[tuple[str, str], list[Span]]:
-        """Return the spans by device and lane; those of a lane follow each other.
+        """Return the spans by (device, lane); spans of one lane never overlap.
 
         A device has a lane for each queue, one more for the dispatches inside chunks, one for
-        waits, and further ones for what overlaps.
+        waits, and further lanes for spans that overlap those of the first.
+        Source: Kleinberg and Tardos, Algorithm Design (2005), section 4.1, interval partitioning.
         """
-        found: dict[tuple[str, str], list[Span]] = {}
+        lanes: dict[tuple[str, str], list[Span]] = {}
         for span in self.spans:
             name = base = f"{span.queue} {_LANES[span.kind]}".strip()
             number = 1
-            while (lane := found.setdefault((span.device, name), [])) and (
+            while (lane := lanes.setdefault((span.device, name), [])) and (
                 lane[-1].end_ns > span.start_ns
             ):
                 number += 1
                 name = f"{base} {number}"
             lane.append(span)
         ranks = {device: rank for rank, device in enumerate(self.devices)}
-        return dict(sorted(found.items(), key=lambda item: ranks[item[0][0]]))
+        return dict(sorted(lanes.items(), key=lambda item: ranks[item[0][0]]))
 
     # --------------------------------------------------------------------------------- numbers
 
     def critical_path(self) -> list[Span]:
-        """Return the chain of spans, each waiting for the one before, that took longest.
+        """Return the longest chain of spans in which each span waited for the one before.
 
-        Time that two of them share counts once, and waiting does not count. Raises ValueError for
-        spans in a circle.
+        Time in which two spans overlap counts once, `wait` spans count nothing. Raises ValueError
+        if spans wait for each other.
+        Source: Cormen et al., Introduction to Algorithms, section "Single-source shortest paths in
+        directed acyclic graphs".
         """
         before = self.predecessors()
         try:
@@ -146,11 +151,11 @@ class Trace:
         return path[::-1]
 
     def critical_ns(self) -> int:
-        """Return the time that the spans of the critical path take."""
+        """Return the time covered by the spans of the critical path."""
         return _length((span.start_ns, span.end_ns) for span in self.critical_path())
 
     def predecessors(self) -> dict[int, list[int]]:
-        """Return, for each span's number, those of the spans that it waited for, if noted."""
+        """Return, by span index, the indices of the recorded spans that the span waited for."""
         named: dict[tuple[int, str], list[int]] = {}
         for number, span in enumerate(self.spans):
             named.setdefault((span.run, span.name), []).append(number)
@@ -161,11 +166,14 @@ class Trace:
         }  # fmt: skip
 
     def busy_ns(self, device: str) -> int:
-        """Return the time in which a device, or HOST, did anything but wait."""
+        """Return the time in which a device, or HOST, was busy: its spans except waits.
+
+        Raises KeyError for a device without spans.
+        """
         return _length(self._busy(device))
 
     def idle_ns(self, device: str) -> int:
-        """Return the rest of the trace's time. Raises KeyError for a device that is not in it."""
+        """Return the time in which a device, or HOST, was not busy; KeyError as for busy_ns."""
         return self.duration_ns - self.busy_ns(device)
 
     def overlap_ns(self) -> int:
@@ -195,7 +203,7 @@ class Trace:
         return merged
 
     def summary(self) -> dict[str, Any]:
-        """Return the numbers, ready for JSON."""
+        """Return all numbers, ready for JSON."""
         path = self.critical_path()
         return {
             "machine": dict(self.machine),
@@ -219,13 +227,13 @@ class Trace:
         return "\n".join([*lines, *("  ".join(cells) for cells in self.cells())])
 
     def length_text(self) -> str:
-        """Return how many spans there are, in how much time."""
+        """Return the number of spans and the duration, as text."""
         return f"{len(self.spans)} spans in {draw.time_text(self.duration_ns)}"
 
     headers = ("device", "busy", "idle", "share")
 
     def cells(self) -> list[tuple[str, ...]]:
-        """Return busy and idle time by device, as text."""
+        """Return the table of busy and idle time, one row of text for each device."""
         total = max(self.duration_ns, 1)
         return [
             (name, draw.time_text(self.busy_ns(name)), draw.time_text(self.idle_ns(name)),
@@ -233,39 +241,9 @@ class Trace:
             for name in self.devices
         ]  # fmt: skip
 
-    # -------------------------------------------------------------------------------- pictures
-
-    def to_chrome(self) -> dict[str, Any]:
-        """Return trace events for Perfetto (ui.perfetto.dev) or chrome://tracing, for JSON.
-
-        A process for each device, a thread for each lane, an arrow for each dependency.
-        """
-        return chrome.events(self)
-
-    def gantt(self, title: str = "") -> Any:
-        """Draw the trace as a matplotlib Figure: a row for each lane, colour by kind.
-
-        What each span of the critical path waited for is joined to it. Raises SetupError without
-        matplotlib.
-        """
-        return gantt.figure(self, title)
-
-    def svg(self, title: str = "") -> str:
-        """Return the Gantt chart as SVG; the same text for the same trace."""
-        return gantt.svg(self, title)
-
-    def _repr_html_(self) -> str:
-        table = draw.table_html("Busy and idle", self.headers, self.cells())
-        try:
-            said = escape(f"Gantt chart: {self}", quote=True)
-            return (f'<div role="img" aria-label="{said}" style="max-width:100%">{self.svg()}'
-                    f"</div>{table}")  # fmt: skip
-        except SetupError as error:
-            return f"<p>{escape(str(error))}</p>{table}"
-
 
 def _length(intervals: Iterable[tuple[int, int]]) -> int:
-    """Return how much time intervals take together, where they overlap once."""
+    """Return the length of the union of intervals."""
     total, reached = 0, None
     for start, end in sorted(intervals):
         total += max(0, end - (start if reached is None else max(start, reached)))
