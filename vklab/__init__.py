@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 _HOME_OF = {
     "devices": "vklab.runtime.open_devices",
     "load": "vklab.runtime.session",
-    "measure": "vklab.runtime.many.calibration",
+    "measure": "vklab.runtime.observe.calibration",
     "from_torch": "vklab.pytorch.frontend",
     "Session": "vklab.runtime.session",
     "TensorInfo": "vklab.types",
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         VulkanError,
     )
     from vklab.pytorch.frontend import from_torch
-    from vklab.runtime.many.calibration import measure
+    from vklab.runtime.observe.calibration import measure
     from vklab.runtime.open_devices import devices
     from vklab.runtime.session import Session, load
     from vklab.types import DeviceInfo, TensorInfo

@@ -73,7 +73,7 @@ def compile(  # noqa: A001  (the command's name)
 
 def _facts(saved: saves.Saved, info: DeviceInfo, complete: bool) -> dict[str, Any]:
     every = [part for stage in saved.stages for part in stage.parts]
-    planned = [part.plan for part in every if part.plan]
+    planned = [part.chunk for part in every if part.chunk.is_on_device and part.chunk.graph.nodes]
     return {
         "kernels": len(saved.kernels),
         "spirv_bytes": sum(len(kernel.shader.spirv) for kernel in saved.kernels),
@@ -81,11 +81,11 @@ def _facts(saved: saves.Saved, info: DeviceInfo, complete: bool) -> dict[str, An
         "dtype": saved.dtype,
         "upper_bounds": dict(saved.upper_bounds),
         "plans": len(planned),
-        "dispatches": sum(len(plan.dispatches) for plan in planned),
-        "weights_bytes": max((plan.memory.weights_bytes for plan in planned), default=0),
+        "dispatches": sum(len(chunk.dispatches) for chunk in planned),
+        "weights_bytes": max((chunk.memory.weights_bytes for chunk in planned), default=0),
         "complete": complete,
         "host_nodes": [
             {"name": node, "reason": reason}
-            for part in every for node, reason in part.part.reasons.items()
+            for part in every for node, reason in part.chunk.reasons.items()
         ],
     }  # fmt: skip

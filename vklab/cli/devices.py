@@ -12,7 +12,8 @@ from vklab import draw
 from vklab.cli import console
 from vklab.errors import SetupError
 from vklab.runtime import open_devices
-from vklab.runtime.many import calibration
+from vklab.runtime.many import speeds
+from vklab.runtime.observe import calibration
 from vklab.types import DeviceInfo
 
 __all__ = ["devices", "facts"]
@@ -64,7 +65,7 @@ def facts(info: DeviceInfo) -> dict[str, Any]:
              "features", "extensions", "cooperative_matrices")  # fmt: skip
     everything = asdict(info)
     return {**info.summary(), **{name: everything[name] for name in names},
-            "speed": asdict(calibration.known(info))}  # fmt: skip
+            "speed": asdict(speeds.known(info))}  # fmt: skip
 
 
 def _show_speeds(found: Sequence[DeviceInfo]) -> None:
@@ -75,7 +76,7 @@ def _show_speeds(found: Sequence[DeviceInfo]) -> None:
         (info.index, f"{speed.bytes_per_ns:.3g}", f"{speed.flops_per_ns:.3g}",
          f"{speed.thin_flops_per_ns:.3g}", draw.time_text(speed.launch_ns),
          f"{speed.link_bytes_per_ns:.3g}", draw.time_text(speed.submit_ns), speed.source)
-        for info, speed in ((info, calibration.known(info)) for info in found)
+        for info, speed in ((info, speeds.known(info)) for info in found)
     ]  # fmt: skip
     console.say()
     console.table("speeds that placement weighs", headers, rows, right=" ".join(headers[:-1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +16,14 @@ from vklab.cli.inputs import feed
 from vklab.errors import SetupError
 from vklab.graph import shapes
 from vklab.graph.graph import Graph
-from vklab.plan import partition
-from vklab.plan.parted import PartedPlan
-from vklab.plan.partition import Ask
+from vklab.plan import capability, partition
+from vklab.plan.chunk import Chunk
+from vklab.plan.partition import Needed
 from vklab.plan.place import cutting, placement
-from vklab.plan.place.cutting import Stage
 from vklab.plan.place.placement import Placement
-from vklab.runtime import engine, open_devices, session
-from vklab.runtime.many import calibration
+from vklab.plan.tuning import tune
+from vklab.runtime import executor, open_devices, session
+from vklab.runtime.many import speeds
 from vklab.shader import compiler
 from vklab.types import DeviceInfo, Dispatch
 
@@ -116,7 +117,7 @@ def show(
     caps = {device: _bytes(text) for device, text in wish.numbers("--cap").values()}
     placement.check_pins(graph, infos, pins)
     placement.check_policy(wish.policy)
-    costs = calibration.all_kept(infos)
+    costs = speeds.all_kept(infos)
     parts = []
     for part in _parts(model, graph, sizes, dims, infos):
         placed = placement.place(part, infos, costs=costs, caps=caps, pins=pins,
@@ -156,27 +157,23 @@ def _parts(
     """Return the graphs of the parts for Vulkan; a run finds them where the host has a part too."""
     bound = shapes.bind(graph, sizes)
     given = {info.name: info for info in bound.inputs}
-    found = partition.next_part(bound, given, infos, _evaluate, _unavailable)
-    if not isinstance(found, Ask) and found[0].kind == "vulkan" and not found[1].nodes:
+    require = functools.partial(capability.require, kernel_refusal=_unavailable, tune=tune.tune)
+    found = partition.next_chunk(bound, given, infos, executor.evaluate, require)
+    if not isinstance(found, Needed) and found[0].is_on_device and not found[1].nodes:
         return [found[0].graph]
     with console.compiling() as progress, session.load(model, infos[0].index, progress) as loaded:
         loaded.run(feed(loaded.inputs, (), dims).arrays)
         plan = loaded.plan
-    assert isinstance(plan, PartedPlan), "a model with a part on the host"
-    return [part.graph for part in plan.parts if part.kind == "vulkan"]
+    return [chunk.source for chunk in plan.chunks if chunk.source]
 
 
-def _evaluate(*given: Any) -> Any:
-    return engine.host().evaluate(*given)
-
-
-def _reasons(placed: Placement, stage: Stage) -> str:
+def _reasons(placed: Placement, stage: Chunk) -> str:
     texts = list(dict.fromkeys(placed.reasons[node.name] for node in stage.graph.nodes))
     more = f" (and {len(texts) - _REASONS_SHOWN} more)" if len(texts) > _REASONS_SHOWN else ""
     return "; ".join(texts[:_REASONS_SHOWN]) + more
 
 
-def _summary(placed: Placement, cut: Sequence[Stage]) -> dict[str, Any]:
+def _summary(placed: Placement, cut: Sequence[Chunk]) -> dict[str, Any]:
     return {
         **placed.summary(),
         "stages": [
@@ -189,7 +186,7 @@ def _summary(placed: Placement, cut: Sequence[Stage]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _say(placed: Placement, cut: Sequence[Stage]) -> None:
+def _say(placed: Placement, cut: Sequence[Chunk]) -> None:
     size, time = draw.bytes_text, draw.time_text
     console.say(str(placed))
     headers = ("device", "speed", "nodes", "busy", "weights", "activations", "budget")

@@ -20,13 +20,13 @@ from vklab.cli.inputs import Device, Dims, DType, Model, UpperBounds, feed, open
 from vklab.graph import bounds, onnx_import, passes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
-from vklab.plan.parted import PartedPlan
+from vklab.plan.chunk import Chunk
+from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
-from vklab.plan.spread import SpreadPlan
-from vklab.runtime import open_devices, session
+from vklab.runtime import kernels, open_devices, session
 from vklab.runtime.compiled import build, container, saved
-from vklab.shader import compiler, source
-from vklab.types import DeviceInfo, Dispatch
+from vklab.shader import source
+from vklab.types import DeviceInfo
 
 __all__ = ["plan"]
 
@@ -35,18 +35,20 @@ COLUMNS, NUMBER, GROUPS, WRITES = 100, 4, 10, 28
 
 @dataclass(frozen=True)
 class _Planned:
-    """A plan, why a compiled model was planned anew, and Vulkan's graphs before their passes."""
+    """A plan, and why a compiled model was planned anew."""
 
-    plan: Plan | SpreadPlan | PartedPlan
+    plan: Plan
     reason: str
-    before: tuple[Graph, ...]
 
     @property
-    def each(self) -> tuple[Plan, ...]:
-        """Return the plans of the parts that run on Vulkan."""
-        if isinstance(self.plan, Plan):
-            return (self.plan,)
-        return tuple(plan for plan in self.plan.plans if isinstance(plan, Plan))
+    def before(self) -> tuple[Graph, ...]:
+        """Return the graphs of the device chunks before their passes; none of a compiled model."""
+        return tuple(chunk.source for chunk in self.plan.chunks if chunk.source)
+
+    @property
+    def each(self) -> tuple[Chunk, ...]:
+        """Return the chunks on the device."""
+        return tuple(chunk for chunk in self.plan.chunks if chunk.is_on_device)
 
 
 def plan(
@@ -94,7 +96,7 @@ def plan(
         _show(planned.plan, show, libraries)
         return
     if svg:
-        if not isinstance(planned.plan, Plan):
+        if len(planned.plan.chunks) != 1:
             raise typer.BadParameter("--svg: the host has a part in this model; there is no one "
                                      "plan to draw")  # fmt: skip
         svg.write_text(planned.plan.picture(model.name), encoding="utf-8")
@@ -124,19 +126,13 @@ def _plan(
     if not container.is_compiled(model):
         made = build.plan_whole(graph, info, sizes, feed(graph.inputs, (), dims).arrays, dtype)
         if made:
-            part, whole = made
-            return _Planned(whole, "", (part.graph,))
+            return _Planned(made, "")
     with (
         console.compiling() as progress,
         session.load(model, info.index, progress, dtype=dtype or None) as loaded,
     ):
         loaded.run(feed(loaded.inputs, (), dims).arrays)
-        found = loaded.plan
-        before: tuple[Graph, ...] = ()
-        if isinstance(found, PartedPlan) and not container.is_compiled(model):
-            pairs = zip(found.parts, found.plans, strict=True)
-            before = tuple(part.graph for part, plan in pairs if plan)
-        return _Planned(found, loaded.plan_reason, before)
+        return _Planned(loaded.plan, loaded.plan_reason)
 
 
 # ------------------------------------------------------------------------------------- as JSON
@@ -157,13 +153,10 @@ def _facts(graph: Graph, planned: _Planned, info: DeviceInfo, dtype: str) -> dic
 
 def _without_aliasing(planned: _Planned, info: DeviceInfo) -> int:
     """Return the bytes that activations would take if each value had bytes of its own."""
-
-    def unavailable(dispatch: Dispatch) -> str:
-        return compiler.unavailable(*dispatch.variant)
-
+    facts = Facts(kernel_refusal=kernels.unavailable)
     with settings.settings(DISABLE_ALIASING=True):
-        made = (plans.make_plan(each.graph, info, unavailable) for each in planned.each)
-        return sum(plan.memory.arena_bytes for plan in made)
+        made = (plans.lower_rewritten(chunk, info, facts) for chunk in planned.each)
+        return sum(chunk.memory.arena_bytes for chunk in made)
 
 
 def _effects(graph: Graph, dtype: str) -> Iterator[tuple[str, int, int, dict[str, int], bool]]:
@@ -262,7 +255,7 @@ def _say_passes(graph: Graph, planned: _Planned, dtype: str) -> None:
             console.say(line)
 
 
-def _show(planned: Plan | SpreadPlan | PartedPlan, wanted: str, libraries: bool) -> None:
+def _show(planned: Plan, wanted: str, libraries: bool) -> None:
     """Print the kernels of the dispatches that a number, a node or a written value names."""
     labels = [row[0] for row in planned.rows() if re.fullmatch(r"\d+x\d+x\d+", row[2])]
     found = [

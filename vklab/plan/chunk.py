@@ -51,6 +51,7 @@ class Chunk:
         barriers: the pipeline barriers between steps.
         memory: the slot of every value on the device; None as long as nothing is lowered.
         input_slots: where the host writes inputs; `output_slots`: where it reads outputs.
+        source: the graph before the passes; None where nothing is lowered, or is not kept.
         constants: weights that steps read, with their values.
         stored: the dtype in which the device stores each input and output.
         trims: axes of outputs whose true size only the device counts.
@@ -68,6 +69,7 @@ class Chunk:
     memory: MemoryPlan = MemoryPlan({}, {}, (), 0)
     input_slots: Mapping[str, Slot] = field(default_factory=dict)
     output_slots: Mapping[str, Slot] = field(default_factory=dict)
+    source: Graph | None = None
     constants: Mapping[str, TensorInfo] = field(default_factory=dict)
     stored: Mapping[str, str] = field(default_factory=dict)
     trims: Mapping[str, tuple[Trim, ...]] = field(default_factory=dict)

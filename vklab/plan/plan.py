@@ -34,7 +34,7 @@ from vklab.plan.memory import MemoryPlan, Slot
 from vklab.plan.options import Facts, Options
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["Plan", "extend", "lower_chunk", "make_plan"]
+__all__ = ["Plan", "extend", "lower_chunk", "lower_rewritten", "make_plan"]
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def lower_chunk(
     facts: Facts | None = None,
     unseen: Collection[str] = (),
 ) -> Chunk:
-    """Return a device chunk with its dispatches, memory and barriers.
+    """Return a device chunk with its graph rewritten, its dispatches, memory and barriers.
 
     Args:
         chunk: its graph has an info for every value.
@@ -245,9 +245,23 @@ def lower_chunk(
 
     Raises PlanError where the device cannot hold it.
     """
-    facts = facts or Facts()
+    rewritten = replace(chunk, graph=_rewritten(chunk.graph, dtype), source=chunk.graph)
+    return lower_rewritten(rewritten, info, facts, unseen)
+
+
+def lower_rewritten(
+    chunk: Chunk, info: DeviceInfo, facts: Facts | None = None, unseen: Collection[str] = ()
+) -> Chunk:
+    """Return a device chunk with dispatches, memory and barriers; the passes have run.
+
+    Args:
+        chunk: its graph has an info for every value.
+        info: the device.
+        facts: as in `make_plan`.
+        unseen: as in `lower_chunk`.
+    """
+    facts, graph = facts or Facts(), chunk.graph
     resident = facts.resident[chunk.device] if facts.resident else frozenset[str]()
-    graph = _rewritten(chunk.graph, dtype)
     bound = split_ranges.apply(lowering.with_exact_division(lowering.lower(graph), info), info)
     fusion = _door("vklab.plan.fusion")
     lowered = _finished(fusion.fuse(graph, bound, info) if fusion else bound, info, resident)
@@ -257,7 +271,6 @@ def lower_chunk(
     lowered, arranged, steps = _arranged(graph, lowered, info, unseen)
     return replace(
         chunk,
-        graph=graph,
         steps=steps,
         nodes=(*(c.name for c in arranged.copies_in), *lowered.nodes,
                *(c.name for c in arranged.copies_out)),

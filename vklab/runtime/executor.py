@@ -27,7 +27,7 @@ from vklab.runtime.plan_cache import Entry, PlanCache, Runner
 from vklab.runtime.program import Program
 from vklab.shader import compiler
 
-__all__ = ["Executor", "Splitter", "load_host"]
+__all__ = ["Executor", "Splitter", "evaluate", "load_host", "results"]
 
 KEPT_PROGRAMS = 8
 # In shared memory a program costs its plan and a command buffer only.
@@ -119,7 +119,7 @@ class Executor:
     def facts(self) -> Facts:
         """Return what the machine says at this moment."""
         resident = tuple(state.weights.names for state in self.devices)
-        facts = Facts(resident, evaluate=_evaluate, kernel_refusal=kernels.unavailable)
+        facts = Facts(resident, evaluate=evaluate, kernel_refusal=kernels.unavailable)
         return self.splitter.facts(facts) if self.splitter else facts
 
     def compiling(self) -> contextlib.AbstractContextManager[Any]:
@@ -267,5 +267,6 @@ def load_host(reason: str = "") -> Any:
     return host
 
 
-def _evaluate(*given: Any) -> Any:
+def evaluate(*given: Any) -> Any:
+    """Compute one node on the host, to fold known values; see `host.evaluate`."""
     return load_host().evaluate(*given)

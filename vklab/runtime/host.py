@@ -106,6 +106,10 @@ class HostChunk:
                              f"onnx.reference says: {error}") from error  # fmt: skip
         return {name: _plain(value) for name, value in zip(names, outputs, strict=True)}
 
+    def close(self) -> None:
+        """Free the runtime's session."""
+        self._fast = self._slow = None
+
     def _run_fast(self, names: Sequence[str], fed: Mapping[str, Any]) -> Sequence[Any]:
         if self._fast is None:
             runtime = load_onnxruntime()

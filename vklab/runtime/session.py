@@ -111,6 +111,10 @@ def _profile(root: PlanCache, values: Mapping[str, Any]) -> Any:
     return _optional("observe.profile").once(root, values)
 
 
+def _overlap() -> Any:
+    return _optional("many.overlap", required=False)
+
+
 def _onnx_import() -> Any:
     """Load what reads ONNX models; compiled models do without onnx."""
     try:
@@ -212,9 +216,8 @@ class Session:
             infos = tuple(state.opened.info for state in states)
             splitter = split(states, bool(self.upper_bounds)) if split else None
             if splitter:
-                splitter.check(self.graph, infos, options.placement)
-            executor = Executor(states, bool(self.upper_bounds), progress, splitter,
-                                lambda: _optional("many.overlap", required=False), lock)  # fmt: skip
+                splitter.check(self.graph, options.placement)
+            executor = Executor(states, bool(self.upper_bounds), progress, splitter, _overlap, lock)
             start = Plan(self.graph, infos, options, rest=self.graph)
             caches.append(_optional("compiled.restore").root(saved, start, executor) if saved
                           else PlanCache(start, executor))  # fmt: skip

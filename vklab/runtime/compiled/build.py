@@ -2,46 +2,59 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
-
-from vklab.graph import bounds, passes, shapes
+from vklab import settings
+from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph
-from vklab.plan.partition import Part
+from vklab.plan.chunk import Chunk
+from vklab.plan.options import Facts, Options
 from vklab.plan.plan import Plan
-from vklab.plan.spread import SpreadPlan
-from vklab.runtime import control, parts
-from vklab.runtime.compiled import saved as saves
+from vklab.runtime import executor as executors
+from vklab.runtime import kernels, plan_cache
 from vklab.runtime.compiled.saved import Saved, SavedKernel, SavedPart, SavedStage
-from vklab.runtime.engine import DeviceState, Engine, Runner
+from vklab.runtime.device_state import DeviceState
+from vklab.runtime.executor import Executor
 from vklab.runtime.kernels import Progress
 from vklab.runtime.open_devices import OpenDevice
+from vklab.runtime.plan_cache import Entry, PlanCache
 from vklab.shader import compiler
 from vklab.types import ANY_SHAPE, DeviceInfo
 
 __all__ = ["compile_by_run", "compile_graph", "plan_whole", "save"]
 
 
-class _Drawing(Engine):
-    """An engine that plans for a device and makes nothing there."""
+class _Planner:
+    """An executor that plans and makes nothing on a device."""
 
-    def __init__(self, info: DeviceInfo, dtype: str, upper_bounds: Mapping[str, int]) -> None:
-        super().__init__((), dtype=dtype, upper_bounds=upper_bounds)
-        self._infos = (info,)
+    devices = ()
+    kept_count = 1 << 30
+    reserved_bytes = 0
 
-    @property
-    def infos(self) -> tuple[DeviceInfo, ...]:
-        return self._infos
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
 
-    @property
-    def resident(self) -> frozenset[str]:
-        return frozenset()
+    def facts(self) -> Facts:
+        return Facts(evaluate=executors.evaluate, kernel_refusal=kernels.unavailable)
 
-    def runner(self, plan: Plan | SpreadPlan) -> Runner:
-        return cast(Any, None)
+    def compiling(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
+
+    def entry(self, plan: Plan, first: int, like: Entry | None = None) -> Entry:
+        return Entry(plan, first, None, PlanCache(plan, self) if plan.rest else None)
+
+    def run(self, cache: PlanCache, values: dict[str, Any]) -> Mapping[str, Any]:
+        raise NotImplementedError("a planner runs nothing")
+
+    def run_in_turn(self, cache: PlanCache, values: dict[str, Any]) -> None:
+        raise NotImplementedError("a planner runs nothing")
+
+    def clone(self) -> _Planner:
+        return self
 
 
 def plan_whole(
@@ -50,20 +63,23 @@ def plan_whole(
     sizes: Mapping[str, int],
     values: Mapping[str, Any],
     dtype: str = "",
-) -> tuple[Part, Plan] | None:
+) -> Plan | None:
     """Plan a model for a device as a session would; None if the host has a part in it.
 
     Args:
+        graph: the imported model.
+        info: the device.
         sizes: a number for every open dimension.
         values: inputs, for those whose values decide.
+        dtype: "float16" to compute in half precision.
     """
-    passes.require_dtype(dtype)
     shapes.require_operators(graph)
-    root = parts.Stage(graph, _Drawing(info, dtype, {}))
+    root = PlanCache(Plan(graph, (info,), Options(dtype), rest=graph), _Planner())
     inputs = {value.name: value for value in shapes.bind(graph, sizes).inputs}
-    found = root.decide(inputs, values)
-    whole = found.rest is None and not found.part.known
-    return (found.part, found.plan) if whole and isinstance(found.plan, Plan) else None
+    plan = root.extended(inputs, values)
+    whole = plan is not None and plan.rest is None
+    return plan if plan and whole and plan.chunks[0].is_on_device and not plan.chunks[0].known \
+        else None
 
 
 def compile_graph(
@@ -76,26 +92,28 @@ def compile_graph(
 ) -> tuple[Saved, bool]:
     """Plan a model for a device, and compile its kernels; tell whether all of it is planned.
 
-    What is behind a part for the host is known when that has run: see `save`.
+    A chunk behind one of the host can be planned when that has run: see `save`.
 
     Args:
+        graph: the imported model.
+        info: the device.
         each: numbers for every open dimension, for each plan that is wanted.
+        dtype: "float16" to compute in half precision.
+        upper_bounds: the largest size of each open dimension, by name.
+        progress: called as (done, of, kernel) while kernels compile.
     """
-    passes.require_dtype(dtype)
     shapes.require_operators(graph)
     limits = bounds.resolve(graph.inputs, upper_bounds or {})
-    engine = _Drawing(info, dtype, limits)
-    root = parts.Stage(graph, engine)
+    root = PlanCache(Plan(graph, (info,), Options(dtype, limits), rest=graph), _Planner())
     complete = True
     for sizes in each:
         inputs = shapes.bind(graph, sizes).inputs
-        try:
-            found = root.decide({value.name: value for value in inputs})
-        except parts.Unknown:
+        entry = root.decide({value.name: value for value in inputs}, None)
+        if entry is None:
             complete = False
             continue
-        root.found[tuple((value.dims, np.dtype(value.dtype)) for value in inputs)] = found
-        complete = complete and found.rest is None and found.part.kind != "control"
+        root.entries[plan_cache.planned_key(inputs)] = entry
+        complete &= entry.rest is None and entry.chunks[0].kind != "control"
     return save(root, progress), complete
 
 
@@ -107,49 +125,57 @@ def compile_by_run(
     upper_bounds: Mapping[str, int] | None = None,
     progress: Progress | None = None,
 ) -> Saved:
-    """Run a model once, and return it compiled with all parts on the way, on host and device."""
-    limits, member = bounds.resolve(graph.inputs, upper_bounds or {}), DeviceState(opened)
-    engine = Engine((member,), progress, dtype=dtype, upper_bounds=limits)
-    root = parts.Stage(graph, engine)
+    """Run a model once, and return it compiled with all chunks that ran, on host and device.
+
+    Args:
+        graph: the imported model.
+        opened: the device.
+        values: arrays by input name.
+        dtype: "float16" to compute in half precision.
+        upper_bounds: the largest size of each open dimension, by name.
+        progress: called as (done, of, kernel) while kernels compile.
+    """
+    limits, state = bounds.resolve(graph.inputs, upper_bounds or {}), DeviceState(opened)
+    executor = Executor((state,), bool(limits), progress)
+    root = PlanCache(Plan(graph, (opened.info,), Options(dtype, limits), rest=graph), executor)
     try:
         root.prepare()
-        root.run(dict(values))
+        executor.run(root, dict(values))
         return save(root, progress)
     finally:
         root.close()
-        member.close()
+        state.close()
 
 
-def save(root: parts.Stage, progress: Progress | None = None) -> Saved:
-    """Return a compiled model of all that was decided from a stage on, in the order of its use."""
-    engine = root.engine
-    stages = [root]
+def save(root: PlanCache, progress: Progress | None = None) -> Saved:
+    """Return a compiled model of all plans behind a cache, in the order of their use."""
+    caches = [root]
     numbers = {id(root): 0}
-    for stage in stages:  # grows on the way
-        for found in stage.found.values():
-            for behind in _behind(found).values():
-                numbers[id(behind)] = len(stages)
-                stages.append(behind)
+    for cache in caches:  # grows on the way
+        for entry in cache.entries.values():
+            for behind in _behind(entry).values():
+                numbers[id(behind)] = len(caches)
+                caches.append(behind)
     records = tuple(
         SavedStage(
-            None if stage is root else stage.graph, stage.after_host, tuple(stage.asked),
-            tuple(_part(stage, key, found, numbers) for key, found in stage.found.items()),
+            None if cache is root else cache.plan.rest, tuple(cache.needs),
+            tuple(_part(cache, key, entry, numbers) for key, entry in cache.entries.items()),
         )
-        for stage in stages
+        for cache in caches
     )  # fmt: skip
     variants = dict.fromkeys(
         dispatch.variant
-        for record in records for part in record.parts if part.plan
-        for dispatch in part.plan.dispatches
+        for record in records for part in record.parts for dispatch in part.chunk.dispatches
     )  # fmt: skip
-    with compiler.given(engine.shaders):
+    with root.executor.compiling():
         compiled = compiler.compile_all(variants, progress)
+    plan = root.plan
     return Saved(
-        graph=replace(root.graph, answers={}),
-        dtype=engine.dtype,
-        upper_bounds=dict(engine.upper_bounds),
-        device=engine.info,
-        switches=saves.plan_settings(),
+        graph=replace(plan.graph, answers={}),
+        dtype=plan.options.dtype,
+        upper_bounds=dict(plan.options.upper_bounds),
+        device=plan.devices[0],
+        switches=settings.plan_switches(),
         stages=records,
         kernels=tuple(
             SavedKernel(variant, compiler.text_key(*variant), shader)
@@ -158,38 +184,34 @@ def save(root: parts.Stage, progress: Progress | None = None) -> Saved:
     )
 
 
-def _behind(found: parts.Found) -> dict[str, parts.Stage]:
-    """Return the stages that a part leads to: what comes after it (''), and its bodies."""
-    stages: dict[str, parts.Stage] = {"": found.rest} if found.rest else {}
-    if isinstance(found.runner, control.Control):
-        stages |= found.runner.bodies
-    return stages
+def _behind(entry: Entry) -> dict[str, PlanCache]:
+    """Return the caches that an entry leads to: what comes after it (''), and its bodies."""
+    caches: dict[str, PlanCache] = {"": entry.rest} if entry.rest else {}
+    return caches | dict(getattr(entry.runner, "bodies", {}))
 
 
 def _part(
-    stage: parts.Stage, key: tuple[Any, ...], found: parts.Found, numbers: Mapping[int, int]
+    cache: PlanCache, key: tuple[Any, ...], entry: Entry, numbers: Mapping[int, int]
 ) -> SavedPart:
-    behind = {name: numbers[id(stage)] for name, stage in _behind(found).items()}
+    behind = {name: numbers[id(other)] for name, other in _behind(entry).items()}
     rest = behind.pop("", -1)
-    part, plan = found.part, found.plan
-    assert not isinstance(plan, SpreadPlan), "models are compiled for one device"
-    if plan:  # what the part was before its passes is not looked at again
-        graph = _pruned(plan.graph)
-        part, plan = replace(part, graph=graph), replace(plan, graph=graph)
-    return SavedPart(tuple(_saved_key(stage, key)), part, plan, rest, behind)
+    (chunk,) = entry.chunks  # models are compiled for one device
+    chunk = replace(chunk, graph=_pruned(chunk), source=None)
+    return SavedPart(tuple(_saved_key(cache, key)), chunk, rest, behind)
 
 
-def _pruned(graph: Graph) -> Graph:
-    """Return a graph without infos of values that are gone."""
+def _pruned(chunk: Chunk) -> Graph:
+    """Return a chunk's graph without infos of values that are gone."""
+    graph = chunk.graph
     names = {n for node in graph.nodes for n in (*node.reads, *node.outputs)}
     names |= {*graph.outputs, *(info.name for info in graph.inputs)}
     return replace(graph, infos={n: info for n, info in graph.infos.items() if n in names})
 
 
-def _saved_key(stage: parts.Stage, key: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield a key of `Stage` in words that are the same in every process."""
+def _saved_key(cache: PlanCache, key: tuple[Any, ...]) -> Iterator[Any]:
+    """Yield a key of `PlanCache` in words that are the same in every process."""
     for number, item in enumerate(key):
-        if number >= len(stage.names):
+        if number >= len(cache.names):
             yield item  # the bytes of a value that decides
         elif isinstance(item, tuple):
             yield item[0], "string" if item[1].kind in "OSU" else str(item[1])

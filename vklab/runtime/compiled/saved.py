@@ -12,22 +12,13 @@ import vklab
 from vklab import settings
 from vklab.errors import ModelError
 from vklab.graph.graph import Graph
-from vklab.plan.partition import Part
-from vklab.plan.plan import Plan
+from vklab.plan.chunk import Chunk
 from vklab.runtime.compiled import codec, container
 from vklab.shader import compiler
 from vklab.types import DeviceInfo
 
-__all__ = ["SavedKernel", "Saved", "SavedPart", "SavedStage", "difference", "plan_settings", "read",
-           "write"]  # fmt: skip
+__all__ = ["SavedKernel", "Saved", "SavedPart", "SavedStage", "difference", "read", "write"]
 
-# Switches that change how a plan is carried out, looked at or made, and never the plan.
-_NOT_PLANNED = frozenset({
-    "CACHE", "CHECK", "DEBUG", "DEVICE", "DISABLE_CACHE", "DISABLE_DEVICE_ORDER",
-    "DISABLE_DMA_BUF", "DISABLE_EARLY_MOVES", "DISABLE_POLLING", "DISABLE_PUSH_DESCRIPTORS",
-    "DISABLE_REPLAY", "DISABLE_SHARED_MEMORY", "DISABLE_STAGING_RING", "DUMP", "KEPT_PLANS",
-    "LABS", "MEMORY_LIMIT", "SLANGC", "STAGING_SLOT_BYTES", "TIMEOUT", "VALIDATE",
-})  # fmt: skip
 # Facts in which two devices may differ that plans are the same for.
 _NOT_FACTS = frozenset({"index", "uuid", "heaps", "queue_families", "refusal"})
 _MOST_SHOWN = 3
@@ -35,22 +26,20 @@ _MOST_SHOWN = 3
 
 @dataclass(frozen=True)
 class SavedPart:
-    """A part as it was decided; `rest` and `bodies` are numbers of stages, -1 for none."""
+    """An entry of a plan cache: its key and chunk; `rest` and `bodies` number stages, -1 none."""
 
     key: tuple[Any, ...]
-    part: Part
-    plan: Plan | None
+    chunk: Chunk
     rest: int
     bodies: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class SavedStage:
-    """A stage of the path: its graph (None at the root, which is the model), and its parts."""
+    """A plan cache: what is left of the graph (None at the root, which is the model), its parts."""
 
     graph: Graph | None
-    after_host: bool
-    asked: tuple[str, ...]
+    needs: tuple[str, ...]
     parts: tuple[SavedPart, ...]
 
 
@@ -61,6 +50,9 @@ class SavedKernel:
     variant: tuple[str, tuple[tuple[str, str], ...], str]
     text_key: str
     shader: compiler.Shader
+
+
+Kernel = SavedKernel  # the type of `Saved.kernels` as every file spells it
 
 
 @dataclass(frozen=True)
@@ -80,7 +72,7 @@ class Saved:
     device: DeviceInfo
     switches: Mapping[str, Any]
     stages: tuple[SavedStage, ...]
-    kernels: tuple[SavedKernel, ...]
+    kernels: tuple[Kernel, ...]
     outdated: str = ""
 
     @property
@@ -93,7 +85,7 @@ class Saved:
         return {k.variant: k.shader for k in self.kernels
                 if compiler.text_key(*k.variant) == k.text_key}  # fmt: skip
 
-    def other_wish(self, dtype: str, upper_bounds: Mapping[str, int]) -> str:
+    def mismatch(self, dtype: str, upper_bounds: Mapping[str, int]) -> str:
         """Return why no plan of the file can be used, whatever the device; empty if one may be."""
         if self.outdated:
             return self.outdated
@@ -103,14 +95,10 @@ class Saved:
             return f"compiled for upper_bounds={dict(self.upper_bounds)}, not {dict(upper_bounds)}"
         before = {name: setting.default for name, setting in settings.SETTINGS.items()}
         before |= self.switches
+        now = settings.plan_switches()
         changed = [f"{name} was {before[name]!r}, is {value!r}"
-                   for name, value in plan_settings().items() if value != before[name]]  # fmt: skip
+                   for name, value in now.items() if value != before[name]]  # fmt: skip
         return "compiled with other switches: " + "; ".join(changed) if changed else ""
-
-
-def plan_settings() -> dict[str, Any]:
-    """Return the switches that plans depend on."""
-    return {name: settings.get(name) for name in settings.SETTINGS if name not in _NOT_PLANNED}
 
 
 def difference(compiled: DeviceInfo, here: DeviceInfo) -> str:

@@ -17,13 +17,14 @@ import numpy as np
 
 from vklab import settings
 from vklab.errors import TimeoutError
+from vklab.graph.graph import Graph
 from vklab.plan.chunk import Transfer
-from vklab.plan.options import Facts
-from vklab.plan.place import transfer_paths
+from vklab.plan.options import Facts, PlacementOptions
+from vklab.plan.place import placement, transfer_paths
 from vklab.plan.plan import Plan
 from vklab.runtime.device_state import DeviceState
 from vklab.runtime.executor import Executor
-from vklab.runtime.many import calibration, scheduler
+from vklab.runtime.many import scheduler, speeds
 from vklab.runtime.many.device_copies import Move
 from vklab.runtime.many.transfer_memory import TransferMemory
 from vklab.runtime.open_devices import OpenDevice
@@ -56,6 +57,11 @@ class Split:
         self.largest: Plan | None = None
         self._lender: TransferMemory | None = None
 
+    def check(self, graph: Graph, wanted: PlacementOptions) -> None:
+        """Raise PlanError for a policy that there is not, and for pins on no node or device."""
+        placement.check_policy(wanted.policy or placement.POLICIES[0])
+        placement.check_pins(graph, self._infos, wanted.pins)
+
     def clone(self, devices: Sequence[DeviceState]) -> Split:
         """Return the same for frames in flight, with memory of its own."""
         other = copy.copy(self)
@@ -72,7 +78,7 @@ class Split:
         # Weights that this session has there take no more.
         free = tuple(state.opened.allocator.room_bytes() + state.weights.size_bytes
                      for state in self._devices)  # fmt: skip
-        return replace(facts, free_bytes=free, costs=calibration.all_kept(self._infos))
+        return replace(facts, free_bytes=free, costs=speeds.all_kept(self._infos))
 
     def runner(self, executor: Executor, plan: Plan, first: int) -> ChunkGroup:
         """Return what runs the device chunks of a plan from one on."""

@@ -6,33 +6,31 @@ Placement weighs it; what was never measured, `plan/costs.py` guesses. Visited b
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
 
-import vklab
-from vklab import settings, store
+from vklab import settings
 from vklab.errors import SetupError
 from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
 from vklab.plan import plan as plans
 from vklab.plan.barriers import Copy
-from vklab.plan.place import costs
+from vklab.plan.chunk import Chunk
+from vklab.plan.options import Facts
 from vklab.plan.place.costs import DeviceCosts
 from vklab.runtime import kernels, open_devices
-from vklab.runtime.engine import Device
+from vklab.runtime.device_state import DeviceState
+from vklab.runtime.many import speeds
+from vklab.runtime.observe import timestamps
 from vklab.runtime.observe.timestamps import Sample
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.program import Program
-from vklab.runtime.weights import SessionWeights
-from vklab.types import DeviceInfo, TensorInfo
+from vklab.types import TensorInfo
 
-__all__ = ["all_kept", "kept", "known", "measure"]
+__all__ = ["measure"]
 
 REPEATS = 5  # the median counts: it is what runs meet, other work on the machine included
 LAUNCHES = 64
@@ -40,32 +38,7 @@ LAUNCHES = 64
 STREAM_BYTES, CPU_STREAM_BYTES = 64 << 20, 8 << 20
 LEAST_SIZE, MOST_SIZE, LONG_NS = 32, 2048, 1e7  # of products: doubled until one takes as long
 
-MOST_SPEED = 1e18  # read from a file: more is damage
-
 _Trial = Callable[[int], tuple[Graph, int]]
-
-
-def kept(info: DeviceInfo) -> DeviceCosts | None:
-    """Return the speed of a device as it was measured on this machine; None if it was not."""
-    data = None if settings.get("DISABLE_MEASURED") else store.read(_path(info))
-    try:
-        numbers = json.loads(data or b"{}")
-        found = DeviceCosts(**numbers, is_measured=True)
-        sound = (isinstance(n, (int, float)) and 0 < n < MOST_SPEED for n in numbers.values())
-        return found if all(sound) else None
-    except (TypeError, ValueError):  # nothing is kept, or damaged, or by another version
-        return None
-
-
-def known(info: DeviceInfo) -> DeviceCosts:
-    """Return the speed of a device, measured or guessed."""
-    return kept(info) or costs.estimate(info)
-
-
-def all_kept(infos: Sequence[DeviceInfo]) -> dict[int, DeviceCosts]:
-    """Return the speeds that were measured, by the place of the device."""
-    found = ((place, kept(info)) for place, info in enumerate(infos))
-    return {place: costs for place, costs in found if costs}
 
 
 def measure(device: int | str | None = None) -> DeviceCosts:
@@ -86,15 +59,8 @@ def measure(device: int | str | None = None) -> DeviceCosts:
     # What is measured is each step as it is, not what is left of a chain of them.
     with settings.settings(DISABLE_FUSION=True, DISABLE_IN_PLACE=True):
         found = _measure(opened)
-    numbers = {name: value for name, value in asdict(found).items() if name != "is_measured"}
-    store.write(_path(info), json.dumps(numbers).encode())
+    speeds.keep(info, found)
     return found
-
-
-def _path(info: DeviceInfo) -> Path | None:
-    folder = store.folder("speeds")
-    name = f"{info.uuid}-{info.vendor_id:x}-{info.device_id:x}-{info.driver_version:x}"
-    return folder / f"{name}-{vklab.__version__}.json" if folder else None
 
 
 def _measure(opened: OpenDevice) -> DeviceCosts:
@@ -175,8 +141,9 @@ def _samples(
     opened: OpenDevice, graph: Graph, whole: bool = False
 ) -> tuple[list[Sample], list[bool]]:
     """Run a graph some times; return which of its steps are copies, too."""
-    plan = plans.make_plan(graph, opened.info, kernels.unavailable)
-    copies = [isinstance(step, Copy) for chunk in plan.chunks for step in chunk.steps]
-    with contextlib.closing(Program(opened, plan, SessionWeights(opened))) as program:
+    facts = Facts(kernel_refusal=kernels.unavailable)
+    chunk = plans.lower_chunk(Chunk(0, graph), opened.info, facts=facts)
+    copies = [isinstance(step, Copy) for step in chunk.steps]
+    with contextlib.closing(Program(DeviceState(opened), chunk)) as program:
         values = {i.name: np.ones(i.dims, np.float32) for i in graph.inputs}
-        return Device(program).time_steps(values, REPEATS, whole), copies
+        return timestamps.time_steps(program, values, REPEATS, whole), copies
