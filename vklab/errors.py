@@ -1,14 +1,14 @@
-"""The one tree of errors. Every message says what happened, with which values, and what to do.
+"""One tree of errors: each message states the failure, values and repair. Visited by lab 00.
 
 VklabError
   SetupError                  no loader, driver or compiler: what to install on this system
-  VulkanError                 the command, the VkResult name, asked and available
+  VulkanError                 the command, the VkResult name, requested and available
     OutOfMemoryError   DeviceLostError   TimeoutError
   ShaderError                 file:line, variant, compiler text
   ModelError                  the node, the values, the rule
     UnsupportedOperatorError
-      ValueNeededError        the value that has to be known before a node can be planned
-  PlanError                   a plan that a device cannot hold
+      ValueNeededError        the value that must be known before a node can be planned
+  PlanError                   a plan that its device cannot execute
   CheckError                  results that differ from the reference
 """
 
@@ -31,11 +31,11 @@ __all__ = [
 
 
 class VklabError(Exception):
-    """Base of every error that vklab raises on purpose."""
+    """Base class of the errors that vklab raises deliberately."""
 
 
 class SetupError(VklabError):
-    """Something is not installed; `repair` is the line that mends it."""
+    """A missing or unusable installation; `repair` is the command or step that mends it."""
 
     def __init__(self, message: str, repair: str = "") -> None:
         super().__init__(f"{message}\n  to repair: {repair}" if repair else message)
@@ -43,7 +43,13 @@ class SetupError(VklabError):
 
 
 class VulkanError(VklabError):
-    """A Vulkan command answered with an error code."""
+    """A Vulkan command returned an error code.
+
+    Args:
+        command: name of the command.
+        result: name of the VkResult.
+        detail: sizes, limits or the device, for the message.
+    """
 
     def __init__(self, command: str, result: str, detail: str = "") -> None:
         super().__init__(f"{command} returned {result}" + (f": {detail}" if detail else ""))
@@ -56,15 +62,15 @@ class VulkanError(VklabError):
 
 
 class OutOfMemoryError(VulkanError):
-    """A device or the host has no room; the message gives asked and available bytes."""
+    """A device or the host is out of memory; the message gives requested and available bytes."""
 
 
 class DeviceLostError(VulkanError):
-    """The device stopped answering; the message names the last work it was given."""
+    """A device stopped responding; the message names the last work submitted to it."""
 
 
-class TimeoutError(VulkanError):  # noqa: A001  (the field's word; lives in this tree)
-    """A wait ended before the device did; the message gives the limit."""
+class TimeoutError(VulkanError):  # noqa: A001  (Vulkan's word for it)
+    """A wait for a device reached its time limit, which the message gives."""
 
 
 class ShaderError(VklabError):
@@ -72,15 +78,15 @@ class ShaderError(VklabError):
 
 
 class ModelError(VklabError):
-    """A model, or what was fed to it, breaks a rule of ONNX."""
+    """A model or its inputs break a rule of ONNX."""
 
 
 class UnsupportedOperatorError(ModelError):
-    """A node that no device in use can run, with the reason."""
+    """A node that no device in use can run; the message gives the reason."""
 
 
 class ValueNeededError(UnsupportedOperatorError):
-    """A node cannot be planned before a value is known; `value` is its name."""
+    """A node that cannot be planned before the value named `value` is known."""
 
     def __init__(self, message: str, value: str = "") -> None:
         super().__init__(message)
@@ -88,8 +94,8 @@ class ValueNeededError(UnsupportedOperatorError):
 
 
 class PlanError(VklabError):
-    """A plan that cannot be carried out on the device it was made for."""
+    """A plan that its device cannot execute."""
 
 
 class CheckError(VklabError):
-    """Results differ from the reference; the message lists the first that do."""
+    """Results that differ from the reference; the message lists the first differences."""

@@ -1,4 +1,4 @@
-"""The table of switches; each is an environment variable, a `with settings(...)` and a CLI flag.
+"""Table of all switches; each is an environment variable, a `with settings(...)` and a CLI flag.
 
 Decides nothing itself: the code that obeys a switch calls `get("NAME")` when the value matters.
 Visited by lab 00.

@@ -1,7 +1,7 @@
-"""The user's cache folder: files that are whole or absent, whoever writes at the same time.
+"""Files of the user's cache folder: complete or absent, even while several processes write.
 
-Every file ends with a digest, so that a damaged one counts as absent; it is written beside its
-place and renamed, so that a reader never sees half of it; a read-only folder is no failure.
+A file ends with a digest, so a damaged one counts as absent. It is written under a temporary name
+and renamed, so no reader sees half of it. A read-only folder is no error. Visited by lab 05.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["folder", "read", "write"]
 
 
 def folder(kind: str) -> Path | None:
-    """Return the folder for one kind of file, or None when caches are switched off."""
+    """Return the folder for one kind of file, or None if caches are switched off."""
     if settings.get("DISABLE_CACHE"):
         return None
     root = str(settings.get("CACHE")) or platformdirs.user_cache_dir("vklab", appauthor=False)
@@ -28,7 +28,7 @@ def folder(kind: str) -> Path | None:
 
 
 def read(path: Path | None) -> bytes | None:
-    """Return what `write` stored, or None if it is absent, unreadable or damaged."""
+    """Return the bytes of a file from `write`; None if it is absent, unreadable or damaged."""
     if path is None:
         return None
     try:
@@ -40,7 +40,7 @@ def read(path: Path | None) -> bytes | None:
 
 
 def write(path: Path | None, data: bytes) -> bool:
-    """Store bytes under a path; tell whether that was possible."""
+    """Store bytes under a path; return whether the file was written."""
     if path is None:
         return False
     temporary = ""

@@ -1,6 +1,6 @@
-"""Plain data that every part of vklab shares: tensors, dispatches and what a device can do.
+"""Plain data shared by all parts of vklab: tensors, dispatches and descriptions of devices.
 
-Nothing here touches a driver or a graph. Visited by labs 02, 09 and 11.
+Uses no driver and no graph. Visited by labs 02, 09 and 11.
 """
 
 from __future__ import annotations
@@ -15,38 +15,25 @@ import numpy as np
 
 from vklab import draw
 
-__all__ = [
-    "ANY_SHAPE",
-    "CooperativeMatrix",
-    "DeviceInfo",
-    "Dispatch",
-    "Formula",
-    "MemoryHeap",
-    "MemoryType",
-    "Operand",
-    "Pointwise",
-    "QueueFamily",
-    "TensorInfo",
-    "StridedView",
-    "dense_strides",
-    "size_bytes",
-]
+__all__ = ["ANY_SHAPE", "CooperativeMatrix", "DeviceInfo", "Dispatch", "Formula", "MemoryHeap",
+           "MemoryType", "Operand", "Pointwise", "QueueFamily", "StridedView", "TensorInfo",
+           "dense_strides", "size_bytes"]  # fmt: skip
 
 Shape = tuple[int | str, ...]
-# The shape of a tensor of which not even the rank is known.
+# The shape of a tensor of unknown rank.
 ANY_SHAPE: Shape = ("...",)
 
 
 def size_bytes(dtype: str, shape: Shape) -> int:
-    """Return the bytes of a dense tensor; every dimension must be a number."""
+    """Return the size of a dense tensor in bytes; every dimension must be a number."""
     return int(math.prod(int(dim) for dim in shape)) * np.dtype(dtype).itemsize
 
 
 @dataclass(frozen=True, eq=False)
 class TensorInfo:
-    """Name, dtype and shape of a tensor, and its value where that is known before the run.
+    """Name, dtype and shape of a tensor, and its value if that is known before the run.
 
-    A dimension is a number, or a name as long as it is not known. Two infos are the same tensor
+    A dimension is a number, or a name while its size is unknown. Two infos mean the same tensor
     only if they are the same object: an operator that reads `X` twice reads one tensor.
     """
 
@@ -62,7 +49,7 @@ class TensorInfo:
 
     @functools.cached_property
     def is_static(self) -> bool:
-        """Tell whether every dimension is a number."""
+        """Return whether every dimension is a number."""
         return all(isinstance(dim, int) for dim in self.shape)
 
     @functools.cached_property
@@ -77,7 +64,7 @@ class TensorInfo:
 
     @functools.cached_property
     def size_bytes(self) -> int:
-        """Return the bytes that a dense copy of this tensor takes."""
+        """Return the size of a dense copy of this tensor in bytes."""
         return size_bytes(self.dtype, self.shape)
 
     def __str__(self) -> str:
@@ -88,7 +75,7 @@ class TensorInfo:
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return row-major strides in elements."""
+    """Return the strides of a row-major tensor, in elements."""
     strides, step = [], 1
     for dim in reversed(shape):
         strides.append(step)
@@ -98,9 +85,12 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class StridedView:
-    """Where elements lie in a buffer: start + the sum of index * stride over the axes of a shape.
+    """Positions of a tensor's elements in a buffer: start + the sum of index * stride over axes.
 
-    In elements; stride 0 repeats, below 0 walks back.
+    Attributes:
+        strides: distance between neighbours along each axis, in elements; 0 repeats one element,
+            a negative stride reads backwards.
+        start: position of the element with index 0 on every axis, in elements.
     """
 
     strides: tuple[int, ...]
@@ -108,18 +98,21 @@ class StridedView:
 
     @classmethod
     def dense(cls, shape: tuple[int, ...]) -> StridedView:
-        """Return the walk along a whole tensor, row by row."""
+        """Return the view of a whole row-major tensor."""
         return cls(dense_strides(shape))
 
     def is_dense(self, shape: tuple[int, ...]) -> bool:
-        """Tell whether the n-th element of the shape is the n-th of the buffer."""
+        """Return whether the n-th element of the shape is the n-th element of the buffer."""
         pairs = zip(shape, self.strides, dense_strides(shape), strict=True)
         return self.start == 0 and all(dim == 1 or s == d for dim, s, d in pairs)
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that is read, what its elements are taken for, and the walk along it."""
+    """A tensor that a `Pointwise` reads: elements are taken along `walk` and converted to `dtype`.
+
+    `walk` has one stride for each axis of the result.
+    """
 
     info: TensorInfo
     dtype: str
@@ -128,10 +121,14 @@ class Operand:
 
 @dataclass(frozen=True)
 class Formula:
-    """One step: a Slang expression of a, b, c (`arguments`) and p0, p1 (`numbers`).
+    """One step of a `Pointwise`: a Slang expression in a, b, c and p0, p1.
 
-    Arguments count operands first, then earlier formulas. What it makes is rounded to `dtype`, as
-    if it had been stored and loaded again.
+    Attributes:
+        text: the expression.
+        arguments: indices of a, b, c: operands are numbered first, then earlier formulas.
+        numbers: values of p0, p1, ...
+        dtype: type to which the result is rounded, as if it were stored and loaded again.
+        name: name of the operator, for display.
     """
 
     text: str
@@ -143,9 +140,13 @@ class Formula:
 
 @dataclass(frozen=True)
 class Pointwise:
-    """An element of the result for each index of `shape`: the value of the last formula.
+    """An element-wise computation: each element of the result is the value of the last formula.
 
-    `target` is the walk along the result; None where it is dense.
+    Attributes:
+        shape: index space; the result has one element for each index.
+        operands: tensors that are read.
+        formulas: steps in order.
+        target: view of the result's elements; None for a row-major result.
     """
 
     shape: tuple[int, ...]
@@ -168,18 +169,24 @@ Number = int | float
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One kernel launch: which shader, on which buffers, with which numbers, how many workgroups.
+    """One kernel launch: the shader, its buffers, its numbers and its workgroups.
 
-    `reads` and `writes` pair the shader's binding names with tensors; `push` pairs push-constant
-    names with numbers or tuples of them; `constants` are specialization constants by name;
-    `defines` choose the compiled variant. `workgroups` counts workgroups in x, y and z.
-    `iterations` is the most that one invocation loops, where that depends on the model.
-
-    For fusion: `pointwise` says what an element-wise dispatch computes; `epilogue` what becomes of
-    each value before it is stored (operand 0 is that value) and `prologue` of what is read as
-    `x_buffer`. `siblings` is what one dispatch computes in the place of several, a result in
-    `writes` for each. `fragment` is the Slang that they become, put before the kernel's own text.
-    `in_place` names reads that may share their memory with what is written.
+    Attributes:
+        kernel: name of the shader.
+        reads: the tensors read, as pairs of binding name and tensor.
+        writes: the tensors written, as pairs of binding name and tensor.
+        workgroups: number of workgroups in x, y and z.
+        push: push constants, as pairs of name and number or tuple of numbers.
+        defines: compile-time defines, which select the compiled variant.
+        constants: specialization constants, as pairs of name and number.
+        flops: floating-point operations.
+        iterations: most loop iterations of one invocation, if the model decides them; else 0.
+        pointwise: the computation of an element-wise dispatch.
+        prologue: computation applied to each element read from `x_buffer` (fusion).
+        epilogue: computation applied to each value before it is stored; operand 0 is the value.
+        siblings: computations fused into one dispatch, one for each of `writes`.
+        fragment: generated Slang of the fused computations, placed before the kernel's text.
+        in_place: binding names of reads whose memory a result may reuse.
     """
 
     kernel: str
@@ -200,12 +207,12 @@ class Dispatch:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes moved if every operand is touched once."""
+        """Return the bytes moved if every operand is read or written once."""
         return sum(info.size_bytes for _, info in self.reads + self.writes)
 
     @property
     def variant(self) -> tuple[str, tuple[tuple[str, str], ...], str]:
-        """Return what the compiler needs to know: the kernel, its defines, generated text."""
+        """Return the arguments of the shader compiler: kernel, defines and generated text."""
         return self.kernel, self.defines, self.fragment
 
     def __str__(self) -> str:
@@ -226,7 +233,7 @@ class QueueFamily:
 
 @dataclass(frozen=True)
 class MemoryHeap:
-    """One pool of memory; budget and usage are live where the driver tells them."""
+    """One memory heap; budget and usage are present values if the driver reports them."""
 
     size_bytes: int
     device_local: bool
@@ -236,7 +243,7 @@ class MemoryHeap:
 
 @dataclass(frozen=True)
 class MemoryType:
-    """One way to allocate from a heap, with the names of its property flags."""
+    """One memory type: its heap, and its property flags as names and as bits."""
 
     heap: int
     flags: frozenset[str]
@@ -258,7 +265,7 @@ class CooperativeMatrix:
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What one physical device is and can do, read once from its driver."""
+    """Description of one physical device, read once from its driver."""
 
     index: int
     name: str
@@ -288,7 +295,7 @@ class DeviceInfo:
 
     @property
     def is_cpu(self) -> bool:
-        """Tell whether this device is a CPU that plays a GPU."""
+        """Return whether this device is a CPU, as with lavapipe."""
         return self.type == "cpu"
 
     def limit(self, name: str) -> int:
@@ -299,7 +306,7 @@ class DeviceInfo:
         return value
 
     def summary(self) -> dict[str, Any]:
-        """Return the facts that tell devices apart, ready for JSON."""
+        """Return the facts that distinguish devices, ready for JSON."""
         names = ("index", "name", "type", "vendor", "vendor_id", "device_id", "driver",
                  "driver_version", "api_version", "uuid", "memory_bytes", "subgroup_size",
                  "is_cpu", "refusal")  # fmt: skip
@@ -308,7 +315,7 @@ class DeviceInfo:
 
     @property
     def label(self) -> str:
-        """Return number and name."""
+        """Return the number and the name, as 0: llvmpipe."""
         return f"{self.index}: {self.name}"
 
     def __str__(self) -> str:
@@ -319,7 +326,7 @@ class DeviceInfo:
         return draw.table_html("Vulkan device", ("property", "value"), self.rows())
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the facts a person asks for first, as pairs of text."""
+        """Return the most important facts as pairs of text."""
         queues = "; ".join(
             f"{family.index}: {family.queue_count} x {' '.join(sorted(family.flags))}"
             for family in self.queue_families

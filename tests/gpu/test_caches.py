@@ -38,9 +38,9 @@ print(*sorted({shader.origin for shader in compiler._memory.values()}))
 def fresh(monkeypatch, tmp_path):
     """Give the test a cache folder and a memory of its own."""
     monkeypatch.setenv("VKLAB_CACHE", str(tmp_path / "cache"))
-    compiler.clear_memory()
+    compiler._memory.clear()
     yield tmp_path / "cache"
-    compiler.clear_memory()
+    compiler._memory.clear()
 
 
 def shaders_of(folder: Path) -> list[Path]:
@@ -49,7 +49,7 @@ def shaders_of(folder: Path) -> list[Path]:
 
 def origin_of_relu(device: int) -> str:
     """Load and run a model of one kernel; return where its shader came from."""
-    compiler.clear_memory()
+    compiler._memory.clear()
     with vklab.load(relu((1, 3)), device) as session:
         assert session.run(X)["y"].tolist() == [[1, 0, 3]]
     (shader,) = compiler._memory.values()

@@ -188,7 +188,7 @@ def test_another_device_plans_again_with_the_kernels_of_the_file(
 ):
     other = changed(file, tmp_path, driver_version=7, name="Elsewhere")
     monkeypatch.setattr(toolchain, "find_toolchain", lambda language: None)
-    compiler.clear_memory()
+    compiler._memory.clear()
     with vklab.load(other, device_index) as session:
         assert session.plan_reason.startswith("compiled for Elsewhere, this is ")
         assert "driver_version 7 -> " in session.plan_reason
@@ -201,7 +201,7 @@ def test_a_kernel_that_is_not_in_the_file_is_named(file, device_index, tmp_path,
     saves.write(tmp_path / "less.vklab", replace(saved, kernels=saved.kernels[:-1]))
     monkeypatch.setattr(toolchain, "find_toolchain", lambda language: None)
     monkeypatch.setattr(compiler.stock, "read", lambda key: None)
-    compiler.clear_memory()
+    compiler._memory.clear()
     with pytest.raises(SetupError, match=Path(lost.variant[0]).stem):
         vklab.load(tmp_path / "less.vklab", device_index)
 

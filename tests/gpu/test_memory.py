@@ -132,6 +132,7 @@ def poison(monkeypatch):
         alive = [memory.slots[life.name] for life in memory.lifetimes
                  if life.first < step <= life.last
                  or (life.name in staged and life.first <= step <= life.last)]  # fmt: skip
+        fill = commands.device.command("vkCmdFillBuffer")
         commands.barrier(EVERYWHERE, EVERYWHERE)
         for arena, size in memory.arenas.items():
             if not arena.startswith("activations"):
@@ -141,7 +142,8 @@ def poison(monkeypatch):
             start = 0
             for first, last in [*kept, (size, size)]:
                 if first > start:
-                    commands.fill_buffer(self._buffers[arena].handle, start, first - start, NAN)
+                    target = self._buffers[arena].handle
+                    fill(commands.handle, target, start, first - start, NAN)
                     filled.append(first - start)
                 start = max(start, last)
         commands.barrier(EVERYWHERE, EVERYWHERE)

@@ -18,7 +18,7 @@ from vklab.vulkan.instance import Instance
 from vklab.vulkan.memory import KINDS, Allocator, Buffer
 from vklab.vulkan.pipeline import ComputePipeline, PipelineCache
 from vklab.vulkan.query import TimestampQueries
-from vklab.vulkan.sync import Fence, TimelineSemaphore
+from vklab.vulkan.sync import Fence
 
 
 def make_pipeline(opened):
@@ -32,7 +32,6 @@ def make_pipeline(opened):
 
 CLASSES = {
     "Fence": lambda o: Fence(o.device),
-    "TimelineSemaphore": lambda o: TimelineSemaphore(o.device, 7),
     "TimestampQueries": lambda o: TimestampQueries(o.device, 3),
     "CommandPool": lambda o: CommandPool(o.device, o.device.compute_queue),
     "transfer CommandPool": lambda o: o.command_pool(transfer=True),

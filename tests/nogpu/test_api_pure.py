@@ -130,7 +130,7 @@ def test_memory_types_by_kind(table, kind, index):
 
 def test_the_mask_of_a_buffer_is_obeyed():
     assert memory.choose_memory_type([LOCAL, LOCAL], 0b10, LOCAL) == 1
-    with pytest.raises(LookupError, match="mask 0b10 has flags 0b10"):
+    with pytest.raises(LookupError, match="mask 0b10 has the required flags 0b10"):
         memory.choose_memory_type([VISIBLE, LOCAL], 0b10, VISIBLE)
 
 
@@ -205,7 +205,7 @@ NEEDED = frozenset({"timelineSemaphore", "synchronization2", "maintenance4"})
 
 
 @pytest.mark.parametrize(("version", "found", "features", "words"), [
-    ((1, 2, 300), families("compute"), NEEDED, "speaks Vulkan 1.2; vklab needs 1.3"),
+    ((1, 2, 300), families("compute"), NEEDED, "supports Vulkan 1.2; vklab needs 1.3"),
     ((1, 3, 0), families("graphics"), NEEDED, "no queue family for compute"),
     ((1, 3, 0), families("compute"), NEEDED - {"maintenance4"}, "lacks the features maintenance4"),
     ((1, 4, 0), families("compute"), frozenset(), "maintenance4, synchronization2, timeline"),

@@ -1,7 +1,7 @@
-"""Small pictures as text: HTML tables and SVG drawings that plans and devices show of themselves.
+"""HTML tables and SVG drawings as text, by which plans and devices show themselves in notebooks.
 
-Everything is deterministic, escaped, and readable on light and dark pages. Colours are the
-Okabe-Ito palette, which colour-blind readers can tell apart.
+All output is deterministic, escaped, and readable on light and dark pages. Colours are the
+Okabe-Ito palette, which colour-blind readers can tell apart. Visited by labs 00 and 11.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F
 
 
 def bytes_text(count: int) -> str:
-    """Write a number of bytes with a binary unit."""
+    """Return a number of bytes as text with a binary unit."""
     size = float(count)
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
@@ -35,7 +35,7 @@ def bytes_text(count: int) -> str:
 
 
 def time_text(nanoseconds: float) -> str:
-    """Write a duration with the unit that keeps it short."""
+    """Return a duration as text with the unit that keeps it short."""
     for limit, scale, unit in ((1e3, 1.0, "ns"), (1e6, 1e3, "us"), (1e9, 1e6, "ms")):
         if abs(nanoseconds) < limit:
             return f"{nanoseconds / scale:.1f} {unit}"
@@ -43,7 +43,13 @@ def time_text(nanoseconds: float) -> str:
 
 
 def table_html(title: str, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Draw a table with a caption; every cell is escaped."""
+    """Return an HTML table with a caption; every cell is escaped.
+
+    Args:
+        title: the caption.
+        headers: one text for each column.
+        rows: the cells of each row.
+    """
     head = "".join(f'<th scope="col" style="text-align:left">{escape(h)}</th>' for h in headers)
     body = "".join(
         "<tr>"
@@ -56,7 +62,7 @@ def table_html(title: str, headers: Sequence[str], rows: Iterable[Sequence[objec
 
 
 def shorten(text: str, width: int) -> str:
-    """Return a text of at most `width` characters; what is too much leaves out its middle."""
+    """Return a text of at most `width` characters; a longer text loses its middle."""
     if len(text) <= width:
         return text
     kept = max(width - 3, 1)
@@ -64,7 +70,14 @@ def shorten(text: str, width: int) -> str:
 
 
 def svg(title: str, width: int, height: int, parts: Iterable[str]) -> str:
-    """Return a whole drawing on a white page; the title is its text for who cannot see it."""
+    """Return a complete SVG drawing on a white page.
+
+    Args:
+        title: title, which screen readers read aloud.
+        width: width in pixels.
+        height: height in pixels.
+        parts: SVG elements.
+    """
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         f'width="{width}" role="img" aria-label="{escape(title)}" '
@@ -75,7 +88,14 @@ def svg(title: str, width: int, height: int, parts: Iterable[str]) -> str:
 
 
 def text(x: float, y: float, words: str, style: str = "") -> str:
-    """Return words that start at a point; `style` holds more SVG attributes."""
+    """Return an SVG text element.
+
+    Args:
+        x: left end of the text in pixels.
+        y: baseline of the text in pixels.
+        words: the text, which is escaped.
+        style: more SVG attributes.
+    """
     fill = "" if "fill=" in style else ' fill="#222"'
     gap = " " if style else ""
     return f'<text x="{x:.1f}" y="{y:.1f}"{fill}{gap}{style}>{escape(words)}</text>'
@@ -85,7 +105,15 @@ Lives = Sequence[tuple[str, int, int, int, int]]
 
 
 def memory_map_svg(title: str, boxes: Lives, steps: int, size_bytes: int, bound: int = 0) -> str:
-    """Draw lifetimes packed in memory; the arguments are those of `memory_map`."""
+    """Return an SVG drawing of `memory_map` with a title.
+
+    Args:
+        title: title of the drawing.
+        boxes: as for `memory_map`.
+        steps: number of steps on the time axis.
+        size_bytes: height of the memory in bytes.
+        bound: lower bound in bytes, drawn as a line.
+    """
     heading = text(70, 16, title, 'font-size="13"')
     return svg(title, 640, 276, [heading, *memory_map((70, 36, 558, 198), boxes, steps, size_bytes,
                                                       bound)])  # fmt: skip
@@ -94,14 +122,15 @@ def memory_map_svg(title: str, boxes: Lives, steps: int, size_bytes: int, bound:
 def memory_map(
     frame: tuple[int, int, int, int], boxes: Lives, steps: int, size_bytes: int, bound: int = 0
 ) -> list[str]:
-    """Return lifetimes packed in memory: time runs right, addresses run up.
+    """Return the SVG elements of a memory map: lifetimes to the right, addresses upwards.
 
     Args:
-        frame: left, top, width and height of the plot; its axes need 60 left of it, 36 below.
+        frame: left, top, width and height of the plot in pixels; the axes take 60 on its left and
+            36 below.
         boxes: (label, first step, last step, offset in bytes, size in bytes) of each value.
         steps: number of steps on the time axis.
-        size_bytes: height of the memory.
-        bound: bytes at which a line is drawn: no packing is lower.
+        size_bytes: height of the memory in bytes.
+        bound: lower bound in bytes for every packing, drawn as a line.
     """
     left, top, width, height = frame
     across, up = width / max(steps, 1), height / max(size_bytes, 1)

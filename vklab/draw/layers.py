@@ -1,6 +1,7 @@
-"""Boxes in columns, columns in bands, lines between them: a graph that is read like a page of text.
+"""Drawing of a layered graph: boxes in columns, columns in bands that are read like lines of text.
 
-A line is drawn within a band only; boxes of different bands name each other in words.
+The caller chooses the columns. An edge is drawn as a line inside a band; boxes of different bands
+name each other in text. Visited by lab 12.
 """
 
 from __future__ import annotations
@@ -19,9 +20,21 @@ WIDE, BETWEEN, LINE, LANE, COLUMNS, NUMBERS = 122, 28, 12, 5, 10, 3
 
 @dataclass
 class Box:
-    """What stands in a box and where it stands; `sources` are the keys of boxes that lead to it.
+    """One box of a drawing: its text, and its position once `chart` has placed it.
 
-    `label` is how others call it, `about` is said when a pointer rests on it.
+    Attributes:
+        heading: first line, in bold.
+        label: name by which other boxes refer to this one.
+        lines: further lines of text.
+        about: tooltip.
+        colour: colour of the border as #rrggbb; the fill is a lighter shade.
+        column: number of its column.
+        thick: whether the border is thick.
+        sources: keys of the boxes with an edge to this one.
+        lane: number of its lane above the band, for edges that pass over columns.
+        x: left edge in pixels, set by `chart`.
+        y: top edge in pixels, set by `chart`.
+        top: top edge of its band in pixels, set by `chart`.
     """
 
     heading: str
@@ -39,25 +52,25 @@ class Box:
 
     @property
     def band(self) -> int:
-        """Return the band that its column lies in."""
+        """Return the number of its column's band."""
         return self.column // COLUMNS
 
     @property
     def height(self) -> int:
-        """Return the pixels that its lines take."""
+        """Return the height in pixels."""
         return LINE * (1 + len(self.lines)) + 8
 
 
 def width_of(boxes: Mapping[int, Box]) -> int:
-    """Return the pixels that a chart is wide."""
+    """Return the width of a chart in pixels."""
     columns = min(max((box.column for box in boxes.values()), default=0) + 1, COLUMNS)
     return LEFT * 2 + columns * (WIDE + BETWEEN)
 
 
 def chart(boxes: Mapping[int, Box], top: int) -> tuple[list[str], int]:
-    """Return the drawing of boxes from `top` on, and where it ends.
+    """Return the SVG elements of all boxes below `top`, and the lower end in pixels.
 
-    Dashed lines part columns from each other, those of the first and last excepted.
+    Dashed lines separate the columns, except the first and the last.
     """
     _note_far(boxes)
     _give_lanes(boxes)
@@ -82,7 +95,7 @@ def chart(boxes: Mapping[int, Box], top: int) -> tuple[list[str], int]:
 
 
 def _stack(column: Sequence[Box], number: int, top: int) -> int:
-    """Place the boxes of a column below each other; return how high they are together."""
+    """Position the boxes of a column below each other; return the height of the column."""
     y = top
     for box in column:
         box.x, box.y, box.top = LEFT + number * (WIDE + BETWEEN), y, top
@@ -91,7 +104,7 @@ def _stack(column: Sequence[Box], number: int, top: int) -> int:
 
 
 def _note_far(boxes: Mapping[int, Box]) -> None:
-    """Write into boxes of different bands how the other is called."""
+    """Add to each box the labels of its neighbours in other bands."""
     far: dict[int, list[str]] = {}
     for box in boxes.values():
         away = [n for n in sorted(box.sources) if boxes[n].band != box.band]
@@ -109,7 +122,7 @@ def _labels(word: str, labels: Sequence[str]) -> str:
 
 
 def _pairs(boxes: Mapping[int, Box]) -> Iterator[tuple[Box, Box]]:
-    """Yield the two ends of each line that is drawn."""
+    """Yield the two boxes of each edge inside a band."""
     for box in boxes.values():
         for number in sorted(box.sources):
             if boxes[number].band == box.band:
@@ -117,7 +130,7 @@ def _pairs(boxes: Mapping[int, Box]) -> Iterator[tuple[Box, Box]]:
 
 
 def _give_lanes(boxes: Mapping[int, Box]) -> None:
-    """Give a lane above its band to each box with lines that pass over columns."""
+    """Assign a lane above its band to each box with edges that pass over columns."""
     reach: dict[int, tuple[Box, int]] = {}
     for source, box in _pairs(boxes):
         if box.column - source.column > 1:
@@ -130,15 +143,15 @@ def _give_lanes(boxes: Mapping[int, Box]) -> None:
 
 
 def _line(source: Box, box: Box) -> str:
-    """Return an arrow: to the next column a curve, farther along a lane above the band."""
+    """Return an arrow: a curve to the next column, a lane above the band to farther columns."""
     x, y = source.x + WIDE, source.y + source.height / 2
     to, down = box.x, box.y + box.height / 2
-    way = f"C{x + 13:.0f},{y:.0f} {to - 13:.0f},{down:.0f} {to - 4:.0f},{down:.0f}"
+    path = f"C{x + 13:.0f},{y:.0f} {to - 13:.0f},{down:.0f} {to - 4:.0f},{down:.0f}"
     if box.column - source.column > 1:
         y, down, aside = source.y + 8, box.y + 8, 5 + source.lane % 3 * 3
         lane = source.top - 6 - LANE * source.lane
-        way = f"H{x + aside:.0f}V{lane:.0f}H{to - 5 - aside:.0f}V{down:.0f}H{to - 4:.0f}"
-    return (f'<path d="M{x:.0f},{y:.0f}{way}" fill="none" stroke="#555" stroke-linejoin="round"/>'
+        path = f"H{x + aside:.0f}V{lane:.0f}H{to - 5 - aside:.0f}V{down:.0f}H{to - 4:.0f}"
+    return (f'<path d="M{x:.0f},{y:.0f}{path}" fill="none" stroke="#555" stroke-linejoin="round"/>'
             f'<path d="M{to:.0f},{down:.0f}l-6,-3v6z" fill="#555"/>')  # fmt: skip
 
 
@@ -156,7 +169,7 @@ def _drawn(box: Box) -> Iterator[str]:
 
 
 def legend(entries: Mapping[str, str], y: int) -> Iterator[str]:
-    """Yield what colours mean, by words."""
+    """Yield the SVG elements of a legend: a text for each colour."""
     x = LEFT
     for words, colour in entries.items():
         yield (f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}" fill-opacity="0.4" '

@@ -1,6 +1,6 @@
 """Shader text to SPIR-V words: source, toolchain, compiler, stock, reflection.
 
-Knows no device and no graph. Visited by labs 04 and 05.
+Uses no device and no graph. Visited by labs 04 and 05.
 """
 
 __all__: list[str] = []

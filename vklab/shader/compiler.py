@@ -1,7 +1,7 @@
-"""From a kernel's name and defines to SPIR-V: memory, disk cache, compiler, stock, in this order.
+"""SPIR-V of a kernel variant: from memory, disk cache, compiler or stock, in this order.
 
-Keys carry the expanded text, defines and compiler, so that an edited file is never mistaken for
-an old one. Visited by labs 04 and 05.
+A key digests the expanded text, the defines and the compiler, so an edited file is compiled anew.
+Which variants are needed is decided by `plan`. Visited by labs 04 and 05.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from vklab import settings, store
 from vklab.errors import SetupError, ShaderError
 from vklab.shader import exact, modules, reflection, source, stock, toolchain
 
-__all__ = ["Shader", "Variant", "clear_memory", "compile_all", "compile_variant", "given",
-           "text_key", "unavailable"]
+__all__ = ["Shader", "Variant", "compile_all", "compile_variant", "given", "text_key", "unavailable"]
 
-# The last word is what is done to the modules that the compiler makes.
+# Part of every key; the suffix names the rewrite of compiled modules by `exact`.
 TARGET = "spirv-vulkan1.3-exact"
 Defines = tuple[tuple[str, str], ...]
-# A kernel, its defines, and generated Slang that goes before its text.
+# (kernel, defines, generated Slang placed before the kernel's text)
 Variant = tuple[str, Defines, str]
 
 
 @dataclass(frozen=True)
 class Shader:
-    """One compiled variant; `origin` says where it came from: cache, compiler or stock."""
+    """One compiled variant; `origin` is cache, compiler or stock."""
 
     name: str
     defines: Defines
@@ -50,15 +49,9 @@ _memory: dict[tuple[str, ...], Shader] = {}
 _lock = threading.Lock()
 
 
-def clear_memory() -> None:
-    """Forget what this process has compiled; the disk cache stays."""
-    with _lock:
-        _memory.clear()
-
-
 @contextlib.contextmanager
 def given(shaders: Mapping[Variant, Shader]) -> Iterator[None]:
-    """Take shaders from a compiled model instead of the compiler inside a `with` block."""
+    """Use the shaders of a compiled model, before any other source, inside a `with` block."""
     token = _given.set(shaders)
     try:
         yield
@@ -67,15 +60,26 @@ def given(shaders: Mapping[Variant, Shader]) -> Iterator[None]:
 
 
 def text_key(name: str, defines: Defines = (), fragment: str = "") -> str:
-    """Return a digest of all that decides a variant, but for the compiler."""
+    """Return a digest of text, defines and target of a variant; the compiler is not part of it.
+
+    Args:
+        name: kernel to find as `source.find` does.
+        defines: pairs of name and value that select the variant.
+        fragment: generated Slang placed before the kernel's text.
+    """
     return stock.key(source.expand(source.find(name), fragment), defines, TARGET)
 
 
 def compile_variant(name: str, defines: Defines = (), fragment: str = "") -> Shader:
-    """Return one variant of a kernel, compiled if it has to be.
+    """Return one variant of a kernel, compiled unless a copy exists.
 
-    Raises ShaderError as file:line if it does not compile, SetupError if there is no compiler
-    and no stock SPIR-V for this very text.
+    Raises ShaderError with file:line if it does not compile, SetupError without a compiler and
+    without stock SPIR-V for the present text.
+
+    Args:
+        name: kernel to find as `source.find` does.
+        defines: pairs of name and value that select the variant.
+        fragment: generated Slang placed before the kernel's text.
     """
     shipped = _given.get().get((name, defines, fragment))
     if shipped is not None:
@@ -83,12 +87,12 @@ def compile_variant(name: str, defines: Defines = (), fragment: str = "") -> Sha
         return shipped
     path = source.find(name)
     stock_key = text_key(name, defines, fragment)
-    found = toolchain.find_toolchain(source.language(path))
-    key = (stock_key, found.version if found else "stock")
+    tools = toolchain.find_toolchain(source.language(path))
+    key = (stock_key, tools.version if tools else "stock")
     with _lock:
         shader = _memory.get(key)
     if shader is None:
-        spirv, origin = _spirv(path, defines, fragment, stock_key, found)
+        spirv, origin = _spirv(path, defines, fragment, stock_key, tools)
         shader = Shader(name, defines, spirv, reflection.reflect(spirv), origin)
         with _lock:
             shader = _memory.setdefault(key, shader)
@@ -97,9 +101,14 @@ def compile_variant(name: str, defines: Defines = (), fragment: str = "") -> Sha
 
 
 def unavailable(name: str, defines: Defines = (), fragment: str = "") -> str:
-    """Return why a variant cannot be had on this machine; empty if it can.
+    """Return the reason why a variant is not available on this machine, or the empty string.
 
-    With a compiler every variant can be; without one, those that ship.
+    Without a compiler only the stock variants are available.
+
+    Args:
+        name: kernel to find as `source.find` does.
+        defines: pairs of name and value that select the variant.
+        fragment: generated Slang placed before the kernel's text.
     """
     language = source.language(source.find(name))
     if (
@@ -108,36 +117,36 @@ def unavailable(name: str, defines: Defines = (), fragment: str = "") -> str:
         or stock.read(text_key(name, defines, fragment))
     ):
         return ""
-    return (f"kernel {name} {dict(defines)} does not ship, and there is no shader compiler: "
-            f"{toolchain.REPAIRS[language]}")  # fmt: skip
+    return (f"kernel {name} {dict(defines)} is not a stock kernel, and there is no shader "
+            f"compiler: {toolchain.REPAIRS[language]}")  # fmt: skip
 
 
 def _spirv(
-    path: Path, defines: Defines, fragment: str, stock_key: str, found: toolchain.Toolchain | None
+    path: Path, defines: Defines, fragment: str, stock_key: str, tools: toolchain.Toolchain | None
 ) -> tuple[bytes, str]:
-    if found is None:
+    if tools is None:
         shipped = stock.read(stock_key)
         if shipped is None:
             language = source.language(path)
             raise SetupError(
-                f"{path.name} [{defines}] was edited or is not among the stock kernels, and no "
-                f"compiler for {language} was found",
+                f"{path.name} {dict(defines)} was edited or is not a stock kernel, and there is "
+                f"no compiler for {language}",
                 toolchain.REPAIRS[language],
             )
         return shipped, "stock"
     folder = store.folder("spirv")
-    digest = hashlib.sha256(f"{stock_key}\0{found.version}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{stock_key}\0{tools.version}".encode()).hexdigest()
     cached = folder / f"{path.stem}-{digest[:32]}.spv" if folder else None
     spirv = store.read(cached)
     if spirv is not None:
         return spirv, "cache"
-    spirv = _compile(found, path, defines, fragment)
+    spirv = _compile(tools, path, defines, fragment)
     store.write(cached, spirv)
     return spirv, "compiler"
 
 
 def _compile(
-    found: toolchain.Toolchain, path: Path, defines: Defines, fragment: str
+    tools: toolchain.Toolchain, path: Path, defines: Defines, fragment: str
 ) -> bytes:
     with tempfile.TemporaryDirectory(prefix="vklab-") as folder:
         output = Path(folder) / "out.spv"
@@ -146,9 +155,9 @@ def _compile(
             generated = Path(folder) / f"generated_{path.name}"
             generated.write_text(f'{fragment}\n#line 1 "{path.as_posix()}"\n{text}', "utf-8")
             path = generated
-        compiled = modules.folder(found)
+        compiled = modules.folder(tools)
         includes = [*([compiled] if compiled else []), *source.roots()]
-        toolchain.run(found, path, output, defines, includes)
+        toolchain.run(tools, path, output, defines, includes)
         return exact.exact(reflection.drop_source(output.read_bytes()))
 
 
@@ -164,19 +173,19 @@ def _dump(shader: Shader) -> None:
 def compile_all(
     variants: Iterable[Variant], progress: Callable[[int, int, str], None] | None = None
 ) -> dict[Variant, Shader]:
-    """Compile variants in parallel; `progress` is called as (done, of, name) after each.
+    """Compile variants in parallel; `progress` receives (done, total, name) after each.
 
-    Every failure is reported, not only the first.
+    Raises ShaderError with the messages of all variants that do not compile.
     """
-    wanted = list(dict.fromkeys(variants))
+    pending = list(dict.fromkeys(variants))
     shaders: dict[Variant, Shader] = {}
     failures: list[ShaderError] = []
     context = contextvars.copy_context
-    with ThreadPoolExecutor(max_workers=max(1, min(len(wanted), os.cpu_count() or 1))) as pool:
-        # Threads of a pool do not see `with settings(...)`: each gets a copy of the caller's.
+    with ThreadPoolExecutor(max_workers=max(1, min(len(pending), os.cpu_count() or 1))) as pool:
+        # Threads of a pool start without `with settings(...)`: each gets a copy of the caller's.
         futures = [
             (variant, pool.submit(context().run, partial(compile_variant, *variant)))
-            for variant in wanted
+            for variant in pending
         ]
         for done, (variant, future) in enumerate(futures, 1):
             try:
@@ -184,7 +193,7 @@ def compile_all(
             except ShaderError as error:
                 failures.append(error)
             if progress:
-                progress(done, len(wanted), variant[0])
+                progress(done, len(pending), variant[0])
     if len(failures) == 1:
         raise failures[0]
     if failures:

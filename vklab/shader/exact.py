@@ -1,7 +1,7 @@
-"""Arithmetic that drivers leave as it is written: no product drawn into a sum, no sum reordered.
+"""Exact float arithmetic: marks instructions so that drivers neither contract nor reorder them.
 
-An operator then gives the same bits alone and fused into a kernel with others. Only functions are
-made exact; a kernel's own loop (`main`) keeps the fused multiply-add that products live by.
+An operator then gives the same bits alone and fused with others. Only functions are marked; a
+kernel's own loop (`main`) keeps the fused multiply-add that makes products fast. Visited by lab 14.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NO_CONTRACTION = 42
 def exact(spirv: bytes) -> bytes:
     """Return the module with NoContraction on all float arithmetic outside its entry points.
 
-    Source: SPIR-V 1.6, decoration NoContraction.
+    Source: SPIR-V 1.6, section 'Decoration', NoContraction.
     """
     instructions = list(reflection.instructions(spirv))
     entries = {operands[1] for opcode, operands in instructions if opcode == _ENTRY_POINT}

@@ -1,6 +1,7 @@
-"""The modules that kernels import, compiled once: a kernel then costs a third of the time.
+"""Precompiled copies of the modules in shaders/lib, which cut a kernel's compile time to a third.
 
-A folder is named by a digest of all texts and the compiler, so edited modules are made afresh.
+A folder is named by a digest of all texts and the compiler, so an edited module is compiled anew.
+Visited by lab 05.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ _lock = threading.Lock()
 
 
 def folder(toolchain: Toolchain) -> Path | None:
-    """Return an include folder with the compiled modules of lib/; None where caches are off.
+    """Return an include folder with the compiled modules of lib/; None if caches are off.
 
-    A module that does not compile is left out: the kernel that imports it will say why.
+    A module that does not compile is left out: the compiler reports it with the importing kernel.
     """
     base = store.folder("modules")
     if base is None or toolchain.language != "slang":
@@ -44,18 +45,18 @@ def folder(toolchain: Toolchain) -> Path | None:
             try:
                 _make(toolchain, list(files.values()), target)
             except OSError:
-                return None  # a cache that cannot be written costs time, not results
+                return None  # without the cache, kernels compile more slowly
     return target
 
 
 def _make(toolchain: Toolchain, files: list[Path], target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=target.parent, prefix="making-"))
-    (made / "lib").mkdir()
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix="making-"))
+    (temporary / "lib").mkdir()
     includes = [f"-I{root}" for root in source.roots()]
 
     def compile_module(path: Path) -> None:
-        output = made / "lib" / f"{path.stem}.slang-module"
+        output = temporary / "lib" / f"{path.stem}.slang-module"
         command = [toolchain.program, str(path), *includes, "-o", str(output)]
         subprocess.run(command, capture_output=True, timeout=LIMIT_SECONDS, check=False,
                        stdin=subprocess.DEVNULL)  # fmt: skip
@@ -63,9 +64,9 @@ def _make(toolchain: Toolchain, files: list[Path], target: Path) -> None:
     try:
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
             list(pool.map(compile_module, files))
-        made.rename(target)
+        temporary.rename(target)
     except (OSError, subprocess.TimeoutExpired):
-        if not target.is_dir():  # else another process was faster
-            raise OSError(f"{target} cannot be made") from None
+        if not target.is_dir():  # else another process has written it
+            raise OSError(f"{target} cannot be written") from None
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)

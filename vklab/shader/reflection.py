@@ -1,7 +1,7 @@
-"""What a compiled shader asks for by name, read from its SPIR-V: bindings and constants.
+"""Reflection of SPIR-V: names of storage buffers, push constants and specialization constants.
 
-The SPIR-V is the one thing every compiler leaves behind, so GLSL, Slang and stock kernels are
-all read the same way. Source: SPIR-V specification, section 2.3 and 3. Visited by lab 05.
+Every compiler writes SPIR-V, so GLSL, Slang and stock kernels are all read in the same way.
+Source: SPIR-V specification, sections 2.3 and 3. Visited by labs 04 and 05.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _OP_TYPE_INT, _OP_TYPE_FLOAT, _OP_TYPE_BOOL = 21, 22, 20
 _OP_TYPE_VECTOR, _OP_TYPE_ARRAY, _OP_TYPE_STRUCT, _OP_TYPE_POINTER = 23, 28, 30, 32
 _OP_CONSTANT, _OP_SPEC_TRUE, _OP_SPEC_FALSE, _OP_SPEC_CONSTANT = 43, 48, 49, 50
 _OP_VARIABLE, _OP_DECORATE, _OP_MEMBER_DECORATE = 59, 71, 72
-_SPEC_ID, _BUILT_IN, _NON_WRITABLE, _BINDING, _SET, _OFFSET = 1, 11, 24, 33, 34, 35
+_SPEC_ID, _NON_WRITABLE, _BINDING, _SET, _OFFSET = 1, 24, 33, 34, 35
 _UNIFORM, _PUSH, _STORAGE = 2, 9, 12
-# The device feature behind each SPIR-V capability that a kernel may declare and a device may lack.
+# SPIR-V capability -> the device feature that it requires; a device may lack it.
 _OP_CAPABILITY = 17
 _FEATURES = {
     9: "shaderFloat16", 10: "shaderFloat64", 11: "shaderInt64", 22: "shaderInt16",
@@ -37,7 +37,7 @@ Instruction = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Binding:
-    """One storage buffer: its binding number, and whether the shader may write it."""
+    """One storage buffer: its binding number, and whether the shader may write to it."""
 
     number: int
     writable: bool
@@ -63,7 +63,7 @@ class SpecConstant:
 
 @dataclass(frozen=True)
 class Reflection:
-    """Everything a dispatch must supply, by name, and the features a device must have."""
+    """All inputs of a dispatch by name, and the features that the device must have."""
 
     entry: str
     bindings: dict[str, Binding]
@@ -82,12 +82,15 @@ class Reflection:
 
 
 def instructions(spirv: bytes) -> Iterator[Instruction]:
-    """Yield each instruction of a module; ShaderError if it is damaged."""
+    """Yield each instruction of a module; ShaderError for a damaged one.
+
+    Source: SPIR-V 1.6, section 'Physical Layout of a SPIR-V Module and Instruction'.
+    """
     if len(spirv) < 20 or len(spirv) % 4:
-        raise ShaderError(f"{len(spirv)} bytes are not SPIR-V: it comes in words of 4, 5 at least")
+        raise ShaderError(f"not SPIR-V: {len(spirv)} bytes; a module is 5 or more words of 4 bytes")
     words = struct.unpack(f"<{len(spirv) // 4}I", spirv)
     if words[0] != MAGIC:
-        raise ShaderError(f"not SPIR-V: it starts with {words[0]:#010x}, not {MAGIC:#010x}")
+        raise ShaderError(f"not SPIR-V: it starts with {words[0]:#010x} instead of {MAGIC:#010x}")
     position = 5
     while position < len(words):
         length, opcode = words[position] >> 16, words[position] & 0xFFFF
@@ -98,7 +101,7 @@ def instructions(spirv: bytes) -> Iterator[Instruction]:
 
 
 def assemble(header: bytes, kept: Iterable[Instruction]) -> bytes:
-    """Return a module of these instructions, with the first five words of another."""
+    """Return a module of these instructions with the header (five words) of another module."""
     words: list[int] = []
     for opcode, operands in kept:
         words += [(len(operands) + 1) << 16 | opcode, *operands]
@@ -106,7 +109,7 @@ def assemble(header: bytes, kept: Iterable[Instruction]) -> bytes:
 
 
 def drop_source(spirv: bytes) -> bytes:
-    """Return the module without OpSource: older validators know no Slang there."""
+    """Return the module without OpSource, because older validators reject Slang as its language."""
     return assemble(spirv, (each for each in instructions(spirv) if each[0] != _OP_SOURCE))
 
 
@@ -116,30 +119,32 @@ def _string(words: tuple[int, ...]) -> str:
 
 
 class _Module:
-    """The instructions of a module that reflection needs, sorted by what they define."""
+    """Instructions of a module that reflection uses, by the kind of their result."""
 
     def __init__(self, spirv: bytes) -> None:
-        found: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+        by_opcode: dict[int, list[tuple[int, ...]]] = defaultdict(list)
         for opcode, words in instructions(spirv):
-            found[opcode].append(words)
-        self.features = {_FEATURES.get(words[0], "") for words in found[_OP_CAPABILITY]}
-        self.names = {words[0]: _string(words[1:]) for words in found[_OP_NAME]}
-        self.member_names = {words[:2]: _string(words[2:]) for words in found[_OP_MEMBER_NAME]}
-        self.entry = _string(found[_OP_ENTRY_POINT][-1][2:]) if found[_OP_ENTRY_POINT] else "main"
+            by_opcode[opcode].append(words)
+        self.features = {_FEATURES.get(words[0], "") for words in by_opcode[_OP_CAPABILITY]}
+        self.names = {words[0]: _string(words[1:]) for words in by_opcode[_OP_NAME]}
+        self.member_names = {words[:2]: _string(words[2:]) for words in by_opcode[_OP_MEMBER_NAME]}
+        entries = by_opcode[_OP_ENTRY_POINT]
+        self.entry = _string(entries[-1][2:]) if entries else "main"
         self.decorations: dict[int, dict[int, int]] = defaultdict(dict)
-        for words in found[_OP_DECORATE]:
+        for words in by_opcode[_OP_DECORATE]:
             self.decorations[words[0]][words[1]] = words[2] if len(words) > 2 else 1
         self.member_decorations: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
-        for words in found[_OP_MEMBER_DECORATE]:
+        for words in by_opcode[_OP_MEMBER_DECORATE]:
             value = words[3] if len(words) > 3 else 1
             self.member_decorations[words[:2]][words[2]] = value
         types = range(_OP_TYPE_BOOL, _OP_TYPE_POINTER + 1)
-        self.types = {words[0]: (opcode, words[1:]) for opcode in types for words in found[opcode]}
-        self.constants = {words[1]: (words[0], words[2:]) for words in found[_OP_CONSTANT]}
+        self.types = {words[0]: (opcode, words[1:])
+                      for opcode in types for words in by_opcode[opcode]}  # fmt: skip
+        self.constants = {words[1]: (words[0], words[2:]) for words in by_opcode[_OP_CONSTANT]}
         special = (_OP_SPEC_TRUE, _OP_SPEC_FALSE, _OP_SPEC_CONSTANT)
         self.specials = {words[1]: (opcode, words[0], words[2:])
-                         for opcode in special for words in found[opcode]}  # fmt: skip
-        self.variables = [(words[1], words[0], words[2]) for words in found[_OP_VARIABLE]]
+                         for opcode in special for words in by_opcode[opcode]}  # fmt: skip
+        self.variables = [(words[1], words[0], words[2]) for words in by_opcode[_OP_VARIABLE]]
 
     def pointee(self, type_id: int) -> int:
         return self.types[type_id][1][1]
@@ -159,7 +164,8 @@ class _Module:
             return inner, count * self.constants[words[1]][1][0]
         if opcode == _OP_TYPE_STRUCT and len(words) == 1:
             return self.element(words[0])  # Slang wraps arrays in a structure of one member
-        raise ShaderError(f"a push constant of SPIR-V type {opcode} cannot be set by name")
+        raise ShaderError(f"a push constant cannot have SPIR-V type {opcode}: use a number, a "
+                          "vector or an array")  # fmt: skip
 
 
 def reflect(spirv: bytes) -> Reflection:
@@ -174,31 +180,32 @@ def reflect(spirv: bytes) -> Reflection:
             features=frozenset(filter(None, module.features)),
         )
     except (KeyError, IndexError) as error:
-        raise ShaderError(f"damaged SPIR-V: {error!r} is used and never defined") from error
+        raise ShaderError(f"damaged SPIR-V: {error!r} is used but not defined") from error
     except (RecursionError, struct.error) as error:
         raise ShaderError(f"damaged SPIR-V: {error}") from error
 
 
 def _bindings(module: _Module) -> dict[str, Binding]:
-    found: dict[str, Binding] = {}
+    bindings: dict[str, Binding] = {}
     for variable, type_id, storage in module.variables:
         decorations = module.decorations[variable]
         if storage not in (_UNIFORM, _STORAGE) or _BINDING not in decorations:
             continue
         if decorations.get(_SET, 0) != 0:
-            raise ShaderError(f"binding {module.names.get(variable)} is not in descriptor set 0")
+            raise ShaderError(f"binding {module.names.get(variable)} is in descriptor set "
+                              f"{decorations[_SET]}; vklab uses set 0 only")  # fmt: skip
         structure = module.pointee(type_id)
-        # GLSL says readonly on the member, Slang on the variable.
+        # GLSL puts NonWritable on the member, Slang on the variable.
         read_only = _NON_WRITABLE in decorations or _NON_WRITABLE in module.member_decorations[
             structure, 0
         ]
         name = module.names.get(variable) or module.names.get(structure, f"binding{variable}")
-        found[name] = Binding(decorations[_BINDING], not read_only)
-    return dict(sorted(found.items(), key=lambda item: item[1].number))
+        bindings[name] = Binding(decorations[_BINDING], not read_only)
+    return dict(sorted(bindings.items(), key=lambda item: item[1].number))
 
 
 def _push(module: _Module) -> dict[str, PushConstant]:
-    found: dict[str, PushConstant] = {}
+    push: dict[str, PushConstant] = {}
     for _, type_id, storage in module.variables:
         if storage != _PUSH:
             continue
@@ -207,12 +214,12 @@ def _push(module: _Module) -> dict[str, PushConstant]:
             letter, count = module.element(member)
             offset = module.member_decorations[structure, number][_OFFSET]
             name = module.member_names[structure, number]
-            found[name] = PushConstant(offset, letter, count)
-    return found
+            push[name] = PushConstant(offset, letter, count)
+    return push
 
 
 def _constants(module: _Module) -> dict[str, SpecConstant]:
-    found: dict[str, SpecConstant] = {}
+    constants: dict[str, SpecConstant] = {}
     for identifier, (opcode, type_id, words) in module.specials.items():
         decorations = module.decorations[identifier]
         if _SPEC_ID not in decorations:
@@ -223,5 +230,5 @@ def _constants(module: _Module) -> dict[str, SpecConstant]:
         else:
             letter, default = "I", opcode == _OP_SPEC_TRUE
         name = module.names.get(identifier, f"constant{decorations[_SPEC_ID]}")
-        found[name] = SpecConstant(decorations[_SPEC_ID], letter, default)
-    return found
+        constants[name] = SpecConstant(decorations[_SPEC_ID], letter, default)
+    return constants

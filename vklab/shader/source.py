@@ -1,6 +1,6 @@
-"""Where shader text is found, and what a file says once everything it imports is put in.
+"""Shader files: search them by name, and expand their imports into one text.
 
-A folder named by the SHADERS switch is searched before the package's own. Visited by lab 04.
+The folder of the SHADERS switch is searched before the package's own. Visited by lab 04.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def roots() -> list[Path]:
-    """Return the folders that hold shaders, first match wins."""
+    """Return the folders of shaders, in search order."""
     override = str(settings.get("SHADERS"))
-    # A checkout keeps them beside the package, a wheel inside it.
+    # A checkout has them beside the package, a wheel inside it.
     candidates = [Path(override)] if override else []
     candidates += [_PACKAGE.parent / "shaders", _PACKAGE / "_shaders"]
-    found = [folder for folder in candidates if folder.is_dir()]
+    folders = [folder for folder in candidates if folder.is_dir()]
     if override and not candidates[0].is_dir():
         raise ShaderError(f"VKLAB_SHADERS={override} is not a folder")
-    return found
+    return folders
 
 
 def language(path: Path) -> str:
-    """Return slang or glsl by a file's ending."""
+    """Return the language of a file by its suffix: slang or glsl."""
     if path.suffix not in _SUFFIXES:
-        raise ShaderError(f"{path}: a shader ends in {' or '.join(_SUFFIXES)}")
+        raise ShaderError(f"{path}: unknown suffix; a shader ends in {' or '.join(_SUFFIXES)}")
     return _SUFFIXES[path.suffix]
 
 
 def find(name: str) -> Path:
-    """Return the file of a kernel: `softmax`, `labs/vector_add.comp` or a path.
+    """Return the file of a kernel, given as `softmax`, `labs/vector_add.comp` or a path.
 
-    Raises ShaderError naming the folders that were searched.
+    Raises ShaderError with the searched folders.
     """
-    given = Path(name)
-    if given.suffix in _SUFFIXES and given.is_file():
-        return given
-    names = [name] if given.suffix in _SUFFIXES else [f"{name}{suffix}" for suffix in _SUFFIXES]
+    path = Path(name)
+    if path.suffix in _SUFFIXES and path.is_file():
+        return path
+    names = [name] if path.suffix in _SUFFIXES else [f"{name}{suffix}" for suffix in _SUFFIXES]
     for root in roots():
         for folder in (root / "ops", root):
             for candidate in names:
@@ -56,10 +56,9 @@ def find(name: str) -> Path:
 
 
 def expand(path: Path, fragment: str = "") -> str:
-    """Return the text of a shader with the text of all it imports before it, each file once.
+    """Return the text of a shader after the text of every file that it imports, each once.
 
-    Args:
-        fragment: generated text that stands before the file's own, with imports of its own.
+    `fragment` is generated text, possibly with imports, to be placed before the file's own text.
     """
     parts: list[str] = []
     seen: set[Path] = set()
@@ -73,8 +72,8 @@ def expand(path: Path, fragment: str = "") -> str:
 def _imports(path: Path, text: str, parts: list[str], seen: set[Path]) -> None:
     for match in _IMPORT.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
-        wanted = match[2] or match[1].replace(".", "/") + ".slang"
-        _collect(_resolve(wanted, path, line), parts, seen)
+        name = match[2] or match[1].replace(".", "/") + ".slang"
+        _collect(_resolve(name, path, line), parts, seen)
 
 
 def _collect(path: Path, parts: list[str], seen: set[Path]) -> None:
@@ -90,8 +89,11 @@ def _collect(path: Path, parts: list[str], seen: set[Path]) -> None:
     parts.append(f"// ---- {path.parent.name}/{path.name}\n{text}")
 
 
-def _resolve(wanted: str, importer: Path, line: int) -> Path:
-    for folder in (importer.parent, *roots()):
-        if (folder / wanted).is_file():
-            return folder / wanted
-    raise ShaderError(f"{importer}:{line}: imports {wanted}, which is in none of the folders")
+def _resolve(name: str, importer: Path, line: int) -> Path:
+    folders = (importer.parent, *roots())
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    searched = ", ".join(map(str, folders))
+    raise ShaderError(f"{importer}:{line}: imports {name}, which does not exist (searched "
+                      f"{searched})")  # fmt: skip

@@ -1,7 +1,7 @@
-"""SPIR-V that travels with the wheel, for machines without a shader compiler.
+"""Stock kernels: SPIR-V in the wheel, for machines without a shader compiler.
 
-A file's name is a digest of text, defines and target, so an edited kernel finds none.
-`stock_builder` makes the files.
+A file's name is a digest of text, defines and target, so an edited kernel matches none.
+`stock_builder` writes the files. Visited by lab 05.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ Defines = tuple[tuple[str, str], ...]
 
 
 def key(text: str, defines: Defines, target: str) -> str:
-    """Return the name under which a variant is stored: a digest of all that decides it."""
+    """Return the file name of a variant without its suffix: a digest of the arguments.
+
+    Args:
+        text: expanded text of the kernel.
+        defines: pairs of name and value, in any order.
+        target: compiler target.
+    """
     joined = "\0".join([text, target, *(f"{name}={value}" for name, value in sorted(defines))])
     return hashlib.sha256(joined.encode()).hexdigest()
 

@@ -1,7 +1,8 @@
-"""Compile every stock variant into a folder: what `stock` reads on machines without a compiler.
+"""Compile every stock variant into the folder that `stock` reads.
 
-A kernel's `// stock:` lines name its variants (`T=float MODE=MAXIMUM|AVERAGE`); `EACH=lib/x.slang`
-stands for one EXPRESSION per function of a module. Run: python -m vklab.shader.stock_builder
+A kernel's `// stock:` lines list its variants (`T=float MODE=MAXIMUM|AVERAGE`); `EACH=lib/x.slang`
+means one EXPRESSION per function of a module. Run: python -m vklab.shader.stock_builder
+Visited by lab 05.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ def expressions(text: str) -> list[tuple[str, int]]:
 
     Parameters named a, b and c are operands; the others become p0, p1.
     """
-    found = []
+    pairs = []
     for name, parameters in _FUNCTION.findall(text):
         names = [parameter.split()[-1] for parameter in parameters.split(",")]
         operands = [item for item in names if item in ("a", "b", "c")]
         attributes = [f"p{i}" for i in range(len(names) - len(operands))]
-        found.append((f"onnx::{name}({', '.join([*operands, *attributes])})", len(operands)))
-    return found
+        pairs.append((f"onnx::{name}({', '.join([*operands, *attributes])})", len(operands)))
+    return pairs
 
 
 def _types(arity: int) -> list[tuple[str, str]]:
@@ -41,8 +42,8 @@ def _types(arity: int) -> list[tuple[str, str]]:
 
 
 def variants(path: Path) -> list[compiler.Variant]:
-    """Return the variants that a kernel file's `// stock:` lines name."""
-    found: list[compiler.Variant] = []
+    """Return the variants listed by the `// stock:` lines of a kernel file."""
+    listed: list[compiler.Variant] = []
     for line in _LINE.findall(path.read_text(encoding="utf-8")):
         axes = [field.split("=", 1) for field in line.split()]
         plain = {name: values.split("|") for name, values in axes if name != "EACH"}
@@ -56,8 +57,8 @@ def variants(path: Path) -> list[compiler.Variant]:
                 for combination in combinations
                 for expression, arity in expressions(text)
             ]
-        found += [(path.stem, tuple(sorted(combination)), "") for combination in combinations]
-    return found
+        listed += [(path.stem, tuple(sorted(combination)), "") for combination in combinations]
+    return listed
 
 
 def build(folder: Path = stock.FOLDER) -> int:

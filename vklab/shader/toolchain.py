@@ -1,4 +1,4 @@
-"""Which shader compilers this machine has, and how each one is called and read.
+"""Shader compilers of this machine: their search, command lines and error messages.
 
 Slang comes from VKLAB_SLANGC, the slangtorch wheel or PATH; GLSL from glslc or
 glslangValidator on PATH. Visited by labs 00 and 04.
@@ -34,7 +34,7 @@ Defines = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Toolchain:
-    """One shader compiler: its language, program and the identity that cache keys carry."""
+    """One shader compiler: its language, its program, and a version for cache keys."""
 
     language: str
     program: str
@@ -43,17 +43,24 @@ class Toolchain:
     def command(
         self, source: Path, output: Path, defines: Defines, includes: Sequence[Path]
     ) -> list[str]:
-        """Return the command line that compiles one file."""
+        """Return the command line that compiles one file.
+
+        Args:
+            source: file to compile.
+            output: SPIR-V file to write.
+            defines: pairs of name and value.
+            includes: folders searched for imports.
+        """
         defined = [f"-D{name}={value}" for name, value in defines]
         folders = [f"-I{folder}" for folder in includes]
         if self.language == "slang":
-            # -O0: the optimiser is a library that the wheel leaves out, and drivers optimise.
-            words = "-target spirv -O0 -entry main -stage compute"
+            # -O0: the wheel lacks the optimiser's library, and drivers optimise anyway.
+            options = "-target spirv -O0 -entry main -stage compute"
         elif Path(self.program).name.startswith("glslc"):
-            words = "--target-env=vulkan1.3"
+            options = "--target-env=vulkan1.3"
         else:
-            words = "-V --target-env vulkan1.3"
-        return [self.program, str(source), *folders, *defined, *words.split(), "-o", str(output)]
+            options = "-V --target-env vulkan1.3"
+        return [self.program, str(source), *folders, *defined, *options.split(), "-o", str(output)]
 
 
 def find_toolchain(language: str) -> Toolchain | None:
@@ -62,11 +69,11 @@ def find_toolchain(language: str) -> Toolchain | None:
 
 
 def require_toolchain(language: str) -> Toolchain:
-    """Return the compiler for slang or glsl; SetupError with the line that installs it."""
-    found = find_toolchain(language)
-    if found is None:
-        raise SetupError(f"no compiler for {language} shaders was found", REPAIRS[language])
-    return found
+    """Return the compiler for slang or glsl; SetupError with the command that installs one."""
+    toolchain = find_toolchain(language)
+    if toolchain is None:
+        raise SetupError(f"there is no compiler for {language} shaders", REPAIRS[language])
+    return toolchain
 
 
 @functools.lru_cache(maxsize=16)
@@ -87,7 +94,7 @@ def _find(language: str, slangc: str, path: str) -> Toolchain | None:
 
 
 def _slangtorch() -> Toolchain | None:
-    # find_spec does not import: slangtorch itself would load torch, and only its binary is used.
+    # find_spec does not import: slangtorch would load torch, and only its program is used.
     spec = importlib.util.find_spec("slangtorch")
     for location in (spec.submodule_search_locations or []) if spec else []:
         program = Path(location) / "bin" / f"slangc{'.exe' if os.name == 'nt' else ''}"
@@ -105,7 +112,15 @@ def _identity(program: Path) -> str:
 def run(
     toolchain: Toolchain, source: Path, output: Path, defines: Defines, includes: Sequence[Path]
 ) -> None:
-    """Compile one file; ShaderError as file:line with the compiler's words if that fails."""
+    """Compile one file; on failure ShaderError with file:line and the compiler's message.
+
+    Args:
+        toolchain: compiler to run.
+        source: file to compile.
+        output: SPIR-V file to write.
+        defines: pairs of name and value.
+        includes: folders searched for imports.
+    """
     command = toolchain.command(source, output, defines, includes)
     variant = " ".join(f"{name}={value}" for name, value in defines)
     label = f"{source}" + (f" [{variant}]" if variant else "")

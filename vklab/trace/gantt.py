@@ -1,4 +1,4 @@
-"""The Gantt chart of a trace: a row for each lane, a box for each span, the critical path.
+"""Gantt chart of a trace: a row for each lane, a box for each span, the critical path.
 
 Draws with matplotlib and computes no times: those are in `spans`. Visited by lab 12.
 """

@@ -1,7 +1,7 @@
-"""The one door to the `vulkan` bindings: structures, commands, results and live-handle counts.
+"""Access to the `vulkan` bindings, here only: structures, commands, results, counts of handles.
 
-All traps of the bindings are dealt with here once: nested pointers are kept alive, sTypes are
-filled in, unknown results have names, extension commands are looked up. Visited by lab 02.
+Works around the bindings' gaps in one place: keeps nested pointers alive, fills in sTypes and
+names unknown results. Chooses no device and no memory. Visited by lab 02.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ try:
     ffi = bindings.ffi
     lib = bindings.lib
     LOADER_ERROR = ""
-except OSError as error:  # the bindings open the loader while they are imported
+except OSError as error:  # importing the bindings opens the loader
     bindings = ffi = lib = None
     LOADER_ERROR = str(error)
 
@@ -47,7 +47,7 @@ _ERRORS = {
 
 
 def require_loader() -> None:
-    """Raise SetupError unless the Vulkan loader could be opened."""
+    """Raise SetupError if the Vulkan loader could not be opened."""
     if lib is None:
         raise SetupError(
             f"the Vulkan loader cannot be opened ({LOADER_ERROR})",
@@ -56,40 +56,46 @@ def require_loader() -> None:
         )
 
 
-# The bindings number these by the wrong extension.
+# Constants to which the bindings give the number of another extension.
 _CORRECTED = {"VK_STRUCTURE_TYPE_CALIBRATED_TIMESTAMP_INFO_EXT": 1000184000}
 
 
 def constant(name: str) -> int:
-    """Return the value of a VK_ constant of the headers; AttributeError if there is none."""
+    """Return the value of a VK_ constant of the headers; AttributeError for an unknown name."""
     if name in _CORRECTED:
         return _CORRECTED[name]
-    # A constant that was renamed when its extension moved on is None under its old name.
+    # The bindings hold None under the old name of a constant that was promoted and renamed.
     stem = re.sub(r"_(EXT|KHR|NV|ARM|VALVE|INTEL)$", "", name)
     for candidate in (name, stem, f"{stem}_KHR", f"{stem}_EXT"):
         value = getattr(bindings, candidate, None)
         if value is not None:
             return int(value)
-    raise AttributeError(f"the bindings know no constant {name}")
+    raise AttributeError(f"the Vulkan bindings have no constant {name}")
 
 
 def make_version(major: int, minor: int, patch: int = 0) -> int:
-    """Pack a version number as Vulkan does."""
+    """Return a version number packed into 32 bits, as VK_MAKE_API_VERSION does.
+
+    Args:
+        major: major version, as 1 in 1.3.275.
+        minor: minor version, as 3.
+        patch: patch version, as 275.
+    """
     return (major << 22) | (minor << 12) | patch
 
 
 def version_tuple(packed: int) -> tuple[int, int, int]:
-    """Unpack a version number into major, minor and patch."""
+    """Return major, minor and patch of a packed version number."""
     return (packed >> 22) & 0x7F, (packed >> 12) & 0x3FF, packed & 0xFFF
 
 
 def text(chars: Any) -> str:
-    """Decode a C string."""
+    """Return a C string as str; the empty string for a null pointer."""
     return "" if chars == ffi.NULL else ffi.string(chars).decode("utf-8", "replace")
 
 
 def flag_names(value: int, prefix: str) -> frozenset[str]:
-    """Return the lower-case names of the bits that are set, such as device_local."""
+    """Return the lower-case names of the set bits, such as device_local."""
     return frozenset(
         name.removeprefix(prefix).removesuffix("_BIT").lower()
         for name, bit in vars(bindings).items()
@@ -102,7 +108,7 @@ def flag_names(value: int, prefix: str) -> frozenset[str]:
 
 
 def structure_type(name: str) -> int | None:
-    """Return the VkStructureType of a structure, or None if it has no sType."""
+    """Return the VkStructureType of a structure, or None if the bindings have none for it."""
     body = name.removeprefix("Vk")
     # PhysicalDeviceVulkan12Features -> PHYSICAL_DEVICE_VULKAN_1_2_FEATURES
     spaced = re.sub(r"Vulkan(\d)(\d)", r"Vulkan_\1_\2_", body)
@@ -119,10 +125,11 @@ def structure_type(name: str) -> int | None:
 
 
 def struct(name: str, **fields: Any) -> Any:
-    """Build a zeroed structure, fill in sType and `fields`, and keep what it points to alive.
+    """Build a zeroed structure, fill in sType and `fields`, and keep alive all data it points to.
 
-    Values may be numbers, str, bytes, lists of numbers or of structures, and cdata; None, as for
-    a `pNext` that ends its chain, leaves a field zero.
+    Values may be numbers, str, bytes, lists of numbers or of structures, and cdata; None leaves a
+    field zero, as in the `pNext` that ends a chain.
+    Raises AttributeError for an unknown field, LookupError for a structure without VkStructureType.
     """
     built = ffi.new(f"{name} *")
     members = dict(ffi.typeof(name).fields)
@@ -130,7 +137,7 @@ def struct(name: str, **fields: Any) -> Any:
     if "sType" in members:
         s_type = structure_type(name)
         if s_type is None:
-            raise LookupError(f"the bindings know no VkStructureType for {name}")
+            raise LookupError(f"the Vulkan bindings have no VkStructureType for {name}")
         built.sType = s_type
     for field, value in fields.items():
         if field not in members:
@@ -144,7 +151,7 @@ def struct(name: str, **fields: Any) -> Any:
 def _convert(ctype: Any, value: Any, keep: list[Any]) -> Any:
     if isinstance(value, ffi.CData):
         keep.append(value)
-        # `struct` returns pointers; a member that is a structure wants the value itself.
+        # `struct` returns pointers; a field of structure type takes the value itself.
         is_pointer = ffi.typeof(value).kind == "pointer"
         return value[0] if ctype.kind == "struct" and is_pointer else value
     if ctype.kind == "pointer" and isinstance(value, str):
@@ -168,12 +175,18 @@ def _array(item: Any, values: Sequence[Any], keep: list[Any]) -> Any:
 
 
 def result_name(result: int) -> str:
-    """Return the name of a VkResult, also of one that the bindings do not know."""
+    """Return the name of a VkResult, or VkResult(number) for one unknown to the bindings."""
     return _RESULTS.get(result, f"VkResult({result})")
 
 
 def check(command: str, result: int, detail: str = "") -> None:
-    """Raise the error of the tree that fits unless `result` is VK_SUCCESS."""
+    """Raise the error class for a VkResult, unless it is VK_SUCCESS.
+
+    Args:
+        command: name of the command, for the message.
+        result: the VkResult that the command returned.
+        detail: sizes, limits or the device, for the message.
+    """
     if result == 0:
         return
     name = result_name(result)
@@ -181,16 +194,28 @@ def check(command: str, result: int, detail: str = "") -> None:
 
 
 def call(command: str, *arguments: Any, detail: str = "") -> None:
-    """Call a core command of the loader and raise if its result is an error."""
+    """Call a core command of the loader and raise VulkanError on failure.
+
+    Args:
+        command: name of the command.
+        arguments: the command's arguments.
+        detail: sizes, limits or the device, for the message.
+    """
     result = getattr(lib, command)(*arguments)
     if result is not None:
         check(command, result, detail)
 
 
 def enumerate_all(command: Callable[..., Any], ctype: str, *arguments: Any) -> list[Any]:
-    """Call a command of the count-then-fill kind and return the items."""
+    """Call an enumeration command twice, for the count and for the items; return the items.
+
+    Args:
+        command: the command; its last two parameters are the count and the array.
+        ctype: C type of one item.
+        arguments: the arguments before the count.
+    """
     count = ffi.new("uint32_t *")
-    for _ in range(8):  # the list may grow between the two calls: VK_INCOMPLETE asks again
+    for _ in range(8):  # VK_INCOMPLETE: the list has grown between the two calls
         command(*arguments, count, ffi.NULL)
         items = ffi.new(f"{ctype}[]", count[0])
         _stamp(ctype, items)
@@ -199,7 +224,7 @@ def enumerate_all(command: Callable[..., Any], ctype: str, *arguments: Any) -> l
             return [items[i] for i in range(count[0])] if count[0] else []
         if result_name(result) != "VK_INCOMPLETE":
             check(getattr(command, "__name__", ctype), result)
-    raise VulkanError(ctype, "VK_INCOMPLETE", "the list kept growing")
+    raise VulkanError(ctype, "VK_INCOMPLETE", "the list grew in each of 8 attempts")
 
 
 def _stamp(ctype: str, items: Any) -> None:
@@ -211,12 +236,12 @@ def _stamp(ctype: str, items: Any) -> None:
 
 
 def live_handles() -> dict[str, int]:
-    """Count the Vulkan objects that are open in this process, by kind."""
+    """Return the number of open Vulkan objects of this process, by kind."""
     return {kind: count for kind, count in sorted(LIVE.items()) if count}
 
 
 class VulkanObject:
-    """Own one Vulkan handle: counted while it lives, destroyed exactly once."""
+    """Own one Vulkan handle: count it while it is open, destroy it exactly once."""
 
     kind = "VkObject"
 
@@ -226,7 +251,7 @@ class VulkanObject:
         LIVE[self.kind] += 1
 
     def _destroy(self) -> None:
-        raise NotImplementedError(f"{type(self).__name__} does not say how it is destroyed")
+        raise NotImplementedError(f"{type(self).__name__} must define _destroy()")
 
     def close(self) -> None:
         """Destroy the handle; a second call does nothing."""
@@ -234,7 +259,7 @@ class VulkanObject:
             return
         self._closed = True
         self._destroy()
-        LIVE[self.kind] -= 1  # not where that was interrupted
+        LIVE[self.kind] -= 1  # not reached if _destroy failed: the handle may be open
 
     def __enter__(self) -> Any:
         return self

@@ -1,7 +1,7 @@
-"""Command pools and command buffers: work written down once, submitted many times.
+"""Command pools and command buffers: commands recorded once and submitted many times.
 
-`CommandBuffer.dispatch` is vkCmdDispatch and so on; nothing is decided here.
-Visited by labs 04 and 06.
+Each method wraps one command, as `dispatch` wraps vkCmdDispatch; `runtime.program` decides their
+order. Visited by labs 04 and 06.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POLL_SECONDS = 1e-3
 
 
 class CommandPool(DeviceObject):
-    """Memory for command buffers of one queue's family. Vulkan: vkCreateCommandPool"""
+    """Memory for command buffers of one queue family. Vulkan: vkCreateCommandPool"""
 
     kind = "VkCommandPool"
 
@@ -38,7 +38,7 @@ class CommandPool(DeviceObject):
 
 
 class CommandBuffer(api.VulkanObject):
-    """One list of commands. Vulkan: vkAllocateCommandBuffers"""
+    """One recorded list of commands. Vulkan: vkAllocateCommandBuffers"""
 
     kind = "VkCommandBuffer"
 
@@ -73,19 +73,19 @@ class CommandBuffer(api.VulkanObject):
         self._stage = api.constant("VK_SHADER_STAGE_COMPUTE_BIT")
 
     def begin(self) -> None:
-        """Start recording, forgetting what was recorded. Vulkan: vkBeginCommandBuffer"""
+        """Start a new recording; the previous one is discarded. Vulkan: vkBeginCommandBuffer"""
         info = api.struct("VkCommandBufferBeginInfo")
         self._check("vkBeginCommandBuffer", info)
 
     def end(self) -> None:
-        """Finish recording. Vulkan: vkEndCommandBuffer"""
+        """Finish the recording. Vulkan: vkEndCommandBuffer"""
         self._check("vkEndCommandBuffer")
 
     def _check(self, name: str, *arguments: Any) -> None:
         api.check(name, self.device.command(name)(self.handle, *arguments))
 
     def bind_pipeline(self, pipeline: ComputePipeline) -> None:
-        """Choose the kernel of the dispatches that follow. Vulkan: vkCmdBindPipeline"""
+        """Set the pipeline of all following dispatches. Vulkan: vkCmdBindPipeline"""
         self._bind(self.handle, self._compute, pipeline.handle)
 
     def push_constants(self, pipeline: ComputePipeline, data: bytes) -> None:
@@ -93,39 +93,50 @@ class CommandBuffer(api.VulkanObject):
         self._push(self.handle, pipeline.layout, self._stage, 0, len(data), data)
 
     def push_descriptors(self, pipeline: ComputePipeline, bindings: Sequence[Binding]) -> None:
-        """Name the kernel's buffers in place. Vulkan: vkCmdPushDescriptorSetKHR"""
+        """Write the kernel's buffers into the recording. Vulkan: vkCmdPushDescriptorSetKHR"""
         writes = Writes(bindings)
         self.device.command("vkCmdPushDescriptorSetKHR")(
             self.handle, self._compute, pipeline.layout, 0, writes.count, writes.array
         )
 
     def bind_descriptor_set(self, pipeline: ComputePipeline, descriptor_set: Any) -> None:
-        """Name the kernel's buffers by a set. Vulkan: vkCmdBindDescriptorSets"""
+        """Set the kernel's buffers by a descriptor set. Vulkan: vkCmdBindDescriptorSets"""
         self.device.command("vkCmdBindDescriptorSets")(
             self.handle, self._compute, pipeline.layout, 0, 1, [descriptor_set], 0, api.ffi.NULL
         )
 
     def dispatch(self, x: int, y: int = 1, z: int = 1) -> None:
-        """Launch x * y * z workgroups. Vulkan: vkCmdDispatch"""
+        """Launch x * y * z workgroups. Vulkan: vkCmdDispatch
+
+        Args:
+            x: workgroups along x, at most maxComputeWorkGroupCount[0].
+            y: workgroups along y.
+            z: workgroups along z.
+        """
         self._dispatch(self.handle, x, y, z)
 
     def copy_buffer(
         self, source: Any, target: Any, size: int, source_offset: int = 0, target_offset: int = 0
     ) -> None:
-        """Copy bytes between buffers. Vulkan: vkCmdCopyBuffer"""
+        """Copy bytes between buffers. Vulkan: vkCmdCopyBuffer
+
+        Args:
+            source: VkBuffer to read.
+            target: VkBuffer to write.
+            size: number of bytes.
+            source_offset: first byte to read.
+            target_offset: first byte to write.
+        """
         region = api.struct(
             "VkBufferCopy", srcOffset=source_offset, dstOffset=target_offset, size=size
         )
         self.device.command("vkCmdCopyBuffer")(self.handle, source, target, 1, region)
 
-    def fill_buffer(self, target: Any, offset: int, size: int, word: int) -> None:
-        """Fill bytes (multiples of 4) with a 32-bit word. Vulkan: vkCmdFillBuffer"""
-        self.device.command("vkCmdFillBuffer")(self.handle, target, offset, size, word)
-
     def barrier(self, before: Sequence[str], after: Sequence[str]) -> None:
-        """Make writes of the stages before visible to the stages after.
+        """Make all writes of the stages `before` visible to the stages `after`.
 
         Stages are compute_shader, transfer and host. Vulkan: vkCmdPipelineBarrier
+        Source: Vulkan 1.3, section 'Pipeline Barriers'.
         """
         self._barrier.srcAccessMask = self._access_mask(before, writes_only=True)
         self._barrier.dstAccessMask = self._access_mask(after, writes_only=False)
@@ -142,11 +153,11 @@ class CommandBuffer(api.VulkanObject):
         return sum(api.constant(f"VK_ACCESS_{name}_BIT") for name in names)
 
     def reset_queries(self, queries: TimestampQueries) -> None:
-        """Forget the timestamps of a pool. Vulkan: vkCmdResetQueryPool"""
+        """Reset all timestamps of a pool. Vulkan: vkCmdResetQueryPool"""
         self.device.command("vkCmdResetQueryPool")(self.handle, queries.handle, 0, queries.count)
 
     def write_timestamp(self, queries: TimestampQueries, number: int) -> None:
-        """Note when everything before is done. Vulkan: vkCmdWriteTimestamp"""
+        """Write timestamp `number` once all earlier work is done. Vulkan: vkCmdWriteTimestamp"""
         stage = api.constant("VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT")
         self.device.command("vkCmdWriteTimestamp")(self.handle, stage, queries.handle, number)
 
@@ -157,9 +168,9 @@ class CommandBuffer(api.VulkanObject):
 
 
 class Submission:
-    """A command buffer and a fence, ready to be submitted again and again.
+    """A command buffer and its fence, submitted once in each run.
 
-    The structures are built once, because a submission is on the path of every run.
+    The structures are built once, to keep the host's time in each run short.
     """
 
     def __init__(self, commands: CommandBuffer, fence: Fence) -> None:
@@ -190,7 +201,7 @@ class Submission:
         self.fence.wait()
 
     def submit(self) -> None:
-        """Hand the work to the queue. Vulkan: vkQueueSubmit"""
+        """Reset the fence and send the commands to the queue. Vulkan: vkQueueSubmit"""
         with self.queue.lock:
             command, result = "vkResetFences", self._reset(self._device, 1, self.fence.array)
             if result == 0:

@@ -1,7 +1,7 @@
-"""Descriptor sets: which buffers a kernel's bindings mean.
+"""Descriptor sets: assign buffers to the binding numbers of a kernel.
 
-Pushed into the command buffer where VK_KHR_push_descriptor is, else allocated from a pool.
-Visited by lab 05.
+Descriptors are pushed into the command buffer where the device has VK_KHR_push_descriptor, else
+allocated from a pool. `plan` decides which buffer each binding gets. Visited by lab 05.
 """
 
 from __future__ import annotations
@@ -20,14 +20,20 @@ Binding = tuple[int, Any, int, int]
 
 
 def uses_push_descriptors(device: Device) -> bool:
-    """Tell whether descriptors go into the command buffer itself."""
+    """Tell whether descriptors are pushed into the command buffer."""
     return "VK_KHR_push_descriptor" in device.extensions and not settings.get(
         "DISABLE_PUSH_DESCRIPTORS"
     )
 
 
 class DescriptorSetLayout(DeviceObject):
-    """The storage buffers of a kernel, by binding number. Vulkan: vkCreateDescriptorSetLayout"""
+    """Storage buffers of a kernel, by binding number. Vulkan: vkCreateDescriptorSetLayout
+
+    Args:
+        device: device of the kernel.
+        bindings: binding number of each storage buffer.
+        push: whether descriptors are pushed into the command buffer.
+    """
 
     kind = "VkDescriptorSetLayout"
 
@@ -53,7 +59,7 @@ class DescriptorSetLayout(DeviceObject):
 
 
 class Writes:
-    """VkWriteDescriptorSet structures for one set, with the memory they point to."""
+    """VkWriteDescriptorSet structures of one set, with the memory they point to."""
 
     def __init__(self, bindings: Sequence[Binding], target: Any = None) -> None:
         count = len(bindings)
@@ -72,7 +78,13 @@ class Writes:
 
 
 class DescriptorPool(DeviceObject):
-    """Room for `sets` descriptor sets. Vulkan: vkCreateDescriptorPool"""
+    """Memory for descriptor sets. Vulkan: vkCreateDescriptorPool
+
+    Args:
+        device: device of the pool.
+        sets: most descriptor sets.
+        descriptors: most descriptors in all sets together.
+    """
 
     kind = "VkDescriptorPool"
 
@@ -88,7 +100,7 @@ class DescriptorPool(DeviceObject):
         super().__init__(device, info)
 
     def allocate(self, layout: DescriptorSetLayout, bindings: Sequence[Binding]) -> Any:
-        """Return a new set that names these buffers. Vulkan: vkAllocateDescriptorSets"""
+        """Return a new descriptor set with these buffers. Vulkan: vkAllocateDescriptorSets"""
         info = api.struct(
             "VkDescriptorSetAllocateInfo",
             descriptorPool=self.handle,

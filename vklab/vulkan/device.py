@@ -1,7 +1,7 @@
-"""VkDevice and VkQueue: one open device, its queues, and its commands looked up once.
+"""VkDevice and VkQueue: one open device, its queues and its commands.
 
-Takes a compute-only queue family where there is one, and a transfer-only one beside it.
-Visited by labs 02 and 04.
+Decides which features and queue families are used: a compute-only family and a transfer-only one
+where they exist. `runtime.open_devices` chooses the device. Visited by labs 02 and 04.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vklab.vulkan.instance import Instance
 
 __all__ = ["Device", "DeviceObject", "Queue", "choose_queue_families"]
 
-# Enabled where the device has them; what a kernel needs beyond these is asked for at plan time.
+# Enabled where the device has them; planning checks each kernel against the enabled features.
 WANTED_FEATURES = frozenset({
     "shaderInt16", "shaderInt64", "shaderFloat64",
     "storageBuffer16BitAccess", "storageBuffer8BitAccess", "shaderFloat16", "shaderInt8",
@@ -40,10 +40,11 @@ WANTED_EXTENSIONS = (
 
 
 def choose_queue_families(families: tuple[QueueFamily, ...]) -> tuple[int, int]:
-    """Return the indices of the families for compute and for copies.
+    """Return the indices of the queue families for compute and for copies.
 
-    Compute without graphics comes first (it runs beside a desktop); copies take a family that
-    does nothing else, or share the compute family. LookupError if nothing computes.
+    A compute family without graphics is preferred, because it runs beside the desktop's work.
+    Copies use a family for transfers alone, else the compute family. Raises LookupError if no
+    family has the compute flag. Source: Vulkan 1.3, section 'Queues'.
     """
     computing = [family for family in families if "compute" in family.flags]
     if not computing:
@@ -59,7 +60,7 @@ def choose_queue_families(families: tuple[QueueFamily, ...]) -> tuple[int, int]:
 
 
 class Queue:
-    """One VkQueue; the lock is what Vulkan calls external synchronisation."""
+    """One VkQueue; its lock provides Vulkan's external synchronisation between threads."""
 
     def __init__(self, device: Device, family: QueueFamily) -> None:
         self.family = family
@@ -70,7 +71,15 @@ class Queue:
 
 
 class Device(api.VulkanObject):
-    """Open one physical device. Vulkan: vkCreateDevice"""
+    """One physical device, opened for this process. Vulkan: vkCreateDevice
+
+    Raises SetupError for a device with a refusal.
+
+    Args:
+        instance: instance of the physical device.
+        physical: VkPhysicalDevice.
+        info: description of the physical device.
+    """
 
     kind = "VkDevice"
 
@@ -90,7 +99,7 @@ class Device(api.VulkanObject):
         self.compute_queue, self.transfer_queue = queues[compute], queues[transfer]
 
     def _features(self, name: str, **chain: Any) -> Any:
-        """Return a structure of features, with those switched on that are wanted and there."""
+        """Return a structure of features with every wanted and available feature enabled."""
         members = [m for m, _ in api.ffi.typeof(name).fields if m in self.features]
         return api.struct(name, **dict.fromkeys(members, 1), **chain)
 
@@ -123,7 +132,7 @@ class Device(api.VulkanObject):
         return out[0]
 
     def command(self, name: str) -> Any:
-        """Return a device command, looked up past the loader. Vulkan: vkGetDeviceProcAddr"""
+        """Return a command of the device's driver. Vulkan: vkGetDeviceProcAddr"""
         if name not in self._commands:
             pointer = api.lib.vkGetDeviceProcAddr(self.handle, name.encode())
             if pointer == api.ffi.NULL:
@@ -132,24 +141,37 @@ class Device(api.VulkanObject):
         return self._commands[name]
 
     def call(self, name: str, *arguments: Any, detail: str = "") -> None:
-        """Call a device command with this device as first argument and raise on failure."""
+        """Call a device command with this device as first argument; VulkanError on failure.
+
+        Args:
+            name: name of the command.
+            arguments: the command's arguments after the device.
+            detail: text for the error; by default the device's name.
+        """
         result = self.command(name)(self.handle, *arguments)
         if result is not None:
             api.check(name, result, detail or self.info.name)
 
     def create(self, name: str, ctype: str, info: Any, detail: str = "") -> Any:
-        """Call a vkCreate or vkAllocate command of the usual shape and return the new handle."""
+        """Call a command of the form (device, info, allocator, out) and return the new handle.
+
+        Args:
+            name: name of the vkCreate or vkAllocate command.
+            ctype: C type of the handle.
+            info: the command's create or allocate structure.
+            detail: text for the error; by default the device's name.
+        """
         out = api.ffi.new(f"{ctype} *")
         self.call(name, info, api.ffi.NULL, out, detail=detail)
         return out[0]
 
     def _destroy(self) -> None:
-        # No wait here: whoever submitted work waits for it with a limit before closing.
+        # No wait here: the submitter of work waits for it, with a limit, before closing.
         self.command("vkDestroyDevice")(self.handle, api.ffi.NULL)
 
 
 class DeviceObject(api.VulkanObject):
-    """Own a handle that a device made: its `kind` names the commands that make and destroy it."""
+    """Own a handle created by a device; `kind` names its vkCreate and vkDestroy commands."""
 
     def __init__(self, device: Device, info: Any) -> None:
         self.device = device

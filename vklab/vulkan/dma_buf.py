@@ -1,7 +1,7 @@
-"""Device memory of one device that another one reads: exported as a dma-buf, and imported.
+"""Device memory shared between two devices: exported as a dma-buf and imported (Linux).
 
-Whether two devices accept it is asked, and what the second reads there is tried once. An opaque
-fd is for devices of one UUID: those are one device to vklab. Visited by lab 13.
+`runtime.many` decides when it is used, after reading a test pattern through it. Opaque fds are
+not used: they only join devices of one UUID, which vklab treats as one. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HANDLE_TYPE = "DMA_BUF_BIT_EXT"
 
 
 def features(device: Device) -> frozenset[str]:
-    """Return what a device does with dma-bufs: exportable, importable, dedicated_only.
+    """Return the dma-buf features of a device: exportable, importable, dedicated_only.
 
     Vulkan: vkGetPhysicalDeviceExternalBufferProperties
     """
@@ -33,38 +33,36 @@ def features(device: Device) -> frozenset[str]:
         usage=sum(api.constant(f"VK_BUFFER_USAGE_{name}_BIT") for name in USAGE),
         handleType=api.constant(f"VK_EXTERNAL_MEMORY_HANDLE_TYPE_{HANDLE_TYPE}"),
     )
-    found = api.struct("VkExternalBufferProperties")
-    ask = device.instance.command("vkGetPhysicalDeviceExternalBufferProperties")
-    ask(device.physical, info, found)
-    bits = found.externalMemoryProperties.externalMemoryFeatures
+    properties = api.struct("VkExternalBufferProperties")
+    query = device.instance.command("vkGetPhysicalDeviceExternalBufferProperties")
+    query(device.physical, info, properties)
+    bits = properties.externalMemoryProperties.externalMemoryFeatures
     return api.flag_names(bits, "VK_EXTERNAL_MEMORY_FEATURE_")
 
 
 class _DmaBuffer(ExternalBuffer):
-    """What both ends have in common: device-local memory, dedicated where the driver wants it."""
+    """A buffer at either end: device-local memory, dedicated if the driver requires it."""
 
     handle_type = HANDLE_TYPE
 
-    def _take(self, needs: Any, type_bits: int, source: Any) -> DeviceMemory:
+    def _take(self, needs: Any, type_bits: int, chain: Any) -> DeviceMemory:
         if "dedicated_only" in features(self.device):
-            source = api.struct(
-                "VkMemoryDedicatedAllocateInfo", buffer=self.handle, pNext=source
-            )
+            chain = api.struct("VkMemoryDedicatedAllocateInfo", buffer=self.handle, pNext=chain)
         flags = [each.bits for each in self.device.info.memory_types]
         index = choose_memory_type(flags, type_bits & needs.memoryTypeBits, 0, DEVICE_LOCAL)
-        return DeviceMemory(self.device, index, needs.size, source)
+        return DeviceMemory(self.device, index, needs.size, chain)
 
 
 class ExportedBuffer(_DmaBuffer):
     """A buffer in device memory that other devices may import. Vulkan: vkGetMemoryFdKHR"""
 
     def _allocate(self, needs: Any) -> DeviceMemory:
-        wanted = api.struct("VkExportMemoryAllocateInfo", handleTypes=self.handle_bit)
-        return self._take(needs, needs.memoryTypeBits, wanted)
+        export = api.struct("VkExportMemoryAllocateInfo", handleTypes=self.handle_bit)
+        return self._take(needs, needs.memoryTypeBits, export)
 
     def descriptor(self) -> int:
-        """Return a new file descriptor of the memory; who takes it closes it."""
-        assert self.memory is not None, "a closed buffer exports nothing"
+        """Return a new file descriptor of the memory, to be closed by the caller."""
+        assert self.memory is not None, "the buffer is closed"
         info = api.struct(
             "VkMemoryGetFdInfoKHR", memory=self.memory.handle, handleType=self.handle_bit
         )
@@ -83,16 +81,17 @@ class OpenedBuffer(_DmaBuffer):
     def _allocate(self, needs: Any) -> DeviceMemory:
         descriptor = self._exported.descriptor()
         try:
-            found = api.struct("VkMemoryFdPropertiesKHR")
-            self.device.call("vkGetMemoryFdPropertiesKHR", self.handle_bit, descriptor, found)
-            size = os.lseek(descriptor, 0, os.SEEK_END)  # a dma-buf tells its size so
+            properties = api.struct("VkMemoryFdPropertiesKHR")
+            self.device.call("vkGetMemoryFdPropertiesKHR", self.handle_bit, descriptor, properties)
+            size = os.lseek(descriptor, 0, os.SEEK_END)  # the size of a dma-buf
             if 0 <= size < needs.size:
                 raise VulkanError("vkAllocateMemory", "VK_ERROR_INVALID_EXTERNAL_HANDLE",
-                                  f"{needs.size} bytes in a dma-buf of {size}")  # fmt: skip
+                                  f"a buffer of {needs.size} bytes does not fit a dma-buf of "
+                                  f"{size} bytes")  # fmt: skip
             source = api.struct(
                 "VkImportMemoryFdInfoKHR", handleType=self.handle_bit, fd=descriptor
             )
-            return self._take(needs, found.memoryTypeBits, source)
+            return self._take(needs, properties.memoryTypeBits, source)
         except BaseException:
-            os.close(descriptor)  # else the driver has taken it over
+            os.close(descriptor)  # after success the driver owns it
             raise

@@ -1,6 +1,7 @@
-"""Host memory that several devices see: one allocation, imported into each of them.
+"""Host memory shared by several devices: one allocation, imported into each of them.
 
-What one device writes there another reads, with no copy between. Visited by lab 13.
+A device reads there what another device wrote, without a copy. `runtime.many` decides which values
+are placed there. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from vklab.vulkan.memory import (
 __all__ = ["EXTENSION", "ExternalBuffer", "HostMemory", "ImportedBuffer"]
 
 EXTENSION = "VK_EXT_external_memory_host"
-# The most that a device may ask for (minImportedHostPointerAlignment), so it suits them all.
+# The largest minImportedHostPointerAlignment that Vulkan allows, so that it suits every device.
 ALIGNMENT = 1 << 16
 
 
 class HostMemory:
-    """Bytes of the process, aligned as every device wants them; freed with the last reference."""
+    """Memory of the process, aligned for import; freed with its last reference."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = -(-size_bytes // ALIGNMENT) * ALIGNMENT
@@ -39,9 +40,9 @@ class HostMemory:
 
 
 class ExternalBuffer(DeviceObject):
-    """A buffer whose memory others see too, or have made. Vulkan: vkCreateBuffer
+    """A buffer in memory shared with the host or another device. Vulkan: vkCreateBuffer
 
-    Raises LookupError or VulkanError where the device does not take the memory.
+    Raises LookupError or VulkanError if the device does not accept the memory.
     """
 
     kind = "VkBuffer"
@@ -63,11 +64,11 @@ class ExternalBuffer(DeviceObject):
             raise
 
     def _allocate(self, needs: Any) -> DeviceMemory:
-        raise NotImplementedError(f"{type(self).__name__} does not say where its memory is from")
+        raise NotImplementedError(f"{type(self).__name__} must define _allocate()")
 
     @property
     def mapped(self) -> memoryview | None:
-        """Return the buffer's bytes as the host sees them, or None."""
+        """Return the buffer's bytes as mapped on the host, or None for unmapped memory."""
         return None
 
     def _destroy(self) -> None:
@@ -77,7 +78,13 @@ class ExternalBuffer(DeviceObject):
 
 
 class ImportedBuffer(ExternalBuffer):
-    """A buffer on memory of the process that other devices may see too."""
+    """A buffer in memory of the process that other devices may import too.
+
+    Args:
+        device: device that imports the memory.
+        host: the memory.
+        size_bytes: size of the buffer.
+    """
 
     handle_type = "HOST_ALLOCATION_BIT_EXT"
 
@@ -87,14 +94,15 @@ class ImportedBuffer(ExternalBuffer):
 
     def _allocate(self, needs: Any) -> DeviceMemory:
         if needs.size > self.host.size_bytes:
-            detail = f"{needs.size} bytes in {self.host.size_bytes}"
+            detail = f"{needs.size} bytes do not fit {self.host.size_bytes} bytes of host memory"
             raise OutOfMemoryError("vkBindBufferMemory", "VK_ERROR_OUT_OF_HOST_MEMORY", detail)
-        found = api.struct("VkMemoryHostPointerPropertiesEXT")
+        properties = api.struct("VkMemoryHostPointerPropertiesEXT")
         address = api.ffi.cast("void *", self.host.address)
-        self.device.call("vkGetMemoryHostPointerPropertiesEXT", self.handle_bit, address, found)
+        query = "vkGetMemoryHostPointerPropertiesEXT"
+        self.device.call(query, self.handle_bit, address, properties)
         index = choose_memory_type(
             [each.bits for each in self.device.info.memory_types],
-            needs.memoryTypeBits & found.memoryTypeBits, HOST_VISIBLE | HOST_COHERENT,
+            needs.memoryTypeBits & properties.memoryTypeBits, HOST_VISIBLE | HOST_COHERENT,
         )  # fmt: skip
         source = api.struct(
             "VkImportMemoryHostPointerInfoEXT", handleType=self.handle_bit, pHostPointer=address
@@ -103,5 +111,5 @@ class ImportedBuffer(ExternalBuffer):
 
     @property
     def mapped(self) -> memoryview:
-        """Return the buffer's bytes as the host sees them."""
+        """Return the buffer's bytes on the host."""
         return self.host.view[: self.size_bytes]

@@ -1,7 +1,7 @@
 """VkInstance: the connection between this process and the Vulkan loader.
 
-Asks for portability drivers (MoltenVK) where they exist and, on request, for the validation
-layer, whose messages are collected as Python objects. Visited by labs 02 and 06.
+Enables portability drivers (MoltenVK) where they exist and, on request, the validation layer,
+whose messages become Python objects. Chooses no device. Visited by labs 02 and 06.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["VALIDATION_LAYER", "Instance", "ValidationMessage", "extensions", "l
 
 VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 _SEVERITIES = ((0x1000, "error"), (0x0100, "warning"), (0x0010, "info"), (0x0001, "verbose"))
-_listeners: list[Any] = []  # handles of message lists, kept for ever as the callback is
+_listeners: list[Any] = []  # cffi handles of message lists, kept until the process ends
 
 
 @dataclass(frozen=True)
@@ -36,28 +36,31 @@ def _on_message(severity: int, types: int, data: Any, user_data: Any) -> int:
     return 0
 
 
-# One callback for the process, kept for ever: drivers may call it until the very end.
+# One callback for the process, never freed: drivers may call it until the process ends.
 _CALLBACK = api.ffi and api.ffi.callback("PFN_vkDebugUtilsMessengerCallbackEXT", _on_message)
 
 
 def layers() -> list[str]:
     """Return the names of the instance layers. Vulkan: vkEnumerateInstanceLayerProperties"""
     api.require_loader()
-    found = api.enumerate_all(api.lib.vkEnumerateInstanceLayerProperties, "VkLayerProperties")
-    return [api.text(item.layerName) for item in found]
+    listed = api.enumerate_all(api.lib.vkEnumerateInstanceLayerProperties, "VkLayerProperties")
+    return [api.text(item.layerName) for item in listed]
 
 
 def extensions() -> list[str]:
     """Return the instance extensions. Vulkan: vkEnumerateInstanceExtensionProperties"""
     api.require_loader()
-    found = api.enumerate_all(
+    listed = api.enumerate_all(
         api.lib.vkEnumerateInstanceExtensionProperties, "VkExtensionProperties", api.ffi.NULL
     )
-    return [api.text(item.extensionName) for item in found]
+    return [api.text(item.extensionName) for item in listed]
 
 
 class Instance(api.VulkanObject):
-    """Open the loader for this process. Vulkan: vkCreateInstance"""
+    """A connection to the Vulkan loader. Vulkan: vkCreateInstance
+
+    Raises SetupError without a loader, without a driver, or without a requested layer.
+    """
 
     kind = "VkInstance"
 
@@ -129,10 +132,10 @@ class Instance(api.VulkanObject):
         self._messenger = out[0]
 
     def command(self, name: str) -> Any:
-        """Look up a command that the loader does not export. Vulkan: vkGetInstanceProcAddr"""
+        """Return a command that the loader does not export. Vulkan: vkGetInstanceProcAddr"""
         pointer = api.lib.vkGetInstanceProcAddr(self.handle, name.encode())
         if pointer == api.ffi.NULL:
-            raise VulkanError(name, "VK_ERROR_EXTENSION_NOT_PRESENT", "the instance has no such")
+            raise VulkanError(name, "VK_ERROR_EXTENSION_NOT_PRESENT", "the loader")
         return api.ffi.cast(f"PFN_{name}", pointer)
 
     def physical_devices(self) -> list[Any]:
@@ -147,11 +150,11 @@ class Instance(api.VulkanObject):
             raise
 
     def raise_messages(self) -> None:
-        """Raise VulkanError with the validation messages collected so far, and forget them."""
+        """Raise VulkanError with all validation messages collected so far, and clear them."""
         if self.messages:
-            found = [f"{m.severity} {m.identifier}: {m.text}" for m in self.messages]
+            lines = [f"{m.severity} {m.identifier}: {m.text}" for m in self.messages]
             self.messages.clear()
-            raise VulkanError("validation", "VK_ERROR_VALIDATION_FAILED_EXT", "\n".join(found))
+            raise VulkanError("validation", "VK_ERROR_VALIDATION_FAILED_EXT", "\n".join(lines))
 
     def _destroy(self) -> None:
         if self._messenger != api.ffi.NULL:
@@ -165,5 +168,5 @@ def no_driver() -> SetupError:
     return SetupError(
         "no Vulkan driver answers the loader",
         "apt-get install mesa-vulkan-drivers   (Debian, Ubuntu: brings lavapipe, which runs on "
-        "the CPU), or install your GPU vendor's driver; `vklab doctor` says what was found",
+        "the CPU), or install your GPU vendor's driver; `vklab doctor` lists drivers",
     )

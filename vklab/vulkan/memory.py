@@ -1,7 +1,7 @@
-"""VkDeviceMemory and VkBuffer: choosing a memory type, sub-allocating blocks, counting bytes.
+"""VkDeviceMemory and VkBuffer: memory types, blocks divided into buffers, bytes in use.
 
-A few big allocations are cut into buffers, because drivers limit the number of allocations and
-each one is slow. Visited by lab 03.
+Divides a few large allocations, because drivers limit their number and each is slow. The offsets
+of values inside a buffer are decided by `plan.memory`. Visited by lab 03.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["Allocator", "Block", "Buffer", "DeviceMemory", "FreeRanges", "buffer
 DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED = 1, 2, 4, 8
 BLOCK_BYTES = 64 << 20
 USAGE = ("STORAGE_BUFFER", "TRANSFER_SRC", "TRANSFER_DST")
-# What each kind of buffer is for -> (flags it must have, flags that are better).
+# Kind of buffer -> (required memory flags, preferred memory flags).
 KINDS = {
-    "device": (DEVICE_LOCAL, 0),  # touched by kernels only
-    "upload": (HOST_VISIBLE | HOST_COHERENT, DEVICE_LOCAL),  # host writes, kernels read: ReBAR
+    "device": (DEVICE_LOCAL, 0),  # only kernels read and write
+    "upload": (HOST_VISIBLE | HOST_COHERENT, DEVICE_LOCAL),  # host writes, kernels read (ReBAR)
     "staging": (HOST_VISIBLE | HOST_COHERENT, 0),  # host writes, a copy reads
     "readback": (HOST_VISIBLE | HOST_COHERENT, HOST_CACHED),  # device writes, host reads
 }
@@ -36,37 +36,43 @@ def choose_memory_type(
 ) -> int:
     """Return the index of the memory type to allocate from.
 
+    Raises LookupError if no type has all required flags.
+
     Args:
         memory_types: property flags of each type, in the driver's order.
-        type_bits: bit i is set where type i may hold the buffer.
+        type_bits: mask of the types that may hold the buffer: bit i for type i.
         required: flags that the type must have.
-        preferred: flags that are counted; ties go to the lower index, as drivers sort them.
+        preferred: flags of which the type has as many as possible; ties go to the lower index.
 
-    Raises LookupError if no type has all required flags.
+    Source: Vulkan 1.3, chapter 'Memory Allocation'.
     """
     suitable = [
         index for index, flags in enumerate(memory_types)
         if type_bits >> index & 1 and flags & required == required
     ]  # fmt: skip
     if not suitable:
-        raise LookupError(f"no memory type in mask {type_bits:#b} has flags {required:#b}")
+        raise LookupError(f"no memory type in mask {type_bits:#b} has the required flags "
+                          f"{required:#b}")  # fmt: skip
     return max(suitable, key=lambda index: (memory_types[index] & preferred).bit_count())
 
 
 class FreeRanges:
-    """Hand out aligned ranges of one block, first fit, and join what comes back."""
+    """Allocate ranges of one block by first fit, and join adjacent ranges when they are freed.
+
+    Source: Knuth, The Art of Computer Programming, volume 1 (1997), section 2.5.
+    """
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        self._free = [(0, size_bytes)]  # (offset, size), sorted, never touching
+        self._free = [(0, size_bytes)]  # (offset, size), sorted, never adjacent
 
     @property
     def free_bytes(self) -> int:
-        """Return the bytes that nobody holds."""
+        """Return the number of free bytes."""
         return sum(size for _, size in self._free)
 
     def take(self, size_bytes: int, alignment: int) -> int | None:
-        """Return the offset of a free aligned range, or None if nothing fits."""
+        """Allocate an aligned range and return its offset, or None if none is large enough."""
         for number, (offset, size) in enumerate(self._free):
             start = -(-offset // alignment) * alignment
             if start + size_bytes <= offset + size:
@@ -78,7 +84,7 @@ class FreeRanges:
         return None
 
     def give_back(self, offset: int, size_bytes: int) -> None:
-        """Return a range that `take` handed out."""
+        """Free a range that `take` allocated."""
         joined: list[tuple[int, int]] = []
         for start, size in sorted([*self._free, (offset, size_bytes)]):
             if joined and joined[-1][0] + joined[-1][1] == start:
@@ -89,10 +95,13 @@ class FreeRanges:
 
 
 class DeviceMemory(api.VulkanObject):
-    """Bytes of one memory type, new or imported from elsewhere. Vulkan: vkAllocateMemory
+    """An allocation of one memory type, new or imported. Vulkan: vkAllocateMemory
 
     Args:
-        chain: what is to be said beside size and type: where they come from, who else sees them.
+        device: device that allocates.
+        type_index: index of the memory type.
+        size_bytes: size of the allocation.
+        chain: `pNext` of VkMemoryAllocateInfo: how the memory is imported or exported.
     """
 
     kind = "VkDeviceMemory"
@@ -114,7 +123,13 @@ class DeviceMemory(api.VulkanObject):
 
 
 class Block(DeviceMemory):
-    """Device memory that many buffers share, mapped for its whole life if the host can see it."""
+    """Device memory divided into buffers, mapped while it exists if it is host-visible.
+
+    Args:
+        device: device that allocates.
+        type_index: index of the memory type.
+        size_bytes: size of the block.
+    """
 
     def __init__(self, device: Device, type_index: int, size_bytes: int) -> None:
         self.ranges = FreeRanges(size_bytes)
@@ -123,7 +138,7 @@ class Block(DeviceMemory):
         if device.info.memory_types[type_index].bits & HOST_VISIBLE:
             out = api.ffi.new("void **")
             try:
-                # Whole size: the bindings' VK_WHOLE_SIZE overflows, the real size does not.
+                # The size in bytes, because the bindings' VK_WHOLE_SIZE overflows.
                 device.call("vkMapMemory", self.handle, 0, size_bytes, 0, out)
             except BaseException:
                 self.close()
@@ -133,7 +148,7 @@ class Block(DeviceMemory):
 
 @dataclass
 class Allocator:
-    """All device memory of one device: blocks by memory type, and the bytes in use."""
+    """Allocate memory of one device from blocks by memory type, and count the bytes in use."""
 
     device: Device
     blocks: list[Block] = field(default_factory=list)
@@ -150,10 +165,16 @@ class Allocator:
         return sum(block.ranges.size_bytes - block.ranges.free_bytes for block in self.blocks)
 
     def take(self, size: int, alignment: int, type_bits: int, kind: str) -> tuple[Block, int]:
-        """Return a block and an offset in it for a buffer of a kind of `KINDS`.
+        """Allocate a range for one buffer; return its block and its offset there.
 
-        Falls back to the next suitable memory type where a heap is full. OutOfMemoryError if
-        none has room.
+        Falls back to the next suitable memory type if a heap is full. Raises OutOfMemoryError if
+        every suitable heap is full.
+
+        Args:
+            size: bytes, from VkMemoryRequirements.
+            alignment: alignment of the offset in bytes.
+            type_bits: mask of the memory types that may hold the buffer.
+            kind: a kind of `KINDS`.
         """
         required, preferred = KINDS[kind]
         flags = [memory_type.bits for memory_type in self.device.info.memory_types]
@@ -180,7 +201,7 @@ class Allocator:
                 offset = block.ranges.take(size, alignment)
                 if offset is not None:
                     return block, offset
-        # A tensor of half a block or more gets a block of its own: no room is wasted on it.
+        # A buffer of more than half a block gets its own block, which wastes no memory.
         block_bytes = size if size > BLOCK_BYTES // 2 else BLOCK_BYTES
         room = self.available_bytes(self.device.info.memory_types[type_index].heap)
         if block_bytes > room >= size:
@@ -195,11 +216,11 @@ class Allocator:
         block = Block(self.device, type_index, block_bytes)
         self.blocks.append(block)
         offset = block.ranges.take(size, alignment)
-        assert offset == 0, "a fresh block starts free"
+        assert offset == 0, "a new block is free from its first byte"
         return block, offset
 
     def available_bytes(self, heap_index: int) -> int:
-        """Return the bytes of a heap that may still be allocated, by its budget of this moment."""
+        """Return the bytes of a heap that may still be allocated under its present budget."""
         has_budget = "VK_EXT_memory_budget" in self.device.extensions
         heap = physical_device.memory_heaps(self.device.physical, has_budget)[heap_index]
         types = self.device.info.memory_types
@@ -209,7 +230,7 @@ class Allocator:
         return int(heap.budget_bytes * float(settings.get("MEMORY_LIMIT"))) - used
 
     def room_bytes(self) -> int:
-        """Return the bytes that buffers may still take of device-local heaps at this moment."""
+        """Return the device-local bytes available to buffers, in blocks and from the driver."""
         types, heaps = self.device.info.memory_types, self.device.info.heaps
         local = [number for number, heap in enumerate(heaps) if heap.device_local]
         with self.lock:
@@ -218,7 +239,13 @@ class Allocator:
             return free + sum(max(0, self.available_bytes(number)) for number in local)
 
     def give_back(self, block: Block, offset: int, size: int) -> None:
-        """Return a range; a block that is empty goes back to the driver."""
+        """Free a range; a block without allocated ranges is returned to the driver.
+
+        Args:
+            block: block of the range.
+            offset: first byte of the range.
+            size: bytes of the range.
+        """
         with self.lock:
             block.ranges.give_back(offset, size)
             if block.ranges.free_bytes == block.ranges.size_bytes:
@@ -227,7 +254,13 @@ class Allocator:
 
 
 def buffer_info(device: Device, size_bytes: int, **more: Any) -> Any:
-    """Return what every buffer is created for: kernels and copies, on all queues of a device."""
+    """Return the VkBufferCreateInfo of a buffer for kernels and copies on all queues of a device.
+
+    Args:
+        device: device of the buffer.
+        size_bytes: size of the buffer.
+        more: further fields of the structure, such as `pNext`.
+    """
     families = device.queue_family_indices
     shared = len(families) > 1
     return api.struct(
@@ -242,7 +275,15 @@ def buffer_info(device: Device, size_bytes: int, **more: Any) -> Any:
 
 
 class Buffer(DeviceObject):
-    """One VkBuffer bound to memory of a kind of `KINDS`. Vulkan: vkCreateBuffer"""
+    """One VkBuffer bound to its own range of a block. Vulkan: vkCreateBuffer
+
+    Raises PlanError for a size that the device refuses, OutOfMemoryError if no heap has room.
+
+    Args:
+        allocator: allocator of the device.
+        size_bytes: size of the buffer.
+        kind: a kind of `KINDS`, which decides the memory type.
+    """
 
     kind = "VkBuffer"
 
@@ -253,7 +294,7 @@ class Buffer(DeviceObject):
         largest = device.info.limit("maxBufferSize") or 2**63
         if not 0 < size_bytes <= largest:
             raise PlanError(
-                f"a buffer of {size_bytes} bytes: {device.info.name} takes 1 to {largest}"
+                f"a buffer of {size_bytes} bytes: {device.info.name} takes 1 to {largest} bytes"
             )
         super().__init__(device, buffer_info(device, size_bytes))
         self.block: Block | None = None
@@ -274,7 +315,7 @@ class Buffer(DeviceObject):
 
     @property
     def mapped(self) -> memoryview | None:
-        """Return the buffer's bytes as the host sees them, or None."""
+        """Return the buffer's bytes as mapped on the host, or None for unmapped memory."""
         assert self.block is not None
         whole = self.block.mapped
         return None if whole is None else whole[self.offset : self.offset + self.size_bytes]

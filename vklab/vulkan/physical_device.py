@@ -1,7 +1,7 @@
-"""VkPhysicalDevice -> DeviceInfo: everything the driver says about one device, read once.
+"""VkPhysicalDevice -> DeviceInfo: all properties of one device, read once from its driver.
 
-Decides which devices can be used at all and says why not; it does not choose between them.
-Visited by lab 02.
+Decides which devices can be used, with the reason for a refusal; `runtime.open_devices` chooses
+among them. Visited by lab 02.
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ _COMPONENTS = {
 
 
 def describe(instance: Instance, handle: Any, index: int) -> DeviceInfo:
-    """Read properties, features, memory, queues and extensions of a physical device."""
+    """Read properties, features, memory, queues and extensions of a physical device.
+
+    Args:
+        instance: instance of the physical device.
+        handle: VkPhysicalDevice.
+        index: number of the device in vklab, as in `--device`.
+    """
     extensions = frozenset(
         api.text(item.extensionName)
         for item in api.enumerate_all(
@@ -38,8 +44,8 @@ def describe(instance: Instance, handle: Any, index: int) -> DeviceInfo:
     )  # fmt: skip
     version = _api_version(handle)
     modern = version >= MINIMUM_VERSION
-    found, parts = _properties(handle, modern)
-    properties, driver, subgroup = found.properties, parts["Driver"], parts["Subgroup"]
+    base, parts = _properties(handle, modern)
+    properties, driver, subgroup = base.properties, parts["Driver"], parts["Subgroup"]
     features = _features(handle, modern, extensions)
     families = _queue_families(handle)
     return DeviceInfo(
@@ -69,7 +75,7 @@ def describe(instance: Instance, handle: Any, index: int) -> DeviceInfo:
 
 
 def feature_structs(extensions: frozenset[str]) -> list[str]:
-    """Return the structures that features are told by, and asked for when a device is opened."""
+    """Return the names of the structures that list a device's features."""
     names = [f"VkPhysicalDeviceVulkan{version}Features" for version in (11, 12, 13)]
     if "VK_KHR_cooperative_matrix" in extensions:
         names.append("VkPhysicalDeviceCooperativeMatrixFeaturesKHR")
@@ -79,9 +85,15 @@ def feature_structs(extensions: frozenset[str]) -> list[str]:
 def refusal(
     version: tuple[int, ...], families: tuple[QueueFamily, ...], features: frozenset[str]
 ) -> str:
-    """Say why vklab cannot use a device, or return the empty string."""
+    """Return the reason why vklab cannot use a device, or the empty string.
+
+    Args:
+        version: Vulkan version of the device, as (major, minor, patch).
+        families: its queue families.
+        features: names of its features.
+    """
     if version[:2] < MINIMUM_VERSION:
-        return f"speaks Vulkan {version[0]}.{version[1]}; vklab needs 1.3: update the driver"
+        return f"supports Vulkan {version[0]}.{version[1]}; vklab needs 1.3: update the driver"
     if not any("compute" in family.flags for family in families):
         return "has no queue family for compute"
     missing = {"timelineSemaphore", "synchronization2", "maintenance4"} - features
@@ -91,16 +103,16 @@ def refusal(
 
 
 def memory_heaps(handle: Any, has_budget: bool) -> tuple[MemoryHeap, ...]:
-    """Read the heaps, with budget and usage of this moment where the driver tells them.
+    """Read the heaps, with their present budget and usage where the driver reports them.
 
     Vulkan: vkGetPhysicalDeviceMemoryProperties2
     """
     budget = api.struct("VkPhysicalDeviceMemoryBudgetPropertiesEXT")
-    found = api.struct(
+    properties = api.struct(
         "VkPhysicalDeviceMemoryProperties2", pNext=budget if has_budget else None
     )
-    api.lib.vkGetPhysicalDeviceMemoryProperties2(handle, found)
-    memory = found.memoryProperties
+    api.lib.vkGetPhysicalDeviceMemoryProperties2(handle, properties)
+    memory = properties.memoryProperties
     local = api.constant("VK_MEMORY_HEAP_DEVICE_LOCAL_BIT")
     return tuple(
         MemoryHeap(
@@ -126,9 +138,9 @@ def _properties(handle: Any, modern: bool) -> tuple[Any, dict[str, Any]]:
     last: Any = None
     for name in names:
         last = parts[name] = api.struct(f"VkPhysicalDevice{name}Properties", pNext=last)
-    found = api.struct("VkPhysicalDeviceProperties2", pNext=last if modern else None)
-    api.lib.vkGetPhysicalDeviceProperties2(handle, found)
-    return found, parts
+    base = api.struct("VkPhysicalDeviceProperties2", pNext=last if modern else None)
+    api.lib.vkGetPhysicalDeviceProperties2(handle, base)
+    return base, parts
 
 
 def _limits(properties: Any, parts: dict[str, Any]) -> dict[str, int | float | tuple[int, ...]]:
@@ -157,9 +169,9 @@ def _features(handle: Any, modern: bool, extensions: frozenset[str]) -> frozense
     last: Any = None
     for name in feature_structs(extensions) if modern else ():
         last = groups[name] = api.struct(name, pNext=last)
-    found = api.struct("VkPhysicalDeviceFeatures2", pNext=last)
-    api.lib.vkGetPhysicalDeviceFeatures2(handle, found)
-    groups["VkPhysicalDeviceFeatures"] = found.features
+    base = api.struct("VkPhysicalDeviceFeatures2", pNext=last)
+    api.lib.vkGetPhysicalDeviceFeatures2(handle, base)
+    groups["VkPhysicalDeviceFeatures"] = base.features
     return frozenset(
         feature
         for name, values in groups.items()
@@ -169,7 +181,7 @@ def _features(handle: Any, modern: bool, extensions: frozenset[str]) -> frozense
 
 
 def _queue_families(handle: Any) -> tuple[QueueFamily, ...]:
-    found = api.enumerate_all(
+    families = api.enumerate_all(
         api.lib.vkGetPhysicalDeviceQueueFamilyProperties, "VkQueueFamilyProperties", handle
     )
     return tuple(
@@ -179,7 +191,7 @@ def _queue_families(handle: Any) -> tuple[QueueFamily, ...]:
             flags=api.flag_names(family.queueFlags, "VK_QUEUE_"),
             timestamp_valid_bits=family.timestampValidBits,
         )
-        for index, family in enumerate(found)
+        for index, family in enumerate(families)
     )
 
 
@@ -201,16 +213,16 @@ def _cooperative_matrices(
 ) -> tuple[CooperativeMatrix, ...]:
     if "cooperativeMatrix" not in features:
         return ()
-    found = api.enumerate_all(
+    shapes = api.enumerate_all(
         instance.command("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"),
         "VkCooperativeMatrixPropertiesKHR",
         handle,
     )
     return tuple(
         CooperativeMatrix(
-            item.MSize, item.NSize, item.KSize,
+            shape.MSize, shape.NSize, shape.KSize,
             *(_COMPONENTS.get(int(api.ffi.cast("int", kind)), f"type {kind}")
-              for kind in (item.AType, item.BType, item.CType, item.ResultType)),
+              for kind in (shape.AType, shape.BType, shape.CType, shape.ResultType)),
         )
-        for item in found
+        for shape in shapes
     )  # fmt: skip

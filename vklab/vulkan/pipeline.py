@@ -1,6 +1,7 @@
-"""Compute pipelines: SPIR-V words plus a layout become something a device can launch.
+"""Compute pipelines: SPIR-V and a layout, compiled by the driver into a kernel for one device.
 
-The driver's compiled code is kept on disk, keyed by device and driver. Visited by lab 05.
+Keeps the driver's compiled code on disk, keyed by device and driver; `shader` makes the SPIR-V.
+Visited by lab 05.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ Constant = tuple[int, str, int | float | bool]
 
 
 class PipelineCache(DeviceObject):
-    """The driver's compiled pipelines, read from and written to a file.
+    """Compiled pipelines of one driver, read from a file and written to it.
 
-    A file that is damaged, made by another driver or not readable counts as empty.
+    A file that is damaged, unreadable or from another driver counts as empty.
     Vulkan: vkCreatePipelineCache
     """
 
@@ -32,7 +33,7 @@ class PipelineCache(DeviceObject):
     def __init__(self, device: Device) -> None:
         folder = store.folder("pipelines")
         self.path = folder / f"{self._key(device)}.bin" if folder else None
-        # Drivers are not all careful with damaged data: `store` lets only whole files through.
+        # Damaged data crashes some drivers, so `store` returns undamaged files only.
         data = store.read(self.path) or b""
         info = api.struct(
             "VkPipelineCacheCreateInfo",
@@ -55,12 +56,12 @@ class PipelineCache(DeviceObject):
         data = api.ffi.new("char[]", max(size[0], 1))
         result = command(self.device.handle, self.handle, size, data)
         if api.result_name(result) == "VK_INCOMPLETE":
-            return self._data()  # another thread has added a pipeline in between
+            return self._data()  # another thread has added a pipeline meanwhile
         api.check("vkGetPipelineCacheData", result, self.device.info.name)
         return bytes(api.ffi.buffer(data, size[0]))
 
     def save(self) -> None:
-        """Write what the driver has compiled, if that changed. Vulkan: vkGetPipelineCacheData"""
+        """Write the cache to its file if it has changed. Vulkan: vkGetPipelineCacheData"""
         data = self._data()
         if data != self._saved and store.write(self.path, data):
             self._saved = data
@@ -78,11 +79,15 @@ class ComputePipeline(api.VulkanObject):
     """One kernel, compiled by the driver. Vulkan: vkCreateComputePipelines
 
     Args:
+        device: device that compiles and runs the kernel.
         words: SPIR-V as bytes.
         bindings: binding numbers of its storage buffers, all in descriptor set 0.
         push_bytes: size of its push-constant block.
-        constants: specialization constants.
-        push_descriptors: whether its descriptors are pushed.
+        constants: specialization constants as (id, struct format, value).
+        push_descriptors: whether descriptors are pushed into the command buffer.
+        cache: compiled pipelines of earlier sessions.
+        entry: name of the entry point.
+        label: name of the kernel in error messages; by default the entry point.
     """
 
     kind = "VkPipeline"

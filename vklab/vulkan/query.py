@@ -1,6 +1,7 @@
-"""Timestamp queries: when, on the device's clock, the work before a point was done.
+"""Timestamp queries: times on the device's clock at which recorded work was complete.
 
-Calibration ties that clock to the host's where the driver can. Visited by labs 12 and 18.
+Reads that clock and the host's at one moment where the driver can; `runtime.observe` converts
+between them. Visited by labs 12 and 18.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ __all__ = ["TimestampQueries", "calibrate", "ticks_to_ns"]
 
 
 def ticks_to_ns(ticks: Sequence[int], period_ns: float, valid_bits: int) -> list[float]:
-    """Turn raw timestamps into nanoseconds since the first one, across a wrap of the counter."""
+    """Convert timestamps into nanoseconds since the first; the counter may wrap around once.
+
+    Args:
+        ticks: timestamps as the device wrote them.
+        period_ns: nanoseconds per tick, the limit timestampPeriod.
+        valid_bits: width of the counter in bits.
+
+    Source: Vulkan 1.3, section 'Timestamp Queries'.
+    """
     if not ticks:
         return []
     mask = (1 << valid_bits) - 1
@@ -36,7 +45,7 @@ class TimestampQueries(DeviceObject):
         super().__init__(device, info)
 
     def ticks(self, count: int | None = None) -> list[int]:
-        """Read raw timestamps; the work must be complete. Vulkan: vkGetQueryPoolResults"""
+        """Read the first `count` timestamps of complete work. Vulkan: vkGetQueryPoolResults"""
         count = self.count if count is None else count
         values = api.ffi.new("uint64_t[]", count)
         flags = api.constant("VK_QUERY_RESULT_64_BIT")
@@ -47,7 +56,7 @@ class TimestampQueries(DeviceObject):
         return list(values)
 
     def nanoseconds(self, ticks: Sequence[int]) -> list[float]:
-        """Turn raw timestamps of this device into nanoseconds since the first."""
+        """Convert timestamps of this device into nanoseconds since the first."""
         period = float(self.device.info.limits["timestampPeriod"])  # type: ignore[arg-type]
         valid = self.device.compute_queue.family.timestamp_valid_bits
         return ticks_to_ns(ticks, period, valid or 64)
@@ -56,7 +65,7 @@ class TimestampQueries(DeviceObject):
 def calibrate(device: Device) -> tuple[int, int, int] | None:
     """Return one moment on the device's clock (ticks) and the host's (ns), and the deviation (ns).
 
-    None where VK_EXT_calibrated_timestamps or the host's clock is missing. The host's clock is
+    Returns None if the driver lacks VK_EXT_calibrated_timestamps or the host's clock, which is
     `time.monotonic_ns()`. Vulkan: vkGetCalibratedTimestampsEXT
     """
     if "VK_EXT_calibrated_timestamps" not in device.extensions:
