@@ -180,6 +180,8 @@ class Dispatch:
     `x_buffer`. `siblings` is what one dispatch computes in the place of several, a result in
     `writes` for each. `fragment` is the Slang that they become, put before the kernel's own text.
     `in_place` names reads that may share their memory with what is written.
+    `stores`: one invocation stores each element of y once, by its row-major number (epilogues).
+    `loads`: every element of x is read by its row-major number, in no other way (prologues).
     """
 
     kernel: str
@@ -197,6 +199,8 @@ class Dispatch:
     siblings: tuple[Pointwise, ...] = ()
     fragment: str = ""
     in_place: tuple[str, ...] = ()
+    stores: bool = False
+    loads: bool = False
 
     @property
     def size_bytes(self) -> int:

@@ -111,4 +111,5 @@ def _dispatch(
         constants=(("WORKGROUP", rows.lanes),),
         flops=X.count,
         iterations=rows.iterations + 16 + (-(-columns // lanes) if hot else 0),
+        loads=True,
     )  # fmt: skip

@@ -153,7 +153,7 @@ class Attending:
                 Dispatch("attention_weights", tuple(reads), tuple(writes), layout.workgroups, push,
                          (*((name, str(int(flag))) for name, flag in flags.items()), *defines),
                          (("WORKGROUP", layout.lanes),), flops=5 * scores.count,
-                         iterations=3 * layout.iterations)
+                         iterations=3 * layout.iterations, stores=True, loads=True)
             )  # fmt: skip
         return result, captured
 

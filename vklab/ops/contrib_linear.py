@@ -145,4 +145,5 @@ def matmul_nbits(
         ),
         flops=2 * rows * N * K,
         iterations=K,
+        stores=True,
     ),))  # fmt: skip

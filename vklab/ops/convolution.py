@@ -98,6 +98,7 @@ def _planar(
                  *type_defines("T", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]),
         constants=constants,
         flops=2 * batch * filters * pixels * length,
+        stores=True,
     )  # fmt: skip
     return Result((result,), (dispatch,))
 
@@ -129,7 +130,7 @@ def _direct(
     return per_element(
         "conv_nd", output(dtype, (X.dims[0], W.dims[0], *view.output)),
         [("x", X), ("w", W), *given.items()], push, defines, 2 * depth * cells,
-        iterations=depth * (cells + 2 * math.prod(view.kernel[:-1]) + 1),
+        iterations=depth * (cells + 2 * math.prod(view.kernel[:-1]) + 1), stores=True,
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def conv_transpose(
         (("BIAS", "0" if B is None else "1"), ("R", ELEMENTS[dtype].value),
          *type_defines("T", dtype)[:2], *type_defines("Y", dtype)[::2]),
         2 * X.count * rows * taps // max(1, result.count),
-        iterations=taps * (depth + 1) + 2 * math.prod(kernel[:-1]) + 1,
+        iterations=taps * (depth + 1) + 2 * math.prod(kernel[:-1]) + 1, stores=True,
     )  # fmt: skip
 
 

@@ -62,6 +62,8 @@ def chosen(
               ("first", 0), ("held", X.count)),
         defines=(*raw_defines("X", X.dtype)[:2], *raw_defines("Y", X.dtype)[::2],
                  *index_defines("K", indices.dtype)[:2]),
+        stores=True,
+        loads=True,
     )
     return (dispatch,)
 

@@ -99,6 +99,7 @@ def integer_product(
             defines=tuple(defines),
             flops=2 * m * n * k * min(count - start, MOST_GROUPS),
             iterations=k,
+            stores=True,
         )
         for start in range(0, count, MOST_GROUPS)
     ))  # fmt: skip

@@ -239,6 +239,8 @@ def _result(
             ("CENTER", str(int(center))), ("BIAS", str(int(bias is not None))),
         ),
         flops=4 * X.count,
+        stores=True,
+        loads=True,
     )  # fmt: skip
     return Result(outputs, (*work.dispatches, apply), work.scratch)
 
@@ -267,4 +269,6 @@ def _dispatch(
         constants=(("WORKGROUP", rows.lanes),),
         flops=8 * X.count,
         iterations=3 * rows.iterations + 32,
+        stores=True,
+        loads=True,
     )  # fmt: skip

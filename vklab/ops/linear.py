@@ -166,7 +166,7 @@ def product(
         )  # fmt: skip
         dispatches.append(
             Dispatch("matmul", operands, (("y_buffer", result),), workgroups, push, defines,
-                     constants, flops=2 * m * n * k * batches)
+                     constants, flops=2 * m * n * k * batches, stores=True)
         )  # fmt: skip
     return tuple(dispatches)
 

@@ -70,6 +70,8 @@ def _softmax(X: TensorInfo, axis: int, flattened: bool, log: int) -> Answer:
         constants=(("WORKGROUP", rows.lanes),),
         flops=5 * X.count,
         iterations=3 * rows.iterations + 32,
+        stores=True,
+        loads=True,
     )  # fmt: skip
     return Result((result,), (dispatch,))
 

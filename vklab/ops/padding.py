@@ -84,6 +84,8 @@ def _pad(
         push=(("count", result.count), ("rank", len(merged)), ("start", start)),
         defines=(("MODE", MODES[mode]), *raw_defines("X", X.dtype)[:2],
                  *raw_defines("Y", X.dtype)[::2]),
+        stores=True,
+        loads=True,
     )  # fmt: skip
     return Result((result,), (dispatch,))
 

@@ -13,7 +13,8 @@ __all__ = ["per_element"]
 def per_element(
     kernel: str, result: TensorInfo, reads: Sequence[tuple[str, TensorInfo | None]],
     push: Sequence[tuple[str, float | tuple[int, ...]]], defines: Sequence[tuple[str, str]],
-    flops: int = 0, iterations: int = 0, name: str = "y",
+    flops: int = 0, iterations: int = 0, name: str = "y", stores: bool = False,
+    loads: bool = False,
 ) -> Result:  # fmt: skip
     """Return a kernel's dispatch with an invocation for each element, and none without elements.
 
@@ -34,5 +35,7 @@ def per_element(
         defines=tuple(defines),
         flops=flops * result.count,
         iterations=iterations,
+        stores=stores,
+        loads=loads,
     )
     return Result((result,), (dispatch,))

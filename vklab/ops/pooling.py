@@ -127,7 +127,7 @@ def _pool(
         (("MODE", mode), ("R", ELEMENTS[X.dtype].value), *type_defines("X", X.dtype)[:2],
          *(() if index else type_defines("Y", X.dtype)[::2])),
         cells, iterations=cells + 2 * math.prod(view.kernel[:-1]) + 1,
-        name="indices" if index else "y",
+        name="indices" if index else "y", stores=not index, loads=True,
     )  # fmt: skip
 
 
@@ -190,5 +190,5 @@ def lrn(
         (("channels", X.dims[1]), ("plane", math.prod(X.dims[2:])), ("before", (size - 1) // 2),
          ("behind", size // 2), ("scale", alpha / size), ("beta", beta), ("bias", bias)),
         (*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]), 2 * size,
-        iterations=min(size, X.dims[1]),
+        iterations=min(size, X.dims[1]), stores=True, loads=True,
     )  # fmt: skip

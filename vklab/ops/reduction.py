@@ -124,6 +124,8 @@ def _reduce(
         constants=(("WORKGROUP", rows.lanes),),
         flops=X.count,
         iterations=rows.iterations + 16,
+        stores=True,
+        loads=True,
     )  # fmt: skip
 
 

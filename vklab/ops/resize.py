@@ -197,6 +197,8 @@ def _dispatch(
                  *typing("X", X.dtype)[:2], *typing("Y", X.dtype)[::2]),
         flops=0 if nearest else 2 * result.count * product,
         iterations=len(rows) + product * (1 + len(rows)),
+        stores=True,
+        loads=True,
     )  # fmt: skip
     return Result((result,), (dispatch,), scratch=tuple(info for _, info in tables))
 

@@ -140,5 +140,5 @@ def rotary(
     )  # fmt: skip
     writes = tuple(zip(("y_buffer", "z_buffer"), results, strict=False))
     dispatch = Dispatch("rotary", tuple(reads), writes, grid(-(-count // WORKGROUP)), push,
-                        tuple(defines), flops=3 * count)  # fmt: skip
+                        tuple(defines), flops=3 * count, stores=True)  # fmt: skip
     return results, (dispatch,)

@@ -70,6 +70,8 @@ def _cumulative(
         constants=(("WORKGROUP", rows.lanes),),
         flops=X.count,
         iterations=blocks * steps if rows.wide else columns,
+        stores=True,
+        loads=True,
     )  # fmt: skip
     return Result((result,), (dispatch,))
 
