@@ -13,19 +13,19 @@ __all__ = ["loads", "stores", "typed"]
 
 
 def stores(dispatch: Dispatch) -> bool:
-    """Tell whether an epilogue can be given to a dispatch: its y is all that it writes."""
+    """Tell whether a dispatch can take an epilogue: it stores y by number, and writes only y."""
     names = [(name, info.dtype in ELEMENTS) for name, info in dispatch.writes]
     return dispatch.stores and names == [("y_buffer", True)]
 
 
 def loads(dispatch: Dispatch) -> bool:
-    """Tell whether a prologue can be given to a dispatch."""
+    """Tell whether a dispatch can take a prologue: it reads x by number, and computes its dtype."""
     x = dict(dispatch.reads).get("x_buffer")
     return dispatch.loads and x is not None and x.dtype in ELEMENTS
 
 
 def typed(dispatch: Dispatch) -> Defines:
-    """Return the defines under which a kernel that only moves bits knows what these mean."""
+    """Return a dispatch's defines, with typed loads and stores where the kernel copies raw bits."""
     defines = dict(dispatch.defines)
     if defines.get("X_LOAD") == "onnx::identity":
         dtype = dict(dispatch.reads)["x_buffer"].dtype
