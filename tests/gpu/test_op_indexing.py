@@ -177,8 +177,8 @@ def test_range(device, start, limit, delta, dtype):
     ("GatherND", [np.zeros((2, 3)), np.zeros((2, 3), np.int64)], {}, "do not fit"),
     ("GatherElements", [np.zeros((2, 3)), np.zeros((2, 4), np.int64)], {}, "do not fit"),
     ("ScatterND", [np.zeros(3), np.zeros((2, 1), np.int64), np.zeros(3)], {}, "updates for"),
-    ("TopK", [np.zeros(3), integers(4)], {}, "of 3"),
-    ("TopK", [np.zeros(3), integers()], {}, "of 3"),
+    ("TopK", [np.zeros(3), integers(4)], {}, "from 0 to 3"),
+    ("TopK", [np.zeros(3), integers()], {}, "from 0 to 3"),
     ("Trilu", [np.zeros((3, 2)), integers()], {}, "one number"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_said(device_index, op_type, inputs, attributes, words):

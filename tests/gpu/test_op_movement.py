@@ -122,9 +122,9 @@ def test_eight_axes(device):
 
 
 @pytest.mark.parametrize(("op_type", "inputs", "attributes", "words"), [
-    ("Concat", [np.zeros((2, 3)), np.zeros((2, 4))], {"axis": 0}, "beside axis 0"),
+    ("Concat", [np.zeros((2, 3)), np.zeros((2, 4))], {"axis": 0}, "outside axis 0"),
     ("Split", [np.zeros(5), integers(2, 2)], {}, "do not fill"),
-    ("Slice", [np.zeros(5), integers(0), integers(1), integers(0), integers(0)], {}, "step 0"),
+    ("Slice", [np.zeros(5), integers(0), integers(1), integers(0), integers(0)], {}, "steps not 0"),
     ("Pad", [np.zeros(3), integers(-2, -2)], {}, "leave nothing"),
     ("Pad", [np.zeros(3), integers(1)], {}, "1 axes"),
     ("Tile", [np.zeros(3), integers(1, 2)], {}, "does not fit"),

@@ -80,7 +80,7 @@ def test_each_direction_has_its_activations(device):
 
 
 def test_what_does_not_fit_is_said(device):
-    with pytest.raises(ModelError, match="should be of shape"):
+    with pytest.raises(ModelError, match="must have shape"):
         run("GRU", device, inputs("LSTM")[:3])
     with pytest.raises(UnsupportedOperatorError, match="not known"):
         run("RNN", device, inputs("RNN"), activations=["Gelu"])

@@ -137,7 +137,7 @@ def test_no_elements(device):
 
 @pytest.mark.parametrize(("inputs", "attributes", "words"), [
     ({"scales": [1, 2]}, {}, "scales"), ({"scales": [1, 2, 0]}, {}, "above zero"),
-    ({"sizes": [1, 2, -3]}, {}, "at least zero"), ({"sizes": [1, 2, 3]}, {"mode": "best"}, "mode"),
+    ({"sizes": [1, 2, -3]}, {}, "zero or more"), ({"sizes": [1, 2, 3]}, {"mode": "best"}, "mode"),
     ({"sizes": [2]}, {"axes": [5]}, "axis"), ({}, {}, "scales and sizes"),
     ({"sizes": [1, 2, 3]}, {"coordinate_transformation_mode": "tf_crop_and_resize"}, "roi"),
 ])  # fmt: skip

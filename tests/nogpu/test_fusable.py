@@ -1,14 +1,21 @@
-"""Kernels that take part in fusion: the lists of `ops.fusable` and the texts say the same."""
+"""Kernels that take part in fusion: dispatches declare what the texts say."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
+from fake_device import fake_device
 from small_models import ROOT, stock_variant
 
-from vklab.ops import fusable
+from vklab.ops import fusable, registry
 from vklab.ops.dtypes import raw_defines, type_defines
+from vklab.plan.tuning import variants
 from vklab.shader import compiler, toolchain
 from vklab.types import Dispatch, TensorInfo
 
@@ -33,34 +40,117 @@ def kernels_with(pattern: str) -> set[str]:
     return {name for name, text in KERNELS.items() if re.search(pattern, text)}
 
 
-def test_the_lists_are_what_the_kernels_say():
-    assert kernels_with(r"\bSTORE\(") == fusable.STORES
-    assert kernels_with(r"\bLOAD\(") == fusable.LOADS
-    fused = fusable.STORES | fusable.LOADS
-    assert kernels_with(r'#include "lib/fused.slangh"') == fused
-    assert kernels_with(r"struct Params \{[^}]*\n    FUSED_PARAMS\n\}") >= fused
+STORES, LOADS = kernels_with(r"\bSTORE\("), kernels_with(r"\bLOAD\(")
+FUSED = STORES | LOADS
+
+
+def infos(*shapes: tuple[int, ...], dtype: str = "float32") -> list[TensorInfo]:
+    return [TensorInfo(f"x{i}", dtype, shape) for i, shape in enumerate(shapes)]
+
+
+def known(*numbers: int, dtype: str = "int64") -> TensorInfo:
+    return TensorInfo("k", dtype, (len(numbers),), np.array(numbers, dtype))
+
+
+SCALAR = TensorInfo("axis", "int64", (), np.array(0))
+WINDOW = {"kernel_shape": (2, 2)}
+# Nodes that dispatch every fused kernel of an operator: op_type, inputs, attributes, domain.
+NODES: list[tuple[str, list[TensorInfo], dict[str, Any], str]] = [
+    ("ArgMax", infos((3, 4)), {}, ""),
+    ("Attention", infos((1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4)), {}, ""),
+    ("AveragePool", infos((1, 1, 4, 4)), WINDOW, ""),
+    ("Conv", infos((1, 2, 4, 4), (3, 2, 2, 2)), {}, ""),
+    ("Conv", infos((1, 2, 4, 4, 4), (3, 2, 2, 2, 2)), {}, ""),
+    ("ConvTranspose", infos((1, 2, 4, 4), (2, 3, 2, 2)), {}, ""),
+    ("CumSum", [*infos((3, 4)), SCALAR], {}, ""),
+    ("Gather", [*infos((3, 4)), known(0, 2)], {}, ""),
+    ("LRN", infos((1, 3, 2, 2)), {"size": 3}, ""),
+    ("LayerNormalization", infos((3, 8), (8,)), {}, ""),
+    ("LayerNormalization", infos((1, 1 << 17), (1 << 17,)), {}, ""),
+    ("MatMul", infos((3, 4), (4, 5)), {}, ""),
+    ("MatMulInteger", infos((3, 4), (4, 5), dtype="int8"), {}, ""),
+    ("MatMulNBits", [*infos((3, 16)), *infos((5, 1, 8), dtype="uint8"), *infos((5,))],
+     {"K": 16, "N": 5, "block_size": 16}, "com.microsoft"),
+    ("MaxPool", infos((1, 1, 4, 4)), WINDOW, ""),
+    ("Pad", [*infos((3, 4)), known(1, 0, 0, 2)], {}, ""),
+    ("ReduceSum", [*infos((3, 4)), known(1)], {}, ""),
+    ("Resize", [*infos((1, 1, 2, 2)), None, None, known(1, 1, 5, 5)], {}, ""),
+    ("RotaryEmbedding", infos((1, 2, 3, 4), (1, 3, 2), (1, 3, 2)), {}, ""),
+    ("Softmax", infos((3, 4)), {}, ""),
+]  # fmt: skip
+# Products that variants take over: one row, tiles, parts of a long sum.
+PRODUCTS = [("MatMul", infos((1, 512), (512, 2000))), ("MatMul", infos((256, 256), (256, 256))),
+            ("Conv", infos((1, 64, 32, 32), (64, 64, 3, 3))),
+            ("MatMul", infos((64, 8192), (8192, 64)))]  # fmt: skip
+
+
+def built() -> Iterator[Dispatch]:
+    """Yield the dispatches of all nodes above, and the variants of their products on a GPU."""
+    for op_type, inputs, attributes, domain in NODES:
+        yield from registry.apply(op_type, inputs, attributes, 23, domain).dispatches
+    device = fake_device()
+    for op_type, inputs in PRODUCTS:
+        for product in registry.apply(op_type, inputs, {}, 23).dispatches:
+            yield from variants.choose(product, device)
+
+
+def declared() -> Iterator[tuple[str, bool, bool]]:
+    """Yield kernel, `stores` and `loads` of every call of an operator that names a kernel."""
+    for path in sorted((ROOT / "vklab" / "ops").glob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+                continue
+            named = {word.arg for word in call.keywords}
+            kernel = next((w.value for w in call.keywords if w.arg == "kernel"), None)
+            if call.func.id in ("Dispatch", "per_element") and call.args:
+                kernel = call.args[0]
+            if isinstance(kernel, ast.Constant) and kernel.value in KERNELS:
+                yield kernel.value, "stores" in named, "loads" in named
+
+
+def test_dispatches_declare_what_their_kernels_do():
+    seen = set()
+    for one in built():
+        writes_y = "y_buffer" in dict(one.writes)
+        assert one.stores == (one.kernel in STORES and writes_y), one
+        assert one.loads == (one.kernel in LOADS), one
+        seen.add(one.kernel)
+    assert seen >= FUSED
+
+
+def test_every_kernel_that_operators_name_is_declared_as_its_text_says():
+    calls = list(declared())
+    assert calls == [(name, name in STORES, name in LOADS) for name, _, _ in calls]
+    others = {"conv_tiled", "matmul_tiled", "matvec", "pointwise", "sum_splits"}  # of vklab/plan
+    others |= {"max_roi_pool", "roi_align"}  # a parameter names them
+    assert {name for name, _, _ in calls} | others == set(KERNELS)
+
+
+def test_fused_kernels_take_the_macros_and_room_for_push_constants():
+    assert kernels_with(r'#include "lib/fused.slangh"') == FUSED
+    assert kernels_with(r"struct Params \{[^}]*\n    FUSED_PARAMS\n\}") >= FUSED
 
 
 def test_what_is_fused_goes_through_the_macros_alone():
-    for name in fusable.STORES:
+    for name in STORES:
         assert not re.search(r"\by_buffer\[", KERNELS[name]), name
-    for name in fusable.LOADS:
+    for name in LOADS:
         assert not re.search(r"\bx_buffer\[", KERNELS[name]), name
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", sorted(fusable.STORES | fusable.LOADS))
+@pytest.mark.parametrize("name", sorted(FUSED))
 def test_kernels_compile_with_what_is_fused_and_keep_room_for_it(name):
     if toolchain.find_toolchain("slang") is None:
         pytest.skip("no compiler for slang")
     _, defines, _ = stock_variant(name)
     plain = compiler.compile_variant(name, defines).reflection
-    fragment = LOAD * (name in fusable.LOADS) + STORE * (name in fusable.STORES)
+    fragment = LOAD * (name in LOADS) + STORE * (name in STORES)
     fused = compiler.compile_variant(name, defines, fragment).reflection
     bindings, push = set(plain.bindings), set(plain.push)
-    if name in fusable.LOADS:
+    if name in LOADS:
         bindings = bindings - {"x_buffer"} | {"z_buffer"}
-    if name in fusable.STORES:
+    if name in STORES:
         bindings |= {"e_buffer"}
         push |= {"e_run", "e_size", "p0"}
     assert (set(fused.bindings), set(fused.push)) == (bindings, push)
@@ -77,16 +167,18 @@ def test_usual_products_and_convolutions_leave_room_for_ten_numbers():
 def dispatch(kernel: str, defines: tuple[tuple[str, str], ...], *written: str) -> Dispatch:
     x, y = TensorInfo("x", "float32", (4,)), TensorInfo("y", "float32", (4,))
     writes = tuple((name, y) for name in written)
-    return Dispatch(kernel, (("x_buffer", x),), writes, (1, 1, 1), (), defines)
+    return Dispatch(kernel, (("x_buffer", x),), writes, (1, 1, 1), (), defines, stores=True,
+                    loads=True)  # fmt: skip
 
 
 def test_only_what_writes_one_y_takes_an_epilogue():
-    assert fusable.stores(dispatch("pool", (), "y_buffer"))
+    pool = dispatch("pool", (), "y_buffer")
+    assert fusable.stores(pool) and fusable.loads(pool)
     assert not fusable.stores(dispatch("pool", (), "indices_buffer"))
     assert not fusable.stores(dispatch("normalize", (), "y_buffer", "mean_buffer"))
-    assert not fusable.stores(dispatch("top_k", (), "y_buffer"))
-    assert fusable.loads(dispatch("pool", (), "indices_buffer"))
-    assert not fusable.loads(dispatch("conv", (), "y_buffer"))
+    assert not fusable.stores(replace(pool, stores=False))
+    assert not fusable.loads(replace(pool, loads=False))
+    assert not fusable.loads(replace(pool, reads=()))
 
 
 def test_kernels_that_move_bits_are_told_what_these_mean():

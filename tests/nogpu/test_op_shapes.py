@@ -183,8 +183,8 @@ def test_what_onnx_refuses_is_refused(case):
     (("Conv", [(1, 4, 5, 5), (3, 3, 3, 3)], {}, {}), "4 channels, 3 filters of depth 3"),
     (("Conv", [(1, 4, 5, 5), (3, 2, 3, 3)], {"group": 2}, {}), "group=2 do not fit together"),
     (("Conv", [(1, 4, 5, 5), (3, 4, 3, 3)], {"group": 0}, {}), "group=0"),
-    (("Conv", [(1, 4, 5, 5), (3, 4, 3, 3)], {"kernel_shape": [5, 5]}, {}), r"is not W's \(3, 3\)"),
-    (("Conv", [(1, 4, 5, 5), (3, 4, 3, 3), (4,)], {}, {}), r"B has shape \(4,\), not \(3,\)"),
+    (("Conv", [(1, 4, 5, 5), (3, 4, 3, 3)], {"kernel_shape": [5, 5]}, {}), r"W has \(3, 3\)"),
+    (("Conv", [(1, 4, 5, 5), (3, 4, 3, 3), (4,)], {}, {}), r"B has shape .*; it must be \(3,\)"),
     (("Conv", [(1, 4, 5, 5), (3, 4, 3, 3)], {"pads": [-1] * 4}, {}), "pads"),
     (("Conv", [(1, 4, 5, 5), (3, 4, 3, 3)], {"strides": [0, 1]}, {}), "strides"),
     (("Conv", [(1, 4, 2, 2), (3, 4, 3, 3)], {}, {}), "a window of 3 does not fit 2"),
@@ -194,7 +194,7 @@ def test_what_onnx_refuses_is_refused(case):
     (("Transpose", [(2, 3)], {"perm": [0]}, {}), r"perm=\(0,\) is not a permutation of 2 axes"),
     (("GlobalMaxPool", [(1, 2)], {}, {}), "no spatial axes"),
     (("Reshape", [(2, 3)], {}, {0: [5]}), "6 elements"),
-    (("Reshape", [(2, 3)], {}, {0: [6, 1, 0]}), "copies axis 2"),
+    (("Reshape", [(2, 3)], {}, {0: [6, 1, 0]}), "keeps axis 2"),
     (("Reshape", [(2, 3)], {}, {0: [-2, 3]}), "below -1"),
 ])  # fmt: skip
 def test_errors_say_which_values_do_not_fit(case, words):

@@ -1,7 +1,7 @@
-"""Gradient of ONNX's training preview: reverse-mode differentiation, written out as nodes.
+"""Expand Gradient of ONNX's training preview into nodes, by reverse-mode differentiation.
 
-Visits the nodes between the xs and y in reverse order and adds ordinary nodes for each.
-Visited by lab 09.
+The nodes between the xs and y are traversed backwards. In ONNX's conformance suite: the model
+cases test_gradient_of_add and test_gradient_of_add_and_mul. Visited by lab 09.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What each ONNX operator dispatches: one declarative function per operator, by family.
+"""Register every ONNX operator: one declarative function each, one module per family.
 
-Importing this package registers them all: every module in its folder. Pure data, no GPU.
+Importing this package imports every module in its folder. Pure data, no GPU.
 Visited by labs 09 and 20.
 """
 

@@ -1,6 +1,7 @@
-"""Operators that bend every element by itself: what stands between a network's layers.
+"""Dispatch activation functions, which change every element by itself.
 
 Each is one function of shaders/lib/elementwise.slang. ONNX: Relu, Gelu, HardSwish.
+Visited by labs 09 and 10.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def leaky_relu(X: TensorInfo, *, alpha: float = 0.01) -> Result:
 
 @operator("ThresholdedRelu")
 def thresholded_relu(X: TensorInfo, *, alpha: float = 1.0) -> Result:
-    """Compute x where it is above alpha, and 0 elsewhere. Source: ONNX ThresholdedRelu-22."""
+    """Compute x if x > alpha, else 0. Source: ONNX ThresholdedRelu-22."""
     return elementwise("thresholded_relu", X, of=REALS, alpha=alpha)
 
 
@@ -42,7 +43,7 @@ def thresholded_relu(X: TensorInfo, *, alpha: float = 1.0) -> Result:
 def prelu(X: TensorInfo, slope: TensorInfo) -> Result | Expansion:
     """Compute x, or slope * x below zero. Source: ONNX PRelu-16."""
     if slope.rank == 1 < X.rank and slope.dims == X.dims[1:2] and slope.dims != X.dims[-1:]:
-        body = Body()  # until opset 6 a vector meant one slope a channel, and models keep that
+        body = Body()  # until opset 6 a vector gave one slope per channel; models still do
         shape = np.asarray([slope.count] + [1] * (X.rank - 2), np.int64)
         return body.result(body("PRelu", X, body("Reshape", slope, shape)))
     if broadcast_shape(X.dims, slope.dims) != X.dims:
@@ -84,7 +85,7 @@ def sigmoid(X: TensorInfo) -> Result:
 
 @operator("HardSigmoid")
 def hard_sigmoid(X: TensorInfo, *, alpha: float = 0.2, beta: float = 0.5) -> Result:
-    """Compute alpha * x + beta, kept within 0 and 1. Source: ONNX HardSigmoid-22."""
+    """Compute clip(alpha * x + beta, 0, 1). Source: ONNX HardSigmoid-22."""
     return elementwise("hard_sigmoid", X, alpha=alpha, beta=beta)
 
 
@@ -102,7 +103,7 @@ def quick_gelu(X: TensorInfo, *, alpha: float = 1.702) -> Result:
 
 @operator("HardSwish", since=14)
 def hard_swish(X: TensorInfo) -> Result:
-    """Compute x * (x / 6 + 1 / 2), the factor kept within 0 and 1. Source: ONNX HardSwish-22."""
+    """Compute x * clip(x / 6 + 1 / 2, 0, 1). Source: ONNX HardSwish-22."""
     return elementwise("hard_swish", X)
 
 
@@ -110,7 +111,7 @@ def hard_swish(X: TensorInfo) -> Result:
 def swiglu(A: TensorInfo, B: TensorInfo, *, alpha: float = 1.0) -> Result:
     """Compute a * sigmoid(alpha * a) * b. Source: ONNX SwiGLU-28."""
     if A.dims != B.dims:
-        raise ModelError(f"A has shape {A.shape} and B {B.shape}: they should be the same")
+        raise ModelError(f"A has shape {A.shape} and B {B.shape}; both must have the same shape")
     return elementwise("swiglu", A, B, alpha=alpha)
 
 
@@ -135,16 +136,16 @@ def mish(X: TensorInfo) -> Result:
 @operator("Gelu", since=20)
 @operator("Gelu", domain=MICROSOFT)
 def gelu(X: TensorInfo, *, approximate: str = "none") -> Result:
-    """Compute x times the normal distribution's share below x. Source: ONNX Gelu-20."""
+    """Compute x times the normal distribution function at x. Source: ONNX Gelu-20."""
     functions = {"none": "gelu", "tanh": "gelu_tanh"}
     if approximate not in functions:
-        raise ModelError(f"approximate={approximate!r} is not one of none, tanh")
+        raise ModelError(f"unknown approximate={approximate!r}; choose 'none' or 'tanh'")
     return elementwise(functions[approximate], X)
 
 
 @operator("FastGelu", domain=MICROSOFT)
 def fast_gelu(X: TensorInfo, bias: TensorInfo | None = None) -> Result | Expansion:
-    """Compute Gelu of x + bias by a tanh. Source: ONNX Runtime's FastGelu-1."""
+    """Compute Gelu of x + bias, approximated by tanh. Source: ONNX Runtime's FastGelu-1."""
     if bias is None:
         return gelu(X, approximate="tanh")
     body = Body()
@@ -160,7 +161,7 @@ def bias_gelu(A: TensorInfo, B: TensorInfo) -> Expansion:
 
 @operator("Shrink", since=9)
 def shrink(input: TensorInfo, *, bias: float = 0.0, lambd: float = 0.5) -> Result:
-    """Move x by bias towards zero, and to zero within +-lambd. Source: ONNX Shrink-9."""
+    """Move x towards zero by bias; set it to zero within +-lambd. Source: ONNX Shrink-9."""
     require(FLOATS | INTEGERS, input)
     call = f"{ELEMENTS[input.dtype].value}(onnx::shrink(float(a), p0, p1))"
     return compute(call, (input,), input.dtype, bias, lambd)

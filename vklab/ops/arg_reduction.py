@@ -1,4 +1,4 @@
-"""Where a row has its largest or smallest element. ONNX: ArgMax, ArgMin, Hardmax.
+"""Dispatch searches for the largest or smallest element of a row. ONNX: ArgMax, ArgMin, Hardmax.
 
 Visited by lab 07.
 """
@@ -16,7 +16,7 @@ from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["argmax", "argmin", "hardmax", "hardmax_flattened"]
 
-# A place is written without arithmetic on 64 bits, which some devices lack.
+# An index is written without 64-bit arithmetic, which some devices lack.
 INDEX = {
     "int64": (("Y", "uint2"), ("INDEX", "uint2(place,0)")),
     "int32": (("Y", "int"), ("INDEX", "int(place)")),
@@ -48,7 +48,7 @@ def hardmax(input: TensorInfo, *, axis: int = -1) -> Result:
 
 @operator("Hardmax")
 def hardmax_flattened(input: TensorInfo, *, axis: int = 1) -> Result:
-    """Put one at the first largest of all axes from `axis` on. Source: ONNX Hardmax-11."""
+    """Put one at the first largest element of the axes from `axis` on. Source: ONNX Hardmax-11."""
     return _hardmax(input, math.prod(input.dims[normal_axis(axis, input.rank) :]), 1)
 
 
@@ -65,7 +65,7 @@ def _arg(better: str, X: TensorInfo, axis: int, keepdims: int, last: int) -> Res
     before, columns, after = X.dims[:axis], X.dims[axis], X.dims[axis + 1 :]
     result = output("int64", (*before, *((1,) if keepdims else ()), *after))
     if result.count and not columns:
-        raise ModelError(f"axis {axis} of {X.shape} is empty, so no element is found in it")
+        raise ModelError(f"axis {axis} of {X.shape} is empty: it has no largest element")
     rows = rows_of(math.prod(before), columns, math.prod(after))
     return _result(better, X, rows, result, last)
 
@@ -75,26 +75,26 @@ def _result(
 ) -> Result:
     if result.count == 0:
         return Result((result,))
-    places, work = None, Work()
+    indices, work = None, Work()
     cut = divide_rows(rows)
     while cut.parts > 1:
-        found = work.temporary("int32", (cut.count,))
-        work.dispatches += (_dispatch(better, X, places, rows.columns, cut, found, last, 0),)
-        places = found
+        best = work.temporary("int32", (cut.count,))
+        work.dispatches += (_dispatch(better, X, indices, rows.columns, cut, best, last, 0),)
+        indices = best
         cut = divide_rows(rows_of(rows.outer, cut.parts, rows.inner))
-    work.dispatches += (_dispatch(better, X, places, rows.columns, cut, result, last, hot),)
+    work.dispatches += (_dispatch(better, X, indices, rows.columns, cut, result, last, hot),)
     return Result((result,), work.dispatches, work.scratch)
 
 
 def _dispatch(
-    better: str, X: TensorInfo, places: TensorInfo | None, columns: int, rows: Rows,
+    better: str, X: TensorInfo, indices: TensorInfo | None, columns: int, rows: Rows,
     result: TensorInfo, last: int, hot: int,
 ) -> Dispatch:  # fmt: skip
-    flags = {"WIDE": rows.wide, "GIVEN": places is not None, "HOT": hot, "LAST": last}
+    flags = {"WIDE": rows.wide, "GIVEN": indices is not None, "HOT": hot, "LAST": last}
     lanes = rows.lanes if rows.wide else 1
     return Dispatch(
         kernel="arg_reduce",
-        reads=(("x_buffer", X), *((("i_buffer", places),) if places else ())),
+        reads=(("x_buffer", X), *((("i_buffer", indices),) if indices else ())),
         writes=(("y_buffer", result),),
         workgroups=rows.workgroups,
         push=(
@@ -111,4 +111,5 @@ def _dispatch(
         constants=(("WORKGROUP", rows.lanes),),
         flops=X.count,
         iterations=rows.iterations + 16 + (-(-columns // lanes) if hot else 0),
+        loads=True,
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Operators that calculate with every element by itself: sums, powers, roundings, functions.
+"""Dispatch arithmetic on single elements: sums, powers, roundings, functions, bits.
 
-Each is one function of shaders/lib/elementwise.slang; integers have functions of their own where
-theirs differ. ONNX: Add, Mod, Pow, Erf, Clip.
+Each is one function of shaders/lib/elementwise.slang; integers have their own function where the
+result differs. ONNX: Add, Mod, Pow, Erf, Clip. Visited by labs 09 and 10.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vklab.types import TensorInfo
 
 __all__ = ["by_kind", "clip", "maximum", "mean", "mod", "power"]
 
-# Functions that take a real number; the first are written for float64 too.
+# Functions of one real number; those of EXACT exist for float64 too.
 EXACT = {"Ceil": "ceil", "Floor": "floor", "Reciprocal": "reciprocal", "Round": "round",
          "Sqrt": "sqrt"}  # fmt: skip
 SMOOTH = {"Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan",
@@ -27,7 +27,7 @@ SMOOTH = {"Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "A
 
 
 def by_kind(function: str, *inputs: TensorInfo) -> Result:
-    """Apply a function to numbers; for integers the one whose name begins with int_."""
+    """Apply a Slang function to numbers; for integers its variant with the prefix int_."""
     name = f"int_{function}" if inputs[0].dtype in INTEGERS else function
     return elementwise(name, *inputs, of=NUMBERS)
 
@@ -60,7 +60,7 @@ def neg(X: TensorInfo) -> Result:
 
 @operator("Sign", since=9)
 def sign(input: TensorInfo) -> Result:
-    """Compute -1, 0 or 1 after the sign of x. Source: ONNX Sign-13."""
+    """Compute the sign of x: -1, 0 or 1. Source: ONNX Sign-13."""
     return by_kind("sign", input)
 
 
@@ -84,13 +84,13 @@ def mul(A: TensorInfo, B: TensorInfo) -> Result:
 
 @operator("Div", since=7)
 def div(A: TensorInfo, B: TensorInfo) -> Result:
-    """Compute a / b; integers are divided towards zero. Source: ONNX Div-14."""
+    """Compute a / b; integer quotients are rounded towards zero. Source: ONNX Div-14."""
     return by_kind("div", A, B)
 
 
 @operator("Mod", since=10)
 def mod(A: TensorInfo, B: TensorInfo, *, fmod: int = 0) -> Result:
-    """Compute what a / b leaves, with b's sign, or a's if fmod. Source: ONNX Mod-13."""
+    """Compute the remainder of a / b with the sign of b, or of a if fmod. Source: ONNX Mod-13."""
     return by_kind("fmod" if fmod else "mod", A, B)
 
 
@@ -106,34 +106,34 @@ def power(X: TensorInfo, Y: TensorInfo) -> Result:
 
 @operator("BitShift", since=11)
 def bit_shift(X: TensorInfo, Y: TensorInfo, *, direction: str) -> Result:
-    """Shift the bits of x by y places. Source: ONNX BitShift-11."""
+    """Shift x by y bits. Source: ONNX BitShift-11."""
     if direction not in ("LEFT", "RIGHT"):
-        raise ModelError(f"direction={direction!r} is not LEFT or RIGHT")
+        raise ModelError(f"unknown direction={direction!r}; choose 'LEFT' or 'RIGHT'")
     bits = 8 * np.dtype(X.dtype).itemsize
     return elementwise(f"int_shift_{direction.lower()}", X, Y, of=INTEGERS, bits=bits)
 
 
 @operator("BitwiseAnd", since=18)
 def bitwise_and(A: TensorInfo, B: TensorInfo) -> Result:
-    """Keep the bits that both have. Source: ONNX BitwiseAnd-18."""
+    """Compute a & b bit by bit. Source: ONNX BitwiseAnd-18."""
     return elementwise("int_and", A, B, of=INTEGERS)
 
 
 @operator("BitwiseOr", since=18)
 def bitwise_or(A: TensorInfo, B: TensorInfo) -> Result:
-    """Keep the bits that either has. Source: ONNX BitwiseOr-18."""
+    """Compute a | b bit by bit. Source: ONNX BitwiseOr-18."""
     return elementwise("int_or", A, B, of=INTEGERS)
 
 
 @operator("BitwiseXor", since=18)
 def bitwise_xor(A: TensorInfo, B: TensorInfo) -> Result:
-    """Keep the bits that differ. Source: ONNX BitwiseXor-18."""
+    """Compute a ^ b bit by bit. Source: ONNX BitwiseXor-18."""
     return elementwise("int_xor", A, B, of=INTEGERS)
 
 
 @operator("BitwiseNot", since=18)
 def bitwise_not(X: TensorInfo) -> Result:
-    """Turn every bit round. Source: ONNX BitwiseNot-18."""
+    """Invert every bit. Source: ONNX BitwiseNot-18."""
     return elementwise("int_not", X, of=INTEGERS)
 
 
@@ -142,10 +142,10 @@ def _same(X: TensorInfo) -> Result:
 
 
 def _folded(op_type: str, function: str, inputs: tuple[TensorInfo, ...]) -> Result | Expansion:
-    """Apply a function of two operands along any number of inputs, from the first on."""
+    """Apply a function of two operands to any number of inputs, from left to right."""
     require(NUMBERS, *inputs)
     if not inputs:
-        raise ModelError("takes one input or more, none is given")
+        raise ModelError("no input is given; one or more are needed")
     if len(inputs) == 1:
         return _same(inputs[0])
     if len(inputs) == 2:
@@ -160,13 +160,13 @@ def _folded(op_type: str, function: str, inputs: tuple[TensorInfo, ...]) -> Resu
 
 @operator("Max", since=6)
 def maximum(*data_0: TensorInfo) -> Result | Expansion:
-    """Compute the largest of all inputs; NaN wins. Source: ONNX Max-13."""
+    """Compute the maximum of all inputs; NaN if one is NaN. Source: ONNX Max-13."""
     return _folded("Max", "maximum", data_0)
 
 
 @operator("Min", since=6)
 def minimum(*data_0: TensorInfo) -> Result | Expansion:
-    """Compute the smallest of all inputs; NaN wins. Source: ONNX Min-13."""
+    """Compute the minimum of all inputs; NaN if one is NaN. Source: ONNX Min-13."""
     return _folded("Min", "minimum", data_0)
 
 
@@ -189,10 +189,10 @@ def mean(*data_0: TensorInfo) -> Result | Expansion:
 def clip(
     input: TensorInfo, min: TensorInfo | None = None, max: TensorInfo | None = None
 ) -> Result:
-    """Keep x within min and max; max wins. Source: ONNX Clip-13."""
+    """Clamp x between min and max; max if min > max. Source: ONNX Clip-13."""
     for bound in (min, max):
         if bound is not None and bound.count != 1:
-            raise ModelError(f"a bound has shape {bound.shape}, it should be one number")
+            raise ModelError(f"a bound has shape {bound.shape}; it must be one number")
     require(NUMBERS, input)
     if min is None and max is None:
         return _same(input)
@@ -204,5 +204,5 @@ def clip(
 def clip_by_attribute(
     input: TensorInfo, *, min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38
 ) -> Result:
-    """Keep x within min and max. Source: ONNX Clip-6."""
+    """Clamp x between min and max. Source: ONNX Clip-6."""
     return elementwise("clip_to", input, of=REALS, low=min, high=max)

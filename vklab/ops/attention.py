@@ -1,7 +1,8 @@
-"""Attention: two matrix products that read heads by strides, and a masked softmax in between.
+"""Dispatch attention: two matrix products that read heads by strides, and a masked softmax.
 
-Nothing is transposed or repeated for them: a head of [batch, length, heads * size] is a stride, and
-so is a head of keys that serves several of queries.
+No operand is transposed or repeated: a head of [batch, length, heads * size] is a stride, and so
+is a head of keys that several heads of queries share. Visited by lab 19.
+Source: Vaswani et al., "Attention Is All You Need", 2017.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Strides = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Heads:
-    """Queries, keys or values: [batch, count, length, size] of a tensor, wherever they lie in it.
+    """Describe queries, keys or values as [batch, count, length, size] of a tensor, by strides.
 
-    `strides` are those of batch, head and row; a row is dense.
+    `strides` are the strides of batch, head and row in elements; a row is dense.
     """
 
     info: TensorInfo
@@ -39,17 +40,17 @@ class Heads:
 
     @classmethod
     def of(cls, info: TensorInfo, count: int = 0) -> Heads:
-        """Find the heads in [batch, heads, length, size] or, `count` of them, in its 3-D form."""
+        """Return the heads of [batch, heads, length, size] or [batch, length, count * size]."""
         if info.rank == 4:
             _, heads, length, size = info.dims
             return cls(info, heads, length, size, (heads * length * size, length * size, size))
         if info.rank != 3 or count < 1 or info.dims[2] % count:
-            raise ModelError(f"{info} does not hold {count} heads")
+            raise ModelError(f"{info} does not hold {count} heads of equal size")
         _, length, width = info.dims
         return cls(info, count, length, width // count, (length * width, width // count, width))
 
     def empty(self) -> TensorInfo:
-        """Describe a tensor that holds only these heads."""
+        """Return the description of a dense tensor that holds only these heads."""
         return output(self.info.dtype, (self.batch, self.count, self.length, self.size))
 
     @property
@@ -60,18 +61,24 @@ class Heads:
 
 @dataclass
 class Attending:
-    """The dispatches of one attention, as they are thought of, and what lies in between."""
+    """Collect the dispatches of one attention, and their scratch tensors."""
 
     dispatches: list[Dispatch] = field(default_factory=list)
     scratch: list[TensorInfo] = field(default_factory=list)
 
     def make(self, dtype: str, shape: Sequence[int]) -> TensorInfo:
-        """Return a new tensor that no output is."""
+        """Return a new scratch tensor."""
         self.scratch.append(output(dtype, shape))
         return self.scratch[-1]
 
     def place(self, heads: Heads, target: TensorInfo, row: int = 0) -> None:
-        """Copy heads into [batch, heads, length, size] from a row on."""
+        """Copy heads into [batch, heads, length, size], starting at a row.
+
+        Args:
+            heads: the heads to copy.
+            target: the tensor that is written.
+            row: the first row of each head that is written.
+        """
         shape = (heads.batch, heads.count, heads.length, heads.size)
         dense = dense_strides(target.dims)
         if math.prod(shape):
@@ -79,17 +86,23 @@ class Attending:
                                     place=(shape, dense, row * heads.size))  # fmt: skip
 
     def joined(self, past: TensorInfo, heads: Heads) -> Heads:
-        """Return past heads and new ones behind them, in a new tensor."""
+        """Return past heads followed by new heads, in a new tensor."""
         batch, count, length, size = past.dims
         if past.rank != 4 or (batch, count, size) != (heads.batch, heads.count, heads.size):
-            raise ModelError(f"{past} does not go on in {heads.info}")
+            raise ModelError(f"past {past} and new {heads.info} differ in batches, heads or size")
         present = output(past.dtype, (batch, count, length + heads.length, size))
         self.place(Heads.of(past), present)
         self.place(heads, present, length)
         return Heads.of(present)
 
     def scores(self, q: Heads, k: Heads, scale: float) -> TensorInfo:
-        """Return scale * Q K' of every head, [batch, heads, queries, keys]; no scratch."""
+        """Return scale * Q K' of every head, [batch, heads, queries, keys]; not in scratch yet.
+
+        Args:
+            q: the heads of the queries.
+            k: the heads of the keys; each serves q.count / k.count heads of queries.
+            scale: the factor of every score.
+        """
         if q.size != k.size or q.batch != k.batch or k.count == 0 or q.count % k.count:
             raise ModelError(f"heads of {q.info} do not fit those of {k.info}")
         result = output(same(q.info, k.info), (q.batch, q.count, q.length, k.length))
@@ -113,15 +126,19 @@ class Attending:
         empty: int = 0,
         fill: float = -math.inf,
     ) -> tuple[TensorInfo, TensorInfo]:
-        """Return the softmax of masked scores, and the scores as captured; neither is scratch.
+        """Return the softmax of masked scores, and the captured scores; neither in scratch yet.
 
         Args:
-            lengths: how many keys of each batch count; the last query lies at the last of them.
-            past: the key beside the first query, where there are no lengths.
-            window: keys seen before and after that beside a query; below 0 all.
-            capture: 1 for capped scores, 2 for biased ones.
-            empty: what a row without keys is: 0 as ONNX's Attention has it, 1 as Softmax has it, 2
-                as Softmax with zeros for NaN. With 1 and 2 a bool mask puts `fill` in place.
+            scores: [batch, heads, queries, keys].
+            mask: a bool mask, or a bias to add; broadcast to the scores. None for no mask.
+            lengths: [batch], numbers of valid keys; the last query is aligned with the last key.
+            past: the key aligned with the first query, where `lengths` is None.
+            window: the keys visible before and after the aligned key; below 0 means all.
+            cap: the softcap c of c * tanh(score / c); 0 for none.
+            capture: 0 captures nothing, 1 the capped scores, 2 the biased scores.
+            empty: the result for a row without visible keys: 0 as ONNX's Attention, 1 as Softmax,
+                2 as Softmax with 0 for NaN. With 1 and 2 a bool mask writes `fill`.
+            fill: the score of a key that a bool mask excludes, with `empty` 1 or 2.
         """
         result, captured = (output(scores.dtype, scores.dims) for _ in range(2))
         _, heads, queries, columns = scores.dims
@@ -153,18 +170,24 @@ class Attending:
                 Dispatch("attention_weights", tuple(reads), tuple(writes), layout.workgroups, push,
                          (*((name, str(int(flag))) for name, flag in flags.items()), *defines),
                          (("WORKGROUP", layout.lanes),), flops=5 * scores.count,
-                         iterations=3 * layout.iterations)
+                         iterations=3 * layout.iterations, stores=True, loads=True)
             )  # fmt: skip
         return result, captured
 
     def values(self, weights: TensorInfo, v: Heads, flat: bool) -> TensorInfo:
-        """Return the weighted sums of values; `flat` lays the heads of a query side by side."""
+        """Return the weighted sums of values.
+
+        Args:
+            weights: [batch, heads, queries, keys].
+            v: the heads of the values.
+            flat: True for [batch, queries, heads * size], False for [batch, heads, queries, size].
+        """
         batch, count, queries, keys = weights.dims
         if (v.batch, v.length) != (batch, keys) or count % v.count:
             raise ModelError(f"heads of {v.info} do not fit {keys} keys of {batch} batches")
         shape = (batch, count, queries, v.size)
         wide = (batch, queries, count * v.size)
-        dense = flat and 1 in (count, queries)  # then both lie alike
+        dense = flat and 1 in (count, queries)  # both layouts are then the same
         result = output(same(weights, v.info), wide if dense else shape)
         group = count // v.count
         self.dispatches += product(
@@ -180,7 +203,8 @@ class Attending:
         strides = (step[0], step[2], step[1], 1)
         inner = (batch, queries, count, v.size)
         if result.count:
-            self.dispatches += move(result, strides, turned, place=(inner, dense_strides(inner), 0))
+            place = (inner, dense_strides(inner), 0)
+            self.dispatches += move(result, strides, turned, place=place)
         return turned
 
 
@@ -193,9 +217,9 @@ def _mask_steps(
     *outer, columns = mask.dims or (1,)
     if len(outer) > 3 or columns > target[3]:
         raise ModelError(f"{mask} does not mask scores of shape {target}")
-    # One key stands for all; fewer than all end early.
-    wanted = target if columns == 1 else (*target[:3], columns)
-    steps = broadcast_strides((*outer, columns), wanted)
+    # One key broadcasts; with fewer keys than scores, the remaining keys are excluded.
+    shape = target if columns == 1 else (*target[:3], columns)
+    steps = broadcast_strides((*outer, columns), shape)
     for dim, most in zip(outer, target[3 - len(outer) : 3], strict=True):
         if dim not in (1, most):
             raise ModelError(f"{mask} does not mask scores of shape {target}")
@@ -223,12 +247,12 @@ def attention(
     right_window_size: int = -1,
 ) -> Result:
     """Compute softmax(scale * Q K' + mask) V of every head. Source: ONNX Attention-25."""
-    del softmax_precision  # sums are kept in float32, whatever is stored
+    del softmax_precision  # sums are always float32
     require(FLOATS, Q, K, V)
     if (past_key is None) != (past_value is None) or (past_key and nonpad_kv_seqlen):
-        raise ModelError("past_key and past_value belong together, without nonpad_kv_seqlen")
+        raise ModelError("give past_key and past_value together, without nonpad_kv_seqlen")
     if qk_matmul_output_mode not in range(4):
-        raise ModelError(f"qk_matmul_output_mode={qk_matmul_output_mode} is not 0 to 3")
+        raise ModelError(f"qk_matmul_output_mode={qk_matmul_output_mode}; choose 0 to 3")
     work = Attending()
     q = Heads.of(Q, q_num_heads)
     k, v = Heads.of(K, kv_num_heads), Heads.of(V, kv_num_heads)
@@ -270,7 +294,7 @@ def flex_attention(
     del softmax_precision
     require(FLOATS, Q, K, V)
     if Q.rank != 4:
-        raise UnsupportedOperatorError(f"{Q} is not of rank 4")
+        raise UnsupportedOperatorError(f"{Q} has rank {Q.rank}; it must be 4")
     work = Attending()
     scores = work.scores(Heads.of(Q), Heads.of(K), Q.dims[3] ** -0.5 if scale is None else scale)
     weights, _ = work.weights(scores)

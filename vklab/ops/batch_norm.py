@@ -1,6 +1,7 @@
-"""Normalisations said in other operators: by known statistics, by a norm, over any axes.
+"""Expand normalisations into other operators: by known statistics, by a norm, over any axes.
 
 ONNX: BatchNormalization, LpNormalization, MeanVarianceNormalization, SkipLayerNormalization.
+Visited by labs 09 and 10.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ def batch_normalization(
     momentum: float = 0.9,
     training_mode: int = 0,
 ) -> Answer:
-    """Normalise channels by known statistics, or by their own. Source: ONNX BatchNormalization-15.
+    """Normalise channels by given statistics, or by those of X. Source: ONNX BatchNormalization-15.
 
-    In training the statistics of X are mixed into the running ones, which are returned.
+    In training mode, return the running statistics mixed with those of X too.
     """
     parameters = (scale, B, input_mean, input_var)
     require(REALS, X, *parameters)
     if X.rank < 2 or any(info.dims != (X.dims[1],) for info in parameters):
         shapes = ", ".join(str(info.shape) for info in parameters)
-        raise ModelError(f"X {X.shape} and scale, B, mean, variance {shapes} differ in channels")
+        raise ModelError(f"X {X.shape} needs one scale, B, mean and variance per channel, not "
+                         f"{shapes}")  # fmt: skip
     body, wide = Body(), np.float64 if X.dtype == "float64" else np.float32
 
     def widened(value: Any, dtype: str) -> Any:
@@ -95,7 +97,7 @@ def batch_normalization_of_9(
 ) -> Answer:
     """Normalise each channel by known statistics. Source: ONNX BatchNormalization-9."""
     if not spatial:
-        raise ModelError("spatial=0 was taken out of ONNX in opset 9")
+        raise ModelError("spatial=0 is not supported; ONNX removed it in opset 9")
     return batch_normalization(X, scale, B, mean, var, epsilon=epsilon, momentum=momentum)
 
 
@@ -104,7 +106,7 @@ def lp_normalization(input: TensorInfo, *, axis: int = -1, p: int = 2) -> Answer
     """Divide by the p-norm along an axis; zero stays zero. Source: ONNX LpNormalization-22."""
     require(REALS, input)
     if p not in (1, 2):
-        raise ModelError(f"p={p}, but only the norms 1 and 2 exist")
+        raise ModelError(f"p={p} is not supported; choose 1 or 2")
     body, zero = Body(), np.zeros((), input.dtype)
     over = np.array([normal_axis(axis, input.rank)], np.int64)
     norm = body(f"ReduceL{p}", input, over)
@@ -114,7 +116,7 @@ def lp_normalization(input: TensorInfo, *, axis: int = -1, p: int = 2) -> Answer
 
 @operator("MeanVarianceNormalization")
 def mean_variance_normalization(X: TensorInfo, *, axes: Sequence[int] = (0, 2, 3)) -> Answer:
-    """Bring X to mean zero and variance one. Source: ONNX MeanVarianceNormalization-13."""
+    """Shift X to mean 0, scale it to variance 1. Source: ONNX MeanVarianceNormalization-13."""
     require(REALS, X)
     body = Body()
     wide = np.float64 if X.dtype == "float64" else np.float32
@@ -152,7 +154,7 @@ def skip_layer_normalization(
     *,
     epsilon: float = 1e-5,
 ) -> Answer:
-    """Add two tensors and a bias, then LayerNormalization. Source: ONNX LayerNormalization-17."""
+    """Normalise the rows of input + skip + bias. Source: ONNX Runtime."""
     body = Body()
     total = _sum(body, input, skip, bias)
     outputs = body.many("LayerNormalization", 3, total, gamma, beta, axis=-1, epsilon=epsilon)
@@ -168,7 +170,7 @@ def skip_simplified_layer_normalization(
     *,
     epsilon: float = 1e-5,
 ) -> Answer:
-    """Add two tensors and a bias, then RMSNormalization. Source: ONNX RMSNormalization-23."""
+    """Divide input + skip + bias by its root mean square. Source: Zhang and Sennrich, 2019."""
     body = Body()
     total = _sum(body, input, skip, bias)
     y, inverse = body.many("SimplifiedLayerNormalization", 2, total, gamma, axis=-1,

@@ -1,4 +1,7 @@
-"""Attention as ONNX Runtime has it: said in terms of ONNX's, with its own masks and packings."""
+"""Expand ONNX Runtime's attention operators into ONNX's Attention, with their masks and packings.
+
+Source: ONNX Runtime, docs/ContribOperators.md. Visited by lab 19.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from vklab.types import TensorInfo
 __all__ = ["contrib_attention", "group_query_attention", "multi_head_attention"]
 
 DOMAIN = "com.microsoft"
-# TensorScatter came with this opset.
+# The first opset with TensorScatter.
 CACHE_OPSET = 24
 
 
@@ -37,20 +40,20 @@ def _heads(b: Body, x: Any, shape: Sequence[int]) -> str:
 def _mask(
     b: Body, mask: TensorInfo | None, bias: Any, batch: int, keys: int, fill: float, dtype: str
 ) -> Any:
-    """Return what is added to the scores: `fill` where the mask is 0, and a bias."""
+    """Return the bias of the scores: `fill` where the mask is 0, plus the given bias."""
     if mask is None:
         return bias
-    if mask.dims == (batch,):  # how many keys count
+    if mask.dims == (batch,):  # the number of valid keys
         open_keys = b("Less", np.arange(keys, dtype=np.int32)[None],
                       b("Unsqueeze", mask, _integers(1)))  # fmt: skip
     elif mask.rank in (2, 3) and mask.dims[0] == batch and mask.dims[-1] == keys:
         open_keys = b("Greater", mask, np.zeros((), np.int32))
     else:
-        raise UnsupportedOperatorError(f"mask {mask} of {batch} batches and {keys} keys")
+        raise UnsupportedOperatorError(f"mask {mask} does not fit {batch} batches and {keys} keys")
     axes = _integers(1) if mask.rank == 3 else _integers(1, 2)
     zero, filled = (np.array(value).astype(dtype) for value in (0, fill))
-    made = b("Where", b("Unsqueeze", open_keys, axes), zero, filled)
-    return made if bias is None else b("Add", made, bias)
+    closed = b("Where", b("Unsqueeze", open_keys, axes), zero, filled)
+    return closed if bias is None else b("Add", closed, bias)
 
 
 @operator("MultiHeadAttention", domain=DOMAIN)
@@ -93,10 +96,10 @@ def multi_head_attention(
             widths.append(info.dims[1] * info.dims[3] if info.rank == 4 else info.dims[2])
             if info.rank == 4:  # heads come first
                 turned = b("Transpose", info, perm=(0, 2, 1, 3))
-                made = b("Reshape", turned, _integers(batch, keys, widths[-1]))
-                k, v = (made, v) if number == 0 else (k, made)
+                flat_heads = b("Reshape", turned, _integers(batch, keys, widths[-1]))
+                k, v = (flat_heads, v) if number == 0 else (k, flat_heads)
     else:
-        raise UnsupportedOperatorError(f"query {query}, key {key}, value {value}")
+        raise UnsupportedOperatorError(f"no kernel for query {query}, key {key}, value {value}")
     if bias is not None:
         ends = np.cumsum([0, *widths])
         q, k, v = (b("Add", x, _part(b, bias, int(ends[i]), int(ends[i + 1]), 0))
@@ -125,13 +128,13 @@ def contrib_attention(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Expansion:
-    """Compute self-attention with its projections. Source: ONNX Runtime."""
+    """Compute self-attention with its projections. Source: ONNX Runtime's Attention-1."""
     b = Body()
     batch, steps, _ = input.dims
     width = weights.dims[1] // 3
     ends = np.cumsum([0, *(qkv_hidden_sizes or (width, width, width))])
     if len(ends) != 4 or ends[-1] != weights.dims[1]:
-        raise ModelError(f"qkv_hidden_sizes={qkv_hidden_sizes} of {weights}")
+        raise ModelError(f"qkv_hidden_sizes={qkv_hidden_sizes} does not fit weights {weights}")
     packed = b("MatMul", input, weights)
     packed = packed if bias is None else b("Add", packed, bias)
     q, k, v = (_part(b, packed, int(ends[i]), int(ends[i + 1]), 2) for i in range(3))
@@ -175,9 +178,12 @@ def group_query_attention(
     smooth_softmax: int = 0,
     softcap: float = 0.0,
 ) -> Expansion:
-    """Compute attention over a cache that is filled from its start. Source: ONNX Runtime."""
+    """Compute attention over a cache of keys and values, whose heads several queries share.
+
+    Source: Ainslie et al., "GQA", 2023; ONNX Runtime's GroupQueryAttention-1.
+    """
     if smooth_softmax > 0:
-        raise UnsupportedOperatorError(f"smooth_softmax={smooth_softmax}")
+        raise UnsupportedOperatorError(f"smooth_softmax={smooth_softmax} is not supported")
     b = Body()
     batch, steps, width = query.dims
     total = known_integers(total_sequence_length, "total_sequence_length")[0]
@@ -190,7 +196,7 @@ def group_query_attention(
     counts = (num_heads, kv_num_heads, kv_num_heads)
     q, k, v = (_heads(b, x, (batch, steps, count, size))
                for x, count in zip(given, counts, strict=True))  # fmt: skip
-    # A first call fills the cache from its start; a later one goes on where each batch ends.
+    # The first call fills the cache from its start; a later call appends at each batch's end.
     first = steps == total
     starts: Any = np.zeros(batch, np.int64)
     if not first:
@@ -224,7 +230,7 @@ def _cached(
     shape: tuple[int, int, int],
     dtype: str,
 ) -> str:
-    """Return a cache of at least `total` steps, into which new ones are written."""
+    """Return a cache of at least `total` steps with the new steps written into it."""
     batch, heads, size = shape
     length = past.dims[2] if past is not None else 0
     cache: Any = past

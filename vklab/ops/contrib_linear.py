@@ -1,4 +1,7 @@
-"""Matrix products that ONNX Runtime adds to ONNX: FusedMatMul, FusedGemm, MatMulNBits."""
+"""Dispatch ONNX Runtime's own matrix products: FusedMatMul, FusedGemm, MatMulNBits.
+
+Source: ONNX Runtime, docs/ContribOperators.md. Visited by labs 08 and 14.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +34,12 @@ def fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Result:
-    """Multiply matrices that are read transposed, and scale. Source: ONNX Runtime."""
+    """Multiply scaled matrices, transposed by attribute. Source: ONNX Runtime's FusedMatMul-1."""
     if not A.rank or not B.rank:
         raise ModelError("a scalar has no matrix product")
     require(PRODUCTS, A, B)
     if not float(alpha).is_integer() and A.dtype not in FLOATS | {"float64"}:
-        raise UnsupportedOperatorError(f"alpha={alpha} scales {A.dtype}")
+        raise UnsupportedOperatorError(f"alpha={alpha} is not an integer, but A is {A.dtype}")
     a, a_steps = _read(A, transA, transBatchA, row=True)
     b, b_steps = _read(B, transB, transBatchB, row=False)
     (m, k), (k_b, n) = a[-2:], b[-2:]
@@ -58,7 +61,7 @@ def fused_matmul(
 def _read(
     X: TensorInfo, transposed: int, batch_first: int, row: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return shape and strides of an operand as batches of matrices; a vector is one of them."""
+    """Return shape and strides of an operand as batches of matrices; a vector is one matrix."""
     if X.rank == 1:
         return ((1, X.dims[0]), (0, 1)) if row else ((X.dims[0], 1), (1, 0))
     order = list(range(X.rank))
@@ -85,7 +88,7 @@ def fused_gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Expansion:
-    """Compute an activation of alpha * A' * B' + beta * C. Source: ONNX Runtime."""
+    """Compute an activation of alpha * A' * B' + beta * C. Source: ONNX Runtime's FusedGemm-1."""
     b = Body()
     y = b("Gemm", A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
     if activation:
@@ -109,23 +112,24 @@ def matmul_nbits(
     accuracy_level: int = 0,
     weight_prepacked: int = 0,
 ) -> Result:
-    """Multiply by weights of a few bits, scaled block by block. Source: ONNX Runtime."""
-    del accuracy_level  # how much may be lost: nothing is
+    """Multiply by 2, 4 or 8-bit weights, scaled per block. Source: ONNX Runtime's MatMulNBits-1."""
+    del accuracy_level  # permits less accurate products; sums here are float32
     if g_idx is not None or weight_prepacked or bits not in (2, 4, 8):
-        raise UnsupportedOperatorError(f"g_idx {g_idx}, {weight_prepacked=}, {bits=}")
+        raise UnsupportedOperatorError(f"g_idx {g_idx}, {weight_prepacked=}, {bits=}: kernels take "
+                                       "no g_idx, no prepacked weights, 2, 4 or 8 bits")
     require(FLOATS, A, scales, bias)
     dtype, blocks = same(A, scales, bias), -(-K // max(block_size, 1))
     wanted = N * blocks * (block_size * bits // 8)
     if not A.rank or A.dims[-1] != K or B.dtype != "uint8" or B.count != wanted or wanted < 1:
-        raise ModelError(f"{A} and {B} are not of K={K}, N={N}, block_size={block_size}")
+        raise ModelError(f"{A} and {B} do not fit K={K}, N={N}, block_size={block_size}")
     packed = zero_points is not None and zero_points.dtype == "uint8"
     zeros = N * -(-blocks * bits // 8) if packed else N * blocks
     if scales.count != N * blocks or (zero_points and zero_points.count != zeros):
-        raise ModelError(f"{scales}, {zero_points} are not of {N} columns of {blocks} blocks")
+        raise ModelError(f"{scales}, {zero_points} do not fit {N} columns of {blocks} blocks")
     if zero_points and not packed:
         same(A, zero_points)
     if bias is not None and bias.dims != (N,):
-        raise ModelError(f"{bias} is not of shape ({N},)")
+        raise ModelError(f"bias {bias} must have shape ({N},)")
     result = output(dtype, (*A.dims[:-1], N))
     rows = math.prod(A.dims[:-1])
     if not result.count:
@@ -145,4 +149,5 @@ def matmul_nbits(
         ),
         flops=2 * rows * N * K,
         iterations=K,
+        stores=True,
     ),))  # fmt: skip

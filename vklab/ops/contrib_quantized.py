@@ -1,6 +1,7 @@
-"""What ONNX Runtime's quantizers and optimizers write beyond ONNX: numbers out, operator, codes in.
+"""Expand ONNX Runtime's quantized and fused operators: dequantize, compute, quantize again.
 
-Elementwise parts are computed on the numbers that the codes stand for, products exactly in int32.
+Elementwise operators compute in floating point, matrix products exactly in int32.
+Source: ONNX Runtime, docs/ContribOperators.md. Visited by lab 14.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = [
 
 DOMAIN = "com.microsoft"
 BYTES = frozenset({"int8", "uint8"})
-# What FusedConv's activation_params are to each activation.
+# The attributes that FusedConv's activation_params set, by activation.
 PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 
 
@@ -47,7 +48,7 @@ def _numbers(b: Body, x: TensorInfo, scale: TensorInfo, zero: TensorInfo | None)
 
 
 def _codes(b: Body, y: str, scale: TensorInfo, zero: TensorInfo | None, dtype: str) -> Expansion:
-    """Return the body that ends in y, quantized to a dtype."""
+    """Return the finished body with y, quantized to a dtype, as its output."""
     to = None if zero else ELEMENT_TYPES[dtype]
     return b.result(b("QuantizeLinear", y, scale, zero, output_dtype=to))
 
@@ -55,7 +56,7 @@ def _codes(b: Body, y: str, scale: TensorInfo, zero: TensorInfo | None, dtype: s
 def _of_one(
     op_type: str, x: TensorInfo, given: Sequence[TensorInfo | None], **attributes: Any
 ) -> Expansion:
-    """Return an operator of one input, whose scale and zero point and the result's are given."""
+    """Return an operator of one input; `given` is (scale, zero, result's scale, result's zero)."""
     b = Body()
     scale, zero, y_scale, y_zero = given
     y = b(op_type, _numbers(b, x, _needed(scale), zero), **attributes)
@@ -64,7 +65,7 @@ def _of_one(
 
 def _needed(scale: TensorInfo | None) -> TensorInfo:
     if scale is None:
-        raise ModelError("a scale is missing")
+        raise ModelError("an input that holds a tensor or a scale is missing")
     return scale
 
 
@@ -74,7 +75,7 @@ def qlinear_add(
     B_scale: TensorInfo, B_zero_point: TensorInfo | None, C_scale: TensorInfo,
     C_zero_point: TensorInfo | None = None,
 ) -> Expansion:  # fmt: skip
-    """Add what two quantized tensors stand for. Source: ONNX Runtime."""
+    """Add two quantized tensors. Source: ONNX Runtime's QLinearAdd-1."""
     b = Body()
     y = b("Add", _numbers(b, A, A_scale, A_zero_point), _numbers(b, B, B_scale, B_zero_point))
     return _codes(b, y, C_scale, C_zero_point, A.dtype)
@@ -86,7 +87,7 @@ def qlinear_mul(
     B_scale: TensorInfo, B_zero_point: TensorInfo | None, C_scale: TensorInfo,
     C_zero_point: TensorInfo | None = None,
 ) -> Expansion:  # fmt: skip
-    """Multiply what two quantized tensors stand for. Source: ONNX Runtime."""
+    """Multiply two quantized tensors element by element. Source: ONNX Runtime's QLinearMul-1."""
     b = Body()
     y = b("Mul", _numbers(b, A, A_scale, A_zero_point), _numbers(b, B, B_scale, B_zero_point))
     return _codes(b, y, C_scale, C_zero_point, A.dtype)
@@ -98,7 +99,7 @@ def qlinear_where(
     Y: TensorInfo, y_scale: TensorInfo, y_zero_point: TensorInfo, z_scale: TensorInfo,
     z_zero_point: TensorInfo,
 ) -> Expansion:  # fmt: skip
-    """Choose between two quantized tensors. Source: ONNX Runtime."""
+    """Select elements of two quantized tensors. Source: ONNX Runtime's QLinearWhere-1."""
     b = Body()
     x, y = _numbers(b, X, x_scale, x_zero_point), _numbers(b, Y, y_scale, y_zero_point)
     return _codes(b, b("Where", condition, x, y), z_scale, z_zero_point, X.dtype)
@@ -109,7 +110,7 @@ def qlinear_sigmoid(
     X: TensorInfo, X_scale: TensorInfo, X_zero_point: TensorInfo | None, Y_scale: TensorInfo,
     Y_zero_point: TensorInfo | None = None,
 ) -> Expansion:  # fmt: skip
-    """Compute Sigmoid of what a quantized tensor stands for. Source: ONNX Runtime."""
+    """Compute Sigmoid of a quantized tensor. Source: ONNX Runtime's QLinearSigmoid-1."""
     return _of_one("Sigmoid", X, (X_scale, X_zero_point, Y_scale, Y_zero_point))
 
 
@@ -118,7 +119,7 @@ def qlinear_leaky_relu(
     X: TensorInfo, X_scale: TensorInfo, X_zero_point: TensorInfo | None, Y_scale: TensorInfo,
     Y_zero_point: TensorInfo | None = None, *, alpha: float = 0.01,
 ) -> Expansion:  # fmt: skip
-    """Compute LeakyRelu of what a quantized tensor stands for. Source: ONNX Runtime."""
+    """Compute LeakyRelu of a quantized tensor. Source: ONNX Runtime's QLinearLeakyRelu-1."""
     return _of_one("LeakyRelu", X, (X_scale, X_zero_point, Y_scale, Y_zero_point), alpha=alpha)
 
 
@@ -127,9 +128,9 @@ def qlinear_softmax(
     X: TensorInfo, X_scale: TensorInfo, x_zero_point: TensorInfo | None, y_scale: TensorInfo,
     y_zero_point: TensorInfo, *, opset: int, axis: int = -1,
 ) -> Expansion:  # fmt: skip
-    """Compute Softmax along an axis, below opset 13 along all from there on.
+    """Compute Softmax along an axis; below opset 13, over all axes from `axis` on.
 
-    Source: ONNX Runtime.
+    Source: ONNX Runtime's QLinearSoftmax-1.
     """
     b = Body()
     x = _numbers(b, X, X_scale, x_zero_point)
@@ -147,9 +148,9 @@ def qlinear_softmax(
 def qlinear_concat(
     Y_scale: TensorInfo, Y_zero_point: TensorInfo, *inputs: TensorInfo | None, axis: int
 ) -> Expansion:  # fmt: skip
-    """Join tensors, each with its scale and zero point. Source: ONNX Runtime."""
+    """Join tensors of different scales and zero points. Source: ONNX Runtime's QLinearConcat-1."""
     if not inputs or len(inputs) % 3:
-        raise ModelError(f"{len(inputs)} inputs are not tensors, scales and zero points")
+        raise ModelError(f"{len(inputs)} inputs are not triples of tensor, scale and zero point")
     b = Body()
     parts = [_numbers(b, _needed(x), _needed(scale), zero)
              for x, scale, zero in zip(*(inputs[i::3] for i in range(3)), strict=True)]  # fmt: skip
@@ -165,7 +166,7 @@ def _pooled(
 ) -> Expansion:
     if not channels_last:
         return _of_one(op_type, x, given, **attributes)
-    raise UnsupportedOperatorError(f"{channels_last=}: kernels have channels before space")
+    raise UnsupportedOperatorError(f"{channels_last=}; kernels take channels before spatial axes")
 
 
 @operator("QLinearAveragePool", domain=DOMAIN)
@@ -175,7 +176,7 @@ def qlinear_average_pool(
     channels_last: int = 0, count_include_pad: int = 0, kernel_shape: Sequence[int],
     pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Expansion:  # fmt: skip
-    """Take the mean of each window of what X [N,C,...] stands for. Source: ONNX Runtime."""
+    """Compute each window's mean of X [N,C,...]. Source: ONNX Runtime's QLinearAveragePool-1."""
     return _pooled(
         "AveragePool", X, (x_scale, x_zero_point, y_scale, y_zero_point), channels_last,
         auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
@@ -188,7 +189,7 @@ def qlinear_global_average_pool(
     X: TensorInfo, x_scale: TensorInfo, x_zero_point: TensorInfo, y_scale: TensorInfo,
     y_zero_point: TensorInfo, *, channels_last: int = 0,
 ) -> Expansion:  # fmt: skip
-    """Take the mean over all of space of what X [N,C,...] stands for. Source: ONNX Runtime."""
+    """Compute the mean of each channel. Source: ONNX Runtime's QLinearGlobalAveragePool-1."""
     given = (x_scale, x_zero_point, y_scale, y_zero_point)
     return _pooled("GlobalAveragePool", X, given, channels_last)
 
@@ -197,7 +198,7 @@ def _product(
     b: Body, left: Any, right: Any, scales: Sequence[Any], zeros: Sequence[Any],
     units: TensorInfo | None = None
 ) -> str:  # fmt: skip
-    """Return an exact product plus units of it, scaled: all alike, or each column its own."""
+    """Return (left * right + units) * scales, summed in int32; one scale, or one per column."""
     total = b("MatMulInteger", left, right, *zeros)
     total = total if units is None else b("Add", total, units)
     scale = b("Mul", *scales)
@@ -211,9 +212,9 @@ def qgemm(
     y_scale: TensorInfo | None = None, y_zero_point: TensorInfo | None = None, *,
     alpha: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Expansion:  # fmt: skip
-    """Compute alpha * (A' * B' + C), C in units of both scales. Source: ONNX Runtime."""
+    """Compute alpha * (A' * B' + C), C in units of both scales. Source: ONNX Runtime's QGemm-1."""
     if A.rank != 2 or B.rank != 2:
-        raise ModelError(f"{A} and {B} are not matrices")
+        raise ModelError(f"{A} and {B} must be matrices")
     b = Body()
     left = b("Transpose", A, perm=(1, 0)) if transA else A
     right = b("Transpose", B, perm=(1, 0)) if transB else B
@@ -230,7 +231,7 @@ def matmul_integer_to_float(
     a_zero_point: TensorInfo | None = None, b_zero_point: TensorInfo | None = None,
     bias: TensorInfo | None = None,
 ) -> Expansion:  # fmt: skip
-    """Multiply quantized matrices, exactly, to numbers. Source: ONNX Runtime."""
+    """Multiply quantized matrices to floats. Source: ONNX Runtime's MatMulIntegerToFloat-1."""
     b = Body()
     y = _product(b, A, B, (a_scale, b_scale), (a_zero_point, b_zero_point))
     return b.result(y if bias is None else b("Add", y, bias))
@@ -241,7 +242,7 @@ def dynamic_quantize_matmul(
     A: TensorInfo, B: TensorInfo, b_scale: TensorInfo, b_zero_point: TensorInfo | None = None,
     bias: TensorInfo | None = None,
 ) -> Expansion:  # fmt: skip
-    """Quantize A by its range and multiply by quantized B. Source: ONNX Runtime."""
+    """Quantize A by its range, multiply by B. Source: ONNX Runtime's DynamicQuantizeMatMul-1."""
     b = Body()
     a, scale, zero = b.many("DynamicQuantizeLinear", 3, A)
     y = _product(b, a, B, (scale, b_scale), (zero, b_zero_point))
@@ -256,7 +257,7 @@ def fused_conv(
     kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Expansion:  # fmt: skip
-    """Convolve, add Z, and compute an activation of that. Source: ONNX Runtime."""
+    """Convolve, add Z and apply an activation. Source: ONNX Runtime's FusedConv-1."""
     b = Body()
     y = b("Conv", X, W, B, auto_pad=auto_pad, dilations=dilations, group=group,
           kernel_shape=kernel_shape, pads=pads, strides=strides)  # fmt: skip
@@ -277,8 +278,11 @@ def embed_layer_normalization(
     beta: TensorInfo, mask: TensorInfo | None = None, position_ids: TensorInfo | None = None, *,
     epsilon: float = 1e-12, mask_index_type: int = 0, output_count: int = 1,
 ) -> Expansion:  # fmt: skip
-    """Normalize the sum of three embeddings, and count what is not masked. Source: ONNX Runtime."""
-    del mask_index_type  # says which output is declared
+    """Normalise the sum of three embeddings; count the steps that the mask keeps.
+
+    Source: ONNX Runtime's EmbedLayerNormalization-1.
+    """
+    del mask_index_type  # selects the outputs that the node declares
     batch, steps = input_ids.dims
     b = Body()
     if position_ids is None:

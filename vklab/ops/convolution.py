@@ -1,7 +1,7 @@
-"""Convolution over one to three spatial axes, of reals and of quantized integers.
+"""Dispatch convolutions over one to three spatial axes, of reals and of quantized integers.
 
-Reals over one or two axes go to `conv`, for which `plan.variants` knows faster kernels; all else
-goes to `conv_nd`. Visited by lab 08.
+Reals over one or two axes use the kernel `conv`, which `plan.tuning.variants` can replace by a
+faster one; all others use `conv_nd`. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -33,17 +33,26 @@ def check_filters(
     group: int,
     kernel_shape: Sequence[int] | None,
 ) -> tuple[int, ...]:
-    """Return the kernel's size; ModelError unless X, W [M,C/group,...] and B [M] fit together."""
+    """Return the kernel's size; ModelError unless X, W and B fit together.
+
+    Args:
+        X: the input [N,C,...].
+        W: the filters [M,C/group,...].
+        B: the bias [M], or None.
+        group: the number of groups of channels.
+        kernel_shape: the kernel's size by attribute, or None.
+    """
     if X.rank < 3 or W.rank != X.rank:
-        raise ModelError(f"X of rank {X.rank} and W of rank {W.rank}: both need N, C and space")
+        raise ModelError(f"X of rank {X.rank} and W of rank {W.rank}: both need batch, channel "
+                         "and spatial axes")  # fmt: skip
     filters, depth, *kernel = W.dims
     if group < 1 or X.dims[1] != depth * group or filters % group:
         raise ModelError(f"{X.dims[1]} channels, {filters} filters of depth {depth} and "
                          f"group={group} do not fit together")  # fmt: skip
     if kernel_shape is not None and tuple(kernel_shape) != tuple(kernel):
-        raise ModelError(f"kernel_shape={tuple(kernel_shape)} is not W's {tuple(kernel)}")
+        raise ModelError(f"kernel_shape={tuple(kernel_shape)}, but W has {tuple(kernel)}")
     if B is not None and B.dims != (filters,):
-        raise ModelError(f"B has shape {B.shape}, not ({filters},)")
+        raise ModelError(f"B has shape {B.shape}; it must be ({filters},)")
     return tuple(kernel)
 
 
@@ -69,7 +78,7 @@ def _planar(
     X: TensorInfo, W: TensorInfo, B: TensorInfo | None, view: Window, group: int,
     shape: Sequence[int],
 ) -> Result:  # fmt: skip
-    """Return the dispatch of conv, which takes height and width."""
+    """Return the dispatch of the kernel `conv`, over height and width."""
     result = output(X.dtype, shape)
     if result.count == 0:
         return Result((result,))
@@ -98,6 +107,7 @@ def _planar(
                  *type_defines("T", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]),
         constants=constants,
         flops=2 * batch * filters * pixels * length,
+        stores=True,
     )  # fmt: skip
     return Result((result,), (dispatch,))
 
@@ -106,9 +116,9 @@ def _direct(
     kind: str, X: TensorInfo, W: TensorInfo, view: Window, group: int, dtype: str,
     operands: dict[str, TensorInfo | None],
 ) -> Result:  # fmt: skip
-    """Return the dispatch of conv_nd: one invocation per element, for every dtype and rank.
+    """Return the dispatch of `conv_nd`: one invocation per element, for every dtype and rank.
 
-    Operands are named as its buffers are, without the `_buffer`.
+    `operands` has the names of the kernel's buffers, without `_buffer`.
     """
     depth, cells = W.dims[1], math.prod(view.kernel)
     given = {name: info for name, info in operands.items() if info is not None}
@@ -129,7 +139,7 @@ def _direct(
     return per_element(
         "conv_nd", output(dtype, (X.dims[0], W.dims[0], *view.output)),
         [("x", X), ("w", W), *given.items()], push, defines, 2 * depth * cells,
-        iterations=depth * (cells + 2 * math.prod(view.kernel[:-1]) + 1),
+        iterations=depth * (cells + 2 * math.prod(view.kernel[:-1]) + 1), stores=True,
     )  # fmt: skip
 
 
@@ -141,7 +151,7 @@ def conv_integer(
     kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Result:  # fmt: skip
-    """Convolve x - its zero point with w - its own, exactly. Source: ONNX ConvInteger-10."""
+    """Convolve integers less their zero points, exactly in int32. Source: ONNX ConvInteger-10."""
     require(BYTES, x, w, x_zero_point, w_zero_point)
     kernel = check_filters(x, w, None, group, kernel_shape)
     view = window.resolve(window.spatial_axes(x), kernel, strides, dilations, pads, auto_pad)
@@ -159,7 +169,7 @@ def qlinear_conv(
     kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Result:  # fmt: skip
-    """Convolve quantized x with w and quantize again, ties to even. Source: ONNX QLinearConv-10."""
+    """Convolve quantized x with w; quantize, ties to even. Source: ONNX QLinearConv-10."""
     require(BYTES, x, w, x_zero_point, w_zero_point, y_zero_point)
     require(frozenset({"float32"}), x_scale, w_scale, y_scale)
     require(frozenset({"int32"}), B)
@@ -181,8 +191,8 @@ def _check_sizes(filters: int, **scales: TensorInfo | None) -> None:
     for name, info in scales.items():
         sizes = (1, filters) if name.endswith("_per_filter") else (1,)
         if info is not None and info.count not in sizes:
-            what = name.removesuffix("_per_filter")
-            raise ModelError(f"{what} has shape {info.shape}, and not one of {sizes} elements")
+            label = name.removesuffix("_per_filter")
+            raise ModelError(f"{label} has shape {info.shape}; choose one of {sizes} elements")
 
 
 @operator("CausalConvWithState")
@@ -190,14 +200,14 @@ def causal_conv(
     input: TensorInfo, weight: TensorInfo, bias: TensorInfo | None = None,
     past_state: TensorInfo | None = None, *, activation: str = "none",
 ) -> Expansion:  # fmt: skip
-    """Convolve every channel of input [B,C,L] with what came before; return that for the next.
+    """Convolve every channel of input [B,C,L] after its past state; return the next state too.
 
     Source: ONNX CausalConvWithState-27.
     """
     if input.rank != 3 or weight.rank != 3:
-        raise ModelError(f"input {input.shape} and weight {weight.shape}: both are of rank 3")
+        raise ModelError(f"input {input.shape} and weight {weight.shape} must have rank 3")
     if activation not in ("none", "silu", "swish"):
-        raise ModelError(f"activation={activation!r} is not one of none, silu, swish")
+        raise ModelError(f"unknown activation={activation!r}; choose one of none, silu, swish")
     batch, channels, length = input.dims
     before = weight.dims[2] - 1
     body = Body()

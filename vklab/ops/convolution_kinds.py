@@ -1,6 +1,7 @@
-"""What resembles a convolution: transposed, deformed, and the sum of overlapping blocks.
+"""Dispatch transposed and deformable convolutions, and sums of overlapping blocks.
 
-All gather: one invocation writes one element and reads whatever reaches it. Visited by lab 08.
+Each kernel gathers: one invocation writes one element and reads all elements that contribute
+to it. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def conv_transpose(
     output_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Result:  # fmt: skip
-    """Spread X [N,C,...] through W [C,M/group,...], plus B [M]. Source: ONNX ConvTranspose-22."""
+    """Convolve X [N,C,...] by W [C,M/group,...] transposed. Source: ONNX ConvTranspose-22."""
     require(REALS, X, W, B)
     dtype = same(X, W, B)
     space = window.spatial_axes(X)
@@ -35,9 +36,9 @@ def conv_transpose(
         raise ModelError(f"X {X.shape}, W {W.shape} and group={group} do not fit together")
     rows, kernel = W.dims[1], W.dims[2:]
     if kernel_shape is not None and tuple(kernel_shape) != kernel:
-        raise ModelError(f"kernel_shape={tuple(kernel_shape)} is not W's {kernel}")
+        raise ModelError(f"kernel_shape={tuple(kernel_shape)}, but W has {kernel}")
     if B is not None and B.dims != (rows * group,):
-        raise ModelError(f"B has shape {B.shape}, not ({rows * group},)")
+        raise ModelError(f"B has shape {B.shape}; it must be ({rows * group},)")
     view = window.resolve_transposed(space, kernel, strides, dilations, pads, auto_pad,
                                      output_padding, output_shape)  # fmt: skip
     result = output(dtype, (X.dims[0], rows * group, *view.output))
@@ -48,7 +49,7 @@ def conv_transpose(
         (("BIAS", "0" if B is None else "1"), ("R", ELEMENTS[dtype].value),
          *type_defines("T", dtype)[:2], *type_defines("Y", dtype)[::2]),
         2 * X.count * rows * taps // max(1, result.count),
-        iterations=taps * (depth + 1) + 2 * math.prod(kernel[:-1]) + 1,
+        iterations=taps * (depth + 1) + 2 * math.prod(kernel[:-1]) + 1, stores=True,
     )  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def col2im(
     dilations: Sequence[int] | None = None, pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Result:  # fmt: skip
-    """Add up the columns of input [N,C*block,L] where their blocks lie. Source: ONNX Col2Im-18."""
+    """Add the columns of input [N,C*block,L] at their blocks' pixels. Source: ONNX Col2Im-18."""
     require(NUMBERS, input)
     space = known_integers(image_shape, "image_shape")
     block = known_integers(block_shape, "block_shape")
@@ -81,9 +82,9 @@ def deform_conv(
     kernel_shape: Sequence[int] | None = None, offset_group: int = 1,
     pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Result:  # fmt: skip
-    """Convolve X [N,C,H,W] where every tap is moved by its own offset at every place.
+    """Convolve X [N,C,H,W] with an offset for every tap of every output pixel.
 
-    Source: ONNX DeformConv-22.
+    Source: ONNX DeformConv-22; Dai et al., "Deformable Convolutional Networks", 2017.
     """
     require(FLOATS, X, W, offset, B, mask)
     dtype = same(X, W, offset, B, mask)
@@ -97,7 +98,7 @@ def deform_conv(
     for name, info, count in (("offset", offset, 2 * taps), ("mask", mask, taps)):
         wanted = (X.dims[0], count, *view.output)
         if info is not None and info.dims != wanted:
-            raise ModelError(f"{name} has shape {info.shape}, not {wanted}")
+            raise ModelError(f"{name} has shape {info.shape}; it must be {wanted}")
     push = (
         ("filters", W.dims[0]), ("groups", group), ("depth", W.dims[1]),
         ("offset_groups", offset_group), ("channels", X.dims[1]),

@@ -1,14 +1,15 @@
-"""How each ONNX dtype lies in a buffer and what kernels compute it in.
+"""Map each ONNX dtype to its type in a buffer and the type that kernels compute in.
 
-Kernels are written once: a define names the storage type, and its _LOAD and _STORE turn an element
-into the type that is computed in and back. What a device lacks is replaced by `plan.storage`.
+Kernels are written once: a define names the storage type, its _LOAD and _STORE convert an element
+to the computing type and back. `plan.storage` replaces types that a device lacks.
+Visited by labs 09 and 14.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import ml_dtypes  # noqa: F401  (NumPy then knows bfloat16 and its kin by their names)
+import ml_dtypes  # noqa: F401  (registers bfloat16 and the 8-bit floats with NumPy)
 import numpy as np
 
 from vklab.types import TensorInfo
@@ -33,9 +34,9 @@ Defines = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Element:
-    """Slang's words for one dtype: element of a buffer, value in a register, and the way between.
+    """Name the Slang types of one dtype: buffer element, register value, and their conversions.
 
-    `needs` are the device features without which a buffer of it cannot be declared.
+    `needs` are the device features that a buffer of these elements requires.
     """
 
     storage: str
@@ -61,7 +62,7 @@ _CODED_FLOATS = (
     "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn",
 )  # fmt: skip
 
-# Narrow types are computed in 32 bits and rounded once, when they are stored.
+# Kernels compute narrow types in 32 bits and round once, in the store.
 ELEMENTS: dict[str, Element] = {
     "float32": _plain("float"),
     "float16": _plain("half", "float", *_HALF),
@@ -88,7 +89,7 @@ INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16
 NUMBERS = REALS | INTEGERS
 _RAW = {1: "uint8_t", 2: "uint16_t", 4: "uint", 8: "uint2", 16: "uint4"}
 MOVABLE = frozenset(ELEMENTS) | {"complex64", "complex128"}
-# The number that ONNX writes for each dtype, in attributes such as Cast's `to`.
+# ONNX's number of each dtype (TensorProto.DataType), as in Cast's attribute `to`.
 ELEMENT_TYPES = {
     name: number
     for number, name in enumerate((
@@ -101,20 +102,20 @@ ELEMENT_TYPES = {
 
 
 def type_defines(name: str, dtype: str) -> Defines:
-    """Return the defines that tell a kernel how to read and write a dtype under a name."""
+    """Return the defines by which a kernel loads and stores a dtype, with a name as prefix."""
     element = ELEMENTS[dtype]
     return ((name, element.storage), (f"{name}_LOAD", element.load),
             (f"{name}_STORE", element.store))  # fmt: skip
 
 
 def raw_defines(name: str, dtype: str) -> Defines:
-    """Return defines for a kernel that only moves elements, whatever they mean."""
+    """Return defines for a kernel that copies elements bit by bit, with a name as prefix."""
     storage = _RAW[np.dtype(dtype).itemsize]
     return ((name, storage), (f"{name}_LOAD", "onnx::identity"),
             (f"{name}_STORE", "onnx::identity"))  # fmt: skip
 
 
 def table(values: object, dtype: str = "int32") -> TensorInfo:
-    """Return numbers that a kernel reads from a buffer because push constants are too few."""
+    """Return a constant tensor of numbers that do not fit into push constants."""
     array = np.ascontiguousarray(np.asarray(values).astype(dtype))
     return TensorInfo("", dtype, array.shape, array)

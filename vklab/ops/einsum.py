@@ -1,8 +1,8 @@
-"""Einsum: any equation, as matrix products of operands whose axes are named.
+"""Dispatch Einsum as matrix products of two operands at a time, read by strides.
 
-Operands are multiplied two at a time. The axes of two are sorted into those of both that stay (a
-batch), those of one, and those summed; a product then reads both by strides, and only axes that no
-single stride can walk are copied into another order first.
+The axes of two operands are sorted into batch axes (in both, kept), rows or columns (in one) and
+summed axes. A group of axes without a common stride is copied into another order first.
+Visited by lab 08. Source: ONNX Einsum-12.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ELLIPSIS_AXES = "0123456789"
 
 @dataclass(frozen=True)
 class _Operand:
-    """A tensor whose axes have names; strides are in elements, 0 along what is broadcast."""
+    """Hold a tensor with named axes; strides are in elements, 0 along a broadcast axis."""
 
     info: TensorInfo
     strides: dict[str, int]
@@ -35,7 +35,7 @@ class _Operand:
 
 @dataclass
 class _Work:
-    """What is dispatched so far, and the tensors in between; `sizes` of all axes by name."""
+    """Collect dispatches and their scratch tensors; `sizes` has the length of every axis."""
 
     dtype: str
     sizes: dict[str, int]
@@ -58,19 +58,19 @@ class _Work:
 def parse_equation(
     equation: str, ranks: Sequence[int]
 ) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """Return the names of every operand's axes and of the result's; digits are an ellipsis' axes.
+    """Return the axis names of every operand and of the result; digits name an ellipsis' axes.
 
-    Raises ModelError where the equation does not fit the operands.
+    Raises ModelError for an equation that does not fit the operands.
     """
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise ModelError(f"equation {equation!r} has {len(terms)} operands, {len(ranks)} are given")
+        raise ModelError(f"equation {equation!r} has {len(terms)} operands; inputs: {len(ranks)}")
     most = 0
     for term, rank in zip(terms, ranks, strict=True):
         named = len(term.replace("...", "", 1))
         if named > rank or (named < rank and "..." not in term):
-            raise ModelError(f"{term!r} of equation {equation!r} names axes of rank {rank}")
+            raise ModelError(f"{term!r} of equation {equation!r} does not fit rank {rank}")
         most = max(most, rank - named)
     spelled = []
     for term, rank in zip(terms, ranks, strict=True):
@@ -83,7 +83,8 @@ def parse_equation(
     known = {name for term in spelled for name in term}
     allowed = set(string.ascii_letters + ELLIPSIS_AXES)
     if len(set(result)) < len(result) or not set(result) <= known or not known <= allowed:
-        raise ModelError(f"equation {equation!r} does not say what the result is")
+        raise ModelError(f"equation {equation!r}: the result's axes must be distinct letters that "
+                         "an operand has")  # fmt: skip
     return spelled, result
 
 
@@ -98,7 +99,8 @@ def einsum(*Inputs: TensorInfo, equation: str) -> Result:
             if sizes.setdefault(name, dim) in (1, dim):
                 sizes[name] = dim
             elif dim != 1:
-                raise ModelError(f"axis {name!r} of {equation!r} is {sizes[name]} and {dim} long")
+                raise ModelError(f"axis {name!r} of {equation!r} has lengths {sizes[name]} and "
+                                 f"{dim}")  # fmt: skip
     work = _Work(same(*Inputs), sizes)
     operands = [_named(info, term) for info, term in zip(Inputs, terms, strict=True)]
     result = output(work.dtype, work.shape(names))
@@ -106,9 +108,9 @@ def einsum(*Inputs: TensorInfo, equation: str) -> Result:
         first, second, *rest = operands
         kept = set(names).union(*(operand.strides for operand in rest))
         inner = [n for n in {**first.strides, **second.strides} if n in kept]
-        made = work.make(inner)
-        _multiply(work, first, second, inner, made)
-        operands = [work.dense(made, inner), *rest]
+        partial = work.make(inner)
+        _multiply(work, first, second, inner, partial)
+        operands = [work.dense(partial, inner), *rest]
     if len(operands) == 1:
         summed = set(operands[0].strides) - set(names)
         if not summed:
@@ -122,7 +124,7 @@ def einsum(*Inputs: TensorInfo, equation: str) -> Result:
 
 
 def _named(info: TensorInfo, term: Sequence[str]) -> _Operand:
-    """Name a tensor's axes: one named twice is walked along its diagonal."""
+    """Return a tensor with named axes; a name that occurs twice selects a diagonal."""
     strides = dict.fromkeys(term, 0)
     for name, dim, stride in zip(term, info.dims, dense_strides(info.dims), strict=True):
         strides[name] += stride if dim != 1 else 0
@@ -132,13 +134,13 @@ def _named(info: TensorInfo, term: Sequence[str]) -> _Operand:
 def _multiply(
     work: _Work, a: _Operand, b: _Operand, names: Sequence[str], result: TensorInfo
 ) -> None:
-    """Write the product of two operands, axes in the order of `names`, others summed."""
+    """Multiply two operands into `result`: axes in the order of `names`, all others summed."""
     both = [name for name in names if name in a.strides and name in b.strides]
     rows = [name for name in names if name in a.strides and name not in b.strides]
     columns = [name for name in names if name not in a.strides]
     summed = [name for name in {**a.strides, **b.strides} if name not in names]
     alone = [(x, [n for n in summed if n not in y.strides]) for x, y in ((a, b), (b, a))]
-    # What only one of them sums is summed beside the other's zero strides.
+    # An axis that only one operand sums gets stride 0 in the other operand.
     a, b = (_Operand(x.info, {**x.strides, **dict.fromkeys(own, 0)})
             for x, own in ((a, alone[1][1]), (b, alone[0][1])))  # fmt: skip
     a, b = _ordered(work, a, both, rows, summed), _ordered(work, b, both, columns, summed)
@@ -154,21 +156,21 @@ def _multiply(
         (b_sum or 0, b_column or 0), work.shape(both), strides,
     )  # fmt: skip
     if target is not result:
-        walk = work.dense(target, order).strides
-        work.dispatches += move(target, [walk[name] for name in names], result)
+        strides_of = work.dense(target, order).strides
+        work.dispatches += move(target, [strides_of[name] for name in names], result)
 
 
 def _step(work: _Work, operand: _Operand, names: Sequence[str]) -> int | None:
-    """Return the one stride that walks some axes as if they were one; None if there is none."""
+    """Return the stride of several axes merged into one; None if they cannot be merged."""
     _, (strides,) = merge_axes(work.shape(names), [[operand.strides[name] for name in names]])
     return (strides or (0,))[0] if len(strides) < 2 else None
 
 
 def _ordered(work: _Work, operand: _Operand, *groups: Sequence[str]) -> _Operand:
-    """Return an operand of which each group of axes has one stride, copied if need be."""
+    """Return an operand whose groups of axes each have one stride, copied if necessary."""
     if all(_step(work, operand, group) is not None for group in groups[1:]):
         return operand
     names = [name for group in groups for name in group]
-    made = work.make(names)
-    work.dispatches += move(operand.info, [operand.strides[name] for name in names], made)
-    return work.dense(made, names)
+    copy = work.make(names)
+    work.dispatches += move(operand.info, [operand.strides[name] for name in names], copy)
+    return work.dense(copy, names)

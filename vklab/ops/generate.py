@@ -1,6 +1,6 @@
-"""Operators that make tensors out of shapes and numbers, and masks: Range, OneHot, Trilu ...
+"""Create tensors from shapes and numbers, and mask or reverse them: Range, OneHot, Trilu ...
 
-What follows from shapes alone is a constant: it costs no dispatch. Visited by lab 11.
+A result that follows from shapes alone is a constant and costs no dispatch. Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ DTYPES = (
 )  # fmt: skip
 
 
-def _number(info: TensorInfo, what: str) -> Any:
-    value = known_array(info, what)
+def _number(info: TensorInfo, role: str) -> Any:
+    value = known_array(info, role)
     if value.size != 1:
-        raise ModelError(f"{what} should be one number, not {value.shape}")
+        raise ModelError(f"{role} has shape {value.shape}; it must be one number")
     return value.reshape(())
 
 
 def constant_result(values: np.ndarray) -> Result:
-    """Return a Result whose one output is known."""
+    """Return a Result whose only output is a constant."""
     return Result((output(str(values.dtype), values.shape, np.asarray(values, order="C")),))
 
 
@@ -57,7 +57,8 @@ def constant_of_shape(input: TensorInfo, *, value: ndarray | None = None) -> Res
     shape = known_integers(input, "the shape")
     one = np.zeros(1, np.float32) if value is None else np.asarray(value)
     if one.size != 1 or min(shape, default=0) < 0:
-        raise ModelError(f"cannot fill {shape} with {one.size} values")
+        raise ModelError(f"cannot fill shape {shape} with {one.size} values; sizes must be 0 or "
+                         "more, and `value` one number")  # fmt: skip
     affordable(*shape, item_bytes=one.itemsize)
     return constant_result(np.full(shape, one.reshape(()), one.dtype))
 
@@ -82,10 +83,10 @@ def range_(start: TensorInfo, limit: TensorInfo, delta: TensorInfo) -> Result:
 def eye_like(input: TensorInfo, *, dtype: int | None = None, k: int = 0) -> Result:
     """Put ones on a diagonal of a matrix of the input's shape. Source: ONNX EyeLike-22."""
     if input.rank != 2 or dtype is not None and not 0 < dtype < len(DTYPES):
-        raise ModelError(f"{input.shape} has no diagonal, or dtype={dtype} is unknown")
+        raise ModelError(f"shape {input.shape} is not a matrix, or dtype={dtype} is unknown")
     name = input.dtype if dtype is None else DTYPES[dtype]
     if name == "string":
-        raise UnsupportedOperatorError("there are no ones of dtype string")
+        raise UnsupportedOperatorError("dtype string has no number 1")
     affordable(*input.dims)
     return constant_result(np.eye(input.dims[0], input.dims[1], k=k).astype(name))
 
@@ -94,11 +95,11 @@ def eye_like(input: TensorInfo, *, dtype: int | None = None, k: int = 0) -> Resu
 def one_hot(
     indices: TensorInfo, depth: TensorInfo, values: TensorInfo, *, axis: int = -1
 ) -> Result:
-    """Put values[1] where an index points to, else values[0]. Source: ONNX OneHot-11."""
+    """Write values[1] at each index and values[0] elsewhere. Source: ONNX OneHot-11."""
     size = int(_number(depth, "depth"))
     axis = normal_axis(axis, indices.rank + 1)
     if size < 0 or values.dims != (2,):
-        raise ModelError(f"depth={size} or {values.shape} values: 0 or more, and 2, are asked")
+        raise ModelError(f"depth={size} must be 0 or more, and values {values.shape} two numbers")
     require(frozenset(ELEMENTS) - {"bool"}, indices)
     require(MOVABLE, values)
     result = output(values.dtype, (*indices.dims[:axis], size, *indices.dims[axis:]))
@@ -120,7 +121,7 @@ def trilu(input: TensorInfo, k: TensorInfo | None = None, *, upper: int = 1) -> 
     """Keep the triangle above or below a diagonal of each matrix. Source: ONNX Trilu-14."""
     require(MOVABLE, input)
     if input.rank < 2:
-        raise ModelError(f"{input.shape} holds no matrices")
+        raise ModelError(f"input {input.shape} must have rank 2 or more")
     result, (rows, columns) = output(input.dtype, input.dims), input.dims[-2:]
     if result.count == 0:
         return Result((result,))
@@ -141,11 +142,11 @@ def trilu(input: TensorInfo, k: TensorInfo | None = None, *, upper: int = 1) -> 
 def reverse_sequence(
     input: TensorInfo, sequence_lens: TensorInfo, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Result:
-    """Turn the first elements of each sequence round. Source: ONNX ReverseSequence-10."""
+    """Reverse the first elements of each sequence. Source: ONNX ReverseSequence-10."""
     require(MOVABLE, input)
     require(INDICES, sequence_lens)
     if input.rank < 2 or {batch_axis, time_axis} != {0, 1}:
-        raise ModelError(f"axes {batch_axis} and {time_axis} of {input.shape} should be 0 and 1")
+        raise ModelError(f"axes {batch_axis} and {time_axis} of {input.shape} must be 0 and 1")
     if sequence_lens.dims != (input.dims[batch_axis],):
         raise ModelError(f"{sequence_lens.shape} lengths for {input.dims[batch_axis]} sequences")
     result = output(input.dtype, input.dims)

@@ -1,6 +1,6 @@
-"""Operators that follow indices: gathers, which read where they say, and scatters, which write.
+"""Dispatch gathers, which read elements by index, and scatters, which write them.
 
-Indices are read on the device. Visited by lab 11.
+Indices are read on the device. Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["chosen", "index_defines"]
 
 INDICES = frozenset({"int32", "int64"})
 COMBINES = {"none": "REPLACE", "add": "ADD", "mul": "MUL", "max": "MAX", "min": "MIN"}
-# Scattering invocations at least, if there is as much to do, and steps of one at most.
+# The least invocations of a large scatter, and the most loop steps of one invocation.
 SCATTERING = 8192
 SCATTER_STEPS = 60_000
 
 
 def index_defines(name: str, dtype: str) -> Defines:
-    """Return defines for indices, which are computed in 32 bits whatever they are stored in."""
+    """Return defines for indices of a dtype, which kernels compute in 32 bits."""
     if dtype in ("int64", "uint64"):
         return ((name, "uint2"), (f"{name}_LOAD", "low_word"), (f"{name}_STORE", "long_word"))
     return type_defines(name, dtype)
@@ -40,17 +40,21 @@ def chosen(
     sizes: Sequence[int],
     step: int,
 ) -> tuple[Dispatch, ...]:
-    """Return the dispatch of shaders/ops/gather.slang; none if there is nothing to write.
+    """Return the dispatch of shaders/ops/gather.slang; none for an empty result.
 
     Args:
-        strides: of X and of the indices along the axes of the result.
-        sizes: of the axes of X that an index, or several in a row, choose from, `step` apart.
+        X: the tensor that is read.
+        indices: int32 or int64; a negative index counts from the end.
+        result: the tensor that is written.
+        strides: of X and of the indices along the axes of the result, in elements.
+        sizes: of the axes of X that an index, or a tuple of neighbouring indices, selects from.
+        step: elements of X between two values of the last of these indices.
     """
     require(MOVABLE, X)
     if result.count == 0:
         return ()
     if 0 in X.dims or indices.count == 0:
-        raise ModelError(f"{indices.shape} indices choose from {X.shape}, which is empty")
+        raise ModelError(f"indices {indices.shape} select from {X.shape}: one of them is empty")
     shape, merged = merge_axes(result.dims, strides)
     walk = table([*shape, *merged[0], *merged[1], *sizes], "uint32")
     dispatch = Dispatch(
@@ -62,13 +66,15 @@ def chosen(
               ("first", 0), ("held", X.count)),
         defines=(*raw_defines("X", X.dtype)[:2], *raw_defines("Y", X.dtype)[::2],
                  *index_defines("K", indices.dtype)[:2]),
+        stores=True,
+        loads=True,
     )
     return (dispatch,)
 
 
 @operator("Gather")
 def gather(data: TensorInfo, indices: TensorInfo, *, axis: int = 0) -> Result:
-    """Take slices of an axis by their numbers. Source: ONNX Gather-13."""
+    """Select slices of an axis by index. Source: ONNX Gather-13."""
     require(INDICES, indices)
     axis = normal_axis(axis, data.rank)
     before, after = data.dims[:axis], data.dims[axis + 1 :]
@@ -76,22 +82,21 @@ def gather(data: TensorInfo, indices: TensorInfo, *, axis: int = 0) -> Result:
     dense = dense_strides(data.dims)
     x_strides = (*dense[:axis], *[0] * indices.rank, *dense[axis + 1 :])
     i_strides = (*[0] * axis, *dense_strides(indices.dims), *[0] * len(after))
-    found = chosen(data, indices, result, (x_strides, i_strides), data.dims[axis : axis + 1],
-                   dense[axis])  # fmt: skip
-    return Result((result,), found)
+    return Result((result,), chosen(data, indices, result, (x_strides, i_strides),
+                                    data.dims[axis : axis + 1], dense[axis]))  # fmt: skip
 
 
 @operator("GatherElements", since=11)
 def gather_elements(data: TensorInfo, indices: TensorInfo, *, axis: int = 0) -> Result:
-    """Take one element for every index along an axis. Source: ONNX GatherElements-13."""
+    """Select one element per index along an axis. Source: ONNX GatherElements-13."""
     require(INDICES, indices)
     axis = _check_elements(data, indices, axis)
     result = output(data.dtype, indices.dims)
     dense = dense_strides(data.dims)
     x_strides = (*dense[:axis], 0, *dense[axis + 1 :])
-    found = chosen(data, indices, result, (x_strides, dense_strides(indices.dims)),
-                   data.dims[axis : axis + 1], dense[axis])  # fmt: skip
-    return Result((result,), found)
+    strides = (x_strides, dense_strides(indices.dims))
+    return Result((result,), chosen(data, indices, result, strides, data.dims[axis : axis + 1],
+                                    dense[axis]))  # fmt: skip
 
 
 def _check_elements(data: TensorInfo, indices: TensorInfo, axis: int) -> int:
@@ -99,13 +104,13 @@ def _check_elements(data: TensorInfo, indices: TensorInfo, axis: int) -> int:
     larger = [i for i in range(min(data.rank, indices.rank))
               if i != axis and indices.dims[i] > data.dims[i]]  # fmt: skip
     if indices.rank != data.rank or larger:
-        raise ModelError(f"indices {indices.shape} do not fit {data.shape} beside axis {axis}")
+        raise ModelError(f"indices {indices.shape} do not fit {data.shape} outside axis {axis}")
     return axis
 
 
 @operator("GatherND", since=11)
 def gather_nd(data: TensorInfo, indices: TensorInfo, *, batch_dims: int = 0) -> Result:
-    """Take elements, or slices, by tuples of indices. Source: ONNX GatherND-13."""
+    """Select elements or slices by tuples of indices. Source: ONNX GatherND-13."""
     require(INDICES, indices)
     keys = _check_tuples(data, indices, batch_dims)
     if indices.dims[:batch_dims] != data.dims[:batch_dims]:
@@ -116,14 +121,15 @@ def gather_nd(data: TensorInfo, indices: TensorInfo, *, batch_dims: int = 0) -> 
     x_strides = (*dense[:batch_dims], *[0] * (tuples - batch_dims), *dense[batch_dims + keys :])
     i_strides = (*dense_strides(indices.dims)[:-1], *[0] * len(slices))
     sizes = data.dims[batch_dims : batch_dims + keys]
-    found = chosen(data, indices, result, (x_strides, i_strides), sizes, math.prod(slices))
-    return Result((result,), found)
+    return Result((result,), chosen(data, indices, result, (x_strides, i_strides), sizes,
+                                    math.prod(slices)))  # fmt: skip
 
 
 def _check_tuples(data: TensorInfo, indices: TensorInfo, batch_dims: int) -> int:
     keys = indices.dims[-1] if indices.rank else 0
     if not (0 <= batch_dims < indices.rank and 1 <= keys <= data.rank - batch_dims):
-        raise ModelError(f"indices {indices.shape} do not fit {data.shape} from {batch_dims} on")
+        raise ModelError(f"indices {indices.shape} do not fit {data.shape} with {batch_dims} batch "
+                         "axes")  # fmt: skip
     return keys
 
 
@@ -137,7 +143,7 @@ def scatter_elements(
     axis: int = 0,
     reduction: str = "none",
 ) -> Result:
-    """Write one element for every index along an axis. Source: ONNX ScatterElements-18."""
+    """Write one element per index along an axis. Source: ONNX ScatterElements-18."""
     axis = _check_elements(data, indices, axis)
     if indices.dims != updates.dims:
         raise ModelError(f"{updates.shape} updates for {indices.shape} indices")
@@ -152,7 +158,7 @@ def scatter_elements(
 def scatter_nd(
     data: TensorInfo, indices: TensorInfo, updates: TensorInfo, *, reduction: str = "none"
 ) -> Result:
-    """Write elements, or slices, at tuples of indices. Source: ONNX ScatterND-18."""
+    """Write elements or slices at tuples of indices. Source: ONNX ScatterND-18."""
     keys = _check_tuples(data, indices, 0)
     slices = data.dims[keys:]
     if updates.dims != (*indices.dims[:-1], *slices):
@@ -174,12 +180,12 @@ def _scatter(
     steps: tuple[int, int, int],
     length: int,
 ) -> Result:
-    """Copy X, then apply `length` updates along each of the lines; see scatter.slang."""
+    """Copy X, then apply `length` updates along each line; see shaders/ops/scatter.slang."""
     require(INDICES, indices)
     require(MOVABLE if reduction == "none" else NUMBERS, X)
     same(X, updates)
     if reduction not in COMBINES:
-        raise ModelError(f"reduction={reduction!r} is not one of {', '.join(COMBINES)}")
+        raise ModelError(f"unknown reduction={reduction!r}; choose one of {', '.join(COMBINES)}")
     if updates.count == 0:
         return view(X, X.dims)
     result = output(X.dtype, X.dims)
@@ -190,7 +196,7 @@ def _scatter(
     across = math.prod(lines)
     segments = max(1, min(SCATTERING // across, math.prod(sizes), length))
     typed = raw_defines if reduction == "none" else type_defines
-    each = len(sizes) + 2  # turns of both loops for one update; the last look counts too
+    each = len(sizes) + 2  # iterations of both loops per update, the final test included
     chunk = SCATTER_STEPS // each
     push = (
         ("count", across * segments),
@@ -226,7 +232,7 @@ def tensor_scatter(
     axis: int = -2,
     mode: str = "linear",
 ) -> Result:
-    """Write an update into a cache from a position of each batch. Source: ONNX TensorScatter-24."""
+    """Write an update into a cache at each batch's position. Source: ONNX TensorScatter-24."""
     dims, axis = past_cache.dims, normal_axis(axis, past_cache.rank)
     require(MOVABLE, past_cache)
     starts = write_indices or table([0] * dims[0])
@@ -236,7 +242,7 @@ def tensor_scatter(
     if axis == 0 or update.dims != wanted or starts.dims != dims[:1]:
         raise ModelError(f"update {update.shape} and starts {starts.shape} do not fit {dims}")
     if mode not in ("linear", "circular"):
-        raise ModelError(f"mode={mode!r} is not one of linear, circular")
+        raise ModelError(f"unknown mode={mode!r}; choose 'linear' or 'circular'")
     result = output(past_cache.dtype, dims)
     if update.count == 0:
         return view(past_cache, dims)

@@ -1,6 +1,7 @@
-"""What operators ask of their inputs: dtypes, axes, and values that must be known to plan.
+"""Check inputs of operators: dtypes, axes, and values that a plan must know.
 
-A value that is not known yet is asked for by `ValueNeededError`: the session then plans with it.
+An unknown value raises `ValueNeededError`; the session computes it and plans again.
+Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ __all__ = [
     "affordable", "known_array", "known_integers", "normal_axes", "normal_axis", "require", "same",
 ]  # fmt: skip
 
-# What a plan may fill with values by itself: above it a size in a model is taken for a mistake.
+# The largest constant that an operator creates; a larger size in a model is taken for a mistake.
 PLANNED_BYTES = 1 << 32
 
 
 def affordable(*sizes: int, item_bytes: int = 8) -> None:
-    """Raise ModelError before values are made whose sizes are absurd."""
+    """Raise ModelError for a constant of negative or absurd size, before it is created."""
     if min(sizes, default=0) < 0 or math.prod(sizes) * item_bytes > PLANNED_BYTES:
-        raise ModelError(f"{'x'.join(map(str, sizes))} values of {item_bytes} bytes; a plan makes "
-                         f"{PLANNED_BYTES} bytes at most")  # fmt: skip
+        raise ModelError(f"{'x'.join(map(str, sizes))} values of {item_bytes} bytes; a constant "
+                         f"has {PLANNED_BYTES} bytes at most")  # fmt: skip
 
 
 def require(allowed: frozenset[str], *infos: TensorInfo | None) -> None:
@@ -38,25 +39,25 @@ def require(allowed: frozenset[str], *infos: TensorInfo | None) -> None:
 
 
 def same(*infos: TensorInfo | None) -> str:
-    """Return the one dtype that all inputs have; ModelError if they differ."""
-    found = list(dict.fromkeys(info.dtype for info in infos if info is not None))
-    if len(found) != 1:
-        raise ModelError(f"inputs of different dtypes: {', '.join(found)}")
-    return found[0]
+    """Return the dtype that all inputs share; ModelError if they differ."""
+    dtypes = list(dict.fromkeys(info.dtype for info in infos if info is not None))
+    if len(dtypes) != 1:
+        raise ModelError(f"inputs of different dtypes: {', '.join(dtypes)}; they must be equal")
+    return dtypes[0]
 
 
-def known_array(info: TensorInfo, what: str) -> np.ndarray:
+def known_array(info: TensorInfo, role: str) -> np.ndarray:
     """Return a tensor's value; ValueNeededError if it is not known before the run."""
     if info.constant is None:
-        raise ValueNeededError(f"{what} ({info.name}) is computed while the model runs", info.name)
+        raise ValueNeededError(f"{role} ({info.name}) is computed while the model runs", info.name)
     return info.constant
 
 
-def known_integers(info: TensorInfo, what: str) -> tuple[int, ...]:
+def known_integers(info: TensorInfo, role: str) -> tuple[int, ...]:
     """Return a tensor's value as integers; ValueNeededError if it is not known before the run."""
     if info.dtype not in ("int64", "int32", "uint64", "uint32", "int8", "uint8", "int16", "uint16"):
-        raise ModelError(f"{what} ({info.name}) holds {info.dtype}, not integers")
-    return tuple(int(value) for value in np.ravel(known_array(info, what)))
+        raise ModelError(f"{role} ({info.name}) holds {info.dtype}, not integers")
+    return tuple(int(value) for value in np.ravel(known_array(info, role)))
 
 
 def normal_axis(axis: int, rank: int) -> int:
@@ -68,7 +69,7 @@ def normal_axis(axis: int, rank: int) -> int:
 
 def normal_axes(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """Return axes counted from the front; ModelError if one is out of range or named twice."""
-    found = tuple(normal_axis(axis, rank) for axis in axes)
-    if len(set(found)) < len(found):
+    normal = tuple(normal_axis(axis, rank) for axis in axes)
+    if len(set(normal)) < len(normal):
         raise ModelError(f"axes={tuple(axes)} names one axis twice")
-    return found
+    return normal

@@ -1,6 +1,7 @@
-"""Matrix products of 8-bit integers, exact in int32: MatMulInteger and QLinearMatMul.
+"""Dispatch matrix products of 8-bit integers, exact in int32: MatMulInteger and QLinearMatMul.
 
-Scales and zero points are read on the device, one number or one a row of A and a column of B.
+Scales and zero points are read on the device: one number, or one per row of A and column of B.
+Visited by labs 08 and 14.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ def qlinear_matmul(
     y_scale: TensorInfo,
     y_zero_point: TensorInfo,
 ) -> Result:
-    """Multiply quantized matrices, halves rounded to even. Source: ONNX QLinearMatMul-21."""
+    """Multiply quantized matrices, quantize, ties to even. Source: ONNX QLinearMatMul-21."""
     for zero, scale in ((a_zero_point, a_scale), (b_zero_point, b_scale)):
         if zero.count != scale.count:
             raise ModelError(f"{zero} and {scale} differ in shape")
     if y_scale.count != 1 or y_zero_point.count != 1:
-        raise UnsupportedOperatorError(f"{y_scale} is not one number for all of y")
+        raise UnsupportedOperatorError(f"y_scale {y_scale}, y_zero_point {y_zero_point}; kernels "
+                                       "take one number for all of y")  # fmt: skip
     require(FLOATS, a_scale, b_scale, y_scale)
     same(a_scale, b_scale, y_scale)
     return integer_product(a, b, a_zero_point, b_zero_point,
@@ -60,7 +62,15 @@ def integer_product(
     b_zero: TensorInfo | None,
     quantize: tuple[TensorInfo, TensorInfo, TensorInfo, TensorInfo] | None = None,
 ) -> Result:
-    """Return the product as int32, or quantized by (a_scale, b_scale, y_scale, y_zero)."""
+    """Return the product of two 8-bit tensors, as int32 or quantized.
+
+    Args:
+        A: int8 or uint8 [...,M,K].
+        B: int8 or uint8 [...,K,N].
+        a_zero: the zero point of A, or one per row; None for 0.
+        b_zero: the zero point of B, or one per column; None for 0.
+        quantize: (a_scale, b_scale, y_scale, y_zero); None for an int32 result.
+    """
     require(BYTES, A, B, a_zero, b_zero, quantize[3] if quantize else None)
     shape, (m, n, k), batch, strides = matrix_batches(A.dims, B.dims)
     result = output(quantize[3].dtype if quantize else "int32", shape)
@@ -99,6 +109,7 @@ def integer_product(
             defines=tuple(defines),
             flops=2 * m * n * k * min(count - start, MOST_GROUPS),
             iterations=k,
+            stores=True,
         )
         for start in range(0, count, MOST_GROUPS)
     ))  # fmt: skip
@@ -112,4 +123,4 @@ def _steps(zero: TensorInfo | None, size: int, units: int) -> tuple[int, int]:
         return 1, 0
     if zero.count == size * units:
         return 1, size
-    raise ModelError(f"{zero} is not one number, nor one for each of {size}")
+    raise ModelError(f"zero point {zero} must have 1 or {size} elements")

@@ -1,7 +1,7 @@
-"""Operators that bring rows to mean zero and variance one. ONNX: LayerNormalization, and others.
+"""Dispatch normalisations of rows to mean zero and variance one. ONNX: LayerNormalization, ...
 
-Dense rows take one kernel; what it cannot read, and rows too long for one workgroup, are said in
-reductions. Visited by lab 07.
+Dense rows use one kernel; other layouts, and rows too long for one workgroup, are expanded into
+reductions. Visited by lab 07. Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
     "standardize",
 ]
 
-# Fewer rows than FEW_ROWS that are long, and all above LONGEST, are shared out among workgroups.
+# Rows above LONGEST, or above LONG_ROW if fewer than FEW_ROWS, are divided among workgroups.
 FEW_ROWS, LONG_ROW, LONGEST = 64, 1 << 15, 1 << 21
-# ONNX's numbers of the dtypes that are cast between.
+# ONNX's numbers of the dtypes that Cast converts between here.
 CODES = {"float32": 1, "float16": 10, "float64": 11, "bfloat16": 16}
 STASHED = 1
 
@@ -74,14 +74,14 @@ def rms_normalization(
 
 def _check_stash(stash_type: int) -> None:
     if stash_type != STASHED:
-        raise UnsupportedOperatorError(f"stash_type={stash_type}: statistics are float32 (1) here")
+        raise UnsupportedOperatorError(f"stash_type={stash_type}; kernels take 1 (float32)")
 
 
 @operator("InstanceNormalization")
 def instance_normalization(
     input: TensorInfo, scale: TensorInfo, B: TensorInfo, *, epsilon: float = 1e-5
 ) -> Answer:
-    """Normalise every channel of every image by itself. Source: ONNX InstanceNormalization-22."""
+    """Normalise each channel of each image. Source: ONNX InstanceNormalization-22."""
     channels = input.dims[1] if input.rank > 1 else 0
     return _grouped(input, scale, B, channels, channels, epsilon)
 
@@ -96,7 +96,7 @@ def group_normalization(
     num_groups: int,
     stash_type: int = 1,
 ) -> Answer:
-    """Normalise groups of channels, scale each channel. Source: ONNX GroupNormalization-21."""
+    """Normalise groups of channels and scale channels. Source: ONNX GroupNormalization-21."""
     _check_stash(stash_type)
     return _grouped(X, scale, bias, num_groups, X.dims[1] if X.rank > 1 else 0, epsilon)
 
@@ -105,14 +105,14 @@ def group_normalization(
 def group_normalization_of_18(
     X: TensorInfo, scale: TensorInfo, bias: TensorInfo, *, epsilon: float = 1e-5, num_groups: int
 ) -> Answer:
-    """Normalise groups of channels, scale each group. Source: ONNX GroupNormalization-18."""
+    """Normalise groups of channels and scale groups. Source: ONNX GroupNormalization-18."""
     return _grouped(X, scale, bias, num_groups, num_groups, epsilon)
 
 
 def _grouped(
     X: TensorInfo, scale: TensorInfo, bias: TensorInfo, groups: int, parameters: int, epsilon: float
 ) -> Answer:
-    """Normalise X [N,C,...] in groups of channels; `parameters` scales lie in order along C."""
+    """Normalise X [N,C,...] in groups of channels, with `parameters` scales along C."""
     require(REALS, X, scale, bias)
     same(X, scale, bias)
     if X.rank < 3:
@@ -121,7 +121,7 @@ def _grouped(
     if groups <= 0 or channels % groups:
         raise ModelError(f"{channels} channels do not divide into {groups} groups")
     if scale.dims != (parameters,) or bias.dims != (parameters,):
-        raise ModelError(f"scale {scale.shape} and bias {bias.shape} should be [{parameters}]")
+        raise ModelError(f"scale {scale.shape} and bias {bias.shape} must be [{parameters}]")
     result = output(X.dtype, X.dims)
     if X.count == 0:
         return Result((result,))
@@ -150,7 +150,18 @@ def normalize(
     center: bool = True,
     statistics: bool = False,
 ) -> Answer:
-    """Normalise X over all axes from `axis` on: Y; if asked, Mean (if centred) and InvStdDev."""
+    """Normalise X over all axes from `axis` on.
+
+    Args:
+        X: the tensor to normalise.
+        scale: the factor of every element, broadcast to X.
+        bias: the summand of every element, broadcast to X; None for none.
+        axis: the first axis of a row, counted from the front.
+        epsilon: the number added to the variance.
+        dtype: the dtype of the result.
+        center: subtract the mean (LayerNormalization) or not (RMSNormalization).
+        statistics: return Mean (if centred) and InvStdDev too.
+    """
     require(REALS, X, scale, bias)
     for info in (scale, bias):
         if info is not None and broadcast_shape(info.dims, X.dims) != X.dims:
@@ -172,12 +183,12 @@ def normalize(
     normal, mean, inverse = standardize(body, X, X.dtype, axes, epsilon, center)
     y = body("Mul", body("Cast", normal, to=CODES[dtype]), body("Cast", scale, to=CODES[dtype]))
     y = y if bias is None else body("Add", y, body("Cast", bias, to=CODES[dtype]))
-    found = [body("Cast", v, to=CODES["float32"]) for v in (mean, inverse) if v and statistics]
-    return body.result(y, *found)
+    known_too = [body("Cast", v, to=CODES["float32"]) for v in (mean, inverse) if v and statistics]
+    return body.result(y, *known_too)
 
 
 def _run(info: TensorInfo, shape: tuple[int, ...]) -> int:
-    """Return how many elements of a row share one of the info's; 0 if that is not even."""
+    """Return how many neighbouring elements of a row share one parameter; 0 for other layouts."""
     if info.count == 1:
         return math.prod(shape)
     own = (1,) * (len(shape) - info.rank) + info.dims
@@ -187,9 +198,18 @@ def _run(info: TensorInfo, shape: tuple[int, ...]) -> int:
 def standardize(
     body: Body, X: Any, dtype: str, axes: tuple[int, ...], epsilon: float, center: bool = True
 ) -> tuple[str, str, str]:
-    """Write down (X - mean) / sqrt(variance + epsilon) over axes; return it, mean and inverse.
+    """Add nodes for (X - mean) / sqrt(variance + epsilon); return their names.
 
-    Computed in float32, or in float64 if that is X's dtype. Not centred, the mean is "".
+    Returns the quotient, the mean ("" without centring) and 1 / sqrt(variance + epsilon), computed
+    in float32, or in float64 if X is float64.
+
+    Args:
+        body: the body that gets the nodes.
+        X: the value to normalise.
+        dtype: the dtype of X.
+        axes: the axes of the mean and the variance, counted from the front.
+        epsilon: the number added to the variance.
+        center: subtract the mean.
     """
     wide = np.float64 if dtype == "float64" else np.float32
     over = np.array(axes, np.int64)
@@ -239,6 +259,8 @@ def _result(
             ("CENTER", str(int(center))), ("BIAS", str(int(bias is not None))),
         ),
         flops=4 * X.count,
+        stores=True,
+        loads=True,
     )  # fmt: skip
     return Result(outputs, (*work.dispatches, apply), work.scratch)
 
@@ -267,4 +289,6 @@ def _dispatch(
         constants=(("WORKGROUP", rows.lanes),),
         flops=8 * X.count,
         iterations=3 * rows.iterations + 32,
+        stores=True,
+        loads=True,
     )  # fmt: skip

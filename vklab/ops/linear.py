@@ -1,7 +1,6 @@
-"""Matrix products: MatMul and Gemm, both one kernel that addresses its operands by strides.
+"""Dispatch MatMul and Gemm: one kernel that addresses its operands by strides.
 
-Right on every device; `plan.variants` swaps in faster kernels.
-Visited by lab 08.
+It is right on every device; `plan.tuning.variants` swaps in faster kernels. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ __all__ = [
     "value_defines",
 ]
 
-# Sums of 8 and 16-bit integers are the business of integer_linear.
+# `integer_linear` has the products of 8-bit integers.
 PRODUCTS = REALS | {"int32", "uint32", "int64", "uint64"}
-# Two are nearly always enough, and leave room for the push constants of what is fused.
+# Batch axes of a kernel: two are nearly always enough, and leave room for fused push constants.
 BATCH_AXES = (2, 6)
 COLUMN_WORKGROUP = 64
 MOST_GROUPS = 65535
@@ -41,10 +40,17 @@ MOST_GROUPS = 65535
 def row_blocks(
     m: int, n: int, batch: int, lanes: int, blocks: int, columns: int = 1
 ) -> tuple[tuple[int, int, int], tuple[tuple[str, int], ...]]:
-    """Return the grid and the constants of a kernel.
+    """Return workgroups and specialization constants of matmul or conv, an m x n product.
 
-    An invocation computes lanes x blocks rows in some columns, which lie a workgroup apart.
-    matmul and conv are both an m x n product: columns in x, blocks of rows in y, batches in z.
+    Workgroups cover columns in x, blocks of rows in y and batches in z.
+
+    Args:
+        m: the rows of the result.
+        n: the columns of the result.
+        batch: the number of products.
+        lanes: rows of a block; with subgroups, the lanes that share loads.
+        blocks: blocks of rows of one invocation.
+        columns: columns of one invocation, a workgroup apart.
     """
     while -(-m // (lanes * blocks)) > MOST_GROUPS:
         lanes, blocks = max(lanes, 8), 2 * blocks
@@ -54,25 +60,25 @@ def row_blocks(
 
 
 def default_lanes(m: int) -> int:
-    """Return rows of one invocation: the most, up to 8, that m rows do not leave idle."""
+    """Return the rows of one invocation: 8, 4, 2 or 1, but not more than m."""
     return next(lanes for lanes in (8, 4, 2, 1) if lanes <= m)
 
 
 @operator("MatMul", since=1)
 def matmul(A: TensorInfo, B: TensorInfo) -> Result:
-    """Multiply matrices, broadcasting the batch axes as numpy.matmul. Source: ONNX MatMul-13."""
+    """Multiply matrices, broadcasting batch axes like numpy.matmul. Source: ONNX MatMul-13."""
     shape, (m, n, k), batch, strides = matrix_batches(A.dims, B.dims)
     require(PRODUCTS, A, B)
     result = output(same(A, B), shape)
     if not any(strides[1]) and A.count == math.prod(batch) * m * k:
-        m, batch, strides = math.prod(batch) * m, (), [(), ()]  # one B for all: one tall matrix
+        m, batch, strides = math.prod(batch) * m, (), [(), ()]  # one B: A is one tall matrix
     return Result((result,), product(A, B, None, result, (m, n, k), (k, 1), (n, 1), batch, strides))
 
 
 def matrix_batches(
     a: tuple[int, ...], b: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, int, int], tuple[int, ...], list[tuple[int, ...]]]:
-    """Return what numpy.matmul makes of two shapes: its own, (m, n, k), batch axes, their strides.
+    """Return numpy.matmul's result shape of two shapes, (m, n, k), batch axes, and their strides.
     """
     if not a or not b:
         raise ModelError("a scalar has no matrix product")
@@ -103,7 +109,7 @@ def gemm(
 ) -> Result:
     """Compute alpha * A' * B' + beta * C. Source: ONNX Gemm-13."""
     if A.rank != 2 or B.rank != 2:
-        raise ModelError(f"A and B are matrices, not of rank {A.rank} and {B.rank}")
+        raise ModelError(f"A and B must be matrices, but have rank {A.rank} and {B.rank}")
     m, k = A.dims[::-1] if transA else A.dims
     k_b, n = B.dims[::-1] if transB else B.dims
     if k != k_b:
@@ -112,8 +118,9 @@ def gemm(
         raise ModelError(f"C of shape {C.shape} does not broadcast to ({m}, {n})")
     require(PRODUCTS, A, B, C)
     if A.dtype in INTEGERS and not (alpha.is_integer() and beta.is_integer()):
-        raise UnsupportedOperatorError(f"alpha={alpha} and beta={beta} scale {A.dtype}")
-    C = None if beta == 0 else C  # what is not asked for is not read, NaN or not
+        raise UnsupportedOperatorError(f"alpha={alpha} and beta={beta} must be integers for "
+                                       f"{A.dtype}")  # fmt: skip
+    C = None if beta == 0 else C  # 0 * NaN must not become NaN
     result = output(same(A, B, C), (m, n))
     a_steps = (1, m) if transA else (k, 1)
     b_steps = (1, k) if transB else (n, 1)
@@ -134,15 +141,26 @@ def product(
     alpha: float = 1.0,
     beta: float = 1.0,
 ) -> tuple[Dispatch, ...]:
-    """Return the dispatches of shaders/ops/matmul.slang for strided operands.
+    """Return the dispatches of shaders/ops/matmul.slang: alpha * A * B + beta * C for each batch.
 
-    The result is dense; C is a matrix that every batch adds.
+    Args:
+        A: the left operand.
+        B: the right operand.
+        C: a matrix that broadcasts to (m, n), the same for every batch; None for none.
+        result: the dense tensor that is written.
+        sizes: (m, n, k): the result is m x n, sums have k terms.
+        a_steps: A's strides along rows and columns, in elements.
+        b_steps: B's strides along rows and columns, in elements.
+        batch: the shape of the batch axes.
+        batch_strides: the strides of A and of B along the batch axes, in elements.
+        alpha: the factor of the product.
+        beta: the factor of C.
     """
     if result.count == 0:
         return ()
     m, n, k = sizes
     c_steps = broadcast_strides(C.dims, (m, n)) if C is not None else (0, 0)
-    if n == 1 and m > 1:  # a column is computed as a row: its workgroups lie along x
+    if n == 1 and m > 1:  # a column is computed as a row, with its workgroups along x
         A, B, m, n, a_steps, b_steps = B, A, n, m, b_steps[::-1], a_steps[::-1]
         c_steps, batch_strides = c_steps[::-1], batch_strides[::-1]
     batches_push, axes = batch_axes(batch, batch_strides)
@@ -166,7 +184,7 @@ def product(
         )  # fmt: skip
         dispatches.append(
             Dispatch("matmul", operands, (("y_buffer", result),), workgroups, push, defines,
-                     constants, flops=2 * m * n * k * batches)
+                     constants, flops=2 * m * n * k * batches, stores=True)
         )  # fmt: skip
     return tuple(dispatches)
 
@@ -174,13 +192,15 @@ def product(
 def batch_axes(
     batch: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[str, str]]:
-    """Return the push constants that find both operands of a batch, and the define of their length.
+    """Return push constants with the batch axes of both operands, and the define of their number.
+
+    Raises UnsupportedOperatorError for more axes than kernels have.
     """
     shape, (a, b) = merge_axes(batch, strides)
     axes = next((axes for axes in BATCH_AXES if axes >= len(shape)), None)
     if axes is None:
         raise UnsupportedOperatorError(
-            f"{len(shape)} independent batch axes {tuple(batch)}, kernels have {BATCH_AXES[-1]}"
+            f"{len(shape)} independent batch axes {tuple(batch)}; kernels take {BATCH_AXES[-1]}"
         )
     rest = axes - len(shape)
     push = (("batch_shape", (1,) * rest + shape), ("a_batch", (0,) * rest + a),
@@ -189,5 +209,5 @@ def batch_axes(
 
 
 def value_defines(dtype: str) -> tuple[tuple[str, str], ...]:
-    """Return the define that names what sums of a dtype are kept in."""
+    """Return the define ACC: the Slang type of sums of a dtype."""
     return (("ACC", ELEMENTS[dtype].value),)

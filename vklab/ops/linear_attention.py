@@ -1,4 +1,7 @@
-"""LinearAttention: attention whose keys and values are folded into a state, step by step."""
+"""Dispatch LinearAttention: attention over a state that every step updates by its key and value.
+
+Visited by lab 19. Source: Katharopoulos et al., "Transformers are RNNs", 2020.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from vklab.types import Dispatch, TensorInfo
 __all__ = ["linear_attention"]
 
 COLUMN_WORKGROUP = 64
-# Loops of one invocation in one dispatch; llvmpipe ends them at twice as many.
+# Loop iterations of one invocation in one dispatch; llvmpipe stops loops at twice this number.
 MOST_ITERATIONS = 32768
 RULES = {"linear": (0, 0), "gated": (1, 0), "delta": (0, 1), "gated_delta": (1, 1)}
 
@@ -31,17 +34,19 @@ def linear_attention(
     scale: float = 0.0,
     update_rule: str = "gated_delta",
 ) -> Result:
-    """Read a state that keys and values change at every step. Source: ONNX LinearAttention-27."""
+    """Query a state that keys and values update step by step. Source: ONNX LinearAttention-27."""
     del chunk_size
     require(FLOATS, query, key, value, past_state, decay, beta)
     dtype = same(query, key, value, decay, beta)
     if update_rule not in RULES or (int(decay is not None), int(beta is not None)) != RULES[
         update_rule
     ]:
-        raise ModelError(f"update_rule={update_rule!r} with decay {decay} and beta {beta}")
+        raise ModelError(f"update_rule={update_rule!r} with decay {decay} and beta {beta}; choose "
+                         f"one of {', '.join(RULES)}, with the inputs of that rule")  # fmt: skip
     heads, group = kv_num_heads, q_num_heads // max(kv_num_heads, 1)
     if heads < 1 or group < 1 or group * heads != q_num_heads or query.rank != 3:
-        raise ModelError(f"q_num_heads={q_num_heads}, kv_num_heads={heads} of {query}")
+        raise ModelError(f"q_num_heads={q_num_heads}, kv_num_heads={heads} do not fit query "
+                         f"{query}")  # fmt: skip
     batch, steps, width = query.dims
     keys, columns = width // q_num_heads, value.dims[-1] // heads
     moments = (batch, steps)

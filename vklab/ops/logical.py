@@ -1,6 +1,6 @@
-"""Operators that answer yes or no for every element, and those that ask. ONNX: Less, And, Where.
+"""Dispatch comparisons and logic on single elements, and selection by a bool. ONNX: Less, Where.
 
-Each is one function of shaders/lib/elementwise.slang.
+Each is one function of shaders/lib/elementwise.slang. Visited by labs 09 and 10.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ def logical_and(A: TensorInfo, B: TensorInfo) -> Result:
 
 @operator("Or", since=7)
 def logical_or(A: TensorInfo, B: TensorInfo) -> Result:
-    """Tell whether one is true. Source: ONNX Or-7."""
+    """Tell whether one or both are true. Source: ONNX Or-7."""
     return elementwise("logical_or", A, B, of=BOOL)
 
 
 @operator("Xor", since=7)
 def logical_xor(A: TensorInfo, B: TensorInfo) -> Result:
-    """Tell whether just one is true. Source: ONNX Xor-7."""
+    """Tell whether exactly one is true. Source: ONNX Xor-7."""
     return elementwise("logical_xor", A, B, of=BOOL)
 
 
 @operator("Not")
 def logical_not(X: TensorInfo) -> Result:
-    """Turn true and false round. Source: ONNX Not-1."""
+    """Negate a bool. Source: ONNX Not-1."""
     return elementwise("logical_not", X, of=BOOL)
 
 
@@ -80,14 +80,14 @@ def is_nan(X: TensorInfo) -> Result:
 
 @operator("IsInf", since=10)
 def is_inf(X: TensorInfo, *, detect_negative: int = 1, detect_positive: int = 1) -> Result:
-    """Tell whether x is infinite, and on a side that is asked for. Source: ONNX IsInf-20."""
+    """Tell whether x is infinite, of a sign that is detected. Source: ONNX IsInf-20."""
     return elementwise("infinite", X, of=REALS | CODED, to="bool", negative=detect_negative,
                        positive=detect_positive)  # fmt: skip
 
 
 @operator("Where", since=9)
 def where(condition: TensorInfo, X: TensorInfo, Y: TensorInfo) -> Result:
-    """Take x where the condition is true, and y elsewhere. Source: ONNX Where-16."""
+    """Select x where the condition is true, and y elsewhere. Source: ONNX Where-16."""
     require(BOOL, condition)
     require(MOVABLE, X, Y)
     return compute(SELECT, (condition, X, Y), same(X, Y))

@@ -1,6 +1,7 @@
-"""Losses of classifiers. ONNX: NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss.
+"""Dispatch losses of classifiers. ONNX: NegativeLogLikelihoodLoss, SoftmaxCrossEntropyLoss.
 
-A loss is taken for each target, then summed; a mean divides by the sum of the targets' weights.
+One kernel computes the loss of each target, reductions add them up; a mean divides by the sum of
+the targets' weights. Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["negative_log_likelihood_loss", "softmax_cross_entropy_loss"]
 
 INDICES = frozenset({"int32", "int64"})
 REDUCTIONS = ("none", "sum", "mean")
-# No index of a class: nothing is ignored.
+# Not the index of a class: no target is ignored.
 NOTHING = -(2**31)
 
 
@@ -35,16 +36,18 @@ def negative_log_likelihood_loss(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> Result:
-    """Take minus the input at each target's class. Source: ONNX NegativeLogLikelihoodLoss-22."""
+    """Negate the input at each target's class. Source: ONNX NegativeLogLikelihoodLoss-22."""
     require(REALS, input, weight)
     require(INDICES, target)
     dtype = same(input, weight)
     if input.rank < 2 or target.dims != (input.dims[0], *input.dims[2:]):
-        raise ModelError(f"target {target.shape} has not the shape of {input.shape} less classes")
+        raise ModelError(f"target {target.shape} must have the shape of {input.shape} without the "
+                         "axis of classes")  # fmt: skip
     if weight is not None and weight.dims != (input.dims[1],):
-        raise ModelError(f"weight {weight.shape} is not one number for {input.dims[1]} classes")
+        raise ModelError(f"weight {weight.shape} must have one number for each of "
+                         f"{input.dims[1]} classes")  # fmt: skip
     if reduction not in REDUCTIONS:
-        raise ModelError(f"reduction={reduction!r} is none of {', '.join(REDUCTIONS)}")
+        raise ModelError(f"unknown reduction={reduction!r}; choose one of {', '.join(REDUCTIONS)}")
     result = output(dtype, target.dims if reduction == "none" else ())
     if target.count == 0 or input.count == 0:
         empty = np.full(result.dims, np.nan if reduction == "mean" else 0, dtype)
@@ -102,7 +105,7 @@ def softmax_cross_entropy_loss(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> Answer:
-    """Take the loss of LogSoftmax, and that. Source: ONNX SoftmaxCrossEntropyLoss-13."""
+    """Compute LogSoftmax and its loss. Source: ONNX SoftmaxCrossEntropyLoss-13."""
     body = Body()
     log_prob = body("LogSoftmax", scores, axis=1)
     loss = body("NegativeLogLikelihoodLoss", log_prob, labels, weights,

@@ -1,7 +1,6 @@
-"""Operators that place elements elsewhere: slices, parts, tiles, permutations.
+"""Dispatch strided copies: slices, concatenations, tiles, permutations of axes.
 
-Each is one or more strided copies; where nothing moves, the result is a view.
-Visited by lab 11.
+A result in the order of its input is a view and costs no dispatch. Visited by labs 09 and 11.
 """
 
 from __future__ import annotations
@@ -25,9 +24,16 @@ __all__ = ["rearrange"]
 def rearrange(
     X: TensorInfo, split: Sequence[int], order: Sequence[int], shape: Sequence[int]
 ) -> Result:
-    """See X under a shape `split`, permute those axes, and see the result as `shape`."""
-    walked = [axis for axis in order if split[axis] != 1]
-    if walked == sorted(walked) or X.count == 0:
+    """Reshape X to `split`, permute the axes, and reshape the result to `shape`.
+
+    Args:
+        X: the tensor that is read.
+        split: the shape before the permutation, with as many elements as X.
+        order: the permutation of the axes of `split`.
+        shape: the shape of the result.
+    """
+    kept = [axis for axis in order if split[axis] != 1]
+    if kept == sorted(kept) or X.count == 0:
         return view(X, shape)
     result = output(X.dtype, shape)
     dense, extent = dense_strides(split), [split[axis] for axis in order]
@@ -50,11 +56,11 @@ def transpose(data: TensorInfo, *, perm: Sequence[int] | None = None) -> Result:
 
 @operator("DepthToSpace")
 def depth_to_space(input: TensorInfo, *, blocksize: int, mode: str = "DCR") -> Result:
-    """Turn channels [N,C,H,W] into blocks of space. Source: ONNX DepthToSpace-13."""
+    """Rearrange channels of [N,C,H,W] into blocks of pixels. Source: ONNX DepthToSpace-13."""
     batch, depth, height, width = _blocks(input, blocksize, mode)
     channels = depth // blocksize**2
     if channels * blocksize**2 != depth:
-        raise ModelError(f"{depth} channels do not divide into blocks of {blocksize}")
+        raise ModelError(f"{depth} channels are not a multiple of blocksize**2 = {blocksize**2}")
     block = (blocksize, blocksize)
     split = (batch, *block, channels) if mode == "DCR" else (batch, channels, *block)
     order = (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3)
@@ -64,10 +70,10 @@ def depth_to_space(input: TensorInfo, *, blocksize: int, mode: str = "DCR") -> R
 
 @operator("SpaceToDepth")
 def space_to_depth(input: TensorInfo, *, blocksize: int, mode: str = "DCR") -> Result:
-    """Turn blocks of space [N,C,H,W] into channels. Source: ONNX SpaceToDepth-13."""
+    """Rearrange blocks of pixels of [N,C,H,W] into channels. Source: ONNX SpaceToDepth-13."""
     batch, channels, height, width = _blocks(input, blocksize, mode)
     if height % blocksize or width % blocksize:
-        raise ModelError(f"{height} x {width} does not divide into blocks of {blocksize}")
+        raise ModelError(f"{height} x {width} pixels do not divide into blocks of {blocksize}")
     rows, columns = height // blocksize, width // blocksize
     split = (batch, channels, rows, blocksize, columns, blocksize)
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -76,8 +82,8 @@ def space_to_depth(input: TensorInfo, *, blocksize: int, mode: str = "DCR") -> R
 
 def _blocks(X: TensorInfo, blocksize: int, mode: str) -> tuple[int, ...]:
     if X.rank != 4 or blocksize < 1 or mode not in ("DCR", "CRD"):
-        raise ModelError(f"blocksize={blocksize}, mode={mode!r} on {X.shape}: 4 axes, a size of 1 "
-                         "or more, DCR or CRD are asked")  # fmt: skip
+        raise ModelError(f"blocksize={blocksize}, mode={mode!r} on {X.shape}: the input must have "
+                         "4 axes, blocksize be 1 or more, mode DCR or CRD")  # fmt: skip
     return X.dims
 
 
@@ -89,7 +95,7 @@ def slice_(
     axes: TensorInfo | None = None,
     steps: TensorInfo | None = None,
 ) -> Result:
-    """Take every step-th element from start to end along axes. Source: ONNX Slice-13."""
+    """Select every step-th element from start to end along axes. Source: ONNX Slice-13."""
     return _slice(
         data,
         known_integers(starts, "starts"),
@@ -107,7 +113,7 @@ def slice_by_attribute(
     ends: Sequence[int],
     axes: Sequence[int] | None = None,
 ) -> Result:
-    """Take the elements from start to end along axes. Source: ONNX Slice-1."""
+    """Select the elements from start to end along axes. Source: ONNX Slice-1."""
     return _slice(data, starts, ends, axes, None)
 
 
@@ -122,39 +128,39 @@ def _slice(
     steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise ModelError(f"starts={tuple(starts)}, ends={tuple(ends)}, axes={tuple(axes)} and "
-                         f"steps={tuple(steps)} should be as many, and no step 0")  # fmt: skip
-    walks = [range(dim) for dim in data.dims]
+                         f"steps={tuple(steps)}: lengths must be equal, steps not 0")  # fmt: skip
+    ranges = [range(dim) for dim in data.dims]
     for number, axis in enumerate(normal_axes(tuple(axes), data.rank)):
         part = slice(starts[number], ends[number], steps[number])
-        walks[axis] = range(*part.indices(data.dims[axis]))
-    return _walk(data, walks)
+        ranges[axis] = range(*part.indices(data.dims[axis]))
+    return _read(data, ranges)
 
 
-def _walk(data: TensorInfo, walks: Sequence[range]) -> Result:
-    """Read the elements of data at these positions of each axis."""
-    shape = [len(walk) for walk in walks]
+def _read(data: TensorInfo, ranges: Sequence[range]) -> Result:
+    """Copy the elements of data at a range of positions along each axis."""
+    shape = [len(positions) for positions in ranges]
     result = output(data.dtype, shape)
     if result.count == 0:
         return Result((result,))
-    if all(walk == range(dim) for walk, dim in zip(walks, data.dims, strict=True)):
+    if all(positions == range(dim) for positions, dim in zip(ranges, data.dims, strict=True)):
         return view(data, data.dims)
     dense = dense_strides(data.dims)
-    strides = [stride * walk.step for stride, walk in zip(dense, walks, strict=True)]
-    start = sum(stride * walk.start for stride, walk in zip(dense, walks, strict=True))
+    strides = [stride * axis.step for stride, axis in zip(dense, ranges, strict=True)]
+    start = sum(stride * axis.start for stride, axis in zip(dense, ranges, strict=True))
     return Result((result,), move(data, strides, result, start))
 
 
 @operator("Concat", since=4)
 def concat(*inputs: TensorInfo, axis: int) -> Result:
-    """Put tensors one behind the other along an axis. Source: ONNX Concat-13."""
+    """Concatenate tensors along an axis. Source: ONNX Concat-13."""
     if not inputs:
-        raise ModelError("nothing to put together")
+        raise ModelError("no input is given; one or more are needed")
     dtype = same(*inputs)
     axis = normal_axis(axis, inputs[0].rank)
     rests = {(*info.dims[:axis], *info.dims[axis + 1 :]) for info in inputs}
     if len(rests) > 1 or len({info.rank for info in inputs}) > 1:
         shapes = ", ".join(str(info.shape) for info in inputs)
-        raise ModelError(f"shapes {shapes} differ beside axis {axis}")
+        raise ModelError(f"shapes {shapes} differ outside axis {axis}")
     sizes = [info.dims[axis] for info in inputs]
     shape = (*inputs[0].dims[:axis], sum(sizes), *inputs[0].dims[axis + 1 :])
     result = output(dtype, shape)
@@ -177,9 +183,9 @@ def split_evenly(
     axis: int = 0,
     num_outputs: int | None = None,
 ) -> Result:
-    """Cut a tensor into parts along an axis; the last may be smaller. Source: ONNX Split-18."""
+    """Split a tensor along an axis; the last part may be smaller. Source: ONNX Split-18."""
     if (split is None) == (num_outputs is None):
-        raise ModelError("either the sizes or num_outputs should be given")
+        raise ModelError("give either the input `split` or the attribute num_outputs")
     sizes = None if split is None else known_integers(split, "split")
     return _split(input, axis, sizes, num_outputs or 0)
 
@@ -192,7 +198,7 @@ def split_(
     axis: int = 0,
     output_count: int = 0,
 ) -> Result:
-    """Cut a tensor into parts along an axis. Source: ONNX Split-13."""
+    """Split a tensor along an axis. Source: ONNX Split-13."""
     sizes = None if split is None else known_integers(split, "split")
     return _split(input, axis, sizes, output_count)
 
@@ -205,7 +211,7 @@ def split_by_attribute(
     split: Sequence[int] | None = None,
     output_count: int = 0,
 ) -> Result:
-    """Cut a tensor into parts along an axis. Source: ONNX Split-11."""
+    """Split a tensor along an axis. Source: ONNX Split-11."""
     return _split(input, axis, split, output_count)
 
 
@@ -213,11 +219,11 @@ def _split(X: TensorInfo, axis: int, sizes: Sequence[int] | None, parts: int) ->
     axis = normal_axis(axis, X.rank)
     if sizes is None:
         if parts < 1:
-            raise ModelError(f"cannot cut {X.shape} into {parts} parts")
+            raise ModelError(f"cannot split {X.shape} into {parts} parts")
         step = -(-X.dims[axis] // parts)
         sizes = [max(0, min(step, X.dims[axis] - i * step)) for i in range(parts)]
     if sum(sizes) != X.dims[axis] or min(sizes, default=0) < 0:
-        raise ModelError(f"parts of {tuple(sizes)} do not fill axis {axis} of {X.shape}")
+        raise ModelError(f"parts of sizes {tuple(sizes)} do not fill axis {axis} of {X.shape}")
     if list(sizes) == [X.dims[axis]]:
         return view(X, X.dims)
     outputs: list[TensorInfo] = []
@@ -232,10 +238,10 @@ def _split(X: TensorInfo, axis: int, sizes: Sequence[int] | None, parts: int) ->
 
 @operator("Expand")
 def expand(input: TensorInfo, shape: TensorInfo) -> Result:
-    """Repeat axes of one until the shape is reached. Source: ONNX Expand-13."""
+    """Broadcast a tensor to a shape. Source: ONNX Expand-13."""
     wanted = known_integers(shape, "the shape")
     if min(wanted, default=0) < 0:
-        raise ModelError(f"shape {wanted} has a size below 0")
+        raise ModelError(f"shape {wanted} has a negative size")
     target = broadcast_shape(input.dims, wanted)
     if math.prod(target) == input.count:
         return view(input, target)

@@ -1,5 +1,6 @@
-"""Operators that divide by something summed over an axis. ONNX: Softmax, LogSoftmax.
+"""Dispatch Softmax and LogSoftmax along rows of any axis.
 
+One kernel does rows that fit a workgroup; longer rows are expanded into reductions.
 Visited by lab 07.
 """
 
@@ -19,8 +20,8 @@ from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["log_softmax", "log_softmax_flattened", "softmax", "softmax_flattened"]
 
-# Rows longer than this, or than FEW_ROWS allow to keep a GPU busy, are shared out among workgroups:
-# softmax is then said in reductions.
+# Rows above LONGEST (by `wide`), or above LONG_ROW if fewer than FEW_ROWS, are divided among
+# workgroups: softmax is then expanded into reductions.
 LONGEST = {True: 1 << 20, False: 20000}
 FEW_ROWS, LONG_ROW = 64, 1 << 15
 
@@ -70,6 +71,8 @@ def _softmax(X: TensorInfo, axis: int, flattened: bool, log: int) -> Answer:
         constants=(("WORKGROUP", rows.lanes),),
         flops=5 * X.count,
         iterations=3 * rows.iterations + 32,
+        stores=True,
+        loads=True,
     )  # fmt: skip
     return Result((result,), (dispatch,))
 

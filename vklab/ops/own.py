@@ -1,6 +1,7 @@
-"""Operators of vklab's own, which graphs contain only after a rewriting.
+"""Dispatch vklab's own operators, which only passes and gradients write into a graph.
 
-Their domain is "vklab", so no model can mean another by their names.
+Their domain is "vklab", so their names cannot clash with a model's operators.
+Visited by labs 10 and 19.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ __all__ = ["softmax_attention", "sum_to_shape"]
 
 @operator("SumToShape", domain="vklab")
 def sum_to_shape(X: TensorInfo, like: TensorInfo) -> Result | Expansion:
-    """Sum over what broadcasting has repeated, down to the shape of `like`. Source: own."""
+    """Sum X over the axes that broadcasting from the shape of `like` repeats. Source: own."""
     if broadcast_shape(X.dims, like.dims) != X.dims:
-        raise ModelError(f"shape {X.shape} does not come from broadcasting {like.shape}")
+        raise ModelError(f"shape {like.shape} does not broadcast to {X.shape}")
     if X.dims == like.dims:
         return view(X, X.dims)
     padded = (1,) * (X.rank - like.rank) + like.dims
@@ -47,10 +48,10 @@ def softmax_attention(
     fill: float = -math.inf,
     guarded: int = 0,
 ) -> Result:
-    """Compute Softmax(scale * Q K' + mask) V of every head, whatever the mask. Source: own.
+    """Compute Softmax(scale * Q K' + mask) V of every head, for any mask. Source: own.
 
-    Unlike ONNX's Attention, a row that is masked as a whole is what Softmax makes of it, unless
-    `guarded` puts 0 for NaN. A bool mask puts `fill` in place of what it closes.
+    Unlike in ONNX's Attention, a row masked as a whole has Softmax's result; `guarded` replaces
+    its NaN by 0. A bool mask replaces the scores that it excludes by `fill`.
     """
     require(FLOATS, Q, K, V)
     work = Attending()

@@ -1,6 +1,6 @@
-"""Operators that add elements around a tensor, or cut some off. ONNX: Pad, CenterCropPad.
+"""Dispatch padding and cropping of axes. ONNX: Pad, CenterCropPad.
 
-Visited by lab 11.
+Visited by labs 09 and 10.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pad(
     *,
     mode: str = "constant",
 ) -> Result:
-    """Add elements before and after each axis, or cut some off. Source: ONNX Pad-25."""
+    """Pad or crop both ends of each axis. Source: ONNX Pad-25."""
     given = range(data.rank) if axes is None else known_integers(axes, "axes")
     return _pad(data, known_integers(pads, "pads"), given, constant_value, mode)
 
@@ -41,7 +41,7 @@ def pad(
 def pad_by_attribute(
     data: TensorInfo, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0
 ) -> Result:
-    """Add elements before and after each axis, or cut some off. Source: ONNX Pad-2."""
+    """Pad or crop both ends of each axis. Source: ONNX Pad-2."""
     require(MOVABLE, data)
     return _pad(data, pads, range(data.rank), table([value], data.dtype), mode)
 
@@ -52,7 +52,8 @@ def _pad(
     require(MOVABLE, X)
     axes = normal_axes(tuple(axes), X.rank)
     if len(pads) != 2 * len(axes) or mode not in MODES:
-        raise ModelError(f"pads={tuple(pads)} for {len(axes)} axes, or mode={mode!r} is unknown")
+        raise ModelError(f"pads={tuple(pads)}, mode={mode!r}: give two pads for each of "
+                         f"{len(axes)} axes and one of the modes {', '.join(MODES)}")  # fmt: skip
     ends = dict(zip(axes, zip(pads, pads[len(axes) :], strict=False), strict=True))
     rows, start = [], 0
     for axis, (dim, stride) in enumerate(zip(X.dims, dense_strides(X.dims), strict=True)):
@@ -68,7 +69,7 @@ def _pad(
     if result.count == 0:
         return Result((result,))
     merged = [rows[0]]
-    for new, old, begin, stride in rows[1:]:  # axes that stay whole join the one before, if whole
+    for new, old, begin, stride in rows[1:]:  # merge neighbouring axes without pads
         whole = (new, begin) == (old, 0) and merged[-1][0::2] == (merged[-1][1], 0)
         if whole and merged[-1][3] == stride * new:
             merged[-1] = (merged[-1][0] * new, merged[-1][1] * new, 0, stride)
@@ -84,6 +85,8 @@ def _pad(
         push=(("count", result.count), ("rank", len(merged)), ("start", start)),
         defines=(("MODE", MODES[mode]), *raw_defines("X", X.dtype)[:2],
                  *raw_defines("Y", X.dtype)[::2]),
+        stores=True,
+        loads=True,
     )  # fmt: skip
     return Result((result,), (dispatch,))
 
@@ -92,7 +95,7 @@ def _pad(
 def center_crop_pad(
     input_data: TensorInfo, shape: TensorInfo, *, axes: Sequence[int] | None = None
 ) -> Expansion:
-    """Cut or pad axes evenly on both sides to reach a shape. Source: ONNX CenterCropPad-18."""
+    """Crop or pad both ends of axes evenly to a shape. Source: ONNX CenterCropPad-18."""
     wanted = known_integers(shape, "the shape")
     chosen = normal_axes(tuple(range(input_data.rank) if axes is None else axes), input_data.rank)
     if len(wanted) != len(chosen) or min(wanted, default=0) < 0:

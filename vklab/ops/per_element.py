@@ -1,4 +1,7 @@
-"""The plainest way to share out work: one invocation for each element of the result."""
+"""Dispatch a kernel with one invocation for each element of the result.
+
+Visited by lab 09.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,22 @@ __all__ = ["per_element"]
 def per_element(
     kernel: str, result: TensorInfo, reads: Sequence[tuple[str, TensorInfo | None]],
     push: Sequence[tuple[str, float | tuple[int, ...]]], defines: Sequence[tuple[str, str]],
-    flops: int = 0, iterations: int = 0, name: str = "y",
+    flops: int = 0, iterations: int = 0, name: str = "y", stores: bool = False,
+    loads: bool = False,
 ) -> Result:  # fmt: skip
-    """Return a kernel's dispatch with an invocation for each element, and none without elements.
+    """Return a kernel's dispatch with one invocation per element; none for an empty result.
 
     Args:
-        reads: what is read, named as the kernel's buffers are without `_buffer`; None is left out.
-        push: the push constants beside `count`.
-        flops: of one element.
-        name: of the buffer that is written.
+        kernel: the name of the file in shaders/ops.
+        result: the tensor that is written.
+        reads: the tensors that are read, by buffer name without `_buffer`; None is left out.
+        push: the push constants after `count`.
+        defines: the defines of the variant.
+        flops: floating-point operations of one element.
+        iterations: the most loop iterations of one invocation.
+        name: the name of the written buffer without `_buffer`.
+        stores: see Dispatch.stores.
+        loads: see Dispatch.loads.
     """
     if result.count == 0:
         return Result((result,))
@@ -34,5 +44,7 @@ def per_element(
         defines=tuple(defines),
         flops=flops * result.count,
         iterations=iterations,
+        stores=stores,
+        loads=loads,
     )
     return Result((result,), (dispatch,))

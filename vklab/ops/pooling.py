@@ -1,6 +1,7 @@
-"""Pooling: the maximum, the mean or a norm over a sliding window, or over all of space.
+"""Dispatch pooling: the maximum, mean or norm over a sliding window, or over all pixels.
 
-One kernel for all of them; what undoes a pooling lies here too. Visited by lab 07.
+Windows use one kernel, all pixels use reductions; MaxUnpool and LRN are here too.
+Visited by labs 07 and 09.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def max_pool(
     pads: Sequence[int] | None = None, storage_order: int = 0,
     strides: Sequence[int] | None = None,
 ) -> Result:  # fmt: skip
-    """Take the largest value in each window of X [N,C,...], and where it lies in X.
+    """Compute the maximum of each window of X [N,C,...], and its index in X.
 
     Source: ONNX MaxPool-22.
     """
@@ -53,7 +54,7 @@ def average_pool(
     dilations: Sequence[int] | None = None, kernel_shape: Sequence[int],
     pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Result:  # fmt: skip
-    """Take the mean of each window of X [N,C,...]. Source: ONNX AveragePool-22."""
+    """Compute the mean of each window of X [N,C,...]. Source: ONNX AveragePool-22."""
     require(REALS, X)
     view = window.resolve(window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad,
                           ceil_mode)  # fmt: skip
@@ -66,7 +67,7 @@ def lp_pool(
     dilations: Sequence[int] | None = None, kernel_shape: Sequence[int], p: int = 2,
     pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Result:  # fmt: skip
-    """Take the p-norm of each window of X [N,C,...]. Source: ONNX LpPool-22."""
+    """Compute the p-norm of each window of X [N,C,...]. Source: ONNX LpPool-22."""
     require(FLOATS, X)
     view = window.resolve(window.spatial_axes(X), kernel_shape, strides, dilations, pads, auto_pad,
                           ceil_mode)  # fmt: skip
@@ -75,19 +76,19 @@ def lp_pool(
 
 @operator("GlobalAveragePool")
 def global_average_pool(X: TensorInfo) -> Result:
-    """Take the mean over all of space. Source: ONNX GlobalAveragePool-22."""
+    """Compute the mean of each channel. Source: ONNX GlobalAveragePool-22."""
     return _global(reduction.KINDS["ReduceMean"], X)
 
 
 @operator("GlobalMaxPool")
 def global_max_pool(X: TensorInfo) -> Result:
-    """Take the largest value over all of space. Source: ONNX GlobalMaxPool-22."""
+    """Compute the maximum of each channel. Source: ONNX GlobalMaxPool-22."""
     return _global(reduction.KINDS["ReduceMax"], X)
 
 
 @operator("GlobalLpPool")
 def global_lp_pool(X: TensorInfo, *, p: int = 2) -> Result:
-    """Take the p-norm over all of space. Source: ONNX GlobalLpPool-22."""
+    """Compute the p-norm of each channel. Source: ONNX GlobalLpPool-22."""
     require(FLOATS, X)
     if _order(p) <= 2:
         return _global(reduction.KINDS[f"ReduceL{p}"], X)
@@ -96,7 +97,7 @@ def global_lp_pool(X: TensorInfo, *, p: int = 2) -> Result:
 
 def _order(p: int) -> float:
     if p < 1:
-        raise ModelError(f"p={p} is no norm")
+        raise ModelError(f"p={p} is not a norm; choose 1 or more")
     return float(p)
 
 
@@ -127,7 +128,7 @@ def _pool(
         (("MODE", mode), ("R", ELEMENTS[X.dtype].value), *type_defines("X", X.dtype)[:2],
          *(() if index else type_defines("Y", X.dtype)[::2])),
         cells, iterations=cells + 2 * math.prod(view.kernel[:-1]) + 1,
-        name="indices" if index else "y",
+        name="indices" if index else "y", stores=not index, loads=True,
     )  # fmt: skip
 
 
@@ -137,15 +138,14 @@ def max_unpool(
     kernel_shape: Sequence[int], pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Result:  # fmt: skip
-    """Put the values of X [N,C,...] where they lay before pooling, among zeros.
+    """Write the values of X [N,C,...] at their indices before pooling, with zeros elsewhere.
 
-    An output_shape larger than what the attributes give adds zeros behind.
-    Source: ONNX MaxUnpool-22.
+    An output_shape larger than the attributes' shape appends zeros. Source: ONNX MaxUnpool-22.
     """
     require(REALS, X)
     require(frozenset({"int64"}), I)
     if I.dims != X.dims:
-        raise ModelError(f"X of {X.shape} and indices of {I.shape} differ")
+        raise ModelError(f"X {X.shape} and its indices {I.shape} must have the same shape")
     space = window.spatial_axes(X)
     ones = (1,) * len(space)
     view = window.resolve_transposed(space, kernel_shape, strides, ones, pads, "NOTSET", None, None)
@@ -154,7 +154,7 @@ def max_unpool(
         shape = known_integers(output_shape, "output_shape")
         if (len(shape) != X.rank or shape[:2] != X.dims[:2]
                 or any(a < b for a, b in zip(shape[2:], view.output, strict=True))):  # fmt: skip
-            raise ModelError(f"output_shape={shape} does not hold {X.dims[:2] + view.output}")
+            raise ModelError(f"output_shape={shape} is smaller than {X.dims[:2] + view.output}")
     result = output(X.dtype, shape)
     lifts = (1,) * (3 - len(space))
     sizes = (("in_size", lifts + view.output), ("out_size", lifts + tuple(shape[2:])))
@@ -180,15 +180,15 @@ def lrn(
 ) -> Result:  # fmt: skip
     """Divide by (bias + alpha / size * sum of squares over `size` channels) ** beta.
 
-    Source: ONNX LRN-13.
+    Source: ONNX LRN-13; Krizhevsky, Sutskever and Hinton, 2012.
     """
     require(FLOATS, X)
     if X.rank < 3 or size < 1:
-        raise ModelError(f"X of rank {X.rank} and size={size}: there are no channels to sum")
+        raise ModelError(f"X of rank {X.rank} and size={size}; rank 3 and size 1 are the least")
     return per_element(
         "lrn", output(X.dtype, X.dims), [("x", X)],
         (("channels", X.dims[1]), ("plane", math.prod(X.dims[2:])), ("before", (size - 1) // 2),
          ("behind", size // 2), ("scale", alpha / size), ("beta", beta), ("bias", bias)),
         (*type_defines("X", X.dtype)[:2], *type_defines("Y", X.dtype)[::2]), 2 * size,
-        iterations=min(size, X.dims[1]),
+        iterations=min(size, X.dims[1]), stores=True, loads=True,
     )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Operators between numbers and few bits: a scale and a zero point per tensor, axis or block.
+"""Dispatch conversions to and from few bits: a scale and a zero point per tensor, axis or block.
 
-Scales and zero points are read on the device, by the strides that say to which elements each
-belongs. ONNX: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear.
+Scales and zero points are read on the device, broadcast to their elements by strides.
+ONNX: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear. Visited by lab 14.
+Source: Jacob et al., "Quantization and Training of Neural Networks", 2018.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MICROSOFT = "com.microsoft"
 SMALL_FLOATS = frozenset(BYTE_FLOATS) | {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
 SMALL_INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (2, 4, 8, 16))
 SCALES = FLOATS | {"int32", "float8_e8m0fnu"}
-# How a quotient is rounded that is said to be computed in a narrow type.
+# Slang expressions that round a quotient to the type that ONNX computes it in.
 ROUNDED = {"float32": "{}", "float16": "narrow_half({})",
            "bfloat16": "load_bfloat16(store_bfloat16({}))"}  # fmt: skip
 
@@ -41,16 +42,17 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,
 ) -> Result:
-    """Compute round(x / scale) + zero point, within y's range. Source: ONNX QuantizeLinear-25."""
+    """Compute round(x / scale) + zero point, saturated. Source: ONNX QuantizeLinear-25."""
     require(FLOATS | {"int32"}, x)
     require(SCALES, y_scale)
     to = dtype_of(output_dtype) if output_dtype else "uint8"
     if y_zero_point is not None:
         if output_dtype and y_zero_point.dtype != to:
-            raise ModelError(f"output_dtype is {to}, the zero point's {y_zero_point.dtype}")
+            raise ModelError(f"output_dtype is {to}, but the zero point is {y_zero_point.dtype}")
         to = y_zero_point.dtype
     if to not in SMALL_FLOATS | SMALL_INTEGERS:
-        raise ModelError(f"{to} is not a dtype to quantize to")
+        names = ", ".join(sorted(SMALL_FLOATS | SMALL_INTEGERS))
+        raise ModelError(f"cannot quantize to {to}; choose one of {names}")
     narrow = dtype_of(precision) if precision else y_scale.dtype
     quotient = ROUNDED.get(narrow, "{}").format("onnx::exact_div(float(a), float(b))")
     zero = "0" if y_zero_point is None else "c"
@@ -65,7 +67,7 @@ def quantize_linear(
 
 
 def _limits(dtype: str) -> tuple[float, float]:
-    """Return the least and the largest number that a result is kept within."""
+    """Return the least and the largest number of a quantized dtype."""
     if dtype in SMALL_FLOATS:
         return -BYTE_FLOATS.get(dtype, 0.0), BYTE_FLOATS.get(dtype, 0.0)
     codes = 2 ** int(dtype.removeprefix("u").removeprefix("int"))
@@ -87,7 +89,7 @@ def dequantize_linear(
     require(SMALL_FLOATS | SMALL_INTEGERS | {"int32"}, x)
     require(SCALES, x_scale)
     if x_zero_point is not None and x_zero_point.dtype != x.dtype:
-        raise ModelError(f"x is {x.dtype}, its zero point {x_zero_point.dtype}")
+        raise ModelError(f"x is {x.dtype}, but its zero point is {x_zero_point.dtype}")
     to = dtype_of(output_dtype) if output_dtype else x_scale.dtype
     if to not in FLOATS:
         raise UnsupportedOperatorError(f"no kernel dequantizes to {to}")
@@ -106,19 +108,19 @@ def _scaled(
     block_size: int,
     limits: Sequence[float] = (),
 ) -> Result:
-    """Return what computes an expression of x, its scale and zero point."""
+    """Return the dispatches of an expression of x, its scale and its zero point."""
     scales = [info for info in given if info is not None]
     scale = scales[0]
     if any(info.dims != scale.dims for info in scales[1:]) and scale.count != 1:
-        raise ModelError(f"scale has shape {scale.shape}, the zero point {scales[1].shape}")
+        raise ModelError(f"scale has shape {scale.shape}, but the zero point {scales[1].shape}")
     result = output(to, x.dims)
     push = tuple((f"p{i}", limit) for i, limit in enumerate(limits))
     dispatches: tuple[Dispatch, ...] = ()
-    for extent, walk, start, steps, first in _parts(x, scale, axis, block_size):
+    for extent, strides, start, steps, first in _parts(x, scale, axis, block_size):
         whole = extent == x.dims
         dispatches += strided(
-            call, (x, *scales), (walk, *(steps for _ in scales)), result, push,
-            (start, *(first for _ in scales)), None if whole else (extent, walk, start),
+            call, (x, *scales), (strides, *(steps for _ in scales)), result, push,
+            (start, *(first for _ in scales)), None if whole else (extent, strides, start),
         )  # fmt: skip
     return Result((result,), dispatches)
 
@@ -127,9 +129,9 @@ Part = tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], int]
 
 
 def _parts(x: TensorInfo, scale: TensorInfo, axis: int, block: int) -> list[Part]:
-    """Return the parts of x that one walk each covers: extent, x's walk, the scale's walk.
+    """Return parts of x: extent, strides and start in x, strides and start in the scale.
 
-    A walk is strides and a start. Blocks are an axis of their own; a last, shorter one is a part.
+    Blocks become an axis of their own; a shorter last block is a second part.
     """
     dense = dense_strides(x.dims)
     if scale.count == 1 and not block:
@@ -148,18 +150,18 @@ def _parts(x: TensorInfo, scale: TensorInfo, axis: int, block: int) -> list[Part
     full, rest = divmod(size, block)
     own = dense_strides(scale.dims)
     step = dense[axis]
-    walk = (*dense[:axis], block * step, step, *dense[axis + 1 :])
+    strides = (*dense[:axis], block * step, step, *dense[axis + 1 :])
     steps = (*own[:axis], own[axis], 0, *own[axis + 1 :])
-    parts = [((*before, full, block, *after), walk, 0, steps, 0)]
+    parts = [((*before, full, block, *after), strides, 0, steps, 0)]
     if rest:
-        parts.append(((*before, 1, rest, *after), walk, full * block * step, steps,
+        parts.append(((*before, 1, rest, *after), strides, full * block * step, steps,
                       full * own[axis]))  # fmt: skip
     return parts
 
 
 @operator("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(x: TensorInfo) -> Expansion:
-    """Quantize to uint8 by the range that x has. Source: ONNX DynamicQuantizeLinear-11."""
+    """Quantize x to uint8 by its range of values. Source: ONNX DynamicQuantizeLinear-11."""
     require(frozenset({"float32"}), x)
     body = Body()
     high = body("Max", body("ReduceMax", x, keepdims=0), 0.0)

@@ -1,7 +1,8 @@
-"""Recurrent networks: LSTM, GRU and RNN, one product for the inputs of all steps, then the steps.
+"""Dispatch LSTM, GRU and RNN: one product for the inputs of all steps, then step by step.
 
 A step is one dispatch for all directions, batches and units (two for a GRU that resets first);
-states lie in float32 in between.
+states between steps are float32. Visited by lab 09. Source: Hochreiter and Schmidhuber, "Long
+Short-Term Memory", 1997 (LSTM); Cho et al., 2014 (GRU).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ UNIT_WORKGROUP = 64
 CELLS = {"RNN": (0, 1, ("Tanh",)), "GRU": (1, 3, ("Sigmoid", "Tanh")),
          "LSTM": (2, 4, ("Sigmoid", "Tanh", "Tanh"))}  # fmt: skip
 DIRECTIONS = {"forward": (1, 0), "reverse": (1, 1), "bidirectional": (2, 2)}
-# The default alpha and beta; None for those that an activation does not take.
+# The default alpha and beta; None if the activation has no such parameter.
 ACTIVATIONS: dict[str, tuple[float | None, float | None]] = {
     "relu": (None, None), "tanh": (None, None), "sigmoid": (None, None), "softsign": (None, None),
     "softplus": (None, None), "affine": (1.0, 0.0), "leakyrelu": (0.01, None), "elu": (1.0, None),
@@ -35,7 +36,7 @@ ACTIVATIONS: dict[str, tuple[float | None, float | None]] = {
 
 @dataclass
 class _Cell:
-    """A network's inputs and attributes, under the names of ONNX."""
+    """Collect the dispatches of a network; its inputs and attributes have ONNX's names."""
 
     name: str
     X: TensorInfo
@@ -58,7 +59,8 @@ class _Cell:
         self.dtype = same(self.X, self.W, self.R, self.B, self.initial_h, self.initial_c, self.P)
         self.number, self.gates, self.default = CELLS[self.name]
         if self.direction not in DIRECTIONS or self.layout not in (0, 1) or self.X.rank != 3:
-            raise ModelError(f"direction={self.direction!r}, layout={self.layout}, X {self.X}")
+            raise ModelError(f"direction={self.direction!r}, layout={self.layout}, X {self.X}: "
+                             f"choose one of {', '.join(DIRECTIONS)}, layout 0 or 1, X of rank 3")
         self.directions, self.backward = DIRECTIONS[self.direction]
         first, second, self.size = self.X.dims
         self.steps, self.batch = (second, first) if self.layout else (first, second)
@@ -70,7 +72,7 @@ class _Cell:
                   (self.initial_c, state), (self.P, (d, 3 * h)))  # fmt: skip
         for info, shape in wanted:
             if info is not None and info.dims != shape:
-                raise ModelError(f"{info} should be of shape {shape}")
+                raise ModelError(f"{info} must have shape {shape}")
         self.state_shape = state
         inner = (self.batch, self.steps, d, h) if self.layout else (self.steps, d, self.batch, h)
         self.y = output(self.dtype, inner)
@@ -80,23 +82,23 @@ class _Cell:
         return self.scratch[-1]
 
     def state(self, initial: TensorInfo | None) -> TensorInfo:
-        """Return an initial state as [direction, batch, unit] of float32."""
+        """Return an initial state as float32 [direction, batch, unit]; zeros for None."""
         shape = (self.directions, self.batch, self.units)
         if initial is None:
             self.scratch.append(table(np.zeros(shape), "float32"))
             return self.scratch[-1]
-        made = self.make(shape)
-        self.dispatches += self.turned(initial, made)
-        return made
+        copy = self.make(shape)
+        self.dispatches += self.turned(initial, copy)
+        return copy
 
     def turned(self, source: TensorInfo, target: TensorInfo) -> tuple[Dispatch, ...]:
-        """Copy a state into another dtype and, if batches come first outside, another order."""
+        """Copy a state to another dtype; with layout 1, swap the axes of batch and direction."""
         steps = dense_strides(source.dims)
-        walk = (steps[1], steps[0], steps[2]) if self.layout else steps
-        return strided("onnx::identity(a)", (source,), (walk,), target)
+        strides = (steps[1], steps[0], steps[2]) if self.layout else steps
+        return strided("onnx::identity(a)", (source,), (strides,), target)
 
     def from_inputs(self) -> TensorInfo:
-        """Return X W' of every direction, gate by gate."""
+        """Return X W' of every direction and gate, [direction, step * batch, gate * unit]."""
         rows, columns = self.steps * self.batch, self.gates * self.units
         result = self.make((self.directions, rows, columns))
         self.dispatches += product(
@@ -107,12 +109,12 @@ class _Cell:
 
     def run(self, activations: tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]],
             reset_first: bool = False) -> Result:  # fmt: skip
-        """Return outputs and dispatches: Y, Y_h, and Y_c of a cell with two states."""
+        """Return the Result: Y, Y_h, and Y_c for an LSTM."""
         states = [self.initial_h, self.initial_c][: 2 if self.name == "LSTM" else 1]
         final = tuple(output(self.dtype, self.state_shape) for _ in states)
         if self.y.count == 0:
             if self.steps == 0 and final[0].count:
-                raise UnsupportedOperatorError("there are no steps in time")
+                raise UnsupportedOperatorError("X has 0 steps; kernels need 1 or more")
             return Result((self.y, *final))
         gates = self.from_inputs()
         now = [self.state(initial) for initial in states]
@@ -181,25 +183,27 @@ def _activations(
     alphas: Sequence[float] | None,
     betas: Sequence[float] | None,
 ) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]:
-    """Return three activations of each direction, with their alpha and beta."""
+    """Return three activations for each of two directions, with their alpha and beta."""
     given = tuple(names) if names else cell.default * cell.directions
     if len(given) != len(cell.default) * cell.directions:
-        raise ModelError(f"{len(given)} activations for {cell.directions} directions")
+        raise ModelError(f"{len(given)} activations for {cell.directions} directions; give "
+                         f"{len(cell.default)} for each direction")  # fmt: skip
     lists = [list(alphas or ()), list(betas or ())]
-    found: list[tuple[str, float, float]] = []
+    chosen: list[tuple[str, float, float]] = []
     for name in map(str.lower, given):
         if name not in ACTIVATIONS:
-            raise UnsupportedOperatorError(f"activation {name!r} is not known")
-        # Values are consumed in order, by those activations that take one.
+            raise UnsupportedOperatorError(f"activation {name!r} is not known; choose one of "
+                                           f"{', '.join(ACTIVATIONS)}")  # fmt: skip
+        # Each activation that has a parameter consumes the next value of its list.
         numbers = [
             0.0 if default is None else values.pop(0) if values else default
             for default, values in zip(ACTIVATIONS[name], lists, strict=True)
         ]
-        found.append((name, numbers[0], numbers[1]))
-        if len(found) % 3 and len(found) % 3 == len(cell.default):
-            found += [("tanh", 0.0, 0.0)] * (3 - len(cell.default))
-    found += found[: 6 - len(found)]  # one direction's kernel is that of two
-    functions, alpha, beta = zip(*found, strict=True)
+        chosen.append((name, numbers[0], numbers[1]))
+        if len(chosen) % 3 and len(chosen) % 3 == len(cell.default):
+            chosen += [("tanh", 0.0, 0.0)] * (3 - len(cell.default))
+    chosen += chosen[: 6 - len(chosen)]  # the kernel takes two directions
+    functions, alpha, beta = zip(*chosen, strict=True)
     return functions, alpha, beta
 
 
@@ -220,7 +224,7 @@ def rnn(
     hidden_size: int = 0,
     layout: int = 0,
 ) -> Result:
-    """Compute H = f(X W' + H R' + b), step by step. Source: ONNX RNN-22."""
+    """Compute the recurrence H = f(X W' + H R' + b). Source: ONNX RNN-22."""
     del hidden_size
     cell = _Cell("RNN", X, W, R, B, sequence_lens, initial_h, layout, direction, clip)
     return cell.run(_activations(cell, activations, activation_alpha, activation_beta))
@@ -244,7 +248,7 @@ def gru(
     layout: int = 0,
     linear_before_reset: int = 0,
 ) -> Result:
-    """Compute gated recurrent units, step by step. Source: ONNX GRU-22."""
+    """Compute gated recurrent units. Source: ONNX GRU-22."""
     del hidden_size
     cell = _Cell("GRU", X, W, R, B, sequence_lens, initial_h, layout, direction, clip,
                  defines=(("AFTER", str(int(bool(linear_before_reset)))),))  # fmt: skip
@@ -273,7 +277,7 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
 ) -> Result:
-    """Compute long short-term memory, step by step. Source: ONNX LSTM-22."""
+    """Compute long short-term memory. Source: ONNX LSTM-22."""
     del hidden_size
     cell = _Cell("LSTM", X, W, R, B, sequence_lens, initial_h, layout, direction, clip, initial_c,
                  P, (("COUPLED", str(int(bool(input_forget)))),))  # fmt: skip

@@ -1,7 +1,7 @@
-"""Reductions: a row of elements becomes one. ONNX: ReduceSum, ReduceMax, ArgMax.
+"""Dispatch reductions of a row of elements to one. ONNX: ReduceSum, ReduceMax, ReduceL2.
 
-The kernels reduce one run of neighbouring axes; several runs, and rows too long for one workgroup,
-take several dispatches, each of which makes the tensor smaller. Visited by lab 07.
+A dispatch reduces one run of neighbouring axes. Several runs, and rows too long for one workgroup,
+take several dispatches, each of which reduces the result of the one before. Visited by lab 07.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Kind:
-    """How a reduction combines elements: expressions of shaders/ops/reduce.slang, and its dtypes.
+    """Describe a reduction: expressions of shaders/ops/reduce.slang, and its dtypes.
 
-    `empty` is what nothing reduces to; LOWEST and HIGHEST depend on the dtype.
+    `empty` is the result for no elements; LOWEST and HIGHEST stand for limits of the dtype.
     """
 
     combine: str = "plus"
@@ -60,7 +60,7 @@ KINDS = {
     "ReduceLogSumExp": Kind(map="exp(a-finite(shift))", finish="raised(log(total),shift)",
                             empty=LOWEST, dtypes=FLOATS),
 }  # fmt: skip
-# Below float's rounding a whole root must not end under itself.
+# The factor keeps the root of a square from being rounded down to the next smaller integer.
 WHOLE_ROOT = "V(sqrt(float(total))*1.0000003)"
 
 
@@ -68,12 +68,18 @@ def reduce_work(
     kind: Kind, X: TensorInfo, axes: Sequence[int], result: TensorInfo,
     shift: TensorInfo | None = None, work: Work | None = None, dims: Sequence[int] | None = None,
 ) -> Work:  # fmt: skip
-    """Return what reduces X over axes into `result`, which has an element for each row.
+    """Return the work that reduces X over axes into `result`, with one element per row.
+
+    Source: Harris, "Optimizing Parallel Reduction in CUDA", 2007.
 
     Args:
-        dims: the shape that the axes are of, if it is not X's own.
-        shift: a number for each row, for the expressions of the kind; axes are then neighbours.
-        work: what runs before.
+        kind: the expressions of the reduction.
+        X: the tensor that is reduced.
+        axes: the reduced axes, counted from the front.
+        result: the tensor that is written.
+        shift: one number per row for the expressions of the kind; the axes must be neighbours.
+        work: dispatches that run before; default none.
+        dims: a shape of X that `axes` refer to; default X's own.
     """
     work = work or Work()
     dims, gone = list(dims or X.dims), set(axes)
@@ -124,6 +130,8 @@ def _reduce(
         constants=(("WORKGROUP", rows.lanes),),
         flops=X.count,
         iterations=rows.iterations + 16,
+        stores=True,
+        loads=True,
     )  # fmt: skip
 
 
@@ -136,7 +144,15 @@ def _result_shape(X: TensorInfo, axes: Sequence[int], keepdims: int) -> tuple[in
 def reduce_axes(
     name: str, X: TensorInfo, axes: Sequence[int] | None, keepdims: int, noop: int = 0
 ) -> Result:
-    """Reduce X over axes; none means all, or with `noop` each element for itself."""
+    """Reduce X over axes by a kind of KINDS.
+
+    Args:
+        name: the op_type, a key of KINDS.
+        X: the tensor that is reduced.
+        axes: the reduced axes; None or empty for all axes.
+        keepdims: keep reduced axes with size one.
+        noop: with empty axes, reduce each element by itself.
+    """
     kind = KINDS[name]
     require(kind.dtypes, X)
     chosen = normal_axes(tuple(axes or ()), X.rank)
@@ -160,7 +176,7 @@ def reduce_axes(
 
 
 def _empty(kind: Kind, dtype: str) -> np.generic:
-    """Return what nothing reduces to, as a number of the dtype."""
+    """Return the result for no elements, as a number of the dtype."""
     real = np.dtype(dtype)
     if dtype in FLOATS or dtype == "float64":
         return real.type(kind.empty)
@@ -174,7 +190,7 @@ def _empty(kind: Kind, dtype: str) -> np.generic:
 def _neighbours(
     X: TensorInfo, axes: tuple[int, ...], work: Work
 ) -> tuple[TensorInfo, tuple[int, ...]]:
-    """Return X with its reduced axes side by side: as it is, or copied with them last."""
+    """Return X and axes if the axes are neighbours, or a copy of X with these axes last."""
     gone = [axis for axis in axes if X.dims[axis] != 1]
     if not gone or all(X.dims[a] == 1 or a in gone for a in range(min(gone), max(gone))):
         return X, axes

@@ -1,7 +1,7 @@
-"""The operator registry: a decorator, and one call that asks an operator what it does.
+"""Register operators by a decorator, and call the one that a node means.
 
-An operator is a function whose parameters are the ONNX schema: positional ones are inputs
-(TensorInfo, or None where left out), keyword-only ones are attributes with ONNX's defaults.
+An operator is a function whose parameters are the ONNX schema: positional parameters are inputs
+(TensorInfo, or None if left out), keyword-only parameters are attributes with ONNX's defaults.
 Visited by labs 09 and 20.
 """
 
@@ -35,13 +35,13 @@ _UNEXPECTED = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeEr
 
 @dataclass(frozen=True)
 class Result:
-    """Everything an operator decides: outputs, how they are computed, and what that needs.
+    """Hold everything that an operator decides: outputs, dispatches and scratch tensors.
 
     An output either has a constant, is a view (`views` maps its number to the number of the
-    input whose memory it shares), or is written by one of the dispatches. Where the size of an
-    output depends on data, the info gives its bound, and `trims` (output, axis, scratch int32[1])
-    says which scratch will hold the true size along an axis. `inputs` are what dispatches read, if
-    the operator answered for another node like this one.
+    input whose memory it shares), or is written by one of the dispatches. If the size of an
+    output depends on data, its info has the upper bound, and `trims` (output, axis, scratch
+    int32[1]) names the scratch that will hold the true size along an axis. `inputs` are the
+    tensors that the dispatches read, if the result was reused from an equal node.
     """
 
     outputs: tuple[TensorInfo, ...]
@@ -57,7 +57,7 @@ Answer = Result | Expansion
 
 @dataclass(frozen=True)
 class Operator:
-    """One registered function: the op_type, the opset it is valid from, and its schema."""
+    """Describe one registered function: op_type, first valid opset, and schema."""
 
     op_type: str
     since: int
@@ -76,7 +76,13 @@ OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 def operator(
     op_type: str, since: int = 1, domain: str = ""
 ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-    """Register a function as an ONNX operator, valid from opset `since`."""
+    """Return a decorator that registers a function as an operator.
+
+    Args:
+        op_type: the ONNX op_type.
+        since: the first opset for which the function is valid.
+        domain: the operator's domain; "" for ONNX's own.
+    """
 
     def register(function: Callable[..., Answer]) -> Callable[..., Answer]:
         parameters = inspect.signature(function).parameters.values()
@@ -108,7 +114,13 @@ def operator(
 
 
 def find(op_type: str, opset: int, domain: str = "") -> Operator:
-    """Return the registered version that an opset means; UnsupportedOperatorError if none."""
+    """Return the registered version for an opset; UnsupportedOperatorError if there is none.
+
+    Args:
+        op_type: the ONNX op_type.
+        opset: the version of the domain's operator set that the model imports.
+        domain: the operator's domain; "" for ONNX's own.
+    """
     for entry in OPERATORS.get((domain, op_type), []):
         if entry.since <= opset:
             return entry
@@ -125,11 +137,19 @@ def apply(
     label: str = "",
     output_count: int = 1,
 ) -> Answer:
-    """Ask an operator what it computes and dispatches for these inputs and attributes.
+    """Return an operator's outputs and dispatches for given inputs and attributes.
 
-    Every error names the node (`label`), the operator and the inputs. What an operator did not
-    expect of a model is a reason to decline. An operator with a keyword `output_count`, which is
-    no attribute, is told how many outputs the node has.
+    Every error names the node, the operator and the inputs. An unexpected Python exception becomes
+    UnsupportedOperatorError: a reason to run the node on the host.
+
+    Args:
+        op_type: the ONNX op_type.
+        inputs: the node's inputs; None for an input that is left out.
+        attributes: the node's attributes by name.
+        opset: the version of the domain's operator set that the model imports.
+        domain: the operator's domain; "" for ONNX's own.
+        label: the node's name, for errors.
+        output_count: the node's number of outputs, for operators with a keyword of this name.
     """
     try:
         entry = find(op_type, opset, domain)
@@ -161,7 +181,7 @@ def _check_inputs(entry: Operator, given: list[TensorInfo | None]) -> None:
     if missing:
         raise ModelError(f"input {missing[0]} is missing")
     if len(given) > len(entry.inputs) and not entry.variadic:
-        raise ModelError(f"takes {len(entry.inputs)} inputs, {len(given)} are given")
+        raise ModelError(f"takes {len(entry.inputs)} inputs, but {len(given)} are given")
 
 
 def _check_attributes(entry: Operator, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,7 +190,7 @@ def _check_attributes(entry: Operator, given: Mapping[str, Any]) -> dict[str, An
             raise UnsupportedOperatorError(f"attribute {name}={value!r} is not supported")
         wanted = entry.types.get(name, "")
         if wanted and not _is_of_type(value, wanted):
-            raise ModelError(f"attribute {name}={value!r} should be of type {wanted}")
+            raise ModelError(f"attribute {name}={value!r} must be of type {wanted}")
     for name, default in entry.attributes.items():
         if default is inspect.Parameter.empty and name not in given:
             raise ModelError(f"attribute {name} is missing")
@@ -185,7 +205,13 @@ def _is_of_type(value: Any, wanted: str) -> bool:
 
 
 def output(dtype: str, shape: Sequence[int], constant: Any = None) -> TensorInfo:
-    """Describe a tensor that an operator makes; the graph gives it its name."""
+    """Return the description of a new tensor; the graph names it.
+
+    Args:
+        dtype: the dtype.
+        shape: the shape in elements.
+        constant: the value as an array, if it is known before the run.
+    """
     return TensorInfo("", dtype, tuple(int(dim) for dim in shape), constant)
 
 

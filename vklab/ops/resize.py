@@ -1,6 +1,7 @@
-"""Resizing: what each output coordinate reads, and with which weights, is worked out here.
+"""Dispatch Resize and Upsample from tables of the indices and weights of each output coordinate.
 
-Interpolation is separable, so there is one small table for each axis, and the kernel only adds.
+Interpolation is separable: each axis has one small table, and the kernel adds weighted elements.
+Visited by lab 09. Source: ONNX Resize-19; Keys, "Cubic Convolution Interpolation", 1981.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ MOST_AXES = 8
 
 @dataclass(frozen=True)
 class Sampling:
-    """How an axis is read: the attributes of Resize."""
+    """Hold the attributes of Resize that decide how an axis is read."""
 
     mode: str = "nearest"
     coordinates: str = "asymmetric"
@@ -52,28 +53,28 @@ class Sampling:
             ("nearest_mode", self.rounding, tuple(ROUNDINGS)),
         ):
             if value not in known:
-                raise ModelError(f"{name}={value!r} is not one of {', '.join(known)}")
+                raise ModelError(f"unknown {name}={value!r}; choose one of {', '.join(known)}")
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """One axis before and after, and the part of it that is read."""
+    """Hold the sizes of one axis before and after, and the part of it that is read."""
 
     size: int
-    made: int
+    new_size: int
     scale: float
     start: float = 0.0
     end: float = 1.0
 
     def same(self, sampling: Sampling) -> bool:
         cropped = sampling.coordinates == "tf_crop_and_resize" and (self.start, self.end) != (0, 1)
-        return self.size == self.made and math.isclose(self.scale, 1.0) and not cropped
+        return self.size == self.new_size and math.isclose(self.scale, 1.0) and not cropped
 
 
 def _coordinates(axis: _Axis, how: str) -> np.ndarray:
-    """Return where each output coordinate lies in the input."""
-    affordable(axis.made)
-    at, length = np.arange(axis.made, dtype=np.float64), axis.scale * axis.size
+    """Return the input coordinate of each output coordinate."""
+    affordable(axis.new_size)
+    at, length = np.arange(axis.new_size, dtype=np.float64), axis.scale * axis.size
     if how == "align_corners":
         return at * (0 if length == 1 else (axis.size - 1) / (length - 1))
     if how == "asymmetric":
@@ -86,12 +87,12 @@ def _coordinates(axis: _Axis, how: str) -> np.ndarray:
         return moved + axis.start * (axis.size - 1) + 0 * at
     if how == "pytorch_half_pixel" and length == 1:
         return at * 0 - 0.5
-    shift = axis.size / 2 * (1 - axis.made / length) if how == "half_pixel_symmetric" else 0.0
+    shift = axis.size / 2 * (1 - axis.new_size / length) if how == "half_pixel_symmetric" else 0.0
     return shift + (at + 0.5) / axis.scale - 0.5
 
 
 def _kernel(distance: np.ndarray, sampling: Sampling) -> np.ndarray:
-    """Return the weight of what lies this far from a coordinate."""
+    """Return the weight of an element at a distance from a coordinate."""
     x = np.abs(distance)
     if sampling.mode == "linear":
         return np.clip(1 - x, 0, 1)
@@ -101,9 +102,9 @@ def _kernel(distance: np.ndarray, sampling: Sampling) -> np.ndarray:
 
 
 def taps(axis: _Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices [made, taps] that each coordinate of an axis reads, and their weights.
+    """Return the indices [new_size, taps] that each coordinate of an axis reads, and their weights.
 
-    An index of -1 stands for a coordinate outside of the part that is read.
+    An index of -1 marks a coordinate outside the part that is read.
     """
     x = _coordinates(axis, sampling.coordinates)
     if sampling.mode == "nearest":
@@ -134,26 +135,26 @@ def _resized(
     """Return the one dispatch that resizes along all axes that change."""
     nearest = sampling.mode == "nearest"
     require(MOVABLE if nearest else WEIGHED, X)
-    shape = tuple(axis.made for axis in axes)
+    shape = tuple(axis.new_size for axis in axes)
     result = output(X.dtype, shape)
     if result.count == 0:
         return Result((result,))
     if X.count == 0:
-        raise ModelError(f"X of shape {X.shape} has nothing to make {shape} of")
+        raise ModelError(f"X of shape {X.shape} is empty: it cannot be resized to {shape}")
     if all(axis.same(sampling) for axis in axes):
         return view(X, shape)
-    rows: list[tuple[int, ...]] = []  # what the kernel's axes_buffer holds
+    rows: list[tuple[int, ...]] = []  # of the kernel's axes_buffer
     indices, weights, product, first = [], [], 1, 0
     for axis, stride in zip(axes, dense_strides(X.dims), strict=True):
         if axis.same(sampling):
-            # Neighbouring axes that stay as they are are one.
-            if rows and rows[-1][2] == 0 and rows[-1][1] == stride * axis.made:
-                rows[-1] = (rows[-1][0] * axis.made, stride, 0, 0)
+            # Merge neighbouring axes that keep their size.
+            if rows and rows[-1][2] == 0 and rows[-1][1] == stride * axis.new_size:
+                rows[-1] = (rows[-1][0] * axis.new_size, stride, 0, 0)
             else:
-                rows.append((axis.made, stride, 0, 0))
+                rows.append((axis.new_size, stride, 0, 0))
             continue
         index, weight = taps(axis, sampling)
-        rows.append((axis.made, stride, index.shape[1], first))
+        rows.append((axis.new_size, stride, index.shape[1], first))
         indices.append(index.ravel())
         weights.append(weight.ravel())
         product, first = product * index.shape[1], first + index.size
@@ -171,7 +172,7 @@ def _dispatch(
     if nearest and crossed:
         require(WEIGHED, X)
     if sum(row[2] > 0 for row in rows) > MOST_AXES:
-        raise ModelError(f"more than {MOST_AXES} axes change")
+        raise ModelError(f"more than {MOST_AXES} axes change size; kernels take {MOST_AXES}")
     tables = [("axes_buffer", table(np.array(rows).ravel(), "uint32")),
               ("index_buffer", table(indices))]  # fmt: skip
     if not nearest:
@@ -197,6 +198,8 @@ def _dispatch(
                  *typing("X", X.dtype)[:2], *typing("Y", X.dtype)[::2]),
         flops=0 if nearest else 2 * result.count * product,
         iterations=len(rows) + product * (1 + len(rows)),
+        stores=True,
+        loads=True,
     )  # fmt: skip
     return Result((result,), (dispatch,), scratch=tuple(info for _, info in tables))
 
@@ -214,48 +217,49 @@ def resize(
     sampling = Sampling(mode, coordinate_transformation_mode, nearest_mode, bool(antialias),
                         bool(exclude_outside), cubic_coeff_a)  # fmt: skip
     chosen = normal_axes(tuple(axes) if axes is not None else tuple(range(X.rank)), X.rank)
-    # Up to opset 12 an input that is not meant is given without elements.
+    # Up to opset 12 an unused input is an empty tensor.
     given = [info for info in (scales, sizes) if info is not None and info.count]
     if len(given) != 1 or given[0].count != len(chosen):
-        raise ModelError(f"{len(given)} of scales and sizes are given, for {len(chosen)} axes; "
-                         "one of them it takes, with a number for each axis")  # fmt: skip
+        raise ModelError(f"{len(given)} of scales and sizes are given for {len(chosen)} axes; give "
+                         "one of them, with a number for each axis")  # fmt: skip
     if given[0] is sizes:
         wanted = known_integers(sizes, "sizes")
-        made, factors = _to_sizes(X, chosen, wanted, keep_aspect_ratio_policy)
+        new_sizes, factors = _to_sizes(X, chosen, wanted, keep_aspect_ratio_policy)
     else:
         factors = _factors(given[0], "scales")
-        made = [int(s * X.dims[axis]) for axis, s in zip(chosen, factors, strict=True)]
+        new_sizes = [int(s * X.dims[axis]) for axis, s in zip(chosen, factors, strict=True)]
     parts = [0.0] * len(chosen) + [1.0] * len(chosen)
     if sampling.coordinates == "tf_crop_and_resize":
         if roi is None or roi.count != len(parts):
-            raise ModelError(f"tf_crop_and_resize takes a roi of {len(parts)} numbers")
+            raise ModelError(f"tf_crop_and_resize needs a roi of {len(parts)} numbers")
         parts = [float(value) for value in np.ravel(known_array(roi, "the roi"))]
     whole = [_Axis(dim, dim, 1.0) for dim in X.dims]
     for i, axis in enumerate(chosen):
-        whole[axis] = _Axis(X.dims[axis], made[i], factors[i], parts[i], parts[i + len(chosen)])
+        ends = parts[i], parts[i + len(chosen)]
+        whole[axis] = _Axis(X.dims[axis], new_sizes[i], factors[i], *ends)
     return _resized(X, whole, sampling, extrapolation_value)
 
 
-def _factors(scales: TensorInfo, what: str) -> list[float]:
-    factors = [float(value) for value in np.ravel(known_array(scales, what))]
+def _factors(scales: TensorInfo, role: str) -> list[float]:
+    factors = [float(value) for value in np.ravel(known_array(scales, role))]
     if not all(0 < factor < math.inf for factor in factors):
-        raise ModelError(f"{what} {factors} are not all above zero")
+        raise ModelError(f"{role} {factors} must all be finite and above zero")
     return factors
 
 
 def _to_sizes(
     X: TensorInfo, axes: Sequence[int], sizes: Sequence[int], policy: str
 ) -> tuple[list[int], list[float]]:
-    """Return the sizes that are made of the axes, and the factors that this means."""
+    """Return the new sizes of the axes, and their scales."""
     if any(size < 0 for size in sizes):
-        raise ModelError(f"sizes {tuple(sizes)} are not all at least zero")
+        raise ModelError(f"sizes {tuple(sizes)} must all be zero or more")
     pairs = list(zip(sizes, (X.dims[axis] for axis in axes), strict=True))
     factors = [size / dim if dim else 1.0 for size, dim in pairs]
     if policy == "stretch":
         return list(sizes), factors
     if policy not in ("not_larger", "not_smaller"):
-        raise ModelError(f"keep_aspect_ratio_policy={policy!r} is not one of stretch, not_larger, "
-                         "not_smaller")  # fmt: skip
+        raise ModelError(f"unknown keep_aspect_ratio_policy={policy!r}; choose one of stretch, "
+                         "not_larger, not_smaller")  # fmt: skip
     factor = min(factors) if policy == "not_larger" else max(factors)
     return [int(factor * dim + 0.5) for _, dim in pairs], [factor] * len(pairs)
 
@@ -263,7 +267,7 @@ def _to_sizes(
 @operator("Resize", since=10)
 @operator("Upsample", since=9)
 def resize_by_scales(X: TensorInfo, scales: TensorInfo, *, mode: str = "nearest") -> Result:
-    """Resize X by scales, from its first element on. Source: ONNX Resize-10, Upsample-9."""
+    """Resize X by scales, aligned at its first element. Source: ONNX Resize-10, Upsample-9."""
     return _scaled(X, _factors(scales, "scales"), mode)
 
 
@@ -271,7 +275,7 @@ def resize_by_scales(X: TensorInfo, scales: TensorInfo, *, mode: str = "nearest"
 def upsample_by_attribute(
     X: TensorInfo, *, mode: str = "nearest", scales: Sequence[float]
 ) -> Result:
-    """Resize X by scales, from its first element on. Source: ONNX Upsample-7."""
+    """Resize X by scales, aligned at its first element. Source: ONNX Upsample-7."""
     return _scaled(X, scales, mode)
 
 

@@ -1,4 +1,8 @@
-"""RotaryEmbedding, of ONNX and as ONNX Runtime has it: pairs turned by angles from a table."""
+"""Dispatch rotary embeddings of ONNX, ONNX Runtime and vklab: pairs rotated by tabulated angles.
+
+Visited by lab 19. Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position
+Embedding", 2021.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,8 @@ def rotary_embedding(
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
 ) -> Result:
-    """Turn pairs of places by the angles of their positions. Source: ONNX RotaryEmbedding-23."""
+    """Rotate pairs of elements by the angles of their positions. Source: ONNX RotaryEmbedding-23.
+    """
     heads = Heads.of(X, num_heads)
     return Result(*rotary(heads, cos_cache, sin_cache, position_ids, interleaved,
                           rotary_embedding_dim))  # fmt: skip
@@ -45,9 +50,10 @@ def contrib_rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> Result:
-    """Turn pairs of places by the angles of their positions. Source: ONNX Runtime."""
+    """Rotate pairs of elements by the angles of their positions. Source: ONNX Runtime."""
     if is_packed_batching or scale != 1.0:
-        raise UnsupportedOperatorError(f"is_packed_batching={is_packed_batching}, scale={scale}")
+        raise UnsupportedOperatorError(f"is_packed_batching={is_packed_batching}, scale={scale}; "
+                                       "kernels take 0 and 1.0")  # fmt: skip
     if input.rank == 3 and not num_heads:
         size = rotary_embedding_dim or 2 * cos_cache.dims[-1]
         num_heads = input.dims[2] // max(size, 1)
@@ -58,9 +64,9 @@ def contrib_rotary_embedding(
 
 @operator("RotaryEmbedding", domain="vklab")
 def whole_rotary_embedding(X: TensorInfo, cos: TensorInfo, sin: TensorInfo) -> Result:
-    """Turn halves of 4-D heads by tables [batch or 1, 1, step, place]. Source: own."""
+    """Rotate halves of 4-D heads by tables [batch or 1, 1, step, element]. Source: own."""
     if X.rank != 4 or cos.rank != 4:
-        raise ModelError(f"{X} and {cos} are not of rank 4")
+        raise ModelError(f"{X} and {cos} must have rank 4")
     return Result(*rotary(Heads.of(X), cos, sin, None, 0, whole=True))
 
 
@@ -78,9 +84,9 @@ def rotary_heads(
     rotary_embedding_dim: int = 0,
     whole: int = 0,
 ) -> Result:
-    """Turn queries, and keys behind them in the same rows, as RotaryEmbedding does. Source: own.
+    """Rotate the queries of a row, and the keys that follow them, into 4-D heads. Source: own.
 
-    A row of X [batch, step, place] may go on behind them. Both results are 4-D heads.
+    A row of X [batch, step, element] may have more elements after the keys.
     """
     if X.rank != 3 or min(size, queries, keys) < 1 or (queries + keys) * size > X.dims[2]:
         raise ModelError(f"{X} does not hold {queries} + {keys} heads of {size}")
@@ -100,10 +106,17 @@ def rotary(
     whole: bool = False,
     pair: Sequence[int] = (),
 ) -> tuple[tuple[TensorInfo, ...], tuple[Dispatch, ...]]:
-    """Return the turned heads, which lie as the given do, and their dispatch.
+    """Return the rotated heads, in the layout of the given heads, and their dispatch.
 
-    Heads must fill their tensor; those of a `pair` need not, so many each become a dense result.
-    Tables that are `whole` have an angle for each place, not pair.
+    Args:
+        heads: the heads; without `pair` they must fill their tensor.
+        cos: the cosines, [position, angle] or [batch, step, angle].
+        sin: the sines, of the same shape.
+        positions: [batch, step] or [1]; None if the tables have an entry for each step.
+        interleaved: pair neighbouring elements, not those half a head apart.
+        turned: elements of a head that are rotated; 0 for all.
+        whole: the tables have an angle for each element, not for each pair.
+        pair: numbers of heads of queries and of keys; each becomes a dense result.
     """
     X = heads.info
     require(FLOATS, X, cos, sin)
@@ -111,12 +124,12 @@ def rotary(
     moments = (heads.batch, heads.length)
     width = turned if whole else turned // 2
     if turned > heads.size or turned % 2 or cos.dims != sin.dims or cos.dims[-1:] != (width,):
-        raise ModelError(f"{cos} does not turn {turned} of {heads.size} places")
+        raise ModelError(f"{cos} does not fit a rotation of {turned} of {heads.size} elements")
     of = cos.dims[:1] + cos.dims[2:3] if whole and cos.dims[1:2] == (1,) else cos.dims[:-1]
     if positions is None and of not in (moments, (1, heads.length)):
-        raise ModelError(f"{cos} and {sin} are not of [batch, step] of {X}")
+        raise ModelError(f"{cos} and {sin} do not fit the axes [batch, step] of {X}")
     if positions is not None and (positions.dims not in (moments, (1,)) or cos.rank != 2):
-        raise ModelError(f"{positions} are not the positions of {X}")
+        raise ModelError(f"positions {positions} and tables {cos} do not fit {X}")
     parts = ((heads.batch, each, heads.length, heads.size) for each in pair)
     results = tuple(output(dtype, shape) for shape in (parts if pair else (X.dims,)))
     count = sum(result.count for result in results)
@@ -140,5 +153,5 @@ def rotary(
     )  # fmt: skip
     writes = tuple(zip(("y_buffer", "z_buffer"), results, strict=False))
     dispatch = Dispatch("rotary", tuple(reads), writes, grid(-(-count // WORKGROUP)), push,
-                        tuple(defines), flops=3 * count)  # fmt: skip
+                        tuple(defines), flops=3 * count, stores=True)  # fmt: skip
     return results, (dispatch,)

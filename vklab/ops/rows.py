@@ -1,6 +1,6 @@
-"""Tensors as rows of elements along one axis, and how kernels share rows out among invocations.
+"""Divide a tensor into rows along an axis, and the rows among workgroups or invocations.
 
-Whoever reduces, scans or normalises along an axis starts here. Visited by lab 07.
+Reductions, scans and normalisations along an axis use these rows. Visited by lab 07.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["Rows", "Work", "divide_rows", "rows_of", "value_dtype"]
 
-# Elements that one invocation visits at least before a row is cut, and at most.
+# Elements of one invocation: the least before a row is cut (by `wide`), and the most.
 LEAST, MOST = {True: 16, False: 64}, 16384
 # Invocations that keep a large GPU busy.
 BUSY = 65536
@@ -22,9 +22,9 @@ BUSY = 65536
 
 @dataclass(frozen=True)
 class Rows:
-    """How a tensor lies in rows: (outer, columns, inner), the columns `inner` elements apart.
+    """Describe a tensor as rows: (outer, columns, inner), with columns `inner` elements apart.
 
-    `wide` gives a row a workgroup, otherwise one invocation; long rows are cut into `parts`.
+    A row takes a workgroup if `wide`, else one invocation; long rows are cut into `parts`.
     """
 
     outer: int
@@ -35,17 +35,17 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """Return the number of rows, or of parts of them."""
+        """Return the number of rows, each part of a row counted."""
         return self.outer * self.inner * self.parts
 
     @property
     def part(self) -> int:
-        """Return how many elements a part has."""
+        """Return the number of elements of a part."""
         return -(-self.columns // self.parts)
 
     @property
     def lanes(self) -> int:
-        """Return the workgroup's size: fewer invocations that do more where rows are many."""
+        """Return the workgroup's size: fewer invocations with more elements each for many rows."""
         each = 16 if self.count >= 1024 else 4
         wanted = 1 << max(5, (self.part // each - 1).bit_length())
         return min(WORKGROUP, wanted) if self.wide else WORKGROUP
@@ -57,17 +57,23 @@ class Rows:
 
     @property
     def iterations(self) -> int:
-        """Return how often an invocation loops to visit its elements once."""
+        """Return the loop iterations of an invocation over its elements."""
         return -(-self.part // self.lanes) if self.wide else self.part
 
     @property
     def push(self) -> tuple[tuple[str, int], ...]:
-        """Return the push constants that every kernel over rows has."""
+        """Return the push constants of every kernel over rows."""
         return (("rows", self.count), ("columns", self.columns), ("inner", self.inner))
 
 
 def rows_of(outer: int, columns: int, inner: int) -> Rows:
-    """Choose a workgroup or an invocation for each row; neighbours should read neighbours."""
+    """Choose a workgroup or an invocation for each row, so that neighbours read neighbours.
+
+    Args:
+        outer: the product of the axes before the rows.
+        columns: the elements of a row.
+        inner: the product of the axes after the rows.
+    """
     few = columns <= 32
     many = inner >= 8 and outer * inner >= 16384
     large = inner >= 32 and outer * columns * inner >= 1 << 18
@@ -75,7 +81,7 @@ def rows_of(outer: int, columns: int, inner: int) -> Rows:
 
 
 def divide_rows(rows: Rows) -> Rows:
-    """Cut rows that are too long, or too few to keep a GPU busy."""
+    """Cut rows into parts if they are too long, or too few to keep a GPU busy."""
     lanes = WORKGROUP if rows.wide else 1
     wanted = min(-(-BUSY // (rows.count * lanes)), rows.columns // (LEAST[rows.wide] * lanes))
     parts = max(1, wanted, -(-rows.columns // (MOST * lanes)))
@@ -84,7 +90,7 @@ def divide_rows(rows: Rows) -> Rows:
 
 
 def value_dtype(dtype: str) -> str:
-    """Return the dtype of the type that a kernel computes in: wide enough for sums of parts."""
+    """Return the dtype that kernels compute in, wide enough for sums of parts."""
     names = {"int": "int32", "uint": "uint32", "bool": "uint32", "int64_t": "int64",
              "uint64_t": "uint64", "double": "float64"}  # fmt: skip
     return names.get(ELEMENTS[dtype].value, "float32")
@@ -92,13 +98,13 @@ def value_dtype(dtype: str) -> str:
 
 @dataclass
 class Work:
-    """Dispatches as they are gathered, with the temporaries that they pass on."""
+    """Collect dispatches and the temporary tensors between them."""
 
     dispatches: tuple[Dispatch, ...] = ()
     scratch: tuple[TensorInfo, ...] = ()
 
     def temporary(self, dtype: str, shape: Sequence[int]) -> TensorInfo:
-        """Describe a temporary and keep it."""
+        """Return a new temporary tensor."""
         info = output(dtype, shape)
         self.scratch += (info,)
         return info

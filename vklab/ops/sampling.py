@@ -1,6 +1,8 @@
-"""Reading images between their pixels, at places that another tensor names.
+"""Dispatch reads of images between their pixels, at coordinates in another tensor.
 
-Nothing here depends on values: places and regions are read on the device.
+Coordinates and regions are read on the device, so no decision here depends on values.
+Visited by lab 09. Sources: Jaderberg et al., "Spatial Transformer Networks", 2015 (grids); He et
+al., "Mask R-CNN", 2017 (RoiAlign); Girshick, "Fast R-CNN", 2015 (MaxRoiPool).
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from vklab.types import TensorInfo
 
 __all__ = ["affine_grid", "grid_sample", "max_roi_pool", "roi_align", "roi_align_by_corners"]
 
-# Pixels that are read along an axis; the longer names are those of opset 16.
+# Pixels that are read along an axis; bilinear and bicubic are the names of opset 16.
 TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 PADDINGS = ("zeros", "border", "reflection")
 
 
 def _choice(name: str, value: str, known: Sequence[str]) -> str:
     if value not in known:
-        raise ModelError(f"{name}={value!r} is not one of {', '.join(known)}")
+        raise ModelError(f"unknown {name}={value!r}; choose one of {', '.join(known)}")
     return value
 
 
@@ -37,7 +39,7 @@ def grid_sample(
     X: TensorInfo, grid: TensorInfo, *, align_corners: int = 0, mode: str = "linear",
     padding_mode: str = "zeros",
 ) -> Result:  # fmt: skip
-    """Read X [N,C,...] at the places of grid [N,...,axes]. Source: ONNX GridSample-22."""
+    """Interpolate X [N,C,...] at coordinates of grid [N,...,axes]. Source: ONNX GridSample-22."""
     require(REALS, X, grid)
     taps = TAPS[_choice("mode", mode, tuple(TAPS))]
     padding = _choice("padding_mode", padding_mode, PADDINGS)
@@ -45,10 +47,10 @@ def grid_sample(
     if axes not in (2, 3):
         raise UnsupportedOperatorError(f"{axes} spatial axes; kernels exist for 2 and 3")
     if grid.rank != X.rank or grid.dims[0] != X.dims[0] or grid.dims[-1] != axes:
-        raise ModelError(f"X of shape {X.shape} takes no grid of shape {grid.shape}")
+        raise ModelError(f"grid of shape {grid.shape} does not fit X of shape {X.shape}")
     result = output(X.dtype, (*X.dims[:2], *grid.dims[1:-1]))
     if result.count and not X.count:
-        raise ModelError(f"X of shape {X.shape} has nothing to read")
+        raise ModelError(f"X of shape {X.shape} is empty: there are no pixels to read")
     flat = (1,) * (3 - axes)
     return per_element(
         "grid_sample", result, [("x", X), ("grid", grid)],
@@ -62,7 +64,7 @@ def grid_sample(
 
 @operator("AffineGrid", since=20)
 def affine_grid(theta: TensorInfo, size: TensorInfo, *, align_corners: int = 0) -> Result:
-    """Return the places to which theta [N,axes,axes+1] moves pixels. Source: ONNX AffineGrid-20."""
+    """Transform pixel coordinates by theta [N,axes,axes+1]. Source: ONNX AffineGrid-20."""
     require(REALS, theta)
     batch, _, *space = known_integers(size, "size")
     axes = len(space)
@@ -83,7 +85,7 @@ def roi_align(
     coordinate_transformation_mode: str = "half_pixel", mode: str = "avg", output_height: int = 1,
     output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
 ) -> Result:  # fmt: skip
-    """Pool samples, between pixels, of regions of X [N,C,H,W]. Source: ONNX RoiAlign-22."""
+    """Pool interpolated samples of regions of X [N,C,H,W]. Source: ONNX RoiAlign-22."""
     known = ("half_pixel", "output_half_pixel")
     half = _choice("coordinate_transformation_mode", coordinate_transformation_mode, known)
     return _align(X, rois, batch_indices, 0.5 if half == "half_pixel" else 0.0, mode,
@@ -96,7 +98,7 @@ def roi_align_by_corners(
     output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Result:  # fmt: skip
-    """Pool samples of regions that are counted from pixels' centers. Source: ONNX RoiAlign-10."""
+    """Pool samples of regions without a shift of half a pixel. Source: ONNX RoiAlign-10."""
     return _align(X, rois, batch_indices, 0.0, mode, (output_height, output_width),
                   sampling_ratio, spatial_scale)  # fmt: skip
 
@@ -125,12 +127,12 @@ def max_roi_pool(
     pooled_shape: Sequence[int],
     spatial_scale: float = 1.0,
 ) -> Result:
-    """Take the maximum of each bin of regions of X [N,C,H,W]. Source: ONNX MaxRoiPool-22."""
+    """Compute the maximum of each bin of regions of X [N,C,H,W]. Source: ONNX MaxRoiPool-22."""
     require(REALS, X, rois)
     same(X, rois)
     if rois.rank != 2 or rois.dims[1] != 5 or len(pooled_shape) != 2:
-        raise ModelError(f"rois of shape {rois.shape} and pooled_shape={tuple(pooled_shape)}: "
-                         "they have five and two numbers")  # fmt: skip
+        raise ModelError(f"rois of shape {rois.shape} and pooled_shape={tuple(pooled_shape)}: a "
+                         "region has five numbers, pooled_shape two")  # fmt: skip
     size = (pooled_shape[0], pooled_shape[1])
     return _regions("max_roi_pool", X, rois, size, (("scale", spatial_scale),), (), ())
 
@@ -142,13 +144,14 @@ def _regions(
 ) -> Result:  # fmt: skip
     """Return the dispatch of a kernel that pools `size` bins of each region."""
     if X.rank != 4 or min(size) < 1:
-        raise ModelError(f"X of shape {X.shape} has no {size} bins")
+        raise ModelError(f"X of shape {X.shape} with {size} bins: X must have rank 4, bins be 1 "
+                         "or more")  # fmt: skip
     result = output(X.dtype, (rois.dims[0], X.dims[1], *size))
     if result.count and not X.count:
-        raise ModelError(f"X of shape {X.shape} has nothing to pool")
-    # A region is about as large as the image at most; samples may be asked for one by one.
-    samples = [int(dict(push).get("samples", 0)) or dim // made + 2
-               for dim, made in zip(X.dims[2:], size, strict=True)]  # fmt: skip
+        raise ModelError(f"X of shape {X.shape} is empty: there are no pixels to pool")
+    # Without sampling_ratio, a region is assumed to be as large as the image at most.
+    samples = [int(dict(push).get("samples", 0)) or dim // bins + 2
+               for dim, bins in zip(X.dims[2:], size, strict=True)]  # fmt: skip
     return per_element(
         kernel, result, [("x", X), ("rois", rois), *reads],
         (("images", X.dims[0]), ("channels", X.dims[1]), ("in_size", X.dims[2:]),

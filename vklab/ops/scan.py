@@ -1,6 +1,6 @@
-"""Running sums and products along an axis, and determinants. ONNX: CumSum, CumProd, Det.
+"""Dispatch running sums and products along an axis, and determinants. ONNX: CumSum, CumProd, Det.
 
-Visited by lab 07.
+Visited by lab 07. Source: Blelloch, "Prefix Sums and Their Applications", 1990.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ __all__ = ["cumprod", "cumsum", "determinant"]
 
 EACH = 4  # elements of one invocation in a block of shaders/ops/cumulative.slang
 LARGEST_MATRIX = 256
-# Elements that one invocation walks alone.
-LONGEST_WALK = 16384
+# The longest row of one invocation.
+LONGEST_ROW = 16384
 
 
 @operator("CumSum")
 def cumsum(x: TensorInfo, axis: TensorInfo, *, exclusive: int = 0, reverse: int = 0) -> Result:
-    """Sum all elements up to each one along an axis. Source: ONNX CumSum-14."""
+    """Compute the running sum along an axis. Source: ONNX CumSum-14."""
     return _cumulative("plus", x, axis, exclusive, reverse)
 
 
 @operator("CumProd")
 def cumprod(x: TensorInfo, axis: TensorInfo, *, exclusive: int = 0, reverse: int = 0) -> Result:
-    """Multiply all elements up to each one along an axis. Source: ONNX CumProd-26."""
+    """Compute the running product along an axis. Source: ONNX CumProd-26."""
     return _cumulative("times", x, axis, exclusive, reverse)
 
 
@@ -43,14 +43,14 @@ def _cumulative(
     require(NUMBERS, X)
     numbers = known_integers(axis, "the axis")
     if len(numbers) != 1:
-        raise ModelError(f"axis={numbers} is not one number")
+        raise ModelError(f"axis={numbers} must be one number")
     number = normal_axis(numbers[0], X.rank)
     result = output(X.dtype, X.dims)
     if X.count == 0:
         return Result((result,))
     before, columns, after = X.dims[:number], X.dims[number], X.dims[number + 1 :]
     rows = rows_of(math.prod(before), columns, math.prod(after))
-    if columns > LONGEST_WALK:
+    if columns > LONGEST_ROW:
         rows = replace(rows, wide=True)
     blocks = -(-columns // (rows.lanes * EACH))
     steps = 2 * EACH + rows.lanes.bit_length() + 1
@@ -70,19 +70,21 @@ def _cumulative(
         constants=(("WORKGROUP", rows.lanes),),
         flops=X.count,
         iterations=blocks * steps if rows.wide else columns,
+        stores=True,
+        loads=True,
     )  # fmt: skip
     return Result((result,), (dispatch,))
 
 
 @operator("Det")
 def determinant(X: TensorInfo) -> Result:
-    """Compute the determinant of each square matrix. Source: ONNX Det-22."""
+    """Compute determinants by Gaussian elimination with partial pivoting. Source: ONNX Det-22."""
     require(REALS, X)
     if X.rank < 2 or X.dims[-1] != X.dims[-2]:
-        raise ModelError(f"X of shape {X.shape} is not made of square matrices")
+        raise ModelError(f"X of shape {X.shape} must end in two equal axes: square matrices")
     size = X.dims[-1]
     if size > LARGEST_MATRIX:
-        raise UnsupportedOperatorError(f"matrices of {size} rows; up to {LARGEST_MATRIX} are taken")
+        raise UnsupportedOperatorError(f"matrices of {size} rows; kernels take {LARGEST_MATRIX}")
     result = output(X.dtype, X.dims[:-2])
     if result.count == 0:
         return Result((result,))

@@ -1,6 +1,8 @@
-"""Operators that choose elements by value: the k best, those that are not zero.
+"""Dispatch selections by value: the k largest, the nonzero, the unique elements.
 
-How many are not zero is known only after the run: outputs have room for all. Visited by lab 12.
+The number of nonzero or unique elements is known only after the run; outputs have room for all.
+Sorting is bitonic. Visited by lab 09.
+Source: Batcher, "Sorting Networks and Their Applications", 1968.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from vklab.types import Dispatch, Operands, TensorInfo
 
 __all__ = ["compact", "compress", "non_zero", "top_k", "top_k_by_attribute", "unique"]
 
-BLOCK = 1024  # what a workgroup sorts: SIZE of shaders/ops/top_k.slang
+BLOCK = 1024  # elements that a workgroup sorts: SIZE of shaders/ops/top_k.slang
 EACH = 4  # elements of an invocation: EACH of shaders/ops/compact.slang
 
 
@@ -29,14 +31,14 @@ EACH = 4  # elements of an invocation: EACH of shaders/ops/compact.slang
 def top_k(
     X: TensorInfo, K: TensorInfo, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> Result:
-    """Find the k largest or smallest along an axis, and where they are. Source: ONNX TopK-24."""
-    del sorted  # they always are
+    """Find the k largest or smallest along an axis, with indices. Source: ONNX TopK-24."""
+    del sorted  # results are always sorted
     return _top_k(X, known_integers(K, "K"), axis, bool(largest))
 
 
 @operator("TopK", since=1)
 def top_k_by_attribute(X: TensorInfo, *, k: int, axis: int = -1) -> Result:
-    """Find the k largest along an axis, and where they are. Source: ONNX TopK-1."""
+    """Find the k largest elements along an axis, with indices. Source: ONNX TopK-1."""
     return _top_k(X, (k,), axis, largest=True)
 
 
@@ -44,7 +46,8 @@ def _top_k(X: TensorInfo, count: tuple[int, ...], axis: int, largest: bool) -> R
     require(frozenset(ELEMENTS), X)
     axis = normal_axis(axis, X.rank)
     if len(count) != 1 or not 0 <= count[0] <= X.dims[axis]:
-        raise ModelError(f"k={count} of {X.dims[axis]} along axis {axis}")
+        raise ModelError(f"k={count} must be one number from 0 to {X.dims[axis]}, the size of axis "
+                         f"{axis}")  # fmt: skip
     shape = (*X.dims[:axis], *count, *X.dims[axis + 1 :])
     values, indices = output(X.dtype, shape), output("int64", shape)
     return _sort(X, axis, largest, values, indices)
@@ -53,7 +56,7 @@ def _top_k(X: TensorInfo, count: tuple[int, ...], axis: int, largest: bool) -> R
 def _sort(
     X: TensorInfo, axis: int, largest: bool, values: TensorInfo, indices: TensorInfo
 ) -> Result:
-    """Sort rows of X; as much as fits of values and indices is written."""
+    """Sort rows of X; write as many values and indices as the outputs hold."""
     if values.count == 0:
         return Result((values, indices))
     columns, k = X.dims[axis], values.dims[axis]
@@ -98,7 +101,7 @@ def _sort(
 
 
 def _key_defines(name: str, dtype: str) -> Defines:
-    if np.dtype(dtype).itemsize == 8:  # by words: no device needs to compute in 64 bits
+    if np.dtype(dtype).itemsize == 8:  # by words: devices may lack 64-bit arithmetic
         return ((name, "uint2"), (f"{name}_LOAD", f"key_{dtype}"))
     return type_defines(name, dtype)[:2]
 
@@ -106,9 +109,14 @@ def _key_defines(name: str, dtype: str) -> Defines:
 def compact(
     flags: TensorInfo, result: TensorInfo, shape: tuple[int, ...]
 ) -> tuple[tuple[Dispatch, ...], tuple[TensorInfo, ...]]:
-    """Return dispatches that write where flags are set, as coordinates, and their scratch.
+    """Return dispatches that write the coordinates of all set flags, and their scratch.
 
-    The last of that will hold the number of those positions.
+    The last scratch tensor, int32 [1], will hold the number of set flags.
+
+    Args:
+        flags: the tensor whose nonzero elements are set.
+        result: the tensor of coordinates that is written, [rank, count] or [count].
+        shape: the shape by which an element's number becomes coordinates.
     """
     count = math.prod(shape)
     blocks = -(-count // (WORKGROUP * EACH))
@@ -154,7 +162,7 @@ def non_zero(X: TensorInfo) -> Result:
 
 @operator("Compress", since=9)
 def compress(input: TensorInfo, condition: TensorInfo, *, axis: int | None = None) -> Result:
-    """Keep the slices, or elements, that a condition marks. Source: ONNX Compress-11."""
+    """Keep the slices or elements where a condition is true. Source: ONNX Compress-11."""
     require(MOVABLE, input)
     require(frozenset({"bool"}), condition)
     whole = view(input, (input.count,)).outputs[0] if axis is None else input
@@ -162,28 +170,28 @@ def compress(input: TensorInfo, condition: TensorInfo, *, axis: int | None = Non
     size = min(condition.count, whole.dims[axis])
     result = output(input.dtype, (*whole.dims[:axis], size, *whole.dims[axis + 1 :]))
     if condition.rank != 1:
-        raise ModelError(f"a condition of shape {condition.shape} is no list")
+        raise ModelError(f"the condition has shape {condition.shape}; it must have rank 1")
     if result.count == 0:
-        raise UnsupportedOperatorError(f"nothing to keep of {input.shape}")
+        raise UnsupportedOperatorError(f"input {input.shape} or the condition is empty")
     order, dense = output("int32", (size,)), dense_strides(whole.dims)
     dispatches, scratch = compact(condition, order, (size,))
     strides = ((*dense[:axis], 0, *dense[axis + 1 :]),
                (*[0] * axis, 1, *[0] * (whole.rank - axis - 1)))  # fmt: skip
-    found = chosen(input, order, result, strides, whole.dims[axis : axis + 1], dense[axis])
+    kept = chosen(input, order, result, strides, whole.dims[axis : axis + 1], dense[axis])
     trims = ((0, axis, scratch[-1]),)
-    return Result((result,), (*dispatches, *found), (order, *scratch), trims=trims)
+    return Result((result,), (*dispatches, *kept), (order, *scratch), trims=trims)
 
 
 @operator("Unique", since=11)
 def unique(X: TensorInfo, *, axis: int | None = None, sorted: int = 1) -> Result:
-    """List the different values, where, which and how often they are. Source: ONNX Unique-11."""
+    """List unique values, first indices, inverse indices and counts. Source: ONNX Unique-11."""
     require(frozenset(ELEMENTS), X)
     if not sorted or X.rank != 1 and axis is not None or X.count == 0:
         raise UnsupportedOperatorError(f"axis={axis}, sorted={sorted}: kernels sort single values")
     flat, size = view(X, (X.count,)).outputs[0], (X.count,)
     values, order = output(X.dtype, size), output("int32", size)
     source = replace(flat, name=X.name)
-    made = _sort(source, 0, False, values, order)
+    sorting = _sort(source, 0, False, values, order)
     marks, starts = output("int32", size), output("int32", size)
     compacted, scratch = compact(marks, starts, size)
     outputs = (output(X.dtype, size), *(output("int64", size) for _ in range(3)))
@@ -210,7 +218,7 @@ def unique(X: TensorInfo, *, axis: int | None = None, sorted: int = 1) -> Result
     )
     return Result(
         outputs,
-        (*made.dispatches, mark, *compacted, group),
-        (values, order, marks, starts, *made.scratch, *scratch),
+        (*sorting.dispatches, mark, *compacted, group),
+        (values, order, marks, starts, *sorting.scratch, *scratch),
         trims=tuple((number, 0, scratch[-1]) for number in (0, 1, 3)),
     )

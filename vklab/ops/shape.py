@@ -1,6 +1,6 @@
-"""Operators that only rename elements: the same memory under another shape.
+"""Return views: the same memory under another shape, without a dispatch.
 
-A view costs no dispatch. Visited by labs 09 and 11.
+Visited by labs 09 and 11.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["view"]
 
 
 def view(X: TensorInfo, shape: Sequence[int]) -> Result:
-    """Return X under another shape of as many elements, without moving anything."""
+    """Return a view of X under another shape of as many elements."""
     if math.prod(shape) != X.count:
         raise ModelError(f"{X.count} elements of shape {X.shape} do not fill {tuple(shape)}")
     constant = None if X.constant is None else X.constant.reshape(shape)
@@ -40,17 +40,17 @@ def dropout(
     *,
     seed: int = 0,
 ) -> Result:
-    """Return the data itself: nothing is dropped outside of training. Source: ONNX Dropout-13."""
+    """Return the data itself: inference drops no elements. Source: ONNX Dropout-13."""
     del seed
     training = training_mode is not None and known_array(training_mode, "training_mode").any()
     if training and (ratio is None or known_array(ratio, "ratio").any()):
-        raise UnsupportedOperatorError("training_mode is true")
+        raise UnsupportedOperatorError("training_mode is true; kernels compute inference only")
     return _kept(data)
 
 
 @operator("Dropout", since=7)
 def dropout_by_attribute(data: TensorInfo, *, ratio: float = 0.5) -> Result:
-    """Return the data itself: nothing is dropped outside of training. Source: ONNX Dropout-10."""
+    """Return the data itself: inference drops no elements. Source: ONNX Dropout-10."""
     del ratio
     return _kept(data)
 
@@ -63,14 +63,15 @@ def _kept(data: TensorInfo) -> Result:
 
 @operator("Reshape", since=5)
 def reshape(data: TensorInfo, shape: TensorInfo, *, allowzero: int = 0) -> Result:
-    """Give the data another shape; 0 keeps an axis, -1 is worked out. Source: ONNX Reshape-21."""
+    """Change the shape; 0 keeps a size, -1 is inferred. Source: ONNX Reshape-21."""
     wanted = list(known_integers(shape, "the shape"))
     if sum(dim == -1 for dim in wanted) > 1 or any(dim < -1 for dim in wanted):
-        raise ModelError(f"shape {tuple(wanted)} has more than one unknown, or a size below -1")
+        raise ModelError(f"shape {tuple(wanted)} has more than one -1, or a size below -1")
     for axis, dim in enumerate(wanted):
         if dim == 0 and not allowzero:
             if axis >= data.rank:
-                raise ModelError(f"shape {tuple(wanted)} copies axis {axis} of {data.shape}")
+                raise ModelError(f"shape {tuple(wanted)} keeps axis {axis} of {data.shape}, which "
+                                 f"has {data.rank} axes")  # fmt: skip
             wanted[axis] = data.dims[axis]
     if -1 in wanted:
         known = math.prod(dim for dim in wanted if dim != -1)
@@ -82,7 +83,7 @@ def reshape(data: TensorInfo, shape: TensorInfo, *, allowzero: int = 0) -> Resul
 
 @operator("Flatten")
 def flatten(X: TensorInfo, *, axis: int = 1) -> Result:
-    """Make a matrix: the axes before `axis` are its rows. Source: ONNX Flatten-21."""
+    """Reshape to a matrix with the axes before `axis` as rows. Source: ONNX Flatten-21."""
     if not -X.rank <= axis <= X.rank:
         raise ModelError(f"axis={axis} is out of range for rank {X.rank}")
     axis = axis + X.rank if axis < 0 else axis

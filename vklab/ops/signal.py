@@ -1,6 +1,7 @@
-"""Signals: discrete Fourier transforms as they are written down, and the windows that go with them.
+"""Dispatch discrete Fourier transforms as direct sums (not FFTs), and compute their windows.
 
-What sizes alone decide (windows, mel weights) is computed here, in float64.
+Windows and mel weights depend on sizes alone; they are constants, computed here in float64.
+Visited by lab 09. Source: Oppenheim and Schafer, "Discrete-Time Signal Processing", 1989.
 """
 
 from __future__ import annotations
@@ -38,17 +39,21 @@ def transform(
     inverse: bool = False,
     half: bool = False,
 ) -> Result:
-    """Return Fourier transforms of signals in x.
+    """Return the discrete Fourier transforms of signals in x.
 
     Args:
-        sizes: the length, how many elements x gives to it, the bins of y, and the stride in x.
-        frames: how many frames a batch has, and the strides of batches and frames in x.
-        half: x is the first half of a spectrum, y the real signal.
+        x: the signals; the last axis is 1 (real) or 2 (complex).
+        shape: the shape of the result.
+        sizes: the length of a transform, its elements taken from x, its bins, its stride in x.
+        frames: the frames of a batch, and the strides of batches and frames in x.
+        window: the weights of a frame's elements; None for 1.
+        inverse: compute the inverse transform.
+        half: x is the first half of a spectrum, the result a real signal.
     """
     require(REALS, x)
     length, taken, bins, inner = sizes
     if length < 1:
-        raise ModelError(f"a transform of length {length}")
+        raise ModelError(f"a transform has length {length}; it must be 1 or more")
     result = output(x.dtype, shape)
     affordable(length)
     turns = np.arange(length) * (2 * math.pi / length)
@@ -107,7 +112,7 @@ def _dft(
 ) -> Result:
     axis = normal_axis(axis, x.rank)
     if x.dims[-1] not in (1, 2) or axis == x.rank - 1:
-        raise ModelError(f"{x} does not end in real and imaginary parts behind axis {axis}")
+        raise ModelError(f"{x} must have a last axis of 1 or 2 (real, complex) after axis {axis}")
     dim = x.dims[axis]
     half = inverse and onesided
     length = 2 * (dim - 1) if half else dim
@@ -132,7 +137,7 @@ def stft(
 ) -> Result:
     """Transform overlapping frames of a signal. Source: ONNX STFT-17."""
     if signal.rank != 3 or signal.dims[-1] not in (1, 2):
-        raise ModelError(f"{signal} is not [batch, length, 1 or 2]")
+        raise ModelError(f"{signal} must be [batch, length, 1 or 2]")
     batch, samples, _ = signal.dims
     step = known_integers(frame_step, "frame_step")[0]
     if frame_length is not None:
@@ -140,7 +145,8 @@ def stft(
     else:
         length = window.dims[0] if window is not None else samples
     if step < 1 or not 0 < length <= samples or (window and window.dims != (length,)):
-        raise ModelError(f"frames of {length} every {step} of {signal}, window {window}")
+        raise ModelError(f"frames of {length} every {step} elements do not fit {signal}, window "
+                         f"{window}")  # fmt: skip
     if window is not None:
         same(signal, window)
     frames = (samples - length) // step + 1
@@ -152,7 +158,7 @@ def stft(
 def _window(
     size: TensorInfo, periodic: int, kind: int, terms: tuple[float, float, float]
 ) -> Result:
-    """Return a sum of cosines over one turn, or one turn less a step."""
+    """Return a window: a sum of cosines over one period, with or without its end point."""
     count = known_integers(size, "the size")[0]
     affordable(count)
     turn = 2 * math.pi * np.arange(count) / max(count if periodic else count - 1, 1)
@@ -167,13 +173,13 @@ def _constant(values: np.ndarray, kind: int) -> Result:
 
 @operator("HannWindow", since=17)
 def hann_window(size: TensorInfo, *, output_datatype: int = 1, periodic: int = 1) -> Result:
-    """Compute a raised cosine. Source: ONNX HannWindow-17."""
+    """Compute a window of one raised cosine. Source: ONNX HannWindow-17."""
     return _window(size, periodic, output_datatype, (0.5, 0.5, 0.0))
 
 
 @operator("HammingWindow", since=17)
 def hamming_window(size: TensorInfo, *, output_datatype: int = 1, periodic: int = 1) -> Result:
-    """Compute a raised cosine that ends above zero. Source: ONNX HammingWindow-17."""
+    """Compute a window of a raised cosine with ends above zero. Source: ONNX HammingWindow-17."""
     return _window(size, periodic, output_datatype, (25 / 46, 21 / 46, 0.0))
 
 
@@ -193,7 +199,7 @@ def mel_weight_matrix(
     *,
     output_datatype: int = 1,
 ) -> Result:
-    """Compute triangles that gather a spectrum by pitch. Source: ONNX MelWeightMatrix-17."""
+    """Compute triangular weights from bins to mel bands. Source: ONNX MelWeightMatrix-17."""
     bins, length, rate = (
         known_integers(info, "a size")[0] for info in (num_mel_bins, dft_length, sample_rate)
     )
@@ -204,7 +210,7 @@ def mel_weight_matrix(
     hertz = 700 * (10 ** (pitch / 2595) - 1)
     corners = ((length + 1) * hertz // rate).astype(int)
     if not 0 <= corners.min(initial=0) <= corners.max(initial=0) <= length // 2:
-        raise ModelError(f"edges {edges} lie outside of {length // 2 + 1} bins at {rate} Hz")
+        raise ModelError(f"edges {edges} are outside the {length // 2 + 1} bins at {rate} Hz")
     weights = np.zeros((length // 2 + 1, bins))
     triples = zip(corners[:-2], corners[1:-1], corners[2:], strict=True)
     for number, (left, center, right) in enumerate(triples):

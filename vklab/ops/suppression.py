@@ -1,7 +1,7 @@
-"""Boxes that stand for the same thing: the best is kept, and what overlaps it is left out.
+"""Dispatch non-maximum suppression: keep the best box of each object, drop overlapping boxes.
 
-The choices depend on each other: a workgroup makes those of one class of one image. How many they
-are is known only after the run.
+Choices depend on each other, so one workgroup makes all choices of a class of an image. Their
+number is known only after the run. Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vklab.types import Dispatch, TensorInfo
 
 __all__ = ["non_max_suppression"]
 
-STEPS = 60_000  # loop turns of an invocation in one dispatch
+STEPS = 60_000  # loop iterations of an invocation in one dispatch
 DISPATCHES = 512
 
 
@@ -30,23 +30,24 @@ def non_max_suppression(
     *,
     center_point_box: int = 0,
 ) -> Result:
-    """List the best boxes of each class that overlap no better one.
+    """List the best boxes of each class, greedily, without boxes that overlap a better box.
 
     Source: ONNX NonMaxSuppression-11.
     """
     require(frozenset({"float32"}), boxes, scores, iou_threshold, score_threshold)
     if boxes.rank != 3 or boxes.dims[2] != 4 or scores.rank != 3:
-        raise ModelError(f"boxes {boxes.shape} and scores {scores.shape} are not [N,B,4], [N,C,B]")
+        raise ModelError(f"boxes {boxes.shape}, scores {scores.shape} must be [N,B,4], [N,C,B]")
     images, classes, size = scores.dims
     if boxes.dims[:2] != (images, size) or center_point_box not in (0, 1):
-        raise ModelError(f"{boxes.shape=}, {scores.shape=}, {center_point_box=}")
+        raise ModelError(f"{boxes.shape=} and {scores.shape=} must agree, {center_point_box=} be "
+                         "0 or 1")  # fmt: skip
     for info in (iou_threshold, score_threshold):
         if info is not None and info.count != 1:
-            raise ModelError(f"threshold {info} is not one number")
+            raise ModelError(f"threshold {info} must be one number")
     limit = max_output_boxes_per_class
     given = known_integers(limit, "max_output_boxes_per_class") if limit is not None else (0,)
     if len(given) != 1:
-        raise ModelError(f"max_output_boxes_per_class={given} is not one number")
+        raise ModelError(f"max_output_boxes_per_class={given} must be one number")
     rows, most = images * classes, max(0, min(given[0], size))
     result = output("int64", (rows * most, 3))
     if result.count == 0:
@@ -58,7 +59,7 @@ def non_max_suppression(
     read = [("s_buffer", scores)]
     read += [("least_buffer", score_threshold)] if score_threshold is not None else []
     defines = (*index_defines("Y", "int64")[::2], ("CENTER", str(center_point_box)))
-    each = -(-size // WORKGROUP) + WORKGROUP.bit_length() + 1  # loop turns of a choice
+    each = -(-size // WORKGROUP) + WORKGROUP.bit_length() + 1  # loop iterations of a choice
     chunk = STEPS // each
     if not chunk or -(-most // chunk) > DISPATCHES:
         raise UnsupportedOperatorError(f"{most} choices among {size} boxes are too many steps")
@@ -75,7 +76,7 @@ def non_max_suppression(
         )
         for first in range(0, most, chunk)
     ]  # fmt: skip
-    found, scratch = compact(chosen, order, (rows * most,))
+    compacted, scratch = compact(chosen, order, (rows * most,))
     write = Dispatch(
         kernel="non_max_suppression",
         reads=(("c_buffer", chosen), ("order_buffer", order), ("total_buffer", scratch[-1])),
@@ -84,5 +85,6 @@ def non_max_suppression(
         push=(("count", rows * most), *sizes, ("first", 0), ("last", 0)),
         defines=(("STAGE", "ROWS"), ("START", "0"), ("LEAST", "0"), *defines),
     )
-    made = (*dispatches, *found, write)
-    return Result((result,), made, (keys, chosen, order, *scratch), trims=((0, 0, scratch[-1]),))
+    trims = ((0, 0, scratch[-1]),)
+    return Result((result,), (*dispatches, *compacted, write), (keys, chosen, order, *scratch),
+                  trims=trims)  # fmt: skip

@@ -1,6 +1,6 @@
-"""Sliding windows: what convolutions and poolings share of ONNX's spatial attributes.
+"""Resolve the spatial attributes that convolutions and poolings share, by arithmetic on shapes.
 
-Pure arithmetic over shapes: pads, strides, dilations, auto_pad, ceil_mode and output_shape.
+Pads, strides, dilations, auto_pad, ceil_mode and output_shape. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Push = tuple[tuple[str, float | tuple[int, ...]], ...]
 
 @dataclass(frozen=True)
 class Window:
-    """A window over spatial axes, the last of which is width, and the shape of what comes out."""
+    """Describe a window over spatial axes, the last of which is width, and its output shape."""
 
     input: tuple[int, ...]
     output: tuple[int, ...]
@@ -31,7 +31,7 @@ class Window:
     pads_end: tuple[int, ...]
 
     def lifted(self, rank: int) -> Window:
-        """Return the same window over more axes: those in front have size one."""
+        """Return the same window over more axes; new axes come first and have size one."""
         more = rank - len(self.input)
         ones, zeros = (1,) * more, (0,) * more
         sizes = (self.input, self.output, self.kernel, self.strides, self.dilations)
@@ -64,6 +64,16 @@ def resolve(
     """Return the window that slides over the input.
 
     Raises ModelError for attributes that contradict each other or the input's rank.
+    Source: ONNX Conv-22, AveragePool-22.
+
+    Args:
+        spatial: the input's spatial sizes.
+        kernel: the window's sizes.
+        strides: the window's steps; None for 1.
+        dilations: the distances between taps; None for 1.
+        pads: pads at the begin of all axes, then at the end of all axes; None for 0.
+        auto_pad: NOTSET, VALID, SAME_UPPER or SAME_LOWER.
+        ceil_mode: round the output's sizes up.
     """
     kernel, strides, dilations = _steps(len(spatial), kernel, strides, dilations)
     begins, ends = _explicit(len(spatial), pads)
@@ -82,7 +92,21 @@ def resolve_transposed(
     dilations: Sequence[int] | None, pads: Sequence[int] | None, auto_pad: str,
     output_padding: Sequence[int] | None, output_shape: Sequence[int] | None,
 ) -> Window:  # fmt: skip
-    """Return the window of a transposed convolution, whose output is what a window slides over."""
+    """Return the window of a transposed convolution, which slides over the output.
+
+    Raises ModelError for attributes that contradict each other or the input's rank.
+    Source: ONNX ConvTranspose-22.
+
+    Args:
+        spatial: the input's spatial sizes.
+        kernel: the window's sizes.
+        strides: the window's steps; None for 1.
+        dilations: the distances between taps; None for 1.
+        pads: pads at the begin of all axes, then at the end of all axes; None for 0.
+        auto_pad: NOTSET, VALID, SAME_UPPER or SAME_LOWER.
+        output_padding: elements added to the end of each output axis; None for 0.
+        output_shape: the output's spatial sizes, or its whole shape; None to infer them.
+    """
     rank = len(spatial)
     kernel, strides, dilations = _steps(rank, kernel, strides, dilations)
     _check_auto_pad(auto_pad)
@@ -101,9 +125,9 @@ def resolve_transposed(
                  in zip(spatial, kernel, strides, dilations, extra, strict=True))  # fmt: skip
     if auto_pad in SAME and output_shape is None and any(
         size < want for size, want in zip(full, wanted or (), strict=False)
-    ):  # ONNX Runtime and onnx.reference disagree about what lies between
-        raise UnsupportedOperatorError(f"auto_pad={auto_pad} of strides {strides} that are longer "
-                                       f"than the kernel {kernel}")  # fmt: skip
+    ):  # ONNX Runtime and onnx.reference disagree about the elements between windows
+        raise UnsupportedOperatorError(f"auto_pad={auto_pad} with strides {strides} longer than "
+                                       f"the kernel {kernel} is not supported")  # fmt: skip
     if wanted is not None:
         totals = [max(0, size - want) for size, want in zip(full, wanted, strict=True)]
         halves = tuple(total // 2 for total in totals)
@@ -134,7 +158,7 @@ def _steps(
 
 
 def _explicit(rank: int, pads: Sequence[int] | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the pads before and behind each axis."""
+    """Return the pads at the begin and at the end of each axis."""
     pads = tuple(pads) if pads else (0,) * (2 * rank)
     if len(pads) != 2 * rank or any(pad < 0 for pad in pads):
         raise ModelError(f"pads={pads} does not fit {rank} spatial axes")
@@ -143,8 +167,8 @@ def _explicit(rank: int, pads: Sequence[int] | None) -> tuple[tuple[int, ...], t
 
 def _check_auto_pad(auto_pad: str) -> None:
     if auto_pad not in ("NOTSET", "VALID", *SAME):
-        raise ModelError(f"auto_pad={auto_pad!r} is not one of NOTSET, SAME_UPPER, SAME_LOWER, "
-                         "VALID")  # fmt: skip
+        raise ModelError(f"unknown auto_pad={auto_pad!r}; choose one of NOTSET, SAME_UPPER, "
+                         "SAME_LOWER, VALID")  # fmt: skip
 
 
 def _axis(
@@ -165,7 +189,7 @@ def _axis(
             return 0, begin, end
         raise ModelError(f"a window of {reach} does not fit {size} with pads {begin} and {end}")
     length = (-(-room // stride) if ceil_mode else room // stride) + 1
-    # A window that would start beyond the input and its begin pad sees nothing at all.
+    # A window that starts beyond the input and its begin pad would contain no element.
     if ceil_mode and (length - 1) * stride >= size + begin:
         length -= 1
     return length, begin, end

@@ -250,6 +250,7 @@ def _sum_splits(
         ),
         flops=result.count * splits,
         iterations=splits,
+        stores=True,
         epilogue=original.epilogue,
     )  # fmt: skip
 
