@@ -6,6 +6,7 @@ Computes nothing and infers no shapes (`shapes`). Visited by lab 09.
 from __future__ import annotations
 
 import graphlib
+import importlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from onnx import helper, inliner, version_converter
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.graph import gradient, onnx_file, onnx_tensors, schemas
+from vklab.graph import onnx_file, onnx_tensors, schemas
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
 from vklab.types import ANY_SHAPE, TensorInfo
 
@@ -253,7 +254,10 @@ def _nodes(
             Node(name, proto.op_type, tuple(proto.input), tuple(proto.output), attributes, domain,
                  bodies=bodies)
         )  # fmt: skip
-    return gradient.expand_gradients(nodes), constants
+    if any(node.op_type == "Gradient" for node in nodes):
+        gradient: Any = importlib.import_module("vklab.graph.gradient")
+        nodes = gradient.expand_gradients(nodes)
+    return nodes, constants
 
 
 def _constant(proto: onnx.NodeProto, name: str, folder: Path | None) -> TensorInfo:

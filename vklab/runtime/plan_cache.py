@@ -7,10 +7,8 @@ its own. A model that a device can run whole has one entry for each input shape.
 from __future__ import annotations
 
 import copy
-import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -22,11 +20,10 @@ from vklab.graph import bounds
 from vklab.ops.dtypes import MOVABLE
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
-from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["Entry", "Key", "Maker", "PlanCache", "Runner", "describe", "signature"]
+__all__ = ["Entry", "Key", "PlanCache", "Runner", "describe", "signature"]
 
 Key = tuple[Any, ...]
 
@@ -67,42 +64,6 @@ class Entry:
         return self.plan.chunks[self.first :]
 
 
-class Maker(Protocol):
-    """What makes and runs the entries of a cache: an `executor.Executor`."""
-
-    lock: threading.RLock
-
-    @property
-    def devices(self) -> Sequence[Any]:
-        """Return the devices' states."""
-
-    @property
-    def kept_count(self) -> int:
-        """Return how many entries a cache keeps."""
-
-    @property
-    def reserved_bytes(self) -> int:
-        """Return the bytes that all shapes share."""
-
-    def facts(self) -> Facts:
-        """Return what the machine says at this moment."""
-
-    def compiling(self) -> AbstractContextManager[Any]:
-        """Return a context in which kernels may be looked up."""
-
-    def entry(self, plan: Plan, first: int, like: Entry | None) -> Entry:
-        """Return what runs the chunks of a plan from one on."""
-
-    def run(self, cache: PlanCache, values: dict[str, Any]) -> Mapping[str, Any]:
-        """Run a model to its end; return its outputs by name."""
-
-    def run_in_turn(self, cache: PlanCache, values: dict[str, Any]) -> None:
-        """Run a model chunk after chunk; `values` receives what they make."""
-
-    def clone(self) -> Any:
-        """Return what runs the same plans at the same time."""
-
-
 def signature(value: Any) -> Any:
     """Return what of a value decides how it is run: shape and dtype, or the type."""
     return (value.shape, value.dtype) if isinstance(value, np.ndarray) else type(value)
@@ -121,14 +82,14 @@ class PlanCache:
 
     Attributes:
         plan: the prefix; empty at the root.
-        executor: what runs the entries.
+        executor: makes and runs the entries; an `executor.Executor`.
         names: the values that are read from here on, which decide.
         needs: those of them whose bytes decide, not their shapes alone; found out while planning.
         entries: by key, the one used last at the end.
         plans: entries of this cache and of its clones, whose plans are taken over.
     """
 
-    def __init__(self, plan: Plan, executor: Maker) -> None:
+    def __init__(self, plan: Plan, executor: Any) -> None:
         self.plan = plan
         self.executor = executor
         self.names = plan.live
@@ -136,7 +97,7 @@ class PlanCache:
         self.entries: OrderedDict[Key, Entry] = OrderedDict()
         self.plans: OrderedDict[Key, Entry] = OrderedDict()
 
-    def clone(self, executor: Maker) -> PlanCache:
+    def clone(self, executor: Any) -> PlanCache:
         """Return a cache for frames in flight: plans are shared, programs are its own."""
         other = copy.copy(self)
         other.executor, other.entries = executor, OrderedDict()

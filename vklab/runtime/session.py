@@ -27,7 +27,6 @@ from vklab.plan.plan import Plan
 from vklab.runtime import feeds, kernels, open_devices
 from vklab.runtime.device_state import DeviceState
 from vklab.runtime.executor import Executor
-from vklab.runtime.options import DeviceOptions, NodeTimes
 from vklab.runtime.plan_cache import Entry, PlanCache
 from vklab.types import DeviceInfo, TensorInfo
 
@@ -49,7 +48,7 @@ def load(
     place: Mapping[str, int | str] | None = None,
     memory_caps: Mapping[int | str, int] | None = None,
     policy: str | None = None,
-    profiles: Mapping[int | str, NodeTimes] | None = None,
+    profiles: Mapping[int | str, Any] | None = None,
     replicate: bool = False,
     dtype: str | None = None,
     upper_bounds: Mapping[str, int] | None = None,
@@ -79,8 +78,12 @@ def load(
     if compiled and compiled.is_compiled(model):
         saved = _optional("compiled.saved").read(model)
     graph = saved.graph if saved else _onnx_import().load_graph(model)
-    options = DeviceOptions(place or {}, memory_caps or {}, policy, profiles or {}, replicate,
-                            fastest_first=isinstance(devices, str))  # fmt: skip
+    options = None
+    if devices is not None or place or memory_caps or policy or profiles or replicate:
+        options = _optional("many.device_options").DeviceOptions(
+            place or {}, memory_caps or {}, policy, profiles or {}, replicate,
+            fastest_first=isinstance(devices, str),
+        )  # fmt: skip
     return Session(graph, open_devices.open_all(device, devices), model, progress, saved,
                    dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip
 
@@ -154,7 +157,7 @@ class Session:
         saved: a compiled model.
         dtype: as in `load`.
         upper_bounds: as in `load`.
-        options: of several devices.
+        options: a `many.device_options.DeviceOptions`, where there are several devices.
 
     Attributes:
         roots: the plans of the model; one cache for each device that has the whole model.
@@ -171,24 +174,19 @@ class Session:
         *,
         dtype: str | None = None,
         upper_bounds: Mapping[str, int] | None = None,
-        options: DeviceOptions | None = None,
+        options: Any = None,
     ) -> None:
         used = tuple(opened) if isinstance(opened, Sequence) else (opened,)
         infos = [each.info for each in used]
-        wanted = options or DeviceOptions()
         dtype = saved.dtype if saved and dtype is None else dtype
         limits = saved.upper_bounds if saved and upper_bounds is None else upper_bounds
         self.upper_bounds = bounds.resolve(graph.inputs, limits or {})
         self.graph = graph
         self.model = None if saved else model
         made = Options(dtype or "", self.upper_bounds)
-        self.is_split = not wanted.replicate and (len(used) > 1 or wanted.splits)
+        self.is_split = options is not None and options.is_split(len(used))
         if self.is_split:
-            _optional("many.split")  # says so if it is not there
-            made = replace(made, placement=wanted.placement(infos))
-        elif wanted.splits:
-            raise SetupError("place, memory_caps, policy and profiles split a model; with "
-                             "replicate=True each device has all of it")  # fmt: skip
+            made = replace(made, placement=options.placement(infos))
         self.states = tuple(map(DeviceState, used))
         self._lock = threading.Lock()
         self._frames: Any = None
@@ -339,6 +337,10 @@ class Session:
                 self._frames = _optional("many.frames").Frames(
                     self.roots, self._closables(), _profile)  # fmt: skip
             return self._frames
+
+    def options_for(self, place: Mapping[str, int]) -> Any:
+        """Return device options that keep nodes on devices, by patterns of their names."""
+        return _optional("many.device_options").DeviceOptions(place=place)
 
     def new_frames(self) -> tuple[Any, Any]:
         """Return room for other frames than `frames`, and the module that runs them in order."""

@@ -22,7 +22,8 @@ from vklab import settings, store
 from vklab.errors import SetupError, ShaderError
 from vklab.shader import exact, modules, reflection, source, stock, toolchain
 
-__all__ = ["Shader", "Variant", "compile_all", "compile_variant", "given", "text_key", "unavailable"]
+__all__ = ["Shader", "Variant", "compile_all", "compile_variant", "given", "text_key",
+           "unavailable"]  # fmt: skip
 
 # Part of every key; the suffix names the rewrite of compiled modules by `exact`.
 TARGET = "spirv-vulkan1.3-exact"

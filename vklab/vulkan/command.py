@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vklab import settings
 from vklab.vulkan import api
 from vklab.vulkan.descriptors import Binding, Writes
 from vklab.vulkan.device import Device, DeviceObject, Queue
 from vklab.vulkan.pipeline import ComputePipeline
-from vklab.vulkan.query import TimestampQueries
 from vklab.vulkan.sync import Fence
+
+if TYPE_CHECKING:
+    from vklab.vulkan.query import TimestampQueries
 
 __all__ = ["CommandBuffer", "CommandPool", "Submission"]
 

@@ -31,9 +31,7 @@ __all__ = ["compile_by_run", "compile_graph", "plan_whole", "save"]
 class _Planner:
     """An executor that plans and makes nothing on a device."""
 
-    devices = ()
     kept_count = 1 << 30
-    reserved_bytes = 0
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -46,15 +44,6 @@ class _Planner:
 
     def entry(self, plan: Plan, first: int, like: Entry | None = None) -> Entry:
         return Entry(plan, first, None, PlanCache(plan, self) if plan.rest else None)
-
-    def run(self, cache: PlanCache, values: dict[str, Any]) -> Mapping[str, Any]:
-        raise NotImplementedError("a planner runs nothing")
-
-    def run_in_turn(self, cache: PlanCache, values: dict[str, Any]) -> None:
-        raise NotImplementedError("a planner runs nothing")
-
-    def clone(self) -> _Planner:
-        return self
 
 
 def plan_whole(

@@ -22,7 +22,6 @@ from vklab.graph.graph import Graph, Node
 from vklab.runtime import host
 from vklab.runtime.observe import compare
 from vklab.runtime.observe.compare import Comparison
-from vklab.runtime.options import DeviceOptions
 from vklab.runtime.plan_cache import PlanCache
 
 __all__ = ["SessionReference", "all_values", "check", "compare_nodes", "compare_outputs",
@@ -115,7 +114,7 @@ def _all_values(session: Any, inputs: Mapping[str, Any], lane: int) -> Mapping[s
     if session.is_split:
         _run_on(session, lane, inputs)  # which decides where the nodes are
         opened = [state.opened for state in session.states]
-        options = DeviceOptions(place=_devices(root))
+        options = session.options_for(_devices(root))
     dtype = root.plan.options.dtype
     again = type(session)
     with again(all_values(session.graph), opened, None, dtype=dtype, options=options) as whole:

@@ -32,10 +32,16 @@ class DeviceOptions:
     replicate: bool = False
     fastest_first: bool = False
 
-    @property
-    def splits(self) -> bool:
-        """Tell whether any option is about a model that is split."""
-        return bool(self.place or self.memory_caps or self.policy or self.profiles)
+    def is_split(self, count: int) -> bool:
+        """Tell whether a model is split over so many devices.
+
+        Raises SetupError for replicas with an option that is about a split model.
+        """
+        splits = bool(self.place or self.memory_caps or self.policy or self.profiles)
+        if self.replicate and splits:
+            raise SetupError("place, memory_caps, policy and profiles split a model; with "
+                             "replicate=True each device has all of it")  # fmt: skip
+        return not self.replicate and (count > 1 or splits)
 
     def placement(self, infos: Sequence[DeviceInfo]) -> PlacementOptions:
         """Return the options with devices by their numbers among those of the session.
