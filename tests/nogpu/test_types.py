@@ -69,11 +69,11 @@ def test_tables_and_maps_are_well_formed_and_escaped():
     table = draw.table_html("a<b", ("x&y",), [("<script>",), (3,)])
     assert [cell.text for cell in ElementTree.fromstring(table).iter("td")] == ["<script>", "3"]
     boxes = [("<v>", 0, 1, 0, 256), ("w", 1, 2, 256, 512)]
-    svg = ElementTree.fromstring(draw.memory_map_svg("m & n", boxes, 3, 768))
-    drawn = [e for e in svg.iter() if e.tag.endswith("rect") and len(e)]  # a box has a title
+    drawing = ElementTree.fromstring(svg.memory_map_svg("m & n", boxes, 3, 768))
+    drawn = [e for e in drawing.iter() if e.tag.endswith("rect") and len(e)]  # a box has a title
     titles = [box[0].text for box in drawn]
     assert len(titles) == 2 and titles[0].startswith("<v>") and titles[1].startswith("w")
-    ElementTree.fromstring(draw.memory_map_svg("empty", [], 0, 0))
+    ElementTree.fromstring(svg.memory_map_svg("empty", [], 0, 0))
 
 
 def test_errors_say_command_result_and_detail_also_after_pickling():

@@ -20,6 +20,7 @@ from vklab.course import words
 from vklab.course.child import begin
 from vklab.errors import SetupError, ShaderError, TimeoutError, VklabError
 from vklab.runtime import kernels, open_devices, upload
+from vklab.runtime.many import device_copies
 from vklab.shader import compiler
 from vklab.shader.reflection import Reflection
 from vklab.types import Dispatch
@@ -139,7 +140,7 @@ def run_one(
     _submit(opened, pipeline, bindings, push, run["workgroups"], seconds)
     after, outside = dict(idle), {}
     for name, array in arrays.items():
-        data = upload.download(opened, buffers[name], 0, len(guarded[name]))
+        data = device_copies.download(opened, buffers[name], 0, len(guarded[name]))
         inner = data[GUARD_BYTES : GUARD_BYTES + array.nbytes]
         after[name] = np.frombuffer(inner, array.dtype).reshape(array.shape).copy()
         changed = np.flatnonzero(np.frombuffer(data, np.uint8) != guarded[name])

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from vklab import draw
+from vklab.draw import shorten, svg
 
 __all__ = ["LEFT", "LETTERS", "Box", "chart", "legend", "width_of"]
 
@@ -118,7 +118,7 @@ def _note_far(boxes: Mapping[int, Box]) -> None:
 
 def _labels(word: str, labels: Sequence[str]) -> str:
     more = f" +{len(labels) - NUMBERS}" if len(labels) > NUMBERS else ""
-    return draw.shorten(f"{word} {', '.join(labels[:NUMBERS])}{more}", LETTERS)
+    return shorten(f"{word} {', '.join(labels[:NUMBERS])}{more}", LETTERS)
 
 
 def _pairs(boxes: Mapping[int, Box]) -> Iterator[tuple[Box, Box]]:
@@ -161,10 +161,10 @@ def _drawn(box: Box) -> Iterator[str]:
     yield (f'<g><title>{escape(box.about)}</title><rect x="{box.x:.0f}" y="{box.y:.0f}" '
            f'width="{WIDE}" height="{box.height}" rx="4" fill="#{light}" stroke="{box.colour}" '
            f'stroke-width="{3 if box.thick else 1}"/>')  # fmt: skip
-    heading = draw.shorten(box.heading, LETTERS - 2)
-    yield draw.text(box.x + 6, box.y + 14, heading, 'font-weight="bold"')
+    heading = shorten(box.heading, LETTERS - 2)
+    yield svg.text(box.x + 6, box.y + 14, heading, 'font-weight="bold"')
     for number, line in enumerate(box.lines, 1):
-        yield draw.text(box.x + 6, box.y + 14 + LINE * number, line, 'font-size="10"')
+        yield svg.text(box.x + 6, box.y + 14 + LINE * number, line, 'font-size="10"')
     yield "</g>"
 
 
@@ -174,5 +174,5 @@ def legend(entries: Mapping[str, str], y: int) -> Iterator[str]:
     for words, colour in entries.items():
         yield (f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colour}" fill-opacity="0.4" '
                f'stroke="{colour}"/>')  # fmt: skip
-        yield draw.text(x + 17, y + 10, words)
+        yield svg.text(x + 17, y + 10, words)
         x += 36 + 6 * len(words)

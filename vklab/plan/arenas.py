@@ -6,19 +6,19 @@ are copied at the ends of a run. Visited by labs 03 and 11.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vklab import settings
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph
-from vklab.plan import in_place, limits, memory, storage
+from vklab.plan import limits, memory, storage
 from vklab.plan.barriers import Copy
 from vklab.plan.lowering import Lowered
 from vklab.plan.memory import WEIGHTS, Lifetime, MemoryPlan, Slot
 from vklab.types import DeviceInfo, TensorInfo
 
-__all__ = ["ARRIVING", "Arenas", "LEAVING", "arrange", "writes_in_place"]
+__all__ = ["ARRIVING", "Arenas", "LEAVING", "arrange", "own_memory", "writes_in_place"]
 
 # What vec4 loads ask for; some devices ask for less.
 LEAST_ALIGNMENT = 16
@@ -30,6 +30,7 @@ COUNT_BYTES = 4
 ARRIVING, LEAVING = "arriving", "leaving"
 _LOCAL, _VISIBLE, _CACHED = 1, 2, 8
 Sizes = dict[str, int]
+Owners = Callable[[Lowered, Collection[str], Collection[str]], dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,26 @@ class Arenas:
     copies_out: tuple[Copy, ...]
 
 
+def own_memory(
+    lowered: Lowered, placed: Collection[str], lasting: Collection[str]
+) -> dict[str, str]:
+    """Return every root as the owner of its memory: no result replaces an operand."""
+    return {root: root for root in lowered.roots.values()}
+
+
 def arrange(
-    graph: Graph, lowered: Lowered, info: DeviceInfo, unseen: Collection[str] = ()
-) -> Arenas:
-    """Give every value a slot on a device, and say what must be copied.
+    graph: Graph, lowered: Lowered, info: DeviceInfo, unseen: Collection[str] = (),
+    owners_of: Owners = own_memory,
+) -> Arenas:  # fmt: skip
+    """Give every value a slot on a device, and list the copies at the ends of a run.
 
     Args:
+        graph: the chunk's graph.
+        lowered: its dispatches.
+        info: the device.
         unseen: inputs and outputs that the host neither writes nor reads.
+        owners_of: finds, of all roots, those with a slot and those read at the end, the root whose
+            memory each one takes over.
     """
     roots, limit = lowered.roots, limits.arena_limit_bytes(info)
     inputs = {i.name: storage.widen(i, info).size_bytes for i in graph.inputs}
@@ -71,7 +85,7 @@ def arrange(
     slots, arenas = _weights(lowered, output_slots)
     slots |= {name: slot for name, slot in input_slots.items() if name not in staged_in}
     slots |= {name: slot for name, slot in output_slots.items() if name not in staged_out}
-    owners = in_place.owners(lowered, set(slots), set(staged_out))
+    owners = owners_of(lowered, set(slots), set(staged_out))
     lifetimes = _lifetimes(lowered, owners, set(slots), staged_in, staged_out, info)
     placed, activations = _activations(lifetimes, limit, info)
     slots |= {name: placed[owner] for name, owner in owners.items() if owner in placed}

@@ -99,23 +99,6 @@ class MemoryPlan:
         """Return how many steps the lifetimes span."""
         return max((life.last for life in self.lifetimes), default=0) + 1
 
-    def boxes(self) -> list[tuple[str, int, int, int, int]]:
-        """Return what `draw.memory_map` takes; arenas lie on top of each other."""
-        starts: dict[str, int] = {}
-        for name in self.arenas:
-            if name.startswith("activations"):
-                starts[name] = sum(self.arenas[other] for other in starts)
-        return [
-            (life.name, life.first, life.last, starts[slot.arena] + slot.offset_bytes,
-             life.size_bytes)
-            for life in self.lifetimes for slot in [self.slots[life.name]]
-        ]  # fmt: skip
-
-    def _repr_html_(self) -> str:
-        return draw.memory_map_svg(
-            str(self), self.boxes(), self.steps, self.arena_bytes, self.lower_bound_bytes
-        )
-
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
     """Return the largest sum of bytes alive at one step: no packing can be smaller."""

@@ -117,6 +117,10 @@ class Plan:
         """Draw the dispatches of each chunk as a graph, its memory beneath, as SVG."""
         return str(_report().picture(self, title))
 
+    def write(self, folder: str) -> None:
+        """Write the rows of the plan into a file of a folder, which is made."""
+        _report().write(self, folder)
+
     def _repr_html_(self) -> str:
         return str(_report().html(self))
 
@@ -305,13 +309,15 @@ def _arranged(
     graph: Graph, lowered: Lowered, info: DeviceInfo, unseen: Collection[str]
 ) -> tuple[Lowered, Arenas, tuple[Step, ...]]:
     """Return dispatches in their final order, with their memory, and the copies around them."""
-    arranged = arenas.arrange(graph, lowered, info, unseen)
+    in_place = _door("vklab.plan.tuning.in_place")
+    owners = in_place.owners if in_place else arenas.own_memory
+    arranged = arenas.arrange(graph, lowered, info, unseen, owners)
     steps: tuple[Step, ...] = (*arranged.copies_in, *lowered.dispatches, *arranged.copies_out)
     tuning = _door("vklab.plan.tuning.layers")
     count = len(_barriers(steps, arranged))
     layered = tuning.grouped(lowered, arranged, count) if tuning else lowered
     if layered is not lowered:
-        again = arenas.arrange(graph, layered, info, unseen)
+        again = arenas.arrange(graph, layered, info, unseen, owners)
         fewer: tuple[Step, ...] = (*again.copies_in, *layered.dispatches, *again.copies_out)
         larger = again.memory.arena_bytes > arranged.memory.arena_bytes
         if not larger and len(_barriers(fewer, again)) < count:

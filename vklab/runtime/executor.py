@@ -12,7 +12,6 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from vklab import settings
@@ -154,7 +153,7 @@ class Executor:
         if self.splitter:
             return self.splitter.runner(self, plan, first)
         outputs = tuple(dict.fromkeys(plan.graph.outputs)) if _makes_all(plan) else None
-        _report(plan, chunk)
+        _report(plan)
         return self.program(self.devices[0], chunk, self.devices[0].pool if self.has_bounds else
                             None, copied_out=outputs)  # fmt: skip
 
@@ -238,18 +237,12 @@ def _makes_all(plan: Plan) -> bool:
     return is_whole and set(plan.graph.outputs) == set(chunk.graph.outputs)
 
 
-def _report(plan: Plan, chunk: Chunk) -> None:
+def _report(plan: Plan) -> None:
     """Print a plan as DEBUG asks, and write it into DUMP's folder beside the SPIR-V."""
     if int(settings.get("DEBUG")) >= 1:
         print(plan, file=sys.stderr)
-    folder = str(settings.get("DUMP"))
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        shapes_text = "_".join("x".join(map(str, i.shape)) for i in chunk.graph.inputs)
-        name = "".join(c if c.isalnum() else "_" for c in plan.graph.name)[:40]
-        target = Path(folder) / f"plan-{name}-{shapes_text}.txt"
-        lines = ["\t".join(row) for row in plan.rows()]
-        target.write_text("\n".join([str(plan), *lines, ""]), encoding="utf-8")
+    if settings.get("DUMP"):
+        plan.write(str(settings.get("DUMP")))
 
 
 def load_host(reason: str = "") -> Any:

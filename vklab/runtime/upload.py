@@ -15,7 +15,7 @@ from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.memory import Buffer
 from vklab.vulkan.sync import Fence
 
-__all__ = ["STAGING_BYTES", "array_bytes", "download", "upload"]
+__all__ = ["STAGING_BYTES", "Staging", "array_bytes", "upload"]
 
 STAGING_BYTES = 16 << 20
 
@@ -33,7 +33,7 @@ def upload(opened: OpenDevice, target: Buffer, parts: Iterable[tuple[int, np.nda
         for offset, data in _pieces(parts):
             mapped[offset : offset + len(data)] = data
         return
-    with _Staging(opened) as staging:
+    with Staging(opened) as staging:
         for offset, data in _pieces(parts):
             for start in range(0, len(data), STAGING_BYTES):
                 piece = data[start : start + STAGING_BYTES]
@@ -55,21 +55,7 @@ def _pieces(parts: Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, memo
             yield offset + start * row, array_bytes(array[window])
 
 
-def download(opened: OpenDevice, source: Buffer, offset: int, size: int) -> bytes:
-    """Read bytes of a buffer, whether or not the host can see it."""
-    mapped = source.mapped
-    if mapped is not None:
-        return bytes(mapped[offset : offset + size])
-    data = bytearray()
-    with _Staging(opened, "readback") as staging:
-        while len(data) < size:
-            length = min(STAGING_BYTES, size - len(data))
-            staging.copy(source, staging.buffer, length, offset + len(data), 0)
-            data += staging.view[:length]
-    return bytes(data)
-
-
-class _Staging:
+class Staging:
     """A host-visible buffer and the means to copy to and from it, one piece at a time."""
 
     def __init__(self, opened: OpenDevice, kind: str = "staging") -> None:
@@ -92,7 +78,7 @@ class _Staging:
         Submission(self._commands, self._fence).submit()
         self._fence.wait()
 
-    def __enter__(self) -> _Staging:
+    def __enter__(self) -> Staging:
         return self
 
     def __exit__(self, *exc: object) -> None:

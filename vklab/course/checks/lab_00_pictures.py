@@ -21,7 +21,8 @@ from matplotlib.patches import Rectangle
 from vklab.course.picture import Picture, picture
 from vklab.course.verdict import Verdict
 from vklab.doctor import Check, Report
-from vklab.draw import PALETTE, bytes_text
+from vklab.draw import bytes_text
+from vklab.draw.svg import PALETTE
 from vklab.plan.memory import Lifetime, MemoryPlan
 from vklab.runtime.session import Session
 from vklab.types import DeviceInfo

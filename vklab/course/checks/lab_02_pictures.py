@@ -14,7 +14,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from vklab.course.checks.lab_02_machines import Needs
 from vklab.course.words import short
-from vklab.draw import PALETTE
+from vklab.draw.svg import PALETTE
 from vklab.types import DeviceInfo, QueueFamily
 
 __all__ = [

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from vklab.course.check import check
 from vklab.course.checks.lab_04_trace import Traced
 from vklab.course.picture import Picture, picture
-from vklab.draw import PALETTE
+from vklab.draw.svg import PALETTE
 
 __all__ = ["Walk", "draw", "objects_svg"]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from vklab import draw
-from vklab.draw import layers
+from vklab.draw import layers, svg
 from vklab.draw.layers import LEFT, LETTERS, Box
 from vklab.plan.barriers import Copy, Step
 from vklab.plan.chunk import Chunk
@@ -18,7 +18,7 @@ from vklab.plan.fusion import codegen
 from vklab.plan.memory import MemoryPlan, Slot
 from vklab.types import Dispatch, Pointwise
 
-__all__ = ["flows", "kernel_label", "chunk_svg"]
+__all__ = ["flows", "kernel_label", "chunk_svg", "memory_boxes"]
 
 # (what kernels do, their colour, how their names begin); the first that fits
 KINDS = (
@@ -92,19 +92,31 @@ def chunk_svg(title: str, chunk: Chunk) -> str:
     used = {box.colour for box in boxes.values()}
     entries = {what: colour for what, colour, _ in KINDS if colour in used}
     parts = [
-        draw.text(LEFT, 18, draw.shorten(title, int(width / 7.2)), 'font-size="14"'),
+        svg.text(LEFT, 18, draw.shorten(title, int(width / 7.2)), 'font-size="14"'),
         *layers.legend(entries, 32),
-        draw.text(LEFT, 60, "dispatches, row by row: what stands in a column may run at once; "
+        svg.text(LEFT, 60, "dispatches, row by row: what stands in a column may run at once; "
                   "dashed line: barrier; thick frame: generated text; from, to: other rows"),
     ]  # fmt: skip
     drawn, bottom = layers.chart(boxes, 66)
     heading = (f"memory of activations: {draw.bytes_text(memory.arena_bytes)}; a box is a value, "
                "as wide as its life and as high as its bytes")  # fmt: skip
-    parts += [*drawn, draw.text(LEFT, bottom + 20, heading, 'font-size="13"')]
+    parts += [*drawn, svg.text(LEFT, bottom + 20, heading, 'font-size="13"')]
     frame = (LEFT + 70, bottom + 32, width - 2 * LEFT - 70, PLOT_HEIGHT)
-    parts += draw.memory_map(frame, memory.boxes(), memory.steps, memory.arena_bytes,
+    parts += svg.memory_map(frame, memory_boxes(memory), memory.steps, memory.arena_bytes,
                              memory.lower_bound_bytes)  # fmt: skip
-    return draw.svg(title, width, bottom + PLOT_HEIGHT + 76, parts)
+    return svg.svg(title, width, bottom + PLOT_HEIGHT + 76, parts)
+
+
+def memory_boxes(memory: MemoryPlan) -> list[tuple[str, int, int, int, int]]:
+    """Return the boxes of `svg.memory_map`, one for each value; arenas are stacked."""
+    starts: dict[str, int] = {}
+    for name in memory.arenas:
+        if name.startswith("activations"):
+            starts[name] = sum(memory.arenas[other] for other in starts)
+    return [
+        (life.name, life.first, life.last, starts[slot.arena] + slot.offset_bytes, life.size_bytes)
+        for life in memory.lifetimes for slot in [memory.slots[life.name]]
+    ]  # fmt: skip
 
 
 def _boxes(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from vklab import draw
 from vklab.plan.barriers import Copy
 from vklab.plan.chunk import Chunk, Transfer
 from vklab.plan.report import picture as pictures
 
-if TYPE_CHECKING:
-    from vklab.plan.plan import Plan
+__all__ = ["dispatch_counts", "html", "path_of", "picture", "rows", "summary", "write"]
 
-__all__ = ["dispatch_counts", "html", "path_of", "picture", "rows", "summary"]
-
+Plan = Any  # a `plan.plan.Plan`, whose methods these functions are
 Rows = list[tuple[str, str, str, str]]
 HEADERS = ("node", "kernel", "workgroups", "writes, or why it is on the host")
 _UNKNOWN = ("host copy", "no session has looked for a better")
@@ -131,6 +130,17 @@ def picture(plan: Plan, title: str = "") -> str:
     if len(drawn) == 1:
         return pictures.chunk_svg(f"{title or plan.graph.name}: {plan}", drawn[0])
     return "".join(pictures.chunk_svg(f"{title} {chunk}".strip(), chunk) for chunk in drawn)
+
+
+def write(plan: Plan, folder: str) -> None:
+    """Write the rows of a plan into a file named after the model and its input shapes."""
+    inputs = plan.chunks[-1].graph.inputs if plan.chunks else plan.graph.inputs
+    shapes = "_".join("x".join(map(str, info.shape)) for info in inputs)
+    name = "".join(c if c.isalnum() else "_" for c in plan.graph.name)[:40]
+    target = Path(folder) / f"plan-{name}-{shapes}.txt"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["\t".join(row) for row in rows(plan)]
+    target.write_text("\n".join([str(plan), *lines, ""]), encoding="utf-8")
 
 
 def html(plan: Plan) -> str:

@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from vklab import settings
-from vklab.plan import in_place, memory
+from vklab.plan import memory
 from vklab.plan.arenas import Arenas
 from vklab.plan.lowering import Lowered, written_bytes
+from vklab.plan.tuning import in_place
 from vklab.types import Dispatch
 
 __all__ = ["grouped"]
