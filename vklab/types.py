@@ -100,7 +100,7 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
 class StridedView:
     """Where elements lie in a buffer: start + the sum of index * stride over the axes of a shape.
 
-    In elements; stride 0 repeats, below 0 walks back.
+    In elements; stride 0 repeats, below 0 goes back.
     """
 
     strides: tuple[int, ...]
@@ -108,7 +108,7 @@ class StridedView:
 
     @classmethod
     def dense(cls, shape: tuple[int, ...]) -> StridedView:
-        """Return the walk along a whole tensor, row by row."""
+        """Return the view of a whole tensor, row by row."""
         return cls(dense_strides(shape))
 
     def is_dense(self, shape: tuple[int, ...]) -> bool:
@@ -119,11 +119,11 @@ class StridedView:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that is read, what its elements are taken for, and the walk along it."""
+    """A tensor that is read, what its elements are taken for, and the view of it."""
 
     info: TensorInfo
     dtype: str
-    walk: StridedView
+    view: StridedView
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Formula:
 class Pointwise:
     """An element of the result for each index of `shape`: the value of the last formula.
 
-    `target` is the walk along the result; None where it is dense.
+    `target` is the view of the result; None where it is dense.
     """
 
     shape: tuple[int, ...]

@@ -44,9 +44,9 @@ def fits(dispatch: Dispatch, buffers: int) -> bool:
     for work in works:
         made = before if work is dispatch.prologue else after
         made.indices.clear()
-        for walk in (*(operand.walk for operand in work.operands), work.target):
-            if walk:
-                _offset(made, work, walk)
+        for view in (*(operand.view for operand in work.operands), work.target):
+            if view:
+                _offset(made, work, view)
         if dispatch.siblings:
             made.number("part", work.count)
         words += len(_pushed(work))
@@ -203,7 +203,7 @@ def _write(
         name = f"{made.prefix}x{len(made.reads)}"
         body.append(f"    let {name} = {_load(made, work, operand, name, raw)};")
         names.append(name)
-        if result and work.target is None and operand.walk.is_dense(work.shape) and (
+        if result and work.target is None and operand.view.is_dense(work.shape) and (
             np.dtype(operand.dtype).itemsize == np.dtype(result.dtype).itemsize
         ):
             made.in_place.append(f"{name}_buffer")
@@ -242,7 +242,7 @@ def is_move(work: Pointwise) -> bool:
 def _load(made: _Function, work: Pointwise, operand: Operand, name: str, raw: bool) -> str:
     binding, kind = f"{name}_buffer", name.upper()
     made.reads.append((binding, operand.info))
-    value = f"{binding}[{_offset(made, work, operand.walk)}]"
+    value = f"{binding}[{_offset(made, work, operand.view)}]"
     if not raw and operand.dtype in ("float32", "int32", "uint32"):
         kind = _PLAIN[operand.dtype]
     else:
@@ -316,26 +316,26 @@ def _literal(value: float) -> str:
     return f"float({np.float32(value)!s})"
 
 
-def _offset(made: _Function, work: Pointwise, walk: StridedView) -> str:
+def _offset(made: _Function, work: Pointwise, view: StridedView) -> str:
     """Return the Slang expression of a walk's place for `element`."""
-    if walk.is_dense(work.shape):
+    if view.is_dense(work.shape):
         return "element"
-    start = f" + {made.number('start', walk.start)}" if walk.start else ""
-    moving = [axis for axis, stride in enumerate(walk.strides) if stride]
+    start = f" + {made.number('start', view.start)}" if view.start else ""
+    moving = [axis for axis, stride in enumerate(view.strides) if stride]
     if not moving:
         return start[3:] or "0"
     block = range(moving[0], moving[-1] + 1)
-    inside = StridedView(tuple(walk.strides[a] for a in block))
+    inside = StridedView(tuple(view.strides[a] for a in block))
     if len(moving) == len(block) and inside.is_dense(tuple(work.shape[a] for a in block)):
         run = math.prod(work.shape[moving[-1] + 1 :])
         size = math.prod(work.shape[a] for a in block)
         place = "element" if moving[-1] == len(work.shape) - 1 else (
             f"element / {made.number('run', run)}")  # fmt: skip
         return (place if moving[0] == 0 else f"{place} % {made.number('size', size)}") + start
-    return " + ".join([*_terms(made, work, walk), *([start[3:]] if start else [])])
+    return " + ".join([*_terms(made, work, view), *([start[3:]] if start else [])])
 
 
-def _terms(made: _Function, work: Pointwise, walk: StridedView) -> list[str]:
+def _terms(made: _Function, work: Pointwise, view: StridedView) -> list[str]:
     """Return index * stride for each axis that a walk moves along."""
     if not made.indices:
         shape, rest = made.number("shape", work.shape), "element"
@@ -343,5 +343,5 @@ def _terms(made: _Function, work: Pointwise, walk: StridedView) -> list[str]:
             index = f"{rest} % {shape}[{axis}]" if axis else rest
             made.indices.append(f"    uint {made.prefix}i{axis} = {index};")
             rest += f" / {shape}[{axis}]"
-    strides = made.number("stride", tuple(s & WORD for s in walk.strides))
-    return [f"{made.prefix}i{axis} * {strides}[{axis}]" for axis, s in enumerate(walk.strides) if s]
+    strides = made.number("stride", tuple(s & WORD for s in view.strides))
+    return [f"{made.prefix}i{axis} * {strides}[{axis}]" for axis, s in enumerate(view.strides) if s]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from vklab.ops.dtypes import FLOATS
-from vklab.plan.fusion import walks
+from vklab.plan.fusion import views
 from vklab.types import Formula, Operand, Pointwise, StridedView, TensorInfo
 
 __all__ = ["along", "inline", "prepared"]
@@ -27,20 +27,20 @@ def inline(
     read = outer.operands[number]
     if inner.target is not None or inner.formulas[-1].dtype != read.dtype:
         return None
-    composed = walks.compose(
-        outer.shape, read.walk, inner.shape, [operand.walk for operand in inner.operands]
+    composed = views.compose(
+        outer.shape, read.view, inner.shape, [operand.view for operand in inner.operands]
     )
     if composed is None:
         return None
-    cut, inner_walks = composed
+    cut, inner_views = composed
     root = roots[read.info.name]
     served = {
         n for n, operand in enumerate(outer.operands)
-        if roots[operand.info.name] == root and operand.walk == read.walk
+        if roots[operand.info.name] == root and operand.view == read.view
         and operand.dtype == read.dtype
     }  # fmt: skip
-    own = [replace(o, walk=walks.split_walk(o.walk, cut)) for o in outer.operands]
-    others = [replace(o, walk=w) for o, w in zip(inner.operands, inner_walks, strict=True)]
+    own = [replace(o, view=views.split_view(o.view, cut)) for o in outer.operands]
+    others = [replace(o, view=view) for o, view in zip(inner.operands, inner_views, strict=True)]
     kept = [o for n, o in enumerate(own) if n not in served]
     operands, place = _unique([*kept, *others], roots)
     numbers = iter(range(len(kept)))
@@ -53,8 +53,8 @@ def inline(
     of_outer = [count + steps - 1 if n in served else place[next(numbers)]
                 for n in range(len(own))]  # fmt: skip
     of_outer += range(count + steps, count + steps + len(outer.formulas))
-    shape = walks.split_axes(outer.shape, cut)
-    target = outer.target and walks.split_walk(outer.target, cut)
+    shape = views.split_axes(outer.shape, cut)
+    target = outer.target and views.split_view(outer.target, cut)
     formulas = (*begun, *_renumbered(outer.formulas, of_outer))
     return _merged(Pointwise(shape, tuple(operands), formulas, target))
 
@@ -67,7 +67,7 @@ def _unique(
     operands: list[Operand] = []
     place: list[int] = []
     for operand in given:
-        key = (roots.get(operand.info.name, operand.info.name), operand.dtype, operand.walk)
+        key = (roots.get(operand.info.name, operand.info.name), operand.dtype, operand.view)
         if key not in found:
             found[key] = len(operands)
             operands.append(operand)
@@ -83,9 +83,9 @@ def _renumbered(formulas: Sequence[Formula], numbers: Sequence[int]) -> tuple[Fo
 
 
 def _merged(given: Pointwise) -> Pointwise:
-    each = [operand.walk for operand in given.operands]
-    shape, merged = walks.merge(given.shape, [*each, *([given.target] if given.target else [])])
-    operands = tuple(replace(o, walk=w) for o, w in zip(given.operands, merged, strict=False))
+    each = [operand.view for operand in given.operands]
+    shape, merged = views.merge(given.shape, [*each, *([given.target] if given.target else [])])
+    operands = tuple(replace(o, view=view) for o, view in zip(given.operands, merged, strict=False))
     return replace(given, shape=shape, operands=operands,
                    target=merged[-1] if given.target else None)  # fmt: skip
 
@@ -111,13 +111,13 @@ def prepared(given: Pointwise) -> Pointwise:
 
 def _is_number(operand: Operand) -> bool:
     known = operand.info.constant is not None and operand.dtype in FLOATS
-    return known and operand.info.dtype == operand.dtype and not any(operand.walk.strides)
+    return known and operand.info.dtype == operand.dtype and not any(operand.view.strides)
 
 
 def _element(operand: Operand) -> float:
     constant = operand.info.constant
     assert constant is not None
-    return float(constant.reshape(-1)[operand.walk.start])
+    return float(constant.reshape(-1)[operand.view.start])
 
 
 def along(given: Pointwise, value: TensorInfo, roots: Mapping[str, str]) -> Pointwise | None:
@@ -129,17 +129,17 @@ def along(given: Pointwise, value: TensorInfo, roots: Mapping[str, str]) -> Poin
     root = roots[value.name]
     reads = [o for o in given.operands if roots[o.info.name] == root]
     if math.prod(given.shape) != value.count or any(
-        (o.walk, o.dtype) != (reads[0].walk, reads[0].dtype) for o in reads
+        (o.view, o.dtype) != (reads[0].view, reads[0].dtype) for o in reads
     ):
         return None
-    axes = walks.order(given.shape, reads[0].walk)
+    axes = views.order(given.shape, reads[0].view)
     if axes is None:
         return None
     target = given.target or StridedView.dense(given.shape)
     shape = tuple(given.shape[axis] for axis in axes)
 
-    def turned(walk: StridedView) -> StridedView:
-        return StridedView(tuple(walk.strides[axis] for axis in axes), walk.start)
+    def turned(view: StridedView) -> StridedView:
+        return StridedView(tuple(view.strides[axis] for axis in axes), view.start)
 
     first = next(n for n, o in enumerate(given.operands) if o is reads[0])
     rank = {n: number for number, n in enumerate([first, *(
@@ -147,7 +147,7 @@ def along(given: Pointwise, value: TensorInfo, roots: Mapping[str, str]) -> Poin
     numbers = [rank.get(n, 0) for n in range(len(given.operands))]
     numbers += range(len(rank), len(rank) + len(given.formulas))
     operands = tuple(
-        replace(given.operands[n], walk=turned(given.operands[n].walk)) for n in rank
+        replace(given.operands[n], view=turned(given.operands[n].view)) for n in rank
     )
     target = turned(target)
     dense = given.target is None and target.is_dense(shape)

@@ -44,7 +44,7 @@ def _is_copy(dispatch: Dispatch) -> bool:
     (read,), (_, whole) = work.operands, dispatch.writes[0]
     target = StridedView(work.target.strides) if work.target else StridedView.dense(work.shape)
     return (read.info.count, read.info.dtype) == (work.count, whole.dtype) and (
-        read.walk.is_dense(work.shape) and target.is_dense(work.shape)
+        read.view.is_dense(work.shape) and target.is_dense(work.shape)
     )
 
 

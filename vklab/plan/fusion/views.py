@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from vklab.types import StridedView, dense_strides
 
-__all__ = ["Split", "compose", "merge", "order", "split_axes", "split_walk"]
+__all__ = ["Split", "compose", "merge", "order", "split_axes", "split_view"]
 
 Shape = tuple[int, ...]
 # For each axis the axes into which it is cut, outermost first; their product is the axis.
@@ -18,7 +18,7 @@ Split = tuple[Shape, ...]
 
 
 def compose(
-    shape: Shape, walk: StridedView, inner_shape: Shape, inner: Sequence[StridedView]
+    shape: Shape, view: StridedView, inner_shape: Shape, inner: Sequence[StridedView]
 ) -> tuple[Split, tuple[StridedView, ...]] | None:
     """Return how operands of a computed tensor are walked by who walks along that tensor.
 
@@ -34,14 +34,14 @@ def compose(
     strides = dense_strides(inner_shape)
     cut: list[Shape] = []
     steps: list[tuple[int, int]] = []  # for each axis after the cut: (axis of the tensor, step)
-    for dim, stride in zip(shape, walk.strides, strict=True):
+    for dim, stride in zip(shape, view.strides, strict=True):
         parts = _parts(dim, stride, inner_shape, strides)
         if parts is None:
             return None
         cut.append(tuple(part[0] for part in parts))
         steps += [part[1:] for part in parts]
     dims = [dim for axis in cut for dim in axis]
-    starts = [walk.start // s % d for s, d in zip(strides, inner_shape, strict=True)]
+    starts = [view.start // s % d for s, d in zip(strides, inner_shape, strict=True)]
     for axis, size in enumerate(inner_shape):
         moves = [step * (d - 1) for d, (a, step) in zip(dims, steps, strict=True) if a == axis]
         lowest = starts[axis] + sum(move for move in moves if move < 0)
@@ -87,14 +87,14 @@ def split_axes(shape: Shape, cut: Split) -> Shape:
     return tuple(dim for axis in cut for dim in axis)
 
 
-def split_walk(walk: StridedView, cut: Split) -> StridedView:
+def split_view(view: StridedView, cut: Split) -> StridedView:
     """Return the same walk over the cut axes."""
     steps = [
         stride * inner
-        for stride, axis in zip(walk.strides, cut, strict=True)
+        for stride, axis in zip(view.strides, cut, strict=True)
         for inner in dense_strides(axis)
     ]
-    return StridedView(tuple(steps), walk.start)
+    return StridedView(tuple(steps), view.start)
 
 
 def merge(shape: Shape, given: Sequence[StridedView]) -> tuple[Shape, tuple[StridedView, ...]]:
@@ -103,26 +103,26 @@ def merge(shape: Shape, given: Sequence[StridedView]) -> tuple[Shape, tuple[Stri
     for axis, dim in enumerate(shape):
         if dim == 1:
             continue
-        steps = tuple(walk.strides[axis] for walk in given)
+        steps = tuple(view.strides[axis] for view in given)
         if kept and all(o == dim * s for o, s in zip(kept[-1][1], steps, strict=True)):
             kept[-1] = (kept[-1][0] * dim, steps)
         else:
             kept.append((dim, steps))
-    walks = tuple(
-        StridedView(tuple(steps[number] for _, steps in kept), walk.start)
-        for number, walk in enumerate(given)
+    views = tuple(
+        StridedView(tuple(steps[number] for _, steps in kept), view.start)
+        for number, view in enumerate(given)
     )
-    return tuple(dim for dim, _ in kept), walks
+    return tuple(dim for dim, _ in kept), views
 
 
-def order(shape: Shape, walk: StridedView) -> tuple[int, ...] | None:
+def order(shape: Shape, view: StridedView) -> tuple[int, ...] | None:
     """Return the order of axes in which a walk visits a whole tensor row by row.
 
     None if it does not visit every element of a dense tensor exactly once.
     """
-    axes = sorted((a for a, dim in enumerate(shape) if dim > 1), key=lambda a: -walk.strides[a])
+    axes = sorted((a for a, dim in enumerate(shape) if dim > 1), key=lambda a: -view.strides[a])
     rest = [a for a, dim in enumerate(shape) if dim == 1]
     dense = dense_strides(tuple(shape[a] for a in axes))
-    if walk.start or any(walk.strides[a] != s for a, s in zip(axes, dense, strict=True)):
+    if view.start or any(view.strides[a] != s for a, s in zip(axes, dense, strict=True)):
         return None
     return (*rest, *axes)
