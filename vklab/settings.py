@@ -10,10 +10,10 @@ import contextlib
 import contextvars
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-__all__ = ["SETTINGS", "Setting", "get", "settings"]
+__all__ = ["SETTINGS", "Setting", "check_disabled", "get", "names", "settings"]
 
 Value = str | int | float | bool
 
@@ -106,6 +106,19 @@ def get(name: str) -> Value:
         return overrides[name]
     text = os.environ.get(setting.variable)
     return setting.default if text is None or text == "" else setting.parse(text)
+
+
+def names(switch: str) -> frozenset[str]:
+    """Return the names that the text of a switch lists, separated by commas."""
+    return frozenset(filter(None, map(str.strip, str(get(switch)).split(","))))
+
+
+def check_disabled(known: Collection[str]) -> None:
+    """Raise ValueError for a name in DISABLE_PASSES that is neither known nor "all"."""
+    unknown = sorted(names("DISABLE_PASSES") - {*known, "all"})
+    if unknown:
+        raise ValueError(f"unknown pass {unknown[0]!r} in VKLAB_DISABLE_PASSES; choose from all, "
+                         f"{', '.join(sorted(known))}")  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,7 @@ __all__ = [
 Shape = tuple[int | str, ...]
 # The shape of a tensor of which not even the rank is known.
 ANY_SHAPE: Shape = ("...",)
+_CALL = re.compile(r"onnx::(\w+)")
 
 
 def size_bytes(dtype: str, shape: Shape) -> int:
@@ -139,6 +141,12 @@ class Formula:
     numbers: tuple[float, ...]
     dtype: str
     name: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return a short text for people: the function that is called, or "move" for a copy."""
+        call = _CALL.search(self.text)
+        return "move" if self.text == "a" else call[1] if call else self.text
 
 
 @dataclass(frozen=True)

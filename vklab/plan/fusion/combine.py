@@ -1,6 +1,6 @@
-"""Put two descriptions of element-wise work together: a value that is read is computed instead.
+"""Combine two descriptions of element-wise work: compute a value instead of reading it.
 
-Pure data in and out; whether that is wise is decided by the passes beside this file.
+Pure data in and out; the fusions beside this file decide where it pays. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ __all__ = ["along", "inline", "prepared"]
 def inline(
     outer: Pointwise, number: int, inner: Pointwise, roots: Mapping[str, str]
 ) -> Pointwise | None:
-    """Return `outer` with the value that operand `number` reads computed by `inner`.
+    """Return `outer` with one operand computed by `inner`, as are all equal operands.
 
-    All operands that read the same value along the same walk are served at once; None where the
-    walks do not fit, or the value is taken for another dtype than it is made in.
+    Args:
+        outer: the work that reads the value.
+        number: the operand of `outer` to replace.
+        inner: the work that computes the value.
+        roots: for each value the one whose memory it shares.
+
+    Returns None where the views do not compose, or the dtypes differ.
     """
     read = outer.operands[number]
     if inner.target is not None or inner.formulas[-1].dtype != read.dtype:
@@ -33,24 +38,19 @@ def inline(
     if composed is None:
         return None
     cut, inner_views = composed
-    root = roots[read.info.name]
-    served = {
-        n for n, operand in enumerate(outer.operands)
-        if roots[operand.info.name] == root and operand.view == read.view
-        and operand.dtype == read.dtype
-    }  # fmt: skip
+    served = _equal(outer.operands, number, roots)
     own = [replace(o, view=views.split_view(o.view, cut)) for o in outer.operands]
     others = [replace(o, view=view) for o, view in zip(inner.operands, inner_views, strict=True)]
     kept = [o for n, o in enumerate(own) if n not in served]
-    operands, place = _unique([*kept, *others], roots)
+    operands, slots = _unique([*kept, *others], roots)
     numbers = iter(range(len(kept)))
     count, steps = len(operands), len(inner.formulas)
-    of_inner = place[len(kept) :]
-    if of_inner == list(range(count)):  # a longer chain of the same operands: nothing moves
+    of_inner = slots[len(kept) :]
+    if of_inner == list(range(count)):  # the operands keep their numbers
         begun = inner.formulas
     else:
         begun = _renumbered(inner.formulas, [*of_inner, *range(count, count + steps)])
-    of_outer = [count + steps - 1 if n in served else place[next(numbers)]
+    of_outer = [count + steps - 1 if n in served else slots[next(numbers)]
                 for n in range(len(own))]  # fmt: skip
     of_outer += range(count + steps, count + steps + len(outer.formulas))
     shape = views.split_axes(outer.shape, cut)
@@ -59,20 +59,26 @@ def inline(
     return _merged(Pointwise(shape, tuple(operands), formulas, target))
 
 
+def _equal(operands: Sequence[Operand], number: int, roots: Mapping[str, str]) -> set[int]:
+    """Return the numbers of the operands that read the same elements as one of them."""
+    keys = [(roots[o.info.name], o.view, o.dtype) for o in operands]
+    return {n for n, key in enumerate(keys) if key == keys[number]}
+
+
 def _unique(
     given: Sequence[Operand], roots: Mapping[str, str]
 ) -> tuple[list[Operand], list[int]]:
-    """Return the operands that differ, and for each given one its number among them."""
-    found: dict[tuple[str, str, StridedView], int] = {}
+    """Return the distinct operands, and for each given one its number among them."""
+    numbers: dict[tuple[str, str, StridedView], int] = {}
     operands: list[Operand] = []
-    place: list[int] = []
+    slots: list[int] = []
     for operand in given:
         key = (roots.get(operand.info.name, operand.info.name), operand.dtype, operand.view)
-        if key not in found:
-            found[key] = len(operands)
+        if key not in numbers:
+            numbers[key] = len(operands)
             operands.append(operand)
-        place.append(found[key])
-    return operands, place
+        slots.append(numbers[key])
+    return operands, slots
 
 
 def _renumbered(formulas: Sequence[Formula], numbers: Sequence[int]) -> tuple[Formula, ...]:
@@ -91,16 +97,16 @@ def _merged(given: Pointwise) -> Pointwise:
 
 
 def prepared(given: Pointwise) -> Pointwise:
-    """Return the same over as few axes as do, with operands of one known element as numbers."""
+    """Return the work over as few axes as possible, constant one-element operands as numbers."""
     given = _merged(given)
     known = {n: o for n, o in enumerate(given.operands) if _is_number(o)}
     if not known:
         return given
     kept = [o for n, o in enumerate(given.operands) if n not in known]
     count, extra = len(kept), len(known)
-    place = iter(range(count))
+    variable = iter(range(count))
     literal = iter(range(count, count + extra))
-    numbers = [next(literal) if n in known else next(place) for n in range(len(given.operands))]
+    numbers = [next(literal) if n in known else next(variable) for n in range(len(given.operands))]
     numbers += range(count + extra, count + extra + len(given.formulas))
     literals = tuple(
         Formula("p0", (), (float(_element(operand)),), "float32") for operand in known.values()
@@ -121,10 +127,14 @@ def _element(operand: Operand) -> float:
 
 
 def along(given: Pointwise, value: TensorInfo, roots: Mapping[str, str]) -> Pointwise | None:
-    """Return the same work in the order in which the elements of `value`, an operand, lie.
+    """Return the work iterated in the memory order of one operand, which comes first and is dense.
 
-    That operand comes first and is dense; the result is written along a walk if its order differs.
-    None if the work does not read every element of the value exactly once.
+    Args:
+        given: the work to reorder; its result gets a target view if its own order differs.
+        value: the operand's tensor.
+        roots: for each value the one whose memory it shares.
+
+    Returns None if the work does not read every element of the value exactly once.
     """
     root = roots[value.name]
     reads = [o for o in given.operands if roots[o.info.name] == root]

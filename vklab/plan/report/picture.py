@@ -13,7 +13,6 @@ from vklab import draw
 from vklab.draw import layers
 from vklab.draw.layers import LEFT, LETTERS, Box
 from vklab.plan.barriers import Chunk, Copy, Step
-from vklab.plan.fusion import codegen
 from vklab.plan.memory import MemoryPlan, Slot
 from vklab.types import Dispatch, Pointwise
 
@@ -45,7 +44,7 @@ def kernel_label(dispatch: Dispatch) -> str:
 
 
 def _titles(work: Pointwise) -> str:
-    each = [codegen.title(formula) for formula in work.formulas if formula.arguments]
+    each = [formula.title for formula in work.formulas if formula.arguments]
     each = [name[1:-1] if name.startswith("(") else name for name in each]
     runs = [(name, len(list(same))) for name, same in groupby(each)]
     words = [f"{name} x{count}" if count > 2 else ", ".join([name] * count) for name, count in runs]
