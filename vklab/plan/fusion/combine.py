@@ -25,7 +25,7 @@ def inline(
         outer: the work that reads the value.
         number: the operand of `outer` to replace.
         inner: the work that computes the value.
-        roots: for each value the one whose memory it shares.
+        roots: the value whose memory each value shares.
 
     Returns None where the views do not compose, or the dtypes differ.
     """
@@ -132,7 +132,7 @@ def along(given: Pointwise, value: TensorInfo, roots: Mapping[str, str]) -> Poin
     Args:
         given: the work to reorder; its result gets a target view if its own order differs.
         value: the operand's tensor.
-        roots: for each value the one whose memory it shares.
+        roots: the value whose memory each value shares.
 
     Returns None if the work does not read every element of the value exactly once.
     """

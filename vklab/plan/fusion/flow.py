@@ -35,7 +35,7 @@ class Flow:
     A dispatch that has been fused into another leaves None behind.
 
     Attributes:
-        roots: for each value the one whose memory it shares.
+        roots: the value whose memory each value shares.
         slices: the element of its root at which a value starts, if not 0.
         writers: the numbers of the dispatches that write each root; `readers` likewise.
         kept: the roots that must stay in memory: inputs, outputs, constants.
@@ -91,42 +91,42 @@ class Flow:
         """Tell whether the device has arithmetic for a dtype, beyond moving its bits."""
         return not (ELEMENTS[dtype].needs & WORDS - self.features)
 
-    def fuse(self, into: int, gone: int | None, joined: Joined) -> bool:
+    def fuse(self, into: int, removed: int | None, joined: Joined) -> bool:
         """Replace two dispatches by one that does the work of both; tell whether there is one.
 
         Args:
             into: the number of the dispatch that remains.
-            gone: the number of the dispatch that is removed; None fuses nothing.
-            joined: returns the combined dispatch of `into` and `gone`; None if there is none.
+            removed: the number of the dispatch that is removed; None fuses nothing.
+            joined: returns the combined dispatch of `into` and `removed`; None if there is none.
         """
-        if gone is None:
+        if removed is None:
             return False
-        dispatch = joined(self.at(into), self.at(gone))
+        dispatch = joined(self.at(into), self.at(removed))
         if dispatch is None or not codegen.fits(dispatch, self._most_buffers):
             return False
-        for number in (into, gone):
+        for number in (into, removed):
             for value in inputs(self.at(number)):
                 self.readers[self.roots[value.name]].discard(number)
             for _, value in self.at(number).writes:
                 self.writers[self.roots[value.name]].discard(number)
-        self.dispatches[into], self.dispatches[gone] = dispatch, None
-        self.nodes[into] = (*self.nodes[min(into, gone)], *self.nodes[max(into, gone)])
+        self.dispatches[into], self.dispatches[removed] = dispatch, None
+        self.nodes[into] = (*self.nodes[min(into, removed)], *self.nodes[max(into, removed)])
         self._enter(into, dispatch)
         return True
 
-    def embed(self, copy: int, gone: str, root: str, start: int) -> None:
+    def embed(self, copy: int, removed: str, root: str, start: int) -> None:
         """Move all values of one root into another, and remove the copy between them.
 
         Args:
             copy: the number of the dispatch to remove.
-            gone: the root that no longer has memory of its own.
+            removed: the root that no longer has memory of its own.
             root: the root that its values move into.
             start: the element of `root` at which they start.
         """
         self.dispatches[copy] = None
         for known in (self.readers, self.writers):
-            known[root] = (known.pop(gone, set()) | known.get(root, set())) - {copy}
-        inside = [name for name, each in self.roots.items() if each == gone]
+            known[root] = (known.pop(removed, set()) | known.get(root, set())) - {copy}
+        inside = [name for name, each in self.roots.items() if each == removed]
         self.roots |= dict.fromkeys(inside, root)
         self.slices |= {name: start + self.slices.get(name, 0) for name in inside}
 

@@ -1,4 +1,4 @@
-"""Cut a graph whose nodes have devices into stages: sets of nodes that one submission runs.
+"""Cut a graph whose nodes have devices into stages: sets of nodes that a device runs together.
 
 Finds the dependences of stages and the values that move between them; devices are chosen by
 `placement`, and the scheduler of the runtime starts stages. Visited by lab 13.
