@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ __all__ = ["ANY_SHAPE", "CooperativeMatrix", "DeviceInfo", "Dispatch", "Formula"
 Shape = tuple[int | str, ...]
 # The shape of a tensor of unknown rank.
 ANY_SHAPE: Shape = ("...",)
+_CALL = re.compile(r"onnx::(\w+)")
 
 
 def size_bytes(dtype: str, shape: Shape) -> int:
@@ -109,14 +111,14 @@ class StridedView:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that a `Pointwise` reads: elements are taken along `walk` and converted to `dtype`.
+    """A tensor that a `Pointwise` reads: elements are taken along `view` and converted to `dtype`.
 
-    `walk` has one stride for each axis of the result.
+    `view` has one stride for each axis of the result.
     """
 
     info: TensorInfo
     dtype: str
-    walk: StridedView
+    view: StridedView
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,12 @@ class Formula:
     numbers: tuple[float, ...]
     dtype: str
     name: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return a short text for people: the function that is called, or "move" for a copy."""
+        call = _CALL.search(self.text)
+        return "move" if self.text == "a" else call[1] if call else self.text
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ with nothing_left():
             assert found["e"][0] == (SWIFTSHADER if place else LAVAPIPE), found
             reasons = session.plan.placement.reasons
             for node in "abcd":
-                assert reasons[node].startswith("the only one that can: "), reasons
+                assert reasons[node].startswith("the only capable device: "), reasons
                 assert "SwiftShader Device (Subzero) lacks shaderInt64" in reasons[node], reasons
             assert "the only one" not in reasons["e"]
 """, 7, "int64")  # fmt: skip

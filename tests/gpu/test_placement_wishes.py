@@ -42,7 +42,7 @@ with nothing_left():
     assert said[0] == "cost [6]" and said[2] == "cost [6]", said
     assert said[1].startswith("greedy [2, 4]"), said
     assert said[3].startswith("placement (greedy): 6 nodes on"), said
-    assert "no policy 'best'; there are cost, greedy" in said[4], said
+    assert "unknown placement policy 'best'; choose from cost, greedy" in said[4], said
     assert "with replicate=True each device has all of it" in said[5], said
     assert "there is no device 7" in said[6], said
     assert "a memory cap of '1G' for device" in said[7], said

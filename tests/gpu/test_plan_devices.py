@@ -58,7 +58,7 @@ def test_json_says_where_each_node_goes_and_why(model):
 def test_text_shows_devices_stages_transfers_and_what_was_weighed(model):
     said = both(PLAN, model, "--devices", "llvm,swift", "--policy", "greedy")
     for words in ("policy greedy", "placement (greedy): 5 nodes on", "stages", "transfers",
-                  "the first that fits", "weighed"):  # fmt: skip
+                  "the first device that fits", "weighed"):  # fmt: skip
         assert words in said, said
 
 
@@ -78,7 +78,7 @@ QUIET = "import os, sys; sys.stderr = open(os.devnull, 'w')\n"  # CPU devices ar
     (["--policy", "greedy"], "give --devices"),
     (["--place", "first=0"], "give --devices"),
     (["--cap", "0=1M"], "give --devices"),
-    (["--devices", "all", "--policy", "best"], "no policy 'best'; there are cost, greedy"),
+    (["--devices", "all", "--policy", "best"], "policy 'best'; choose from cost, greedy"),
     (["--devices", "all", "--place", "firs=0"], "no node has such a name"),
     (["--devices", "0,0"], "twice"),
     (["--devices", "0", "--cap", "0=12"], "fits nowhere: device 0"),

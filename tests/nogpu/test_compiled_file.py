@@ -100,9 +100,9 @@ def test_only_the_kernels_in_use_are_kept(made):
 
 def test_every_field_of_a_dispatch_is_kept():
     info = TensorInfo("x", "float32", (2, 3))
-    walk = StridedView((3, 1), 4)
-    pointwise = Pointwise((2, 3), (Operand(info, "float16", walk),),
-                          (Formula("a + p0", (0,), (0.5, float("-inf")), "float32", "n"),), walk)
+    view = StridedView((3, 1), 4)
+    pointwise = Pointwise((2, 3), (Operand(info, "float16", view),),
+                          (Formula("a + p0", (0,), (0.5, float("-inf")), "float32", "n"),), view)
     values: dict[str, Any] = {
         "kernel": "k", "reads": (("x", info), ("z", info)), "writes": (("y", info),),
         "workgroups": (1, 2, 3), "push": (("a", 1), ("b", (1.5, 2.0)), ("c", float("inf"))),

@@ -170,7 +170,7 @@ def test_two_towers_run_side_by_side():
     assert placed.single_ns is not None and placed.predicted_ns < 0.65 * placed.single_ns
     assert sorted(load.nodes for load in placed.loads) == [6, 7]
     assert len({placed.devices[f"a{k}"] for k in range(6)}) == 1
-    assert any("a branch beside others" in reason for reason in placed.reasons.values())
+    assert any("a branch in parallel with others" in reason for reason in placed.reasons.values())
     cpus = [replace(info, type="cpu") for info in machines(2)]  # the same cores under two names
     assert len(runs(placement.place(graph, cpus, costs={0: EVEN, 1: EVEN}))) == 1
     dear = replace(EVEN, submit_ns=1e9)

@@ -10,6 +10,7 @@ import pytest
 from fake_device import DISCRETE, fake_device
 
 from vklab import draw, errors, types
+from vklab.draw import svg
 from vklab.types import Dispatch, TensorInfo
 
 

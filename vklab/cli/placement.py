@@ -22,10 +22,9 @@ from vklab.plan.partition import Needed
 from vklab.plan.place import cutting, placement
 from vklab.plan.place.placement import Placement
 from vklab.plan.tuning import tune
-from vklab.runtime import executor, open_devices, session
+from vklab.runtime import executor, kernels, open_devices, session
 from vklab.runtime.many import speeds
-from vklab.shader import compiler
-from vklab.types import DeviceInfo, Dispatch
+from vklab.types import DeviceInfo
 
 __all__ = ["Caps", "Devices", "Pins", "Policy", "PlacementFlags", "show"]
 
@@ -118,11 +117,12 @@ def show(
     placement.check_pins(graph, infos, pins)
     placement.check_policy(wish.policy)
     costs = speeds.all_kept(infos)
+    refusal = functools.partial(capability.refusal, kernel_refusal=kernels.unavailable,
+                                tune=tune.tune)  # fmt: skip
     parts = []
     for part in _parts(model, graph, sizes, dims, infos):
         placed = placement.place(part, infos, costs=costs, caps=caps, pins=pins,
-                                 policy=wish.policy, unavailable=_unavailable,
-                                 is_part=True,
+                                 policy=wish.policy, refusal=refusal, is_part=True,
                                  fastest_first=wish.devices == "all")  # fmt: skip
         parts.append((placed, cutting.cut(part, placed.devices)))
     if as_json:
@@ -143,10 +143,6 @@ def _bytes(text: str) -> int:
     return int(number) * unit
 
 
-def _unavailable(dispatch: Dispatch) -> str:
-    return compiler.unavailable(*dispatch.variant)
-
-
 def _parts(
     model: Path,
     graph: Graph,
@@ -157,7 +153,8 @@ def _parts(
     """Return the graphs of the parts for Vulkan; a run finds them where the host has a part too."""
     bound = shapes.bind(graph, sizes)
     given = {info.name: info for info in bound.inputs}
-    require = functools.partial(capability.require, kernel_refusal=_unavailable, tune=tune.tune)
+    require = functools.partial(capability.require, kernel_refusal=kernels.unavailable,
+                                tune=tune.tune)
     found = partition.next_chunk(bound, given, infos, executor.evaluate, require)
     if not isinstance(found, Needed) and found[0].is_on_device and not found[1].nodes:
         return [found[0].graph]

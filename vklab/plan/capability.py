@@ -1,6 +1,7 @@
-"""Whether a device can run one node, asked before anything is placed there.
+"""Tell whether a device can run one node, before anything is placed there.
 
-The one place that knows; `partition` asks for the host question, `placement` for each device.
+`partition` asks to keep nodes off the host, `placement` for each of several devices. Visited by
+labs 09 and 13.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from vklab.plan import limits, lowering, split_ranges, storage
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
-__all__ = ["refusal", "require"]
+__all__ = ["Refusal", "Tune", "refusal", "require"]
+
+# Swaps in the faster kernels that a device allows: `tuning.tune.tune`.
+Tune = Callable[..., Lowered]
+# Returns why a device cannot run a node, or "": `refusal`, told of this machine's kernels.
+Refusal = Callable[[Graph, Node, DeviceInfo], str]
 
 
 def require(
@@ -58,16 +64,28 @@ def require(
 
 
 def refusal(
-    graph: Graph, node: Node, info: DeviceInfo, unavailable: Callable[[Dispatch], str]
+    graph: Graph,
+    node: Node,
+    info: DeviceInfo,
+    kernel_refusal: Callable[[Dispatch], str] = lambda dispatch: "",
+    tune: Tune | None = None,
 ) -> str:
-    """Return why a device cannot run a node of a shaped graph; "" if it can."""
+    """Return why a device cannot run a node of a shaped graph; "" if it can.
+
+    Args:
+        graph: the shaped graph.
+        node: one of its nodes.
+        info: the device.
+        kernel_refusal: as in `require`.
+        tune: as in `require`.
+    """
     known = graph.infos
     try:
         result, _ = shapes.apply_node(graph, node, known)
         if not isinstance(result, registry.Result):
             return f"node {node.name!r} ({node.op_type}) has no dispatches of its own"
         inputs = [known[name] if name else None for name in node.inputs]
-        require(graph, node, inputs, result, info, unavailable)
+        require(graph, node, inputs, result, info, kernel_refusal, tune)
     except (ModelError, PlanError) as error:
         return str(error)
     return ""

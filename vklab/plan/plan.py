@@ -162,7 +162,7 @@ def extend(plan: Plan, infos: Mapping[str, TensorInfo], facts: Facts) -> Plan:
     """
     assert plan.rest is not None, "a complete plan cannot grow"
     with settings.settings(**plan.options.switches):
-        require = _require(facts)
+        require = functools.partial(capability.require, **_checks(facts))
         after_host = bool(plan.chunks) and not plan.chunks[-1].is_on_device
         answer = partition.next_chunk(plan.rest, infos, plan.devices, facts.evaluate, require,
                                       after_host)  # fmt: skip
@@ -223,6 +223,7 @@ def _placed(
         chunk.graph, plan.devices, plan.options, facts,
         lambda piece, unseen: lower_chunk(piece, plan.devices[piece.device], plan.options.dtype,
                                           facts, unseen),
+        functools.partial(capability.refusal, **_checks(facts)),
     )  # fmt: skip
     first, *others = made[0]
     return (replace(first, known=chunk.known, reasons=chunk.reasons), *others), made[1], made[2]
@@ -249,6 +250,7 @@ def lower_chunk(
 
     Raises PlanError where the device cannot hold it.
     """
+    _check_switches()
     rewritten = replace(chunk, graph=_rewritten(chunk.graph, dtype), source=chunk.graph)
     return lower_rewritten(rewritten, info, facts, unseen)
 
@@ -289,6 +291,16 @@ def lower_rewritten(
         },
         trims=lowered.trims,
     )  # fmt: skip
+
+
+def _check_switches() -> None:
+    """Raise PlanError for a name in DISABLE_PASSES that is no pass and no fusion."""
+    passes, fusion = _door("vklab.graph.passes"), _door("vklab.plan.fusion")
+    if passes and fusion:
+        try:
+            settings.check_disabled({*(p.__name__ for p in passes.PASSES), *fusion.names()})
+        except ValueError as error:
+            raise PlanError(str(error)) from error
 
 
 def _rewritten(graph: Graph, dtype: str) -> Graph:
@@ -358,8 +370,8 @@ def _tune() -> Callable[..., Lowered]:
     return tuning.tune if tuning else lambda lowered, info, resident=(): lowered
 
 
-def _require(facts: Facts) -> Callable[..., None]:
-    """Return what raises PlanError for a node that a device cannot run."""
+def _checks(facts: Facts) -> dict[str, Any]:
+    """Return the arguments by which `capability` tells what kernels nodes get on this machine."""
     refusals: dict[Any, str] = {}
 
     def refusal(dispatch: Dispatch) -> str:
@@ -367,7 +379,7 @@ def _require(facts: Facts) -> Callable[..., None]:
             refusals[dispatch.variant] = facts.kernel_refusal(dispatch)
         return refusals[dispatch.variant]
 
-    return functools.partial(capability.require, kernel_refusal=refusal, tune=_tune())
+    return {"kernel_refusal": refusal, "tune": _tune()}
 
 
 def _report() -> Any:

@@ -226,11 +226,11 @@ class _Cutter:
         work, result = dispatch.pointwise, dispatch.writes[0][1]
         if work is None or work.target or "layout_buffer" in _operands(dispatch):
             return []
-        walks = [operand.walk for operand in work.operands]
-        if any(walk.start or min(walk.strides, default=0) < 0 for walk in walks):
+        views = [operand.view for operand in work.operands]
+        if any(view.start or min(view.strides, default=0) < 0 for view in views):
             return []
         (formula,) = work.formulas
-        shape, strides = elementwise.merge_axes(work.shape, [walk.strides for walk in walks])
+        shape, strides = elementwise.merge_axes(work.shape, [view.strides for view in views])
         reach = [1 + sum((dim - 1) * s for dim, s in zip(shape[1:], steps[1:], strict=True))
                  for steps in strides]  # fmt: skip
         inner = math.prod(shape[1:])

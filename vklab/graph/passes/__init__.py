@@ -64,7 +64,7 @@ def require_dtype(dtype: str) -> None:
 
 def disabled() -> frozenset[str]:
     """Return the names in DISABLE_PASSES: graph passes, fusions of dispatches, or 'all'."""
-    return frozenset(name.strip() for name in str(settings.get("DISABLE_PASSES")).split(","))
+    return settings.names("DISABLE_PASSES")
 
 
 def traverse(graph: Graph, dtype: str = "") -> Iterator[tuple[str, Graph]]:

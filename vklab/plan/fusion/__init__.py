@@ -1,8 +1,8 @@
-"""Fusion of dispatches: one file for each kind, in the one order in which they run.
+"""Fusion of dispatches: one file for each kind, applied in one fixed order.
 
-Each changes a Flow into a shorter one that computes the same: values in between are rounded as if
-they had been stored. DISABLE_FUSION switches all off, DISABLE_PASSES one by its name. `fuse` itself
-leaves what it is given as it is. Visited by lab 10.
+Each kind turns a Flow into a shorter one with the same results: intermediate values are rounded as
+if they had been stored. DISABLE_FUSION switches all of them off, DISABLE_PASSES one by its name.
+Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -10,41 +10,42 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vklab import settings
-from vklab.errors import PlanError
-from vklab.graph import passes
 from vklab.graph.graph import Graph
 from vklab.plan.fusion import chains, codegen, epilogues, parts, prologues, siblings
 from vklab.plan.fusion.flow import Flow
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo
 
-__all__ = ["FUSIONS", "fuse", "write"]
+__all__ = ["FUSIONS", "fuse", "names", "write"]
 
 FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
     epilogues.fuse_epilogues,
     prologues.fuse_prologues,
-    parts.place_parts,  # what is left of them
+    parts.place_parts,  # the copies that no fusion above has removed
     siblings.join_siblings,
 )
 
 
-def fuse(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Lowered:
-    """Return fewer dispatches that compute the same.
+def names() -> frozenset[str]:
+    """Return the names of all fusions, as DISABLE_PASSES spells them."""
+    return frozenset(step.__name__ for step in FUSIONS)
 
-    Raises PlanError for a name in DISABLE_PASSES that is no pass and no fusion.
+
+def fuse(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Lowered:
+    """Return fewer dispatches with the same results; `lowered` itself is not changed.
+
+    Args:
+        graph: the shaped graph, whose outputs must stay in memory.
+        lowered: its dispatches, before kernels are generated for them.
+        info: the device, which limits the buffers of a kernel.
     """
-    without = passes.disabled()
-    known = {step.__name__ for step in (*passes.PASSES, *FUSIONS)}
-    unknown = sorted(without - known - {"", "all"})
-    if unknown:
-        raise PlanError(f"VKLAB_DISABLE_PASSES names {unknown[0]!r}; there are all, "
-                        f"{', '.join(sorted(known))}")  # fmt: skip
     if settings.get("DISABLE_FUSION"):
         return lowered
+    disabled = settings.names("DISABLE_PASSES")
     flow = Flow(graph, lowered, info)
     for step in FUSIONS:
-        if step.__name__ not in without:
+        if step.__name__ not in disabled:
             step(flow)
     return flow.lowered()
 

@@ -1,6 +1,6 @@
-"""fuse_chains: element-wise dispatches whose result only one other reads are computed there.
+"""fuse_chains: compute an element-wise result inside the one dispatch that reads it.
 
-Chains, trees, casts, broadcasts, transposes and slices become one dispatch.
+Chains and trees, casts, broadcasts, transposes and slices become one dispatch. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from vklab.types import Dispatch
 
 __all__ = ["fuse_chains"]
 
-# Longer texts take compilers more than a second. A number that is added counts as one, too.
+# Longer texts take compilers more than a second. A literal number counts as a formula.
 MOST_FORMULAS = 2048
 
 
 def fuse_chains(flow: Flow) -> None:
-    """Let every element-wise dispatch compute what it alone reads, as long as that is possible."""
+    """Merge every element-wise dispatch with the makers of operands that it alone reads.
+
+    Source: Kennedy and McKinley 1993, loop fusion.
+    """
     for number, _ in flow.alive():
         refused: set[int] = set()
         while _absorbs(flow, number, refused):
@@ -27,7 +30,7 @@ def fuse_chains(flow: Flow) -> None:
 
 
 def _absorbs(flow: Flow, number: int, refused: set[int]) -> bool:
-    """Take in the maker of an operand; tell whether there was one."""
+    """Merge the maker of one operand into a dispatch; tell whether that succeeded."""
     work = flow.at(number).pointwise
     for index, operand in enumerate(work.operands if work else ()):
         maker = flow.maker(operand.info, number)
@@ -52,7 +55,7 @@ def _joined(flow: Flow, index: int, reader: Dispatch, maker: Dispatch) -> Dispat
     combined = combine.prepared(combined)
     root = flow.roots[work.operands[index].info.name]
     if any(flow.roots[operand.info.name] == root for operand in combined.operands):
-        return None  # it is read along another walk as well
+        return None  # the value is also read through another view
     return replace(
         reader, kernel="pointwise", pointwise=combined, flops=reader.flops + maker.flops,
         constants=(),

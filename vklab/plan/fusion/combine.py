@@ -1,6 +1,6 @@
-"""Put two descriptions of element-wise work together: a value that is read is computed instead.
+"""Combine two descriptions of element-wise work: compute a value instead of reading it.
 
-Pure data in and out; whether that is wise is decided by the passes beside this file.
+Pure data in and out; the fusions beside this file decide where it pays. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from vklab.ops.dtypes import FLOATS
-from vklab.plan.fusion import walks
+from vklab.plan.fusion import views
 from vklab.types import Formula, Operand, Pointwise, StridedView, TensorInfo
 
 __all__ = ["along", "inline", "prepared"]
@@ -19,60 +19,66 @@ __all__ = ["along", "inline", "prepared"]
 def inline(
     outer: Pointwise, number: int, inner: Pointwise, roots: Mapping[str, str]
 ) -> Pointwise | None:
-    """Return `outer` with the value that operand `number` reads computed by `inner`.
+    """Return `outer` with one operand computed by `inner`, as are all equal operands.
 
-    All operands that read the same value along the same walk are served at once; None where the
-    walks do not fit, or the value is taken for another dtype than it is made in.
+    Args:
+        outer: the work that reads the value.
+        number: the operand of `outer` to replace.
+        inner: the work that computes the value.
+        roots: the value whose memory each value shares.
+
+    Returns None where the views do not compose, or the dtypes differ.
     """
     read = outer.operands[number]
     if inner.target is not None or inner.formulas[-1].dtype != read.dtype:
         return None
-    composed = walks.compose(
-        outer.shape, read.walk, inner.shape, [operand.walk for operand in inner.operands]
+    composed = views.compose(
+        outer.shape, read.view, inner.shape, [operand.view for operand in inner.operands]
     )
     if composed is None:
         return None
-    cut, inner_walks = composed
-    root = roots[read.info.name]
-    served = {
-        n for n, operand in enumerate(outer.operands)
-        if roots[operand.info.name] == root and operand.walk == read.walk
-        and operand.dtype == read.dtype
-    }  # fmt: skip
-    own = [replace(o, walk=walks.split_walk(o.walk, cut)) for o in outer.operands]
-    others = [replace(o, walk=w) for o, w in zip(inner.operands, inner_walks, strict=True)]
+    cut, inner_views = composed
+    served = _equal(outer.operands, number, roots)
+    own = [replace(o, view=views.split_view(o.view, cut)) for o in outer.operands]
+    others = [replace(o, view=view) for o, view in zip(inner.operands, inner_views, strict=True)]
     kept = [o for n, o in enumerate(own) if n not in served]
-    operands, place = _unique([*kept, *others], roots)
+    operands, slots = _unique([*kept, *others], roots)
     numbers = iter(range(len(kept)))
     count, steps = len(operands), len(inner.formulas)
-    of_inner = place[len(kept) :]
-    if of_inner == list(range(count)):  # a longer chain of the same operands: nothing moves
+    of_inner = slots[len(kept) :]
+    if of_inner == list(range(count)):  # the operands keep their numbers
         begun = inner.formulas
     else:
         begun = _renumbered(inner.formulas, [*of_inner, *range(count, count + steps)])
-    of_outer = [count + steps - 1 if n in served else place[next(numbers)]
+    of_outer = [count + steps - 1 if n in served else slots[next(numbers)]
                 for n in range(len(own))]  # fmt: skip
     of_outer += range(count + steps, count + steps + len(outer.formulas))
-    shape = walks.split_axes(outer.shape, cut)
-    target = outer.target and walks.split_walk(outer.target, cut)
+    shape = views.split_axes(outer.shape, cut)
+    target = outer.target and views.split_view(outer.target, cut)
     formulas = (*begun, *_renumbered(outer.formulas, of_outer))
     return _merged(Pointwise(shape, tuple(operands), formulas, target))
+
+
+def _equal(operands: Sequence[Operand], number: int, roots: Mapping[str, str]) -> set[int]:
+    """Return the numbers of the operands that read the same elements as one of them."""
+    keys = [(roots[o.info.name], o.view, o.dtype) for o in operands]
+    return {n for n, key in enumerate(keys) if key == keys[number]}
 
 
 def _unique(
     given: Sequence[Operand], roots: Mapping[str, str]
 ) -> tuple[list[Operand], list[int]]:
-    """Return the operands that differ, and for each given one its number among them."""
-    found: dict[tuple[str, str, StridedView], int] = {}
+    """Return the distinct operands, and for each given one its number among them."""
+    numbers: dict[tuple[str, str, StridedView], int] = {}
     operands: list[Operand] = []
-    place: list[int] = []
+    slots: list[int] = []
     for operand in given:
-        key = (roots.get(operand.info.name, operand.info.name), operand.dtype, operand.walk)
-        if key not in found:
-            found[key] = len(operands)
+        key = (roots.get(operand.info.name, operand.info.name), operand.dtype, operand.view)
+        if key not in numbers:
+            numbers[key] = len(operands)
             operands.append(operand)
-        place.append(found[key])
-    return operands, place
+        slots.append(numbers[key])
+    return operands, slots
 
 
 def _renumbered(formulas: Sequence[Formula], numbers: Sequence[int]) -> tuple[Formula, ...]:
@@ -83,24 +89,24 @@ def _renumbered(formulas: Sequence[Formula], numbers: Sequence[int]) -> tuple[Fo
 
 
 def _merged(given: Pointwise) -> Pointwise:
-    each = [operand.walk for operand in given.operands]
-    shape, merged = walks.merge(given.shape, [*each, *([given.target] if given.target else [])])
-    operands = tuple(replace(o, walk=w) for o, w in zip(given.operands, merged, strict=False))
+    each = [operand.view for operand in given.operands]
+    shape, merged = views.merge(given.shape, [*each, *([given.target] if given.target else [])])
+    operands = tuple(replace(o, view=view) for o, view in zip(given.operands, merged, strict=False))
     return replace(given, shape=shape, operands=operands,
                    target=merged[-1] if given.target else None)  # fmt: skip
 
 
 def prepared(given: Pointwise) -> Pointwise:
-    """Return the same over as few axes as do, with operands of one known element as numbers."""
+    """Return the work over as few axes as possible, constant one-element operands as numbers."""
     given = _merged(given)
     known = {n: o for n, o in enumerate(given.operands) if _is_number(o)}
     if not known:
         return given
     kept = [o for n, o in enumerate(given.operands) if n not in known]
     count, extra = len(kept), len(known)
-    place = iter(range(count))
+    variable = iter(range(count))
     literal = iter(range(count, count + extra))
-    numbers = [next(literal) if n in known else next(place) for n in range(len(given.operands))]
+    numbers = [next(literal) if n in known else next(variable) for n in range(len(given.operands))]
     numbers += range(count + extra, count + extra + len(given.formulas))
     literals = tuple(
         Formula("p0", (), (float(_element(operand)),), "float32") for operand in known.values()
@@ -111,35 +117,39 @@ def prepared(given: Pointwise) -> Pointwise:
 
 def _is_number(operand: Operand) -> bool:
     known = operand.info.constant is not None and operand.dtype in FLOATS
-    return known and operand.info.dtype == operand.dtype and not any(operand.walk.strides)
+    return known and operand.info.dtype == operand.dtype and not any(operand.view.strides)
 
 
 def _element(operand: Operand) -> float:
     constant = operand.info.constant
     assert constant is not None
-    return float(constant.reshape(-1)[operand.walk.start])
+    return float(constant.reshape(-1)[operand.view.start])
 
 
 def along(given: Pointwise, value: TensorInfo, roots: Mapping[str, str]) -> Pointwise | None:
-    """Return the same work in the order in which the elements of `value`, an operand, lie.
+    """Return the work iterated in the memory order of one operand, which comes first and is dense.
 
-    That operand comes first and is dense; the result is written along a walk if its order differs.
-    None if the work does not read every element of the value exactly once.
+    Args:
+        given: the work to reorder; its result gets a target view if its own order differs.
+        value: the operand's tensor.
+        roots: the value whose memory each value shares.
+
+    Returns None if the work does not read every element of the value exactly once.
     """
     root = roots[value.name]
     reads = [o for o in given.operands if roots[o.info.name] == root]
     if math.prod(given.shape) != value.count or any(
-        (o.walk, o.dtype) != (reads[0].walk, reads[0].dtype) for o in reads
+        (o.view, o.dtype) != (reads[0].view, reads[0].dtype) for o in reads
     ):
         return None
-    axes = walks.order(given.shape, reads[0].walk)
+    axes = views.order(given.shape, reads[0].view)
     if axes is None:
         return None
     target = given.target or StridedView.dense(given.shape)
     shape = tuple(given.shape[axis] for axis in axes)
 
-    def turned(walk: StridedView) -> StridedView:
-        return StridedView(tuple(walk.strides[axis] for axis in axes), walk.start)
+    def turned(view: StridedView) -> StridedView:
+        return StridedView(tuple(view.strides[axis] for axis in axes), view.start)
 
     first = next(n for n, o in enumerate(given.operands) if o is reads[0])
     rank = {n: number for number, n in enumerate([first, *(
@@ -147,7 +157,7 @@ def along(given: Pointwise, value: TensorInfo, roots: Mapping[str, str]) -> Poin
     numbers = [rank.get(n, 0) for n in range(len(given.operands))]
     numbers += range(len(rank), len(rank) + len(given.formulas))
     operands = tuple(
-        replace(given.operands[n], walk=turned(given.operands[n].walk)) for n in rank
+        replace(given.operands[n], view=turned(given.operands[n].view)) for n in rank
     )
     target = turned(target)
     dense = given.target is None and target.is_dense(shape)

@@ -1,4 +1,7 @@
-"""Dispatches with who writes and who reads each value: what fusions look at and change."""
+"""Dispatches of a plan with the writers and readers of each value, as fusions change them.
+
+Decides which fused kernels fit a device, not which fusions to try. Visited by lab 10.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +19,36 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["Flow", "inputs"]
 
-# Descriptors are cheap, but some devices bind only so many to one kernel.
+# Descriptors are cheap, but some devices bind only a few to one kernel.
 MOST_BUFFERS = 16
 MOST_NAMES = 4
-# Vectors of four are read from parts of a value, too.
+# Kernels read vectors of four elements from parts of a value, too.
 LEAST_ALIGNMENT = 16
-# Narrow types are stored otherwise where a device lacks them, 64-bit ones cannot be.
+# Narrow types are widened where a device lacks them; 64-bit types have no substitute.
 WORDS = frozenset({"shaderInt64", "shaderFloat64"})
 Joined = Callable[[Dispatch, Dispatch], Dispatch | None]
 
 
 class Flow:
-    """The dispatches of a plan by number, as one value after the other is fused away.
+    """Dispatches of a plan by number, while one value after the other is fused away.
 
     A dispatch that has been fused into another leaves None behind.
+
+    Attributes:
+        roots: the value whose memory each value shares.
+        slices: the element of its root at which a value starts, if not 0.
+        writers: the numbers of the dispatches that write each root; `readers` likewise.
+        kept: the roots that must stay in memory: inputs, outputs, constants.
     """
 
     def __init__(self, graph: Graph, lowered: Lowered, info: DeviceInfo) -> None:
+        """Index the dispatches of a plan.
+
+        Args:
+            graph: the shaped graph that was lowered.
+            lowered: its dispatches; they are copied, not changed.
+            info: the device that will run them.
+        """
         self._lowered = lowered
         self.roots, self.slices = dict(lowered.roots), dict(lowered.slices)
         self.dispatches: list[Dispatch | None] = [_prepared(d) for d in lowered.dispatches]
@@ -51,20 +67,20 @@ class Flow:
             self._enter(number, dispatch)
 
     def alive(self) -> Iterator[tuple[int, Dispatch]]:
-        """Yield the dispatches that are left, in order."""
+        """Yield the number and the dispatch of all that remain, in order."""
         for number in range(len(self.dispatches)):
             dispatch = self.dispatches[number]
             if dispatch is not None:
                 yield number, dispatch
 
     def at(self, number: int) -> Dispatch:
-        """Return a dispatch that is alive."""
+        """Return the dispatch of a number; it must not have been fused away."""
         dispatch = self.dispatches[number]
         assert dispatch is not None, f"dispatch {number} was fused into another"
         return dispatch
 
     def maker(self, value: TensorInfo, reader: int) -> int | None:
-        """Return the one dispatch that makes a value which only `reader` reads, if that is so."""
+        """Return the only writer of a value that only `reader` reads; None if there are others."""
         root = self.roots[value.name]
         writers = self.writers.get(root, set())
         if root in self.kept or len(writers) != 1 or self.readers.get(root) != {reader}:
@@ -72,41 +88,50 @@ class Flow:
         return next(iter(writers))
 
     def computes(self, dtype: str) -> bool:
-        """Tell whether the device can do more with a dtype than move its bits."""
+        """Tell whether the device has arithmetic for a dtype, beyond moving its bits."""
         return not (ELEMENTS[dtype].needs & WORDS - self.features)
 
-    def fuse(self, into: int, gone: int | None, joined: Joined) -> bool:
-        """Put one dispatch into another, if there is one that does the work of both.
+    def fuse(self, into: int, removed: int | None, joined: Joined) -> bool:
+        """Replace two dispatches by one that does the work of both; tell whether there is one.
 
         Args:
-            joined: returns that dispatch for the other and the one; None where it cannot be.
+            into: the number of the dispatch that remains.
+            removed: the number of the dispatch that is removed; None fuses nothing.
+            joined: returns the combined dispatch of `into` and `removed`; None if there is none.
         """
-        if gone is None:
+        if removed is None:
             return False
-        dispatch = joined(self.at(into), self.at(gone))
+        dispatch = joined(self.at(into), self.at(removed))
         if dispatch is None or not codegen.fits(dispatch, self._most_buffers):
             return False
-        for number in (into, gone):
+        for number in (into, removed):
             for value in inputs(self.at(number)):
                 self.readers[self.roots[value.name]].discard(number)
             for _, value in self.at(number).writes:
                 self.writers[self.roots[value.name]].discard(number)
-        self.dispatches[into], self.dispatches[gone] = dispatch, None
-        self.nodes[into] = (*self.nodes[min(into, gone)], *self.nodes[max(into, gone)])
+        self.dispatches[into], self.dispatches[removed] = dispatch, None
+        self.nodes[into] = (*self.nodes[min(into, removed)], *self.nodes[max(into, removed)])
         self._enter(into, dispatch)
         return True
 
-    def place(self, copy: int, gone: str, root: str, start: int) -> None:
-        """Let all that lies in a root lie in another from an element on; leave out its copy."""
+    def embed(self, copy: int, removed: str, root: str, start: int) -> None:
+        """Move all values of one root into another, and remove the copy between them.
+
+        Args:
+            copy: the number of the dispatch to remove.
+            removed: the root that no longer has memory of its own.
+            root: the root that its values move into.
+            start: the element of `root` at which they start.
+        """
         self.dispatches[copy] = None
         for known in (self.readers, self.writers):
-            known[root] = (known.pop(gone, set()) | known.get(root, set())) - {copy}
-        inside = [name for name, each in self.roots.items() if each == gone]
+            known[root] = (known.pop(removed, set()) | known.get(root, set())) - {copy}
+        inside = [name for name, each in self.roots.items() if each == removed]
         self.roots |= dict.fromkeys(inside, root)
         self.slices |= {name: start + self.slices.get(name, 0) for name in inside}
 
     def width(self, value: TensorInfo) -> int:
-        """Return the bytes of an element as the device stores it."""
+        """Return the bytes of one element of a value as the device stores it."""
         if value.dtype not in self._widths:
             stored = np.dtype(storage.stored_dtype(value.dtype, self._info))
             self._widths[value.dtype] = stored.itemsize
@@ -119,7 +144,7 @@ class Flow:
             self.writers.setdefault(self.roots[value.name], set()).add(number)
 
     def lowered(self) -> Lowered:
-        """Return what is left."""
+        """Return the remaining dispatches as a Lowered."""
         left = [number for number, _ in self.alive()]
         return replace(
             self._lowered,
@@ -130,15 +155,15 @@ class Flow:
 
 
 def inputs(dispatch: Dispatch) -> list[TensorInfo]:
-    """Return all tensors that a dispatch reads, those of what is fused with it included."""
+    """Return all tensors that a dispatch reads, including those of work fused into it."""
     if dispatch.kernel == "pointwise" and dispatch.pointwise:
         return [operand.info for operand in dispatch.pointwise.operands]
     if dispatch.siblings:
         return [operand.info for work in dispatch.siblings for operand in work.operands]
-    found = [i for name, i in dispatch.reads if not (dispatch.prologue and name == "x_buffer")]
-    found += [o.info for o in dispatch.prologue.operands] if dispatch.prologue else []
-    found += [o.info for o in dispatch.epilogue.operands[1:]] if dispatch.epilogue else []
-    return found
+    tensors = [i for name, i in dispatch.reads if not (dispatch.prologue and name == "x_buffer")]
+    tensors += [o.info for o in dispatch.prologue.operands] if dispatch.prologue else []
+    tensors += [o.info for o in dispatch.epilogue.operands[1:]] if dispatch.epilogue else []
+    return tensors
 
 
 def _prepared(dispatch: Dispatch) -> Dispatch:
@@ -148,7 +173,7 @@ def _prepared(dispatch: Dispatch) -> Dispatch:
 
 
 def _label(names: tuple[str, ...]) -> str:
-    """Return a name for what is made of several nodes."""
+    """Return the label of a dispatch that computes several nodes."""
     unique = list(dict.fromkeys(names))
     rest = f" + {len(unique) - MOST_NAMES} more" if len(unique) > MOST_NAMES else ""
     return " + ".join(unique[:MOST_NAMES]) + rest

@@ -1,7 +1,7 @@
-"""place_parts: a value that is only copied into a part of another is made there at once.
+"""place_parts: compute a value directly in the part of another value to which it is copied.
 
-What a Concat puts together along its outermost axis costs nothing then, however often it grows.
-Left as it is where memory would grow: the whole lives from the first of its parts on.
+A Concat along the outermost axis then costs nothing, however often it grows. Copies stay where
+memory would grow: the whole is alive from the first of its parts on. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["place_parts"]
 
 
 def place_parts(flow: Flow) -> None:
-    """Let values lie where they are copied to, and leave the copies out."""
+    """Give values the memory to which they are copied, and remove the copies."""
     copies = [(number, dispatch) for number, dispatch in flow.alive() if _is_copy(dispatch)]
     lives = _lives(flow) if copies else {}
     most = memory.lower_bound(tuple(lives.values()))
@@ -27,29 +27,30 @@ def place_parts(flow: Flow) -> None:
         start = _start(flow, dispatch, part, whole)
         if start is None:
             continue
-        gone, root = lives[flow.roots[part.name]], lives[flow.roots[whole.name]]
-        longer = replace(root, first=min(gone.first, root.first), last=max(gone.last, root.last))
-        changed = {**lives, root.name: longer}
-        del changed[gone.name]
+        part_life, whole_life = lives[flow.roots[part.name]], lives[flow.roots[whole.name]]
+        longer = replace(whole_life, first=min(part_life.first, whole_life.first),
+                         last=max(part_life.last, whole_life.last))  # fmt: skip
+        changed = {**lives, whole_life.name: longer}
+        del changed[part_life.name]
         if memory.lower_bound(tuple(changed.values())) <= most:
-            flow.place(number, gone.name, root.name, start)
+            flow.embed(number, part_life.name, whole_life.name, start)
             lives = changed
 
 
 def _is_copy(dispatch: Dispatch) -> bool:
-    """Tell whether a dispatch puts a whole value, as it is, into a part of its result."""
+    """Tell whether a dispatch copies a whole value, unchanged, into a part of its result."""
     work = dispatch.pointwise
     if work is None or not codegen.is_move(work) or len(work.operands) != 1:
         return False
     (read,), (_, whole) = work.operands, dispatch.writes[0]
     target = StridedView(work.target.strides) if work.target else StridedView.dense(work.shape)
     return (read.info.count, read.info.dtype) == (work.count, whole.dtype) and (
-        read.walk.is_dense(work.shape) and target.is_dense(work.shape)
+        read.view.is_dense(work.shape) and target.is_dense(work.shape)
     )
 
 
 def _start(flow: Flow, dispatch: Dispatch, part: TensorInfo, whole: TensorInfo) -> int | None:
-    """Return where in the memory of the whole a part begins; None if it cannot lie there."""
+    """Return the element of the whole at which a part begins; None if it must be copied."""
     work, root, into = dispatch.pointwise, flow.roots[part.name], flow.roots[whole.name]
     assert work is not None
     start = (work.target.start if work.target else 0) + flow.slices.get(whole.name, 0)
@@ -59,12 +60,12 @@ def _start(flow: Flow, dispatch: Dispatch, part: TensorInfo, whole: TensorInfo) 
                 <= part.count for info, _ in _tensors(flow, root))  # fmt: skip
     ends = [info.count + flow.slices.get(info.name, 0) for info, _ in _tensors(flow, into)]
     written = sum(count for _, count in _tensors(flow, into))
-    # What is written twice depends on an order in which the part would come first.
+    # Where elements are written twice, computing the part there would change the last writer.
     return start if alike and flow.writers.get(root) and written <= max(ends) else None
 
 
 def _tensors(flow: Flow, root: str) -> Iterator[tuple[TensorInfo, int]]:
-    """Yield what is bound of some memory, and how many elements are written through it."""
+    """Yield the tensors bound to a root's memory, and the elements that are written to each."""
     for number in flow.readers.get(root, set()) | flow.writers.get(root, set()):
         dispatch = flow.dispatches[number]
         assert dispatch is not None
@@ -78,7 +79,7 @@ def _tensors(flow: Flow, root: str) -> Iterator[tuple[TensorInfo, int]]:
 
 
 def _lives(flow: Flow) -> dict[str, memory.Lifetime]:
-    """Return when each root is alive that is no input, output or weight."""
+    """Return the lifetime of each root that is no input, output or weight."""
     lives: dict[str, memory.Lifetime] = {}
     for number, dispatch in flow.alive():
         for info in (*inputs(dispatch), *(info for _, info in dispatch.writes)):

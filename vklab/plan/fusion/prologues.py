@@ -1,4 +1,7 @@
-"""fuse_prologues: what a kernel reads element by element is computed as it is read."""
+"""fuse_prologues: compute an element-wise operand inside the kernel that reads it.
+
+Each element is computed as it is loaded. Visited by lab 10.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ from vklab.types import Dispatch
 
 __all__ = ["fuse_prologues"]
 
-# These read every element more than once: only what costs next to nothing is computed again.
+# These read every element more than once: only cheap work is computed again for each read.
 REPEATING = frozenset({"attention_weights", "cumulative", "gather", "lrn", "normalize", "pool",
                        "resize", "softmax"})  # fmt: skip
 FEW_FORMULAS, FEW_OPERANDS = 3, 2
 
 
 def fuse_prologues(flow: Flow) -> None:
-    """Let kernels compute what only they read."""
+    """Merge an element-wise dispatch into the only kernel that reads its result.
+
+    Source: Chen et al. 2018 (TVM), operator fusion.
+    """
     joined = functools.partial(_joined, flow)
     for number, dispatch in flow.alive():
         if not dispatch.prologue and fusable.loads(dispatch):
@@ -34,7 +40,7 @@ def _joined(flow: Flow, core: Dispatch, maker: Dispatch) -> Dispatch | None:
         return None
     if not flow.computes(read.dtype):
         return None
-    root = flow.roots[read.name]  # read apart from there, too, as by a residual?
+    root = flow.roots[read.name]  # the core may read it a second time, as a residual
     if sum(flow.roots[value.name] == root for value in inputs(core)) > 1:
         return None
     cheap = len(work.formulas) <= FEW_FORMULAS and len(work.operands) <= FEW_OPERANDS

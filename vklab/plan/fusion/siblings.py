@@ -1,6 +1,7 @@
-"""join_siblings: element-wise dispatches that stand side by side are launched as one.
+"""join_siblings: launch neighbouring, independent element-wise dispatches as one.
 
-The parts of a Concat, the results of a Split, tables of sines and cosines: none reads another's.
+The parts of a Concat, the results of a Split, tables of sines and cosines: none reads another's
+result. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from vklab.types import Dispatch, Operands, Pointwise
 
 __all__ = ["join_siblings"]
 
-# A CPU that plays a GPU walks through the text of every part for each element.
+# A CPU device executes the code of every sibling for each element.
 MOST_ON_CPU = 1 << 12
 
 
 def join_siblings(flow: Flow) -> None:
-    """Let one dispatch do what its neighbours do."""
+    """Merge each dispatch with the one before it, where both are element-wise and independent.
+
+    Source: Li et al. 2020, automatic horizontal fusion.
+    """
     before: int | None = None
     for number, _ in flow.alive():
         flow.fuse(number, before, functools.partial(_joined, flow))
@@ -33,15 +37,15 @@ def _works(dispatch: Dispatch) -> tuple[Pointwise, ...]:
 
 
 def _joined(flow: Flow, dispatch: Dispatch, before: Dispatch) -> Dispatch | None:
-    """Return both as one; None where they differ in kind, or one needs what the other makes."""
+    """Return both as one dispatch; None if they differ in kind, or one reads the other's result."""
     works = (*_works(before), *_works(dispatch))
     if not (_works(before) and _works(dispatch)) or len(set(map(codegen.is_move, works))) > 1:
         return None
     if flow.is_cpu and sum(work.count for work in works) > MOST_ON_CPU:
         return None
     writes = (*before.writes, *dispatch.writes)
-    made = {flow.roots[info.name] for _, info in before.writes}
-    if made & {flow.roots[info.name] for info in inputs(dispatch)} or (
+    written = {flow.roots[info.name] for _, info in before.writes}
+    if written & {flow.roots[info.name] for info in inputs(dispatch)} or (
         len({info.dtype for _, info in writes}) > 1 or not _are_apart(flow, works, writes)
     ):
         return None
@@ -54,7 +58,7 @@ def _joined(flow: Flow, dispatch: Dispatch, before: Dispatch) -> Dispatch | None
 
 
 def _are_apart(flow: Flow, works: Sequence[Pointwise], writes: Operands) -> bool:
-    """Tell whether no element is written twice: parts of one value are no more than it holds."""
+    """Tell whether no element is written twice: the parts of a value add up to its size at most."""
     counts: Counter[str] = Counter()
     for work, (_, info) in zip(works, writes, strict=True):
         counts[flow.roots[info.name]] += work.count

@@ -1,4 +1,4 @@
-"""Several devices: which one each node runs on, where the graph is cut, how values cross.
+"""Spread a graph over several devices: assign nodes, cut stages, choose paths for values.
 
 Entered through `plan.make_plan` when more than one device is given. Visited by lab 13.
 """

@@ -1,6 +1,7 @@
-"""Move branches of a placed graph to other devices, where they run beside the rest.
+"""Move branches of a placed graph to other devices, where they run in parallel with the rest.
 
-A cut along the order of nodes never gives two devices work at once; this does. See `search`.
+The cuts of `search` follow the order of nodes and never keep two devices busy at once; branches
+do. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -15,15 +16,23 @@ from vklab.plan.place.search import Search
 
 __all__ = ["branches", "improved"]
 
-# Forecasts of moved branches, by the nodes that each one looks at: a few seconds in all.
+# Limits on forecasts of moved branches, in nodes and in number: a few seconds in all.
 FORECAST_NODES, MOST_FORECASTS = 40_000, 48
-LEAST_GAIN = 0.01  # forecasts are not good enough to believe in less
+LEAST_GAIN = 0.01  # share of the total time; forecasts are no more exact
 
 
 def improved(
     search: Search, assigned: Sequence[int], forecast: Forecast
 ) -> tuple[list[int], Forecast, set[int]]:
-    """Move branches to other devices as long as that pays; return which nodes moved, too."""
+    """Move branches to other devices as long as the forecast improves.
+
+    Args:
+        search: the devices allowed for each node, and their budgets.
+        assigned: the device of each node to start from.
+        forecast: the forecast of that assignment.
+
+    Returns the assignment, its forecast and the positions of the moved nodes.
+    """
     load, numbers = search.workload, range(len(search.allowed))
     order, spans = branches(load.graph)
     now, moved = list(assigned), set[int]()
@@ -38,14 +47,14 @@ def improved(
         for device in numbers
     )  # fmt: skip
     tries = max(4, min(MOST_FORECASTS, FORECAST_NODES // max(1, len(now))))
-    for places, device in trials:
-        changed = {p for p in places if search.allowed[device][p] and now[p] != device}
+    for positions, device in trials:
+        changed = {p for p in positions if search.allowed[device][p] and now[p] != device}
         if not changed:
             continue
         trial = [device if p in changed else d for p, d in enumerate(now)]
-        found = load.forecast(trial)
-        if found.total_ns < forecast.total_ns * (1 - LEAST_GAIN) and search.fits(found):
-            now, forecast, moved = trial, found, moved | changed
+        predicted = load.forecast(trial)
+        if predicted.total_ns < forecast.total_ns * (1 - LEAST_GAIN) and search.fits(predicted):
+            now, forecast, moved = trial, predicted, moved | changed
         tries -= 1
         if not tries:
             break
@@ -53,14 +62,16 @@ def improved(
 
 
 def branches(graph: Graph) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return nodes in an order, and the spans of it that are branches.
+    """Return the nodes in an order, and the spans of that order that are branches.
 
-    A branch is all that lies behind a node and behind none of its siblings: a subtree of the tree
-    of dominators (Cooper, Harvey, Kennedy 2001), under a node with several children.
+    A branch is a subtree of the dominator tree under a node with several children: all paths from
+    the inputs to its nodes pass through its first node.
+
+    Source: Cooper, Harvey and Kennedy 2001, immediate dominators.
     """
     nodes = graph.nodes
     makers = {name: p for p, node in enumerate(nodes) for name in node.outputs if name}
-    above: list[int] = []  # the closest node that every way to a node passes, or -1
+    parents: list[int] = []  # the immediate dominator of each node, or -1
     depth: list[int] = []
     for node in nodes:
         meet: int | None = None
@@ -71,32 +82,32 @@ def branches(graph: Graph) -> tuple[list[int], list[tuple[int, int]]]:
             meet = other if meet is None else meet
             while meet not in (other, -1):
                 if other == -1 or depth[meet] >= depth[other]:
-                    meet = above[meet]
+                    meet = parents[meet]
                 else:
-                    other = above[other]
+                    other = parents[other]
         meet = -1 if meet is None else meet
-        above.append(meet)
+        parents.append(meet)
         depth.append(0 if meet == -1 else depth[meet] + 1)
-    return _walked(above)
+    return _traversed(parents)
 
 
-def _walked(above: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the nodes of a tree, each before all below it, and the spans of those with siblings.
+def _traversed(parents: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return the nodes of a tree in preorder, and the spans of the subtrees that have siblings.
 
     Args:
-        above: the parent of each node, which has a smaller number, or -1.
+        parents: the parent of each node, which has a smaller number, or -1.
     """
-    siblings = Counter(above)
-    sizes = [1] * len(above)
-    for place, parent in reversed([*enumerate(above)]):
+    siblings = Counter(parents)
+    sizes = [1] * len(parents)
+    for position, parent in reversed([*enumerate(parents)]):
         if parent >= 0:
-            sizes[parent] += sizes[place]
+            sizes[parent] += sizes[position]
     starts: list[int] = []
     free = {-1: 0}  # where the next child begins
-    for place, parent in enumerate(above):
+    for position, parent in enumerate(parents):
         starts.append(free[parent])
-        free[place] = free[parent] + 1
-        free[parent] += sizes[place]
-    order = sorted(range(len(above)), key=starts.__getitem__)
+        free[position] = free[parent] + 1
+        free[parent] += sizes[position]
+    order = sorted(range(len(parents)), key=starts.__getitem__)
     return order, [(start, start + size) for start, size, parent
-                   in zip(starts, sizes, above, strict=True) if siblings[parent] > 1]
+                   in zip(starts, sizes, parents, strict=True) if siblings[parent] > 1]

@@ -1,7 +1,7 @@
-"""What nodes cost on devices: time by a roofline, bytes by liveness; which devices can run them.
+"""Estimate the costs of nodes on devices: time by a roofline, bytes by liveness.
 
-Numbers are measured where someone measured, else guessed from the type of device. They decide
-where nodes go (`placement`), never what they compute.
+Rates are measured where a calibration exists, else guessed from the type of device. `placement`
+chooses devices by these costs; results do not depend on them. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import heapq
 import itertools
 import math
 import operator
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vklab import settings
@@ -19,6 +19,7 @@ from vklab.graph import operator_cache, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.plan import capability, memory, storage
+from vklab.plan.capability import Refusal
 from vklab.plan.chunk import Chunk
 from vklab.plan.memory import Lifetime
 from vklab.plan.place import cutting
@@ -26,21 +27,21 @@ from vklab.types import DeviceInfo, Dispatch, size_bytes
 
 __all__ = ["DeviceCosts", "Forecast", "NodeWork", "Workload", "budget_bytes", "estimate"]
 
-_WIDTH = 1024  # of the CPU device that was measured; narrower ones have slower compilers
-_DENSE_ROWS = 4  # of results that an invocation makes of one column; fewer are thin
+_WIDTH = 1024  # widest workgroup of the measured CPU device; narrower ones are slower
+_DENSE_ROWS = 4  # rows of results per invocation from which on a product counts as dense
 
 
 @dataclass(frozen=True)
 class DeviceCosts:
-    """The speed of a device: rates by the nanosecond, and what each start costs.
+    """Speed of a device: rates per nanosecond, and the cost of launches and submissions.
 
     Attributes:
-        flops_per_ns: in products, whose operands serve several results of an invocation.
-        thin_flops_per_ns: in all else.
-        launch_ns: a dispatch with its barrier.
+        flops_per_ns: in dense products, where an operand serves several results.
+        thin_flops_per_ns: in all other kernels.
+        launch_ns: for a dispatch with its barrier.
         link_bytes_per_ns: between its memory and the host's; devices are linked through the host.
-        submit_ns: one stage more: its submission, and the wait for it.
-        is_measured: on this device; else guessed from its type.
+        submit_ns: for one more stage: its submission, and the wait for it.
+        is_measured: whether measured on this device, rather than guessed from its type.
     """
 
     bytes_per_ns: float
@@ -53,7 +54,7 @@ class DeviceCosts:
 
     @property
     def source(self) -> str:
-        """Return where the numbers come from, as plans show it."""
+        """Return the origin of the numbers, "measured" or "guessed", as plans show it."""
         return "measured" if self.is_measured else "guessed"
 
     def move_ns(self, count: int) -> float:
@@ -61,7 +62,7 @@ class DeviceCosts:
         return count / self.link_bytes_per_ns
 
 
-# Bytes, flops and thin flops a nanosecond, ns a launch, bytes a ns to the host, ns a submission.
+# Bytes, flops and thin flops per ns, ns per launch, bytes per ns to the host, ns per submission.
 _GUESSES = {
     "discrete": DeviceCosts(700.0, 10_000.0, 2_000.0, 2_500.0, 12.0, 40_000.0),
     "integrated": DeviceCosts(40.0, 1_000.0, 200.0, 5_000.0, 10.0, 60_000.0),
@@ -79,7 +80,7 @@ def estimate(info: DeviceInfo) -> DeviceCosts:
 
 
 def budget_bytes(info: DeviceInfo) -> int:
-    """Return the bytes that may still be allocated in the device-local heaps of a device."""
+    """Return the bytes that can still be allocated in the device-local heaps of a device."""
     share = float(settings.get("MEMORY_LIMIT"))
     free = (int(heap.budget_bytes * share) - heap.usage_bytes
             for heap in info.heaps if heap.device_local)  # fmt: skip
@@ -88,10 +89,10 @@ def budget_bytes(info: DeviceInfo) -> int:
 
 @dataclass(frozen=True)
 class NodeWork:
-    """What a node asks of any device: its launches, and scratch memory.
+    """Launches and scratch memory that a node needs on any device.
 
-    A launch is its dense flops, its thin flops and its bytes. `views` pairs the number of an
-    output that needs no memory with that of the input it lies in.
+    A launch is its dense flops, thin flops and bytes. `views` pairs the number of an output that
+    needs no memory with that of the input whose memory it shares.
     """
 
     launches: tuple[tuple[float, float, int], ...] = ()
@@ -101,7 +102,7 @@ class NodeWork:
 
     @classmethod
     def of(cls, graph: Graph, node: Node) -> NodeWork:
-        """Ask a node's operator; one that has no dispatches of its own counts as no work."""
+        """Return the work of a node's dispatches; an operator without dispatches is no work."""
         try:
             result, _ = shapes.apply_node(graph, node, graph.infos)
         except ModelError:
@@ -116,11 +117,10 @@ class NodeWork:
         )
 
     def time_ns(self, costs: DeviceCosts, fused_bytes: int = 0) -> float:
-        """Return the time on a device: the slower of moving bytes and computing, and the launch.
+        """Return the time on a device: launches, and the slower of memory traffic and arithmetic.
 
-        Args:
-            fused_bytes: what need not be moved, nor launched, because the maker of the operand
-                does this work as well.
+        `fused_bytes` are saved by fusion into the maker of an operand, as is the launch then.
+        Source: Williams, Waterman and Patterson 2009, the roofline model.
         """
         launch = 0.0 if fused_bytes else costs.launch_ns
         return sum(
@@ -133,7 +133,7 @@ class NodeWork:
 def _flops(dispatch: Dispatch) -> tuple[float, float]:
     """Return the dense and the thin flops of a dispatch, idle invocations of workgroups included.
 
-    A product of one column keeps a whole workgroup busy, as one of a workgroup's columns does.
+    A product with one column occupies as many invocations as one with a workgroup's columns.
     """
     constants = dict(dispatch.constants)
     if "LANES" not in constants:
@@ -147,7 +147,7 @@ def _flops(dispatch: Dispatch) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What an assignment of nodes to devices is predicted to take; devices by their place."""
+    """Predicted time and memory of an assignment of nodes; tuples have an item per device."""
 
     total_ns: float
     busy_ns: tuple[float, ...]
@@ -156,18 +156,17 @@ class Forecast:
     stages: tuple[Chunk, ...]
 
     def excess_bytes(self, budgets: Sequence[int]) -> tuple[int, ...]:
-        """Return how far each device is over its budget."""
+        """Return the bytes by which each device exceeds its budget."""
         needs = zip(self.weights_bytes, self.peak_bytes, budgets, strict=True)
         return tuple(max(0, weights + peak - budget) for weights, peak, budget in needs)
 
 
 class Workload:
-    """A shaped graph and the devices for it: times, sizes and refusals, computed once.
+    """A shaped graph and its devices, with times, sizes and refusals computed once.
 
     Attributes:
-        times: ns of each node, by place of the device and of the node.
-        joined: the maker that each node is fused with, or -1; `apart_ns` is what that saves.
-        refusals: why a device cannot run a node, by the same; "" where it can.
+        times: ns by device, then by node; `refusals` likewise, the reason or "".
+        joined: the maker that each node is fused with, or -1; `apart_ns` is the time saved by it.
     """
 
     def __init__(
@@ -175,15 +174,24 @@ class Workload:
         graph: Graph,
         devices: Sequence[DeviceInfo],
         costs: Mapping[int, DeviceCosts],
-        unavailable: Callable[[Dispatch], str] = lambda dispatch: "",
+        refusal: Refusal = capability.refusal,
         node_ns: Mapping[int, Mapping[str, float]] | None = None,
     ) -> None:
+        """Estimate every node of a graph on every device.
+
+        Args:
+            graph: the shaped graph.
+            devices: in the order that numbers them.
+            costs: measured speeds by device number; others are guessed.
+            refusal: returns the reason why a device cannot run a node, or "".
+            node_ns: measured times by device number, then by node name.
+        """
         self.graph = graph
         self.devices = tuple(devices)
         self.costs = [costs.get(n) or estimate(info) for n, info in enumerate(devices)]
         self.work: list[NodeWork] = []
         self.refusals: list[list[str]] = [[] for _ in devices]
-        self._ask(unavailable)
+        self._ask(refusal)
         self.known = {**graph.infos, **{i.name: i for i in graph.inputs}, **graph.initializers}
         self.roots: dict[str, str] = {}
         for node, work in zip(graph.nodes, self.work, strict=True):
@@ -200,17 +208,17 @@ class Workload:
                       for speed in self.costs]  # fmt: skip
         self.apart_ns = [list(map(operator.sub, *pair))
                          for pair in zip(alone, self.times, strict=True)]  # fmt: skip
-        # All devices that are CPUs are the same cores: they do nothing at the same time.
+        # All CPU devices share the same cores: they never run in parallel.
         first = next((d for d, info in enumerate(devices) if info.is_cpu), 0)
         self._lanes = [first if info.is_cpu else d for d, info in enumerate(devices)]
-        self._place = {node.name: place for place, node in enumerate(graph.nodes)}
+        self._positions = {node.name: position for position, node in enumerate(graph.nodes)}
         for device, given in (node_ns or {}).items():
-            if given.keys() & self._place.keys():  # else they are those of another part
-                # What is not named was fused to what is.
+            if given.keys() & self._positions.keys():  # else they belong to another part
+                # Nodes without a time were fused with nodes that have one.
                 self.times[device] = [given.get(node.name, 0.0) for node in graph.nodes]
 
-    def _ask(self, unavailable: Callable[[Dispatch], str]) -> None:
-        """Ask each node what it does and each device whether it can; of equal nodes, one."""
+    def _ask(self, refusal: Refusal) -> None:
+        """Collect the work of each node and the refusals of each device; once for equal nodes."""
         graph = self.graph
         known: dict[Hashable, NodeWork] = {}
         for node in graph.nodes:
@@ -222,20 +230,20 @@ class Workload:
                 texts = [""] * len(self.devices)
             else:
                 self.work.append(NodeWork.of(graph, node))
-                texts = [capability.refusal(graph, node, i, unavailable) for i in self.devices]
+                texts = [refusal(graph, node, i) for i in self.devices]
                 if not any(texts):  # a refusal names the node
                     known[key] = self.work[-1]
             for refusals, text in zip(self.refusals, texts, strict=True):
                 refusals.append(text)
 
     def _fused(self) -> list[tuple[int, int]]:
-        """Return, for each node that fusion joins to a maker, that and the bytes saved; else -1, 0.
+        """Return for each node the maker that fusion joins it to and the bytes saved; else (-1, 0).
 
-        What only one node reads, and that works element by element, is never stored.
+        A value with one reader, which works element by element, is never stored.
         """
         makers = {n: p for p, node in enumerate(self.graph.nodes) for n in node.outputs}
         readers, ends = self.graph.readers(), set(self.graph.outputs)
-        found = []
+        fused = []
         for node, work in zip(self.graph.nodes, self.work, strict=True):
             joins = (
                 (2 * self.known[name].size_bytes, -makers[name]) for name in node.reads
@@ -244,40 +252,38 @@ class Workload:
             )
             is_fused = work.is_pointwise and not settings.get("DISABLE_FUSION")
             saved, maker = max(joins, default=(0, 1)) if is_fused else (0, 1)
-            found.append((-maker, saved))
-        return found
+            fused.append((-maker, saved))
+        return fused
 
     def label(self, device: int) -> str:
-        """Return what messages call a device: its number on this machine, and its name."""
+        """Return the number of a device on this machine and its name, for messages."""
         return f"{self.devices[device].index} ({self.devices[device].name})"
 
     def is_known(self, name: str) -> bool:
-        """Tell whether a value is a weight, or was computed beforehand."""
+        """Tell whether a value is a weight, or was folded into a constant."""
         return self.known[name].constant is not None or name in self.graph.initializers
 
     def stored_bytes(self, name: str, device: int) -> int:
         """Return the bytes of a value as a device stores it."""
-        found = self._bytes[device].get(name)
-        if found is None:
-            value = self.known[name]
+        sizes, value = self._bytes[device], self.known[name]
+        if name not in sizes:
             stored = storage.stored_dtype(value.dtype, self.devices[device])
-            found = value.size_bytes if stored == value.dtype else size_bytes(stored, value.shape)
-            self._bytes[device][name] = found
-        return found
+            sizes[name] = size_bytes(stored, value.shape)
+        return sizes[name]
 
     def touched(self, node: Node) -> set[str]:
         """Return the values whose memory a node reads or writes."""
         return {self.roots.get(n, n) for n in (*node.reads, *filter(None, node.outputs))}
 
-    def node_bytes(self, place: int, device: int) -> int:
-        """Return the least that a device needs for one node: all that it touches."""
-        touched = self.touched(self.graph.nodes[place])
-        return self.work[place].scratch_bytes + sum(self.stored_bytes(n, device) for n in touched)
+    def node_bytes(self, position: int, device: int) -> int:
+        """Return the least memory that a device needs for one node: its values and scratch."""
+        names = self.touched(self.graph.nodes[position])
+        return self.work[position].scratch_bytes + sum(self.stored_bytes(n, device) for n in names)
 
     def forecast(self, assigned: Sequence[int]) -> Forecast:
-        """Predict an assignment: the place of a device for each node.
+        """Predict the time and memory of an assignment, which has a device number for each node.
 
-        Each stage starts when its device is free and what it reads has arrived through the host.
+        A stage starts when its device is free and its inputs have arrived through the host.
         """
         devices = {n.name: d for n, d in zip(self.graph.nodes, assigned, strict=True)}
         cut = cutting.cut(self.graph, devices)
@@ -298,23 +304,22 @@ class Workload:
         busy, free = [0.0] * len(self.devices), [0.0] * len(self.devices)
         waiting = [len(stage.predecessors) for stage in cut]
         arrival = [0.0] * len(cut)
-        queue = [(0.0, stage.number) for stage in cut if not stage.predecessors]
+        queue, end = [(0.0, stage.number) for stage in cut if not stage.predecessors], 0.0
         dependents: list[list[int]] = [[] for _ in cut]
         for stage in cut:
             for other in stage.predecessors:
                 dependents[other].append(stage.number)
-        end = 0.0
         while queue:
             ready, number = heapq.heappop(queue)
             stage = cut[number]
             device, costs = stage.device, self.costs[stage.device]
             moved = sum(info.size_bytes for info in stage.graph.inputs)
             left = sum(self.known[name].size_bytes for name in stage.graph.outputs)
-            places = {self._place[node.name] for node in stage.graph.nodes}
-            split = (p for p in places if self.joined[p] >= 0 and self.joined[p] not in places)
+            inside = {self._positions[node.name] for node in stage.graph.nodes}
+            split = (p for p in inside if self.joined[p] >= 0 and self.joined[p] not in inside)
             spent = costs.submit_ns + costs.move_ns(moved + left)
-            spent += math.fsum(self.times[device][place] for place in places)
-            spent += math.fsum(self.apart_ns[device][place] for place in split)
+            spent += math.fsum(self.times[device][p] for p in inside)
+            spent += math.fsum(self.apart_ns[device][p] for p in split)
             lane = self._lanes[device]
             free[lane] = max(ready, free[lane]) + spent
             busy[device] += spent
@@ -327,10 +332,12 @@ class Workload:
         return end, busy
 
     def peak_bytes(self, nodes: Sequence[Node], ends: Collection[str], device: int) -> int:
-        """Return the memory of a run of nodes beside weights: its ends, and the most of the rest.
+        """Return the peak memory of a run of nodes, without weights.
 
         Args:
-            ends: inputs and outputs of the run; they are held all the time.
+            nodes: the nodes in the order in which they run.
+            ends: inputs and outputs of the run, which are alive all the time.
+            device: the number of the device, which decides how values are stored.
         """
         last: dict[str, int] = {}
         for step, node in enumerate(nodes):
@@ -341,7 +348,7 @@ class Workload:
             for step, node in enumerate(nodes) for name in node.outputs
             if name and name not in self.roots and name not in ends
         ]  # fmt: skip
-        scratch = (self.work[self._place[node.name]].scratch_bytes for node in nodes)
+        scratch = (self.work[self._positions[node.name]].scratch_bytes for node in nodes)
         lives += [Lifetime("", size, step, step, 1) for step, size in enumerate(scratch) if size]
-        held = sum(self.stored_bytes(name, device) for name in ends)
-        return memory.lower_bound(lives) + held
+        fixed = sum(self.stored_bytes(name, device) for name in ends)
+        return memory.lower_bound(lives) + fixed

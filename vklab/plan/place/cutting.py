@@ -1,7 +1,7 @@
-"""Cut a graph whose nodes have devices into stages: runs of nodes that one device does in one go.
+"""Cut a graph whose nodes have devices into stages: sets of nodes that a device runs together.
 
-Knows which stage waits for which, and what moves between them; not where nodes belong
-(`placement`) nor when a stage starts (`runtime/scheduler.py`).
+Finds the dependences of stages and the values that move between them; devices are chosen by
+`placement`, and the scheduler of the runtime starts stages. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ def cut(
 ) -> tuple[Chunk, ...]:
     """Return the stages of a shaped graph, predecessors first.
 
-    Nodes share a stage if they share a device, lie behind equally many changes of device and
-    before equally many, and are connected or wait for the same stages: so no stage waits for
-    itself, and no other device waits for work that it does not need.
+    Nodes share a stage if they share a device, have equally many changes of device before and
+    after them, and are connected or wait for the same stages: so no stage waits for itself, and no
+    device waits for work that it does not need.
 
     Args:
+        graph: the graph, its nodes in topological order.
         devices: the device number of every node, by name.
-        early: values that end a stage, so that they leave while the device goes on.
+        early: values that end a stage, so that they are transferred while the device continues.
+
+    Raises PlanError for a node without a device.
     """
     for node in graph.nodes:
         if node.name not in devices:
-            raise PlanError(f"node {node.name!r} ({node.op_type}) has no device")
+            raise PlanError(f"node {node.name!r} ({node.op_type}) has no device; assign one")
     numbers = [devices[node.name] for node in graph.nodes]
     edges = _edges(graph)
     before = _changes(edges, numbers)
-    # The same walk from the end: edges turned round, numbers counted from the last node.
+    # The same traversal from the end: edges reversed, nodes numbered from the last one.
     last = len(numbers) - 1
     back = sorted((last - reader, last - maker) for maker, reader in edges)
     after = _changes(back, numbers[::-1])[::-1]
@@ -49,7 +52,7 @@ def cut(
 
 
 def transfers(stages: Sequence[Chunk]) -> tuple[Transfer, ...]:
-    """Return what moves into each stage: one transfer a value and reader."""
+    """Return the transfers into each stage: one for each value and reading stage."""
     makers = {name: stage.number for stage in stages for name in stage.graph.outputs}
     return tuple(
         Transfer(info.name, makers.get(info.name), stage.number, info.size_bytes)
@@ -58,13 +61,13 @@ def transfers(stages: Sequence[Chunk]) -> tuple[Transfer, ...]:
 
 
 def _edges(graph: Graph) -> list[tuple[int, int]]:
-    """Return (maker, reader) by place in the graph; values known beforehand join nothing."""
+    """Return (maker, reader) as positions of nodes; constants make no edge."""
     makers = {
-        name: place for place, node in enumerate(graph.nodes) for name in node.outputs
+        name: position for position, node in enumerate(graph.nodes) for name in node.outputs
         if name and not _is_known(graph, name)
     }  # fmt: skip
     return [
-        (makers[name], place) for place, node in enumerate(graph.nodes) for name in node.reads
+        (makers[name], position) for position, node in enumerate(graph.nodes) for name in node.reads
         if name in makers
     ]  # fmt: skip
 
@@ -75,9 +78,9 @@ def _is_known(graph: Graph, name: str) -> bool:
 
 
 def _changes(edges: Iterable[tuple[int, int]], devices: Sequence[int]) -> list[int]:
-    """Return, for each node, the most changes of device on a way to it."""
+    """Return for each node the most changes of device on any path to it."""
     counts = [0] * len(devices)
-    for maker, reader in edges:  # in an order in which makers are done
+    for maker, reader in edges:  # in topological order: the counts of makers are final
         count = counts[maker] + (devices[maker] != devices[reader])
         counts[reader] = max(counts[reader], count)
     return counts
@@ -86,21 +89,24 @@ def _changes(edges: Iterable[tuple[int, int]], devices: Sequence[int]) -> list[i
 def _components(
     keys: Sequence[tuple[int, int, int]], edges: Iterable[tuple[int, int]]
 ) -> list[list[int]]:
-    """Return nodes of equal key that edges connect, each group in order."""
+    """Return the connected components of nodes with equal keys, each in node order.
+
+    Source: Tarjan and van Leeuwen 1984, union-find with path halving.
+    """
     parents = list(range(len(keys)))
 
-    def root(place: int) -> int:
-        while parents[place] != place:
-            parents[place] = parents[parents[place]]
-            place = parents[place]
-        return place
+    def root(position: int) -> int:
+        while parents[position] != position:
+            parents[position] = parents[parents[position]]
+            position = parents[position]
+        return position
 
     for maker, reader in edges:
         if keys[maker] == keys[reader]:
             parents[root(reader)] = root(maker)
     groups: dict[int, list[int]] = {}
-    for place in range(len(keys)):
-        groups.setdefault(root(place), []).append(place)
+    for position in range(len(keys)):
+        groups.setdefault(root(position), []).append(position)
     return list(groups.values())
 
 
@@ -109,7 +115,7 @@ def _merged(
     keys: Sequence[tuple[int, int, int]],
     edges: Sequence[tuple[int, int]],
 ) -> list[list[int]]:
-    """Join groups of equal key that wait for the same groups and free the same: nobody loses."""
+    """Merge groups with equal keys, predecessors and dependents: no stage then waits longer."""
     while True:
         waits, frees = _neighbours(groups, edges, len(keys))
         alike: dict[object, list[int]] = {}
@@ -122,11 +128,11 @@ def _merged(
 
 
 def _pieces(group: Sequence[int], ends: Container[int]) -> Iterator[list[int]]:
-    """Yield a group, in order, up to each of the ends in it."""
+    """Yield the pieces of a group, each of which stops at one of the ends."""
     piece = []
-    for place in group:
-        piece.append(place)
-        if place in ends or place == group[-1]:
+    for position in group:
+        piece.append(position)
+        if position in ends or position == group[-1]:
             yield piece
             piece = []
 
@@ -134,11 +140,11 @@ def _pieces(group: Sequence[int], ends: Container[int]) -> Iterator[list[int]]:
 def _neighbours(
     groups: Sequence[Sequence[int]], edges: Iterable[tuple[int, int]], count: int
 ) -> tuple[list[set[int]], list[set[int]]]:
-    """Return, for each group, those that it waits for and those that wait for it."""
+    """Return for each group its predecessors and its dependents."""
     group_of = [0] * count
     for number, group in enumerate(groups):
-        for place in group:
-            group_of[place] = number
+        for position in group:
+            group_of[position] = number
     waits: list[set[int]] = [set() for _ in groups]
     frees: list[set[int]] = [set() for _ in groups]
     for maker, reader in edges:
@@ -160,8 +166,8 @@ def _stages(
     known.update(graph.initializers)
     readers: dict[str, set[int]] = {}
     for number, group in enumerate(groups):
-        for place in group:
-            for name in graph.nodes[place].reads:
+        for position in group:
+            for name in graph.nodes[position].reads:
                 readers.setdefault(name, set()).add(number)
 
     def leaves(name: str, number: int) -> bool:
@@ -170,7 +176,7 @@ def _stages(
 
     stages = []
     for number, group in enumerate(groups):
-        nodes = tuple(graph.nodes[place] for place in group)
+        nodes = tuple(graph.nodes[position] for position in group)
         made = dict.fromkeys(name for node in nodes for name in node.outputs if name)
         foreign = dict.fromkeys(name for n in nodes for name in n.reads if name not in made)
         part = replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from vklab.graph.graph import Graph
+from vklab.plan.capability import Refusal
 from vklab.plan.chunk import Chunk, Transfer
 from vklab.plan.options import Facts, Options
 from vklab.plan.place import cutting, placement, transfer_paths
@@ -20,6 +21,7 @@ def split(
     options: Options,
     facts: Facts,
     lower: Callable[[Chunk, Collection[str]], Chunk],
+    refusal: Refusal,
 ) -> tuple[tuple[Chunk, ...], tuple[Transfer, ...], Placement | None]:
     """Return the chunks of a shaped graph on several devices, and what moves between them.
 
@@ -29,6 +31,7 @@ def split(
         options: of the plan.
         facts: of the machine.
         lower: gives a chunk its dispatches and memory, told which values the host never sees.
+        refusal: returns the reason why a device cannot run a node, or "".
     """
     wanted, placed = options.placement, None
     numbers = wanted.fixed
@@ -36,8 +39,8 @@ def split(
         placed = placement.place(
             graph, devices, costs=facts.costs, node_ns=wanted.node_ns, caps=wanted.caps,
             free=facts.free_bytes or None, pins=wanted.pins,
-            policy=wanted.policy or placement.POLICIES[0], unavailable=facts.kernel_refusal,
-            is_part=True, fastest_first=wanted.fastest_first,
+            policy=wanted.policy or placement.POLICIES[0], refusal=refusal, is_part=True,
+            fastest_first=wanted.fastest_first,
         )  # fmt: skip
         numbers = placed.devices
     pieces = cutting.cut(graph, numbers, transfer_paths.early(graph, numbers, devices))

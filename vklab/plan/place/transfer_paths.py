@@ -1,7 +1,7 @@
-"""Which values go from stage to stage past the host, and what a way between devices is called.
+"""Decide which values move between stages past the host, and name the paths between devices.
 
-Where both devices have memory of their own, large values never lie whole where the host sees them.
-The runtime chooses the way and writes it into the plan. Visited by lab 13.
+Between devices with memory of their own, large values are never whole in host-visible memory. The
+runtime chooses the path of each value and writes it into the plan. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ RING = "ring in shared host memory"
 RING_COPIED = "ring with host copies"
 SHARED = "shared host memory"
 HOST_COPY = "host copy"
-# What takes longer to move than another submission, and what fusion loses by it, costs.
+# Moving this many bytes takes longer than one more submission and the fusions lost.
 EARLY_BYTES = 4 << 20
 
 
 class TransferPath(NamedTuple):
-    """The way that a value takes, and why none that is better."""
+    """Name of the path that a value takes, and the reason why no better one is possible."""
 
     name: str
     reason: str = ""
@@ -41,11 +41,17 @@ class TransferPath(NamedTuple):
 def unseen(
     graph: Graph, stages: Sequence[Chunk], moves: Sequence[Transfer], devices: Sequence[DeviceInfo]
 ) -> frozenset[str]:
-    """Return the values that stages leave for each other in memory that the host does not see.
+    """Return the values that stages exchange in memory that is not host-visible.
 
-    All between stages of one device; and what moves by dma-buf or in pieces, between devices that
-    store it alike. Not what the host reads in the end, or what one of several devices writes best
-    where the host sees it.
+    All values between stages of one device; values that move by dma-buf or in pieces between
+    devices with equal storage types. Not the graph's outputs, nor values of devices that write
+    host-visible memory directly.
+
+    Args:
+        graph: the shaped graph.
+        stages: its stages.
+        moves: the transfers between them.
+        devices: the devices that stages number.
     """
     ends: dict[str, set[int]] = {}
     for move in moves:
@@ -63,10 +69,12 @@ def unseen(
 def early(
     graph: Graph, numbers: Mapping[str, int], devices: Sequence[DeviceInfo]
 ) -> frozenset[str]:
-    """Return the large values that leave a device past the host, which may go on meanwhile.
+    """Return the large values that move past the host while their device continues.
 
     Args:
-        numbers: the device of every node, by name.
+        graph: the shaped graph.
+        numbers: the device number of every node, by name.
+        devices: the devices in the order that numbers them.
     """
     if settings.get("DISABLE_EARLY_MOVES") or settings.get("DISABLE_DEVICE_ORDER"):
         return frozenset()
@@ -84,7 +92,7 @@ def early(
 
 
 def _moves_past(value: TensorInfo, devices: Sequence[DeviceInfo]) -> bool:
-    """Tell whether a value moves between devices past the host."""
+    """Tell whether a value moves between devices without host-visible memory."""
     return (
         not settings.get("DISABLE_STAGING_RING")
         and len({storage.stored_dtype(value.dtype, info) for info in devices}) == 1

@@ -1,4 +1,4 @@
-"""How plans look: pictures and tables.
+"""Show plans as pictures and tables.
 
 Entered through the methods of `Plan`. Visited by lab 11.
 """

@@ -1,6 +1,6 @@
-"""How a plan looks: its dispatches as a graph, and beneath them the memory that their values take.
+"""Draw a plan: its dispatches as a graph, and below them the memory of their values.
 
-Dispatches between two barriers, which may run at once, stand in one column. Visited by lab 11.
+Dispatches between two barriers, which may run in parallel, share a column. Visited by lab 11.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from vklab.draw import layers, svg
 from vklab.draw.layers import LEFT, LETTERS, Box
 from vklab.plan.barriers import Copy, Step
 from vklab.plan.chunk import Chunk
-from vklab.plan.fusion import codegen
 from vklab.plan.memory import MemoryPlan, Slot
 from vklab.types import Dispatch, Pointwise
 
 __all__ = ["flows", "kernel_label", "chunk_svg", "memory_boxes"]
 
-# (what kernels do, their colour, how their names begin); the first that fits
+# (purpose of kernels, their colour, prefixes of their names); the first match applies
 KINDS = (
     ("convolution", "#0072B2", ("conv", "deform_conv", "col2im")),
     ("matrix product", "#D55E00", ("matmul", "matvec", "sum_splits", "linear", "recurrent")),
@@ -35,7 +34,7 @@ LEAST_WIDTH, PLOT_HEIGHT, MOST_TITLES, MOST_LINES = 760, 300, 8, 4
 
 
 def kernel_label(dispatch: Dispatch) -> str:
-    """Return a kernel's name with all that is fused into it, such as "conv + relu, add"."""
+    """Return a kernel's name with the work fused into it, such as "conv + relu, add"."""
     if dispatch.kernel in ("pointwise", "elementwise") and dispatch.pointwise:
         return f"{dispatch.kernel}: {_titles(dispatch.pointwise)}"
     if dispatch.siblings:
@@ -46,7 +45,7 @@ def kernel_label(dispatch: Dispatch) -> str:
 
 
 def _titles(work: Pointwise) -> str:
-    each = [codegen.title(formula) for formula in work.formulas if formula.arguments]
+    each = [formula.title for formula in work.formulas if formula.arguments]
     each = [name[1:-1] if name.startswith("(") else name for name in each]
     runs = [(name, len(list(same))) for name, same in groupby(each)]
     words = [f"{name} x{count}" if count > 2 else ", ".join([name] * count) for name, count in runs]
@@ -57,24 +56,28 @@ def _titles(work: Pointwise) -> str:
 def flows(
     steps: Sequence[Step], slots: Mapping[str, Slot], inputs: Mapping[str, Slot]
 ) -> tuple[list[set[int]], dict[str, set[int]]]:
-    """Return for each step the earlier steps whose results it reads, and who wrote what is left.
+    """Return for each step the steps whose results it reads, and the writers of values still alive.
 
-    Inputs count as steps before the first: -1, -2 and so on in their order. Views have no writers
-    of their own: what is alive in the bytes that are read tells.
+    Args:
+        steps: dispatches and copies in order; inputs count as steps -1, -2 and so on.
+        slots: the memory of each value.
+        inputs: the memory of each graph input.
+
+    Views have no writers of their own: they are matched by the bytes that they share.
     """
     alive: dict[str, tuple[Slot, set[int]]] = {
         name: (slot, {-1 - number}) for number, (name, slot) in enumerate(inputs.items())
     }
-    found: list[set[int]] = []
+    sources: list[set[int]] = []
     for number, step in enumerate(steps):
         read, written = _touched(step, slots)
-        found.append({n for slot in read for other, by in alive.values()
-                      if slot.overlaps(other) for n in by})  # fmt: skip
+        sources.append({n for slot in read for other, by in alive.values()
+                        if slot.overlaps(other) for n in by})  # fmt: skip
         for name, slot in written:
             for other in [n for n, (s, _) in alive.items() if n != name and s.overlaps(slot)]:
                 del alive[other]
             alive.setdefault(name, (slot, set()))[1].add(number)
-    return found, {name: by for name, (_, by) in alive.items()}
+    return sources, {name: by for name, (_, by) in alive.items()}
 
 
 def _touched(step: Step, slots: Mapping[str, Slot]) -> tuple[list[Slot], list[tuple[str, Slot]]]:
@@ -85,21 +88,21 @@ def _touched(step: Step, slots: Mapping[str, Slot]) -> tuple[list[Slot], list[tu
 
 
 def chunk_svg(title: str, chunk: Chunk) -> str:
-    """Draw a chunk: its dispatches in order, the values between them, and the memory of these."""
+    """Draw a chunk as SVG: its dispatches in order, their values, and the memory of these."""
     memory, outputs = chunk.memory, chunk.output_slots
     boxes = _boxes(chunk, memory, chunk.input_slots, outputs) if chunk.steps else {}
     width = max(layers.width_of(boxes), LEAST_WIDTH)
     used = {box.colour for box in boxes.values()}
-    entries = {what: colour for what, colour, _ in KINDS if colour in used}
+    entries = {purpose: colour for purpose, colour, _ in KINDS if colour in used}
     parts = [
         svg.text(LEFT, 18, draw.shorten(title, int(width / 7.2)), 'font-size="14"'),
         *layers.legend(entries, 32),
-        svg.text(LEFT, 60, "dispatches, row by row: what stands in a column may run at once; "
-                  "dashed line: barrier; thick frame: generated text; from, to: other rows"),
+        svg.text(LEFT, 60, "dispatches, row by row: those of one column may run in parallel; "
+                 "dashed line: barrier; thick frame: generated Slang; from, to: other rows"),
     ]  # fmt: skip
     drawn, bottom = layers.chart(boxes, 66)
     heading = (f"memory of activations: {draw.bytes_text(memory.arena_bytes)}; a box is a value, "
-               "as wide as its life and as high as its bytes")  # fmt: skip
+               "its width the lifetime and its height the bytes")  # fmt: skip
     parts += [*drawn, svg.text(LEFT, bottom + 20, heading, 'font-size="13"')]
     frame = (LEFT + 70, bottom + 32, width - 2 * LEFT - 70, PLOT_HEIGHT)
     parts += svg.memory_map(frame, memory_boxes(memory), memory.steps, memory.arena_bytes,
@@ -122,7 +125,7 @@ def memory_boxes(memory: MemoryPlan) -> list[tuple[str, int, int, int, int]]:
 def _boxes(
     chunk: Chunk, memory: MemoryPlan, inputs: Mapping[str, Slot], outputs: Mapping[str, Slot]
 ) -> dict[int, Box]:
-    """Return a box for each step by its number; inputs count down from -1, outputs on."""
+    """Return a box for each step by its number; inputs have -1, -2 ..., outputs come last."""
     sources, writers = flows(chunk.steps, memory.slots, inputs)
     grey = _colour("input")
     boxes = {-1 - n: Box(name, name, ["input"], f"input {name}", grey)

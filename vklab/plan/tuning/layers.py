@@ -1,7 +1,8 @@
-"""Which dispatches stand side by side between two barriers: independent branches share layers.
+"""Order dispatches in layers, which run side by side between two barriers.
 
-A branch is not walked to its end before the next begins, as far as what is then alive at once fits
-into the memory that walking them one after the other takes. Visited by labs 11 and 12.
+Independent branches share layers, as long as the values alive at once fit into the memory that the
+branches take one after the other. Barriers themselves are placed elsewhere. Visited by labs 11
+and 12.
 """
 
 from __future__ import annotations
@@ -21,18 +22,21 @@ from vklab.types import Dispatch
 
 __all__ = ["grouped"]
 
-# What is ready but finds no room, until the next layer begins: each is looked at again there.
+# Ready dispatches without room that end a layer; each is tried again in the next layer.
 MOST_LEFT = 16
 
 
 def grouped(lowered: Lowered, arranged: Arenas, most: int) -> Lowered:
-    """Return dispatches in layers, each of which needs nothing but what earlier layers made.
+    """Return dispatches in layers, each of which reads results of earlier layers only.
 
-    Of what is ready that goes first on which the longest chain waits. What would take more memory
-    than `arranged`, which is for the order given, stays behind.
+    Of the ready dispatches, those that the longest chain waits for come first.
 
     Args:
-        most: layers from which on nothing is gained; the same dispatches are returned then.
+        lowered: the dispatches, in any order that respects their dependences.
+        arranged: the memory for that order; a layer never takes more.
+        most: the number of layers from which on `lowered` itself is returned.
+
+    Source: Hu 1961, highest level first; the limit on memory is added.
     """
     if settings.get("DISABLE_REORDER"):
         return lowered
@@ -41,12 +45,12 @@ def grouped(lowered: Lowered, arranged: Arenas, most: int) -> Lowered:
     return lowered if not order else replace(
         lowered, dispatches=tuple(lowered.dispatches[number] for number in order),
         nodes=tuple(lowered.nodes[number] for number in order),
-        layers=tuple(place for place, layer in enumerate(layers) for _ in layer),
+        layers=tuple(depth for depth, layer in enumerate(layers) for _ in layer),
     )  # fmt: skip
 
 
 def _layers(waits: Sequence[Collection[int]], room: _Room, most: int) -> list[list[int]]:
-    """Return dispatches in fewer layers than `most`, or none where there is no room for that."""
+    """Return dispatches in fewer layers than `most`; none where memory does not allow that."""
     frees: list[list[int]] = [[] for _ in waits]
     heights = [1] * len(waits)  # the longest chain from each to the end
     for number in reversed(range(len(waits))):
@@ -79,25 +83,25 @@ def _layers(waits: Sequence[Collection[int]], room: _Room, most: int) -> list[li
 
 
 def _waits(lowered: Lowered) -> list[set[int]]:
-    """Return for each dispatch the earlier ones that touch the same bytes, if one of them writes.
+    """Return for each dispatch the earlier ones with which it shares bytes that either writes.
 
-    What slices begin or end at cuts their root into parts, each of which is looked at alone.
+    The ends of slices cut a root into parts, each of which has its own readers and writer.
     """
     spans = [_spans(lowered, dispatch) for dispatch in lowered.dispatches]
     cuts: dict[str, set[int]] = {}
     for root, start, stop, is_part, _ in (each for touched in spans for each in touched):
         if is_part:
             cuts.setdefault(root, set()).update((start, stop))
-    ordered = {root: sorted(places) for root, places in cuts.items()}
+    ordered = {root: sorted(ends) for root, ends in cuts.items()}
     writers: dict[tuple[str, int], int] = {}
     readers: dict[tuple[str, int], list[int]] = {}  # since the last writer
-    found: list[set[int]] = []
+    waits: list[set[int]] = []
     for number, touched in enumerate(spans):
         before: set[int] = set()
         for root, start, stop, _, writes in touched:
-            places = ordered.get(root, [])
-            first = bisect.bisect_right(places, start)
-            for part in range(first, bisect.bisect_left(places, stop) + 1):
+            ends = ordered.get(root, [])
+            first = bisect.bisect_right(ends, start)
+            for part in range(first, bisect.bisect_left(ends, stop) + 1):
                 key = root, part
                 if key in writers:
                     before.add(writers[key])
@@ -106,25 +110,25 @@ def _waits(lowered: Lowered) -> list[set[int]]:
                     writers[key] = number
                 else:
                     readers.setdefault(key, []).append(number)
-        found.append(before - {number})
-    return found
+        waits.append(before - {number})
+    return waits
 
 
 def _spans(lowered: Lowered, dispatch: Dispatch) -> list[tuple[str, int, int, bool, bool]]:
-    """Return root, start and stop in it of what is touched; whether as a part, and written."""
-    found = []
+    """Return (root, start, stop, is_part, writes) of each operand that is no constant, in bytes."""
+    spans = []
     for number, (_, info) in enumerate(dispatch.reads + dispatch.writes):
         writes = number >= len(dispatch.reads)
         first, size = written_bytes(dispatch, info) if writes else (0, info.size_bytes)
         start, root = lowered.start_bytes(info) + first, lowered.roots[info.name]
         is_part = info.name in lowered.slices or size < info.size_bytes
         if root not in lowered.constants:
-            found.append((root, start, start + size, is_part, writes))
-    return found
+            spans.append((root, start, start + size, is_part, writes))
+    return spans
 
 
 class _Room:
-    """Counts the bytes of activations that are alive, a layer of dispatches at a time."""
+    """Bytes of activations that are alive, counted layer by layer."""
 
     def __init__(self, lowered: Lowered, arranged: Arenas) -> None:
         plan = arranged.memory
@@ -145,7 +149,7 @@ class _Room:
         return {self._lowered.roots[info.name] for _, info in dispatch.reads + dispatch.writes}
 
     def take(self, number: int) -> bool:
-        """Make room for what a dispatch writes, if there is."""
+        """Reserve the bytes that a dispatch writes; return False if there is no room for them."""
         dispatch, roots = self._lowered.dispatches[number], self._lowered.roots
         born = {roots[info.name] for _, info in dispatch.writes} - self._born
         alive = self._alive + sum(self._sizes.get(root, 0) for root in born)
@@ -164,7 +168,7 @@ class _Room:
         return True
 
     def leave(self, layer: Iterable[int]) -> None:
-        """End a layer: what nobody reads any more leaves its bytes."""
+        """End a layer: release the values that no later dispatch reads."""
         for root in (root for number in layer for root in self._touched(number)):
             self._uses[root] -= 1
             if not self._uses[root]:

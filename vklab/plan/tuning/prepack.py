@@ -1,7 +1,7 @@
-"""Weights in another layout: matrices turned, filters in the order in which a kernel adds them up.
+"""Prepack weights: matrices transposed, filters in the order in which a kernel reads them.
 
-Rules of `variants` ask for a layout by what `turned` returns, whose name says all about it; what
-is wanted in the end is made by `fill`, once for all plans. Visited by lab 08.
+Rules of `variants` ask for a layout with `turned`, which encodes it in the name of a tensor without
+value; `fill` computes the values that a finished plan reads, once for all plans. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["along_k", "as_given", "by_fours", "chunk", "fill", "in_chunks", "turned"]
 
-# Terms, and columns on a CPU, from which on a matrix that lies dense along k is read faster.
+# Terms, and columns on a CPU, from which on a matrix stored dense along k is read faster.
 FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
-# On a CPU it takes some rows to be worth it; a GPU gains with one row and loses with eight.
+# A CPU gains from this many rows on; a GPU gains with one row and loses with eight.
 FEWEST_ROWS = 8
-# Elements of a matrix from which on one row on a GPU gains by it.
+# Elements of a matrix from which on a product with one row on a GPU gains by it.
 FEWEST_ELEMENTS = 32768
 # Channels that shaders/ops/conv_tiled.slang takes in one step.
 CHUNK = 16
 # Columns from which on a GPU reads one matrix for one row by fours, by the bytes of an element.
 FEWEST_FOURS = {2: 4096, 4: 32768}
-# What every device can bind.
+# Every device can bind this much: Vulkan's least maxStorageBufferRange.
 LEAST_RANGE_BYTES = 1 << 27
-# Zeros that a convolution may add up for the sake of whole chunks, as a share of its channels.
+# Padding channels that a convolution may read for whole chunks, as a share of its channels.
 MOST_PADDING = 0.25
 
 _NAME = re.compile(r"(.*):turned(\d+)x(\d+)x(\d+)x(\d+)/(\d+)x(\d+)", re.S)
@@ -42,8 +42,14 @@ def turned(
 ) -> TensorInfo | None:
     """Return weights [groups, rows, depth, taps] as [groups, depth / chunk, taps, chunk, rows].
 
-    Rows are padded to a multiple of `width`, depth to one of `chunk`, with zeros. Returned without
-    its value; None where the weight is not known before the run, or the switch is off.
+    Args:
+        weight: a tensor with a constant value.
+        sizes: groups, rows, depth and taps.
+        chunk: depth is padded with zeros to a multiple of it.
+        width: rows are padded with zeros to a multiple of it.
+
+    Returns a tensor without value; None for a weight unknown before the run, or DISABLE_PREPACK.
+    Source: Goto and van de Geijn 2008, packing.
     """
     groups, rows, depth, taps = sizes
     if weight.constant is None or settings.get("DISABLE_PREPACK"):
@@ -56,15 +62,15 @@ def turned(
 
 
 def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | None:
-    """Return what `turned` named with its value; None for all else.
+    """Return a tensor that `turned` named, with its value; None for any other tensor.
 
-    Without padding that is a view of the weight: the host does not hold it twice.
+    Without padding the value is a view of the weight, so that the host stores no second copy.
     """
-    found = _NAME.fullmatch(read.name)
-    source = constants[found[1]].constant if found and found[1] in constants else None
-    if found is None or source is None or read.constant is not None:
+    match = _NAME.fullmatch(read.name)
+    source = constants[match[1]].constant if match and match[1] in constants else None
+    if match is None or source is None or read.constant is not None:
         return None
-    groups, rows, depth, taps, chunk, _ = sizes = tuple(map(int, found.groups()[1:]))
+    groups, rows, depth, taps, chunk, _ = sizes = tuple(map(int, match.groups()[1:]))
     deep, wide = read.dims[1] * chunk, read.dims[-1]
 
     def laid_out(array: np.ndarray) -> np.ndarray:
@@ -80,7 +86,7 @@ def fill(read: TensorInfo, constants: Mapping[str, TensorInfo]) -> TensorInfo | 
 
 
 def as_given(dispatch: Dispatch) -> Dispatch:
-    """Return a dispatch of whose weights no rule asks for another layout."""
+    """Return a dispatch without weight values, so that no rule prepacks them."""
     reads = ((name, TensorInfo(i.name, i.dtype, i.shape)) for name, i in dispatch.reads)
     return replace(dispatch, reads=tuple(reads))
 
@@ -88,12 +94,14 @@ def as_given(dispatch: Dispatch) -> Dispatch:
 def along_k(
     dispatch: Dispatch, sizes: tuple[int, int, int], info: DeviceInfo, resident: Collection[str]
 ) -> Dispatch:
-    """Let a product read B dense along k where every invocation walks down a column of it.
+    """Store B dense along k where every invocation of a product reads a column of it.
 
     Args:
+        dispatch: the product; all others are returned unchanged.
         sizes: m, n and k.
-        lying: names of weights that a device holds for plans of other shapes: one that lies there
-            in either layout is read in that.
+        info: the device.
+        resident: names of weights already on the device for plans of other shapes; a weight that
+            is there in either layout is read in that layout.
     """
     m, n, k = sizes
     push: dict[str, Any] = dict(dispatch.push)
@@ -104,15 +112,15 @@ def along_k(
     if laid_out is None or any(step % (k * n) for step in push["b_batch"]):
         return dispatch
     one = m == 1 and k * n >= FEWEST_ELEMENTS and not by_fours(dispatch, n)
-    wish = m >= FEWEST_ROWS and n >= FEWEST_COLUMNS if info.is_cpu else one
-    wish &= weight.name not in resident
-    if k < FEWEST_TERMS or not (wish or laid_out.name in resident):
+    wanted = m >= FEWEST_ROWS and n >= FEWEST_COLUMNS if info.is_cpu else one
+    wanted &= weight.name not in resident
+    if k < FEWEST_TERMS or not (wanted or laid_out.name in resident):
         return dispatch
     return _with(dispatch, "b_buffer", laid_out, b_row=1, b_column=k)
 
 
 def by_fours(dispatch: Dispatch, n: int) -> bool:
-    """Tell whether one row reads B by fours of columns: it is long, and lies where fours may."""
+    """Tell whether one row can read B four columns at a time, and B is wide enough to gain."""
     weight, push = dict(dispatch.reads)["b_buffer"], dict(dispatch.push)
     fewest = FEWEST_FOURS.get(np.dtype(weight.dtype).itemsize, n + 1)
     dense = (push["b_row"], push["b_column"]) == (n, 1)
@@ -120,7 +128,7 @@ def by_fours(dispatch: Dispatch, n: int) -> bool:
 
 
 def in_chunks(dispatch: Dispatch, tile: tuple[int, ...]) -> Dispatch:
-    """Let conv_tiled read its weights in steps of CHUNK channels at one place of the window."""
+    """Prepack the weights of conv_tiled in steps of CHUNK channels at one tap of the window."""
     push: dict[str, Any] = dict(dispatch.push)
     weight = dict(dispatch.reads)["w_buffer"]
     filters, depth = push["out_channels"], push["in_channels"]
@@ -129,14 +137,14 @@ def in_chunks(dispatch: Dispatch, tile: tuple[int, ...]) -> Dispatch:
     if -depth % CHUNK <= MOST_PADDING * depth:
         laid_out = turned(weight, (push["groups"], filters, depth, taps), CHUNK, 4)
     if laid_out and laid_out.size_bytes > max(weight.size_bytes, LEAST_RANGE_BYTES):
-        laid_out = None  # the padding might be what a binding has no room for
+        laid_out = None  # with its padding the weight may be too large for one binding
     fours = "4" if all(size % 4 == 0 for size in tile[3:]) else "1"
     changed = _with(dispatch, "w_buffer", laid_out) if laid_out else dispatch
     return replace(changed, defines=(*dispatch.defines, ("PACKED", fours if laid_out else "0")))
 
 
 def chunk(dispatch: Dispatch) -> int:
-    """Return of how many channels a part of a sum is a multiple: a dispatch reads whole chunks."""
+    """Return the number of channels that a dispatch reads at a time; split sums are multiples."""
     return CHUNK if dict(dispatch.defines).get("PACKED", "0") != "0" else 1
 
 

@@ -1,7 +1,7 @@
-"""Which faster kernel a device and a shape allow, instead of the one that is right everywhere.
+"""Choose the fastest kernel for a product or convolution on one device.
 
-Each rule is a pure function from a Dispatch to others that compute the same; DISABLE_VARIANTS
-switches off all but what a driver's quirk demands. Visited by lab 08.
+Each rule is a pure function from a Dispatch to an equivalent one; DISABLE_VARIANTS switches off all
+rules but those that a driver's limits require. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 __all__ = ["choose"]
 
 Tile = tuple[int, int, int, int, int]
-# m, n, k and the batch count of a matmul, or of the product that a conv is.
-Sizes = tuple[int, int, int, int]
-Rule = Callable[[Dispatch, Sizes, DeviceInfo], Dispatch | None]
+# m, n, k and batch count of a matmul, or of the matrix product that a conv computes.
+ProductSizes = tuple[int, int, int, int]
+KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo], Dispatch | None]
 
-# (TILE_M, TILE_N, TILE_K, ROWS, COLUMNS) and how fast its inner loop runs beside the others:
-# more sums in registers means fewer loads for each product. TILE_N never exceeds the workgroup.
+# (TILE_M, TILE_N, TILE_K, ROWS, COLUMNS) and the relative speed of the inner loop: more sums in
+# registers need fewer loads for each product. TILE_N never exceeds the workgroup.
 _TILES: tuple[tuple[Tile, float], ...] = (
     ((16, 16, 32, 1, 1), 0.55),
     ((32, 32, 32, 2, 2), 1.0),
@@ -34,36 +34,40 @@ _TILES: tuple[tuple[Tile, float], ...] = (
 )
 # Workgroups that a GPU runs side by side; the real number differs, its order does not.
 GPU_WORKGROUPS = 128
-# Columns of one invocation on a CPU: eight were faster still, and took llvmpipe twice as long to
-# compile. It compiles an epilogue anew for each result: with more formulas, one column.
+# Columns of one invocation on a CPU: eight are faster still, but take llvmpipe twice as long to
+# compile. It compiles an epilogue once for each column: with more formulas, one column.
 CPU_COLUMNS, MOST_FORMULAS = 4, 2
 # A split shorter than this along k is not worth the second dispatch.
 SHORTEST_SPLIT = 256
-# The second dispatch adds the parts one after the other.
+# The second dispatch adds the parts sequentially.
 MOST_SPLITS = 64
 
 
 def choose(
     dispatch: Dispatch, info: DeviceInfo, resident: Collection[str] = ()
 ) -> tuple[Dispatch, ...]:
-    """Return the dispatches that compute the same thing fastest on a device.
+    """Return the fastest equivalent dispatches for a device; `dispatch` itself if it is no product.
 
     Args:
-        lying: names of weights that the device holds already, in the layout that they say.
+        dispatch: one dispatch of a plan.
+        info: the device.
+        resident: names of weights already on the device; a prepacked name encodes its layout.
     """
     if dispatch.kernel not in ("matmul", "conv"):
         return (dispatch,)
     chosen, sizes = dispatch, _product_sizes(dispatch)
-    in_float32 = dict(dispatch.defines).get("ACC", "float") == "float"  # all rules are for that
+    # The rules are for sums in float32 only.
+    in_float32 = dict(dispatch.defines).get("ACC", "float") == "float"
     if in_float32 and not settings.get("DISABLE_VARIANTS"):
-        rules: tuple[Rule, ...] = (_shared_rows,) if info.is_cpu else (_one_row, _tiled, _few_rows)
+        on_gpu: tuple[KernelRule, ...] = (_one_row, _tiled, _few_rows)
+        rules = (_shared_rows,) if info.is_cpu else on_gpu
         laid_out = prepack.along_k(dispatch, sizes[:3], info, resident)
-        found = (rule(laid_out, sizes, info) for rule in rules)
-        chosen = next(filter(None, found), laid_out)
+        variants = (rule(laid_out, sizes, info) for rule in rules)
+        chosen = next(filter(None, variants), laid_out)
     return _split(chosen, dispatch, sizes, info)
 
 
-def _product_sizes(dispatch: Dispatch) -> Sizes:
+def _product_sizes(dispatch: Dispatch) -> ProductSizes:
     push: dict[str, Any] = dict(dispatch.push)
     if dispatch.kernel == "matmul":
         return push["m"], push["n"], push["k"], push["batches"]
@@ -71,10 +75,10 @@ def _product_sizes(dispatch: Dispatch) -> Sizes:
     return push["out_channels"], push["out_h"] * push["out_w"], k, push["batches"]
 
 
-def _shared_rows(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch | None:
-    """Let the lanes of a subgroup fetch the row operand for each other, each for some columns.
+def _shared_rows(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Dispatch | None:
+    """Share the loads of the row operand among the lanes of a subgroup, by shuffles.
 
-    On a CPU that plays a GPU every fetch of a lane is a separate load, and this saves most.
+    On a CPU device every load of a lane is a separate instruction, which this saves.
     """
     m, n, _, batch = sizes
     smallest = info.limit("minSubgroupSize") or info.subgroup_size
@@ -89,8 +93,8 @@ def _shared_rows(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch
     return replace(dispatch, workgroups=workgroups, constants=constants, defines=defines)
 
 
-def _few_rows(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch | None:
-    """Give a GPU one row an invocation where there is too little work to fill it otherwise."""
+def _few_rows(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Dispatch | None:
+    """Compute one row per invocation where larger blocks would leave a GPU idle."""
     del info
     m, n, _, batch = sizes
     if m * n * batch > GPU_WORKGROUPS * 1024:
@@ -99,14 +103,14 @@ def _few_rows(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch | 
     return replace(dispatch, workgroups=workgroups, constants=constants)
 
 
-def _one_row(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch | None:
-    """Use matvec where the left operand is one row: then reading B is all the time it takes."""
+def _one_row(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Dispatch | None:
+    """Use matvec where the left operand is one row: reading B then takes all the time."""
     del info
     m, n, k, batch = sizes
     push = dict(dispatch.push)
     if dispatch.kernel != "matmul" or m != 1 or batch != 1:
         return None
-    # Dense along k: one column a workgroup, whose lanes read neighbouring elements.
+    # Dense along k: one column per workgroup, whose lanes read neighbouring elements.
     columns = 1 if push["b_row"] == 1 and k != 1 else 32
     fours = columns > 1 and prepack.by_fours(dispatch, n)
     names = ("n", "k", "part", "a_column", "b_row", "b_column", "c_column", "alpha", "beta")
@@ -120,15 +124,18 @@ def _one_row(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch | N
     )
 
 
-def _tiled(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch | None:
-    """Use shared memory where a product is large enough to fill some tiles."""
+def _tiled(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Dispatch | None:
+    """Use shared-memory tiles where a product is large enough to fill some.
+
+    Source: CUDA C++ Programming Guide, section 'Shared Memory'.
+    """
     m, n, k, batch = sizes
     if m < 16 or n < 16 or k < 64:
         return None
     tile = _soonest(m, n, k, batch, info)
     tile_m, tile_n, _, rows, columns = tile
     names = ("TILE_M", "TILE_N", "TILE_K", "ROWS", "COLUMNS")
-    # A tiled conv divides by its kernel's sizes at every step: as constants that is cheap.
+    # A tiled conv divides by its kernel's sizes at every step: cheap for constants only.
     fixed = [(name, size) for name, size in dispatch.push if name in ("kernel_h", "kernel_w")]
     workgroups = (-(-n // tile_n), -(-m // tile_m), batch)
     if max(workgroups) > linear.MOST_GROUPS:
@@ -151,7 +158,7 @@ def _tiled(dispatch: Dispatch, sizes: Sizes, info: DeviceInfo) -> Dispatch | Non
 def _soonest(m: int, n: int, k: int, batch: int, info: DeviceInfo) -> Tile:
     """Return the tile with the least padded work over its speed, in waves of workgroups.
 
-    Counts on `split` to make more workgroups out of a long sum.
+    Assumes that `_split` cuts a long sum into more workgroups.
     """
 
     def cost(candidate: tuple[Tile, float]) -> float:
@@ -167,25 +174,25 @@ def _soonest(m: int, n: int, k: int, batch: int, info: DeviceInfo) -> Tile:
 
 
 def _wanted_splits(workgroups: int, k: int) -> int:
-    """Return into how many parts a GPU wants a sum of k terms cut."""
+    """Return the number of parts into which to cut a sum of k terms for a GPU."""
     return max(1, min(2 * GPU_WORKGROUPS // workgroups, k // SHORTEST_SPLIT, MOST_SPLITS))
 
 
 def _split(
-    chosen: Dispatch, original: Dispatch, sizes: Sizes, info: DeviceInfo
+    chosen: Dispatch, original: Dispatch, sizes: ProductSizes, info: DeviceInfo
 ) -> tuple[Dispatch, ...]:
-    """Cut a long sum into parts that run side by side, and add them up in a second dispatch.
+    """Cut a long sum into parts that run in parallel, and add them up in a second dispatch.
 
-    Done where too few workgroups would leave a GPU idle, and where a loop would outlast the
-    iterations that llvmpipe allows.
+    For a GPU with too few workgroups, and for loops longer than llvmpipe allows.
+    Source: CUTLASS, 'Efficient GEMM in CUDA', split K.
     """
     m, n, k, batch = sizes
     push: dict[str, Any] = dict(original.push)
-    steps = push["part"]  # what the kernel's part counts: k, or channels
+    steps = push["part"]  # the whole sum, in the kernel's unit: terms of k, or channels
     wanted = _wanted_splits(math.prod(chosen.workgroups), k)
     result = _computed(original)
-    many = original.kernel == "matmul" and m * n * batch < result.count  # one of several dispatches
-    if info.is_cpu or settings.get("DISABLE_VARIANTS") or many:
+    shares = original.kernel == "matmul" and m * n * batch < result.count  # the result with others
+    if info.is_cpu or settings.get("DISABLE_VARIANTS") or shares:
         wanted = 1
     if "llvmpipe" in info.driver:
         wanted = max(wanted, -(-k // (limits.LLVMPIPE_ITERATIONS // 2)))
@@ -194,11 +201,11 @@ def _split(
     splits = -(-steps // part) if steps else 1
     if splits == 1:
         return (chosen,)
-    # Parts are rounded once, when they are added up.
+    # Parts are not rounded; their sum is, once.
     wide = "float32" if result.dtype in dtypes.FLOATS else result.dtype
     partial = TensorInfo(f"{chosen.writes[0][1].name}:splits", wide, (splits, *result.dims))
     changed = {"BIAS": "0", **dict(dtypes.type_defines("Y", wide))}
-    # Scaling and C belong to the whole sum, so a part is plain.
+    # Scaling and C apply to the whole sum, not to a part.
     plain = {"part": part, "alpha": 1.0}
     biased = dict(chosen.defines)["BIAS"] == "1"
     first = replace(
@@ -215,7 +222,7 @@ def _split(
 
 
 def _computed(dispatch: Dispatch) -> TensorInfo:
-    """Return what a kernel itself computes: what is written, but for an epilogue."""
+    """Return the tensor that the kernel itself computes, before any epilogue."""
     if dispatch.epilogue is None:
         return dispatch.writes[0][1]
     own = dispatch.epilogue.operands[0]
@@ -223,11 +230,11 @@ def _computed(dispatch: Dispatch) -> TensorInfo:
 
 
 def _sum_splits(
-    partial: TensorInfo, bias: TensorInfo | None, original: Dispatch, sizes: Sizes
+    partial: TensorInfo, bias: TensorInfo | None, original: Dispatch, sizes: ProductSizes
 ) -> Dispatch:
     push: dict[str, Any] = dict(original.push)
     result, splits, (m, n, _, _) = _computed(original), partial.dims[0], sizes
-    if original.kernel == "conv":  # a bias is one column, with a row a channel
+    if original.kernel == "conv":  # the bias is one column, with one row per channel
         rows, steps, scales = m * push["groups"], (1, 0), (1.0, 1.0)
     else:
         rows, steps = m, (push["c_row"], push["c_column"])
@@ -256,5 +263,5 @@ def _sum_splits(
 
 
 def _without(pairs: tuple[Any, ...], *names: str) -> tuple[Any, ...]:
-    """Return pairs without those of some names."""
+    """Return the pairs whose names are not listed."""
     return tuple(pair for pair in pairs if pair[0] not in names)

@@ -1,7 +1,7 @@
-"""The algebra of walks: a walk along a tensor that is itself computed along walks.
+"""Compose strided views: replace a view of a computed tensor by views of its operands.
 
-With it a transposed, sliced or broadcast value need not exist: whoever reads it walks along what
-it was made from. Visited by lab 10.
+A transposed, sliced or broadcast value then need not exist in memory: its reader addresses the
+operands directly. Visited by lab 10.
 """
 
 from __future__ import annotations
@@ -10,38 +10,38 @@ from collections.abc import Sequence
 
 from vklab.types import StridedView, dense_strides
 
-__all__ = ["Split", "compose", "merge", "order", "split_axes", "split_walk"]
+__all__ = ["Split", "compose", "merge", "order", "split_axes", "split_view"]
 
-Shape = tuple[int, ...]
-# For each axis the axes into which it is cut, outermost first; their product is the axis.
-Split = tuple[Shape, ...]
+Dims = tuple[int, ...]
+# For each axis the sizes into which it is cut, outermost first; their product is its size.
+Split = tuple[Dims, ...]
 
 
 def compose(
-    shape: Shape, walk: StridedView, inner_shape: Shape, inner: Sequence[StridedView]
+    shape: Dims, view: StridedView, inner_shape: Dims, inner: Sequence[StridedView]
 ) -> tuple[Split, tuple[StridedView, ...]] | None:
-    """Return how operands of a computed tensor are walked by who walks along that tensor.
+    """Return views of a computed tensor's operands that replace a view of the tensor.
 
     Args:
-        shape: the indices of who reads.
-        walk: along the computed tensor, over `shape`.
-        inner_shape: the indices over which the tensor is computed, row-major and dense.
-        inner: the walks of its operands, over `inner_shape`.
+        shape: the index space of the reader.
+        view: the reader's view of the computed tensor, over `shape`.
+        inner_shape: the index space over which the tensor is computed, row-major and dense.
+        inner: the views of its operands, over `inner_shape`.
 
-    Returns how the axes of `shape` must be cut for this, and one walk for each operand over the cut
-    axes; None where an axis of the reader runs across several axes of the tensor unevenly.
+    Returns the cut of the axes of `shape` that this needs, and one view for each operand over the
+    cut axes; None where an axis of the reader runs across several axes of the tensor unevenly.
     """
     strides = dense_strides(inner_shape)
-    cut: list[Shape] = []
+    cut: list[Dims] = []
     steps: list[tuple[int, int]] = []  # for each axis after the cut: (axis of the tensor, step)
-    for dim, stride in zip(shape, walk.strides, strict=True):
+    for dim, stride in zip(shape, view.strides, strict=True):
         parts = _parts(dim, stride, inner_shape, strides)
         if parts is None:
             return None
         cut.append(tuple(part[0] for part in parts))
         steps += [part[1:] for part in parts]
     dims = [dim for axis in cut for dim in axis]
-    starts = [walk.start // s % d for s, d in zip(strides, inner_shape, strict=True)]
+    starts = [view.start // s % d for s, d in zip(strides, inner_shape, strict=True)]
     for axis, size in enumerate(inner_shape):
         moves = [step * (d - 1) for d, (a, step) in zip(dims, steps, strict=True) if a == axis]
         lowest = starts[axis] + sum(move for move in moves if move < 0)
@@ -57,7 +57,7 @@ def compose(
 
 
 def _parts(
-    dim: int, stride: int, shape: Shape, strides: Shape
+    dim: int, stride: int, shape: Dims, strides: Dims
 ) -> list[tuple[int, int, int]] | None:
     """Cut an axis of `dim` steps of `stride` along a dense tensor into parts within its axes.
 
@@ -82,47 +82,50 @@ def _parts(
     return None if outer is None else [*outer, (inside, axis, sign * step)]
 
 
-def split_axes(shape: Shape, cut: Split) -> Shape:
+def split_axes(shape: Dims, cut: Split) -> Dims:
     """Return the shape after its axes are cut."""
     return tuple(dim for axis in cut for dim in axis)
 
 
-def split_walk(walk: StridedView, cut: Split) -> StridedView:
-    """Return the same walk over the cut axes."""
+def split_view(view: StridedView, cut: Split) -> StridedView:
+    """Return the same view over the cut axes."""
     steps = [
         stride * inner
-        for stride, axis in zip(walk.strides, cut, strict=True)
+        for stride, axis in zip(view.strides, cut, strict=True)
         for inner in dense_strides(axis)
     ]
-    return StridedView(tuple(steps), walk.start)
+    return StridedView(tuple(steps), view.start)
 
 
-def merge(shape: Shape, given: Sequence[StridedView]) -> tuple[Shape, tuple[StridedView, ...]]:
-    """Join neighbouring axes that every walk takes evenly, and drop axes of one."""
+def merge(shape: Dims, views: Sequence[StridedView]) -> tuple[Dims, tuple[StridedView, ...]]:
+    """Join neighbouring axes over which every view has one common step; drop axes of size 1.
+
+    Source: PyTorch TensorIterator, coalesce_dimensions.
+    """
     kept: list[tuple[int, tuple[int, ...]]] = []
     for axis, dim in enumerate(shape):
         if dim == 1:
             continue
-        steps = tuple(walk.strides[axis] for walk in given)
+        steps = tuple(view.strides[axis] for view in views)
         if kept and all(o == dim * s for o, s in zip(kept[-1][1], steps, strict=True)):
             kept[-1] = (kept[-1][0] * dim, steps)
         else:
             kept.append((dim, steps))
-    walks = tuple(
-        StridedView(tuple(steps[number] for _, steps in kept), walk.start)
-        for number, walk in enumerate(given)
+    merged = tuple(
+        StridedView(tuple(steps[number] for _, steps in kept), view.start)
+        for number, view in enumerate(views)
     )
-    return tuple(dim for dim, _ in kept), walks
+    return tuple(dim for dim, _ in kept), merged
 
 
-def order(shape: Shape, walk: StridedView) -> tuple[int, ...] | None:
-    """Return the order of axes in which a walk visits a whole tensor row by row.
+def order(shape: Dims, view: StridedView) -> tuple[int, ...] | None:
+    """Return the order of axes in which a view covers a dense tensor row by row.
 
-    None if it does not visit every element of a dense tensor exactly once.
+    Returns None if the view does not reach every element exactly once.
     """
-    axes = sorted((a for a, dim in enumerate(shape) if dim > 1), key=lambda a: -walk.strides[a])
+    axes = sorted((a for a, dim in enumerate(shape) if dim > 1), key=lambda a: -view.strides[a])
     rest = [a for a, dim in enumerate(shape) if dim == 1]
     dense = dense_strides(tuple(shape[a] for a in axes))
-    if walk.start or any(walk.strides[a] != s for a, s in zip(axes, dense, strict=True)):
+    if view.start or any(view.strides[a] != s for a, s in zip(axes, dense, strict=True)):
         return None
     return (*rest, *axes)
