@@ -28,7 +28,7 @@ class Fence(DeviceObject):
         self.array = api.ffi.new("VkFence[1]", [self.handle])
 
     def is_signaled(self) -> bool:
-        """Tell whether the work is complete, without waiting. Vulkan: vkGetFenceStatus"""
+        """Return whether the submission is complete, without waiting. Vulkan: vkGetFenceStatus"""
         result = self.device.command("vkGetFenceStatus")(self.device.handle, self.handle)
         if api.result_name(result) == "VK_NOT_READY":
             return False
@@ -36,11 +36,7 @@ class Fence(DeviceObject):
         return True
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait for the work; TimeoutError after `seconds`. Vulkan: vkWaitForFences"""
+        """Wait for the submission; TimeoutError after `seconds`. Vulkan: vkWaitForFences"""
         limit = timeout_ns(seconds)
         detail = f"{self.device.info.name} did not finish within {limit / 1e9:g} s"
         self.device.call("vkWaitForFences", 1, self.array, 1, limit, detail=detail)
-
-    def reset(self) -> None:
-        """Make the fence ready for the next submission. Vulkan: vkResetFences"""
-        self.device.call("vkResetFences", 1, self.array)
