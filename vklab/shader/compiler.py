@@ -64,7 +64,7 @@ def text_key(name: str, defines: Defines = (), fragment: str = "") -> str:
     """Return a digest of text, defines and target of a variant; the compiler is not part of it.
 
     Args:
-        name: kernel to find as `source.find` does.
+        name: name of the kernel, as for `source.find`.
         defines: pairs of name and value that select the variant.
         fragment: generated Slang placed before the kernel's text.
     """
@@ -72,13 +72,13 @@ def text_key(name: str, defines: Defines = (), fragment: str = "") -> str:
 
 
 def compile_variant(name: str, defines: Defines = (), fragment: str = "") -> Shader:
-    """Return one variant of a kernel, compiled unless a copy exists.
+    """Return one variant of a kernel; compile it only if no cached or stock copy exists.
 
     Raises ShaderError with file:line if it does not compile, SetupError without a compiler and
     without stock SPIR-V for the present text.
 
     Args:
-        name: kernel to find as `source.find` does.
+        name: name of the kernel, as for `source.find`.
         defines: pairs of name and value that select the variant.
         fragment: generated Slang placed before the kernel's text.
     """
@@ -107,7 +107,7 @@ def unavailable(name: str, defines: Defines = (), fragment: str = "") -> str:
     Without a compiler only the stock variants are available.
 
     Args:
-        name: kernel to find as `source.find` does.
+        name: name of the kernel, as for `source.find`.
         defines: pairs of name and value that select the variant.
         fragment: generated Slang placed before the kernel's text.
     """

@@ -5,13 +5,11 @@ Code without a recorder pays one comparison with None. Visited by lab 12.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from vklab.trace.spans import HOST, Span
+from vklab.trace.spans import Span
 from vklab.trace.trace import Trace
 
 __all__ = ["Recorder"]
@@ -38,24 +36,6 @@ class Recorder:
             with self._lock:
                 self._lists.append(spans)
         spans.append(span)
-
-    @contextlib.contextmanager
-    def span(
-        self, name: str, kind: str = "host", device: str = HOST, **facts: Any
-    ) -> Iterator[None]:
-        """Record a `with` block as a span, even if an error ends the block.
-
-        Args:
-            name: name of the span.
-            kind: one of KINDS.
-            device: label of the busy device, or HOST.
-            facts: further fields of Span.
-        """
-        start = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            self.add(Span(name, kind, device, start, time.perf_counter_ns(), **facts))
 
     def trace(self, machine: Mapping[str, str] | None = None) -> Trace:
         """Return the spans recorded so far; `machine` describes the machine as text."""

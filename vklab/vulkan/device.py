@@ -44,7 +44,8 @@ def choose_queue_families(families: tuple[QueueFamily, ...]) -> tuple[int, int]:
 
     A compute family without graphics is preferred, because it runs beside the desktop's work.
     Copies use a family for transfers alone, else the compute family. Raises LookupError if no
-    family has the compute flag. Source: Vulkan 1.3, section 'Queues'.
+    family has the compute flag.
+    Source: Vulkan 1.3, section 'Queues'.
     """
     computing = [family for family in families if "compute" in family.flags]
     if not computing:

@@ -135,7 +135,7 @@ class Instance(api.VulkanObject):
         """Return a command that the loader does not export. Vulkan: vkGetInstanceProcAddr"""
         pointer = api.lib.vkGetInstanceProcAddr(self.handle, name.encode())
         if pointer == api.ffi.NULL:
-            raise VulkanError(name, "VK_ERROR_EXTENSION_NOT_PRESENT", "the loader")
+            raise VulkanError(name, "VK_ERROR_EXTENSION_NOT_PRESENT", "not in the loader")
         return api.ffi.cast(f"PFN_{name}", pointer)
 
     def physical_devices(self) -> list[Any]:

@@ -29,7 +29,7 @@ class Fence(DeviceObject):
         self._wait = device.command("vkWaitForFences")
 
     def is_signaled(self) -> bool:
-        """Tell whether the work is complete, without waiting. Vulkan: vkGetFenceStatus"""
+        """Return whether the submission is complete, without waiting. Vulkan: vkGetFenceStatus"""
         result = self.device.command("vkGetFenceStatus")(self.device.handle, self.handle)
         if api.result_name(result) == "VK_NOT_READY":
             return False
@@ -37,13 +37,9 @@ class Fence(DeviceObject):
         return True
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait for the work; TimeoutError after `seconds`. Vulkan: vkWaitForFences"""
+        """Wait for the submission; TimeoutError after `seconds`. Vulkan: vkWaitForFences"""
         limit = timeout_ns(seconds)
         result = self._wait(self.device.handle, 1, self.array, 1, limit)
         if result != 0:
             detail = f"{self.device.info.name} did not finish within {limit / 1e9:g} s"
             api.check("vkWaitForFences", result, detail)
-
-    def reset(self) -> None:
-        """Make the fence ready for the next submission. Vulkan: vkResetFences"""
-        self.device.call("vkResetFences", 1, self.array)
