@@ -19,12 +19,12 @@ from typing import Any
 import exported_models
 import light_models
 import numpy as np
+from vklab.plan.spread import SpreadPlan
 
 import vklab
 from vklab import draw, settings
 from vklab.bench import models as bench_models
 from vklab.plan.place import placement
-from vklab.plan.spread import SpreadPlan
 from vklab.runtime import open_devices
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs/devices.md"

@@ -10,7 +10,11 @@ from small_models import DATA
 
 from vklab.bench import models
 from vklab.graph import onnx_import, passes, shapes
-from vklab.plan.plan import Plan, make_plan
+from vklab.graph.graph import Graph
+from vklab.plan import plan as plans
+from vklab.plan.chunk import Chunk
+from vklab.plan.options import Facts
+from vklab.plan.plan import Plan
 from vklab.types import DeviceInfo
 
 NAMES = ["digits_cnn", "mini_classifier", "mnist12", "mlp", "conv_few"]
@@ -23,6 +27,14 @@ def proto_of(name: str) -> onnx.ModelProto:
 
 
 def plan_of(proto: onnx.ModelProto, info: DeviceInfo | None = None, **sizes: int) -> Plan:
+    """Return the plan of a model in one chunk; open dimensions are 1 or as given."""
     graph = onnx_import.load_graph(proto)
     bound = shapes.bind(graph, dict.fromkeys(shapes.unknown_dims(graph), 1) | sizes)
-    return make_plan(passes.run(shapes.infer(bound)), info or fake_device())
+    return plan_graph(passes.run(shapes.infer(bound)), info)
+
+
+def plan_graph(graph: Graph, info: DeviceInfo | None = None, facts: Facts | None = None) -> Plan:
+    """Return the plan of a shaped graph, after the passes, in one chunk."""
+    info = info or fake_device()
+    chunk = plans.lower_rewritten(Chunk(0, graph), info, facts)
+    return Plan(graph, (info,), chunks=(chunk,))

@@ -151,9 +151,9 @@ def capabilities() -> None:
 def measure(pair: list[int], mib: int) -> None:
     """Run a model whose one value crosses, and say how long it took and whether it is right."""
     import numpy as np
+    from vklab.runtime.spread import Spread
 
     import vklab
-    from vklab.runtime.spread import Spread
 
     side = int((mib << 18) ** 0.5)
     model = outer_product(side)
