@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 import onnx
 from fake_device import fake_device
@@ -11,11 +12,15 @@ from small_models import DATA
 from vklab.bench import models
 from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.graph import Graph
+from vklab.plan import capability, partition
 from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
 from vklab.plan.options import Facts
+from vklab.plan.partition import Needed
 from vklab.plan.plan import Plan
-from vklab.types import DeviceInfo
+from vklab.plan.tuning import tune
+from vklab.runtime import host
+from vklab.types import DeviceInfo, TensorInfo
 
 NAMES = ["digits_cnn", "mini_classifier", "mnist12", "mlp", "conv_few"]
 
@@ -38,3 +43,12 @@ def plan_graph(graph: Graph, info: DeviceInfo | None = None, facts: Facts | None
     info = info or fake_device()
     chunk = plans.lower_rewritten(Chunk(0, graph), info, facts)
     return Plan(graph, (info,), chunks=(chunk,))
+
+
+def next_chunk(
+    graph: Graph, inputs: Mapping[str, TensorInfo], info: DeviceInfo | None = None
+) -> tuple[Chunk, Graph] | Needed:
+    """Return what `partition` decides first for a device on which every kernel can be had."""
+    require = functools.partial(capability.require, kernel_refusal=lambda dispatch: "",
+                                tune=tune.tune)  # fmt: skip
+    return partition.next_chunk(graph, inputs, [info or fake_device()], host.evaluate, require)
