@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from small_models import random_array, relu
 from two_drivers import both
+from vklab.runtime.engine import Device
 
 import vklab
 from vklab.errors import CheckError, SetupError, VulkanError
 from vklab.runtime import parts
-from vklab.runtime.engine import Device
 from vklab.runtime.program import Program
 
 
