@@ -212,10 +212,10 @@ class Executor:
                 taken.append((entry.rest, entry.rest.find(values)))
         # A sequence that values decide is found anew by each run.
         is_free = first.overlap is None and not is_body and len(taken) > 1
-        is_free &= not all(state.opened.info.is_cpu for state in self.devices)
         if is_free and not any(behind.needs for behind, _ in taken[1:]):
             overlap = self._load_overlap()
-            first.overlap = overlap.Overlap(taken, values) if overlap else None
+            pays = overlap and overlap.pays([state.opened.info for state in self.devices])
+            first.overlap = overlap.Overlap(taken, values) if pays else None
 
 
 def results(cache: PlanCache, values: Mapping[str, Any]) -> dict[str, Any]:
