@@ -12,7 +12,7 @@ import hypothesis
 import plan_checks
 import pytest
 
-plan_checks.install()  # before any test takes make_plan by its name
+plan_checks.install()  # before any test takes a planner by its name
 hypothesis.settings.register_profile("vklab", deadline=None, max_examples=40, database=None)
 hypothesis.settings.load_profile("vklab")
 

@@ -101,7 +101,7 @@ class FailingCalls:
             session.run(fed)
         except VulkanError as error:
             # Threads take turns: the call of this number is not the same one in each run.
-            assert self.calls[number] in str(error) and "; in stage " in str(error), error
+            assert self.calls[number] in str(error) and "; in chunk " in str(error), error
             assert isinstance(error, DeviceLostError) == (code == LOST), error
             return code == LOST
         finally:

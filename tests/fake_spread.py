@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,38 +12,43 @@ from fake_device import DISCRETE, UNIFIED, fake_device
 from onnx import helper
 from small_models import model, random_array, value
 
-from vklab.graph import onnx_import, shapes
+from vklab.graph import onnx_import
+from vklab.graph.graph import Graph
 from vklab.ops.dtypes import ELEMENTS
-from vklab.plan import spread
-from vklab.plan.place import placement
-from vklab.plan.place.cutting import Stage
-from vklab.plan.plan import Plan
-from vklab.plan.spread import SpreadPlan
+from vklab.plan.chunk import Chunk
+from vklab.plan.options import Options, PlacementOptions
+from vklab.plan.plan import Plan, make_plan
 from vklab.runtime import buffers
+from vklab.runtime.buffers import BufferPool
 from vklab.runtime.many import device_copies, transfer_memory
+from vklab.runtime.many.split import ChunkGroup
 from vklab.runtime.many.transfer_memory import TransferMemory
 from vklab.runtime.program import Program
-from vklab.runtime.spread import Spread
+from vklab.types import DeviceInfo
 from vklab.vulkan.host_memory import EXTENSION
 
 FLOAT, HALF = 1, 10
 MANY = 1 << 20  # elements that no kernel writes through a bus
 NARROW = frozenset().union(*(element.needs for element in ELEMENTS.values()))
-# Five stages: a; b of the same device; c and d of the other, which e joins with b; f.
+# Five chunks: a; b of the same device; c and d of the other, which e joins with b; f.
 PINS = {"[abe]": 0, "[cdf]": 1}
 
 
-def placed(proto, types, other, features, pins) -> SpreadPlan:
+def pinned(graph: Graph, infos: Sequence[DeviceInfo], pins: Mapping[str, int]) -> Plan:
+    """Plan a graph whose shapes are known for some devices, with nodes where they are pinned."""
+    options = Options(placement=PlacementOptions(pins=pins))
+    return make_plan(graph, {info.name: info for info in graph.inputs}, infos, options)
+
+
+def placed(proto, types, other, features, pins) -> Plan:
     """Plan a model for two devices with these types of memory, the second with features."""
-    graph = shapes.infer(onnx_import.load_graph(proto))
     infos = [fake_device(memory_types=types, name="first"),
              fake_device(memory_types=other, name="second", index=1,
                          features=features)]  # fmt: skip
-    found = placement.place(graph, infos, pins=pins)
-    return spread.make(graph, found, infos, "", lambda dispatch: "")
+    return pinned(onnx_import.load_graph(proto), infos, pins)
 
 
-def planned(types=UNIFIED, elements=64, dtype=FLOAT, features=frozenset()) -> SpreadPlan:
+def planned(types=UNIFIED, elements=64, dtype=FLOAT, features=frozenset()) -> Plan:
     """Plan two branches that meet, with a second input and an output on the way."""
     steps = [("Relu", "x", "a"), ("Neg", "a", "b"), ("Exp", "a", "c"), ("Mul", "c z", "d"),
              ("Add", "b d", "e"), ("Max", "e w", "f")]  # fmt: skip
@@ -53,12 +59,12 @@ def planned(types=UNIFIED, elements=64, dtype=FLOAT, features=frozenset()) -> Sp
     return placed(proto, types, types, features, PINS)
 
 
-def half() -> SpreadPlan:
+def half() -> Plan:
     """Plan values that one device stores in 16 bits and the other in 32."""
     return planned(dtype=HALF, features=NARROW)
 
 
-def large() -> SpreadPlan:
+def large() -> Plan:
     """Plan values that move past the host, but for the output."""
     return planned(types=DISCRETE, elements=MANY)
 
@@ -94,7 +100,7 @@ class FakeMemory:
 
 
 class FakeRing:
-    """A way that moves nothing."""
+    """A path that moves nothing."""
 
     refusal = ""
 
@@ -107,17 +113,20 @@ class FakeRing:
 
 
 class FakeProgram:
-    """The program of a stage as far as it knows where its values lie."""
+    """The program of a chunk as far as it knows where its values are."""
 
-    place = Program.place
+    _buffer_at = Program._buffer_at
 
-    def __init__(self, stage: Stage, plan: Plan, memory: TransferMemory) -> None:
-        self.plan = plan
-        made = memory.reserve(stage)
-        self._given = memory.given(stage)
-        made.fit(plan.memory.arenas, "a test")
-        self._buffers = dict(made.buffers)
-        self._weights = {name: (FakeMemory(size), 0) for name, size in plan.memory.arenas.items()
+    def __init__(
+        self, chunk: Chunk, pool: BufferPool, copied_in: Sequence[str], copied_out: Sequence[str],
+        given: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.chunk, self.copied_in, self.copied_out = chunk, copied_in, copied_out
+        self.polls = True
+        self._given = given
+        pool.fit(chunk.memory.arenas, "a test")
+        self._buffers = dict(pool.buffers)
+        self._weights = {name: (FakeMemory(size), 0) for name, size in chunk.memory.arenas.items()
                          if not buffers.kind_of(name)}  # fmt: skip
         self.opened = SimpleNamespace(is_stuck=False)
 
@@ -125,7 +134,18 @@ class FakeProgram:
         """Hold nothing."""
 
 
-def spread_of(monkeypatch: pytest.MonkeyPatch, plan: SpreadPlan, shares: bool = True) -> Spread:
+class FakeExecutor:
+    """What makes programs for devices that are not there."""
+
+    def __init__(self, opened: Sequence[Any]) -> None:
+        self.devices = [SimpleNamespace(opened=each) for each in opened]
+
+    def program(self, state: Any, chunk: Chunk, pool: BufferPool, **more: Any) -> FakeProgram:
+        assert state is self.devices[chunk.device]
+        return FakeProgram(chunk, pool, **more)
+
+
+def group_of(monkeypatch: pytest.MonkeyPatch, plan: Plan, shares: bool = True) -> ChunkGroup:
     """Return what would run a plan.
 
     Args:
@@ -137,7 +157,9 @@ def spread_of(monkeypatch: pytest.MonkeyPatch, plan: SpreadPlan, shares: bool = 
     monkeypatch.setattr(device_copies, "StagingRing", FakeRing)
     device: Any = SimpleNamespace(extensions={EXTENSION} if shares else ())
     opened: Any = [
-        SimpleNamespace(info=info, device=device, allocator=None, lane=None, is_stuck=False)
+        SimpleNamespace(info=info, device=device, allocator=None, is_stuck=False,
+                        owned=lambda name, make: None)
         for info in plan.devices
-    ]
-    return Spread(plan, FakeProgram, opened, TransferMemory(plan, opened))  # type: ignore[arg-type]
+    ]  # fmt: skip
+    executor: Any = FakeExecutor(opened)
+    return ChunkGroup(plan, executor, TransferMemory(plan, opened))

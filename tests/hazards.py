@@ -12,8 +12,8 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 
 from vklab.plan.barriers import Access, Barrier, Copy
+from vklab.plan.chunk import Chunk
 from vklab.plan.memory import Slot
-from vklab.plan.plan import Plan
 from vklab.types import Dispatch, TensorInfo
 
 # A space of bytes, where in it something starts, and stops.
@@ -107,19 +107,18 @@ def written(dispatch: Dispatch, info: TensorInfo, whole: Slot, number: int | Non
     return Slot(whole.arena, whole.offset_bytes + start, stop - start)
 
 
-def work_of(plan: Plan) -> tuple[list[Access], list[Barrier], list[Slot]]:
-    """Return what a plan's steps touch, its barriers, and what the host reads in the end."""
-    (chunk,) = plan.chunks
+def work_of(chunk: Chunk) -> tuple[list[Access], list[Barrier], list[Slot]]:
+    """Return what a chunk's steps touch, its barriers, and what the host reads in the end."""
     work = []
     for step in chunk.steps:
         if isinstance(step, Copy):
             work.append(Access("transfer", (step.source,), (step.target,)))
         else:
-            reads = tuple(plan.memory.slots[info.name] for _, info in step.reads)
-            writes = tuple(written(step, info, plan.memory.slots[info.name])
+            reads = tuple(chunk.memory.slots[info.name] for _, info in step.reads)
+            writes = tuple(written(step, info, chunk.memory.slots[info.name])
                            for _, info in step.writes)  # fmt: skip
             work.append(Access("compute_shader", reads, writes))
-    return work, list(chunk.barriers), list(plan.output_slots.values())
+    return work, list(chunk.barriers), list(chunk.output_slots.values())
 
 
 class Shadow:

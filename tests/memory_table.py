@@ -17,16 +17,18 @@ import exported_models
 import light_models
 import numpy as np
 import onnx
+import planned
 from fake_device import fake_device
 from onnx import numpy_helper
 
 from vklab import settings
 from vklab.graph import onnx_import, passes
 from vklab.graph.graph import Graph
-from vklab.plan import arenas, partition
+from vklab.plan import arenas
+from vklab.plan.chunk import Chunk
 from vklab.plan.lowering import Lowered
-from vklab.plan.plan import Plan, make_plan
-from vklab.runtime import host, parts
+from vklab.plan.partition import Needed
+from vklab.runtime import plan_cache
 from vklab.types import DeviceInfo
 
 FEATURES = frozenset({"shaderInt64", "shaderFloat64", "shaderInt8", "shaderInt16", "shaderFloat16",
@@ -36,7 +38,7 @@ HOLE_BYTES = 1 << 16
 INFO = fake_device({"minStorageBufferOffsetAlignment": 16}, features=FEATURES, type="cpu")
 
 
-def largest_live(lowered: Lowered, plan: Plan) -> int:
+def largest_live(lowered: Lowered, chunk: Chunk) -> int:
     """Return the largest sum of true bytes that one step needs, scratch included.
 
     What lies among inputs, outputs or weights does not count; a result that may replace an operand
@@ -47,7 +49,7 @@ def largest_live(lowered: Lowered, plan: Plan) -> int:
     for number, dispatch in enumerate(lowered.dispatches):
         for _, info in dispatch.reads + dispatch.writes:
             root = lowered.roots[info.name]
-            if plan.memory.slots[root].arena.startswith("activations"):
+            if chunk.memory.slots[root].arena.startswith("activations"):
                 steps.setdefault(root, []).append(number)
                 first = lowered.slices.get(info.name, 0) * np.dtype(info.dtype).itemsize
                 sizes[root] = max(sizes.get(root, 0), first + info.size_bytes)
@@ -84,19 +86,19 @@ class Row:
 def row(
     name: str, model: onnx_import.Model, inputs: Mapping[str, np.ndarray], info: DeviceInfo = INFO
 ) -> Row:
-    """Plan a model's first part on a device, with and without aliasing."""
+    """Plan a model's first chunk on a device, with and without aliasing."""
     graph = onnx_import.load_graph(model)
-    asked: list[str] = []
+    needed: list[str] = []
     while True:
-        known = {n: parts.describe(n, array, array if n in asked else None)
+        known = {n: plan_cache.describe(n, array, array if n in needed else None)
                  for n, array in inputs.items()}  # fmt: skip
-        answer = partition.next_part(graph, known, info, host.evaluate)
-        if not isinstance(answer, partition.Ask):
+        answer = planned.next_chunk(graph, known, info)
+        if not isinstance(answer, Needed):
             break
-        asked += answer.names
-    part, rest = answer
-    assert part.kind == "vulkan" and not rest.nodes, f"{name} is not whole on Vulkan"
-    final = passes.run(part.graph)
+        needed += answer.names
+    chunk, rest = answer
+    assert chunk.kind == "vulkan" and not rest.nodes, f"{name} is not whole on Vulkan"
+    final = passes.run(chunk.graph)
     given: list[Lowered] = []
     arrange = arenas.arrange
 
@@ -105,12 +107,12 @@ def row(
         return arrange(graph, lowered, *others)
 
     with mock.patch.object(arenas, "arrange", listen):
-        plan = make_plan(final, info)
+        chunk = planned.plan_graph(final, info).chunks[0]
     with settings.settings(DISABLE_ALIASING=True):
-        plain = make_plan(final, info).memory.arena_bytes
-    taken = next(each for each in given if each.dispatches == plan.dispatches)
-    bound = largest_live(taken, plan)
-    return Row(name, len(plan.dispatches), plan.memory.arena_bytes, bound, plain)
+        plain = planned.plan_graph(final, info).memory.arena_bytes
+    taken = next(each for each in given if each.dispatches == chunk.dispatches)
+    bound = largest_live(taken, chunk)
+    return Row(name, len(chunk.dispatches), chunk.memory.arena_bytes, bound, plain)
 
 
 def light_rows() -> Iterator[Row]:

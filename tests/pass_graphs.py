@@ -10,11 +10,12 @@ import onnx
 import written
 from fake_device import fake_device
 from onnx import helper, numpy_helper
+from planned import next_chunk
 
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph
-from vklab.plan import partition
-from vklab.runtime import host, parts
+from vklab.plan.partition import Needed
+from vklab.runtime import host, plan_cache
 
 Made = tuple[onnx.ModelProto, dict[str, np.ndarray]]
 DEVICE = fake_device(
@@ -51,17 +52,17 @@ def made(
 
 
 def shaped(model: Made) -> Graph:
-    """Return what the passes are given of a model: its part for the device, with infos."""
+    """Return what the passes are given of a model: its chunk for the device, with infos."""
     proto, fed = model
-    infos = {name: parts.describe(name, value) for name, value in fed.items()}
+    infos = {name: plan_cache.describe(name, value) for name, value in fed.items()}
     graph = onnx_import.load_graph(proto)
-    found = partition.next_part(graph, infos, DEVICE, host.evaluate)
-    while isinstance(found, partition.Ask):
-        infos.update({n: parts.describe(n, fed[n], fed[n]) for n in found.names})
-        found = partition.next_part(graph, infos, DEVICE, host.evaluate)
-    part, rest = found
-    assert part.kind == "vulkan" and not rest.nodes, part.reasons
-    return part.graph
+    found = next_chunk(graph, infos, DEVICE)
+    while isinstance(found, Needed):
+        infos.update({n: plan_cache.describe(n, fed[n], fed[n]) for n in found.names})
+        found = next_chunk(graph, infos, DEVICE)
+    chunk, rest = found
+    assert chunk.kind == "vulkan" and not rest.nodes, chunk.reasons
+    return chunk.graph
 
 
 def evaluate(graph: Graph, fed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ import vklab
 from vklab import draw, settings
 from vklab.bench import models as bench_models
 from vklab.plan.place import placement
-from vklab.plan.spread import SpreadPlan
+from vklab.plan.plan import Plan
 from vklab.runtime import open_devices
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs/devices.md"
@@ -102,10 +102,10 @@ def case(name: str) -> tuple[Any, dict[str, np.ndarray]]:
     return model, {model.graph.input[0].name: np.ones(shape, np.float32)}
 
 
-def timed(session: vklab.Session, inputs: Mapping[str, np.ndarray]) -> tuple[SpreadPlan, float]:
+def timed(session: vklab.Session, inputs: Mapping[str, np.ndarray]) -> tuple[Plan, float]:
     """Run a model for a while; return its plan and the median of the later half, in nanoseconds."""
     session.run(inputs)
-    assert isinstance(session.plan, SpreadPlan), "the host has a part in it"
+    assert all(c.is_on_device for c in session.plan.chunks), "the host has a chunk of it"
     times: list[int] = []
     while sum(times) < PATIENCE_NS:
         start = time.perf_counter_ns()
@@ -128,7 +128,7 @@ def rows(name: str, devices: list[int]) -> Iterator[Row]:
             plan, time_ns = timed(session, inputs)
         placed = plan.placement
         yield Row(
-            name, policy, " ".join(f"{len(s.graph.nodes)}@{s.device}" for s in plan.stages),
+            name, policy, " ".join(f"{len(c.graph.nodes)}@{c.device}" for c in plan.chunks),
             len(placed.transfers), draw.bytes_text(sum(m.size_bytes for m in placed.transfers)),
             f"{placed.predicted_ns / 1e6:.2f}", f"{time_ns / 1e6:.2f}",
             f"{placed.predicted_ns / time_ns:.2f}", *single,

@@ -1,7 +1,7 @@
 """Check every plan that a test makes by what its steps do to bytes, apart from what planned it.
 
-`install` puts the check behind `make_plan`, and those of split models behind what plans and what
-runs them; tests/conftest.py does that before any test is read, and tests/child.py in the
+`install` puts the check behind what lowers a chunk, and those of split models behind what plans and
+what runs them; tests/conftest.py does that before any test is read, and tests/child.py in the
 processes that tests start.
 Written apart from `vklab.plan`: who wrote which bytes last is tracked on shadows of memory, once as
 the lowered dispatches say, where no two values share bytes, and once as the plan says.
@@ -24,14 +24,16 @@ import spread_checks
 import spread_hazards
 from hazards import Shadow, Span, conflict, ordered, shares_bytes, work_of, written
 
+from vklab.graph.graph import Graph
 from vklab.plan import arenas
 from vklab.plan import plan as plans
-from vklab.plan import spread as spreads
 from vklab.plan.barriers import Access, Barrier, Copy
+from vklab.plan.chunk import Chunk
 from vklab.plan.lowering import Lowered
 from vklab.plan.memory import Slot
+from vklab.plan.place import split as splits
 from vklab.plan.plan import Plan
-from vklab.types import Dispatch, TensorInfo
+from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 # Steps up to which a plan is checked; larger ones are counted as such.
 MOST_STEPS = 20_000
@@ -132,26 +134,26 @@ def _pair(step: int, work: Sequence[Access], barriers: Sequence[Barrier]) -> str
 # ------------------------------------------------------------------------------ values
 
 
-def value_problems(plan: Plan, lowered: Lowered) -> list[str]:
-    """Return the reads of a plan that find other bytes than where each value has its own."""
-    return _Values(plan, lowered).problems()
+def value_problems(chunk: Chunk, lowered: Lowered) -> list[str]:
+    """Return the reads of a chunk that find other bytes than where each value has its own."""
+    return _Values(chunk, lowered).problems()
 
 
 class _Values:
-    """Who wrote which bytes: `wanted` by values that are kept apart, `real` by a plan's places."""
+    """Who wrote which bytes: `wanted` by values that are kept apart, `real` by a chunk's slots."""
 
-    def __init__(self, plan: Plan, lowered: Lowered) -> None:
-        self._plan, self._lowered = plan, lowered
-        self._steps = [step for chunk in plan.chunks for step in chunk.steps]
+    def __init__(self, chunk: Chunk, lowered: Lowered) -> None:
+        self._chunk, self._lowered = chunk, lowered
+        self._steps = chunk.steps
         infos = [i for d in lowered.dispatches for _, i in d.reads + d.writes]
-        ends = [(lowered.roots[n], 0, s.size_bytes) for n, s in plan.output_slots.items()]
-        givens = [(name, 0, slot.size_bytes) for name, slot in plan.input_slots.items()]
+        ends = [(lowered.roots[n], 0, s.size_bytes) for n, s in chunk.output_slots.items()]
+        givens = [(name, 0, slot.size_bytes) for name, slot in chunk.input_slots.items()]
         parts = [(d, info) for d in lowered.dispatches for _, info in d.writes]
         self._wanted = Shadow([*map(self._own, infos), *ends, *givens,
                                *(_part(*each, self._own) for each in parts)])  # fmt: skip
         spans = [self._placed(info) for info in infos]
         spans += [_part(*each, self._placed) for each in parts]
-        slots = [*plan.input_slots.values(), *plan.output_slots.values()]
+        slots = [*chunk.input_slots.values(), *chunk.output_slots.values()]
         copies = [step for step in self._steps if isinstance(step, Copy)]
         spans += [span_of(s) for s in (*slots, *(c.source for c in copies))]
         for copy in copies:  # what is apart in its source is apart where it goes
@@ -161,9 +163,9 @@ class _Values:
                       for arena, start, stop in spans
                       if arena == source and first <= start and stop <= last]  # fmt: skip
         self._real = Shadow(spans)
-        known = [*plan.input_slots, *(n for n in lowered.constants if n in plan.memory.slots)]
+        known = [*chunk.input_slots, *(n for n in lowered.constants if n in chunk.memory.slots)]
         for number, name in enumerate(dict.fromkeys(known)):
-            slot = plan.input_slots.get(name) or plan.memory.slots[name]
+            slot = chunk.input_slots.get(name) or chunk.memory.slots[name]
             for shadow, span in ((self._wanted, (name, 0, slot.size_bytes)),
                                  (self._real, span_of(slot))):  # fmt: skip
                 with contextlib.suppress(KeyError):  # nobody reads it
@@ -174,7 +176,7 @@ class _Values:
         return self._lowered.roots[info.name], start, start + info.size_bytes
 
     def _placed(self, info: TensorInfo) -> Span:
-        slot = self._plan.memory.slots[info.name]
+        slot = self._chunk.memory.slots[info.name]
         return slot.arena, slot.offset_bytes, slot.offset_bytes + info.size_bytes
 
     def problems(self) -> list[str]:
@@ -189,7 +191,7 @@ class _Values:
                 part[:] = numbers[id(dispatch)] + place
         done = [id(step) for step in self._steps if isinstance(step, Dispatch)]
         if sorted(done) != sorted(numbers):
-            return ["the plan does not run each dispatch once"]
+            return ["the chunk does not run each dispatch once"]
         found: list[str] = []
         for step in self._steps:
             if isinstance(step, Copy):
@@ -204,7 +206,7 @@ class _Values:
             for place, (_, info) in enumerate(step.writes):
                 part = self._real.part(_part(step, info, self._placed))
                 part[:] = numbers[id(step)] + place
-        for name, slot in self._plan.output_slots.items():
+        for name, slot in self._chunk.output_slots.items():
             kept = self._wanted.runs((self._lowered.roots[name], 0, slot.size_bytes))
             if self._real.runs(span_of(slot)) != kept:
                 found.append(f"output {name} is overwritten, or not there")
@@ -245,16 +247,15 @@ def _slot(span: Span) -> Slot:
 # ------------------------------------------------------------------------------ every plan
 
 
-def check(plan: Plan, lowered: Lowered) -> list[str]:
-    """Return what is wrong with a plan for dispatches in the order in which they are meant."""
-    if not plan.chunks:
+def check(chunk: Chunk, lowered: Lowered) -> list[str]:
+    """Return what is wrong with a chunk for dispatches in the order in which they are meant."""
+    if not chunk.steps:
         return [] if not lowered.dispatches else ["nothing is run"]
-    steps = sum(len(chunk.steps) for chunk in plan.chunks)
-    if steps > MOST_STEPS:
+    if len(chunk.steps) > MOST_STEPS:
         counts["too large"] += 1
         counts["checked"] -= 1
         return []
-    return [*value_problems(plan, lowered), *order_problems(*work_of(plan))]
+    return [*value_problems(chunk, lowered), *order_problems(*work_of(chunk))]
 
 
 @contextlib.contextmanager
@@ -279,7 +280,7 @@ def _report(kind: str, found: Callable[[], list[str]]) -> None:
 
 def install() -> None:
     """Check whatever is planned from now on; what is wrong fails the test that runs."""
-    make, arrange, spread = plans.make_plan, arenas.arrange, spreads.make
+    lower, arrange, cut = plans.lower_rewritten, arenas.arrange, splits.split
     seen: list[type] = []  # of what runs plans, which tests without a driver do not import
 
     @functools.wraps(arrange)
@@ -287,24 +288,37 @@ def install() -> None:
         _local.lowered = [*getattr(_local, "lowered", []), lowered]
         return arrange(graph, lowered, *others, **named)
 
-    @functools.wraps(make)
-    def checked(*given: Any, **named: Any) -> Plan:
+    @functools.wraps(lower)
+    def checked(chunk: Chunk, info: DeviceInfo, *others: Any, **named: Any) -> Chunk:
         _local.lowered = []
-        plan = make(*given, **named)
-        _report("checked", lambda: check(plan, _local.lowered[0]))
-        return plan
+        made = lower(chunk, info, *others, **named)
+        _report("checked", lambda: check(made, _local.lowered[0]))
+        _local.infos = [*getattr(_local, "infos", []), info]
+        return made
 
-    @functools.wraps(spread)
-    def split(*given: Any, **named: Any) -> spreads.SpreadPlan:
-        runtime = sys.modules.get("vklab.runtime.spread")
-        if runtime and runtime.Spread not in seen:
-            seen.append(runtime.Spread)
-            _watch(runtime.Spread)
-        plan = spread(*given, **named)
-        _report("split", lambda: spread_checks.plan_problems(plan))
-        return plan
+    @functools.wraps(cut)
+    def split(graph: Graph, devices: Any, options: Any, facts: Any, lower: Any) -> Any:
+        runtime = sys.modules.get("vklab.runtime.many.split")
+        if runtime and runtime.ChunkGroup not in seen:
+            seen.append(runtime.ChunkGroup)
+            _watch(runtime.ChunkGroup)
+        pieces: list[Chunk] = []
+        infos: list[DeviceInfo | None] = []
 
-    arenas.arrange, plans.make_plan, spreads.make = listen, checked, split
+        def noted(piece: Chunk, unseen: Any) -> Chunk:
+            _local.infos = []
+            made: Chunk = lower(piece, unseen)
+            pieces.append(piece)
+            infos.append(_local.infos[0] if len(_local.infos) == 1 else None)
+            return made
+
+        chunks, moves, placed = cut(graph, devices, options, facts, noted)
+        plan = Plan(graph, tuple(devices), options, chunks, moves, placement=placed)
+        numbers = placed.devices if placed else options.placement.fixed
+        _report("split", lambda: spread_checks.plan_problems(plan, pieces, infos, numbers))
+        return chunks, moves, placed
+
+    arenas.arrange, plans.lower_rewritten, splits.split = listen, checked, split
 
 
 def _watch(kind: Any) -> None:
@@ -312,12 +326,12 @@ def _watch(kind: Any) -> None:
     init = kind.__init__
 
     @functools.wraps(init)
-    def checked(spread: Any, *given: Any, **named: Any) -> None:
-        init(spread, *given, **named)
+    def checked(group: Any, *given: Any, **named: Any) -> None:
+        init(group, *given, **named)
         try:
-            _report("split and run", lambda: spread_hazards.run_problems(spread))
+            _report("split and run", lambda: spread_hazards.run_problems(group))
         except BaseException:
-            spread.close()
+            group.close()
             raise
 
     kind.__init__ = checked

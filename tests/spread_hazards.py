@@ -1,8 +1,8 @@
-"""Find what stages of a split model, in flight at the same time, do to each other's bytes.
+"""Find what chunks of a split model, in flight at the same time, do to each other's bytes.
 
 Takes from what runs a plan the places that it bound and the order that it gave its scheduler, and
 looks at every pair of events. The slots of rings, and dma-bufs, are no events: a move holds its
-way's lock, and has waited for the fence of each of its copies when it returns (test_ring.py), so
+path's lock, and has waited for the fence of each of its copies when it returns (test_ring.py), so
 nothing of it is in flight beside another, and a move as a whole is an event here.
 """
 
@@ -17,10 +17,10 @@ import spread_checks
 from hazards import Shadow, Span, written
 
 from vklab.plan.barriers import Copy
+from vklab.plan.chunk import Chunk
 from vklab.plan.memory import Slot
-from vklab.plan.plan import Plan
 
-Event = tuple[str, int, str]  # what happens, of which stage, and with which value
+Event = tuple[str, int, str]  # what happens, of which chunk, and with which value
 Touch = tuple[str, Slot]
 
 _alive: weakref.WeakSet[Any] = weakref.WeakSet()  # what runs plans: each is a frame
@@ -34,16 +34,16 @@ class Touched(NamedTuple):
     writes: list[tuple[str, Span]]
 
 
-def steps_of(plan: Plan) -> tuple[list[Touch], list[Touch]]:
-    """Return what all steps of a stage read and write, by the plan's own places."""
+def steps_of(chunk: Chunk) -> tuple[list[Touch], list[Touch]]:
+    """Return what all steps of a chunk read and write, by its own slots."""
     reads: list[Touch] = []
     writes: list[Touch] = []
-    for step in (step for chunk in plan.chunks for step in chunk.steps):
+    for step in chunk.steps:
         if isinstance(step, Copy):
             reads.append((step.name, step.source))
             writes.append((step.name, step.target))
             continue
-        slots = plan.memory.slots
+        slots = chunk.memory.slots
         reads += [(info.name, slots[info.name]) for _, info in step.reads]
         writes += [(i.name, written(step, i, slots[i.name])) for _, i in step.writes]
     return reads, writes
@@ -53,20 +53,20 @@ class Frame:
     """One run of what runs a plan: its events, what each touches, and which comes before which.
 
     Args:
-        spread: a `vklab.runtime.spread.Spread`, of real programs or of such as tests make.
+        group: a `many.split.ChunkGroup`, of real programs or of such as tests make.
     """
 
-    def __init__(self, spread: Any) -> None:
-        self.plan, self._chunks = spread.plan, spread.chunks
-        self._memory, self._order = spread._memory, spread._order
-        self._devices = [stage.device for stage in self.plan.stages]
+    def __init__(self, group: Any) -> None:
+        self.plan, self._tasks = group.plan, group.tasks
+        self._memory, self._order = group._memory, group._order
+        self._devices = [chunk.device for chunk in self.plan.chunks]
         self._same = dict(self._imports())
         self._lost: list[str] = []
         self.events: dict[Event, Touched] = {}
         self.after: dict[Event, list[Event]] = {}
-        for number in range(len(self._chunks)):
-            self._add_stage(number)
-        for number in range(len(self._chunks)):
+        for number in range(len(self._tasks)):
+            self._add_chunk(number)
+        for number in range(len(self._tasks)):
             for other in self._order.dependents[number]:
                 self._let(("end", number, ""), ("copy in", other, ""))
             for other in self._order.followers[number]:
@@ -76,17 +76,17 @@ class Frame:
                     self._let(("run", number, ""), ("run", other, ""))
 
     def _has_barrier(self, number: int) -> bool:
-        return bool(self._chunks[number].program._given)
+        return bool(self._tasks[number].program._given)
 
     def _imports(self) -> Iterator[tuple[tuple[int, Any], tuple[int, Any]]]:
         """Yield buffers of one device that are memory of another's."""
-        for (stage, arena, device), buffer in self._memory._imports.items():
-            lies = self._memory._reserves[stage].buffers[arena]
-            yield (device, buffer.handle), (self._devices[stage], lies.handle)
+        for (number, arena, device), buffer in self._memory._imports.items():
+            lies = self._memory._pools[number].buffers[arena]
+            yield (device, buffer.handle), (self._devices[number], lies.handle)
 
     def span(self, number: int, slot: Slot) -> Span:
-        """Return the bytes that a stage binds for a slot, whoever else sees them."""
-        handle, start = self._chunks[number].program.place(slot)
+        """Return the bytes that a chunk binds for a slot, whoever else sees them."""
+        handle, start = self._tasks[number].program._buffer_at(slot)
         buffer = self._devices[number], handle
         return self._same.get(buffer, buffer), start, start + slot.size_bytes
 
@@ -101,29 +101,29 @@ class Frame:
     def _let(self, first: Event, second: Event) -> None:
         self.after[first].append(second)
 
-    def _add_stage(self, number: int) -> None:
-        """Add what happens to a stage, one thing after another."""
-        chunk = self._chunks[number]
-        plan = chunk.program.plan
-        given = [(name, plan.input_slots[name]) for name in chunk.given]
+    def _add_chunk(self, number: int) -> None:
+        """Add what happens to a chunk, one thing after another."""
+        task = self._tasks[number]
+        chunk = task.program.chunk
+        given = [(name, chunk.input_slots[name]) for name in task.program.copied_in]
         self._add(("copy in", number, ""), (), self._spans(number, given))
-        reads, writes = steps_of(plan)
+        reads, writes = steps_of(chunk)
         self._add(("run", number, ""), self._spans(number, reads), self._spans(number, writes))
         chain: list[Event] = [("copy in", number, ""), ("run", number, "")]
-        for name, reader in chunk.readers:
-            other = self._chunks.index(reader)
-            source = self.span(number, plan.output_slots[name])
-            target = self.span(other, reader.program.plan.input_slots[name])
-            chain.append((f"move to stage {other}", number, name))
+        for name, reader in task.readers:
+            other = self._tasks.index(reader)
+            source = self.span(number, chunk.output_slots[name])
+            target = self.span(other, reader.program.chunk.input_slots[name])
+            chain.append((f"move to chunk {other}", number, name))
             # What lies where it was left is not moved, be it read there or not.
             moves = name not in reader.program._given and source[1] < source[2]
-            is_past = reader.program.plan.input_slots[name].arena.startswith("arriving")
-            if moves and is_past and (name, reader) not in chunk.ways:
-                self._lost.append(f"no way takes {name!r} from stage {number} to stage {other}")
+            is_past = reader.program.chunk.input_slots[name].arena.startswith("arriving")
+            if moves and is_past and (name, reader) not in task.moves:
+                self._lost.append(f"nothing takes {name!r} from chunk {number} to chunk {other}")
             self._add(chain[-1], [(name, source)] * moves, [(name, target)] * moves)
-        for name in chunk.kept:
+        for name in task.program.copied_out:
             chain.append(("copy out", number, name))
-            self._add(chain[-1], self._spans(number, [(name, plan.output_slots[name])]))
+            self._add(chain[-1], self._spans(number, [(name, chunk.output_slots[name])]))
         chain.append(("end", number, ""))
         self._add(chain[-1])
         for first, second in zip(chain, chain[1:], strict=False):
@@ -188,35 +188,35 @@ class Frame:
         """
         numbers: dict[object, int] = {}
         touched = [(span, e) for e, t in self.events.items() for _, span in t.reads + t.writes]
-        plans = [chunk.program.plan for chunk in self._chunks]
-        slots = [(n, slot) for n, plan in enumerate(plans)
-                 for slot in (*plan.input_slots.values(), *plan.output_slots.values())]  # fmt: skip
+        chunks = [task.program.chunk for task in self._tasks]
+        slots = [(n, slot) for n, each in enumerate(chunks)
+                 for slot in (*each.input_slots.values(), *each.output_slots.values())]  # fmt: skip
         spans = [self.span(number, slot) for number, slot in slots]
         shadow = Shadow([*spans, *(span for span, _ in touched)])
-        made = spread_checks.makers(self.plan.stages)
+        made = spread_checks.makers(spread_checks.as_cut(self.plan.chunks))
 
-        def tag(name: str, stage: int | None) -> int:
-            key = (None, name) if stage is None else (stage, plans[stage].output_slots[name])
+        def tag(name: str, maker: int | None) -> int:
+            key = (None, name) if maker is None else (maker, chunks[maker].output_slots[name])
             return numbers.setdefault(key, len(numbers))
 
-        def wrong(name: str, span: Span, stage: int | None) -> bool:
+        def wrong(name: str, span: Span, maker: int | None) -> bool:
             is_empty = span[1] == span[2]
-            return not is_empty and shadow.runs(span) != ((0, tag(name, stage)),)
+            return not is_empty and shadow.runs(span) != ((0, tag(name, maker)),)
 
         for event in order:
             what, number, name = event
-            plan = plans[number]
+            chunk = chunks[number]
             if what == "run":
-                for name, slot in plan.input_slots.items():
+                for name, slot in chunk.input_slots.items():
                     if wrong(name, self.span(number, slot), made.get(name)):
-                        yield f"stage {number} finds other bytes than {name!r} at {slot}"
-            elif name and wrong(name, self.span(number, plan.output_slots[name]), number):
-                yield f"stage {number}: {what} finds other bytes than {name!r}"
+                        yield f"chunk {number} finds other bytes than {name!r} at {slot}"
+            elif name and wrong(name, self.span(number, chunk.output_slots[name]), number):
+                yield f"chunk {number}: {what} finds other bytes than {name!r}"
             for name, span in self.events[event].writes:
-                stage = None if what == "copy in" else number
-                shadow.part(span)[:] = -2 - number if what == "run" else tag(name, stage)
-            for name in plan.graph.outputs if what == "run" else ():
-                shadow.part(self.span(number, plan.output_slots[name]))[:] = tag(name, number)
+                maker = None if what == "copy in" else number
+                shadow.part(span)[:] = -2 - number if what == "run" else tag(name, maker)
+            for name in chunk.graph.outputs if what == "run" else ():
+                shadow.part(self.span(number, chunk.output_slots[name]))[:] = tag(name, number)
 
 
 def _late(one: tuple[Event, bool, str, Span], other: tuple[Event, bool, str, Span]) -> bool:
@@ -227,21 +227,22 @@ def _told(
     first: tuple[Event, bool, str, Span], second: tuple[Event, bool, str, Span]
 ) -> str:
     kind = f"{'write' if second[1] else 'read'} after {'write' if first[1] else 'read'}"
-    return (f"{kind}: stage {first[0][1]} ({first[0][0]}) {first[2]!r}, "
-            f"stage {second[0][1]} ({second[0][0]}) {second[2]!r}")  # fmt: skip
+    return (f"{kind}: chunk {first[0][1]} ({first[0][0]}) {first[2]!r}, "
+            f"chunk {second[0][1]} ({second[0][0]}) {second[2]!r}")  # fmt: skip
 
 
-def run_problems(spread: Any) -> list[str]:
-    """Return what is wrong with the ways of values, and with stages in flight at the same time."""
-    found = spread_checks.path_problems(spread.plan) + Frame(spread).problems()
+def run_problems(group: Any) -> list[str]:
+    """Return what is wrong with the paths of values, and with chunks in flight at the same time."""
+    paths = group._memory.paths
+    found = spread_checks.path_problems(group.plan, paths) + Frame(group).problems()
     with _lock:
         for other in _alive:
             # Of those with one list of runs, none begins before the last one has ended.
-            if other._memory.runs is not spread._memory.runs and _buffers(spread) & _buffers(other):
+            if other._memory.runs is not group._memory.runs and _buffers(group) & _buffers(other):
                 found.append("two that may run at the same time have memory in common")
-        _alive.add(spread)
+        _alive.add(group)
     return found
 
 
-def _buffers(spread: Any) -> set[int]:
-    return {id(b) for made in spread._memory._reserves.values() for b in made.buffers.values()}
+def _buffers(group: Any) -> set[int]:
+    return {id(b) for pool in group._memory._pools.values() for b in pool.buffers.values()}

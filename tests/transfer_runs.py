@@ -1,4 +1,4 @@
-"""What a process begins with that forces values between two devices onto any of their ways."""
+"""What a process begins with that forces values between two devices onto any of their paths."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from split_models import *
 from vklab import settings
 from vklab.errors import *
 from vklab.plan import arenas
-from vklab.runtime import shared, ways
+from vklab.runtime.many import device_copies, transfer_memory
+from vklab.runtime.many.transfer_memory import TransferMemory
 source, fed = diamond()
 one = outputs_of(source, fed)
 def load(**switches):
@@ -29,21 +30,21 @@ def reasons(session):
 # Every transfer counts: with any one of them corrupted, at its first byte or its last, results
 # differ. The memory is mapped on these drivers.
 def every_transfer_counts(**switches):
-    real, corrupted, where, ran = shared.Shared.moves, "", 0, []
+    real, corrupted, where, ran = TransferMemory.moves, "", 0, []
     def moves(memory):
-        return {move: wrapped(memory, move, way) for move, way in real(memory).items()}
-    def wrapped(memory, move, way):
+        return {move: wrapped(memory, move, call) for move, call in real(memory).items()}
+    def wrapped(memory, move, call):
         def run():
-            way()
-            slot = memory.plan.plans[move.target].input_slots[move.value]
+            call()
+            slot = memory.plan.chunks[move.target].input_slots[move.value]
             assert slot.arena.startswith(arenas.ARRIVING)
             ran.append(move.value)
             if move.value == corrupted:
-                mapped = memory._reserves[move.target].buffers[slot.arena].mapped
+                mapped = memory._pools[move.target].buffers[slot.arena].mapped
                 place = np.frombuffer(mapped, np.float32, slot.size_bytes // 4, slot.offset_bytes)
                 place[where] += 1
         return run
-    shared.Shared.moves = moves
+    TransferMemory.moves = moves
     try:
         with load(**switches) as session:
             for corrupted in ("", "a", "d", "e"):
@@ -54,7 +55,7 @@ def every_transfer_counts(**switches):
                     assert sorted(ran) == ["a", "d", "e"]
             return paths(session), reasons(session)
     finally:
-        shared.Shared.moves = real
+        TransferMemory.moves = real
 """
 
 FAKE = START + """

@@ -153,7 +153,6 @@ def measure(pair: list[int], mib: int) -> None:
     import numpy as np
 
     import vklab
-    from vklab.runtime.spread import Spread
 
     side = int((mib << 18) ** 0.5)
     model = outer_product(side)
@@ -166,9 +165,9 @@ def measure(pair: list[int], mib: int) -> None:
         split = seconds(lambda: session.run(x))
         error = float(np.abs(session.run(x)["y"] / want - 1).max())
         (move,) = session.plan.summary()["moves"]
-        runner = next(f.runner for f in session._root.walk() if isinstance(f.runner, Spread))
-        ways = [way for chunk in runner.chunks for way in chunk.ways.values()]
-        moved = seconds(ways[0]) if ways else 0.0
+        (entry,) = session.roots[0].path()
+        moves = [move for task in entry.runner.tasks for move in task.moves.values()]
+        moved = seconds(moves[0]) if moves else 0.0
         size = move["bytes"]
         say({"MiB": mib, "path": move["path"], "right": "yes" if error < 1e-3 else f"NO {error}",
              "move GB/s": round(size / moved / 1e9, 2) if moved else "-",

@@ -62,5 +62,5 @@ def test_a_broken_planner_in_a_child_fails_the_test_that_started_it():
 def test_stages_that_do_not_wait_fail_the_test_that_started_the_child():
     done = child.run(HASTY, **drivers())
     assert done.stdout == "end\n" and done.returncode == 1, done.stderr
-    assert "read after write: stage 0 (run) 'a', stage 1 (run) 'a'" in done.stderr, done.stderr
+    assert "read after write: chunk 0 (run) 'a', chunk 1 (run) 'a'" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr, done.stderr

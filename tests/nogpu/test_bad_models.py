@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from fake_device import fake_device
 from onnx import TensorProto, helper
+from planned import next_chunk
 from small_models import model, value
 
 from vklab.errors import ModelError, PlanError, UnsupportedOperatorError, VklabError
 from vklab.graph import onnx_import, shapes
-from vklab.plan import partition
-from vklab.runtime import host
 
 
 def plan(proto: onnx.ModelProto) -> object:
@@ -20,7 +18,7 @@ def plan(proto: onnx.ModelProto) -> object:
     graph = onnx_import.load_graph(proto)
     shapes.require_operators(graph)
     given = {info.name: info for info in graph.inputs}
-    return partition.next_part(graph, given, fake_device(), host.evaluate)
+    return next_chunk(graph, given)
 
 
 def one(op_type: str, inputs: list[str], constants: dict, **attributes: object) -> onnx.ModelProto:

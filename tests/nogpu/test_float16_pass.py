@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from fake_device import fake_device
 from onnx import TensorProto, helper
+from planned import next_chunk, plan_graph
 from small_models import model, value
 
 from vklab.errors import ModelError, UnsupportedOperatorError
@@ -14,8 +15,8 @@ from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.passes import to_float16
 from vklab.ops import registry
 from vklab.ops.dtypes import ELEMENTS
-from vklab.plan import partition, plan
-from vklab.runtime import host, parts
+from vklab.plan.partition import Needed
+from vklab.runtime import plan_cache
 from vklab.runtime.observe import compare, reference
 from vklab.settings import settings
 
@@ -270,16 +271,16 @@ def part_of(name):
     proto = exported_models.load(name)
     sizes = {**SIZES, "sequence": 6} if name == "lstm" else SIZES
     inputs = exported_models.inputs_of(proto, sizes)
-    infos = {key: parts.describe(key, array) for key, array in inputs.items()}
+    infos = {key: plan_cache.describe(key, array) for key, array in inputs.items()}
     asked = True
     while asked:
         graph = onnx_import.from_proto(proto)
-        found = partition.next_part(graph, infos, HAS_HALVES, host.evaluate)
-        asked = found.names if isinstance(found, partition.Ask) else ()
-        infos |= {key: parts.describe(key, inputs[key], inputs[key]) for key in asked}
-    part, rest = found
+        found = next_chunk(graph, infos, HAS_HALVES)
+        asked = found.names if isinstance(found, Needed) else ()
+        infos |= {key: plan_cache.describe(key, inputs[key], inputs[key]) for key in asked}
+    chunk, rest = found
     assert not rest.nodes
-    return part.graph
+    return chunk.graph
 
 
 @pytest.mark.parametrize("name", [
@@ -288,7 +289,7 @@ def part_of(name):
 ])  # fmt: skip
 def test_weights_and_activations_take_half_the_memory(name):
     graph = part_of(name)
-    wide, half = (plan.make_plan(passes.run(graph, d), HAS_HALVES).memory for d in ("", "float16"))
+    wide, half = (plan_graph(passes.run(graph, d), HAS_HALVES).memory for d in ("", "float16"))
     assert half.weights_bytes <= 0.52 * wide.weights_bytes
     assert half.arena_bytes <= LARGER.get(name, 0.55) * wide.arena_bytes
     narrow(passes.run(graph))

@@ -43,7 +43,7 @@ def barriers(plan: Plan) -> int:
 
 def check_order(plan: Plan) -> None:
     """Whatever is read has been written before, by whoever writes it."""
-    made = {info.name for info in plan.graph.inputs} | set(plan.constants)
+    made = {info.name for info in plan.graph.inputs} | set(plan.chunks[0].constants)
     for dispatch in plan.dispatches:
         assert {info.name for _, info in dispatch.reads} <= made, dispatch
         made.update(info.name for _, info in dispatch.writes)

@@ -6,6 +6,7 @@ import itertools
 
 import exported_models
 import memory_table
+import planned
 import pytest
 from hazards import hazards, work_of
 from hypothesis import given
@@ -14,10 +15,8 @@ from hypothesis import strategies as st
 from vklab import settings
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, passes
-from vklab.plan import memory, partition
+from vklab.plan import memory
 from vklab.plan.memory import Lifetime, MemoryPlan, Slot
-from vklab.plan.plan import make_plan
-from vklab.runtime import host
 from vklab.types import TensorInfo
 
 SIZES = st.sampled_from([0, 1, 4, 255, 256, 257, 1000, 4096, 10007])
@@ -173,8 +172,8 @@ def test_no_two_values_of_a_step_share_bytes_but_those_in_place(switches):
     inputs = exported_models.inputs_of(proto, {"batch": 1, "height": 20, "width": 44})
     known = {name: TensorInfo(name, str(a.dtype), a.shape) for name, a in inputs.items()}
     with settings.settings(**switches):
-        part, _ = partition.next_part(graph, known, memory_table.INFO, host.evaluate)
-        plan = make_plan(passes.run(part.graph), memory_table.INFO)
+        part, _ = planned.next_chunk(graph, known, memory_table.INFO)
+        plan = planned.plan_graph(passes.run(part.graph), memory_table.INFO)
     replaced = 0
     for dispatch in plan.dispatches:
         (_, written), *_ = dispatch.writes
@@ -184,4 +183,4 @@ def test_no_two_values_of_a_step_share_bytes_but_those_in_place(switches):
                 assert binding in dispatch.in_place and slots[0] == slots[1]
                 replaced += 1
     assert bool(replaced) == ("DISABLE_IN_PLACE" not in switches)
-    assert hazards(*work_of(plan)) == []
+    assert hazards(*work_of(plan.chunks[0])) == []

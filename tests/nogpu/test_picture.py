@@ -76,7 +76,7 @@ def test_lines_lead_from_who_writes_to_who_reads():
              helper.make_node("Softmax", ["d"], ["y"])]  # fmt: skip
     plan = plan_of(model(nodes, [value("x", (2, 6))], ["y"], {"shape": np.int64([3, 4])}))
     steps = plan.chunks[0].steps
-    sources, writers = picture.flows(steps, plan.memory.slots, plan.input_slots)
+    sources, writers = picture.flows(steps, plan.memory.slots, plan.chunks[0].input_slots)
     by_name = [{n for n, s in enumerate(steps[:number]) for _, i in s.writes
                 if i.name in {info.name for _, info in step.reads}}
                for number, step in enumerate(steps)]  # fmt: skip

@@ -24,7 +24,7 @@ from placed_graphs import (
     random_costs,
     runs,
 )
-from spread_checks import stage_problems
+from spread_checks import chunk_problems
 
 from vklab import settings
 from vklab.bench import models
@@ -132,7 +132,7 @@ def test_random_graphs_keep_budgets_and_pins_and_are_never_worse_than_one_device
             assert not free or any(whole.excess_bytes(budgets))
         return
     cut = cutting.cut(graph, placed.devices)
-    assert not stage_problems(graph, cut, placed.devices)
+    assert not chunk_problems(graph, cut, placed.devices)
     assert all(placed.devices[name] == device for name, device in pins.items())
     for device, here in enumerate(placed.loads):
         own = [stage for stage in cut if stage.device == device]

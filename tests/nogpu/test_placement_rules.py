@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from fake_device import fake_device
 from placed_graphs import EVEN, machines, network, weight
-from spread_checks import stage_problems
+from spread_checks import chunk_problems
 
 from vklab import settings
 from vklab.errors import PlanError
@@ -59,7 +59,7 @@ def test_a_visit_to_the_only_device_that_can_comes_back_where_that_is_cheaper():
     assert placed.devices["n"] == 1
     assert {placed.devices[name] for name in ("a", "t0", "t3")} == {0}
     cut = cutting.cut(graph, placed.devices)
-    assert not stage_problems(graph, cut, placed.devices)
+    assert not chunk_problems(graph, cut, placed.devices)
 
 
 # ------------------------------------------------------------------------------------- errors

@@ -32,7 +32,7 @@ KEYS = {"nodes", "dispatches", "barriers", "chunks", "transfers", "arena_bytes",
 def test_real_plans_have_no_hazard_and_no_superfluous_barrier(name, types, switches):
     with settings.settings(**switches):
         plan = plan_of(proto_of(name), fake_device(memory_types=types))
-    work, barriers, host = work_of(plan)
+    work, barriers, host = work_of(plan.chunks[0])
     assert hazards(work, barriers, host) == []
     assert superfluous(work, barriers, host) == []
 
@@ -41,7 +41,7 @@ def test_real_plans_have_no_hazard_and_no_superfluous_barrier(name, types, switc
 @pytest.mark.parametrize("name", NAMES)
 def test_dropping_any_barrier_of_a_real_plan_is_noticed(name, fused):
     with settings.settings(DISABLE_FUSION=not fused):
-        work, barriers, host = work_of(plan_of(proto_of(name)))
+        work, barriers, host = work_of(plan_of(proto_of(name)).chunks[0])
     assert len(barriers) >= (4 if fused else 5)
     for barrier in barriers:
         assert hazards(work, [b for b in barriers if b is not barrier], host)
@@ -132,7 +132,7 @@ def test_variants_write_the_same_tensor_and_count_the_same_work(sizes, driver):
         last = plan.dispatches[-1]
         assert [(i.name, i.dims) for _, i in last.writes] == [("y", (sizes[0], sizes[2]))]
         assert sum(d.flops for d in plan.dispatches) >= 2 * sizes[0] * sizes[1] * sizes[2]
-        assert hazards(*work_of(plan)) == []
+        assert hazards(*work_of(plan.chunks[0])) == []
     with settings.settings(DISABLE_VARIANTS=True):
         plain = [plan_of(product(*sizes), info) for info in infos]
     assert {d.kernel for plan in plain for d in plan.dispatches} <= {"matmul", "sum_splits"}
@@ -180,7 +180,7 @@ def test_activations_are_spread_where_one_buffer_cannot_hold_them():
     arenas = {n: size for n, size in plan.memory.arenas.items() if n.startswith("activations")}
     assert len(arenas) > 1 and max(arenas.values()) <= 2048 == limits.arena_limit_bytes(info)
     assert plan.memory.arena_bytes == sum(arenas.values()) >= plan.memory.lower_bound_bytes
-    assert hazards(*work_of(plan)) == []
+    assert hazards(*work_of(plan.chunks[0])) == []
     small = "v0 takes 1024 bytes, a buffer of Fake GPU at most 512"
     with settings.settings(DISABLE_FUSION=True), pytest.raises(PlanError, match=small):
         plan_of(proto, fake_device({"maxMemoryAllocationSize": 512}))
@@ -211,7 +211,7 @@ def test_an_input_that_is_read_late_is_not_overwritten():
             plan = plan_of(model(nodes, [value("x", (3,))], ["y"]), fake_device(memory_types=types))
         slots = plan.memory.slots
         assert not slots["x"].overlaps(slots["a"]) and not slots["x"].overlaps(slots["b"])
-        assert hazards(*work_of(plan)) == []
+        assert hazards(*work_of(plan.chunks[0])) == []
 
 
 def test_an_output_that_is_read_again_is_kept():
@@ -224,8 +224,10 @@ def test_an_output_that_is_read_again_is_kept():
             plan = plan_of(proto, fake_device(memory_types=types))
         slots = plan.memory.slots
         assert not slots["a"].overlaps(slots["b"]) and not slots["a"].overlaps(slots["y"])
-        assert hazards(*work_of(plan)) == []
+        assert hazards(*work_of(plan.chunks[0])) == []
 
 
-def test_nothing_to_do_is_a_plan_without_chunks():
-    assert plan_of(relu((0, 3))).chunks == ()
+def test_nothing_to_do_is_a_chunk_without_steps():
+    plan = plan_of(relu((0, 3)))
+    assert plan.summary()["chunks"] == 0
+    assert plan.chunks[0].steps == () and plan.chunks[0].barriers == ()

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 from placed_graphs import network
-from planned import plan_of, proto_of
+from planned import plan_graph, plan_of, proto_of
 from random_work import STAGES, works
 from small_models import model, value
 
@@ -136,13 +136,15 @@ def overwritten(monkeypatch, number):
 
 def too_early(monkeypatch, number):
     """What is read by the second dispatch is not there yet; barriers are as that order asks."""
-    make = plans._chunk
+    make = plans._arranged
 
-    def wrong(lowered, arranged):
-        first, second, *others = lowered.dispatches
-        return make(replace(lowered, dispatches=(second, first, *others)), arranged)
+    def wrong(*given):
+        lowered, arranged, steps = make(*given)
+        first, second = lowered.dispatches[:2]
+        swap = {id(first): second, id(second): first}
+        return lowered, arranged, tuple(swap.get(id(step), step) for step in steps)
 
-    monkeypatch.setattr(plans, "_chunk", wrong)
+    monkeypatch.setattr(plans, "_arranged", wrong)
 
 
 MUTANTS = {
@@ -197,7 +199,7 @@ def test_what_is_fused_at_random_reads_what_is_made_and_not_overwritten(seed):
         layers.append((f"v{number}", kind, tuple(rng.choices(names[-3:], k=reads[kind]))))
         names.append(f"v{number}")
     info = fake_device(memory_types=rng.choice([UNIFIED, DISCRETE]))
-    plans.make_plan(passes.run(network(layers, rng.choice([8, 600]))), info)
+    plan_graph(passes.run(network(layers, rng.choice([8, 600]))), info)
 
 
 def test_thousands_of_steps_take_seconds():

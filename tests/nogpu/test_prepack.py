@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from fake_device import fake_device
 from onnx import helper
+from planned import plan_graph
 from small_models import model, random_array, value
 
 from vklab import settings
 from vklab.graph import constant_cache, onnx_import, passes, shapes
-from vklab.plan import plan as plans
+from vklab.plan.options import Facts
+from vklab.plan.plan import Plan
 from vklab.plan.tuning import prepack
 from vklab.types import TensorInfo
 
@@ -37,9 +39,9 @@ def plan_of(proto, info, sizes=None, resident=()):
     return planned(onnx_import.load_graph(proto), info, sizes or {}, resident)
 
 
-def planned(graph, info, sizes, resident=()):
+def planned(graph, info, sizes, resident=()) -> Plan:
     shaped = shapes.infer(shapes.bind(graph, sizes))
-    return plans.make_plan(passes.run(shaped), info, resident=resident)
+    return plan_graph(passes.run(shaped), info, Facts(resident=(frozenset(resident),)))
 
 
 def product(m, k, n, dtype=np.float32):
@@ -210,12 +212,12 @@ def test_a_weight_that_somebody_reads_as_it_is_lies_there_once():
 @pytest.mark.parametrize(("counts", "turns"), [((1, 9, 40), False), ((9, 1, 40), True)])
 def test_shapes_of_one_session_read_one_layout_of_a_weight(counts, turns):
     graph = onnx_import.load_graph(product("n", 64, 600))
-    found: list[plans.Plan] = []
+    found: list[Plan] = []
     for n in counts:
-        resident = {name for plan in found for name in plan.constants}
+        resident = {name for plan in found for name in plan.chunks[0].constants}
         found.append(planned(graph, CPU, {"n": n}, resident))
     assert {"w" not in reads(plan) for plan in found} == {turns}
-    arrays = {id(plan.constants[name].constant) for plan in found for name in reads(plan)
+    arrays = {id(plan.chunks[0].constants[name].constant) for plan in found for name in reads(plan)
               if name.startswith("w")}  # fmt: skip
     assert len(arrays) == 1
 
@@ -225,7 +227,7 @@ def test_tiles_of_all_sizes_read_one_layout():
     proto = model([node], [value("x", (1, 64, "s", "s"))], ["y"],
                   {"w": random_array((256, 64, 3, 3))})  # fmt: skip
     graph = onnx_import.load_graph(proto)
-    found = [plans.plan_model(graph, {"s": size}, GPU).dispatches[0] for size in (5, 20, 64, 150)]
+    found = [planned(graph, GPU, {"s": size}).dispatches[0] for size in (5, 20, 64, 150)]
     assert len({dict(d.constants)["TILE_M"] for d in found}) > 2
     assert len({dict(d.constants)["TILE_K"] for d in found}) == 2
     assert len({dict(d.reads)["w_buffer"].name for d in found}) == 1

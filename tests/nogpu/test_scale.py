@@ -9,16 +9,16 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from fake_device import fake_device
 from onnx import helper
+from planned import next_chunk, plan_graph
 from small_models import model, value
 
 from vklab.graph import onnx_import, passes, shapes
-from vklab.plan import barriers, memory, partition
-from vklab.plan import plan as plans
+from vklab.plan import barriers, memory
 from vklab.plan.barriers import Access
 from vklab.plan.memory import Lifetime, Slot
-from vklab.runtime import host
+from vklab.plan.partition import Needed
+from vklab.plan.plan import Plan
 
 # Four times the nodes may take so many times as long: 4 with noise, where squares would take 16.
 GROWTH = 8
@@ -54,14 +54,14 @@ def weights(count: int) -> onnx.ModelProto:
     return model(nodes, [value("x", (4,))], [f"v{count}"], constants)
 
 
-def plan(proto: onnx.ModelProto) -> plans.Plan:
+def plan(proto: onnx.ModelProto) -> Plan:
     """Plan a model that runs whole on a device."""
     graph = onnx_import.load_graph(proto)
     shapes.require_operators(graph)
     given = {info.name: info for info in graph.inputs}
-    found = partition.next_part(graph, given, fake_device(), host.evaluate)
-    assert not isinstance(found, partition.Ask) and found[0].kind == "vulkan"
-    return plans.make_plan(passes.run(found[0].graph), fake_device())
+    found = next_chunk(graph, given)
+    assert not isinstance(found, Needed) and found[0].kind == "vulkan"
+    return plan_graph(passes.run(found[0].graph))
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -137,5 +137,5 @@ def test_a_hundred_bodies_inside_each_other():
     graph = onnx_import.load_graph(nested(100))
     shapes.require_operators(graph)
     given = {info.name: info for info in graph.inputs}
-    found = partition.next_part(graph, given, fake_device(), host.evaluate)
-    assert not isinstance(found, partition.Ask) and found[0].kind == "control"
+    found = next_chunk(graph, given)
+    assert not isinstance(found, Needed) and found[0].kind == "control"

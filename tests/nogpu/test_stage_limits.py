@@ -1,4 +1,4 @@
-"""Each stage is planned by the limits of its own device, whichever device was named first."""
+"""Each chunk is planned by the limits of its own device, whichever device was named first."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from small_models import model, value
 
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, passes, shapes
-from vklab.plan import limits, spread
+from vklab.plan import limits
+from vklab.plan import plan as plans
+from vklab.plan.options import Options, PlacementOptions
 from vklab.plan.place import placement
-from vklab.plan.plan import make_plan
-from vklab.plan.spread import SpreadPlan
+from vklab.plan.plan import Plan
+from vklab.plan.report import table
 from vklab.types import DeviceInfo, Dispatch
 
 # No real device asks for so wide an alignment: memory that is planned for another has it not.
@@ -31,7 +33,7 @@ def machines(small_first: bool) -> list[DeviceInfo]:
     return [fake_device(each, index=n, name=f"GPU {n}") for n, each in enumerate(pair)]
 
 
-def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None) -> SpreadPlan:
+def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None) -> Plan:
     """Plan products with weights of 4 MiB, by turns on one device and on the other.
 
     Args:
@@ -46,8 +48,10 @@ def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None)
         place |= {f"[mst]{k}": k % 2}
     source = model(nodes, [value("v0", (190, 1000))], ["v4"], weights)
     graph = passes.run(shapes.infer(onnx_import.load_graph(source)))
-    placed = placement.place(graph, devices, pins=place)
-    return spread.make(graph, placed, real or devices, "", lambda dispatch: "")
+    fixed = placement.place(graph, devices, pins=place).devices
+    options = Options(placement=PlacementOptions(fixed=fixed))
+    return plans.make_plan(graph, {info.name: info for info in graph.inputs}, real or devices,
+                           options)  # fmt: skip
 
 
 def shared_bytes(dispatch: Dispatch) -> int:
@@ -59,12 +63,12 @@ def shared_bytes(dispatch: Dispatch) -> int:
     return int(4 * constants["TILE_K"] * (rows_and_columns + 8))
 
 
-def broken(plan: SpreadPlan) -> list[str]:
-    """Return which limits of its own device a stage breaks."""
+def broken(plan: Plan) -> list[str]:
+    """Return which limits of its own device a chunk breaks."""
     found = []
-    for stage, own in zip(plan.stages, plan.plans, strict=True):
-        info = plan.devices[stage.device]
-        for dispatch in own.dispatches:
+    for chunk in plan.chunks:
+        info = plan.devices[chunk.device]
+        for dispatch in chunk.dispatches:
             if any(t.size_bytes > info.limit("maxStorageBufferRange")
                    for _, t in dispatch.reads + dispatch.writes):  # fmt: skip
                 found.append("range")
@@ -73,7 +77,7 @@ def broken(plan: SpreadPlan) -> list[str]:
                 found.append("invocations")
             if shared_bytes(dispatch) > info.limit("maxComputeSharedMemorySize"):
                 found.append("shared memory")
-            if any(own.memory.slots[t.name].offset_bytes
+            if any(chunk.memory.slots[t.name].offset_bytes
                    % info.limit("minStorageBufferOffsetAlignment")
                    for _, t in dispatch.reads + dispatch.writes):  # fmt: skip
                 found.append("alignment")
@@ -81,32 +85,37 @@ def broken(plan: SpreadPlan) -> list[str]:
 
 
 @pytest.mark.parametrize("small_first", [True, False])
-def test_each_stage_respects_its_own_device(small_first):
+def test_each_chunk_respects_its_own_device(small_first):
     devices = machines(small_first)
     plan = spread_over(devices)
-    assert [stage.device for stage in plan.stages] == [0, 1, 0, 1]
+    assert [chunk.device for chunk in plan.chunks] == [0, 1, 0, 1]
     assert not broken(plan)
-    counts = plan.dispatch_counts()
+    counts = table.dispatch_counts(plan)
     small, large = counts.values() if small_first else reversed(counts.values())
     assert small > large  # there, what cannot be bound at once is cut
-    for stage, own in zip(plan.stages, plan.plans, strict=True):
-        limits.check(own.dispatches, devices[stage.device])
+    for chunk in plan.chunks:
+        limits.check(chunk.dispatches, devices[chunk.device])
 
 
-def test_stages_planned_with_the_first_device_break_limits_of_the_others(monkeypatch):
+def test_chunks_planned_with_the_first_device_break_limits_of_the_others(monkeypatch):
     devices = machines(small_first=False)
     sound = spread_over(devices)
 
-    def first(graph, info, *others):
-        return make_plan(graph, devices[0], *others)
+    lower = plans.lower_chunk
 
-    monkeypatch.setattr(spread.plans, "make_plan", first)
-    with plan_checks.unchecked("stages are planned for the wrong device"):
+    def first(chunk, info, *others):
+        return lower(chunk, devices[0], *others)
+
+    monkeypatch.setattr(plans, "lower_chunk", first)
+    with pytest.raises(AssertionError, match="is planned for"):
+        spread_over(devices)
+    plan_checks.problems.clear()
+    with plan_checks.unchecked("chunks are planned for the wrong device"):
         wrong = spread_over(devices)
     assert set(broken(wrong)) == {"range", "shared memory", "alignment"}
-    assert wrong.dispatch_counts() != sound.dispatch_counts()
+    assert table.dispatch_counts(wrong) != table.dispatch_counts(sound)
     narrow = [devices[0], fake_device({**SMALL, "maxComputeWorkGroupInvocations": 128}, index=1)]
-    with plan_checks.unchecked("stages are planned for the wrong device"):
+    with plan_checks.unchecked("chunks are planned for the wrong device"):
         assert set(broken(spread_over(devices, narrow))) >= {"invocations"}
     monkeypatch.undo()
     with pytest.raises(PlanError, match="256 invocations a workgroup, .* has 128"):

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 from fake_device import fake_device
 from onnx import helper
+from planned import next_chunk, plan_graph
 from small_models import model, random_array, value
 
 from vklab.graph import onnx_import, operator_cache, shapes
 from vklab.graph.graph import Graph, Node
-from vklab.plan import partition
-from vklab.plan import plan as plans
-from vklab.runtime import host
 
 SIZES = {"batch": 2, "sequence": 5, "past": 3, "total": 8}
 I32, I64 = np.int32, np.int64
@@ -30,9 +28,9 @@ def described(plan):
 
 def planned(graph):
     inputs = {info.name: info for info in shapes.bind(graph, SIZES).inputs}
-    part, rest = partition.next_part(graph, inputs, INFO, host.evaluate)
-    assert part.kind == "vulkan" and not rest.nodes
-    return described(plans.make_plan(part.graph, INFO))
+    chunk, rest = next_chunk(graph, inputs, INFO)
+    assert chunk.kind == "vulkan" and not rest.nodes
+    return described(plan_graph(chunk.graph, INFO))
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2_script", "llama"])

@@ -1,6 +1,6 @@
-"""Stages: every node once, every edge respected, no device waiting for work that it does not need.
+"""Cutting: every node once, every edge respected, no device waiting for work that it does not need.
 
-Random graphs on random devices are cut, and run stage by stage in any valid order.
+Random graphs on random devices are cut, and run chunk by chunk in any valid order.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from spread_checks import stage_problems
+from spread_checks import chunk_problems
 
 from vklab.errors import PlanError
 from vklab.graph.graph import Graph, Node
+from vklab.plan.chunk import Chunk
 from vklab.plan.place import cutting
-from vklab.plan.place.cutting import Stage
 from vklab.types import TensorInfo
 
 SIZE = 3
@@ -54,19 +54,19 @@ def evaluate(graph: Graph, given: Mapping[str, np.ndarray]) -> dict[str, np.ndar
     return {name: values[name] for name in graph.outputs}
 
 
-def run_stages(
-    cut: Sequence[Stage], given: Mapping[str, np.ndarray], order: random.Random
+def run_chunks(
+    cut: Sequence[Chunk], given: Mapping[str, np.ndarray], order: random.Random
 ) -> dict[str, np.ndarray]:
-    """Run stages in a random order that their predecessors allow."""
+    """Run chunks in a random order that their predecessors allow."""
     values = dict(given)
-    waiting = {stage.number: set(stage.predecessors) for stage in cut}
+    waiting = {chunk.number: set(chunk.predecessors) for chunk in cut}
     while waiting:
         ready = [number for number, left in waiting.items() if not left]
         number = order.choice(ready)
         del waiting[number]
         values.update(evaluate(cut[number].graph, values))
-        for dependent in cut[number].dependents:
-            waiting[dependent].discard(number)
+        for before in waiting.values():
+            before.discard(number)
     return values
 
 
@@ -94,7 +94,7 @@ def placed_graphs(draw: st.DrawFn) -> tuple[Graph, dict[str, int], int]:
 
 @given(placed_graphs())
 @hypothesis_settings(max_examples=120, deadline=None)
-def test_stages_in_any_order_compute_what_the_graph_does(case):
+def test_chunks_in_any_order_compute_what_the_graph_does(case):
     graph, devices, seed = case
     rng = random.Random(seed)
     early = frozenset(node.outputs[0] for node in graph.nodes if rng.random() < 0.3)
@@ -102,20 +102,20 @@ def test_stages_in_any_order_compute_what_the_graph_does(case):
     expected = evaluate(graph, values)
     for ends in (frozenset(), early):
         cut = cutting.cut(graph, devices, ends)
-        assert not stage_problems(graph, cut)
-        for stage in cut:
-            assert {devices[node.name] for node in stage.graph.nodes} == {stage.device}
-            assert not any(ends.intersection(n.outputs) for n in stage.graph.nodes[:-1])
-        found = run_stages(cut, values, rng)
+        assert not chunk_problems(graph, cut)
+        for chunk in cut:
+            assert {devices[node.name] for node in chunk.graph.nodes} == {chunk.device}
+            assert not any(ends.intersection(n.outputs) for n in chunk.graph.nodes[:-1])
+        found = run_chunks(cut, values, rng)
         for name, value in expected.items():
             np.testing.assert_array_equal(found[name], value)
         if len(set(devices.values())) == 1 and not ends:
             assert len(cut) == 1
 
 
-def shown(cut: Sequence[Stage]) -> list[tuple[int, str, tuple[int, ...]]]:
-    """Return device, nodes and predecessors of each stage."""
-    return [(s.device, " ".join(n.name for n in s.graph.nodes), s.predecessors) for s in cut]
+def shown(cut: Sequence[Chunk]) -> list[tuple[int, str, tuple[int, ...]]]:
+    """Return device, nodes and predecessors of each chunk."""
+    return [(c.device, " ".join(n.name for n in c.graph.nodes), c.predecessors) for c in cut]
 
 
 def test_a_chain_is_cut_where_the_device_changes():
@@ -124,7 +124,7 @@ def test_a_chain_is_cut_where_the_device_changes():
     assert shown(cut) == [(0, "n0 n1", ()), (1, "n2", (0,)), (0, "n3", (1,))]
     moved = [(t.value, t.source, t.target, t.size_bytes) for t in cutting.transfers(cut)]
     assert moved == [("x", None, 0, 24), ("v1", 0, 1, 24), ("v2", 1, 2, 24)]
-    assert str(cut[2]) == "stage 2: 1 nodes on device 0 after 1"
+    assert str(cut[2]) == "chunk 2: 1 nodes on device 0 after 1"
 
 
 def test_a_branch_for_another_device_does_not_wait_for_the_one_that_stays():
@@ -136,7 +136,7 @@ def test_a_branch_for_another_device_does_not_wait_for_the_one_that_stays():
     ]  # fmt: skip
 
 
-def test_a_value_that_leaves_early_ends_a_stage():
+def test_a_value_that_leaves_early_ends_a_chunk():
     # n3 is another device's: it needs what n0 makes at once, and n2 at the end.
     graph = toy([["x"], ["v0"], ["v1"], ["v0", "v2"]], ("x",), ("v3",))
     devices = {"n0": 0, "n1": 0, "n2": 0, "n3": 1}
@@ -146,7 +146,7 @@ def test_a_value_that_leaves_early_ends_a_stage():
     ]  # fmt: skip
 
 
-def test_a_node_that_could_close_a_cycle_gets_a_stage_of_its_own():
+def test_a_node_that_could_close_a_cycle_gets_a_chunk_of_its_own():
     # As one run of device 0, n0 and n2 would wait for n1, which waits for n0.
     graph = toy([["x"], ["v0"], ["v0", "v1"]], ("x",), ("v2",))
     cut = cutting.cut(graph, {"n0": 0, "n1": 1, "n2": 0})
@@ -162,12 +162,12 @@ def test_independent_branches_on_one_device_stay_together_only_if_nobody_waits_f
     assert shown(apart) == [(0, "n0", ()), (0, "n1", ()), (1, "n2", (0,)), (2, "n3", (1,))]
 
 
-def test_values_known_beforehand_are_constants_of_the_stage_that_reads_them():
+def test_values_known_beforehand_are_constants_of_the_chunk_that_reads_them():
     graph = toy([["c"], ["v0", "x"]], ("x",), ("v1",))
     known = replace(graph.infos["v0"], constant=np.arange(SIZE, dtype=np.uint64))
     graph = replace(graph, infos={**graph.infos, "v0": known})
     cut = cutting.cut(graph, {"n0": 0, "n1": 1})
-    assert not stage_problems(graph, cut)
+    assert not chunk_problems(graph, cut)
     assert [(s.device, s.predecessors) for s in cut] == [(0, ()), (1, ())]
     assert cut[1].graph.initializers["v0"] is known
 
@@ -177,27 +177,28 @@ def test_a_node_without_a_device_is_named():
         cutting.cut(toy([["x"], ["v0"]], ("x",), ("v1",)), {"n0": 0})
 
 
-def says(message: str, graph: Graph, cut: Sequence[Stage]) -> bool:
-    """Tell whether the checker finds something wrong with stages."""
-    return any(message in line for line in stage_problems(graph, cut))
+def says(message: str, graph: Graph, cut: Sequence[Chunk]) -> bool:
+    """Tell whether the checker finds something wrong with chunks."""
+    return any(message in line for line in chunk_problems(graph, cut))
 
 
-def broken(cut: tuple[Stage, ...], place: int, /, **changes) -> tuple[Stage, ...]:
-    """Return stages with one of them changed; names of fields of the graph change that."""
-    stage = cut[place]
-    inner = {key: changes.pop(key) for key in list(changes) if hasattr(stage.graph, key)}
-    stage = replace(stage, graph=replace(stage.graph, **inner), **changes)
-    return (*cut[:place], stage, *cut[place + 1 :])
+def broken(cut: tuple[Chunk, ...], place: int, /, **changes) -> tuple[Chunk, ...]:
+    """Return chunks with one of them changed; names of fields of the graph change that."""
+    chunk = cut[place]
+    inner = {key: changes.pop(key) for key in list(changes) if hasattr(chunk.graph, key)}
+    chunk = replace(chunk, graph=replace(chunk.graph, **inner), **changes)
+    return (*cut[:place], chunk, *cut[place + 1 :])
 
 
 @pytest.mark.parametrize(
     ("number", "changes", "message"),
     [
         (2, {"predecessors": (0,)}, "should wait for"),
-        (0, {"dependents": ()}, "should free"),
+        (0, {"predecessors": (2,)}, "waits for itself"),
+        (0, {"predecessors": (1,)}, "waits for a later chunk"),
         (1, {"nodes": ()}, "miss nodes"),
         (1, {"outputs": ()}, "does not leave"),
-        (2, {"outputs": ()}, "no stage leaves the output"),
+        (2, {"outputs": ()}, "no chunk leaves the output"),
         (1, {"number": 2}, "is at place"),
         (2, {"inputs": ()}, "runs before what it reads"),
     ],
@@ -205,7 +206,7 @@ def broken(cut: tuple[Stage, ...], place: int, /, **changes) -> tuple[Stage, ...
 def test_the_checker_sees_each_kind_of_damage(number, changes, message):
     graph = toy([["x"], ["v0"], ["v0", "v1"]], ("x",), ("v2",))
     cut = cutting.cut(graph, {"n0": 0, "n1": 1, "n2": 0})
-    assert not stage_problems(graph, cut)
+    assert not chunk_problems(graph, cut)
     assert says(message, graph, broken(cut, number, **changes))
 
 
@@ -213,6 +214,6 @@ def test_the_checker_sees_a_node_done_twice_and_one_done_too_early():
     graph = toy([["x"], ["v0"]], ("x",), ("v1",))
     (whole,) = cutting.cut(graph, {"n0": 0, "n1": 0})
     twice = replace(whole, graph=replace(graph, nodes=(*graph.nodes, graph.nodes[0])))
-    assert says("in two stages", graph, (twice,))
+    assert says("in two chunks", graph, (twice,))
     early = replace(whole, graph=replace(graph, nodes=graph.nodes[::-1]))
     assert says("runs before what it reads", graph, (early,))
