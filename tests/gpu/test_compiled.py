@@ -283,7 +283,7 @@ def test_a_host_part_without_onnx_says_what_is_missing(
     np.savez(tmp_path / "in.npz", **given)
     np.savez(tmp_path / "out.npz")
     done = child.run(ALONE, tmp_path, device_index, PATH=str(tmp_path), VKLAB_SLANGC="")
-    assert "parts of this model run on the host" in done.stderr
+    assert "nodes of this model run on the host" in done.stderr
     assert "kept on the host by VKLAB_HOST" in done.stderr
     assert "pip install onnx onnxruntime" in done.stderr
 

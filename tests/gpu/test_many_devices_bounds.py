@@ -45,15 +45,16 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND, upper_bound
 
 def test_what_has_no_room_there_and_what_is_dropped_has_memory_of_its_own():
     both(START + """
-from vklab.runtime.many.transfer_memory import Shared
+from vklab.runtime.many.transfer_memory import TransferMemory
 with nothing_left():
-    real, lent = Shared.holds, []
-    Shared.holds = lambda memory, plan: lent.append(real(memory, plan)) or len(lent) % 2 == 1
+    real, lent = TransferMemory.holds, []
+    TransferMemory.holds = (
+        lambda memory, plan: lent.append(real(memory, plan)) or len(lent) % 2 == 1)
     with vklab.load(source, devices=BOTH, place=DIAMOND, upper_bounds={"n": 64}) as s:
         for rows in (3, 64, 1, 2, 3, 5, 64):
             assert differs(want[rows], s.run(rows_of(fed, rows))) < 1e-6
     assert all(lent)
-    Shared.holds = real
+    TransferMemory.holds = real
     with settings.settings(KEPT_PLANS=1):
         with vklab.load(source, devices=BOTH, place=DIAMOND, upper_bounds={"n": 64}) as s:
             for rows in (3, 64, 1, 2, 3):

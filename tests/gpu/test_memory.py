@@ -301,16 +301,16 @@ def test_a_new_shape_uploads_only_what_it_adds(device_index):
 def test_weights_go_with_the_last_program_that_needs_them(device_index):
     with vklab.load(residual(), device_index) as session:
         session.run({"x": random_array((5, 64))})
-        chunk = session.plan.chunks[0]
-        one, other = session.states[0].weights.lease(chunk), session.states[0].weights.lease(chunk)
-        assert one.buffers == other.buffers and session.states[0].weights.uploaded_bytes == 4 * 64 * 64 * 4
+        chunk, weights = session.plan.chunks[0], session.states[0].weights
+        one, other = weights.lease(chunk), weights.lease(chunk)
+        assert one.buffers == other.buffers and weights.uploaded_bytes == 4 * 64 * 64 * 4
         before = api.live_handles()["VkBuffer"]
         one.close()
         one.close()
         other.close()
         assert api.live_handles()["VkBuffer"] == before
         session.roots[0].close()
-        assert not session.states[0].weights._uses
-        again = session.states[0].weights.lease(chunk)
-        assert session.states[0].weights.uploaded_bytes == 2 * 4 * 64 * 64 * 4
+        assert not weights._uses
+        again = weights.lease(chunk)
+        assert weights.uploaded_bytes == 2 * 4 * 64 * 64 * 4
         again.close()

@@ -1,4 +1,4 @@
-"""A caller's placement options reach placement: policies, measured speeds, profiles; over two drivers."""
+"""How placement options of a caller reach placement: policies, speeds, profiles; on two drivers."""
 
 from __future__ import annotations
 
