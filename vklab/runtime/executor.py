@@ -151,10 +151,10 @@ class Executor:
             return runner
         if not chunk.is_on_device:
             return self._control(plan, chunk, like)
+        _report(plan, chunk)
         if self.splitter:
             return self.splitter.runner(self, plan, first)
         outputs = tuple(dict.fromkeys(plan.graph.outputs)) if _makes_all(plan) else None
-        _report(plan, chunk)
         return self.program(self.devices[0], chunk, self.devices[0].pool if self.has_bounds else
                             None, copied_out=outputs)  # fmt: skip
 
