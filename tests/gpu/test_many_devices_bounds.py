@@ -63,3 +63,24 @@ with nothing_left():
         s.run(rows_of(fed, 3))
         assert s.reserved_bytes == 0
 """)
+
+
+def test_other_shapes_are_placed_as_the_largest_one():
+    both(START + """
+nodes = [helper.make_node("Softmax", [f"n{k - 1}" if k else "x"], [f"n{k}"], f"n{k}")
+         for k in range(6)]
+source = model(nodes, [value("x", ("n", 8))], ["n5"])
+x = {rows: random_array((rows, 8), rows) for rows in (3, 64)}
+one = {rows: outputs_of(source, {"x": array}) for rows, array in x.items()}
+options = {"devices": BOTH, "policy": "greedy", "upper_bounds": {"n": 64},
+           "memory_caps": {LAVAPIPE: 12 * 64 * 8, SWIFTSHADER: 1 << 20}}
+with nothing_left(), settings.settings(DISABLE_FUSION=True), vklab.load(source, **options) as s:
+    sizes = [len(chunk.graph.nodes) for chunk in s.plan.chunks]
+    assert len(sizes) == 2, s.plan  # all six would fit on the first device for three rows
+    devices = s.plan.placement.devices
+    for rows in (64, 3, 64):
+        assert differs(one[rows], s.run(x[rows])) < 1e-6
+        before = used() if rows == 64 else before
+        assert used() == before and s.plan.placement.devices == devices
+        assert [len(chunk.graph.nodes) for chunk in s.plan.chunks] == sizes, s.plan
+""")
