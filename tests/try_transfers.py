@@ -166,8 +166,8 @@ def measure(pair: list[int], mib: int) -> None:
         error = float(np.abs(session.run(x)["y"] / want - 1).max())
         (move,) = session.plan.summary()["moves"]
         (entry,) = session.roots[0].path()
-        moves = [move for task in entry.runner.tasks for move in task.moves.values()]
-        moved = seconds(moves[0]) if moves else 0.0
+        calls = [call for task in entry.runner.tasks for call in task.moves.values()]
+        moved = seconds(calls[0]) if calls else 0.0
         size = move["bytes"]
         say({"MiB": mib, "path": move["path"], "right": "yes" if error < 1e-3 else f"NO {error}",
              "move GB/s": round(size / moved / 1e9, 2) if moved else "-",

@@ -12,6 +12,7 @@ from small_models import model, random_array, value
 
 from vklab.graph import onnx_import, operator_cache, shapes
 from vklab.graph.graph import Graph, Node
+from vklab.runtime import host
 
 SIZES = {"batch": 2, "sequence": 5, "past": 3, "total": 8}
 I32, I64 = np.int32, np.int64
