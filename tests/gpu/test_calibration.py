@@ -13,7 +13,8 @@ from vklab import cli, settings, store
 from vklab.errors import SetupError
 from vklab.plan.place import costs
 from vklab.runtime import open_devices
-from vklab.runtime.many import calibration
+from vklab.runtime.many import speeds
+from vklab.runtime.observe import calibration
 from vklab.vulkan import api
 
 
@@ -31,34 +32,34 @@ def fresh(tmp_path, monkeypatch):
 
 def test_speeds_are_measured_kept_and_dropped_with_the_driver(fresh):
     info = open_devices.select()
-    assert calibration.kept(info) is None and calibration.all_kept([info]) == {}
+    assert speeds.kept(info) is None and speeds.all_kept([info]) == {}
     found = vklab.measure()
     assert found.is_measured and found.source == "measured"
     numbers = [getattr(found, name) for name in numbers_of(found)]
     assert len(numbers) == 6 and all(1e-4 < number < 1e9 for number in numbers), found
     assert found.thin_flops_per_ns < found.flops_per_ns * 3  # noise apart
-    assert calibration.kept(info) == found and calibration.all_kept([info]) == {0: found}
+    assert speeds.kept(info) == found and speeds.all_kept([info]) == {0: found}
     other = dataclasses.replace(info, driver_version=info.driver_version + 1)
-    assert calibration.kept(other) is None  # another driver is another device
+    assert speeds.kept(other) is None  # another driver is another device
     (file,) = (fresh / "speeds").iterdir()
     assert file.name.startswith(info.uuid) and vklab.__version__ in file.name
     file.write_bytes(b"no speeds")
-    assert calibration.kept(info) is None
+    assert speeds.kept(info) is None
     store.write(file, json.dumps({"bytes_per_ns": 1.0}).encode())  # of a version with less
-    assert calibration.kept(info) is None
+    assert speeds.kept(info) is None
     store.write(file, json.dumps(dict(zip(numbers_of(found), numbers, strict=True))).encode())
-    assert calibration.kept(info) == found
+    assert speeds.kept(info) == found
     for damage in (0, -1.0, "x", "1", None, [], float("nan"), float("inf"), 10**400):
         damaged = dict(zip(numbers_of(found), [damage, *numbers[1:]], strict=True))
         store.write(file, json.dumps(damaged).encode())
-        assert calibration.kept(info) is None, damage
+        assert speeds.kept(info) is None, damage
     for damaged in (b"[]", b"3", b"null", b"\xff\xfe", b"{}"):
         store.write(file, damaged)
-        assert calibration.kept(info) is None, damaged
+        assert speeds.kept(info) is None, damaged
     store.write(file, json.dumps(dict(zip(numbers_of(found), numbers, strict=True))).encode())
     for switch in ("DISABLE_CACHE", "DISABLE_MEASURED"):
         with settings.settings(**{switch: True}):
-            assert calibration.kept(info) is None
+            assert speeds.kept(info) is None
 
 
 def numbers_of(found: costs.DeviceCosts) -> list[str]:
@@ -79,7 +80,7 @@ def test_a_device_without_timestamps_is_refused(fresh, monkeypatch):
     monkeypatch.setattr(queue, "family", family)
     with pytest.raises(SetupError, match="has no timestamps"):
         vklab.measure()
-    assert calibration.kept(opened.info) is None
+    assert speeds.kept(opened.info) is None
 
 
 def test_the_command_line_measures_the_others_where_one_has_no_clock(fresh, capsys, monkeypatch):
@@ -98,7 +99,7 @@ def test_the_command_line_measures_the_others_where_one_has_no_clock(fresh, caps
     assert cli.main(["devices", "--measure"]) == 0
     said = capsys.readouterr()
     assert "Clockless has no timestamps" in said.err
-    assert calibration.kept(info) is not None and "measured" in said.out
+    assert speeds.kept(info) is not None and "measured" in said.out
 
 
 def test_the_command_line_measures_and_shows(fresh, capsys):

@@ -11,7 +11,7 @@ from split_models import *
 source, fed = diamond()
 with vklab.load(source, devices=BOTH, place=DIAMOND) as session:
     session.run(fed)
-    assert len(session.plan.plans) == 5 <= plan_checks.counts["checked"], plan_checks.counts
+    assert len(session.plan.chunks) == 5 <= plan_checks.counts["checked"], plan_checks.counts
     assert plan_checks.counts["split"] == plan_checks.counts["split and run"] == 1
     list(session.map([fed] * 3, in_flight=2))  # each frame has memory of its own
     assert plan_checks.counts["split and run"] == 3, plan_checks.counts
@@ -21,8 +21,8 @@ with vklab.load(source, devices=BOTH, place=DIAMOND) as session:
 BROKEN = """
 import contextlib
 from split_models import *
-from vklab.plan import chunks
-chunks.find_barriers = lambda work: ()
+from vklab.plan import barriers
+barriers.find_barriers = lambda work: ()
 nodes = [helper.make_node("Softmax", [f"v{k}"], [f"v{k + 1}"], f"n{k}") for k in range(4)]
 source = model(nodes, [value("v0", (4, 8))], ["v4"])
 place = {"n0": LAVAPIPE, "n[123]": SWIFTSHADER}
@@ -35,9 +35,9 @@ print("end")
 HASTY = """
 import contextlib
 from split_models import *
-from vklab.runtime import scheduler, spread
+from vklab.runtime.many import scheduler
 order = scheduler.Order
-spread.scheduler.Order = lambda before, behind: order([() for _ in before], [])
+scheduler.Order = lambda before, behind: order([() for _ in before], [])
 source, fed = diamond()
 with contextlib.suppress(Exception), vklab.load(source, devices=BOTH, place=DIAMOND) as session:
     session.run(fed)
@@ -62,5 +62,5 @@ def test_a_broken_planner_in_a_child_fails_the_test_that_started_it():
 def test_stages_that_do_not_wait_fail_the_test_that_started_the_child():
     done = child.run(HASTY, **drivers())
     assert done.stdout == "end\n" and done.returncode == 1, done.stderr
-    assert "read after write: stage 0 (run) 'a', stage 1 (run) 'a'" in done.stderr, done.stderr
+    assert "read after write: chunk 0 (run) 'a', chunk 1 (run) 'a'" in done.stderr, done.stderr
     assert "Traceback" not in done.stderr, done.stderr

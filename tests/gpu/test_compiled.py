@@ -172,6 +172,25 @@ def test_a_file_of_float16_with_upper_bounds(device_index, fed, tmp_path, capsys
         assert session.check(fed).passed
 
 
+def test_frames_of_a_file_with_upper_bounds_run_in_memory_of_their_own(
+    device_index, tmp_path, capsys
+):
+    said = compiled(capsys, network(), tmp_path, "--upper-bound=batch=9", *DIMS,
+                    f"--device={device_index}")  # fmt: skip
+    with vklab.load(said["path"], device_index) as session:
+        frames = session.frames()
+        frames.grow(2)
+        for slot in frames.slots:
+            slot.executor.run(slot.plans, rows(3))
+            (entry,) = slot.plans.path()
+            assert entry.runner._pool is slot.executor.devices[0].pool
+        assert not session.plan_reason
+        want = [session.run(rows(count))["y"] for count in (3, 9, 3, 3)]
+        found = session.map([rows(count) for count in (3, 9, 3, 3)], in_flight=2)
+        for outputs, expected in zip(found, want, strict=True):
+            np.testing.assert_array_equal(outputs["y"], expected)
+
+
 # ------------------------------------------------------------------------------------ planned again
 
 
@@ -283,7 +302,7 @@ def test_a_host_part_without_onnx_says_what_is_missing(
     np.savez(tmp_path / "in.npz", **given)
     np.savez(tmp_path / "out.npz")
     done = child.run(ALONE, tmp_path, device_index, PATH=str(tmp_path), VKLAB_SLANGC="")
-    assert "parts of this model run on the host" in done.stderr
+    assert "nodes of this model run on the host" in done.stderr
     assert "kept on the host by VKLAB_HOST" in done.stderr
     assert "pip install onnx onnxruntime" in done.stderr
 

@@ -71,7 +71,7 @@ def test_shapes_without_elements_are_smaller_shapes(device_index):
 def test_dimensions_without_a_name_go_by_input_and_axis(device_index):
     proto = model([NODE("Relu", ["x"], ["y"])], [value("x", (None, 4))], ["y"])
     with vklab.load(proto, device_index, upper_bounds={"x.0": 5}) as session:
-        assert session.plan.graph.inputs[0].shape == (5, 4)
+        assert session.plan.chunks[0].graph.inputs[0].shape == (5, 4)
         assert session.check({"x": random_array((3, 4))}).passed
         with pytest.raises(ModelError, match="'x.0' = 6, above its upper bound 5"):
             session.run(random_array((6, 4)))

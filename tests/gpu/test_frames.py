@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from small_models import random_array, relu
 from two_drivers import both
-from vklab.runtime.engine import Device
 
 import vklab
 from vklab.errors import CheckError, SetupError, VulkanError
-from vklab.runtime import parts
+from vklab.runtime.many.frames import FrameSlot
 from vklab.runtime.program import Program
 
 
@@ -81,13 +80,13 @@ def test_an_interrupt_on_the_way_loses_no_place(session, monkeypatch):
 @pytest.mark.parametrize("is_late", [True, False], ids=["on its way home", "at once"])
 def test_callbacks_may_wait_for_other_frames_and_for_runs(session, is_late, monkeypatch):
     x, found, done, added = random_array((1, 8)), [], threading.Event(), threading.Event()
-    finish = parts.Stage.finish
+    finish = FrameSlot.finish
 
-    def finished(stage, *given):
+    def finished(slot, *given):
         assert not is_late or added.wait(60)
-        return finish(stage, *given)
+        return finish(slot, *given)
 
-    monkeypatch.setattr(parts.Stage, "finish", finished)
+    monkeypatch.setattr(FrameSlot, "finish", finished)
 
     def innermost(future):
         found.append(session.run(x))
@@ -212,17 +211,17 @@ def test_frames_are_checked_and_profiled_as_runs_are(session, monkeypatch, capsy
     with vklab.settings.settings(DEBUG=2):
         assert is_right(session.submit(x).result(60), x)
     assert "1 steps" in capsys.readouterr().err
-    real = Device.finish
+    real = Program.finish
 
-    def finish(device):
-        return {name: array + 1 for name, array in real(device).items()}
+    def finish(program):
+        return {name: array + 1 for name, array in real(program).items()}
 
     for wanted in ("outputs", "nodes"):
         with vklab.settings.settings(CHECK=wanted):
             assert is_right(session.submit(x).result(60), x)
     with vklab.settings.settings(CHECK="all"), pytest.raises(SetupError, match="CHECK='all'"):
         session.submit(x).result(60)
-    monkeypatch.setattr(Device, "finish", finish)
+    monkeypatch.setattr(Program, "finish", finish)
     with vklab.settings.settings(CHECK="outputs"):
         for found in (session.submit(x), session.submit({"x": x})):
             with pytest.raises(CheckError, match=f"^{re.escape(session.device.name)} DIFFERS"):
@@ -232,22 +231,21 @@ def test_frames_are_checked_and_profiled_as_runs_are(session, monkeypatch, capsy
 CHECKED = """
 import os
 from vklab.errors import CheckError
-from vklab.runtime.engine import Device
-from vklab.runtime.spread import Chunk
+from vklab.runtime.many.split import ChunkTask
 def fails(session, nodes=False):
     found = session.check(fed, nodes=nodes)
     assert not nodes or found.passed or found.node, found
     return not found.passed
 names = [info.name for info in vklab.devices()]
 wrong = lambda made: {name: array + 1 for name, array in made.items()}
-run, finish = Device.run, Device.finish
-def bad_run(device, values):
-    made = run(device, values)
-    return wrong(made) if device.program.opened.info.index == BAD else made
-def bad_finish(device):
-    made = finish(device)
-    return wrong(made) if device.program.opened.info.index == BAD else made
-Device.run, Device.finish = bad_run, bad_finish
+run, finish = Program.run, Program.finish
+def bad_run(program, values):
+    made = run(program, values)
+    return wrong(made) if program.opened.info.index == BAD else made
+def bad_finish(program):
+    made = finish(program)
+    return wrong(made) if program.opened.info.index == BAD else made
+Program.run, Program.finish = bad_run, bad_finish
 with vklab.load(source, devices=BOTH, replicate=True) as session:
     for BAD in (None, *BOTH):
         assert [fails(session, nodes) for nodes in (False, True)] == [BAD is not None] * 2
@@ -261,12 +259,12 @@ with vklab.load(source, devices=BOTH, replicate=True) as session:
                 said.append(str(error))
         # Those of one device fail, and name it; those of the other are right.
         assert {line.startswith(names[BAD]) for line in said} == {True, False}, said
-finish_chunk = Chunk.finish
-def bad_chunk(chunk):
-    finish_chunk(chunk)
-    if chunk.program.opened.info.index == BAD:
-        chunk.made = wrong(chunk.made)
-Chunk.finish = bad_chunk
+finish_task = ChunkTask.finish
+def bad_task(task):
+    finish_task(task)
+    if task.program.opened.info.index == BAD:
+        task.made = wrong(task.made)
+ChunkTask.finish = bad_task
 with vklab.load(source, devices=BOTH, place=DIAMOND) as session:
     for BAD in (None, *BOTH):
         assert fails(session, nodes=True) == (BAD is not None)
@@ -280,7 +278,7 @@ def test_every_device_of_replicas_and_of_a_split_model_is_checked():
 def test_places_are_freed_while_nothing_is_planned(device_index, monkeypatch):
     session, real, owned = vklab.load(relu((1, 8)), device_index), Program.close, []
     list(session.map(numbered(4)))
-    lock = session._root.engine.lock
+    lock = session.roots[0].executor.lock
 
     def close(program):
         owned.append(lock._is_owned())

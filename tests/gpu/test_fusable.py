@@ -13,6 +13,7 @@ import vklab
 from vklab import settings
 from vklab.ops import fusable
 from vklab.plan import lowering
+from vklab.plan.tuning import tune
 from vklab.shader import toolchain
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
@@ -61,17 +62,17 @@ def answer(case: str, device: int, *first: np.ndarray) -> np.ndarray:
 
 def fuse(monkeypatch, change) -> list[Dispatch]:
     """Let every plan change its last dispatch; return the dispatches before the change."""
-    with_variants, fused = lowering.with_variants, []
+    tuned, fused = tune.tune, []
 
     def changed(lowered: lowering.Lowered, *given: object) -> lowering.Lowered:
-        found = with_variants(lowered, *given)
+        found = tuned(lowered, *given)
         *before, last = found.dispatches
         fused.append(last)
         last = replace(change(last), defines=fusable.typed(last))
         return replace(found, dispatches=(*before, last), roots={**found.roots, "added": "added"},
                        constants={**found.constants, "added": ADDED})  # fmt: skip
 
-    monkeypatch.setattr(lowering, "with_variants", changed)
+    monkeypatch.setattr(tune, "tune", changed)
     return fused
 
 

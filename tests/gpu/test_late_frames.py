@@ -9,14 +9,14 @@ HELD = """
 import threading, time, numpy as np, vklab
 from onnx import helper
 from small_models import model, random_array, value
-from vklab.runtime import engine, open_devices
+from vklab.runtime import host, open_devices
 from vklab.vulkan import api
 nodes = [helper.make_node("Sigmoid", ["x"], ["a"], "slow"),
          helper.make_node("MatMul", ["a", "w"], ["y"], "behind")]
 w, x = random_array((64, 32)), random_array((4, 64))
 proto = model(nodes, [value("x", (4, 64))], ["y"], {"w": w})
 opened = open_devices.open_device(DEVICE)
-begun, go, run = threading.Event(), threading.Event(), engine.Host.run
+begun, go, run = threading.Event(), threading.Event(), host.HostChunk.run
 def held(host, values):
     begun.set()
     assert go.wait(60)
@@ -25,7 +25,7 @@ def close_held():
     session = vklab.load(proto, DEVICE)
     want = session.run(x)["y"]
     list(session.map([x] * 4))
-    engine.Host.run = held
+    host.HostChunk.run = held
     future = session.submit(x)
     assert begun.wait(60)
     start = time.monotonic()

@@ -10,6 +10,7 @@ START = """
 import numpy as np, vklab
 from split_models import *
 from vklab.errors import *
+from vklab.plan.report import table
 """
 
 # Without pieces SwiftShader, which is slow, has what is cheap.
@@ -17,7 +18,7 @@ from vklab.errors import *
 # changes if it is corrupted.
 SPLIT = START + """
 from vklab import settings
-from vklab.runtime.io_binding import Places
+from vklab.runtime.io_binding import IOBinding
 import sys
 name, pieces = sys.argv[1], int(sys.argv[2])
 source, fed = case(name)
@@ -31,7 +32,7 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=place) as session:
     assert not session.host_reasons
     plan = session.plan
     assert [info.index for info in session.devices] == BOTH
-    counts = plan.dispatch_counts()
+    counts = table.dispatch_counts(plan)
     assert set(counts) == set(LABELS.values()) and min(counts.values()) * 4 >= sum(counts.values())
     summary = plan.summary()
     assert set(summary["placement"].values()) == set(LABELS.values())
@@ -39,27 +40,27 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=place) as session:
     shared = not settings.get("DISABLE_SHARED_MEMORY")
     path = "shared host memory" if shared else "host copy"
     def stored(number, value):
-        return plan.plans[number].stored[value]
+        return plan.chunks[number].stored[value]
     for move in plan.transfers:
         alike = stored(move.source, move.value) == stored(move.target, move.value)
         wanted = {path if alike else "host copy", "same memory"}
-        assert plan.path(move).name in wanted, move
+        assert plan.paths[move].name in wanted, move
     ran = [s.device for s in session.trace(fed).spans if s.kind == "dispatch" and s.duration_ns]
     assert all(ran.count(label) * 4 >= len(plan.dispatches) for label in LABELS.values())
-    chunks = next(session._root.walk()).runner.chunks
-    moved = {name for chunk in chunks for name, _ in chunk.readers}
-    crossing = {move.value for move in plan.transfers if plan.path(move).name != "same memory"}
+    tasks = next(session.roots[0].path()).runner.tasks
+    moved = {name for task in tasks for name, _ in task.readers}
+    crossing = {move.value for move in plan.transfers if plan.paths[move].name != "same memory"}
     assert moved >= crossing
-    real = Places.pass_on
+    real = IOBinding.pass_on
     for corrupted in moved:
         def pass_on(places, value, target):
             real(places, value, target)
             if value == corrupted:
                 place = target.inputs[value]
                 place[...] = 0 if place.any() else 1
-        Places.pass_on = pass_on
+        IOBinding.pass_on = pass_on
         wrong = session.run(fed)
-        Places.pass_on = real
+        IOBinding.pass_on = real
         assert differs(one, wrong) > 1e-4, corrupted
 """
 
@@ -98,9 +99,9 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND) as session:
         want = one if rows == 3 else outputs_of(source, given)
         found = session.run(given)
         assert list(found) == ["f", "b"] and differs(want, found) < 1e-6
-    stages = session.plan.stages
-    assert [len(stage.graph.nodes) for stage in stages] == [1, 1, 2, 1, 1]
-    assert "5 stages" in str(session.plan) and "transfer" in session.plan._repr_html_()
+    chunks = session.plan.chunks
+    assert [len(chunk.graph.nodes) for chunk in chunks] == [1, 1, 2, 1, 1]
+    assert "5 chunks" in str(session.plan) and "transfer" in session.plan._repr_html_()
     assert {row.node for row in session.profile(fed, repeats=1).rows} >= {"a", "b", "e", "f"}
     assert all(session.time(fed, repeats=2).device_ns)
     twice = [vklab.load(source, devices=BOTH, place=DIAMOND) for _ in range(2)]
@@ -118,12 +119,12 @@ source, fed = case("mlp")
 one = outputs_of(source, fed)
 with nothing_left(), vklab.load(source, devices="all") as session:
     assert differs(one, session.run(fed)) < 1e-6
-    assert len(session.plan.stages) == 1 and session.plan.stages[0].device == LAVAPIPE
+    assert len(session.plan.chunks) == 1 and session.plan.chunks[0].device == LAVAPIPE
     assert session.plan.placement.single_ns == session.plan.placement.predicted_ns
     caps = {"llvm": 850_000, "Swift": 850_000}
     with vklab.load(source, devices="all", memory_caps=caps) as capped:
         assert differs(one, capped.run(fed)) < 1e-6
-        assert len(capped.plan.dispatch_counts()) == 2, capped.plan
+        assert len(table.dispatch_counts(capped.plan)) == 2, capped.plan
         assert capped.plan.placement.single_ns is None and capped.plan.transfers
         for load in capped.plan.placement.loads:
             assert 0 < load.weights_bytes + load.peak_bytes <= 850_000
@@ -199,7 +200,7 @@ saved.write(path, build.compile_graph(graph, info, [{"n": 3}])[0])
 with nothing_left():
     place = {"[ab]": "llvm", "c": "Swift"}
     with vklab.load(path, devices=["llvm", "Swift"], place=place) as spread:
-        assert differs(one, spread.run(fed)) < 1e-6 and len(spread.plan.dispatch_counts()) == 2
+        assert differs(one, spread.run(fed)) < 1e-6 and len(table.dispatch_counts(spread.plan)) == 2
         assert "compiled for one device" in spread.plan_reason
     with vklab.load(path, devices="all", replicate=True) as session:
         for found in session.map([fed] * 12, in_flight=4):
@@ -216,16 +217,16 @@ def test_random_graphs_on_random_devices_give_the_same(count):
 
 def test_a_driver_that_imports_no_memory_gets_copies():
     both(START + """
-from vklab.runtime import shared
+from vklab.runtime.many import transfer_memory
 source, fed = diamond()
-one, real = outputs_of(source, fed), shared.ImportedBuffer
+one, real = outputs_of(source, fed), transfer_memory.ImportedBuffer
 with nothing_left():
     for index in BOTH:
         def refuse(device, memory, size):
             if device.info.index == index:
                 raise OutOfMemoryError("vkAllocateMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY")
             return real(device, memory, size)
-        shared.ImportedBuffer = refuse
+        transfer_memory.ImportedBuffer = refuse
         with vklab.load(source, devices=BOTH, place=DIAMOND) as session:
             assert differs(one, session.run(fed)) < 1e-6
             paths = {move["path"] for move in session.plan.summary()["moves"]}

@@ -45,15 +45,16 @@ with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND, upper_bound
 
 def test_what_has_no_room_there_and_what_is_dropped_has_memory_of_its_own():
     both(START + """
-from vklab.runtime.many.transfer_memory import Shared
+from vklab.runtime.many.transfer_memory import TransferMemory
 with nothing_left():
-    real, lent = Shared.holds, []
-    Shared.holds = lambda memory, plan: lent.append(real(memory, plan)) or len(lent) % 2 == 1
+    real, lent = TransferMemory.holds, []
+    TransferMemory.holds = (
+        lambda memory, plan: lent.append(real(memory, plan)) or len(lent) % 2 == 1)
     with vklab.load(source, devices=BOTH, place=DIAMOND, upper_bounds={"n": 64}) as s:
         for rows in (3, 64, 1, 2, 3, 5, 64):
             assert differs(want[rows], s.run(rows_of(fed, rows))) < 1e-6
     assert all(lent)
-    Shared.holds = real
+    TransferMemory.holds = real
     with settings.settings(KEPT_PLANS=1):
         with vklab.load(source, devices=BOTH, place=DIAMOND, upper_bounds={"n": 64}) as s:
             for rows in (3, 64, 1, 2, 3):
@@ -61,4 +62,25 @@ with nothing_left():
     with vklab.load(source, devices=BOTH, place=DIAMOND) as s:
         s.run(rows_of(fed, 3))
         assert s.reserved_bytes == 0
+""")
+
+
+def test_other_shapes_are_placed_as_the_largest_one():
+    both(START + """
+nodes = [helper.make_node("Softmax", [f"n{k - 1}" if k else "x"], [f"n{k}"], f"n{k}")
+         for k in range(6)]
+source = model(nodes, [value("x", ("n", 8))], ["n5"])
+x = {rows: random_array((rows, 8), rows) for rows in (3, 64)}
+one = {rows: outputs_of(source, {"x": array}) for rows, array in x.items()}
+options = {"devices": BOTH, "policy": "greedy", "upper_bounds": {"n": 64},
+           "memory_caps": {LAVAPIPE: 12 * 64 * 8, SWIFTSHADER: 1 << 20}}
+with nothing_left(), settings.settings(DISABLE_FUSION=True), vklab.load(source, **options) as s:
+    sizes = [len(chunk.graph.nodes) for chunk in s.plan.chunks]
+    assert len(sizes) == 2, s.plan  # all six would fit on the first device for three rows
+    devices = s.plan.placement.devices
+    for rows in (64, 3, 64):
+        assert differs(one[rows], s.run(x[rows])) < 1e-6
+        before = used() if rows == 64 else before
+        assert used() == before and s.plan.placement.devices == devices
+        assert [len(chunk.graph.nodes) for chunk in s.plan.chunks] == sizes, s.plan
 """)

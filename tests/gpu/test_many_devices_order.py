@@ -11,6 +11,7 @@ import numpy as np, vklab
 from split_models import *
 from vklab import settings
 from vklab.errors import *
+from vklab.runtime.observe import timestamps
 from vklab.runtime.program import Program
 
 def ladder(count):
@@ -35,23 +36,23 @@ for disabled in (False, True):
     with nothing_left(), settings.settings(DISABLE_DEVICE_ORDER=disabled, DISABLE_FUSION=True):
         with vklab.load(source, devices=BOTH, place=place) as session:
             assert differs(one, session.run(fed)) < 1e-6
-            spread = next(session._root.walk()).runner
-            behind = {n: [spread.chunks.index(c) for c in chunk.behind]
-                      for n, chunk in enumerate(spread.chunks) if chunk.behind}
-            stages = session.plan.stages
-            assert all(stages[n].device == stages[m].device for n in behind for m in behind[n])
+            group = next(session.roots[0].path()).runner
+            behind = {n: [group.tasks.index(t) for t in task.behind]
+                      for n, task in enumerate(group.tasks) if task.behind}
+            chunks = session.plan.chunks
+            assert all(chunks[n].device == chunks[m].device for n in behind for m in behind[n])
             assert (len(behind) >= 5) == (not disabled), behind
             for _ in range(20):
                 assert differs(one, session.run(fed)) < 1e-6
             if disabled:
                 continue
             # The device's first stage is waited for only when all behind it are submitted.
-            chain, submitted = {0, *(n for n in behind if stages[n].device == stages[0].device
-                                     and set(stages[n].predecessors) == set(behind[n]))}, set()
+            chain, submitted = {0, *(n for n in behind if chunks[n].device == chunks[0].device
+                                     and set(chunks[n].predecessors) == set(behind[n]))}, set()
             chain = {n for n in chain if all(m in chain for m in behind.get(n, ()))}
             assert len(chain) >= 5, chain
             ready, wait = threading.Event(), Program.wait
-            programs = {id(spread.chunks[n].program): n for n in chain}
+            programs = {id(group.tasks[n].program): n for n in chain}
             def submit(program, *order):
                 value = real(program, *order)
                 submitted.add(programs.get(id(program)))
@@ -76,7 +77,7 @@ for disabled in (False, True):
                     session.run(fed)
                     raise AssertionError("the failure is lost")
                 except OutOfMemoryError as error:
-                    assert "in stage " in str(error)
+                    assert "in chunk " in str(error)
                 Program.submit = real
                 assert differs(one, session.run(fed)) < 1e-6
 """
@@ -112,12 +113,12 @@ source, fed, place = ladder(3)
 everywhere = ("compute_shader", "transfer")
 with vklab.load(source, devices=BOTH, place=place) as session:
     session.run(fed)
-    chunks = next(session._root.walk()).runner.chunks
-    assert any(chunk.behind for chunk in chunks)
-    for chunk in chunks:
+    tasks = next(session.roots[0].path()).runner.tasks
+    assert any(task.behind for task in tasks)
+    for task in tasks:
         calls.clear()
-        with chunk.program.timed():
+        with timestamps.timed(task.program):
             pass
         second = calls[1]
-        assert (second == ("barrier", everywhere, everywhere)) or not chunk.behind, calls[:3]
+        assert (second == ("barrier", everywhere, everywhere)) or not task.behind, calls[:3]
 """)

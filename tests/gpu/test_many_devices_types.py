@@ -22,11 +22,11 @@ one = outputs_of(source, {"x": x})
 np.testing.assert_array_equal(one["c"], np.maximum(2 * x * x, x))
 def devices_of(session):
     found = {}
-    for stage, plan in zip(session.plan.stages, session.plan.plans):
+    for chunk in session.plan.chunks:
         assert session.run(x).keys() == one.keys() and not session.host_reasons
         assert np.array_equal(session.run(x)["c"], one["c"]) and differs(one, session.run(x)) < 1e-6
-        number = session.devices[stage.device].index
-        found |= {node.name: (number, plan.stored.get("x")) for node in stage.graph.nodes}
+        number = session.devices[chunk.device].index
+        found |= {node.name: (number, chunk.stored.get("x")) for node in chunk.graph.nodes}
     return found
 """
 

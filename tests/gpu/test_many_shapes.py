@@ -29,8 +29,8 @@ ALL = bool(os.environ.get("VKLAB_TEST_ALL_SHAPES"))
 LENGTHS = (1, 2, 3, 7, 16, 31, 64, 128, 200, 256, 384, 511, 512) if ALL else (1, 2, 7, 64, 128, 511)
 BATCHES = (1, 2, 3, 5, 8) if ALL else (1, 3, 8)
 PHASES = {
-    "partition": (partition, "next_part"), "passes": (passes, "run"),
-    "plan": (plans, "make_plan"), "record": (program.Program, "record"),
+    "partition": (partition, "next_chunk"), "passes": (passes, "run"),
+    "plan": (plans, "lower_rewritten"), "record": (program.Program, "record"),
 }  # fmt: skip
 pytestmark = pytest.mark.slow
 

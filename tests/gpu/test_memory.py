@@ -126,9 +126,9 @@ def poison(monkeypatch):
     record, filled = Program._record_dispatch, []
 
     def poisoned(self, commands, dispatch, bound):
-        memory = self.plan.memory
-        (step,) = (n for n, d in enumerate(self.plan.dispatches) if d is dispatch)
-        staged = {copy.name for copy in self.plan.copies}
+        memory = self.chunk.memory
+        (step,) = (n for n, d in enumerate(self.chunk.dispatches) if d is dispatch)
+        staged = {copy.name for copy in self.chunk.copies}
         alive = [memory.slots[life.name] for life in memory.lifetimes
                  if life.first < step <= life.last
                  or (life.name in staged and life.first <= step <= life.last)]  # fmt: skip
@@ -259,7 +259,7 @@ def test_weights_take_no_second_copy_on_the_host(device_index, tmp_path):
     watcher.start()
     try:
         with vklab.load(path, device_index) as session:
-            assert session._weights.uploaded_bytes == size
+            assert session.states[0].weights.uploaded_bytes == size
     finally:
         done.set()
         watcher.join()
@@ -294,25 +294,25 @@ def test_a_new_shape_uploads_only_what_it_adds(device_index):
         for count in (20000, 30000, 20000):
             x = random_array((count,))
             np.testing.assert_array_equal(session.run(x)["y"], (x + table[:count]) * weights["w"])
-        added = session._weights.uploaded_bytes
+        added = session.states[0].weights.uploaded_bytes
         assert added <= 4 * (20000 + 30000) + 4096
         session.run(random_array((30000,)))
-        assert session._weights.uploaded_bytes == added
+        assert session.states[0].weights.uploaded_bytes == added
 
 
 def test_weights_go_with_the_last_program_that_needs_them(device_index):
     with vklab.load(residual(), device_index) as session:
         session.run({"x": random_array((5, 64))})
-        plan = session.plan
-        one, other = session._weights.lease(plan), session._weights.lease(plan)
-        assert one.places == other.places and session._weights.uploaded_bytes == 4 * 64 * 64 * 4
+        chunk, weights = session.plan.chunks[0], session.states[0].weights
+        one, other = weights.lease(chunk), weights.lease(chunk)
+        assert one.buffers == other.buffers and weights.uploaded_bytes == 4 * 64 * 64 * 4
         before = api.live_handles()["VkBuffer"]
         one.close()
         one.close()
         other.close()
         assert api.live_handles()["VkBuffer"] == before
-        session._root.close()
-        assert not session._weights._uses
-        again = session._weights.lease(plan)
-        assert session._weights.uploaded_bytes == 2 * 4 * 64 * 64 * 4
+        session.roots[0].close()
+        assert not weights._uses
+        again = weights.lease(chunk)
+        assert weights.uploaded_bytes == 2 * 4 * 64 * 64 * 4
         again.close()

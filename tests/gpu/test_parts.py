@@ -27,7 +27,7 @@ def image():
 
 def kinds(session):
     """Return where the parts run, in order; neighbours of one kind are one stay."""
-    return [kind for kind, _ in itertools.groupby(part.kind for part in session.plan.parts)]
+    return [kind for kind, _ in itertools.groupby(part.kind for part in session.plan.chunks)]
 
 
 def test_a_model_that_vulkan_can_do_is_one_plan(device, image):
@@ -94,7 +94,7 @@ def test_hundreds_of_parts_follow_each_other_and_close(device_index):
     with settings.settings(HOST="Neg"), vklab.load(proto, device_index) as session:
         x = random_array((64, 64))
         np.testing.assert_allclose(session.run(x)[f"v{2 * count}"], x, atol=1e-5)
-        assert len(session.plan.parts) == 2 * count
+        assert len(session.plan.chunks) == 2 * count
 
 
 # --------------------------------------------------------------------------- values known late
@@ -109,7 +109,7 @@ def test_a_shape_that_is_fed_decides_the_plan_and_is_kept_by_its_value(device):
         for shape in ((3, 4), (4, 3), (-1, 2), (3, 4)):
             result = session.run({"x": x, "shape": np.int64(shape)})["y"]
             np.testing.assert_array_equal(result, np.maximum(x, 0).reshape(shape))
-        assert len(session._root.found) == 3 and session.host_reasons == {}
+        assert len(session.roots[0].entries) == 3 and session.host_reasons == {}
 
 
 def test_sizes_that_depend_on_data_end_a_part(device):
@@ -123,7 +123,7 @@ def test_sizes_that_depend_on_data_end_a_part(device):
             found = session.run(x)
             np.testing.assert_array_equal(found["y"], x[np.nonzero(x)])
             np.testing.assert_array_equal(found["n"], np.array(np.nonzero(x)))
-        assert session.host_reasons == {} and len(session.plan.parts) == 2
+        assert session.host_reasons == {} and len(session.plan.chunks) == 2
 
 
 # ------------------------------------------------------------------------------- control flow
@@ -156,7 +156,7 @@ def test_an_if_whose_condition_is_known_leaves_one_branch(device):
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "c"))
     with vklab.load(proto, device) as session:
         assert session.run(np.float32([1, -2, 3]))["y"].tolist() == [2, 2, 6]
-        assert [node.op_type for node in session.plan.graph.nodes] == ["Relu", "Add"]
+        assert [node.op_type for node in session.plan.chunks[0].graph.nodes] == ["Relu", "Add"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])

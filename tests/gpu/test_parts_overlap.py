@@ -13,7 +13,8 @@ from trace_checks import by_name, require_order
 import vklab
 from vklab import settings
 from vklab.errors import DeviceLostError, ModelError
-from vklab.runtime import engine, overlap
+from vklab.runtime.host import HostChunk
+from vklab.runtime.many import overlap
 from vklab.runtime.program import Program
 
 SHAPE = (64, 64)
@@ -61,8 +62,8 @@ def meeting(monkeypatch):
         monkeypatch.setattr(kind, "run", waits)
 
     def arm():
-        meets(engine.Host)
-        meets(engine.Device)
+        meets(HostChunk)
+        meets(Program)
         return met
 
     return arm
@@ -71,7 +72,7 @@ def meeting(monkeypatch):
 def test_a_host_part_and_a_device_run_at_the_same_time(session, meeting):
     x = random_array(SHAPE)
     one = session.run(x)["y"]  # in turn: the path is found
-    assert [part.kind for part in session.plan.parts] == ["vulkan", "host", "vulkan"]
+    assert [part.kind for part in session.plan.chunks] == ["vulkan", "host", "vulkan"]
     met = meeting()
     np.testing.assert_array_equal(session.run(x)["y"], one)  # each waits for the other
     assert len(set(met)) == 2
@@ -105,11 +106,11 @@ def test_a_trace_shows_the_overlap(session, monkeypatch):
 
     def meets(run, one, *given):
         programs.extend([one] if isinstance(one, Program) else [])
-        if isinstance(one, engine.Host) or one is programs[0]:
+        if isinstance(one, HostChunk) or one is programs[0]:
             gate.wait(LIMIT_SECONDS)
         return run(one, *given)
 
-    for kind, name in ((engine.Host, "run"), (Program, "wait")):
+    for kind, name in ((HostChunk, "run"), (Program, "wait")):
         real = getattr(kind, name)
         monkeypatch.setattr(kind, name, lambda one, *given, real=real: meets(real, one, *given))
     found = by_name(session.trace(x))
@@ -153,10 +154,10 @@ def test_a_failure_on_either_side_is_named_and_the_other_comes_home(session, mon
     x = random_array(SHAPE)
     one = session.run(x)["y"]
     for kind, error, name in (
-        (engine.Host, ModelError("the host fails"), "host part of 1 nodes from 'slow' to 'slow'"),
-        (engine.Device, DeviceLostError("vkQueueSubmit", "VK_ERROR_DEVICE_LOST"), "vulkan part"),
+        (HostChunk, ModelError("the host fails"), "host chunk of 1 nodes from 'slow' to 'slow'"),
+        (Program, DeviceLostError("vkQueueSubmit", "VK_ERROR_DEVICE_LOST"), "vulkan chunk"),
     ):
-        other = engine.Device if kind is engine.Host else engine.Host
+        other = Program if kind is HostChunk else HostChunk
         begun, ended, real = threading.Event(), [], other.run
 
         def fails(self, values, error=error, begun=begun):
@@ -183,7 +184,7 @@ def test_a_failure_on_either_side_is_named_and_the_other_comes_home(session, mon
 def test_settings_hold_on_every_thread(session, monkeypatch):
     x, seen = random_array(SHAPE), []
     session.run(x)
-    for kind in (engine.Host, engine.Device):
+    for kind in (HostChunk, Program):
         def notes(self, values, run=kind.run):
             seen.append(settings.get("TIMEOUT"))
             return run(self, values)

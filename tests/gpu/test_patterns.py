@@ -35,7 +35,7 @@ def run(proto, fed, device, **switches):
     with settings.settings(FALLBACK=False, **switches), (
         vklab.load(proto, device)
     ) as session:
-        return session.run(fed), session.reference(fed), session.plan.graph
+        return session.run(fed), session.reference(fed), session.plan.chunks[0].graph
 
 
 @pytest.mark.parametrize("kind", pattern_forms.FORMS)

@@ -12,7 +12,7 @@ from attention_block import BOUNDS, SHAPES, block, feeds
 import vklab
 from vklab import settings
 from vklab.errors import ModelError, TimeoutError
-from vklab.runtime import engine, open_devices
+from vklab.runtime import executor, open_devices
 from vklab.vulkan import api, memory
 from vklab.vulkan.sync import Fence
 
@@ -40,7 +40,7 @@ def test_no_shape_allocates_after_loading(device_index, allocated):
     opened = open_devices.open_device(device_index)
     with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
         before, made, reserved = held(opened), dict(allocated), session.reserved_bytes
-        assert reserved > 0 and session.plan.graph.inputs[0].shape == (3, 9, 6)
+        assert reserved > 0 and session.plan.chunks[0].graph.inputs[0].shape == (3, 9, 6)
         for shape in SHAPES * 2:
             session.run(feeds(*shape))
             assert (held(opened), dict(allocated)) == (before, made), shape
@@ -65,7 +65,7 @@ def test_without_bounds_memory_goes_with_the_plans(device_index, allocated):
             full = held(opened)[0]
             session.run(feeds(1, 1))
             session.run(feeds(1, 2))
-        assert len(session._root.found) == 2 and held(opened)[0] < full
+        assert len(session.roots[0].entries) == 2 and held(opened)[0] < full
 
 
 def test_a_shape_that_needs_more_makes_the_memory_grow_with_a_reason(device_index, capfd):
@@ -76,7 +76,7 @@ def test_a_shape_that_needs_more_makes_the_memory_grow_with_a_reason(device_inde
             session.run(feeds(3, 8))  # as if its packing were worse
         assert session.reserved_bytes > reserved
         assert "reserved memory grows: activations from" in capfd.readouterr().err
-        assert "x: float32[3,8,6]" in session._root.engine.reserve.growths[0]
+        assert "x: float32[3,8,6]" in session.states[0].pool.growths[0]
         for key, array in session.run(feeds(2, 7)).items():  # recorded anew
             np.testing.assert_array_equal(array, expected[key])
         assert all(session.check(feeds(*shape)).passed for shape in SHAPES[::5])
@@ -100,10 +100,10 @@ def test_seen_shapes_are_kept_and_the_oldest_go(device_index):
     with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
         for shape in SHAPES:
             session.run(feeds(*shape))
-        assert len(session._root.found) == len(SHAPES) > engine.KEPT_PROGRAMS
+        assert len(session.roots[0].entries) == len(SHAPES) > executor.KEPT_PROGRAMS
         with settings.settings(KEPT_PLANS=2):
             session.run(feeds(2, 5))
-        kept = [key[0][0][:2] for key in session._root.found]
+        kept = [key[0][0][:2] for key in session.roots[0].entries]
         assert kept == [(3, 9), (2, 5)]
 
 

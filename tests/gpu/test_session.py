@@ -12,7 +12,7 @@ from small_models import DATA, model, random_array, relu, value
 import vklab
 from vklab import settings
 from vklab.errors import ModelError, SetupError, UnsupportedOperatorError, VklabError
-from vklab.runtime import engine
+from vklab.runtime import executor
 
 
 def affine(batch="batch"):
@@ -139,15 +139,15 @@ def test_open_dimensions_take_every_size(device):
         for rows in (1, 3, 0, 257, 1, 3):
             x = random_array((rows, 5), rows)
             assert session.check({"x": x}).passed
-            assert session.plan.graph.inputs[0].shape == (rows, 5)
+            assert session.plan.chunks[0].graph.inputs[0].shape == (rows, 5)
 
 
 def test_the_programs_used_last_are_kept(device_index):
     with vklab.load(affine(), device_index) as session:
         for rows in (*range(1, 9), 1, 20):
             session.run(random_array((rows, 5)))
-        kept = [key[0][0][0] for key in session._root.found]
-        assert kept == [3, 4, 5, 6, 7, 8, 1, 20] and len(kept) == engine.KEPT_PROGRAMS
+        kept = [key[0][0][0] for key in session.roots[0].entries]
+        assert kept == [3, 4, 5, 6, 7, 8, 1, 20] and len(kept) == executor.KEPT_PROGRAMS
         assert session.check({"x": random_array((2, 5))}).passed
 
 
@@ -158,7 +158,7 @@ def test_programs_of_all_sizes_share_the_weights(device_index):
     with vklab.load(proto, device_index) as session:
         for rows in range(1, 20):
             assert session.check({"x": random_array((rows, 50))}).passed
-        assert session._weights.uploaded_bytes == 50 * 70 * 4
+        assert session.states[0].weights.uploaded_bytes == 50 * 70 * 4
 
 
 def test_an_unknown_operator_is_named_when_the_model_is_loaded(device_index):

@@ -42,7 +42,7 @@ def two_products(first, second):
 def uploaded(session):
     """Return the bytes that a session uploaded up to its first run."""
     session.run(X)
-    return session._weights.uploaded_bytes
+    return session.states[0].weights.uploaded_bytes
 
 
 FIRST, SECOND, THIRD = (random_array((SIZE, SIZE), seed) / 16 for seed in range(3))
@@ -97,7 +97,7 @@ def test_a_model_does_not_outlive_its_session_for_the_sake_of_a_little(opened):
     with vklab.load(large, index) as one:
         one.run(X)
         with vklab.load(little, index) as other:
-            assert other._weights.uploaded_bytes == SECOND[0].nbytes
+            assert other.states[0].weights.uploaded_bytes == SECOND[0].nbytes
             one.close()
             assert opened.allocator.used_bytes < FIRST.nbytes
             assert np.allclose(other.run(X[0])["y"], X[0] + SECOND[0])

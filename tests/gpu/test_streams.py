@@ -17,7 +17,8 @@ from two_drivers import both
 import vklab
 from vklab import settings
 from vklab.errors import ModelError, OutOfMemoryError, VklabError
-from vklab.runtime import open_devices, parts
+from vklab.runtime import open_devices
+from vklab.runtime.executor import Executor
 from vklab.runtime.many import streams
 from vklab.runtime.program import Program
 from vklab.vulkan import api
@@ -72,7 +73,7 @@ def test_results_come_in_order_and_weights_are_shared(session):
     for in_flight in (0, 1, 5):
         found = list(session.map(iter(items), in_flight=in_flight))
         assert all(is_right(y, x) for y, x in zip(found, items, strict=True))
-    assert session._weights.uploaded_bytes == WEIGHTS.nbytes
+    assert session.states[0].weights.uploaded_bytes == WEIGHTS.nbytes
     futures = [session.submit({"x": x}) for x in items]
     assert all(is_right(future.result(60), x) for future, x in zip(futures, items, strict=True))
     assert is_right(session.run(items[0]), items[0]) and session.plan.dispatches
@@ -131,7 +132,7 @@ def test_a_frame_that_fails_fails_alone(session, monkeypatch):
 
     def wait(program):
         real(program)
-        if program.plan.graph.inputs[0].dims[0] == 7:
+        if program.chunk.graph.inputs[0].dims[0] == 7:
             raise OutOfMemoryError("vkWaitForFences", "VK_ERROR_OUT_OF_HOST_MEMORY", "none left")
 
     monkeypatch.setattr(Program, "wait", wait)
@@ -160,22 +161,22 @@ def test_run_async_waits_without_blocking(session):
     assert all(is_right(y, rows(n)) for y, n in zip(found, (1, 2, 3), strict=True)) and ticks > 1
 
 
-class WeightCache:
+class HeldFrames:
     """Frames that wait until they are let go."""
 
     def __init__(self, monkeypatch):
-        self.go, self.begun, real = threading.Event(), threading.Event(), parts.Stage.run
+        self.go, self.begun, real = threading.Event(), threading.Event(), Executor.run
 
-        def run(stage, values):
+        def run(executor, *given):
             self.begun.set()
             assert self.go.wait(60)
-            return real(stage, values)
+            return real(executor, *given)
 
-        monkeypatch.setattr(parts.Stage, "run", run)
+        monkeypatch.setattr(Executor, "run", run)
 
 
 def test_a_queued_future_can_be_cancelled_and_others_go_on(session, monkeypatch):
-    held = WeightCache(monkeypatch)
+    held = HeldFrames(monkeypatch)
     futures = [session.submit(rows(1, n)) for n in range(6)]
     assert held.begun.wait(60)
     assert futures[4].cancel() and not futures[0].cancel()
@@ -187,7 +188,7 @@ def test_a_queued_future_can_be_cancelled_and_others_go_on(session, monkeypatch)
 
 def test_closing_waits_for_frames_in_flight_and_fails_the_others(device, monkeypatch):
     session = vklab.load(dense()[0], device)
-    held = WeightCache(monkeypatch)
+    held = HeldFrames(monkeypatch)
     futures = [session.submit(rows(1, n)) for n in range(streams.IN_FLIGHT + 3)]
     results = session.map([rows(1)], in_flight=1)
     assert held.begun.wait(60)

@@ -140,7 +140,7 @@ for steps in (True, False):
     host, *devices = trace.devices
     assert host == HOST and len(devices) == 2, trace.devices
     chunks = [span for span in trace.spans if span.kind == "chunk"]
-    assert len(chunks) == 3 * len(plan.stages) and {c.device for c in chunks} == set(devices)
+    assert len(chunks) == 3 * len(plan.chunks) and {c.device for c in chunks} == set(devices)
     moves = [s for s in trace.spans if s.kind == "transfer" and " to " in s.name]
     assert len(moves) == 3 * sum(t.source is not None for t in plan.transfers)
     assert all(s.bytes > 0 for s in moves), moves

@@ -15,11 +15,11 @@ from two_drivers import both
 ])  # fmt: skip
 def test_values_move_in_pieces_of_any_size_and_each_of_them_counts(validate, sizes):
     both(START + """
-made, real = [], ways.Ring.__init__
+made, real = [], device_copies.StagingRing.__init__
 def ring(self, *arguments):
     real(self, *arguments)
     made.append(self)
-ways.Ring.__init__ = ring
+device_copies.StagingRing.__init__ = ring
 with nothing_left():
     for size in map(int, sys.argv[1].split()):
         for disabled, path in ((False, "ring in shared host memory"),
@@ -85,13 +85,13 @@ for switch, count in ((False, 3), (True, 2)):
     with nothing_left(), settings.settings(DISABLE_DIRECT_IO=True, DISABLE_EARLY_MOVES=switch):
         with vklab.load(source, devices=BOTH, place=place) as session:
             assert differs(one, session.run(fed)) < 1e-6
-            assert len(session.plan.stages) == count, session.plan.stages
+            assert len(session.plan.chunks) == count, session.plan.chunks
             moves = {m["value"]: m["path"] for m in session.plan.summary()["moves"]
                      if m["path"] != "same memory"}
             assert moves == dict.fromkeys("ac", "ring in shared host memory"), moves
             spans = {span.name: span for span in session.trace(fed).spans}
             if not switch:  # the rest is with the device before the value starts to leave
-                assert spans["submit 0.1"].end_ns <= spans["a to 0.2"].start_ns
+                assert spans["submit 1"].end_ns <= spans["a to 2"].start_ns
             for found in session.map([fed] * 5, in_flight=2):
                 assert differs(one, found) < 1e-6
 """)  # fmt: skip
@@ -121,14 +121,14 @@ with nothing_left(), settings.settings(DISABLE_DIRECT_IO=True):
 
 def test_a_driver_that_takes_no_slots_gets_slots_of_its_own():
     both(START + """
-real = ways.ImportedBuffer
+real = device_copies.ImportedBuffer
 def refuse(device, memory, size):
     if device.info.index == index:
         raise OutOfMemoryError("vkAllocateMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY", "no more")
     return real(device, memory, size)
 with nothing_left():
     for index in BOTH:
-        ways.ImportedBuffer = refuse
+        device_copies.ImportedBuffer = refuse
         found, why = every_transfer_counts(STAGING_SLOT_BYTES=31)
         assert found == {"ring with host copies"}, found
         assert all("no shared slots: vkAllocateMemory" in reason for reason in why), why

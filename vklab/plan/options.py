@@ -86,6 +86,7 @@ class Facts:
         costs: measured speeds by device number (`place.costs.DeviceCosts`); others are guessed.
         evaluate: computes one node on the host, to fold known values.
         kernel_refusal: tells why the kernel of a dispatch cannot be had here, or "".
+        placement: of the plan at the upper bounds; other shapes keep it, to run in its memory.
     """
 
     resident: tuple[frozenset[str], ...] = ()
@@ -93,3 +94,4 @@ class Facts:
     costs: Mapping[int, Any] = field(default_factory=dict)
     evaluate: Evaluate = _no_host
     kernel_refusal: Callable[[Dispatch], str] = _no_refusal
+    placement: Any = None

@@ -150,10 +150,10 @@ class Executor:
             return runner
         if not chunk.is_on_device:
             return self._control(plan, chunk, like)
+        _report(plan)
         if self.splitter:
             return self.splitter.runner(self, plan, first)
         outputs = tuple(dict.fromkeys(plan.graph.outputs)) if _makes_all(plan) else None
-        _report(plan)
         return self.program(self.devices[0], chunk, self.devices[0].pool if self.has_bounds else
                             None, copied_out=outputs)  # fmt: skip
 
@@ -211,10 +211,10 @@ class Executor:
                 taken.append((entry.rest, entry.rest.find(values)))
         # A sequence that values decide is found anew by each run.
         is_free = first.overlap is None and not is_body and len(taken) > 1
-        is_free &= not all(state.opened.info.is_cpu for state in self.devices)
         if is_free and not any(behind.needs for behind, _ in taken[1:]):
             overlap = self._load_overlap()
-            first.overlap = overlap.Overlap(taken, values) if overlap else None
+            pays = overlap and overlap.pays([state.opened.info for state in self.devices])
+            first.overlap = overlap.Overlap(taken, values) if pays else None
 
 
 def results(cache: PlanCache, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -332,11 +332,12 @@ class Session:
 
     def frames(self) -> Any:
         """Return the frames in flight; made at their first use."""
-        with self.exclusive():
-            if self._frames is None:
-                self._frames = _optional("many.frames").Frames(
-                    self.roots, self._closables(), _profile)  # fmt: skip
-            return self._frames
+        if self._frames is None:  # later calls wait for no run
+            with self.exclusive():
+                if self._frames is None:
+                    self._frames = _optional("many.frames").Frames(
+                        self.roots, self._closables(), _profile)  # fmt: skip
+        return self._frames
 
     def options_for(self, place: Mapping[str, int]) -> Any:
         """Return device options that keep nodes on devices, by patterns of their names."""

@@ -33,8 +33,8 @@ def split(
         lower: gives a chunk its dispatches and memory, told which values the host never sees.
         refusal: returns the reason why a device cannot run a node, or "".
     """
-    wanted, placed = options.placement, None
-    numbers = wanted.fixed
+    wanted, placed = options.placement, facts.placement
+    numbers = placed.devices if placed else wanted.fixed
     if any(node.name not in numbers for node in graph.nodes):
         placed = placement.place(
             graph, devices, costs=facts.costs, node_ns=wanted.node_ns, caps=wanted.caps,

@@ -75,12 +75,16 @@ class SavedPlans(PlanCache):
     def __init__(self, library: Library, number: int, plan: Plan, executor: Executor) -> None:
         super().__init__(plan, executor)
         self.library = library
-        self._executor = executor
         self.saved: dict[tuple[Any, ...], SavedPart] = {}
         if library.has_plans and number >= 0:
             stage = library.saved.stages[number]
             self.needs = list(stage.needs)
             self.saved = {part.key: part for part in stage.parts}
+
+    @property
+    def _executor(self) -> Executor:
+        assert isinstance(self.executor, Executor), "a session runs what was compiled"
+        return self.executor
 
     @property
     def reason(self) -> str:

@@ -17,11 +17,17 @@ from vklab import settings
 from vklab.runtime import plan_cache
 from vklab.runtime.many import scheduler
 from vklab.runtime.plan_cache import Entry, PlanCache
+from vklab.types import DeviceInfo
 
-__all__ = ["Overlap", "predecessors"]
+__all__ = ["Overlap", "pays", "predecessors"]
 
 # A device's wait has its own limit; the host's runtime cannot be interrupted, and always ends.
 DAY_SECONDS = 86_400.0
+
+
+def pays(devices: Sequence[DeviceInfo]) -> bool:
+    """Tell whether the host can work beside devices: CPU devices take its cores."""
+    return not all(info.is_cpu for info in devices)
 
 
 class Overlap:

@@ -74,11 +74,12 @@ class Split:
         return self._lender.size_bytes if self._lender else 0
 
     def facts(self, facts: Facts) -> Facts:
-        """Return facts with the free bytes and the speeds of all devices."""
+        """Return facts with the free bytes and the speeds of all devices, and the placement."""
         # Weights that this session has there take no more.
         free = tuple(state.opened.allocator.room_bytes() + state.weights.size_bytes
                      for state in self._devices)  # fmt: skip
-        return replace(facts, free_bytes=free, costs=speeds.all_kept(self._infos))
+        placed = self.largest.placement if self.largest else None
+        return replace(facts, free_bytes=free, costs=speeds.all_kept(self._infos), placement=placed)
 
     def runner(self, executor: Executor, plan: Plan, first: int) -> ChunkGroup:
         """Return what runs the device chunks of a plan from one on."""

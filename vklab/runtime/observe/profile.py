@@ -129,8 +129,8 @@ def profile(session: Any, *inputs: Any, repeats: int = 10) -> Profile:
     if repeats < 1:
         raise ValueError(f"repeats={repeats}: at least one run is timed")
     with timed_arrays(session, inputs) as values:
-        name = device_names(session.states)
-        return Profile(name, _rows(session.roots[0], values, repeats), repeats)
+        root = session.roots[0]
+        return Profile(device_names(root.executor.devices), _rows(root, values, repeats), repeats)
 
 
 def time_runs(session: Any, *inputs: Any, repeats: int = 30) -> Timing:

@@ -109,6 +109,7 @@ def _run_on(session: Any, lane: int, inputs: Mapping[str, Any]) -> Mapping[str, 
 
 def _all_values(session: Any, inputs: Mapping[str, Any], lane: int) -> Mapping[str, Any]:
     """Run once more with every node's values as outputs, each node where it ran."""
+    session.require_open()
     root = session.roots[lane]
     opened, options = [session.states[lane].opened], None
     if session.is_split:

@@ -1,4 +1,4 @@
-"""How a caller's wishes reach placement: policies, measured speeds, profiles; over two drivers."""
+"""How placement options of a caller reach placement: policies, speeds, profiles; on two drivers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ with nothing_left():
     for policy in ("cost", "greedy", None):
         with vklab.load(source, devices=BOTH, memory_caps=caps, policy=policy) as session:
             assert np.allclose(session.run(x)["n5"], expected)
-            print(session.plan.placement.policy, [len(s.graph.nodes) for s in session.plan.stages])
+            print(session.plan.placement.policy, [len(c.graph.nodes) for c in session.plan.chunks])
     with vklab.load(source, LAVAPIPE, policy="greedy") as session:  # there is nothing to choose
         assert np.array_equal(session.run(x)["n5"], expected)
         print(session.plan.placement)
@@ -72,7 +72,7 @@ with nothing_left():
     profiles[SWIFTSHADER] = Profile("other", (*slow, *rows[3:]), 2)
     with vklab.load(source, devices=BOTH, profiles=profiles) as session:
         assert np.allclose(session.run(x)["n5"], expected)
-        print([(stage.device, len(stage.graph.nodes)) for stage in session.plan.stages])
+        print([(chunk.device, len(chunk.graph.nodes)) for chunk in session.plan.chunks])
     for wish in ({"profiles": {7: profiles[LAVAPIPE]}},
                  {"profiles": profiles, "replicate": True}):
         try:
@@ -121,8 +121,7 @@ def test_all_devices_come_fastest_first_and_a_list_as_it_is(tmp_path):
 import json, sys
 from pathlib import Path
 from vklab import store
-from vklab.plan import costs
-from vklab.runtime import calibration
+from vklab.runtime.many import speeds
 folder = store.folder
 store.folder = lambda kind: Path(sys.argv[1]) if kind == "speeds" else folder(kind)
 source = model([helper.make_node("Softmax", ["x"], ["y"], "n")], [value("x", (8, 8))],
@@ -133,35 +132,35 @@ for fast in BOTH:  # as they were measured
         numbers = dict.fromkeys(("bytes_per_ns", "flops_per_ns", "thin_flops_per_ns",
                                  "link_bytes_per_ns"), 9.0 if index == fast else 1.0)
         numbers |= {"launch_ns": 1.0, "submit_ns": 1.0}
-        store.write(calibration._path(infos[index]), json.dumps(numbers).encode())
+        store.write(speeds._path(infos[index]), json.dumps(numbers).encode())
     slow = BOTH[1 - BOTH.index(fast)]
     with vklab.load(source, devices="all", policy="greedy") as session:
-        (stage,) = session.plan.stages
-        assert session.plan.devices[stage.device].index == fast
+        (chunk,) = session.plan.chunks
+        assert session.plan.devices[chunk.device].index == fast
     with vklab.load(source, devices=[slow, fast], policy="greedy") as session:
-        (stage,) = session.plan.stages
-        assert session.plan.devices[stage.device].index == slow
+        (chunk,) = session.plan.chunks
+        assert session.plan.devices[chunk.device].index == slow
 print("right")
 """, tmp_path)
     assert said.strip() == "right"
 
 
-def test_only_a_plan_of_one_stage_polls():
+def test_only_a_plan_of_one_chunk_polls():
     said = both(START + """
-from vklab.runtime import record
+from vklab.runtime.program import Program
 nodes = [helper.make_node("Softmax", ["x"], ["a"], "a"),
          helper.make_node("Softmax", ["a"], ["y"], "b")]
 source = model(nodes, [value("x", (8, 8))], [value("y", (8, 8))])
 def polls(**options):
     with vklab.load(source, devices=BOTH, **options) as session:
         session.run(np.ones((8, 8), np.float32))
-        (found,) = session._root.walk()
-        return [chunk.program.polls for chunk in found.runner.chunks]
-init = record.Program.__init__
+        (entry,) = session.roots[0].path()
+        return [task.program.polls for task in entry.runner.tasks]
+init = Program.__init__
 def as_gpu(self, *given, **more):
     init(self, *given, **more)
     self.polls = True
-record.Program.__init__ = as_gpu
+Program.__init__ = as_gpu
 print(polls(place={"*": LAVAPIPE}), polls(place={"a": LAVAPIPE, "b": SWIFTSHADER}))
 """)
     assert said.strip() == "[True] [False, False]"
