@@ -31,17 +31,18 @@ def arrays(
 
     Raises ModelError for a wrong name, number, dtype or shape.
     """
-    is_mapping = len(inputs) == 1 and isinstance(inputs[0], Mapping)
-    given: Mapping[str, Any] | Sequence[Any] = inputs[0] if is_mapping else inputs
-    if isinstance(given, Mapping):
-        names = {info.name for info in infos}
-        if given.keys() != names:
-            unknown, missing = sorted(given.keys() - names), sorted(names - given.keys())
+    given: Any = inputs[0] if len(inputs) == 1 else inputs
+    if type(given) is dict or isinstance(given, Mapping):
+        names = [info.name for info in infos]
+        if given.keys() != {*names}:
+            unknown, missing = sorted(given.keys() - {*names}), sorted({*names} - given.keys())
             raise ModelError(
                 f"inputs {unknown} are not known, {missing} are missing; the model has "
                 + ", ".join(str(info) for info in infos)
             )
-        given = [given[info.name] for info in infos]
+        given = [given[name] for name in names]
+    else:
+        given = inputs
     if len(given) != len(infos):
         raise ModelError(f"{len(given)} inputs are given, the model has {len(infos)}: "
                          + ", ".join(str(info) for info in infos))  # fmt: skip
@@ -81,10 +82,10 @@ def _check_array(info: TensorInfo, value: Any) -> Any:
         )
     if info.shape == ANY_SHAPE:
         return value
-    if len(value.shape) != len(info.shape) or any(
-        isinstance(want, int) and have != want
-        for have, want in zip(value.shape, info.shape, strict=True)
-    ):
+    fits = len(value.shape) == len(info.shape)
+    for have, want in zip(value.shape, info.shape, strict=False):
+        fits &= have == want or isinstance(want, str)
+    if not fits:
         raise ModelError(f"input {info} is given with shape {value.shape}")
     return value
 

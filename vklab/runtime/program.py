@@ -214,7 +214,9 @@ class Program:
         Returns the outputs by name, in order. Raises TimeoutError and DeviceLostError, naming the
         work that was under way.
         """
-        self.start(values)
+        self.prepare()
+        self.binding.copy_in(values)
+        self.submit()
         self.wait()
         return self.binding.copy_out()
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vklab import settings
-from vklab.vulkan import api
+from vklab.vulkan import api, sync
 from vklab.vulkan.descriptors import Binding, Writes
 from vklab.vulkan.device import Device, DeviceObject, Queue
 from vklab.vulkan.pipeline import ComputePipeline
@@ -185,6 +185,7 @@ class Submission:
         self._submit = commands.device.command("vkQueueSubmit")
         self._reset = commands.device.command("vkResetFences")
         self._status = commands.device.command("vkGetFenceStatus")
+        self._wait = commands.device.command("vkWaitForFences")
         self._device = commands.device.handle
 
     def wait(self, polls: bool = False) -> None:
@@ -200,7 +201,10 @@ class Submission:
             not_ready, deadline = api.bindings.VK_NOT_READY, time.perf_counter() + POLL_SECONDS
             while is_ready(device, fence) == not_ready and time.perf_counter() < deadline:
                 pass
-        self.fence.wait()
+        limit_ns = sync.timeout_ns(float(settings.get("TIMEOUT")))
+        result = self._wait(self._device, 1, self.fence.array, 1, limit_ns)
+        if result != 0:
+            self.fence.fail(result, limit_ns)
 
     def submit(self) -> None:
         """Reset the fence and send the commands to the queue. Vulkan: vkQueueSubmit"""

@@ -38,8 +38,12 @@ class Fence(DeviceObject):
 
     def wait(self, seconds: float | None = None) -> None:
         """Wait for the submission; TimeoutError after `seconds`. Vulkan: vkWaitForFences"""
-        limit = timeout_ns(seconds)
-        result = self._wait(self.device.handle, 1, self.array, 1, limit)
+        limit_ns = timeout_ns(seconds)
+        result = self._wait(self.device.handle, 1, self.array, 1, limit_ns)
         if result != 0:
-            detail = f"{self.device.info.name} did not finish within {limit / 1e9:g} s"
-            api.check("vkWaitForFences", result, detail)
+            self.fail(result, limit_ns)
+
+    def fail(self, result: int, limit_ns: int) -> None:
+        """Raise the error that the result of a wait, not VK_SUCCESS, stands for."""
+        detail = f"{self.device.info.name} did not finish within {limit_ns / 1e9:g} s"
+        api.check("vkWaitForFences", result, detail)
