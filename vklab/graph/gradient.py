@@ -2,6 +2,7 @@
 
 The nodes between the xs and y are traversed backwards. In ONNX's conformance suite: the model
 cases test_gradient_of_add and test_gradient_of_add_and_mul. Visited by lab 09.
+Source: Griewank and Walther, "Evaluating Derivatives", 2008.
 """
 
 from __future__ import annotations

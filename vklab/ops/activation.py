@@ -136,7 +136,7 @@ def mish(X: TensorInfo) -> Result:
 @operator("Gelu", since=20)
 @operator("Gelu", domain=MICROSOFT)
 def gelu(X: TensorInfo, *, approximate: str = "none") -> Result:
-    """Compute x times the normal distribution function at x. Source: ONNX Gelu-20."""
+    """Compute x times the cumulative normal distribution at x. Source: ONNX Gelu-20."""
     functions = {"none": "gelu", "tanh": "gelu_tanh"}
     if approximate not in functions:
         raise ModelError(f"unknown approximate={approximate!r}; choose 'none' or 'tanh'")

@@ -1,6 +1,6 @@
 """Dispatch ONNX Runtime's own matrix products: FusedMatMul, FusedGemm, MatMulNBits.
 
-Source: ONNX Runtime, docs/ContribOperators.md. Visited by labs 08 and 14.
+Visited by labs 08 and 14. Source: ONNX Runtime, docs/ContribOperators.md.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def matmul_nbits(
     del accuracy_level  # permits less accurate products; sums here are float32
     if g_idx is not None or weight_prepacked or bits not in (2, 4, 8):
         raise UnsupportedOperatorError(f"g_idx {g_idx}, {weight_prepacked=}, {bits=}: kernels take "
-                                       "no g_idx, no prepacked weights, 2, 4 or 8 bits")
+                                       "no g_idx, no prepacked weights; 2, 4 or 8 bits")
     require(FLOATS, A, scales, bias)
     dtype, blocks = same(A, scales, bias), -(-K // max(block_size, 1))
     wanted = N * blocks * (block_size * bits // 8)

@@ -19,7 +19,7 @@ def stores(dispatch: Dispatch) -> bool:
 
 
 def loads(dispatch: Dispatch) -> bool:
-    """Tell whether a dispatch can take a prologue: it reads x by number, and computes its dtype."""
+    """Tell whether a dispatch can take a prologue: it reads x by number, in a dtype of ELEMENTS."""
     x = dict(dispatch.reads).get("x_buffer")
     return dispatch.loads and x is not None and x.dtype in ELEMENTS
 

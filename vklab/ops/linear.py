@@ -78,7 +78,9 @@ def matmul(A: TensorInfo, B: TensorInfo) -> Result:
 def matrix_batches(
     a: tuple[int, ...], b: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, int, int], tuple[int, ...], list[tuple[int, ...]]]:
-    """Return numpy.matmul's result shape of two shapes, (m, n, k), batch axes, and their strides.
+    """Return the result's shape, (m, n, k), the batch axes, and their strides in both operands.
+
+    Source: ONNX MatMul-13, which follows numpy.matmul.
     """
     if not a or not b:
         raise ModelError("a scalar has no matrix product")
@@ -192,7 +194,7 @@ def product(
 def batch_axes(
     batch: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[str, str]]:
-    """Return push constants with the batch axes of both operands, and the define of their number.
+    """Return push constants of both operands' batch axes, and the define of their number.
 
     Raises UnsupportedOperatorError for more axes than kernels have.
     """

@@ -138,15 +138,15 @@ def _slice(
 
 def _read(data: TensorInfo, ranges: Sequence[range]) -> Result:
     """Copy the elements of data at a range of positions along each axis."""
-    shape = [len(positions) for positions in ranges]
+    shape = [len(part) for part in ranges]
     result = output(data.dtype, shape)
     if result.count == 0:
         return Result((result,))
-    if all(positions == range(dim) for positions, dim in zip(ranges, data.dims, strict=True)):
+    if all(part == range(dim) for part, dim in zip(ranges, data.dims, strict=True)):
         return view(data, data.dims)
     dense = dense_strides(data.dims)
-    strides = [stride * axis.step for stride, axis in zip(dense, ranges, strict=True)]
-    start = sum(stride * axis.start for stride, axis in zip(dense, ranges, strict=True))
+    strides = [stride * part.step for stride, part in zip(dense, ranges, strict=True)]
+    start = sum(stride * part.start for stride, part in zip(dense, ranges, strict=True))
     return Result((result,), move(data, strides, result, start))
 
 

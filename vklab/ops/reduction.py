@@ -70,8 +70,6 @@ def reduce_work(
 ) -> Work:  # fmt: skip
     """Return the work that reduces X over axes into `result`, with one element per row.
 
-    Source: Harris, "Optimizing Parallel Reduction in CUDA", 2007.
-
     Args:
         kind: the expressions of the reduction.
         X: the tensor that is reduced.
@@ -80,6 +78,8 @@ def reduce_work(
         shift: one number per row for the expressions of the kind; the axes must be neighbours.
         work: dispatches that run before; default none.
         dims: a shape of X that `axes` refer to; default X's own.
+
+    Source: Harris, "Optimizing Parallel Reduction in CUDA", 2007.
     """
     work = work or Work()
     dims, gone = list(dims or X.dims), set(axes)

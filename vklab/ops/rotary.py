@@ -30,8 +30,7 @@ def rotary_embedding(
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
 ) -> Result:
-    """Rotate pairs of elements by the angles of their positions. Source: ONNX RotaryEmbedding-23.
-    """
+    """Rotate pairs of elements by their positions' angles. Source: ONNX RotaryEmbedding-23."""
     heads = Heads.of(X, num_heads)
     return Result(*rotary(heads, cos_cache, sin_cache, position_ids, interleaved,
                           rotary_embedding_dim))  # fmt: skip

@@ -117,6 +117,8 @@ def compact(
         flags: the tensor whose nonzero elements are set.
         result: the tensor of coordinates that is written, [rank, count] or [count].
         shape: the shape by which an element's number becomes coordinates.
+
+    Source: Blelloch, "Prefix Sums and Their Applications", 1990.
     """
     count = math.prod(shape)
     blocks = -(-count // (WORKGROUP * EACH))

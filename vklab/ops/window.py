@@ -64,7 +64,6 @@ def resolve(
     """Return the window that slides over the input.
 
     Raises ModelError for attributes that contradict each other or the input's rank.
-    Source: ONNX Conv-22, AveragePool-22.
 
     Args:
         spatial: the input's spatial sizes.
@@ -74,6 +73,8 @@ def resolve(
         pads: pads at the begin of all axes, then at the end of all axes; None for 0.
         auto_pad: NOTSET, VALID, SAME_UPPER or SAME_LOWER.
         ceil_mode: round the output's sizes up.
+
+    Source: ONNX Conv-22, AveragePool-22.
     """
     kernel, strides, dilations = _steps(len(spatial), kernel, strides, dilations)
     begins, ends = _explicit(len(spatial), pads)
@@ -95,7 +96,6 @@ def resolve_transposed(
     """Return the window of a transposed convolution, which slides over the output.
 
     Raises ModelError for attributes that contradict each other or the input's rank.
-    Source: ONNX ConvTranspose-22.
 
     Args:
         spatial: the input's spatial sizes.
@@ -106,6 +106,8 @@ def resolve_transposed(
         auto_pad: NOTSET, VALID, SAME_UPPER or SAME_LOWER.
         output_padding: elements added to the end of each output axis; None for 0.
         output_shape: the output's spatial sizes, or its whole shape; None to infer them.
+
+    Source: ONNX ConvTranspose-22.
     """
     rank = len(spatial)
     kernel, strides, dilations = _steps(rank, kernel, strides, dilations)
