@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import prose_rules as rules
@@ -153,3 +154,17 @@ def test_a_rule_can_be_held_on_some_folders_only(tmp_path):
     assert len(rules.wrong_args(root, ["plan"])) == len(rules.wrong_args(root, ["plan/a.py"])) == 1
     assert rules.wrong_args(root, ["pla", "graph"]) == rules.wrong_openings(root, ["plan"]) == []
     assert len(rules.wrong_openings(root, ["errors.py"])) == 1
+
+
+def test_contributing_names_files_that_exist_and_shows_real_code():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    words = re.findall(r"`([\w./*-]+)`|\]\(([^)#]+)\)", text)
+    paths = {name for pair in words for name in pair if "/" in name or name.endswith(".md")}
+    paths = {path for path in paths if not re.search("NAME|NN", path)}
+    assert len(paths) > 20
+    assert [path for path in sorted(paths) if not [*ROOT.glob(path)]] == []
+    (function,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert function in (ROOT / "vklab/ops/activation.py").read_text("utf-8")
+    (kernel,) = re.findall(r"```slang\n(.*?)```", text, re.DOTALL)
+    library = (ROOT / "shaders/lib/elementwise.slang").read_text("utf-8")
+    assert " ".join(kernel.split()) in " ".join(library.split())
