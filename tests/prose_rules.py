@@ -255,10 +255,10 @@ def shared_class_names(root: Path, folders: Sequence[str] = ()) -> list[str]:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(f"{source.name}:{node.lineno}")
     return [
-        f"{' and '.join(places)}: two classes are called {name}"
-        for name, places in sorted(homes.items())
-        if len(places) > 1 and name not in SHARED_CLASS_NAMES
-        and (not folders or any(_inside(p.split(":")[0], folders) for p in places))
+        f"{' and '.join(positions)}: two classes are called {name}"
+        for name, positions in sorted(homes.items())
+        if len(positions) > 1 and name not in SHARED_CLASS_NAMES
+        and (not folders or any(_inside(p.split(":")[0], folders) for p in positions))
     ]  # fmt: skip
 
 

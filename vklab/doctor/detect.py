@@ -1,6 +1,6 @@
 """Vulkan loader and driver manifests, read from libraries and files without the bindings.
 
-Opens the loader through ctypes, which opens no driver. Visited by lab 00.
+Opens the loader through ctypes, which opens no driver. Visited by labs 00 and 02.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """Entry points for PyTorch: `vklab.from_torch` and `torch.compile(model, backend="vklab")`.
 
-Visited by lab 01.
+Visited by lab 09.
 """

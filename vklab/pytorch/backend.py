@@ -1,7 +1,7 @@
 """Backend of `torch.compile(model, backend="vklab")`: decides which graphs run on Vulkan.
 
 Inference only: a graph that needs gradients, or that cannot be exported, stays in PyTorch.
-Visited by lab 01.
+Visited by lab 09.
 """
 
 from __future__ import annotations

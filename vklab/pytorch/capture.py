@@ -1,6 +1,6 @@
 """Graphs that Dynamo captured, as modules to export, and the properties that ONNX cannot express.
 
-Visited by lab 01.
+Visited by lab 09.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Export of PyTorch modules to ONNX: the exporter's options, the names of values, its errors.
 
 The older TorchScript exporter is not tried when the newer one fails: its rules for names and open
-dimensions differ. Visited by lab 01.
+dimensions differ. Visited by lab 09.
 """
 
 from __future__ import annotations

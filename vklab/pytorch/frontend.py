@@ -1,7 +1,7 @@
 """Loader `vklab.from_torch`: a PyTorch module as a session, through torch.export and ONNX.
 
 Decides whether weights go through memory or a file. torch is imported at the first call.
-Visited by lab 01.
+Visited by lab 09.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sessions of a graph that Dynamo captured: one for each set of weights of a call.
 
 Decides when a session is out of date: its weights are constants, and PyTorch's weights change.
-Visited by lab 01.
+Visited by lab 09.
 """
 
 from __future__ import annotations
