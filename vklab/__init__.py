@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "distributed":  # a part, reached without an import of its own
+    if name == "distributed":  # a sub-package that needs no import statement of the caller
         return importlib.import_module("vklab.distributed")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'vklab' has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""`python3 -m vklab ...` on any machine, and the console script `vklab`.
+"""Entry point of `python3 -m vklab ...` on any machine, and of the console script `vklab`.
 
-Chooses the Python that has the packages (setting it up for `lab` and `test`), then hands over to
-cli.py. This file and the package's __init__ must parse on old Pythons, to be able to say so.
+Chooses the Python that has the packages (setting it up for `lab` and `test`), then calls
+vklab.cli. This file and the package's __init__ must parse on old Pythons, to report their version.
 """
 
 import sys
@@ -15,7 +15,7 @@ def main(arguments=None):  # type: ignore[no-untyped-def]
     if not (3, 11) <= sys.version_info[:2] <= (3, 13):
         found = "%d.%d" % sys.version_info[:2]  # noqa: UP031  (old Pythons must parse this file)
         return _stop("needs Python 3.11, 3.12 or 3.13; this is Python " + found)
-    # Imported here: these modules do not parse on the Pythons that the line above turns away.
+    # Imported here: these modules do not parse on the Pythons that the line above refuses.
     from pathlib import Path
 
     from vklab.bootstrap import choose, steps
@@ -29,8 +29,8 @@ def main(arguments=None):  # type: ignore[no-untyped-def]
     except OSError as error:
         return _stop("cannot set up: %s" % error)  # noqa: UP031
     except KeyboardInterrupt:
-        return _stop("interrupted; the same command again will repair what is half done", 130)
-    # Imported here: it needs the packages that the lines above made sure of.
+        return _stop("interrupted; run the same command again to complete the set-up", 130)
+    # Imported here: it needs the packages whose presence the lines above have checked.
     from vklab import cli
 
     return cli.main(arguments)

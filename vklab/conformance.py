@@ -1,7 +1,7 @@
-"""ONNX's backend suite on a device: which cases are right, where they ran, and why not on Vulkan.
+"""ONNX's backend suite on a device: the outcome of each case, and the reason for host nodes.
 
-A case passes if its outputs agree and no node ran on the host; control flow (If, Loop, Scan) is
-steered by the host by design and counts by its bodies.
+A case passes if its outputs agree and no node ran on the host; the host steers control flow (If,
+Loop, Scan) by design, so only the nodes in its bodies count. Visited by labs 17 and 20.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ __all__ = ["KINDS", "STATUSES", "Case", "Outcome", "Report", "cases", "run"]
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 STATUSES = ("pass", "fallback", "wrong", "error", "skipped")
-# Reasons that speak of a dtype: no operator has to do more than its kernels' dtypes.
+# Reasons that name a dtype: an operator is covered without kernels for every dtype.
 _OF_DTYPE = re.compile(r"kernels exist for|not numbers|lacks shader")
 
 
-# Cases that one process takes at a time.
+# Cases per task of a process.
 BATCH = 24
-# Shapes, sizes, ranges, empty tensors: the planner knows the result.
+# For shapes, sizes, ranges and empty tensors the planner knows the result.
 NOTHING_TO_RUN = "known before the run: nothing is dispatched"
 RANDOM = constant_folding.RANDOM - {"Dropout"}
-# Distances of neighbouring numbers at 1: results in these are rounded once here, at every step by
-# the reference. Of float32 and float64 only the sums' cancellation matters.
+# Distance of neighbouring numbers at 1, by dtype. A kernel rounds a float16 result once, the
+# reference at every step; in float32 and float64 only the cancellation in sums matters.
 EPSILONS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One case of the suite; its operator is what its name is about."""
+    """One case of the suite, and the operator that it tests."""
 
     name: str
     kind: str
@@ -57,19 +57,19 @@ class Case:
 
     @property
     def is_expanded(self) -> bool:
-        """Tell whether an operator's function body stands in place of the operator."""
+        """Tell whether the case has an operator's function body in place of the operator."""
         return "_expanded" in self.name
 
     @functools.cached_property
     def model(self) -> onnx.ModelProto:
-        """Return the model, from memory or from onnx's files."""
+        """Return the model, from memory or from a file of the onnx package."""
         if self.test.model is not None:
             return self.test.model
         return onnx.load(f"{self.test.model_dir}/model.onnx")
 
     @property
     def is_random(self) -> bool:
-        """Tell whether an operator draws random numbers: no two runs agree."""
+        """Tell whether an operator draws random numbers, so that no two runs agree."""
         return any(
             node.op_type in RANDOM or (node.op_type == "Dropout" and len(node.input) > 2)
             for node in self.model.graph.node
@@ -86,7 +86,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case: a status, and the reason for it."""
+    """Outcome of a case: one of STATUSES, and the reason for it."""
 
     status: str
     reason: str = ""
@@ -94,20 +94,20 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Report:
-    """All outcomes by case."""
+    """Outcomes of all cases on one device."""
 
     device: str
     outcomes: dict[Case, Outcome]
 
     def counts(self, cases: Iterable[Case] | None = None) -> dict[str, int]:
-        """Return how many cases have each status."""
-        found = Counter(self.outcomes[case].status for case in cases or self.outcomes)
-        return {status: found[status] for status in STATUSES}
+        """Return the number of cases for each status."""
+        counts = Counter(self.outcomes[case].status for case in cases or self.outcomes)
+        return {status: counts[status] for status in STATUSES}
 
     def operators(self) -> dict[str, dict[str, Any]]:
-        """Return, for each operator, the counts of its cases and whether it is covered.
+        """Return the counts of each operator's cases, and whether the operator is covered.
 
-        Covered: at least one case passes, and the others are declined for their dtype alone.
+        Covered means: at least one case passes, and the others are declined only for a dtype.
         """
         groups: dict[str, list[Case]] = {}
         for case in self.outcomes:
@@ -116,9 +116,9 @@ class Report:
         return {name: self._row(groups[name]) for name in sorted(groups)}
 
     def _row(self, group: Sequence[Case]) -> dict[str, Any]:
-        found = [self.outcomes[case] for case in group]
-        others = [outcome for outcome in found if outcome.status != "pass"]
-        covered = len(others) < len(found) and all(
+        outcomes = [self.outcomes[case] for case in group]
+        others = [outcome for outcome in outcomes if outcome.status != "pass"]
+        covered = len(others) < len(outcomes) and all(
             outcome.status in ("fallback", "skipped") and _OF_DTYPE.search(outcome.reason)
             for outcome in others
         )
@@ -147,14 +147,19 @@ class Report:
 
 
 def cases(kinds: Sequence[str] = KINDS, pattern: str = "") -> list[Case]:
-    """Return the cases of onnx's suite whose names or operators match a regular expression."""
-    found = []
+    """Return the cases of onnx's suite whose name matches a pattern, or whose operator is it.
+
+    Args:
+        kinds: among KINDS.
+        pattern: a regular expression over case names, or the name of an operator.
+    """
+    chosen = []
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for kind in kinds:
             for test in sorted(load_model_tests(kind=kind), key=lambda test: test.name):
-                found.append(Case(test.name, kind, _operator(test, kind), test))
-    return [c for c in found if re.search(pattern, c.name) or pattern == c.operator]
+                chosen.append(Case(test.name, kind, _operator(test, kind), test))
+    return [c for c in chosen if re.search(pattern, c.name) or pattern == c.operator]
 
 
 def run(
@@ -167,16 +172,18 @@ def run(
     """Run cases one after the other on a device, or in several processes.
 
     Args:
+        chosen: the cases, as `cases` returns them.
         device: as in `onnx_backend`: "CPU" for the default device, "VULKAN:1", or part of a name.
-        fallback: whether the host may run what no kernel can; if not, such cases are skipped.
-        jobs: processes; what ends one of them natively is an error of the cases it was given.
+        fallback: whether nodes without a kernel may run on the host; if not, skip these cases.
+        progress: called after each case with the number of finished cases, the case, its outcome.
+        jobs: number of processes; a crash of one is an error of all cases in its batch.
     """
     outcomes: dict[Case, Outcome] = {}
     with settings.settings(FALLBACK=fallback), np.errstate(all="ignore"):
-        found: Iterator[tuple[Case, Outcome]] = ((case, _run_case(case, device)) for case in chosen)
+        pairs: Iterator[tuple[Case, Outcome]] = ((case, _run_case(case, device)) for case in chosen)
         if jobs > 1:
-            found = _spread(chosen, device, fallback, jobs)
-        for number, (case, outcome) in enumerate(found, 1):
+            pairs = _spread(chosen, device, fallback, jobs)
+        for number, (case, outcome) in enumerate(pairs, 1):
             outcomes[case] = outcome
             if progress:
                 progress(number, case, outcome)
@@ -186,7 +193,7 @@ def run(
 def _spread(
     chosen: Sequence[Case], device: str, fallback: bool, jobs: int
 ) -> Iterator[tuple[Case, Outcome]]:
-    """Yield the outcome of each case as processes of their own finish it."""
+    """Yield the outcome of each case as soon as its process finishes the batch."""
     context = multiprocessing.get_context("spawn")
     named = {(case.kind, case.name): case for case in chosen}
     parts = [list(named)[start : start + BATCH] for start in range(0, len(named), BATCH)]
@@ -194,11 +201,11 @@ def _spread(
         futures = {pool.submit(_run_named, part, device, fallback): part for part in parts}
         for future in as_completed(futures):
             try:
-                found = future.result()
+                outcomes = future.result()
             except BrokenProcessPool:
-                died = Outcome("error", "a process of the suite ended natively")
-                found = dict.fromkeys(futures[future], died)
-            for key, outcome in found.items():
+                died = Outcome("error", "the process of this case's batch crashed")
+                outcomes = dict.fromkeys(futures[future], died)
+            for key, outcome in outcomes.items():
                 yield named[key], outcome
 
 
@@ -240,10 +247,10 @@ def _run_case(case: Case, device: str) -> Outcome:
 
 
 def _compare(case: Case, expected: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Raise AssertionError unless outputs agree as onnx's own runner asks, but for two things.
+    """Raise AssertionError unless outputs agree by the rules of onnx's runner, with two exceptions.
 
-    What sums cancel is measured by the largest output, since their order is free; and results of
-    random operators have their dtype and shape compared only.
+    The order of a sum is free, so the absolute tolerance grows with the largest output; and of a
+    random operator's result only dtype and shape are compared.
     """
     if len(expected) != len(outputs):
         raise AssertionError(f"{len(outputs)} outputs, {len(expected)} expected")
@@ -278,7 +285,7 @@ def _operator(test: Any, kind: str) -> str:
 
 
 def _array(value: Any) -> Any:
-    """Return an element of a data set as vklab takes it; some are still protos."""
+    """Return an element of a data set as an array or a list; some are still protos."""
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
     if isinstance(value, onnx.SequenceProto):
@@ -291,7 +298,7 @@ def _array(value: Any) -> Any:
 def _read_data_sets(
     folder: str, model: onnx.ModelProto
 ) -> Iterable[tuple[list[Any], list[Any]]]:
-    """Yield the data sets that lie beside a model in onnx's files."""
+    """Yield the data sets in the model's folder of the onnx package."""
     for data in sorted(Path(folder).glob("test_data_set_*")):
         read = []
         for name, values in (("input", model.graph.input), ("output", model.graph.output)):

@@ -1,7 +1,7 @@
-"""vklab as a standard ONNX backend: what `onnx.backend.test.BackendTest(vklab.onnx_backend)` takes.
+"""ONNX's backend interface on Vulkan, for `onnx.backend.test.BackendTest(vklab.onnx_backend)`.
 
-Models load on a Vulkan device, and what no kernel can do runs on the host unless
-VKLAB_FALLBACK=0.
+Models load on a Vulkan device; nodes without a kernel run on the host unless VKLAB_FALLBACK=0.
+Visited by lab 17.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class VulkanRep(BackendRep):
-    """A prepared model: run it as often as needed, then close it."""
+    """A prepared model: run it any number of times, then close it."""
 
     def __init__(self, loaded: session.Session) -> None:
         self.session = loaded
@@ -38,6 +38,7 @@ class VulkanRep(BackendRep):
 
         Args:
             inputs: arrays in the graph's order, or by name.
+            kwargs: ignored; part of ONNX's interface.
 
         Returns the outputs in the graph's order.
         """
@@ -46,7 +47,7 @@ class VulkanRep(BackendRep):
         return tuple(self.session.run(*given).values())
 
     def close(self) -> None:
-        """Free what the model holds on its device."""
+        """Free the model's buffers and kernels on its device."""
         self.session.close()
 
 
@@ -55,13 +56,25 @@ class VulkanBackend(Backend):
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Tell whether a model can be loaded: any that is an ONNX model."""
+        """Tell whether a model can be loaded: every ONNX model with an output can.
+
+        Args:
+            model: the ONNX model.
+            device: "CPU" for the fastest device, "VULKAN:1" for one by index, or part of a name.
+            kwargs: ignored; part of ONNX's interface.
+        """
         del kwargs
         return cls.supports_device(device) and bool(model.graph.output)
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> VulkanRep:
-        """Load a model; errors as those of `vklab.load`."""
+        """Load a model; raises the errors of `vklab.load`.
+
+        Args:
+            model: the ONNX model.
+            device: as in `is_compatible`.
+            kwargs: ignored; part of ONNX's interface.
+        """
         del kwargs
         graph = onnx_import.from_proto(model)
         opened = open_devices.open_device(_wanted(device))
@@ -79,6 +92,10 @@ class VulkanBackend(Backend):
         """Run a single node on arrays.
 
         Args:
+            node: the ONNX node.
+            inputs: arrays in the node's order, or by name.
+            device: as in `is_compatible`.
+            outputs_info: ignored; part of ONNX's interface.
             kwargs: `opset_version`, default the newest.
         """
         del outputs_info
@@ -91,8 +108,8 @@ class VulkanBackend(Backend):
             )
             for name, array in zip(names, arrays, strict=True)
         ]
-        made = [onnx.ValueInfoProto(name=name) for name in node.output if name]
-        graph = onnx.helper.make_graph([node], "node", values, made)
+        outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        graph = onnx.helper.make_graph([node], "node", values, outputs)
         opsets = [onnx.helper.make_opsetid(node.domain, version)]
         prepared = cls.prepare(onnx.helper.make_model(graph, opset_imports=opsets), device)
         with prepared.session:
@@ -109,7 +126,7 @@ class VulkanBackend(Backend):
 
 
 def _wanted(device: str) -> int | str | None:
-    """Return what `vklab.load` calls a device of the backend interface."""
+    """Return the `device` argument of `vklab.load` for a device of the backend interface."""
     kind, _, number = device.partition(":")
     if kind.upper() in ("CPU", "VULKAN"):
         return int(number) if number.isdigit() else None

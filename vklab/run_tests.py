@@ -1,9 +1,8 @@
-"""`vklab test`: which tests run in each tier, and what the end of the run means.
+"""Command `vklab test`: the tiers of tests, pytest's command line, and the exit code.
 
-quick: no test marked slow or full (minutes at most); default: none marked slow; all: everything;
-fuzz: damaged models with new seeds, for VKLAB_FUZZ minutes.
-Standard library only; pytest runs as a child, so that a native crash ends in a line, not silence,
-with a worker for each core: most tests keep one busy. `-n 0` runs them one after the other.
+--quick: no test marked slow or full; default: none marked slow; --all: every test; --fuzz: damaged
+models with new seeds, for VKLAB_FUZZ minutes. Standard library only; pytest runs in a child
+process, so that a native crash is reported. Its workers (one a core) are switched off by `-n 0`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ MOST_WORKERS = 4  # each has devices, memory and compilers of its own
 class Tier:
     """One selection of tests: pytest's marker expression, and a limit on the whole run.
 
-    `files` are all that run, where not everything does; `environment` tells tests to take longer.
+    `files` restricts the run to these test files; `environment` holds defaults of variables.
     """
 
     flag: str
@@ -44,13 +43,13 @@ TIERS = {
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[Tier, list[str]]:
-    """Separate the tier's flag from the arguments that pytest gets.
+    """Separate the tier's flag from pytest's arguments.
 
-    Raises ValueError when more than one tier is asked for.
+    Raises ValueError for more than one tier.
     """
     flags = {argument for argument in arguments if argument in TIERS and argument}
     if len(flags) > 1:
-        raise ValueError("--quick, --all and --fuzz exclude each other; give one of them")
+        raise ValueError(f"{' and '.join(sorted(flags))} exclude each other; give one of them")
     tier = TIERS[flags.pop() if flags else ""]
     return tier, [argument for argument in arguments if argument not in TIERS]
 
@@ -58,16 +57,16 @@ def split_arguments(arguments: Sequence[str]) -> tuple[Tier, list[str]]:
 def pytest_command(tier: Tier, arguments: Sequence[str]) -> list[str]:
     """Return the command line that runs the tests of a tier."""
     markers = ["-m", tier.markers] if tier.markers else []
-    # nbval, unless asked for, only costs the seconds that importing it takes.
+    # Importing nbval takes seconds: leave the plugin out unless a flag of it is given.
     quiet = [] if any(item.startswith("--nbval") for item in arguments) else ["-p", "no:nbval"]
-    # Tests of one file stay together: they share what its fixtures have made.
+    # Tests of one file stay on one worker: they share the file's fixtures.
     count = min(os.cpu_count() or 1, MOST_WORKERS)
     workers = [] if tier.files else ["-n", str(count), "--dist", "loadfile"]
     return [sys.executable, "-m", "pytest", *quiet, *markers, *workers, *tier.files, *arguments]
 
 
 def exit_code(pytest_code: int) -> int:
-    """Turn pytest's exit code into ours: 0 passed, 1 failed, 2 could not run.
+    """Turn pytest's exit code into that of `vklab test`: 0 passed, 1 failed, 2 could not run.
 
     pytest's 2 (a file that cannot be imported, or Ctrl-C) and a crash count as failed.
     """
@@ -77,18 +76,19 @@ def exit_code(pytest_code: int) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the tests that `vklab test ARGUMENTS` asks for and return the exit code."""
+    """Run the tests of `vklab test ARGUMENTS` and return the exit code."""
     root = Path(__file__).resolve().parent.parent
     if not (root / "tests").is_dir():
-        return _say("vklab test: the tests are in the source tree only; clone the repository", 2)
+        return _say(f"vklab test: no folder {root / 'tests'}; clone the repository to run its "
+                    "tests", 2)  # fmt: skip
     try:
         tier, rest = split_arguments(arguments)
     except ValueError as error:
         return _say(f"vklab test: {error}", 2)
-    sys.stdout.flush()  # what was printed before stays before pytest's lines
+    sys.stdout.flush()  # keep earlier output before pytest's lines
     started = time.monotonic()
     try:
-        # A longer time than the tier's, VKLAB_FUZZ in minutes, stays.
+        # The caller's variables win: VKLAB_FUZZ=60 fuzzes for an hour.
         code = subprocess.run(pytest_command(tier, rest), cwd=root, timeout=tier.limit_s,
                               env={**tier.environment, **os.environ}).returncode  # fmt: skip
     except subprocess.TimeoutExpired:

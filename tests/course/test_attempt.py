@@ -31,7 +31,7 @@ def test_attempt_goes_on(capsys):
     printed = capsys.readouterr().out
     assert printed.count("is not solved yet") == 2
     assert "exercise 90-1: your answer raised TypeError: '<' not supported" in printed
-    assert printed.count("this cell shows it, right or wrong") == 2
+    assert printed.count("this cell shows your answer, right or wrong") == 2
     with pytest.raises(KeyboardInterrupt), attempt("90-1"):
         raise KeyboardInterrupt
 

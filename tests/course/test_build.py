@@ -80,7 +80,7 @@ def test_labs_are_found_by_number_and_name(fixture_lab):
         find_lab("91")
     (fixture_lab.root / "source" / "Notes.py").write_text("")
     assert [path.stem for path in all_labs()] == ["90_fixture"]
-    with pytest.raises(LabError, match="a lab is called NN_slug"):
+    with pytest.raises(LabError, match="rename the source to NN_slug"):
         read_lab(fixture_lab.root / "source" / "Notes.py")
 
 
@@ -103,7 +103,7 @@ def test_a_new_lab_passes_every_gate(labs, capsys):
 
 
 @pytest.mark.parametrize(("number", "slug", "words"), [
-    ("07", "other", "lab 07 is there: 07_some_thing"), ("x", "a", "two digits"),
+    ("07", "other", "lab 07 exists already: 07_some_thing"), ("x", "a", "two digits"),
     ("8", "Bad slug", "small letters"), ("123", "a", "two digits"),
 ])  # fmt: skip
 def test_a_new_lab_overwrites_nothing(labs, number, slug, words):

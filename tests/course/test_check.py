@@ -77,7 +77,7 @@ def answers(value):
     (scale, "incorrect", "this is scale, the answer to 90-2; 90-1 asks for round_up"),
     (None, "incorrect", "got nothing"),
     (7, "incorrect", "check('90-1', round_up); got 7"),
-    (..., "not_attempted", "in the place of the dots"),
+    (..., "not_attempted", "replace the dots"),
     (memory.round_up, "incorrect", "the runtime's own function is asked to answer"),
     (functools.partial(memory.round_up), "incorrect", "the runtime's own function is asked"),
     (lambda c, m=256: memory.round_up(c, m), "incorrect", "the runtime's own function is asked"),
@@ -222,7 +222,7 @@ def test_raises_wants_that_very_error():
 ])  # fmt: skip
 def test_an_exercise_is_registered_rightly_or_not_at_all(bad):
     given = {"identifier": "98-1", "points": 1, "hints": ("a",), **bad}
-    with pytest.raises(ValueError, match="an id is 03-1"):
+    with pytest.raises(ValueError, match="write an id such as 03-1"):
         exercise(given.pop("identifier"), **given)
 
 

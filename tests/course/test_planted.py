@@ -37,7 +37,7 @@ def planted(fixture_lab, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("name", "before", "after", "words"), [
     (SOURCE, '"role": "check", "id": "90-1"', '"role": "chek", "id": "90-1"', "role 'chek'"),
-    (SOURCE, '"role": "check", "id": "90-1"', '"role": "demo"', "90-1: there is not one"),
+    (SOURCE, '"role": "check", "id": "90-1"', '"role": "demo"', "90-1: write one exercise cell"),
     (SOURCE, '"points": 4', '"points": 5', "90-1: 5 points in the source, 4 in the check"),
     (SOURCE, '"lines": 3', '"colour": 3', "metadata colour is not known"),
     (SOURCE, 'id="l90-show"', 'id="l90-show" tags=["fast"]', "tag 'fast' is not allowed"),
@@ -51,9 +51,9 @@ def planted(fixture_lab, tmp_path, monkeypatch):
     (SOURCE, "banner()", "banner( )", "is not what its source gives (cells l90-banner)"),
     (SOURCE, "print([", "raise NotImplementedError([", "is not what its source gives"),
     (CHECKS, '"""Compare with the one right number."""',
-     "raise ValueError(f\"multiple={multiple} is not positive\")", "holds the line"),
+     "raise ValueError(f\"multiple={multiple} is not positive\")", "contains the line"),
     (SOURCE, "# Every element of `y`", "# assert round_up(1_000_003, 4096) == 1_003_520\n# Every",
-     "cell l90-2t holds the line 'assert"),
+     "cell l90-2t contains the line 'assert"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(planted, name, before, after, words):
     case = planted(name, before, after, rebuild=words.startswith("cell"))

@@ -164,7 +164,7 @@ def test_an_update_keeps_work_and_a_copy_of_before(folders):
     edit(labs / "01_a.ipynb", setup="import b")
     (done,) = work.update(labs, mine)
     assert done.status == "updated"
-    assert (mine / done.detail.removeprefix("as it was: ")).read_bytes() == before
+    assert (mine / done.detail.removeprefix("backup: ")).read_bytes() == before
     sources = {c.id: c.source for c in nbformat.read(path, as_version=4).cells}
     assert sources["task"] == "def f(): return 1" and sources["setup"] == "import b"
     assert [u.status for u in work.update(labs, mine)] == ["unchanged"]

@@ -102,7 +102,7 @@ def test_a_python_that_is_gone_or_another_is_noticed(tmp_path):
     python.symlink_to(tmp_path / "python3.11")
     assert (
         environment.rebuild_reason(state, tmp_path)
-        == "it was made for Python 3.99, which is 3.11 now"
+        == "it was made for Python 3.99, and its Python is 3.11 now"
     )
 
 

@@ -128,7 +128,7 @@ REFUSED = [
     ("open name", LINEAR, X, {"x": {0: "n"}}, r"names \['x'\]; the inputs are \['input'\]"),
     ("entries", LINEAR, X, [None, None], "has 2 entries"),
     ("complex", LINEAR, X.to(torch.complex64), None, "torch.view_as_real"),
-    ("sparse", LINEAR, X.to_sparse(), None, "only dense ones"),
+    ("sparse", LINEAR, X.to_sparse(), None, "only dense tensors"),
     ("shape", LINEAR, torch.randn(2, 3), None, "Linear cannot be exported.*same reduction dim"),
     ("choice", Choice(), X, None, "(?s)data-dependent.*to repair: .*torch.cond"),
 ]
@@ -137,7 +137,7 @@ REFUSED_LATE = [
     ("complex out", Returned(lambda x: torch.complex(x, x)), X, None, "torch.view_as_real"),
     ("operator", Returned(torch.linalg.svd), X, None, "(?s)_linalg_svd.*to repair: the exporter"),
     ("fixed", Returned(lambda x: x.reshape(2, -1)), X, [{0: "n"}], "(?s)dynamic.*leave it out"),
-    ("buffer", Counter(), X, None, "writes to its buffer 'count'.*return it instead"),
+    ("buffer", Counter(), X, None, "writes to its buffer 'count'.*return the buffer"),
     ("training", Trained(), torch.randn(2, 3, 2, 2), None, "in training mode"),
     ("nothing", Returned(lambda x: None), X, None, "returns no tensor|cannot be exported"),
 ]  # fmt: skip
@@ -174,7 +174,7 @@ def test_tensors_and_arrays_share_their_memory(dtype):
 
 
 def test_unknown_options_are_named():
-    with pytest.raises(ModelError, match=r"no options \['speed'\]; there are \['device'"):
+    with pytest.raises(ModelError, match=r"no options \['speed'\]; choose among \['device'"):
         graphs.Options.of({"speed": 1, "dtype": "float16"})
 
 

@@ -1,1 +1,4 @@
-"""Benchmark models, the other runtimes they are run on, and how runs are measured."""
+"""Benchmark models, and measurements of them on vklab and on other runtimes.
+
+Visited by lab 18.
+"""

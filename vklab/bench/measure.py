@@ -1,6 +1,6 @@
-"""Measuring one model by one runner: load, first run, steady runs, error against the reference.
+"""Measurement of a model by a runner: load, first run, steady runs, error against the reference.
 
-Every row of one report comes from one process on one machine, so that ratios mean something.
+Every row of one report comes from one process on one machine, so that rows can be compared.
 Visited by lab 18.
 """
 
@@ -23,7 +23,7 @@ from vklab.runtime.observe import compare
 __all__ = ["FIVE", "RUNNERS", "Row", "measure", "measure_all", "named",
            "percentiles_us"]  # fmt: skip
 
-# The models that every change is held to; the others of `models.MODELS` take long to build.
+# The default models; the others of `models.MODELS` take long to build.
 FIVE = ("mnist12", "mlp", "conv_few", "mini_classifier", "chain_add_100")
 LEAST_RUNS, PATIENCE_S = 10, 2.0
 Arrays = dict[str, np.ndarray]
@@ -34,8 +34,8 @@ Target = tuple[int | str | None, str | None]  # device and dtype
 class Row:
     """One model on one runner. Times are of whole runs, host arrays in and out.
 
-    `device_us` is the device's own time and `overhead_us` what a run costs besides; both are
-    None where the runner does not tell.
+    `device_us` is the device's own time and `overhead_us` the rest of a run's time; both are None
+    for a runner that does not report them. `max_abs_error` is against the reference.
     """
 
     model: str
@@ -56,7 +56,7 @@ class Row:
 
 
 def percentiles_us(run: Callable[[], object]) -> tuple[float, float, float]:
-    """Run for a while and return the 5th, 50th and 95th percentile in microseconds."""
+    """Run for PATIENCE_S and return the 5th, 50th and 95th percentile in microseconds."""
     samples: list[float] = []
     begun = time.perf_counter()
     while len(samples) < LEAST_RUNS or (
@@ -107,16 +107,20 @@ RUNNERS: dict[str, Callable[[str, onnx.ModelProto, Arrays, Target], Row]] = {
 def measure(
     name: str, runner: str, device: int | str | None = None, dtype: str | None = None
 ) -> Row:
-    """Measure a model of `models.MODELS`, or of a file, by one runner; only vklab heeds `dtype`.
+    """Measure one model by one runner. Raises ModelError for an unknown name.
 
-    Raises ModelError for an unknown name.
+    Args:
+        name: a key of `models.MODELS`, or the path of a .onnx file.
+        runner: a key of RUNNERS.
+        device: index or part of a name, for vklab; None for the fastest device.
+        dtype: "float16" for half precision, for vklab; None for the model's own.
     """
     name, model = named(name)
     return RUNNERS[runner](name, model, models.sample_inputs(model), (device, dtype))
 
 
 def named(name: str) -> tuple[str, onnx.ModelProto]:
-    """Return a model of `models.MODELS`, or of a file, and what it is called."""
+    """Return the name and the model of a key of `models.MODELS`, or of a .onnx file."""
     if name.endswith(".onnx"):
         return Path(name).stem, onnx.load(name)
     return name, models.build(name)
@@ -128,7 +132,14 @@ def measure_all(
     device: int | str | None = None,
     dtype: str | None = None,
 ) -> Iterator[Row]:
-    """Measure every model by every runner, one row after the other."""
+    """Measure every model by every runner; yield the rows as they are ready.
+
+    Args:
+        names: keys of `models.MODELS`, or paths of .onnx files.
+        runners: keys of RUNNERS.
+        device: as in `measure`.
+        dtype: as in `measure`.
+    """
     for name in names:
         for runner in runners:
             yield measure(name, runner, device, dtype)

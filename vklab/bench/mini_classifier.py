@@ -1,6 +1,7 @@
-"""The small PyTorch model that is exported to ONNX and to Core ML (labs 09 and 15).
+"""MiniClassifier, a small PyTorch model to export to ONNX and to Core ML.
 
-Imports torch at the top, so it is itself imported through `models.load_mini_classifier` only.
+Imports torch at the top, so import this module through `models.load_mini_classifier` only.
+Visited by labs 09 and 15.
 """
 
 from __future__ import annotations
@@ -44,11 +45,13 @@ class MiniClassifier(nn.Module):
 
 
 def build_module() -> MiniClassifier:
-    """Return MiniClassifier, ready to evaluate, with fixed random weights by He's rule.
+    """Return MiniClassifier in eval mode, with fixed random weights by He's rule.
 
-    NumPy draws them, so that they do not change with the version of torch.
+    NumPy draws the weights, so that they are the same with every version of torch.
+
+    Source: He, Zhang, Ren, Sun, "Delving Deep into Rectifiers", 2015, equation 10
     """
-    with torch.random.fork_rng():  # the caller's random numbers go on as if nothing was built
+    with torch.random.fork_rng():  # leave the state of the caller's generator unchanged
         module = MiniClassifier()
     random = np.random.default_rng(0)
     for tensor in module.state_dict().values():
@@ -61,7 +64,7 @@ def build_module() -> MiniClassifier:
 def export() -> onnx.ModelProto:
     """Return MiniClassifier for one image as an ONNX model, exported by torch.
 
-    The exporter built on torch.export is used where onnxscript is installed, else the older one.
+    With onnxscript installed, the exporter on torch.export does so, otherwise the older one.
     """
     dynamo = importlib.util.find_spec("onnxscript") is not None
     file = io.BytesIO()
@@ -82,7 +85,7 @@ def export() -> onnx.ModelProto:
 
 
 def _strip_metadata(model: onnx.ModelProto) -> None:
-    # The exporter notes a stack trace at every node: paths of this machine, half of the file.
+    # The exporter adds a stack trace to every node: local paths that take half of the file.
     graph = model.graph
     for part in (model, graph, *graph.node, *graph.initializer, *graph.value_info,
                  *graph.input, *graph.output):  # fmt: skip
@@ -92,7 +95,7 @@ def _strip_metadata(model: onnx.ModelProto) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    # The exporter warns of its own deprecations and of torchvision; nothing a caller can mend.
+    # The exporter warns of its own deprecations and of torchvision; a caller cannot act on these.
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

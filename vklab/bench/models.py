@@ -1,8 +1,8 @@
 """Build the benchmark models in memory, with fixed random weights.
 
-Decides each model's graph and weights; how it is run and timed is decided by its callers.
-The weights follow He's rule, so that the logits are of order one and every error shows.
-The set of models is VKML's published benchmark (lab 18), plus `mini_classifier` (labs 09, 15).
+Decides each model's graph and weights; the callers decide how it is run and timed. The weights
+follow He's rule, so that the logits are of order one and every error shows. The models are those
+of VKML's published benchmark, plus `mini_classifier`. Visited by labs 09, 15 and 18.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ __all__ = [
     "sample_inputs",
 ]
 
-# What He's rule multiplies the variance with: ReLU drops half of it, a plain product none.
+# Gains of He's rule, factors of the variance: a ReLU drops half of it, a plain product none.
 _BEFORE_RELU, _LINEAR = 2.0, 1.0
 _CLASSES = 10
 
 
 class _Network:
-    """A model under construction: every `add` reads the value that the one before it wrote."""
+    """A model under construction: every `add` appends a node that reads the last node's output."""
 
     def __init__(self, name: str, shape: tuple[int, ...], output: str, opset: int = 17) -> None:
         # Tensors are filled in place: make_graph and make_model would each copy 1 GiB of weights.
@@ -79,17 +79,20 @@ class _Network:
         return name
 
     def weight(self, name: str, shape: tuple[int, ...], terms: int, gain: float) -> str:
-        """Add random weights for sums of `terms` products (He et al. 2015, equation 10)."""
+        """Add random weights for sums of `terms` products, and return the initializer's name.
+
+        Source: He, Zhang, Ren, Sun, "Delving Deep into Rectifiers", 2015, equation 10
+        """
         array = self.random.standard_normal(shape, np.float32)
         array *= np.float32((gain / terms) ** 0.5)
         return self.tensor(name, array)
 
     def bias(self, name: str, shape: tuple[int, ...]) -> str:
-        """Add a bias: small, but large enough that leaving it out shows."""
+        """Add a bias that is small, but large enough that its omission shows."""
         return self.weight(name, shape, 1, 0.01)
 
     def conv(self, name: str, channels: tuple[int, int], kernel_size: int) -> None:
-        """Append a convolution with bias, for a ReLU to follow, that keeps height and width."""
+        """Append a convolution with bias that keeps height and width; a ReLU must follow."""
         inputs, outputs = channels
         shape = (outputs, inputs, kernel_size, kernel_size)
         weight = self.weight(f"{name}_w", shape, inputs * kernel_size**2, _BEFORE_RELU)
@@ -102,7 +105,7 @@ class _Network:
         self.add("MatMul", name, self.weight(f"{name}_w", (rows, columns), rows, _LINEAR))
 
     def gemm(self, name: str, inputs: int, outputs: int, gain: float) -> None:
-        """Append a linear layer with a weight of [outputs, inputs], as PyTorch keeps it."""
+        """Append a linear layer with a weight of [outputs, inputs], PyTorch's layout."""
         weight = self.weight(f"{name}_w", (outputs, inputs), inputs, gain)
         self.add("Gemm", name, weight, self.bias(f"{name}_b", (outputs,)), transB=1)
 
@@ -116,9 +119,9 @@ class _Network:
 
 
 def chain_add(n: int) -> onnx.ModelProto:
-    """Build n Adds of 0.001, one after another, on one float32: the price of a node.
+    """Build a chain of n Adds of 0.001 to one float32, to measure the cost of a node.
 
-    The constant is not zero, so that no rule for x + 0 deletes the work.
+    The constant is not zero, so that no rewrite of x + 0 removes the nodes.
     """
     if n < 1:
         raise ModelError(f"chain_add needs at least 1 node, not {n}")
@@ -192,7 +195,7 @@ def conv_few() -> onnx.ModelProto:
 def conv_many() -> onnx.ModelProto:
     """Build four wide convolutions and a classifier: 259 MiB of weights, 7.7 GFLOP.
 
-    VKML does not publish the channels; these match its published size and share of time.
+    VKML does not publish the channels; these match its published size and shares of time.
     """
     layers = [(768, 3), (512, 3), (512, 7), (2048, 7)]
     return _convolutions("conv_many", layers, frozenset({1, 2, 4}))
@@ -237,9 +240,9 @@ def matmul_16layers() -> onnx.ModelProto:
 
 
 def load_mini_classifier() -> ModuleType:
-    """Import `vklab.bench.mini_classifier`, the one module here that needs PyTorch.
+    """Import `vklab.bench.mini_classifier`, the only module of this folder that needs PyTorch.
 
-    Raises: SetupError when torch is not installed.
+    Raises SetupError when torch is not installed.
     """
     try:
         return importlib.import_module("vklab.bench.mini_classifier")
@@ -280,7 +283,7 @@ def build(name: str) -> onnx.ModelProto:
         return chain_add(int(match[1]))
     if name not in MODELS:
         known = ", ".join(["chain_add_N", *(key for key in MODELS if "chain" not in key)])
-        raise ModelError(f"no benchmark model is called {name!r}; known are {known}")
+        raise ModelError(f"unknown benchmark model {name!r}; choose among {known}")
     return MODELS[name]()
 
 
@@ -288,10 +291,9 @@ def sample_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, NDArray[An
     """Return random inputs for every graph input of `model`; symbolic dimensions become 1.
 
     Floating-point values are standard normal, integers 0 to 9. The same seed gives the same values.
-
-    Raises: ModelError for an input that is not a tensor of numbers of known rank.
+    Raises ModelError for an input that is not a tensor of numbers of known rank.
     """
-    # Not the stream of the weights: an input equal to a row of the first weight would be special.
+    # A stream apart from the weights': an input must not equal a row of the first weight.
     random = np.random.default_rng([seed, 1])
     constants = {tensor.name for tensor in model.graph.initializer}
     values = [value for value in model.graph.input if value.name not in constants]
@@ -302,7 +304,7 @@ def _sample(value: onnx.ValueInfoProto, random: np.random.Generator) -> NDArray[
     tensor = value.type.tensor_type
     if not tensor.HasField("shape") or tensor.elem_type == TensorProto.STRING:
         raise ModelError(f"input {value.name!r} is not a tensor of numbers of known rank")
-    # HasField, not truth: a dimension of 0 is known, an unset one is symbolic.
+    # HasField, because a dimension of 0 is known, and an unset one is symbolic.
     shape = [dim.dim_value if dim.HasField("dim_value") else 1 for dim in tensor.shape.dim]
     dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     if dtype == np.bool_ or np.issubdtype(dtype, np.integer):

@@ -1,7 +1,7 @@
-"""Frames a second: repeated runs, frames in flight, replicas on all devices, a split model.
+"""Frames per second: repeated runs, frames in flight, replicas on all devices, a split model.
 
-The ways take turns in short rounds, so that clocks that rise and other programs meet all of them;
-each is given as the median over rounds of its ratio to another way of the same round.
+These modes take turns in short rounds, so that rising clocks and other programs affect all of them.
+A mode's ratio to another mode is the median over rounds.
 Visited by lab 18.
 """
 
@@ -25,7 +25,7 @@ from vklab.types import DeviceInfo
 
 __all__ = ["ON_CPUS", "ON_GPUS", "Row", "measure_all"]
 
-# A frame of more than a millisecond on a large GPU; what a CPU does in a few.
+# Models of more than a millisecond a frame on a large GPU; of a few milliseconds on a CPU.
 ON_GPUS, ON_CPUS = ("conv_deep", "mlp_batch"), ("mnist12", "mlp")
 ROUNDS, SECONDS = 6, 0.4  # the first round warms up and is not counted
 LEAST = 4  # frames of a round, for each device
@@ -34,12 +34,13 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Row:
-    """One way to run frames of a model.
+    """Throughput of a model in one mode.
 
     Attributes:
+        way: the mode: "run", "map", "replicas map", "split run" or "split map".
         devices: their indices.
-        over: the way that `ratio` compares with; both are medians over rounds.
-        error: why there are no numbers.
+        over: the mode that `ratio` compares with; both are medians over rounds.
+        error: the reason why there are no numbers.
     """
 
     model: str
@@ -58,7 +59,7 @@ class Row:
 
 @dataclass
 class _Way:
-    """A session, how it is fed, and what it reached in each round."""
+    """One mode: its session, the function that feeds it, and its frames per second by round."""
 
     name: str
     over: str
@@ -94,30 +95,32 @@ def _map(loaded: session.Session, inputs: Arrays, seconds: float) -> int:
 def _ways(model: onnx.ModelProto, devices: Sequence[DeviceInfo]) -> list[_Way]:
     first, indices = devices[:1], [info.index for info in devices]
     one = {"devices": indices[:1]}
-    found = [_Way("run", "run", first, one, _repeat), _Way("map", "run", first, one, _map)]
+    modes = [_Way("run", "run", first, one, _repeat), _Way("map", "run", first, one, _map)]
     if len(devices) > 1:
         both = {"devices": indices, "replicate": True}
-        found.append(_Way("replicas map", "map", devices, both, _map))
+        modes.append(_Way("replicas map", "map", devices, both, _map))
         split = {"devices": indices, "place": _pieces(model, indices)}
-        found.append(_Way("split run", "run", devices, split, _repeat))
-        found.append(_Way("split map", "split run", devices, split, _map))
-    return found
+        modes.append(_Way("split run", "run", devices, split, _repeat))
+        modes.append(_Way("split map", "split run", devices, split, _map))
+    return modes
 
 
 def _pieces(model: onnx.ModelProto, indices: Sequence[int]) -> dict[str, int]:
-    """Return as many nodes for each device, in the order in which they run."""
+    """Return placement options that give each device the same number of consecutive nodes."""
     nodes = model.graph.node
-    return {glob.escape(node.name): indices[place * len(indices) // len(nodes)]
-            for place, node in enumerate(nodes) if node.name}  # fmt: skip
+    return {glob.escape(node.name): indices[number * len(indices) // len(nodes)]
+            for number, node in enumerate(nodes) if node.name}  # fmt: skip
 
 
 def measure_all(
     names: Iterable[str], devices: Sequence[int | str] | str, seconds: float | None = None
 ) -> Iterator[Row]:
-    """Measure models in all ways; the rows of one after the other.
+    """Measure models in all modes; yield the rows model by model.
 
     Args:
-        seconds: of each way in each round; default SECONDS.
+        names: keys of `models.MODELS`, or paths of .onnx files.
+        devices: "all", or indices and parts of names; several add replicas and a split model.
+        seconds: time of each mode in each round; default SECONDS.
     """
     infos = open_devices.select_all(devices)
     for name in names:
@@ -151,7 +154,7 @@ def _measure(
 
 @contextlib.contextmanager
 def _failing(way: _Way) -> Iterator[None]:
-    """Note why a way cannot be measured; the others go on."""
+    """Record why a mode cannot be measured, so that the others continue."""
     try:
         yield
     except VklabError as error:
@@ -160,10 +163,10 @@ def _failing(way: _Way) -> Iterator[None]:
 
 
 def _compare(way: _Way, inputs: Arrays, want: Arrays) -> None:
-    """Note how far the outputs are from those of the first device."""
-    for found in way.loaded.map([inputs] * LEAST * len(way.devices)) if way.loaded else ():
+    """Record the largest difference of the outputs from those of the first device."""
+    for outputs in way.loaded.map([inputs] * LEAST * len(way.devices)) if way.loaded else ():
         for output, array in want.items():
-            error = float(np.abs(found[output].astype(np.float64) - array).max(initial=0))
+            error = float(np.abs(outputs[output].astype(np.float64) - array).max(initial=0))
             way.max_abs_error = max(way.max_abs_error, error)
 
 

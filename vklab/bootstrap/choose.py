@@ -1,6 +1,7 @@
-"""Which Python runs a vklab command, and setting one up when `lab` or `test` asks for it.
+"""Choice of the Python that runs a vklab command, and its set-up for `lab` and `test`.
 
-Decides between this interpreter, the person's active environment and the project's .venv.
+Decides between this interpreter, the user's active environment and the project's .venv.
+Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ APT_LIMIT_S = 1800
 
 
 def choose_python(arguments: Sequence[str], root: Path) -> Path | None:
-    """Return the Python that shall run the command, or None if this one can; set up if asked."""
-    # Taken out at once: a vklab that this process starts must decide for itself.
+    """Return the Python to run a command with, or None for this one; set up for `lab` and `test`.
+
+    Raises SetupStopped if packages are missing and the command may not install them.
+    """
+    # Removed at once: a vklab that this process starts must decide anew.
     inside = os.environ.pop(GUARD, "")
     missing = [name for name in CORE_MODULES if importlib.util.find_spec(name) is None]
     if inside or os.environ.get("VKLAB_NO_BOOTSTRAP") == "1":
         if missing:
-            raise steps.SetupStopped(_what_is_missing(missing, bool(inside), root))
+            raise steps.SetupStopped(_missing_text(missing, bool(inside), root))
         return None
     command = arguments[0] if arguments else ""
     asks_for_help = any(argument in ("-h", "--help") for argument in arguments)
@@ -47,32 +51,33 @@ def choose_python(arguments: Sequence[str], root: Path) -> Path | None:
     if python.exists() and Path(sys.prefix).resolve() != (root / ".venv").resolve():
         return python
     raise steps.SetupStopped(
-        f"{', '.join(missing)} not installed here; run `python3 -m vklab lab` first "
-        "(it installs what is missing into .venv)"
+        f"{sys.executable} has no package {', '.join(missing)}; run `python3 -m vklab lab` first "
+        "(it installs missing packages into .venv)"
     )
 
 
-def _what_is_missing(missing: Sequence[str], inside: bool, root: Path) -> str:
+def _missing_text(missing: Sequence[str], inside: bool, root: Path) -> str:
     text = f"{sys.executable} cannot import {', '.join(missing)}"
     if inside:
         return f"{text} although .venv was set up; delete {root / '.venv'} and run this again"
-    return f"{text}, and VKLAB_NO_BOOTSTRAP=1 forbids installing; install it or unset that"
+    return (f"{text}, and VKLAB_NO_BOOTSTRAP=1 forbids installing; install the package or unset "
+            "the variable")  # fmt: skip
 
 
 def run_in(python: Path, arguments: Sequence[str]) -> int:
-    """Run the same vklab command with another Python; on POSIX this process becomes that one."""
+    """Run the same vklab command with another Python; on POSIX it replaces this process."""
     command = [str(python), "-m", "vklab", *arguments]
     os.environ[GUARD] = "1"
     sys.stdout.flush()
     sys.stderr.flush()
     if os.name == "posix":
         os.execv(command[0], command)
-    # Windows has no exec: there os.execv returns to the shell while the new process still runs.
+    # Windows has no exec: os.execv would return to the shell while the new process still runs.
     return subprocess.call(command)
 
 
 def ensure_environment(command: str, root: Path) -> Path | None:
-    """Make the machine ready for a command of EXTRAS; return as choose_python does."""
+    """Make the machine ready for a command of EXTRAS; return its Python, or None for this one."""
     state = environment.read_state(root)
     before = set(state.get("declined", ()))
     declined = before | ensure_system(command, system.inspect_machine(), before)
@@ -81,7 +86,7 @@ def ensure_environment(command: str, root: Path) -> Path | None:
         return None
     if not environment.is_ready(state, EXTRAS[command], root):
         with steps.exclusive(root / ".venv.lock"):
-            # Another process may have done the work while this one waited for the lock.
+            # Another process may have completed the set-up while this one waited for the lock.
             if not environment.is_ready(environment.read_state(root), EXTRAS[command], root):
                 environment.build(EXTRAS[command], root, declined)
     elif declined != before:
@@ -90,7 +95,7 @@ def ensure_environment(command: str, root: Path) -> Path | None:
 
 
 def _active_environment_has(extras: Sequence[str], root: Path) -> bool:
-    """Tell whether the person's own active environment (venv, conda) has all that is needed."""
+    """Tell whether the user's active environment (venv, conda) has every required package."""
     if sys.prefix == sys.base_prefix and os.environ.get("CONDA_PREFIX") != sys.prefix:
         return False
     pyproject_text = (root / "pyproject.toml").read_text("utf-8")
@@ -104,36 +109,40 @@ def _active_environment_has(extras: Sequence[str], root: Path) -> bool:
 
 
 def ensure_system(command: str, machine: system.Machine, declined: Set[str]) -> set[str]:
-    """Install missing system packages; return the optional ones that could not be had.
+    """Install missing system packages; return the optional ones that apt could not install.
 
-    `declined` names optional packages that an earlier run could not get: they are not asked for
-    again. Raises SetupStopped when an essential package is missing and cannot be installed.
+    Args:
+        command: `lab`, `test` or `test --all`.
+        machine: installed packages and tools of this machine.
+        declined: optional packages that an earlier run could not install; they are left out.
+
+    Raises SetupStopped when an essential package is missing and cannot be installed.
     """
     if machine.drivers_named_by and not machine.drivers:
         raise steps.SetupStopped(
-            f"{machine.drivers_named_by} names no Vulkan driver manifest that exists; correct it "
-            "or unset it"
+            f"{machine.drivers_named_by} names no Vulkan driver manifest that exists; correct the "
+            "variable or unset it"
         )
     missing = system.missing_packages(machine, command)
     missing = tuple(p for p in missing if p.essential or p.name not in declined)
     if not missing:
         return set()
     line = system.installer_line(machine, missing)
-    what = ", ".join(f"{p.name} ({p.purpose})" for p in missing)
+    listed = ", ".join(f"{p.name} ({p.purpose})" for p in missing)
     if machine.system != "Linux":
-        # Where the loader lives is not certain there: note it, and let the doctor find out.
+        # The loader's folder is not certain on these systems: print a note, the doctor checks it.
         purposes = ", ".join(p.purpose for p in missing if p.essential)
         if purposes:
-            steps.announce(f"not found: {purposes}; if it is really absent, {line}")
+            steps.announce(f"not found: {purposes}; if really absent, {line}")
         return set()
     as_root = os.geteuid() == 0
     if "apt-get" in machine.installers and (as_root or _can_sudo()):
         return _install_with_apt(missing, as_root, line, command)
     if any(p.essential for p in missing):
         raise steps.SetupStopped(
-            f"this system lacks {what}. Run this line, then the same command again:\n  {line}"
+            f"this system lacks {listed}. Run this line, then the same command again:\n  {line}"
         )
-    steps.announce(f"some tests will be skipped: this system lacks {what}. To get it:\n  {line}")
+    steps.announce(f"some tests will be skipped: this system lacks {listed}. Install:\n  {line}")
     return set()
 
 
@@ -162,7 +171,7 @@ def _install_with_apt(
             )
     declined = set()
     for name in optional:
-        # One by one: a package that this distribution lacks must not take the others with it.
+        # One by one: apt refuses the whole list for one package that the distribution lacks.
         result = steps.run_logged(system.install_command((name,), as_root), limit_s=APT_LIMIT_S)
         if result.returncode:
             steps.announce(f"apt could not install {name}; tests that need it will be skipped")

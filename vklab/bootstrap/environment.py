@@ -1,6 +1,7 @@
-"""The project's own environment: what `.venv` is made from, and when it is made anew.
+"""Project environment `.venv`: its packages, its state file, and the reasons to rebuild it.
 
-Decides pip's command lines and whether what is there is whole; steps.py runs them.
+Decides pip's command lines and whether an existing .venv is complete; steps.py runs the commands.
+Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ INSTALL_LIMIT_S = 3600
 
 
 def venv_python(root: Path) -> Path:
-    """Return where the Python of the project's environment is, or would be."""
+    """Return the path of the Python in the project's environment, whether it exists or not."""
     inside = "Scripts/python.exe" if os.name == "nt" else "bin/python"
     return root / ".venv" / inside
 
 
 def environment_key(root: Path) -> str:
-    """Return a digest of what the environment is made from; another digest means install again."""
+    """Return a digest of the environment's sources; a changed digest means to install again."""
     digest = hashlib.sha256(str(root).encode())
     for name in ("pyproject.toml", "constraints.txt"):
         digest.update(name.encode() + (root / name).read_bytes())
@@ -53,7 +54,7 @@ def environment_key(root: Path) -> str:
 
 
 def read_state(root: Path) -> dict[str, Any]:
-    """Return what the last set-up left in .venv, or {} if there is nothing readable."""
+    """Return the state that the last set-up wrote into .venv, or {} if it cannot be read."""
     try:
         state = json.loads((root / ".venv" / STATE_FILE).read_text("utf-8"))
     except (OSError, ValueError):
@@ -62,7 +63,7 @@ def read_state(root: Path) -> dict[str, Any]:
 
 
 def write_state(root: Path, state: dict[str, Any]) -> None:
-    """Replace the state file in one step, so that a crash leaves the old one or the new one."""
+    """Replace the state file atomically, so that a crash leaves the old state or the new one."""
     path = root / ".venv" / STATE_FILE
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(state, indent=1) + "\n", "utf-8")
@@ -70,7 +71,13 @@ def write_state(root: Path, state: dict[str, Any]) -> None:
 
 
 def is_ready(state: dict[str, Any], extras: Sequence[str], root: Path) -> bool:
-    """Tell whether .venv holds these extras as pyproject.toml and constraints.txt now ask."""
+    """Tell whether .venv holds these extras in the versions of today's constraints.txt.
+
+    Args:
+        state: content of the state file, as `read_state` returns it.
+        extras: names of the project's optional dependencies.
+        root: the project's folder.
+    """
     return (
         state.get("status") == "ready"
         and state.get("key") == environment_key(root)
@@ -80,10 +87,10 @@ def is_ready(state: dict[str, Any], extras: Sequence[str], root: Path) -> bool:
 
 
 def rebuild_reason(state: dict[str, Any], root: Path) -> str | None:
-    """Return why .venv must be made anew, or None if it is whole or may be completed."""
+    """Return the reason to rebuild .venv, or None if it is complete or can be completed."""
     venv = root / ".venv"
     if not (venv / "pyvenv.cfg").exists():
-        return "it is not an environment"
+        return "it is not a Python environment"
     if not venv_python(root).exists():
         return "its Python is gone"
     if state.get("status") == "installing":
@@ -93,7 +100,7 @@ def rebuild_reason(state: dict[str, Any], root: Path) -> str | None:
     made_for = _match(r"(?m)^version(?:_info)? *= *(3\.\d+)", (venv / "pyvenv.cfg").read_text())
     runs = _match(r"python(3\.\d+)$", os.path.realpath(venv_python(root)))
     if made_for and runs and made_for != runs:
-        return f"it was made for Python {made_for}, which is {runs} now"
+        return f"it was made for Python {made_for}, and its Python is {runs} now"
     return None
 
 
@@ -103,7 +110,7 @@ def _match(pattern: str, text: str) -> str:
 
 
 def required_distributions(pyproject_text: str, extras: Sequence[str]) -> tuple[str, ...]:
-    """Return the distributions that the core and the extras ask for on every platform."""
+    """Return the distributions that the core and the extras require on every platform."""
     project = tomllib.loads(pyproject_text)["project"]
     optional = project["optional-dependencies"]
     names: list[str] = []
@@ -133,7 +140,12 @@ def torch_install_commands(
     """Return the pip commands to try in turn until one has installed torch.
 
     On Linux the default build brings gigabytes of CUDA packages. Without an NVIDIA GPU the first
-    command therefore accepts the CPU build only; it gives up within seconds when no index has it.
+    command therefore accepts the CPU build only; it stops within seconds when no index has it.
+
+    Args:
+        python: path of the Python to install for.
+        version: version of torch, as constraints.txt pins it.
+        machine: this machine's system and GPU.
     """
     default = _pip_install(python, f"torch=={version}")
     if machine.system != "Linux" or machine.has_nvidia:
@@ -156,15 +168,20 @@ def _pip_install(python: str, *arguments: str) -> list[str]:
 def build(extras: Sequence[str], root: Path, declined: set[str]) -> None:
     """Make or complete .venv; the caller holds the lock.
 
-    Raises steps.SetupStopped. The state file says `installing` meanwhile, so that a set-up that
-    was killed in the middle is recognised and made anew instead of trusted.
+    The state file says `installing` meanwhile, so that a later run rebuilds an environment whose
+    set-up was killed. Raises SetupStopped when a command fails.
+
+    Args:
+        extras: names of the project's optional dependencies to install.
+        root: the project's folder.
+        declined: optional system packages to record as not installable.
     """
     before = read_state(root)
     venv, python = root / ".venv", str(venv_python(root))
     wanted = sorted({*extras, *before.get("extras", ())})
     reason = rebuild_reason(before, root)
     if reason and venv.exists():
-        steps.announce(f"making .venv anew: {reason}")
+        steps.announce(f"rebuilding .venv: {reason}")
         shutil.rmtree(venv)
     venv.mkdir(exist_ok=True)
     state = {"key": environment_key(root), "root": str(root), "extras": wanted}
@@ -185,7 +202,7 @@ def build(extras: Sequence[str], root: Path, declined: set[str]) -> None:
 
 
 def _create(venv: Path, root: Path) -> None:
-    # The base Python: an environment made from within itself would delete what it runs on.
+    # The base Python: an environment that rebuilds itself would delete its own interpreter.
     base = getattr(sys, "_base_executable", None) or sys.executable
     steps.announce(f"creating .venv with Python {sys.version.split()[0]}")
     _step("creating .venv", [base, "-I", "-m", "venv", str(venv)], root)
@@ -200,20 +217,20 @@ def _install_torch(python: str, root: Path) -> None:
         result = steps.run_logged(command, cwd=root, log=log, limit_s=INSTALL_LIMIT_S)
         if result.returncode == 0:
             return
-        steps.announce("no CPU build of torch within reach; taking the default one (with CUDA)")
+        steps.announce("no index has a CPU build of torch; installing the default one (with CUDA)")
     _step(f"installing torch {version}", default, root)
 
 
-def _step(what: str, command: list[str], root: Path) -> None:
+def _step(title: str, command: list[str], root: Path) -> None:
     log = root / ".venv" / LOG_FILE
     result = steps.run_logged(command, cwd=root, log=log, limit_s=INSTALL_LIMIT_S)
     if result.returncode == 0:
         return
-    problem = f"{what} failed (exit code {result.returncode})"
+    problem = f"{title} failed (exit code {result.returncode})"
     where = f"  command: {' '.join(command)}\n  log: {log}"
     if re.search(r"NewConnectionError|Timeout|ProxyError|SSLError", result.output):
-        # What pip concludes from an index it cannot reach (a conflict, no such version) misleads.
-        told = f"{problem}: the package index cannot be reached; connect, then run this again"
-        raise steps.SetupStopped(f"{told}\n{where}", clean=result.returncode > 0)
-    told = f"{problem}; mend what its last lines say, then run this again"
-    raise steps.SetupStopped(f"{told}\n{where}\n{result.tail}", clean=result.returncode > 0)
+        # Without an index pip's own last lines mislead: they report a conflict or no such version.
+        text = f"{problem}: the package index cannot be reached; connect, then run this again"
+        raise steps.SetupStopped(f"{text}\n{where}", clean=result.returncode > 0)
+    text = f"{problem}; correct the error in its last lines, then run this again"
+    raise steps.SetupStopped(f"{text}\n{where}\n{result.tail}", clean=result.returncode > 0)

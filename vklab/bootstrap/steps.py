@@ -1,6 +1,6 @@
 """Run the commands of a set-up: logged, limited in time, one process at a time.
 
-Decides how a failure is told; what to run is decided by its callers.
+Decides how a failure is reported; the callers decide which commands run. Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ LOCK_LIMIT_S = 3600.0
 
 
 class SetupStopped(Exception):
-    """A set-up that cannot go on; its text says what happened and what to do.
+    """A set-up that cannot continue; its text says what happened and what to do.
 
-    clean: every command ended by itself, so what is half done can be completed later.
+    Args:
+        message: the error, and the line to type.
+        clean: every command ended by itself, so a later run can complete the set-up.
     """
 
     def __init__(self, message: str, clean: bool = True) -> None:
@@ -40,7 +42,7 @@ class SetupStopped(Exception):
 
 @dataclass(frozen=True)
 class StepResult:
-    """How a command ended: its exit code (negative when killed) and the end of its output."""
+    """Outcome of a command: its exit code (negative when killed) and the end of its output."""
 
     returncode: int
     output: str = ""
@@ -66,7 +68,7 @@ def run_logged(
         command: the program and its arguments.
         limit_s: seconds after which the command is killed.
         cwd: folder to run in.
-        log: file that the output is appended to.
+        log: file to append the output to.
     """
     with contextlib.ExitStack() as stack:
         sink: IO[str] = stack.enter_context(
@@ -109,21 +111,22 @@ def _follow(process: subprocess.Popen[str], sink: IO[str]) -> deque[str]:
 
 @contextlib.contextmanager
 def exclusive(path: Path, limit_s: float = LOCK_LIMIT_S) -> Iterator[None]:
-    """Hold a lock file for the length of a `with` block; wait for another holder, not for ever.
+    """Lock a file for the length of a `with` block; wait `limit_s` seconds for another holder.
 
-    The operating system drops the lock with the process that held it, so none is ever stale.
+    The operating system releases the lock when its process ends, so none is ever stale.
+    Raises SetupStopped after the limit.
     """
     deadline = time.monotonic() + limit_s
-    told = False
+    announced = False
     with open(path, "a+", encoding="utf-8") as file:
         while not _try_lock(file):
             if time.monotonic() > deadline:
                 raise SetupStopped(
                     f"another set-up has held {path} for {limit_s:.0f} s; end it and run this again"
                 )
-            if not told:
+            if not announced:
                 announce("another vklab is setting up here; waiting for it")
-                told = True
+                announced = True
             time.sleep(0.2)
         yield
 

@@ -1,6 +1,6 @@
-"""What the operating system must provide, and the line that installs it.
+"""Packages of the operating system: the ones that a command needs, and the line to install them.
 
-Decides which packages a command lacks; `missing_packages` is pure, `inspect_machine` looks.
+Decides which packages are missing; `missing_packages` is pure, `inspect_machine` reads the machine.
 Installs through apt only. Standard library only: it runs before anything is installed.
 Visited by lab 00.
 """
@@ -41,7 +41,7 @@ LOADER_NAMES = {
 }
 LINUX_LOADER = ("libvulkan.so.1",)
 
-# Each replaces the loader's search for drivers; the first is the newer name.
+# Each variable replaces the loader's search for drivers; the first is the newer name.
 DRIVER_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
 
 SWIFTSHADER_FOLDERS = ("/usr/lib/chromium", "/usr/lib/chromium-browser", "/opt/google/chrome")
@@ -52,7 +52,7 @@ APT = ("apt-get", "-o", "DPkg::Lock::Timeout=60", "-o", "Acquire::Retries=1")
 
 @dataclass(frozen=True)
 class SystemPackage:
-    """One package of the operating system, and what it is for."""
+    """One package of the operating system, and its purpose."""
 
     name: str
     purpose: str
@@ -61,7 +61,7 @@ class SystemPackage:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is installed on a machine, as far as setting up vklab is concerned."""
+    """Installed software of a machine, as far as the set-up of vklab depends on it."""
 
     system: str = "Linux"
     distribution: str = ""
@@ -79,6 +79,7 @@ def missing_packages(machine: Machine, command: str) -> tuple[SystemPackage, ...
     """Return the packages that a command lacks, under their Debian names.
 
     Args:
+        machine: installed software of the machine.
         command: `lab`, `test`, or `test --all`, which also runs the labs in a browser.
     """
     wanted = [
@@ -95,7 +96,7 @@ def missing_packages(machine: Machine, command: str) -> tuple[SystemPackage, ...
                 ("spirv-val", "spirv-tools", "spirv-val"),
             )
         ]
-        # Ubuntu's chromium is a snap without the library; elsewhere it is left to the person.
+        # Ubuntu's chromium is a snap without the library; users of others install it themselves.
         if machine.distribution == "debian":
             swiftshader = SystemPackage("chromium-common", "SwiftShader, a second driver", False)
             wanted.append(("swiftshader" in machine.tools, swiftshader))
@@ -111,7 +112,7 @@ def update_command(as_root: bool) -> list[str]:
 
 
 def install_command(names: tuple[str, ...], as_root: bool) -> list[str]:
-    """Return the apt command that installs packages without asking anything."""
+    """Return the apt command that installs packages without a question."""
     return [*_prefix(as_root), *APT, "install", "-y", "--no-install-recommends", *names]
 
 
@@ -121,7 +122,7 @@ def _prefix(as_root: bool) -> list[str]:
 
 
 def installer_line(machine: Machine, packages: tuple[SystemPackage, ...]) -> str:
-    """Return the line that a person types on this system to install the packages."""
+    """Return the line that a user types on this system to install the packages."""
     if machine.system == "Darwin":
         return (
             "install the Vulkan SDK for macOS (https://vulkan.lunarg.com/sdk/home#mac; it brings "
@@ -145,7 +146,7 @@ def installer_line(machine: Machine, packages: tuple[SystemPackage, ...]) -> str
 
 
 def inspect_machine(environment: Mapping[str, str] = os.environ) -> Machine:
-    """Look at this machine: files and the loader only, no package database, no network."""
+    """Inspect this machine: files and the loader only, no package database, no network."""
     system = platform.system()
     drivers = driver_manifests(environment) if system == "Linux" else ()
     return Machine(
@@ -163,12 +164,12 @@ def inspect_machine(environment: Mapping[str, str] = os.environ) -> Machine:
 
 
 def driver_manifests(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Return the driver manifests on Linux whose library may exist."""
+    """Return the driver manifests on Linux without those whose library is missing."""
     return tuple(path for path in all_manifests(environment) if _is_usable(path))
 
 
 def all_manifests(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Return the Vulkan driver manifests that the loader would read on Linux, broken ones too.
+    """Return the Vulkan driver manifests that the loader reads on Linux, broken ones too.
 
     Source: LoaderDriverInterface.md of the Vulkan-Loader, "Driver Discovery on Linux".
     """
@@ -195,15 +196,15 @@ def _vulkan_folders(environment: Mapping[str, str]) -> list[Path]:
     return [Path(part) / "vulkan" for part in dict.fromkeys(parts) if part]
 
 
-def _manifests(places: list[Path]) -> list[Path]:
-    found: list[Path] = []
-    for place in places:
-        found += sorted(place.glob("*.json")) if place.is_dir() else [place]
-    return [path for path in found if path.is_file()]
+def _manifests(paths: list[Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        files += sorted(path.glob("*.json")) if path.is_dir() else [path]
+    return [path for path in files if path.is_file()]
 
 
 def _is_usable(manifest: Path) -> bool:
-    """Tell whether a manifest names a library that may exist; a bare name is left to the loader."""
+    """Tell whether a manifest's library exists; the loader looks up names without a folder."""
     try:
         library = json.loads(manifest.read_text(encoding="utf-8"))["ICD"]["library_path"]
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""The command line: what `vklab ...` does, and how it ends.
+"""Command line `vklab ...`: runs one command and turns its outcome into an exit code.
 
 0: fine; 1: the answer is no (a check failed); 2: usage or set-up. Expected errors are one message
 on stderr, never a traceback.
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command, arguments = app.hoist_switches(sys.argv[1:] if argv is None else argv)
     try:
         app.build(command)(args=arguments, prog_name="vklab")
-    except SystemExit as stopped:  # typer ends so, also when all is well
+    except SystemExit as stopped:  # typer ends every command so, successful ones too
         return stopped.code if isinstance(stopped.code, int) else 2
     except CheckError as error:
         console.warn(f"vklab: {error}")

@@ -1,6 +1,6 @@
-"""The command `vklab`: its switches, its commands, and the module that holds each.
+"""Application `vklab`: its switches, its commands, and the module of each command.
 
-Decides what is imported for a command; the commands themselves are in the modules named below.
+Decides which module is imported for a command; the commands are in the modules of MODULES.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from vklab.settings import SETTINGS, get
 
 __all__ = ["MODULES", "build", "hoist_switches", "switches"]
 
-# Command -> module of vklab.cli with a function (or typer.Typer) of the same name. Imported by name
-# because only the module of the command asked for is wanted: `run` pays for numpy, onnx and the
-# Vulkan loader, `doctor` must start where these are what is broken. `--help` imports them all.
+# Command -> module of vklab.cli with a function (or typer.Typer) of the same name. Only the module
+# of the given command is imported: `run` needs numpy, onnx and the Vulkan loader, and `doctor` must
+# start where one of these is broken. `--help` imports them all.
 MODULES = {
     "lab": "lab",
     "test": "test",
@@ -38,14 +38,14 @@ MODULES = {
     "course": "course",
     "settings": "settings",
 }
-# Their arguments belong to somebody else: nothing in them is ours to read.
+# Commands that pass their arguments on to another program without reading them.
 PASSED_ON = {"test": {"allow_extra_args": True, "ignore_unknown_options": True}}
 HELP = {"help_option_names": ["-h", "--help"]}
 WITH_VALUE, WITHOUT_VALUE = ("--set", "--debug"), ("--validate",)
 
 
 def build(command: str) -> typer.Typer:
-    """Return the application with the given command, or with all if there is no such."""
+    """Return the application with the given command, or with all for an unknown command."""
     app = typer.Typer(
         add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False,
         context_settings=HELP, help="Load and run ONNX models on Vulkan devices, and look inside.",
@@ -62,7 +62,7 @@ def build(command: str) -> typer.Typer:
 
 
 def hoist_switches(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the command, and the arguments with the switches of `switches` moved before it."""
+    """Return the command, and the arguments with the switches of `switches` moved to the front."""
     hoisted: list[str] = []
     rest: list[str] = []
     waiting = iter(arguments)
@@ -72,7 +72,7 @@ def hoist_switches(arguments: Sequence[str]) -> tuple[str, list[str]]:
         elif argument in WITH_VALUE:
             value = next(waiting, None)
             if value is None:
-                return "", [argument]  # typer says what is missing
+                return "", [argument]  # typer reports the missing value
             hoisted += [argument, value]
         elif argument == "--check":
             rest.append("--check=outputs")
@@ -125,7 +125,7 @@ def _split(text: str) -> tuple[str, str]:
     name = name.strip().upper().removeprefix("VKLAB_")
     if name not in SETTINGS or not equals:
         names = ", ".join(SETTINGS)
-        raise typer.BadParameter(f"--set {text}: write NAME=VALUE with a name among {names}")
+        raise typer.BadParameter(f"--set {text}: write NAME=VALUE, with a name among {names}")
     return name, value
 
 

@@ -1,4 +1,4 @@
-"""`vklab bench`: how long the benchmark models take, beside the other runtimes."""
+"""Command `vklab bench`: times of the benchmark models on vklab and on other runtimes."""
 
 from __future__ import annotations
 
@@ -13,42 +13,43 @@ from vklab.runtime import open_devices
 
 __all__ = ["bench"]
 
-RATES = ("model", "way", "devices", "frames/s", "ratio", "over", "error")
+RATES = ("model", "mode", "devices", "frames/s", "ratio", "over", "error")
 HEADERS = ("model", "runner", "median", "p05", "p95", "device", "overhead", "error", "first")
 
 
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[MODEL]...", help=f"Files, or among {', '.join(models.MODELS)}; "
-                       f"default {' '.join(measure.FIVE)}; with --throughput "
-                       f"{' '.join(throughput.ON_GPUS)} on GPUs, {' '.join(throughput.ON_CPUS)} "
-                       "on CPUs.", show_default=False),
+        typer.Argument(metavar="[MODEL]...", help="ONNX files, or names among "
+                       f"{', '.join(models.MODELS)}. Default: {' '.join(measure.FIVE)}; with "
+                       f"--throughput {' '.join(throughput.ON_GPUS)} on GPUs, "
+                       f"{' '.join(throughput.ON_CPUS)} on CPUs.", show_default=False),
     ] = None,
     runner: Annotated[
         list[str] | None,
-        typer.Option(help=f"Among {', '.join(measure.RUNNERS)}; default all.", show_default=False),
+        typer.Option(help=f"Runtime: {' or '.join(measure.RUNNERS)}; repeatable. Default: all.",
+                     show_default=False),
     ] = None,
     device: Device = None,
     dtype: DType = None,
     rates: Annotated[
-        bool, typer.Option("--throughput", help="Frames a second instead: repeated runs, frames "
-                           "in flight, replicas, a split model, by turns.")
+        bool, typer.Option("--throughput", help="Measure frames per second instead: repeated "
+                           "runs, frames in flight, replicas, a split model.")
     ] = False,
     devices: Annotated[
         str, typer.Option("--devices", metavar="all|DEVICE,...",
-                          help="With --throughput: by index or part of a name.")
+                          help="With --throughput: devices, by index or part of a name.")
     ] = "all",
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
-    """Measure the benchmark models; whole runs, host arrays in and out."""
+    """Measure the benchmark models in whole runs, with inputs and outputs in host arrays."""
     if rates:
         _throughput(names, devices, as_json)
         return
     unknown = [name for name in runner or () if name not in measure.RUNNERS]
     if unknown:
         known = ", ".join(measure.RUNNERS)
-        raise typer.BadParameter(f"no runner {unknown[0]!r}; there are {known}")
+        raise typer.BadParameter(f"unknown runner {unknown[0]!r}; choose among {known}")
     info = open_devices.select(device)
     runners = runner or measure.RUNNERS
     rows = list(measure.measure_all(names or measure.FIVE, runners, device, dtype))
@@ -57,7 +58,7 @@ def bench(
         console.emit({"machine": machine, "rows": [row.summary() for row in rows]})
         return
     console.say(str(info), "bold")
-    console.say("whole runs, host arrays in and out; times in us, the first run's in ms", "dim")
+    console.say("whole runs with host arrays; times in us, `first` (the first run) in ms", "dim")
     console.table("", HEADERS, [_cells(row) for row in rows], " ".join(HEADERS[2:]), "model runner")
 
 
@@ -73,8 +74,8 @@ def _throughput(names: list[str] | None, devices: str, as_json: bool) -> None:
         return
     for info in infos:
         console.say(str(info), "bold")
-    console.say("frames of host arrays, in and out; each way by turns in short rounds", "dim")
-    console.table("", RATES, [_rate_cells(row) for row in rows], "frames/s ratio", "model way")
+    console.say("frames of host arrays; the modes take turns in short rounds", "dim")
+    console.table("", RATES, [_rate_cells(row) for row in rows], "frames/s ratio", "model mode")
 
 
 def _rate_cells(row: throughput.Row) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`vklab compile`: a model, its plans, kernels and weights in one file that loads by itself."""
+"""Command `vklab compile`: write a model's plans, kernels and weights into one file."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def compile(  # noqa: A001  (the command's name)
     dtype: DType = None,
     device: Device = None,
     device_profile: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Compile for a device that is not here: "
-                                  "what `vklab devices NAME --json` prints where it is.")
+        Path | None, typer.Option(metavar="FILE", help="Compile for a device of another machine: "
+                                  "the output of `vklab devices NAME --json` on that machine.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """Compile a model ahead of time: vklab.load takes the file, without onnx or a compiler.
 
-    Planned for the sizes of --dim (default 1), with --upper-bound for the largest, too. Other
-    sizes and devices are planned where the file is loaded.
+    The file has plans for the sizes of --dim (default 1), and of --upper-bound. For other sizes or
+    devices, vklab.load makes a plan.
     """
     if device and device_profile:
-        raise typer.BadParameter("--device and --device-profile: choose one")
+        raise typer.BadParameter("--device and --device-profile exclude each other; give one")
     target = output or model.with_suffix(container.SUFFIX)
     is_compiled = container.is_compiled(model)
     graph = saves.read(model).graph if is_compiled else onnx_import.load_graph(model)
@@ -68,7 +68,7 @@ def compile(  # noqa: A001  (the command's name)
     if sizes:
         console.say("open dimensions: " + ", ".join(f"{name}={n}" for name, n in sizes.items()))
     if not complete:
-        console.say("what is behind a part for the host is planned where the file is loaded")
+        console.say("nodes after a part on the host are planned when the file is loaded")
 
 
 def _facts(saved: saves.Saved, info: DeviceInfo, complete: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`vklab conformance`: ONNX's backend suite on a device, case by case, and the coverage table."""
+"""Command `vklab conformance`: ONNX's backend suite on a device, and the coverage table."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ PEERS = (
 
 def conformance(
     pattern: Annotated[
-        str, typer.Argument(help="A regular expression over case names, or an operator; default "
-                            "all.", show_default=False)
+        str, typer.Argument(help="A regular expression over case names, or an operator. Default: "
+                            "all cases.", show_default=False)
     ] = "",
     device: Device = None,
     no_fallback: Annotated[
-        bool, typer.Option("--no-fallback", help="Skip cases that need the host.")
+        bool, typer.Option("--no-fallback", help="Skip cases with nodes that need the host.")
     ] = False,
     kind: Annotated[
         list[str] | None,
-        typer.Option(help=f"Among {', '.join(suite.KINDS)}; default all.", show_default=False),
+        typer.Option(help=f"Kind of case, among {', '.join(suite.KINDS)}; repeatable. Default: "
+                     "all.", show_default=False),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that share the cases.")] = 1,
     table: Annotated[
@@ -49,11 +50,13 @@ def conformance(
     """Run ONNX's backend test suite; exit 1 if a result is wrong."""
     unknown = [name for name in kind or () if name not in suite.KINDS]
     if unknown:
-        raise typer.BadParameter(f"no kind {unknown[0]!r}; there are {', '.join(suite.KINDS)}")
+        known = ", ".join(suite.KINDS)
+        raise typer.BadParameter(f"unknown kind {unknown[0]!r}; choose among {known}")
     info = open_devices.select(device)
     chosen = suite.cases(kind or suite.KINDS, pattern)
     if not chosen:
-        raise typer.BadParameter(f"no case matches {pattern!r}")
+        raise typer.BadParameter(f"no case matches {pattern!r}; give a regular expression over "
+                                 "case names, or an operator")  # fmt: skip
     with tqdm(total=len(chosen), unit="case", disable=None, leave=False) as bar:
         report = suite.run(chosen, f"VULKAN:{info.index}", not no_fallback,
                            lambda number, case, outcome: _advance(bar, case), jobs)  # fmt: skip
@@ -82,13 +85,13 @@ def _show(facts: dict[str, Any]) -> None:
     rows.append(("all", *(facts["counts"][s] for s in suite.STATUSES)))
     console.table("", ("cases", *suite.STATUSES), rows, " ".join(suite.STATUSES), "cases")
     covered = [name for name, row in facts["operators"].items() if row["covered"]]
-    console.say(f"{facts['without_dispatch']} of those that pass need no dispatch: known before "
-                "the run")
+    console.say(f"{facts['without_dispatch']} passing cases need no dispatch: their result is "
+                "known before the run")
     console.say(f"{len(covered)} of {len(facts['operators'])} operators covered on Vulkan")
 
 
 def coverage_table(facts: dict[str, Any]) -> str:
-    """Return the coverage of every operator as Markdown, beside the peers' counts."""
+    """Return the coverage of every operator as Markdown, with the counts of other runtimes."""
     rows = facts["operators"]
     covered = sum(row["covered"] for row in rows.values())
     lines = [

@@ -1,4 +1,4 @@
-"""How commands speak: facts on stdout, everything else on stderr, one JSON object on request."""
+"""Output of the commands: facts on stdout, everything else on stderr, JSON with --json."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tqdm import tqdm
 __all__ = ["JSON_HELP", "compiling", "emit", "say", "table", "warn", "width"]
 
 JSON_HELP = "Print one JSON object on stdout."
-# A bar that is gone before it can be read is only a flicker.
+# A progress bar that ends sooner than this would only flicker.
 BAR_DELAY_S = 0.4
 _out, _err = Console(highlight=False), Console(stderr=True, highlight=False)
 
 
 def width() -> int:
-    """Return the columns of the terminal, 80 where there is none."""
+    """Return the number of columns of the terminal, 80 without one."""
     return _out.width
 
 
 def say(text: str = "", style: str = "") -> None:
-    """Print text on stdout as it is: never wrapped, so that lines can be copied."""
+    """Print text on stdout without wrapping, so that lines can be copied."""
     _out.print(Text(text, style), soft_wrap=True)
 
 
@@ -43,7 +43,7 @@ def emit(data: Mapping[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: NaN and infinity become text, sets sorted lists."""
+    """Return a value that JSON can hold: NaN and infinity become text, sets sorted lists."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
@@ -62,6 +62,9 @@ def table(
     """Print a table on stdout.
 
     Args:
+        title: line above the table; none if empty.
+        headers: one text for each column.
+        rows: one cell for each header; rich Text keeps its style.
         right: headers, separated by spaces, of columns of numbers: right-aligned, never wrapped.
         whole: headers of other columns that are never wrapped.
     """
@@ -70,7 +73,7 @@ def table(
     drawn = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     numbers, unbroken = right.split(), whole.split()
     for header in headers:
-        # A number cut in two would be read as another number.
+        # A number that continues in the next line would be misread.
         drawn.add_column(header, justify="right" if header in numbers else "left",
                          no_wrap=header in numbers + unbroken, overflow="fold")  # fmt: skip
     for row in rows:
@@ -80,7 +83,7 @@ def table(
 
 @contextlib.contextmanager
 def compiling() -> Iterator[Callable[[int, int, str], None]]:
-    """Show a bar on stderr while kernels compile; yields the `progress` that `load` takes."""
+    """Show a bar on stderr while kernels compile; yield the `progress` argument of `load`."""
     with tqdm(unit=" kernels", desc="compiling", file=sys.stderr, leave=False, disable=None,
               delay=BAR_DELAY_S) as bar:  # fmt: skip
 
@@ -89,6 +92,6 @@ def compiling() -> Iterator[Callable[[int, int, str], None]]:
             bar.set_postfix_str(name, refresh=False)
             bar.update(done - bar.n)
             if done >= of:
-                bar.clear()  # what the command prints next starts on an empty line
+                bar.clear()  # the command's next output starts on an empty line
 
         yield progress

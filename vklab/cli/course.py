@@ -1,4 +1,4 @@
-"""`vklab course ...`: what authors need to make labs, and students to keep and follow theirs."""
+"""Commands `vklab course ...`: build and check labs, update the student's copies, show progress."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MARKS = {"correct": "✔", "incorrect": "✘", "not_attempted": "○", "skipped"
 
 
 def _part(name: str) -> Any:
-    """Import a module of vklab.course, which needs more than running a model does."""
+    """Import a module of vklab.course, which needs the packages of the extra `labs`."""
     try:
         return importlib.import_module(f"vklab.course.{name}")
     except ModuleNotFoundError as error:
-        said = f"{error.name} is not installed here"
-        raise SetupError(said, 'pip install "vklab[labs]"') from None
+        text = f"{error.name} is not installed here; `vklab course` needs it"
+        raise SetupError(text, 'pip install "vklab[labs]"') from None
 
 
 def _chosen(numbers: list[str] | None) -> list[Any]:
@@ -46,10 +46,10 @@ def build(
         bool, typer.Option("--no-run", help="Do not execute the solution notebook.")
     ] = False,
     hidden: Annotated[
-        Path | None, typer.Option(metavar="OUT", help="Write the hidden tests here as well.")
+        Path | None, typer.Option(metavar="FOLDER", help="Write the hidden tests there, too.")
     ] = None,
 ) -> None:
-    """Make the student notebook and the executed solution notebook of labs."""
+    """Build the student notebook and the executed solution notebook of each lab."""
     builds = _part("build")
     for lab in _chosen(numbers):
         console.say(f"{lab.name}: {builds.write_student(lab)}")
@@ -64,7 +64,7 @@ def new(
     number: Annotated[str, typer.Argument(metavar="NN")],
     slug: Annotated[str, typer.Argument(metavar="SLUG", help="Small letters, digits and _.")],
 ) -> None:
-    """Write the three files that a lab starts from."""
+    """Create the three files of a new lab."""
     for path in _part("new").new_lab(number, slug):
         console.say(str(path))
 
@@ -73,28 +73,28 @@ def new(
 def lint(
     numbers: Numbers = None,
     no_mutants: Annotated[
-        bool, typer.Option("--no-mutants", help="Leave the mutants of the solutions out.")
+        bool, typer.Option("--no-mutants", help="Do not try mutants of the solutions.")
     ] = False,
 ) -> None:
-    """Hold labs to every gate that executes no notebook; exit 1 if one is closed."""
-    closed = 0
+    """Check labs with every gate that executes no notebook; exit 1 if one fails."""
+    failed = 0
     for lab in _chosen(numbers):
         problems = _problems(lab, not no_mutants)
-        closed += bool(problems)
+        failed += bool(problems)
         for problem in problems:
             console.say(problem, "red")
         if not problems:
             console.say(f"{lab.name}: fine", "green")
-    raise typer.Exit(1 if closed else 0)
+    raise typer.Exit(1 if failed else 0)
 
 
 def _problems(lab: Any, mutants: bool) -> list[str]:
     trials = _part("trials")
     try:
         problems: list[str] = _part("gates").static_problems(lab)
-        found = _part("answers").answers_of(lab)
-        problems += trials.answer_problems(lab, found)
-        for report, wrong in trials.reject_mutants(lab, found) if mutants else ():
+        answers = _part("answers").answers_of(lab)
+        problems += trials.answer_problems(lab, answers)
+        for report, wrong in trials.reject_mutants(lab, answers) if mutants else ():
             console.say(f"{lab.name}: {report}")
             problems += wrong
     except VklabError as error:
@@ -108,7 +108,7 @@ def _work(given: Path | None) -> Path:
 
 @course.command("update")
 def update(work: Work = None) -> None:
-    """Bring changed labs to the student's copies by cell id; nothing of theirs is lost."""
+    """Update the student's copies of changed labs, cell by cell; keep everything they wrote."""
     for done in _part("work").update(_part("lab").folder(), _work(work)):
         detail = f" ({done.detail})" if done.detail else ""
         console.say(f"{done.name}: {done.status}{detail}")
@@ -119,14 +119,14 @@ def progress(
     work: Work = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:
-    """Show which exercises are solved, as the saved notebooks say."""
-    found = _part("work").progress(_part("lab").folder(), _work(work))
+    """Show which exercises are solved in the saved notebooks."""
+    entries = _part("work").progress(_part("lab").folder(), _work(work))
     if as_json:
-        console.emit({"labs": [vars(entry) for entry in found]})
+        console.emit({"labs": [vars(entry) for entry in entries]})
         return
     rows = [
         (entry.name, f"{entry.solved} of {entry.exercises}", f"{entry.points:g} of {entry.of:g}",
          " ".join(f"{MARKS.get(status, '?')} {key}" for key, status in entry.statuses.items()))
-        for entry in found
+        for entry in entries
     ]  # fmt: skip
     console.table("", ("lab", "solved", "points", "exercises"), rows)

@@ -1,4 +1,7 @@
-"""`vklab devices`: what the Vulkan devices of this machine are and can do."""
+"""Command `vklab devices`: the Vulkan devices of this machine, their limits and speeds.
+
+Visited by lab 02.
+"""
 
 from __future__ import annotations
 
@@ -30,32 +33,34 @@ SHOWN_LIMITS = (
 
 def devices(
     device: Annotated[
-        str | None, typer.Argument(help="Index or part of a name: show all about this device.")
+        str | None, typer.Argument(help="Index or part of a name: show this device in full.")
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show all about each.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show every device in full.")
+    ] = False,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Measure how fast each is, a few seconds a device, "
-                           "and keep that for placement.")
+        bool, typer.Option("--measure", help="Measure each device's speed, in a few seconds, and "
+                           "store it for placement.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """List the Vulkan devices of this machine."""
-    found = (open_devices.select(device),) if device is not None else open_devices.devices()
-    for info in found if measure else ():
+    listed = (open_devices.select(device),) if device is not None else open_devices.devices()
+    for info in listed if measure else ():
         if not info.refusal:
             console.warn(f"measuring {info.name}")
             try:
                 calibration.measure(info.index)
-            except SetupError as error:  # the others have timestamps, perhaps
+            except SetupError as error:  # no timestamps here; other devices may have them
                 console.warn(str(error))
     if as_json:
-        console.emit({"devices": [facts(info) for info in found]})
+        console.emit({"devices": [facts(info) for info in listed]})
         return
     if device is None:
-        _show_all(found)
+        _show_all(listed)
     if measure or verbose or device is not None:
-        _show_speeds(found)
-    for info in found if verbose or (device is not None and not measure) else ():
+        _show_speeds(listed)
+    for info in listed if verbose or (device is not None and not measure) else ():
         _show_one(info)
 
 
@@ -68,36 +73,36 @@ def facts(info: DeviceInfo) -> dict[str, Any]:
             "speed": asdict(speeds.known(info))}  # fmt: skip
 
 
-def _show_speeds(found: Sequence[DeviceInfo]) -> None:
-    """Show what placement weighs."""
+def _show_speeds(infos: Sequence[DeviceInfo]) -> None:
+    """Show the speeds that placement computes with."""
     headers = ("#", "memory GB/s", "GFLOP/s", "thin GFLOP/s", "launch", "host GB/s", "submission",
                "speed")  # fmt: skip
     rows = [
         (info.index, f"{speed.bytes_per_ns:.3g}", f"{speed.flops_per_ns:.3g}",
          f"{speed.thin_flops_per_ns:.3g}", draw.time_text(speed.launch_ns),
          f"{speed.link_bytes_per_ns:.3g}", draw.time_text(speed.submit_ns), speed.source)
-        for info, speed in ((info, speeds.known(info)) for info in found)
+        for info, speed in ((info, speeds.known(info)) for info in infos)
     ]  # fmt: skip
     console.say()
-    console.table("speeds that placement weighs", headers, rows, right=" ".join(headers[:-1]))
+    console.table("speeds for placement", headers, rows, right=" ".join(headers[:-1]))
 
 
-def _show_all(found: tuple[DeviceInfo, ...]) -> None:
+def _show_all(infos: tuple[DeviceInfo, ...]) -> None:
     headers = ["#", "name", "type", "vendor", "driver", "Vulkan", "memory", "subgroup", "usable"]
     rows: list[list[object]] = [
         [info.index, info.name, info.type, info.vendor, info.driver,
          ".".join(map(str, info.api_version)), draw.bytes_text(info.memory_bytes),
          info.subgroup_size, "no" if info.refusal else "yes"]
-        for info in found
+        for info in infos
     ]  # fmt: skip
     if console.width() < WIDE:
-        # The vendor is nearly always named by the driver, too.
+        # The driver's name nearly always contains the vendor's.
         del headers[3]
         for row in rows:
             del row[3]
     whole = "type vendor Vulkan usable"
     console.table("", headers, rows, right="# memory subgroup", whole=whole)
-    for info in found:
+    for info in infos:
         if info.refusal:
             console.say(f"{info.index} {info.refusal}")
 

@@ -1,4 +1,4 @@
-"""`vklab doctor`: the doctor's report on the terminal."""
+"""Command `vklab doctor`: the doctor's report on the terminal. Visited by lab 00."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
     no_run: Annotated[bool, typer.Option("--no-run", help="Run no kernel on the devices.")] = False,
 ) -> None:
-    """Check this machine, run a kernel on every device, and say what repairs each failure."""
+    """Check this machine, run a kernel on every device, print a repair for each failure."""
     report = examine(run=not no_run)
     if as_json:
         console.emit(report.summary())
@@ -39,9 +39,9 @@ def _show(report: Report) -> None:
 
 
 def show_repairs(checks: tuple[Check, ...]) -> None:
-    """Print the lines that repair what failed or is missing, unwrapped so that they can be copied.
+    """Print the lines that repair failed checks and notes, unwrapped so that they can be copied.
 
-    One line often repairs several checks, and is then printed once.
+    A line that repairs several checks is printed once.
     """
     lines: dict[str, list[str]] = {}
     for check in checks:

@@ -1,6 +1,6 @@
-"""The inputs of a model on the command line: files, sizes of open dimensions, random numbers.
+"""Inputs of a model on the command line: files, sizes of open dimensions, random numbers.
 
-Decides what a run is fed; sessions check it.
+Decides the input arrays of a run; the session checks them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Model = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)
 Files = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="NAME=FILE.npy",
-                 help="An input from a file, or FILE.npz for inputs by its names; repeatable. "
-                 "What is missing is random, the same numbers every time."),
+                 help="Read an input from a file, or inputs by name from FILE.npz; repeatable. "
+                 "Other inputs are random, the same numbers every time."),
 ]  # fmt: skip
 Dims = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=SIZE",
-                 help="Size of an open dimension; repeatable. Default: a given input's, or 1."),
+                 help="Size of an open dimension; repeatable. Default: that of --input, or 1."),
 ]  # fmt: skip
 UpperBounds = Annotated[
     list[str] | None,
     typer.Option("--upper-bound", metavar="NAME=SIZE",
-                 help="The most that an open dimension ever is; repeatable. Memory for all sizes "
-                 "up to there is reserved once."),
+                 help="Largest size of an open dimension; repeatable. Memory for all sizes up to "
+                 "it is reserved once."),
 ]  # fmt: skip
 Device = Annotated[
     str | None,
@@ -46,13 +46,13 @@ Device = Annotated[
 DType = Annotated[
     str | None,
     typer.Option("--dtype", metavar="float16",
-                 help="Compute a float32 model in half precision. Default: as it is."),
+                 help="Compute a float32 model in half precision. Default: the model's dtype."),
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Fed:
-    """The arrays a model is fed, and a line on each saying where it comes from."""
+    """Input arrays of a model, and a line on the origin of each."""
 
     arrays: dict[str, np.ndarray]
     origins: tuple[str, ...]
@@ -63,7 +63,12 @@ def feed(
 ) -> Fed:
     """Return an array for every input: from its file, else random.
 
-    Raises typer.BadParameter for options that do not fit the model, FileNotFoundError.
+    Raises typer.BadParameter for options that do not fit the model, and FileNotFoundError.
+
+    Args:
+        infos: the model's inputs.
+        files: values of --input.
+        dims: values of --dim.
     """
     given = _read_files(files or ())
     _require_known("--input", given, [info.name for info in infos])
@@ -82,7 +87,7 @@ def feed(
 
 
 def parse_dims(options: Sequence[str] | None, flag: str = "--dim") -> dict[str, int]:
-    """Return the sizes given by --dim, or by another option of its form."""
+    """Return the sizes of --dim, or of another option of its form."""
     sizes = {}
     for option in options or ():
         name, _, text = option.rpartition("=")
@@ -95,15 +100,21 @@ def parse_dims(options: Sequence[str] | None, flag: str = "--dim") -> dict[str, 
 def open_sizes(
     infos: Sequence[TensorInfo], given: dict[str, np.ndarray], sizes: dict[str, int]
 ) -> dict[str, int]:
-    """Return a size for every open dimension: from --dim, a given array, or 1."""
+    """Return a size for every open dimension: from --dim, a given array, or 1.
+
+    Args:
+        infos: the model's inputs.
+        given: arrays of --input by name.
+        sizes: sizes of --dim by name.
+    """
     names = [dim for info in infos for dim in info.shape if isinstance(dim, str)]
     _require_known("--dim", sizes, names)
-    found = dict.fromkeys(names, 1)
+    defaults = dict.fromkeys(names, 1)
     for info in infos:
         if info.name in given and given[info.name].ndim == info.rank:
             pairs = zip(info.shape, given[info.name].shape, strict=True)
-            found.update({dim: size for dim, size in pairs if isinstance(dim, str)})
-    return {**found, **sizes}
+            defaults.update({dim: size for dim, size in pairs if isinstance(dim, str)})
+    return {**defaults, **sizes}
 
 
 def _require_known(option: str, given: dict, names: Sequence[str]) -> None:
@@ -138,15 +149,16 @@ def _read_files(options: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _random(info: TensorInfo, sizes: dict[str, int]) -> np.ndarray:
-    """Return numbers that fit a dtype: normal ones, or 0 and 1, which are also valid indices."""
+    """Return random numbers of an input's dtype: normal, or 0 and 1, which are valid indices."""
     shape = tuple(sizes[dim] if isinstance(dim, str) else dim for dim in info.shape)
     generator = np.random.default_rng(SEED)
+    problem = f"input {info} has no random numbers of its dtype; give it by --input"
     try:
         dtype = np.dtype(info.dtype)
     except TypeError:
-        raise typer.BadParameter(f"input {info} cannot be made up; give it by --input") from None
+        raise typer.BadParameter(problem) from None
     if dtype.kind in "biu":
         return generator.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "fcV":
         return generator.standard_normal(shape).astype(dtype)
-    raise typer.BadParameter(f"input {info} cannot be made up; give it by --input")
+    raise typer.BadParameter(problem)

@@ -1,6 +1,7 @@
-"""Run JupyterLab as a child: on this machine only, with a token, ended with the command.
+"""Run JupyterLab as a child process: on this machine only, with a token, until the command ends.
 
-Decides how the server is started, found and stopped; what it serves is decided by `lab`.
+Decides how the server is started, its address read, and the server stopped; `lab` decides which
+folder it serves.
 """
 
 from __future__ import annotations
@@ -31,24 +32,36 @@ LOG = ".jupyter.log"
 
 
 def command(folder: Path, port: int, browser: bool) -> list[str]:
-    """Return the command line of the server; the token is not in it, where `ps` would show it."""
+    """Return the command line of the server, without the token, which `ps` would show.
+
+    Args:
+        folder: the server's root folder.
+        port: the first port to try.
+        browser: open a browser when the server is ready.
+    """
     options = {
         "ServerApp.root_dir": str(folder),
         "ServerApp.ip": "127.0.0.1",
         "ServerApp.port": str(port),
         "ServerApp.port_retries": "50",
         "ServerApp.open_browser": str(browser),
-        # Containers and course servers run as root; the server is reachable from here only.
+        # Containers and course servers run as root; only this machine can reach the server.
         "ServerApp.allow_root": "True",
     }
     return [sys.executable, "-m", "jupyterlab", *(f"--{k}={v}" for k, v in options.items())]
 
 
 def serve(folder: Path, port: int, browser: bool) -> int:
-    """Serve a folder until Ctrl-C; return the exit code."""
+    """Serve a folder until Ctrl-C; return the exit code.
+
+    Args:
+        folder: the server's root folder; also receives its log.
+        port: the first port to try.
+        browser: open a browser when the server is ready.
+    """
     log = folder / LOG
     with tempfile.TemporaryDirectory(prefix="vklab-") as runtime, log.open("wb") as sink:
-        # A runtime folder of its own holds one server file: ours. It names the port in use.
+        # This runtime folder holds one server file, which names the port in use.
         _quiet(Path(runtime))
         before = os.environ.get("JUPYTER_CONFIG_PATH")
         variables = {
@@ -57,7 +70,7 @@ def serve(folder: Path, port: int, browser: bool) -> int:
             "JUPYTER_TOKEN": secrets.token_hex(24),
             "JUPYTER_RUNTIME_DIR": runtime,
         }
-        # Without a terminal on stdin Jupyter does not ask whether Ctrl-C was meant.
+        # Without a terminal on stdin Jupyter does not ask to confirm Ctrl-C.
         process = subprocess.Popen(
             command(folder, port, browser), env=variables, stdin=subprocess.DEVNULL,
             stdout=sink, stderr=sink, cwd=folder,
@@ -70,14 +83,14 @@ def serve(folder: Path, port: int, browser: bool) -> int:
                 sys.stdout.flush()
                 code = process.wait()
             except KeyboardInterrupt:
-                console.warn("vklab: JupyterLab is stopped")
+                console.warn("vklab: JupyterLab has been stopped")
                 return 0
     console.warn(f"vklab: JupyterLab has ended with code {code}\n{_tail(log)}")
     return 0 if code == 0 else 2
 
 
 def _quiet(folder: Path) -> None:
-    """Write the setting without which JupyterLab asks everybody about news on its first start."""
+    """Write the setting that switches off JupyterLab's question about news on its first start."""
     settings = folder / "labconfig" / "page_config.json"
     settings.parent.mkdir()
     off = {"@jupyterlab/apputils-extension:announcements": True}
@@ -85,14 +98,14 @@ def _quiet(folder: Path) -> None:
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], runtime: Path, log: Path) -> str:
-    """Return the address with its token once the server answers there."""
+    """Wait for the server's first answer and return its address with the token."""
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise SetupError(f"JupyterLab ended with code {process.returncode}:\n{_tail(log)}",
-                             "python3 -m vklab lab   (after what the log names)")  # fmt: skip
+                             f"python3 -m vklab lab   (after the error in {log})")  # fmt: skip
         for path in runtime.glob("jpserver-*.json"):
-            with contextlib.suppress(ValueError, OSError):  # half written: read it again
+            with contextlib.suppress(ValueError, OSError):  # partly written: read it again
                 facts = json.loads(path.read_text("utf-8"))
                 if _answers(f"{facts['url']}api/status", facts["token"]):
                     return f"{facts['url']}lab?token={facts['token']}"
@@ -103,7 +116,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], runtime: Path, log: Path
 
 def _answers(url: str, token: str) -> bool:
     request = urllib.request.Request(url, headers={"Authorization": f"token {token}"})
-    # Never through a proxy: this address is this machine.
+    # Without a proxy: the address is on this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=ANSWER_LIMIT_S) as answer:
@@ -132,7 +145,7 @@ def _stopping(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM and a closed terminal end this process as Ctrl-C does: with its child."""
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that the child is stopped, too."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,7 @@
-"""`vklab lab`: check the machine, classify real digits, open JupyterLab on the student's copies."""
+"""Command `vklab lab`: check the machine, classify digits, open JupyterLab on the student's copies.
+
+Visited by lab 00.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def lab(
         bool, typer.Option("--no-browser", help="Open no browser; print the address only.")
     ] = False,
     port: Annotated[
-        int, typer.Option(min=1, max=65535, help="Port to serve on; the next free one if taken.")
+        int, typer.Option(min=1, max=65535, help="Port of JupyterLab; the next free one if taken.")
     ] = 8888,
 ) -> None:
     """Check this machine, classify handwritten digits on the best device, open JupyterLab."""
@@ -46,7 +49,7 @@ def lab(
         raise SetupError("JupyterLab is not installed here", "python3 -m vklab lab   (in a clone, "
                          "without VKLAB_NO_BOOTSTRAP)")  # fmt: skip
     work = root / "work"
-    # Imported here: it needs what the line above has made sure of.
+    # Imported here: it needs JupyterLab's packages, which the lines above check.
     from vklab.course import work as copies
 
     copied = copies.copy_labs(root / "labs", work)
@@ -56,7 +59,7 @@ def lab(
 
 
 def classify_digits(data: Path) -> float:
-    """Classify the held-out digits and say how many are right; return that share."""
+    """Classify the held-out digits, print how many are right, and return their share."""
     with np.load(data / "digits.npz") as file:
         held_out = file["held_out"]
         images, labels = file["images"][held_out], file["labels"][held_out]
@@ -69,10 +72,10 @@ def classify_digits(data: Path) -> float:
             loaded.run(images)
             image_ns = (time.perf_counter_ns() - started) / len(images)
             name = loaded.device.name
-    found = logits.argmax(axis=1)
-    right = int((found == labels).sum())
+    digits = logits.argmax(axis=1)
+    right = int((digits == labels).sum())
     share = right / len(labels)
     console.say(f"held-out digits: {right} of {len(labels)} right ({100 * share:.1f} %) on {name}, "
                 f"{draw.time_text(image_ns)} an image; first {SHOWN}: "
-                + " ".join(map(str, found[:SHOWN])))  # fmt: skip
+                + " ".join(map(str, digits[:SHOWN])))  # fmt: skip
     return share

@@ -1,4 +1,7 @@
-"""`vklab plan --devices`: what each of several devices would do of a model, and why."""
+"""Command `vklab plan --devices`: the placement of a model on several devices, with reasons.
+
+Visited by lab 13.
+"""
 
 from __future__ import annotations
 
@@ -39,24 +42,24 @@ Devices = Annotated[
 Pins = Annotated[
     list[str] | None,
     typer.Option("--place", metavar="PATTERN=DEVICE",
-                 help="With --devices: nodes or operators that must be there; repeatable."),
+                 help="With --devices: nodes or operators that must be on a device; repeatable."),
 ]  # fmt: skip
 Caps = Annotated[
     list[str] | None,
     typer.Option("--cap", metavar="DEVICE=BYTES",
-                 help="With --devices: the most memory to use there (64M, 2G); repeatable."),
+                 help="With --devices: most memory to use on a device (64M, 2G); repeatable."),
 ]  # fmt: skip
 Policy = Annotated[
     str | None,
     typer.Option("--policy", metavar="|".join(placement.POLICIES), show_default=False,
-                 help="With --devices: the least predicted time, which is the default, or the "
-                 "first device with room."),
+                 help="With --devices: cost, the least predicted time, which is the default, or "
+                 "greedy, the first device with room."),
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class PlacementFlags:
-    """What the command line asks of several devices."""
+    """Placement options of the command line, as text."""
 
     devices: str
     pins: Sequence[str]
@@ -68,7 +71,16 @@ class PlacementFlags:
         cls, devices: str | None, pins: Sequence[str] | None, caps: Sequence[str] | None,
         policy: str | None,
     ) -> PlacementFlags | None:  # fmt: skip
-        """Return what options ask for; None without --devices, which all others need."""
+        """Return the options, or None without --devices.
+
+        Raises typer.BadParameter for another option without --devices.
+
+        Args:
+            devices: value of --devices: "all", or indices and parts of names, by commas.
+            pins: values of --place, each PATTERN=DEVICE.
+            caps: values of --cap, each DEVICE=BYTES.
+            policy: value of --policy; None for the default.
+        """
         if devices is not None:
             return cls(devices, pins or (), caps or (), policy or placement.POLICIES[0])
         for flag, value in (("--place", pins), ("--cap", caps), ("--policy", policy)):
@@ -77,7 +89,7 @@ class PlacementFlags:
         return None
 
     def arguments(self) -> dict[str, Any]:
-        """Return what `session.load` takes."""
+        """Return the placement arguments of `session.load`."""
         indices = [info.index for info in self.infos()]
         return {
             "devices": "all" if self.devices == "all" else indices,
@@ -87,49 +99,63 @@ class PlacementFlags:
         }
 
     def infos(self) -> tuple[DeviceInfo, ...]:
-        """Return the devices."""
+        """Return the facts of the chosen devices."""
         return open_devices.select_all("all" if self.devices == "all" else self.devices.split(","))
 
     def numbers(self, flag: str) -> dict[str, tuple[int, str]]:
-        """Return what an option gives: (the device's place, the other side), by what it says."""
+        """Return the values of --place or --cap: the device's number and the other side, by text.
+
+        The number counts the devices of --devices from 0; the keys are the options' whole texts.
+        """
         indices = [info.index for info in self.infos()]
-        found = {}
+        values = {}
         for option in self.pins if flag == "--place" else self.caps:
             left, _, right = option.rpartition("=")
             name, other = (right, left) if flag == "--place" else (left, right)
             if not left:
-                raise typer.BadParameter(f"{flag} {option}: write it with a =")
+                form = "PATTERN=DEVICE" if flag == "--place" else "DEVICE=BYTES"
+                raise typer.BadParameter(f"{flag} {option}: write {form}")
             info = open_devices.select(name)
             if info.index not in indices:
-                raise SetupError(f"{flag} {option}: {info.name} is not among --devices")
-            found[option] = indices.index(info.index), other
-        return found
+                raise SetupError(f"{flag} {option}: {info.name} is not among --devices "
+                                 f"{self.devices}")  # fmt: skip
+            values[option] = indices.index(info.index), other
+        return values
 
 
 def show(
-    model: Path, graph: Graph, sizes: Mapping[str, int], dims: list[str], wish: PlacementFlags,
+    model: Path, graph: Graph, sizes: Mapping[str, int], dims: list[str], flags: PlacementFlags,
     as_json: bool,
 ) -> None:
-    """Print what is placed where, the stages and what moves between them, with reasons."""
-    infos = wish.infos()
-    pins = {pattern: device for device, pattern in wish.numbers("--place").values()}
-    caps = {device: _bytes(text) for device, text in wish.numbers("--cap").values()}
+    """Print the placement of a model: devices, stages and transfers, with reasons.
+
+    Args:
+        model: path of the model.
+        graph: its graph.
+        sizes: size of every open dimension.
+        dims: values of --dim, for a run with random inputs.
+        flags: the placement options.
+        as_json: print one JSON object instead of tables.
+    """
+    infos = flags.infos()
+    pins = {pattern: device for device, pattern in flags.numbers("--place").values()}
+    caps = {device: _bytes(text) for device, text in flags.numbers("--cap").values()}
     placement.check_pins(graph, infos, pins)
-    placement.check_policy(wish.policy)
+    placement.check_policy(flags.policy)
     costs = speeds.all_kept(infos)
     refusal = functools.partial(capability.refusal, kernel_refusal=kernels.unavailable,
                                 tune=tune.tune)  # fmt: skip
     parts = []
     for part in _parts(model, graph, sizes, dims, infos):
         placed = placement.place(part, infos, costs=costs, caps=caps, pins=pins,
-                                 policy=wish.policy, refusal=refusal, is_part=True,
-                                 fastest_first=wish.devices == "all")  # fmt: skip
+                                 policy=flags.policy, refusal=refusal, is_part=True,
+                                 fastest_first=flags.devices == "all")  # fmt: skip
         parts.append((placed, cutting.cut(part, placed.devices)))
     if as_json:
         console.emit({"devices": [info.summary() for info in infos],
                       "parts": [_summary(*part) for part in parts]})  # fmt: skip
         return
-    console.say(f"{model.name}, policy {wish.policy}", "bold")
+    console.say(f"{model.name}, policy {flags.policy}", "bold")
     for number, (placed, cut) in enumerate(parts):
         if len(parts) > 1:
             console.say(f"\nVulkan part {number + 1} of {len(parts)}", "bold")
@@ -139,7 +165,7 @@ def show(
 def _bytes(text: str) -> int:
     number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1)
     if not number.isdigit():
-        raise typer.BadParameter(f"--cap: {text!r} is no number of bytes, such as 64M or 1000000")
+        raise typer.BadParameter(f"--cap: {text!r} is not a number of bytes; write 64M or 1000000")
     return int(number) * unit
 
 
@@ -150,14 +176,14 @@ def _parts(
     dims: list[str],
     infos: tuple[DeviceInfo, ...],
 ) -> list[Graph]:
-    """Return the graphs of the parts for Vulkan; a run finds them where the host has a part too."""
+    """Return the graphs of the parts for Vulkan; run the model if the host has a part, too."""
     bound = shapes.bind(graph, sizes)
     given = {info.name: info for info in bound.inputs}
     require = functools.partial(capability.require, kernel_refusal=kernels.unavailable,
-                                tune=tune.tune)
-    found = partition.next_chunk(bound, given, infos, executor.evaluate, require)
-    if not isinstance(found, Needed) and found[0].is_on_device and not found[1].nodes:
-        return [found[0].graph]
+                                tune=tune.tune)  # fmt: skip
+    first = partition.next_chunk(bound, given, infos, executor.evaluate, require)
+    if not isinstance(first, Needed) and first[0].is_on_device and not first[1].nodes:
+        return [first[0].graph]
     with console.compiling() as progress, session.load(model, infos[0].index, progress) as loaded:
         loaded.run(feed(loaded.inputs, (), dims).arrays)
         plan = loaded.plan
@@ -193,7 +219,7 @@ def _say(placed: Placement, cut: Sequence[Chunk]) -> None:
         for load in placed.loads
     ], right="nodes busy weights activations budget")  # fmt: skip
     if any(load.speed == "guessed" for load in placed.loads):
-        console.say("speeds can be measured: vklab devices --measure")
+        console.say("some speeds are guessed; measure them: vklab devices --measure")
     rows = []
     for stage in cut:
         names = [node.name for node in stage.graph.nodes]
@@ -207,6 +233,6 @@ def _say(placed: Placement, cut: Sequence[Chunk]) -> None:
         (move.value, placed.loads[move.source].index, placed.loads[move.target].index,
          size(move.size_bytes), time(move.predicted_ns)) for move in placed.transfers
     ] or [("none", "", "", "", "")], right="from to bytes predicted")  # fmt: skip
-    console.table("\nweighed", ("placement", "predicted", "why not"), [
+    console.table("\nalternatives", ("placement", "predicted", "why not"), [
         (other.name, time(other.predicted_ns), other.refusal) for other in placed.alternatives
     ], right="predicted")  # fmt: skip

@@ -1,4 +1,7 @@
-"""`vklab plan`: everything that is decided about a model before a device starts."""
+"""Command `vklab plan`: every decision about a model that is made before a device starts.
+
+Visited by labs 10, 11 and 12.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ COLUMNS, NUMBER, GROUPS, WRITES = 100, 4, 10, 28
 
 @dataclass(frozen=True)
 class _Planned:
-    """A plan, and why a compiled model was planned anew."""
+    """A plan, and the reason to replan a compiled model."""
 
     plan: Plan
     reason: str
@@ -62,33 +65,33 @@ def plan(
     caps: placement.Caps = None,
     policy: placement.Policy = None,
     show_passes: Annotated[
-        bool, typer.Option("--passes", help="Show what each pass has made of the graph.")
+        bool, typer.Option("--passes", help="Show how each pass changed the graph.")
     ] = False,
     show: Annotated[
-        str | None, typer.Option(metavar="NODE|NUMBER", help="Print the text of that dispatch's "
-                                 "kernel: what is generated, and the kernel's own.")
+        str | None, typer.Option(metavar="NODE|NUMBER", help="Print the kernel of a dispatch: "
+                                 "its generated text and its file.")
     ] = None,
     libraries: Annotated[
-        bool, typer.Option("--libraries", help="With --show: also what the kernel imports.")
+        bool, typer.Option("--libraries", help="With --show: also the modules it imports.")
     ] = False,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw dispatches and memory into this file.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
-    """Plan an ONNX model for a device: what runs where, and why.
+    """Plan an ONNX model for a device: show what runs where, and why.
 
-    Open dimensions are at their upper bounds, unless --dim says otherwise. Where the host has a
-    part in the model, that runs once on made-up inputs: only a run tells the sizes.
+    Open dimensions have their upper bounds, unless --dim gives sizes. A model with nodes on the
+    host runs once on random inputs, because only a run yields the sizes after them.
     """
     is_compiled = container.is_compiled(model)
     graph = saved.read(model).graph if is_compiled else onnx_import.load_graph(model)
     most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
     dims = [*(f"{name}={size}" for name, size in most.items()), *(dims or ())]
     sizes = open_sizes(graph.inputs, {}, parse_dims(dims))
-    wish = placement.PlacementFlags.of(devices, pins, caps, policy)
-    if wish:
-        placement.show(model, graph, sizes, dims, wish, as_json)
+    flags = placement.PlacementFlags.of(devices, pins, caps, policy)
+    if flags:
+        placement.show(model, graph, sizes, dims, flags, as_json)
         return
     info = open_devices.select(device)
     planned = _plan(model, graph, sizes, dims, info, dtype or "")
@@ -97,8 +100,8 @@ def plan(
         return
     if svg:
         if len(planned.plan.chunks) != 1:
-            raise typer.BadParameter("--svg: the host has a part in this model; there is no one "
-                                     "plan to draw")  # fmt: skip
+            raise typer.BadParameter("--svg: the host runs a part of this model, so it has several "
+                                     "chunks; only one can be drawn")  # fmt: skip
         svg.write_text(planned.plan.picture(model.name), encoding="utf-8")
     if as_json:
         facts = _facts(graph, planned, info, dtype or "")
@@ -122,7 +125,7 @@ def _plan(
     model: Path, graph: Graph, sizes: Mapping[str, int], dims: Sequence[str], info: DeviceInfo,
     dtype: str,
 ) -> _Planned:  # fmt: skip
-    """Plan without a driver if the device can run the model whole, else by a run."""
+    """Plan without a driver if the device can run the whole model, else by a run."""
     if not container.is_compiled(model):
         made = build.plan_whole(graph, info, sizes, feed(graph.inputs, (), dims).arrays, dtype)
         if made:
@@ -152,21 +155,21 @@ def _facts(graph: Graph, planned: _Planned, info: DeviceInfo, dtype: str) -> dic
 
 
 def _without_aliasing(planned: _Planned, info: DeviceInfo) -> int:
-    """Return the bytes that activations would take if each value had bytes of its own."""
+    """Return the bytes of all activations if no two of them share memory."""
     facts = Facts(kernel_refusal=kernels.unavailable)
     with settings.settings(DISABLE_ALIASING=True):
-        made = (plans.lower_rewritten(chunk, info, facts) for chunk in planned.each)
-        return sum(chunk.memory.arena_bytes for chunk in made)
+        separate = (plans.lower_rewritten(chunk, info, facts) for chunk in planned.each)
+        return sum(chunk.memory.arena_bytes for chunk in separate)
 
 
 def _effects(graph: Graph, dtype: str) -> Iterator[tuple[str, int, int, dict[str, int], bool]]:
-    """Yield for each pass its name, the nodes before and after, by op_type, and if it did aught."""
-    for name, made in passes.traverse(graph, dtype):
-        old, new = (Counter(n.qualified_type for n in g.nodes) for g in (graph, made))
+    """Yield for each pass its name, the nodes before and after, changes by op_type, and if any."""
+    for name, after in passes.traverse(graph, dtype):
+        old, new = (Counter(n.qualified_type for n in g.nodes) for g in (graph, after))
         changes = {kind: new[kind] - old[kind] for kind in sorted(old | new)}
         changes = {kind: count for kind, count in changes.items() if count}
-        yield name, len(graph.nodes), len(made.nodes), changes, made is not graph
-        graph = made
+        yield name, len(graph.nodes), len(after.nodes), changes, after is not graph
+        graph = after
 
 
 # ------------------------------------------------------------------------------------- as text
@@ -181,7 +184,7 @@ def _say_summary(
     console.say(f"{model.name} on {info.name}" + (" and the host" if host else ""), "bold")
     if sizes:
         console.say("open dimensions: " + ", ".join(f"{name}={n}" for name, n in sizes.items()))
-    after = f", {folded} once known values are folded" if planned.before else ""
+    after = f", {folded} after constant folding" if planned.before else ""
     on_host = f", {host} of them on the host" if host else ""
     sizes_text = {name: draw.bytes_text(facts[f"{name}_bytes"])
                   for name in ("arena", "lower_bound", "weights")}  # fmt: skip
@@ -201,7 +204,7 @@ def _say_summary(
 def _table(rows: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
     """Yield the lines of a table that is as wide as the terminal, or 100 columns.
 
-    Names of nodes are shortened in their middle; what is fused goes on in the next line.
+    Names of nodes are shortened in their middle; names of fused kernels are wrapped.
     """
     width = shutil.get_terminal_size((COLUMNS, 24)).columns
     left = max(width - NUMBER - GROUPS - WRITES - 8, 40)
@@ -222,7 +225,7 @@ def _table(rows: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
 
 
 def _written(text: str) -> list[str]:
-    """Return a line for each written value, with its shape whole and its name as room is left."""
+    """Return a line for each written value: its whole shape, and as much of its name as fits."""
     lines = []
     for value in text.split(", "):
         name, colon, shape = value.rpartition(": ")
@@ -238,11 +241,11 @@ def _say_passes(graph: Graph, planned: _Planned, dtype: str) -> None:
     console.say(f"imported: {len(graph.nodes)} nodes")
     for number, before in enumerate(planned.before):
         part = f", part {number + 1} on Vulkan" if len(planned.before) > 1 else ""
-        console.say(f"known values folded, functions expanded: nodes {len(before.nodes)}{part}\n")
+        console.say(f"constants folded, functions expanded: {len(before.nodes)} nodes{part}\n")
         steps = list(_effects(before, dtype))
         rows = [
             (name, old, new, ", ".join(f"{n:+} {kind}" for kind, n in changes.items())
-             or "as many of each kind, rewritten")
+             or "rewritten, with the same number of each kind")
             for name, old, new, changes, did in steps if did
         ]  # fmt: skip
         if rows:
@@ -256,18 +259,18 @@ def _say_passes(graph: Graph, planned: _Planned, dtype: str) -> None:
 
 
 def _show(planned: Plan, wanted: str, libraries: bool) -> None:
-    """Print the kernels of the dispatches that a number, a node or a written value names."""
+    """Print the kernels of the dispatches with a given number, node or written value."""
     labels = [row[0] for row in planned.rows() if re.fullmatch(r"\d+x\d+x\d+", row[2])]
-    found = [
+    chosen = [
         (number, label, dispatch)
         for number, (label, dispatch) in enumerate(zip(labels, planned.dispatches, strict=True))
         if wanted == str(number) or wanted in label.split(" + ")
         or wanted in (info.name for _, info in dispatch.writes)
     ]  # fmt: skip
-    if not found:
-        raise typer.BadParameter(f"--show {wanted}: no dispatch is made of such a node; numbers "
+    if not chosen:
+        raise typer.BadParameter(f"--show {wanted}: no dispatch has this node or value; numbers "
                                  f"go from 0 to {len(labels) - 1}")  # fmt: skip
-    for number, label, dispatch in found:
+    for number, label, dispatch in chosen:
         console.say(f"// dispatch {number}: {label}\n// {dispatch}")
         for title, pairs in (("defines", dispatch.defines), ("constants", dispatch.constants),
                              ("push constants", dispatch.push)):  # fmt: skip

@@ -1,4 +1,7 @@
-"""`vklab run`: run a model, say how long it takes, and compare it with ONNX Runtime."""
+"""Command `vklab run`: run a model, print its latency, and compare it with ONNX Runtime.
+
+Visited by lab 00.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from vklab.types import DeviceInfo
 
 __all__ = ["announce_cpu", "measure", "run", "save"]
 
-# Without --repeat: as many runs as fit, so that a median means something and nobody waits.
+# Without --repeat: between LEAST and MOST runs, as many as fit into PATIENCE_NS.
 LEAST, MOST, PATIENCE_NS = 3, 100, 1_000_000_000
 
 
@@ -53,8 +56,8 @@ def run(
     if compare not in (None, "outputs", "nodes"):
         raise typer.BadParameter(f"--check={compare}: write --check or --check=nodes")
     bounds = parse_dims(upper, "--upper-bound")
-    wish = placement.PlacementFlags.of(devices, pins, caps, policy)
-    several = wish.arguments() if wish else {}
+    flags = placement.PlacementFlags.of(devices, pins, caps, policy)
+    several = flags.arguments() if flags else {}
     with (
         console.compiling() as progress,
         session.load(model, device, progress, dtype=dtype, upper_bounds=bounds,
@@ -70,7 +73,7 @@ def run(
         comparison = loaded.check(fed.arrays, compare == "nodes") if compare else None
         saved = save(outputs, output) if output else {}
         facts = _facts(loaded.device, outputs, latency, comparison, saved)
-        if wish:
+        if flags:
             facts |= {"devices": [info.summary() for info in loaded.devices],
                       "plan": str(loaded.plan)}  # fmt: skip
     if as_json:
@@ -81,9 +84,9 @@ def run(
 
 
 def announce_cpu(info: DeviceInfo) -> None:
-    """Say on stderr that a device is only a CPU."""
+    """Warn on stderr if a device is a CPU."""
     if info.is_cpu:
-        console.warn(f"CPU DEVICE: {info.name} is the CPU playing a GPU; "
+        console.warn(f"CPU DEVICE: {info.name} runs shaders on the CPU; "
                      "its times say nothing about a GPU")  # fmt: skip
 
 
@@ -93,8 +96,10 @@ def measure(
     """Return the latency of whole runs, host arrays in and out, in microseconds.
 
     Args:
-        first_ns: what the first run took; with open dimensions it includes planning.
-        repeat: runs to time; None for as many as fit.
+        loaded: the session.
+        arrays: its inputs by name.
+        first_ns: time of the first run; with open dimensions it includes planning.
+        repeat: number of runs to time; None for as many as fit into PATIENCE_NS.
     """
     samples: list[int] = []
     begun = time.perf_counter_ns()
@@ -112,11 +117,11 @@ def measure(
 
 
 def save(outputs: Mapping[str, np.ndarray], folder: Path) -> dict[str, str]:
-    """Write every output to its own file; return the file of each."""
+    """Write every output to its own file; return the file's path by output."""
     folder.mkdir(parents=True, exist_ok=True)
     paths: dict[str, str] = {}
     for name, array in outputs.items():
-        # Names of values are free text in ONNX; a file's name is not.
+        # Names of values are free text in ONNX, but names of files are not.
         stem = plain = re.sub(r"[^\w.-]", "_", name).lstrip(".") or "output"
         number = 1
         while str(folder / f"{stem}.npy") in paths.values():

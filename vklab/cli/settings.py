@@ -1,4 +1,4 @@
-"""`vklab settings`: every switch, its value now, and what it does."""
+"""Command `vklab settings`: every switch with its current value and its meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["settings"]
 def settings(
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:
-    """List the switches: names for --set and, with VKLAB_ before them, environment variables."""
+    """List the switches: names for --set, and for environment variables with VKLAB_ in front."""
     if as_json:
         console.emit({"settings": [
             {"name": s.name, "variable": s.variable, "value": get(s.name), "default": s.default,

@@ -1,4 +1,7 @@
-"""`vklab shader ...`: compile a shader and show what it asks for; show and list kernels."""
+"""Commands `vklab shader ...`: compile a shader and show its interface; show and list kernels.
+
+Visited by labs 04 and 05.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ def compile_shader(
     name: Annotated[str, typer.Argument(metavar="FILE", help="A path, or a kernel's name.")],
     define: Annotated[
         list[str] | None,
-        typer.Option("-D", metavar="NAME=VALUE", help="Define a macro; repeatable. Default: what "
-                     "the kernel's first stock variant defines."),
+        typer.Option("-D", metavar="NAME=VALUE", help="Define a macro; repeatable. Default: the "
+                     "macros of the kernel's first stock variant."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", metavar="FILE.spv", help="Write the SPIR-V here.")
@@ -55,7 +58,7 @@ def compile_shader(
 
 
 def _defines(path: Path, given: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return what -D gives, else what the first stock variant of a runtime kernel defines."""
+    """Return the macros of -D, else those of the first stock variant of a runtime kernel."""
     pairs = (text.partition("=") for text in given)
     defines = tuple((name, value if equals else "1") for name, equals, value in pairs)
     stock = [] if defines else stock_builder.variants(path)
@@ -115,7 +118,7 @@ def _show_compiled(path: Path, compiled: compiler.Shader, output: Path | None) -
 
 @shader.command("show")
 def show(name: Name) -> None:
-    """Print a shader with everything it imports put in, as the cache key sees it."""
+    """Print a shader with all imports expanded: the text that the cache's key is made of."""
     console.say(source.expand(source.find(name)))
 
 
@@ -123,16 +126,16 @@ def show(name: Name) -> None:
 def list_shaders(
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:
-    """List the shaders that are found, each with the first line that it says of itself."""
-    found: dict[str, dict[str, str]] = {}
+    """List all shaders, each with the first line of its header."""
+    shaders: dict[str, dict[str, str]] = {}
     for root in source.roots():
         for path in sorted(path for path in root.rglob("*") if path.suffix in (".slang", ".comp")):
             name = path.relative_to(root).as_posix()
             opening = path.read_text("utf-8", "replace").split("\n", 1)[0]
             facts = {"name": name, "language": source.language(path), "path": str(path),
                      "about": " ".join(opening.strip("/ ").split())}  # fmt: skip
-            found.setdefault(name, facts)
+            shaders.setdefault(name, facts)
     if as_json:
-        console.emit({"shaders": list(found.values())})
+        console.emit({"shaders": list(shaders.values())})
         return
-    console.table("", ("name", "about"), [(f["name"], f["about"]) for f in found.values()])
+    console.table("", ("name", "about"), [(f["name"], f["about"]) for f in shaders.values()])

@@ -1,4 +1,4 @@
-"""`vklab test`: hand everything after the word to run_tests."""
+"""Command `vklab test`: pass all further arguments to `vklab.run_tests`."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["test"]
 
 
 def test(context: typer.Context) -> None:
-    """Run the tests: --quick, --all, and whatever else pytest takes."""
+    """Run the tests: --quick, --all, --fuzz, and any argument of pytest."""
     raise typer.Exit(run_tests.main(context.args))

@@ -1,4 +1,7 @@
-"""`vklab trace`: what host and device did when, as numbers, a Gantt chart or for Perfetto."""
+"""Command `vklab trace`: a timeline of host and device, as numbers, a Gantt chart or for Perfetto.
+
+Visited by labs 12 and 18.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +26,22 @@ def trace(
     files: Files = None,
     dims: Dims = None,
     device: Device = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs that follow each other.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Number of runs, one after another.")] = 1,
     frames: Annotated[
-        int, typer.Option(min=0, help="Instead, frames in flight, as Session.map runs them.")
+        int, typer.Option(min=0, help="Instead of --repeat: number of frames of Session.map.")
     ] = 0,
     in_flight: Annotated[
-        int, typer.Option(min=0, help="With --frames: so many at a time; 0: two for each device.")
+        int, typer.Option(min=0, help="With --frames: frames in flight; 0: two for each device.")
     ] = 0,
     devices: Annotated[
         str | None,
         typer.Option("--devices", metavar="all|DEVICE,...", show_default=False,
-                     help="With --frames: replicas on these; else the model split over them."),
+                     help="With --frames: replicate the model on these devices; else split it "
+                     "over them."),
     ] = None,
     steps: Annotated[
-        bool, typer.Option(help="Time each dispatch, alone between barriers; --no-steps only "
-                           "what is submitted as a whole.")
+        bool, typer.Option(help="Time each dispatch, alone between barriers; --no-steps: only "
+                           "each submission as a whole.")
     ] = True,
     chrome: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write trace events for "
@@ -48,7 +52,7 @@ def trace(
                                   "too.", show_default=False)
     ] = None,
 ) -> None:  # fmt: skip
-    """Trace runs of a model: host and device on one clock, who waited for whom, and how long."""
+    """Trace runs of a model: the spans of host and device on one clock, and their waits."""
     chosen = devices.split(",") if devices and devices != "all" else devices
     with (
         console.compiling() as progress,
@@ -57,23 +61,23 @@ def trace(
     ):  # fmt: skip
         fed = feed(loaded.inputs, files, dims)
         announce_cpu(loaded.device)
-        found = loaded.trace(fed.arrays, repeats=repeat, steps=steps, frames=frames,
-                             in_flight=in_flight)  # fmt: skip
-    for name, words in found.machine.items():
+        traced = loaded.trace(fed.arrays, repeats=repeat, steps=steps, frames=frames,
+                              in_flight=in_flight)  # fmt: skip
+    for name, words in traced.machine.items():
         console.say(f"{name:10} {words}")
     for origin in fed.origins:
         console.say(f"input      {origin}")
-    overlap = draw.time_text(found.overlap_ns())
-    console.say(f"\n{found.length_text()}, {overlap} of it with two of these busy at once")
-    console.table("", found.headers, found.cells(), right="busy idle share")
-    console.say(f"\ncritical path, {draw.time_text(found.critical_ns())}:")
-    for span in found.critical_path():
+    overlap = draw.time_text(traced.overlap_ns())
+    console.say(f"\n{traced.length_text()}, {overlap} of it with two of these busy at once")
+    console.table("", traced.headers, traced.cells(), right="busy idle share")
+    console.say(f"\ncritical path, {draw.time_text(traced.critical_ns())}:")
+    for span in traced.critical_path():
         console.say(f"  {draw.time_text(span.duration_ns):>10}  {span.name} ({span.device})")
     console.say()
     if chrome:
-        chrome.write_text(json.dumps(found.to_chrome()), "utf-8")
+        chrome.write_text(json.dumps(traced.to_chrome()), "utf-8")
         console.say(f"written    {chrome}")
     if png:
-        where = ", ".join(name.split(" (")[0] for name in found.devices if name != HOST)
-        found.gantt(f"{model.name} on {where}").savefig(png)
+        where = ", ".join(name.split(" (")[0] for name in traced.devices if name != HOST)
+        traced.gantt(f"{model.name} on {where}").savefig(png)
         console.say(f"written    {png}")

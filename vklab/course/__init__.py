@@ -1,6 +1,7 @@
-"""What a lab is written with: `from vklab.course import check, hint, show, swap`.
+"""Functions that labs import: `from vklab.course import check, hint, show, swap`.
 
-The runtime is imported here as well: a lab names its parts as `vklab.plan.memory.assign_offsets`.
+Also imports the runtime, so that a lab can name `vklab.plan.memory.assign_offsets` at once.
+Visited by lab 00.
 """
 
 from vklab.course.attempt import attempt

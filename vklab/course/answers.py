@@ -1,4 +1,4 @@
-"""Answers that try a lab's checks: wrong ones, a second right one, mutants that change nothing.
+"""Answers that test a lab's checks: wrong ones, a second right one, mutants without an effect.
 
 An author writes them in `labs/answers/lab_NN.py`; the gates run them as functions in one process.
 """
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass
 class Answers:
-    """The answers that one file registers, by exercise."""
+    """Answers that one file registers, by exercise."""
 
     wrong: list[tuple[str, Any, str, str]] = field(default_factory=list)
     alternative: list[tuple[str, Any]] = field(default_factory=list)
@@ -31,7 +31,13 @@ _current = Answers()
 
 
 def wrong(identifier: str, says: str, status: str = "incorrect") -> Callable[[T], T]:
-    """Register a wrong answer, and words that its verdict must hold."""
+    """Register a wrong answer.
+
+    Args:
+        identifier: the exercise, "03-1".
+        says: words that its verdict must contain.
+        status: the verdict's status.
+    """
 
     def register(answer: T) -> T:
         _current.wrong.append((identifier, answer, says, status))
@@ -51,7 +57,14 @@ def alternative(identifier: str) -> Callable[[T], T]:
 
 
 def equivalent(identifier: str, before: str, after: str, because: str) -> None:
-    """List a mutant that no check can reject: the solution's line, the mutant's, and the reason."""
+    """List a mutant that no check can reject, because it computes the same.
+
+    Args:
+        identifier: the exercise, "03-1".
+        before: the solution's line, as `vklab course lint` prints it.
+        after: the mutant's line.
+        because: the reason why both compute the same.
+    """
     _current.equivalent[identifier, before.strip(), after.strip()] = because
 
 
@@ -60,7 +73,7 @@ def answers_of(lab: Lab) -> Answers:
     global _current
     path = lab.path.parent.parent / "answers" / f"lab_{lab.number}.py"
     if not path.is_file():
-        raise LabError(f"{lab.name}: there is no {path.parent.name}/{path.name}: wrong "
+        raise LabError(f"{lab.name}: there is no {path.parent.name}/{path.name}; write wrong "
                        "answers, and a second right one for every exercise")  # fmt: skip
     _current = Answers()
     name = f"vklab_answers_{lab.number}"

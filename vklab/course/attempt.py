@@ -1,4 +1,4 @@
-"""attempt: run what a student's answer makes possible, and go on where it is not there yet."""
+"""attempt: run a block that uses a student's answer, and continue if the answer is missing."""
 
 from __future__ import annotations
 
@@ -18,9 +18,16 @@ __all__ = ["Note", "attempt"]
 
 
 class Note:
-    """A sentence in the place of a picture that cannot be drawn yet."""
+    """A sentence in place of a picture that cannot be drawn yet."""
 
     def __init__(self, identifier: str, status: str, text: str) -> None:
+        """Store the note.
+
+        Args:
+            identifier: the exercise, "03-1".
+            status: not_attempted or error.
+            text: the sentence for the student.
+        """
         self.id, self.status, self.text = identifier, status, text
 
     def __repr__(self) -> str:
@@ -38,8 +45,8 @@ class Note:
 class attempt:
     """Run a block that uses the answer to an exercise: `with attempt("03-1"): ...`.
 
-    An unsolved stub, an error of the answer, or Python that loops for longer than `seconds` becomes
-    a note; the notebook goes on.
+    An unsolved stub, an error of the answer, or a Python loop of more than `seconds` becomes a
+    note; the notebook continues.
     """
 
     def __init__(self, identifier: str, seconds: float = 30.0) -> None:
@@ -49,7 +56,7 @@ class attempt:
     def __enter__(self) -> attempt:
         in_main = threading.current_thread() is threading.main_thread()
         by_signal = in_main and hasattr(signal, "setitimer")
-        # What the block prints is its own affair: only the deadline of `limits.limited` is used.
+        # The block's output is shown as usual: only the deadline of `limits.limited` is used.
         self._stop = (limits._by_signal if by_signal else limits._by_thread)(self.seconds)
         return self
 
@@ -76,19 +83,19 @@ class attempt:
 
 
 def _waits(identifier: str, said: str) -> str:
-    """Say which stub the block has met, which may be another exercise's, or what it waits for."""
+    """Return the note for an unsolved stub, which may be that of another exercise."""
     stub = re.search(r"Lab (\d\d), exercise (\d+)", said)
     if said and not stub:
         return f"exercise {identifier}: {said}"
     met = f"{stub[1]}-{stub[2]}" if stub else identifier
     if met != identifier:
         return f"exercise {met} is not solved yet, and this cell of {identifier} uses its answer"
-    return (f"exercise {met} is not solved yet: once something stands in the place of its stub, "
-            "this cell shows it, right or wrong")  # fmt: skip
+    return (f"exercise {met} is not solved yet: replace its stub, and this cell shows your answer, "
+            "right or wrong")  # fmt: skip
 
 
 def _words(error: BaseException, said: str) -> str:
-    """Say what came of the block, and blame the answer only for what happened in it."""
+    """Return the note for an error, and name the answer only if the error is in it."""
     if isinstance(error, limits.OutOfTime):
         return f"your answer was {said}: does a loop in it never end?"
     if _in_answer(error.__traceback__):
@@ -99,7 +106,7 @@ def _words(error: BaseException, said: str) -> str:
 
 
 def _in_answer(trace: TracebackType | None) -> bool:
-    """Tell whether a function of the notebook was running, and not the cell alone."""
+    """Tell whether a function of the notebook raised the error, and not the cell itself."""
     if trace is None:
         return False
     cell, later = trace.tb_frame, trace.tb_next

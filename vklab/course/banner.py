@@ -1,4 +1,4 @@
-"""banner: the device in use, at the top of every lab; a CPU that plays a GPU is said loudly."""
+"""banner: the device in use, at the top of every lab, with a warning if it is a CPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Banner:
 
 
 def banner() -> Banner:
-    """Return the device that vklab uses now, or what to do where there is none."""
+    """Return the device that vklab uses now, or the repair if there is none."""
     try:
         info = open_devices.select()
     except SetupError as error:

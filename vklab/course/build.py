@@ -1,7 +1,7 @@
-"""One source, three products: the student notebook, the executed solution, the hidden checks.
+"""Build a lab's source into the student notebook, the executed solution and the hidden tests.
 
-Decides what each product contains. Cells keep their ids; nothing here depends on the machine, so
-that building again gives the same cells.
+Decides the content of each product. Cells keep their ids, and nothing depends on the machine, so
+that a second build gives the same cells.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
-# These print real source, devices or pixels: true on every machine, and different on each.
+# Calls whose output (source, devices, pixels) differs between machines.
 VARYING = re.compile(r"\b(?:show|banner|picture)\(")
 IGNORE = "nbval-ignore-output"
 CELL_LIMIT_S = 300
@@ -63,7 +63,7 @@ def _cell(cell: Cell, text: str) -> NotebookNode:
 
 
 def student_notebook(lab: Lab) -> NotebookNode:
-    """Return the notebook that students get: no solutions, no hidden tests, no outputs."""
+    """Return the student's notebook: no solutions, no hidden tests, no outputs."""
     return _notebook(lab, {cell.id: regions.unsolved(lab, cell) for cell in lab.cells})
 
 
@@ -73,7 +73,13 @@ def solution_notebook(lab: Lab) -> NotebookNode:
 
 
 def execute(notebook: NotebookNode, workplace: Path, allow_errors: bool = False) -> NotebookNode:
-    """Run a notebook to its end in a fresh kernel; CellExecutionError if a cell fails."""
+    """Run a notebook to its end in a fresh kernel; raises CellExecutionError if a cell fails.
+
+    Args:
+        notebook: the notebook; it receives the outputs.
+        workplace: working folder of the kernel.
+        allow_errors: continue after a cell that fails.
+    """
     path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
     client = NotebookClient(
         notebook, timeout=CELL_LIMIT_S, kernel_name="python3", allow_errors=allow_errors,
@@ -94,7 +100,7 @@ def _lab_variable() -> dict[str, str]:
 
 
 def write_notebook(notebook: NotebookNode, path: Path) -> bool:
-    """Write a notebook if it differs from what is there; tell whether it did."""
+    """Write a notebook if it differs from the file; tell whether it did."""
     nbformat.validate(notebook)
     text = nbformat.writes(notebook, version=4) + "\n"
     if path.is_file() and path.read_text("utf-8") == text:

@@ -1,7 +1,7 @@
-"""check: compare an answer with what its exercise asks for, and say it in a verdict.
+"""check: test an answer to an exercise and return a verdict.
 
-Whatever the answer does (raises, hangs, prints without end, is another exercise's), a verdict comes
-back and the notebook goes on. This is feedback: marks are given elsewhere. Visited by lab 00.
+An answer that raises, hangs, prints without end or belongs to another exercise gets a verdict, too,
+and the notebook continues. The verdict is feedback, not a mark. Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vklab.course.verdict import Verdict
 
 __all__ = ["check", "judge"]
 
-# More than the longest message of a check; a student's own prints are shown up to SHOWN.
+# PRINTED exceeds the longest message of a check; of a student's own output SHOWN characters appear.
 PRINTED, SHOWN = 100_000, 300
 
 
@@ -26,7 +26,7 @@ def check(identifier: str, answer: Any = None) -> Verdict:
 
     Args:
         identifier: the exercise, "03-1".
-        answer: the function itself (not what it returns), the text of a kernel, or a value.
+        answer: the function itself (not its result), the text of a kernel, or a value.
 
     Returns the verdict, which draws itself.
     """
@@ -38,7 +38,13 @@ def check(identifier: str, answer: Any = None) -> Verdict:
 
 
 def judge(exercise: Exercise, answer: Any, seconds: float | None = None) -> Verdict:
-    """Return the verdict on an answer, within the exercise's time limit or another one."""
+    """Return the verdict on an answer.
+
+    Args:
+        exercise: the exercise with its check.
+        answer: as in `check`.
+        seconds: time limit of the check; None for the exercise's own.
+    """
     refusal = _refusal(exercise, answer)
     if refusal is not None:
         status, message = refusal
@@ -47,12 +53,12 @@ def judge(exercise: Exercise, answer: Any, seconds: float | None = None) -> Verd
 
 
 def _refusal(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
-    """Return the status and message of an answer that need not be tried."""
+    """Return the status and message for an answer that need not be run, else None."""
     missing = missing_features(exercise.needs)
     if missing:
         return "skipped", missing
     if answer is ... or (answer is None and exercise.takes == "value"):
-        return "not_attempted", "put your answer in the place of the dots, then run both cells"
+        return "not_attempted", "replace the dots by your answer, then run both cells"
     if exercise.takes == "function" and not callable(answer):
         got = "nothing" if answer is None else words.short(answer)
         return "incorrect", (f"give the function itself, without calling it: "
@@ -69,14 +75,14 @@ def _refusal(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
         return "incorrect", seam.REFUSAL
     changed = seam.patched()
     if changed:
-        return "incorrect", (f"the notebook has replaced {', '.join(changed)}: the check would "
-                             "compare with that. Restart the kernel; to try a function in the "
-                             "runtime use `with swap(...)`")  # fmt: skip
+        return "incorrect", (f"the notebook has replaced {', '.join(changed)}, and the check would "
+                             "compare with the replacement. Restart the kernel; to try a function "
+                             "in the runtime use `with swap(...)`")  # fmt: skip
     return None
 
 
 def _other(exercise: Exercise, answer: Any) -> Exercise | None:
-    """Return the exercise of the same lab that an answer belongs to by its name, if another."""
+    """Return another exercise of the same lab whose answer has this function's name, if any."""
     name = getattr(answer, "__name__", None)
     for other in exercises_of(number_of(exercise.id)).values():
         if name == other.title != exercise.title:

@@ -1,4 +1,4 @@
-"""A child process with limits on its time and output; it and all it started are ended together."""
+"""Child process with limits on its time and output; ended together with its own children."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["Ended", "begin", "end_group", "run_child"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 POLL_S = 0.01
 OUTPUT_BYTES = 1 << 20
-# A busy machine may take long to start an interpreter: its limit counts from when it is ready.
+# A busy machine may take long to start an interpreter: the child's limit counts from `begin`.
 START_S = 30.0
 STARTED = "started"
-# Tells a child when to end by itself, should this process be gone by then.
+# Seconds after which a child ends by itself, in case this process is gone by then.
 LIFE = "VKLAB_CHILD_SECONDS"
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended: exited, timeout or too_much_output; its code, output and seconds."""
+    """End of a child: exited, timeout or too_much_output; its exit code and its output."""
 
     how: str
     code: int
@@ -41,10 +41,14 @@ def run_child(
     seconds: float,
     variables: Mapping[str, str] | None = None,
 ) -> Ended:
-    """Run `python -m module` in a fresh interpreter, in a process group of its own.
+    """Run `python -m module` in a fresh interpreter, in a separate process group.
 
-    The limit counts from the moment that the child calls `begin`. Its output goes to a file in
-    `folder`, which is watched: a child that prints without end is ended, too.
+    Args:
+        module: the module to run.
+        arguments: its command line.
+        folder: folder for the child's output; a child that prints without end is killed, too.
+        seconds: time limit, counted from the child's call of `begin`.
+        variables: environment variables to set.
     """
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     own = {"PYTHONPATH": path, LIFE: str(math.ceil(seconds) + 5)}
@@ -78,14 +82,14 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, seconds: float) -> st
 
 
 def begin(folder: Path) -> None:
-    """Say in a child that it is ready: its time begins, and ends it by an alarm of its own."""
+    """Start the clock of a child, and set an alarm that ends it; the child calls this."""
     (folder / STARTED).touch()
     if hasattr(signal, "alarm") and LIFE in os.environ:
         signal.alarm(int(os.environ[LIFE]))
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a child started in a session of its own, with everything that it has started."""
+    """Kill a child that was started in a separate session, together with its own children."""
     if os.name == "posix":
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

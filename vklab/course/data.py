@@ -1,4 +1,4 @@
-"""Where the labs' data and models are."""
+"""Paths of the labs' data and models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).resolve().parent.parent.parent / "data"
 
 
 def data(name: str) -> Path:
-    """Return the path of a file in `data/`, wherever the notebook runs."""
+    """Return the path of a file in `data/`, from any working folder."""
     path = FOLDER / name
     if path.is_file():
         return path

@@ -1,6 +1,6 @@
-"""The registry of exercises: what `check` and `hint` know of each, by its id.
+"""Registry of exercises by id, with the check, points and hints of each.
 
-The decorator is the registration. An exercise "03-1" lives in `checks/lab_03.py` of the package, or
+The decorator is the registration. An exercise "03-1" is in `checks/lab_03.py` of the package, or
 in the same file under the folder that the LABS switch names.
 """
 
@@ -27,14 +27,14 @@ TAKES = ("function", "kernel", "value")
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise: its check, its points, and what a student is told on request.
+    """One exercise: its check, its points and its hints.
 
     Attributes:
         title: the answer's name, taken from the check's: `check_choose_memory_type`.
         takes: `function`; `kernel`, a shader's text; or `value`, anything else.
-        seams: dotted paths whose real functions refuse while an answer is checked.
+        seams: dotted paths whose real functions raise while an answer is checked.
         needs: device features without which the check is skipped.
-        seconds: the longest that the check of an answer may take.
+        seconds: time limit of the check of an answer.
     """
 
     id: str
@@ -48,7 +48,7 @@ class Exercise:
     seconds: float = 10.0
 
 
-# By the module that registers them: two folders of labs may use the same number.
+# Keyed by module and id, because two folders of labs may use the same number.
 _exercises: dict[tuple[str, str], Exercise] = {}
 
 
@@ -62,10 +62,20 @@ def exercise(
     needs: Sequence[str] = (),
     seconds: float = 10.0,
 ) -> Callable[[Check], Check]:
-    """Register the decorated `check_NAME(answer, report)` as the check of an exercise."""
+    """Register the decorated `check_NAME(answer, report)` as the check of an exercise.
+
+    Args:
+        identifier: the exercise, "03-1".
+        points: its points, the sum of its parts.
+        hints: at least one, from a nudge to almost the line.
+        takes: function, kernel or value, as in `Exercise`.
+        seams: as in `Exercise`.
+        needs: as in `Exercise`.
+        seconds: as in `Exercise`.
+    """
     if not re.fullmatch(r"\d\d-[1-9]\d?", identifier) or takes not in TAKES or not hints:
-        raise ValueError(f"exercise {identifier!r}: an id is 03-1, takes is one of "
-                         f"{', '.join(TAKES)}, and there is a hint at least")  # fmt: skip
+        raise ValueError(f"exercise {identifier!r}: write an id such as 03-1, takes= one of "
+                         f"{', '.join(TAKES)}, and at least one hint")  # fmt: skip
 
     def register(function: Check) -> Check:
         title = function.__name__.removeprefix("check_")
@@ -86,21 +96,21 @@ def number_of(identifier: str) -> str:
 def exercises_of(number: str) -> dict[str, Exercise]:
     """Return the exercises of a lab by id, in order."""
     module = _load(number)
-    found = {key: value for (home, key), value in _exercises.items() if home == module}
-    return dict(sorted(found.items(), key=lambda item: int(item[0].partition("-")[2])))
+    own = {key: value for (home, key), value in _exercises.items() if home == module}
+    return dict(sorted(own.items(), key=lambda item: int(item[0].partition("-")[2])))
 
 
 def find(identifier: str) -> Exercise:
-    """Return an exercise; LookupError naming those there are."""
-    found = exercises_of(number_of(identifier))
-    if identifier not in found:
-        names = ", ".join(found) or f"no lab {number_of(identifier)!r}"
+    """Return an exercise by id. Raises LookupError with the ids that exist."""
+    exercises = exercises_of(number_of(identifier))
+    if identifier not in exercises:
+        names = ", ".join(exercises) or f"no lab {number_of(identifier)!r}"
         raise LookupError(f"there is no exercise {identifier!r}; there is {names}")
-    return found[identifier]
+    return exercises[identifier]
 
 
 def _load(number: str) -> str:
-    """Import the checks of a lab; return the module's name, or nothing where there is none."""
+    """Import the checks of a lab; return the module's name, or "" if there are none."""
     folder = str(settings.get("LABS"))
     if not re.fullmatch(r"\d\d", number):
         return ""

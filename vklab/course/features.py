@@ -1,4 +1,4 @@
-"""Which features of the device in use an exercise needs, and a sentence where one lacks."""
+"""Device features that an exercise needs, and a sentence on the missing ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["missing_features"]
 
 
 def missing_features(needs: Sequence[str]) -> str:
-    """Return why the device in use cannot run something, or nothing if it can."""
+    """Return the reason why the device in use cannot run an exercise, or "" if it can."""
     if not needs:
         return ""
     try:

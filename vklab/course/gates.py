@@ -1,7 +1,7 @@
-"""The gates that need no kernel: each takes a lab and returns what breaks its rule.
+"""Gates of a lab that execute no notebook: each is a function of a lab that returns problems.
 
-`vklab course lint` prints them and the tests hold them. Answers and mutants are in `trials`; what a
-run of a notebook must show is in the tests.
+`vklab course lint` prints the problems. The gates of answers and mutants are in `trials`; those of
+executed notebooks are in the tests.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ __all__ = [
 
 TAGS = {"nbval-ignore-output", "nbval-check-output", "nbval-skip", "raises-exception",
         "hide-input", "hide-output", "hide-cell"}  # fmt: skip
-# Shorter lines (`return total`) say nothing about where they come from.
+# Shorter lines (`return total`) occur by chance.
 LEAK_CHARACTERS = 25
 STUB = re.compile(r'^\s*(raise NotImplementedError\("Lab |#error Lab |# Lab \d\d, exercise )')
-# What fits beside JupyterLab's side bar on a laptop's screen.
+# The columns that fit beside JupyterLab's side bar on a laptop's screen.
 COLUMNS = 100
 ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}|<[\w.]+ object at")
 
 
 def static_problems(lab: Lab) -> list[str]:
-    """Run every gate of this module on a lab and the notebooks that were built from it."""
+    """Return the problems of every gate of this module, for a lab and its built notebooks."""
     root = lab.path.parent.parent
     student, solution = root / f"{lab.name}.ipynb", root / "solutions" / f"{lab.name}.ipynb"
     problems = source_problems(lab) + rebuild_problems(lab, student, solution)
@@ -58,7 +58,7 @@ def source_problems(lab: Lab) -> list[str]:
     exercises, checks = lab.named("exercise"), lab.named("check")
     known = exercises_of(lab.number)
     for missing in sorted(exercises.keys() ^ checks.keys()):
-        problems.append(f"{missing}: there is not one exercise cell and one check cell")
+        problems.append(f"{missing}: write one exercise cell and one check cell")
     for missing in sorted(exercises.keys() ^ known.keys()):
         where = "the source" if missing in known else f"checks/lab_{lab.number}.py"
         problems.append(f"{missing}: not in {where}")
@@ -113,19 +113,26 @@ def _parse_problems(name: str, text: str) -> list[str]:
 
 
 def _image_problems(text: str) -> list[str]:
-    found = [m.group() for m in re.finditer(r"!\[\s*\]\([^)]*\)", text)]
-    found += [m.group()[:60] for m in re.finditer(r"<img\b[^>]*>", text)
-              if not re.search(r"\balt=[\"'][^\"']", m.group())]  # fmt: skip
-    return [f"an image without alt text: {image}" for image in found]
+    images = [m.group() for m in re.finditer(r"!\[\s*\]\([^)]*\)", text)]
+    images += [m.group()[:60] for m in re.finditer(r"<img\b[^>]*>", text)
+               if not re.search(r"\balt=[\"'][^\"']", m.group())]  # fmt: skip
+    return [f"an image without alt text: {image}" for image in images]
 
 
 def rebuild_problems(lab: Lab, student: Path, solution: Path) -> list[str]:
-    """Check that the notebooks on disk have the cells that building gives."""
+    """Check that the notebooks on disk have the cells of a fresh build.
+
+    Args:
+        lab: the lab.
+        student: path of the student notebook.
+        solution: path of the solution notebook.
+    """
     problems = []
     for path, built in ((student, build.student_notebook(lab)),
                         (solution, build.solution_notebook(lab))):  # fmt: skip
         if not path.is_file():
-            problems.append(f"{lab.name}: {path} is not there; vklab course build {lab.number}")
+            problems.append(f"{lab.name}: {path} does not exist; run vklab course build "
+                            f"{lab.number}")  # fmt: skip
             continue
         there = nbformat.read(path, as_version=4)
         if [_core(cell) for cell in there.cells] != [_core(cell) for cell in built.cells]:
@@ -133,7 +140,7 @@ def rebuild_problems(lab: Lab, student: Path, solution: Path) -> list[str]:
                        if _core(a) != _core(b)][:3]  # fmt: skip
             problems.append(f"{lab.name}: {path.parent.name}/{path.name} is not what its source "
                             f"gives (cells {', '.join(changed) or 'missing'}); "
-                            f"vklab course build {lab.number}")  # fmt: skip
+                            f"run vklab course build {lab.number}")  # fmt: skip
     return problems
 
 
@@ -161,12 +168,12 @@ def format_problems(lab: Lab, student: Path) -> list[str]:
 
 
 def output_problems(lab: Lab, solution: Path) -> list[str]:
-    """Check a solution's outputs: every exercise correct, alt text, nothing that changes."""
+    """Check a solution's outputs: every exercise correct, alt text, no memory addresses."""
     notebook = nbformat.read(solution, as_version=4)
     problems = []
-    found = verdicts_of(notebook)
+    verdicts = verdicts_of(notebook)
     for key in lab.named("exercise"):
-        status = found.get(key, {}).get("status", "not shown")
+        status = verdicts.get(key, {}).get("status", "not shown")
         if status not in ("correct", "skipped"):
             problems.append(f"exercise {key} of the solution is {status}")
     for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
@@ -182,29 +189,35 @@ def _output_problems(output: Any, compared: bool) -> list[str]:
     data = output.get("data", {"text/plain": output.get("text", "")})
     problems = []
     if verdict.NOTE in data:
-        problems.append(f"a note stands in the place of an answer: {data['text/plain']}")
+        problems.append(f"a note stands in place of an answer: {data['text/plain']}")
     if any(kind in data for kind in ("image/png", "image/jpeg")):
         problems.append("an image without alt text: give the figure to picture(...)")
     if "<img" in str(data.get("text/html", "")):
         problems += _image_problems(str(data["text/html"]))
     if compared and ADDRESS.search(str(data)):
-        problems.append("an address is printed, which is another one in every run")
+        problems.append("a memory address is printed, which differs in every run")
     return problems
 
 
 def verdicts_of(notebook: Any) -> dict[str, dict[str, Any]]:
-    """Return the verdicts that a notebook shows, by exercise; the last one counts."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the last verdict of each exercise in a notebook's outputs."""
+    verdicts: dict[str, dict[str, Any]] = {}
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             shown = output.get("data", {}).get(verdict.MIME)
             if isinstance(shown, dict) and isinstance(shown.get("id"), str):
-                found[shown["id"]] = shown
-    return found
+                verdicts[shown["id"]] = shown
+    return verdicts
 
 
 def skeleton_problems(lab: Lab, student: Path, solution: Path) -> list[str]:
-    """Check that solving only adds lines: a difference is a stub, and what stands in its place."""
+    """Check that a solution only replaces stubs: all other lines of the notebooks are equal.
+
+    Args:
+        lab: the lab.
+        student: path of the student notebook.
+        solution: path of the solution notebook.
+    """
     given = {c.id: c.source for c in nbformat.read(student, as_version=4).cells}
     done = {c.id: c.source for c in nbformat.read(solution, as_version=4).cells}
     problems = []
@@ -220,9 +233,10 @@ def skeleton_problems(lab: Lab, student: Path, solution: Path) -> list[str]:
 
 
 def leak_problems(lab: Lab, texts: Iterable[tuple[str, str]]) -> list[str]:
-    """Check that no solution line and no hidden-test line occurs in what students get.
+    """Check that no line of a solution or a hidden test occurs in the student's files.
 
     Args:
+        lab: the lab.
         texts: names and texts: the student notebook's cells, the checks, a release's files.
     """
     secret = [line for line in regions.solution_lines(lab) if len(line) >= LEAK_CHARACTERS]
@@ -230,6 +244,6 @@ def leak_problems(lab: Lab, texts: Iterable[tuple[str, str]]) -> list[str]:
     problems = []
     for name, text in texts:
         lines = {line.strip() for line in text.splitlines()}
-        problems += [f"{lab.name}: {name} holds the line {line!r}"
+        problems += [f"{lab.name}: {name} contains the line {line!r}"
                      for line in dict.fromkeys(secret) if line in lines]  # fmt: skip
     return problems

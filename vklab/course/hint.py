@@ -1,4 +1,4 @@
-"""hint: one more hint each time it is asked for, from a nudge to almost the line itself."""
+"""hint: the next hint of an exercise at every call, from a nudge to almost the line itself."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ class Hint:
 
 
 def hint(identifier: str, number: int | None = None) -> Hint:
-    """Return the next hint of an exercise, or a certain one.
+    """Return the next hint of an exercise, or the one with a given number.
 
     Args:
-        number: 1 for the first; None for the one after the hint that was given last.
+        identifier: the exercise, "03-1".
+        number: 1 for the first; None for the hint after the last one shown.
     """
     try:
         exercise = find(str(identifier))

@@ -1,4 +1,4 @@
-"""Kernels in checks: dispatch a student's shader and say in words what became of it."""
+"""Kernels in checks: dispatch a student's shader, and explain a failure in words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ WORDS = {
 def dispatch(
     report: Report, text: str, runs: Sequence[Run], language: str = "", seconds: float = 5.0
 ) -> list[Dispatched]:
-    """Dispatch a kernel on every input; end the check with a message if one does not run."""
+    """Dispatch a kernel on every input; end the check with a message if a dispatch fails.
+
+    Args:
+        report: the report of the check.
+        text: the kernel, in GLSL or Slang.
+        runs: one Run for each dispatch.
+        language: glsl or slang; "" to tell by the text.
+        seconds: time limit of each dispatch.
+    """
     done = run_kernel(text, runs, language, seconds)
     for number, result in enumerate(done, 1):
         if result.status == "not_attempted":

@@ -1,4 +1,4 @@
-"""The child of run_kernel: one kernel, dispatched on each input, with guard words around buffers.
+"""Child process of run_kernel: dispatches a kernel on each input, with guard words around buffers.
 
 Run as `python -m vklab.course.kernel_child FOLDER`.
 """
@@ -32,16 +32,16 @@ from vklab.vulkan.sync import Fence
 
 __all__ = ["dropped", "main", "run_one"]
 
-# Before and after each buffer; as float32 the word is 1.233, near enough to 1 that an addition
-# changes its bits (a NaN would stay as it is). Each buffer has a word of its own: what is read
-# behind one and written behind another is seen.
+# Guard words stand before and after each buffer. As float32 a word is 1.233, close enough to 1
+# that an addition changes its bits (a NaN would not change). Each buffer has a different word, so
+# that a copy from behind one buffer to behind another is detected.
 GUARD_BYTES, GUARD_WORD = 4096, 0x3F9DDE00
 OP_ARRAY_LENGTH = 68
 REPORTED = 8
 
 
 def main(folder: Path) -> None:
-    """Carry out FOLDER/job.json; write one result a dispatch, or why there is none."""
+    """Run the dispatches of FOLDER/job.json; write the result of each, or the reason of failure."""
     job = json.loads((folder / "job.json").read_text("utf-8"))
     begin(folder)
     try:
@@ -51,13 +51,13 @@ def main(folder: Path) -> None:
         formats = {name: member.format for name, member in shader.reflection.push.items()}
         for number, run in enumerate(job["runs"]):
             arrays = {
-                name: np.load(folder / f"in-{number}-{place}.npy", allow_pickle=False)
-                for place, name in enumerate(run["buffers"])
+                name: np.load(folder / f"in-{number}-{index}.npy", allow_pickle=False)
+                for index, name in enumerate(run["buffers"])
             }
             unused = dropped(text, shader.reflection, arrays, run["push"])
             after, outside = run_one(opened, shader, arrays, run, job["seconds"], unused)
-            for place, array in enumerate(after.values()):
-                np.save(folder / f"out-{number}-{place}.npy", array)
+            for index, array in enumerate(after.values()):
+                np.save(folder / f"out-{number}-{index}.npy", array)
             facts = {"buffers": list(after), "out_of_bounds": outside, "unused": unused,
                      "push_formats": formats}  # fmt: skip
             _write(folder / f"out-{number}.json", facts)
@@ -67,7 +67,7 @@ def main(folder: Path) -> None:
     except SetupError as error:
         _stop(folder, "no_device", str(error))
     except ShaderError as error:
-        # The file is a temporary one: its name says nothing, its line does.
+        # Show the line of the error, but not the folder of the temporary file.
         text = str(error).replace(str(folder) + os.sep, "")
         _stop(folder, "compile_error" if "kernel." in text else "mismatch", text)
     except VklabError as error:
@@ -76,7 +76,7 @@ def main(folder: Path) -> None:
 
 def _stop(folder: Path, status: str, message: str) -> None:
     _write(folder / "failed.json", {"status": status, "message": message[:4000]})
-    # A device that is still busy is not waited for: this process ends, and its work with it.
+    # Exit without waiting for a busy device: the end of the process ends its work.
     os._exit(0)
 
 
@@ -89,9 +89,15 @@ def _write(path: Path, facts: Mapping[str, Any]) -> None:
 def dropped(
     text: str, reflection: Reflection, buffers: Iterable[str], push: Iterable[str]
 ) -> list[str]:
-    """Return what a kernel's text names and never uses: the compiler has left that out.
+    """Return the buffers and push constants that the compiler removed because nothing uses them.
 
     Raises ShaderError if a kernel uses no buffer at all.
+
+    Args:
+        text: the kernel's source.
+        reflection: the interface of the compiled kernel.
+        buffers: names of the buffers of a dispatch.
+        push: names of its push constants.
     """
     code = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
     known = {*reflection.bindings, *reflection.push}
@@ -110,20 +116,28 @@ def run_one(
     seconds: float,
     unused: Sequence[str] = (),
 ) -> tuple[dict[str, np.ndarray], dict[str, list[int]]]:
-    """Dispatch once; return every buffer afterwards, and the guard bytes that changed.
+    """Dispatch once; return every buffer afterwards, and the changed guard bytes by buffer.
 
-    Raises ShaderError if the buffers or constants are not those that the shader names, apart from
-    `unused`, which are left alone.
+    Raises ShaderError if the buffers or constants are not those of the shader.
+
+    Args:
+        opened: the device.
+        shader: the compiled kernel.
+        arrays: content of every buffer before the dispatch, by name.
+        run: a Run as JSON: push, constants and workgroups.
+        seconds: time limit.
+        unused: buffers and push constants to leave out, because the compiler removed them.
     """
     dispatch = _dispatch(run, unused)
-    asked = shader.reflection.bindings
+    bindings_of = shader.reflection.bindings
     idle = {name: array for name, array in arrays.items() if name in unused}
     arrays = {name: array for name, array in arrays.items() if name not in unused}
-    if set(asked) != set(arrays):
-        raise ShaderError(f"the shader has buffers {sorted(asked)}, there are {sorted(arrays)}")
+    if set(bindings_of) != set(arrays):
+        raise ShaderError(f"the shader has buffers {sorted(bindings_of)}, the dispatch gives "
+                          f"{sorted(arrays)}")  # fmt: skip
     push = kernels.pack_push(shader.reflection, dispatch)
     pipeline = ComputePipeline(
-        opened.device, shader.spirv, [b.number for b in asked.values()],
+        opened.device, shader.spirv, [b.number for b in bindings_of.values()],
         shader.reflection.push_bytes, kernels.specialize(shader.reflection, dispatch),
         entry=shader.reflection.entry, label="kernel",
     )  # fmt: skip
@@ -131,10 +145,10 @@ def run_one(
     buffers = {name: Buffer(opened.allocator, len(guarded[name]), "readback") for name in arrays}
     for name, buffer in buffers.items():
         upload.upload(opened, buffer, [(0, guarded[name])])
-    # The guard behind is in reach of the shader, or drivers that check ranges would hide the write.
+    # Bind the guard behind a buffer, too, or drivers that check ranges would hide a write to it.
     reach = 0 if _asks_length(shader.spirv) else GUARD_BYTES
     bindings = [
-        (asked[name].number, buffers[name].handle, GUARD_BYTES, max(array.nbytes, 4) + reach)
+        (bindings_of[name].number, buffers[name].handle, GUARD_BYTES, max(array.nbytes, 4) + reach)
         for name, array in arrays.items()
     ]
     _submit(opened, pipeline, bindings, push, run["workgroups"], seconds)
@@ -145,9 +159,9 @@ def run_one(
         after[name] = np.frombuffer(inner, array.dtype).reshape(array.shape).copy()
         changed = np.flatnonzero(np.frombuffer(data, np.uint8) != guarded[name])
         far = [int(i) - GUARD_BYTES for i in changed]
-        places = sorted({i - i % 4 for i in far if not 0 <= i < array.nbytes})
-        if places:
-            outside[name] = places[:REPORTED]
+        offsets = sorted({i - i % 4 for i in far if not 0 <= i < array.nbytes})
+        if offsets:
+            outside[name] = offsets[:REPORTED]
     for part in (*buffers.values(), pipeline):
         part.close()
     return after, outside
@@ -163,7 +177,7 @@ def _dispatch(run: Mapping[str, Any], unused: Sequence[str]) -> Dispatch:
 
 
 def _guarded(array: np.ndarray, word: int) -> np.ndarray:
-    """Return an array's bytes between guard words, and at least one word of its own."""
+    """Return an array's bytes between guard words, padded to at least one word."""
     guard = np.full(GUARD_BYTES // 4, word, np.uint32).view(np.uint8)
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     fill = np.resize(guard, max(4, -(-data.size // 4) * 4) - data.size)
@@ -171,13 +185,16 @@ def _guarded(array: np.ndarray, word: int) -> np.ndarray:
 
 
 def _asks_length(spirv: bytes) -> bool:
-    """Tell whether a shader asks for a buffer's length: then it must be told the real one."""
+    """Tell whether a shader reads a buffer's length, which must then be the real one.
+
+    Source: SPIR-V specification, section "Physical Layout of a SPIR-V Module and Instruction"
+    """
     words = struct.unpack(f"<{len(spirv) // 4}I", spirv)
-    place = 5
-    while place < len(words):
-        if words[place] & 0xFFFF == OP_ARRAY_LENGTH:
+    position = 5
+    while position < len(words):
+        if words[position] & 0xFFFF == OP_ARRAY_LENGTH:
             return True
-        place += max(words[place] >> 16, 1)
+        position += max(words[position] >> 16, 1)
     return False
 
 

@@ -1,6 +1,6 @@
-"""A lab as its source says it: py:percent with fixed cell ids, one metadata namespace, regions.
+"""Source of a lab: py:percent with fixed cell ids, one metadata namespace and regions.
 
-Reads; what is made from it is decided by `build`.
+Reads the source; `build` decides what is made from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROJECT = Path(__file__).resolve().parent.parent.parent
 
 
 class LabError(VklabError):
-    """A lab's source breaks a rule; the message names the cell."""
+    """A violation of a rule by a lab's source; the message names the cell."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Cell:
 
     @property
     def role(self) -> str:
-        """Return exercise, check, demo or text."""
+        """Return the cell's role: exercise, check, demo or text."""
         return str(self.meta.get("role", "demo" if self.kind == "code" else "text"))
 
     @property
     def exercise(self) -> str:
-        """Return the id of the exercise that the cell belongs to, or nothing."""
+        """Return the id of the cell's exercise, or ""."""
         return str(self.meta.get("id", ""))
 
 
@@ -57,24 +57,24 @@ class Lab:
 
     @property
     def name(self) -> str:
-        """Return number and slug, as files are called."""
+        """Return the lab's number and slug, the name of its files."""
         return self.path.stem
 
     @property
     def number(self) -> str:
-        """Return the two digits."""
+        """Return the lab's number, two digits."""
         return self.name[:2]
 
     def named(self, role: str) -> dict[str, Cell]:
-        """Return the cells of a role by exercise; LabError where an exercise has two."""
-        found: dict[str, Cell] = {}
+        """Return the cells of a role by exercise. Raises LabError if an exercise has two."""
+        cells: dict[str, Cell] = {}
         for cell in self.cells:
             if cell.role == role and cell.exercise:
-                if cell.exercise in found:
+                if cell.exercise in cells:
                     raise LabError(f"{self.path.name}: two {role} cells of {cell.exercise}: "
-                                   f"{found[cell.exercise].id} and {cell.id}")  # fmt: skip
-                found[cell.exercise] = cell
-        return found
+                                   f"{cells[cell.exercise].id} and {cell.id}")  # fmt: skip
+                cells[cell.exercise] = cell
+        return cells
 
 
 def folder() -> Path:
@@ -88,7 +88,7 @@ def all_labs(root: Path | None = None) -> list[Path]:
 
 
 def find_lab(number: str, root: Path | None = None) -> Lab:
-    """Return a lab by its number or name; LabError naming those there are."""
+    """Return a lab by its number or name. Raises LabError with the labs that exist."""
     paths = all_labs(root)
     for path in paths:
         if number in (path.stem, path.stem[:2]) or (number.isdigit() and int(number) == int(
@@ -101,9 +101,9 @@ def find_lab(number: str, root: Path | None = None) -> Lab:
 
 
 def read_lab(path: Path) -> Lab:
-    """Read a source; LabError where a cell has no id, or one that another has."""
+    """Read a lab's source. Raises LabError for a cell without an id or with a repeated one."""
     if not re.fullmatch(r"\d\d_[a-z0-9_]+", path.stem):
-        raise LabError(f"{path.name}: a lab is called NN_slug.py")
+        raise LabError(f"{path.name}: rename the source to NN_slug.py")
     notebook = jupytext.read(path, fmt="py:percent")
     facts = notebook.metadata.get("vklab", {})
     cells, seen = [], set()

@@ -1,4 +1,4 @@
-"""The child of run_limited: call one function, write down what came of it.
+"""Child process of run_limited: calls one function and writes its outcome to a file.
 
 Run as `python -m vklab.course.limited_child FOLDER`.
 """
@@ -26,7 +26,7 @@ FILE_BYTES = 256 << 20
 
 
 def main(folder: Path) -> None:
-    """Read FOLDER/call, call it, write FOLDER/result."""
+    """Read FOLDER/call, call the function, write FOLDER/result."""
     _limit_files()
     function, arguments = cloudpickle.loads((folder / "call").read_bytes())
     result: tuple[str, Any, str]
@@ -50,7 +50,7 @@ def main(folder: Path) -> None:
 
 
 def _limit_files() -> None:
-    """Bound the size of every file that the child writes, where the system can."""
+    """Bound the size of every file that the child writes, if the system supports it."""
     if resource is None:
         return
     with contextlib.suppress(ValueError, OSError):

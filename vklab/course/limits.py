@@ -1,7 +1,7 @@
-"""Limits on what runs inside this process: a deadline, and a bound on what is printed.
+"""Limits on code inside this process: a deadline, and a bound on its printed output.
 
-Python code that loops for ever is interrupted; native code that hangs is not: `run_limited` runs
-such answers in a child.
+An endless Python loop is interrupted; native code that hangs is not: `run_limited` runs such
+answers in a child process.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from collections.abc import Callable, Iterator
 
 __all__ = ["LimitReached", "OutOfTime", "Printed", "TooMuchOutput", "limited"]
 
-# Raised again and again: code that catches everything meets it at its next line, too.
+# Interval of the exception's repetition, for code that catches every exception.
 REPEAT_S = 0.5
 
 
 class LimitReached(BaseException):
-    """A limit was reached; not an Exception, so that `except Exception` does not hide it."""
+    """A limit that was reached; no Exception, so that `except Exception` does not hide it."""
 
 
 class OutOfTime(LimitReached):
-    """The time is over."""
+    """Time limit that was reached."""
 
 
 class TooMuchOutput(LimitReached):
-    """More was printed than anybody wants to read."""
+    """Output limit that was reached."""
 
 
 class Printed(io.TextIOBase):
-    """Keep what is printed, up to a bound; raise TooMuchOutput above it."""
+    """Keep the printed text up to a bound; raise TooMuchOutput above it."""
 
     def __init__(self, characters: int) -> None:
         self.characters = characters
@@ -43,7 +43,7 @@ class Printed(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Keep text; raise TooMuchOutput where it is too much."""
+        """Keep the text. Raises TooMuchOutput above the bound."""
         room = self.characters - len(self.text)
         self.text += text[: max(room, 0)]
         if len(text) > room:
@@ -80,7 +80,7 @@ def _by_signal(seconds: float) -> Callable[[], None]:
 
 
 def _by_thread(seconds: float) -> Callable[[], None]:
-    """Set the exception from another thread, where there are no timers with signals."""
+    """Set the exception from another thread, on systems without signal timers."""
     target, ended = threading.get_ident(), threading.Event()
 
     def watch() -> None:

@@ -1,7 +1,7 @@
-"""Bring a changed lab to a student's edited copy, cell by cell, losing nothing.
+"""Merge a changed lab into a student's edited copy, cell by cell, without losing any work.
 
-Three notebooks meet: the base (the lab as it was copied), the student's copy, and the lab as it is
-now. Cells are matched by id; nothing is guessed from text or position.
+A three-way merge of the base (the lab as it was copied), the student's copy, and the lab of today.
+Cells are matched by id, never by text or position.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ __all__ = ["merge"]
 
 MINE = "You had changed this cell; the lab has changed it, too. This is what you wrote:"
 NEW = "The lab has changed this cell. Your answer above is kept; this is the new text:"
-# Their texts are the student's work; everywhere else the lab's new text wins.
+# Roles whose text is the student's work; in all other cells the lab's new text wins.
 ANSWERS = ("exercise",)
 
 
 def merge(base: NotebookNode, mine: NotebookNode, lab: NotebookNode) -> NotebookNode:
     """Return the student's copy with the lab's changes.
 
-    A cell that the student has not touched follows the lab. A touched exercise keeps the student's
-    text; other touched cells follow the lab where it changed them, with the student's text behind.
-    Extra cells keep their place behind the same cell.
+    A cell that the student has not edited follows the lab. An edited exercise keeps the student's
+    text; another edited cell follows the lab if the lab changed it, with the student's text in a
+    note behind it. Extra cells stay behind the same cell.
+
+    Args:
+        base: the lab as it was copied.
+        mine: the student's copy.
+        lab: the lab of today.
     """
     old, new = _by_id(base), _by_id(lab)
     theirs = _by_id(mine)
@@ -38,16 +43,16 @@ def merge(base: NotebookNode, mine: NotebookNode, lab: NotebookNode) -> Notebook
         if identifier in theirs:
             merged.cells += _one(old.get(identifier), theirs[identifier], cell)
         elif identifier not in old or _role(cell) in ("exercise", "check"):
-            merged.cells.append(copy.deepcopy(cell))  # new in the lab, or what a lab cannot lack
+            merged.cells.append(copy.deepcopy(cell))  # new in the lab, or required by it
         merged.cells += _kept(extras.get(identifier, ()), old)
     return _unique(merged)
 
 
 def _by_id(notebook: NotebookNode) -> dict[str, NotebookNode]:
-    found: dict[str, NotebookNode] = {}
+    cells: dict[str, NotebookNode] = {}
     for cell in notebook.cells:
-        found.setdefault(cell.id, cell)
-    return found
+        cells.setdefault(cell.id, cell)
+    return cells
 
 
 def _role(cell: NotebookNode) -> str:
@@ -56,7 +61,7 @@ def _role(cell: NotebookNode) -> str:
 
 def _extras(mine: NotebookNode, new: dict[str, Any]) -> dict[str, list[NotebookNode]]:
     """Return the cells that the lab does not have, by the lab's cell before them."""
-    found: dict[str, list[NotebookNode]] = {}
+    extras: dict[str, list[NotebookNode]] = {}
     seen: set[str] = set()
     before = ""
     for cell in mine.cells:
@@ -64,12 +69,12 @@ def _extras(mine: NotebookNode, new: dict[str, Any]) -> dict[str, list[NotebookN
             before = cell.id
             seen.add(cell.id)
         else:
-            found.setdefault(before, []).append(cell)
-    return found
+            extras.setdefault(before, []).append(cell)
+    return extras
 
 
 def _kept(cells: Any, old: dict[str, NotebookNode]) -> list[NotebookNode]:
-    """Return extra cells, without those that the lab had and has taken back untouched."""
+    """Return extra cells, without unedited ones that the lab has removed."""
     return [copy.deepcopy(c) for c in cells if c.id not in old or c.source != old[c.id].source]
 
 
@@ -101,7 +106,7 @@ def _note(cell: NotebookNode, words: str, ending: str) -> NotebookNode:
 
 
 def _unique(notebook: NotebookNode) -> NotebookNode:
-    """Give later cells with an id that is taken one of their own."""
+    """Rename the ids of later cells that repeat an id."""
     taken: set[str] = set()
     for cell in notebook.cells:
         wanted, number = cell.id, 2

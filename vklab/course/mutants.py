@@ -1,7 +1,7 @@
-"""Small mistakes put into a right answer, one at a time: a good check rejects nearly all of them.
+"""Mutants of a solution: a right answer with one small mistake, which a good check rejects.
 
-Python is changed as a syntax tree, the text of a shader token by token, inside the solution's lines
-only. Each mutant is named by the first line that differs, before and after.
+Python is changed as a syntax tree, the text of a shader token by token, only in the solution's
+lines. A mutant is named by the first line that differs, before and after.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ OPERATORS = re.compile(r"<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/%&|^]=|[<>+\-*/%
 
 
 def mutants_of(lab: Lab, cell: Cell) -> Iterator[Mutant]:
-    """Yield the mutants of an exercise's solution, each once."""
+    """Yield the mutants of an exercise's solution, each once.
+
+    Source: DeMillo, Lipton, Sayward, "Hints on Test Data Selection", 1978
+    """
     lines = regions.lines_of(lab, cell)
     is_shader = any(line.mark.endswith("SOLUTION shader") for line in lines)
     text = regions.solved(lab, cell)
@@ -83,7 +86,7 @@ def _named(plain: str, mutated: str) -> Mutant:
 
 
 def _apply(node: ast.AST, change: int, tree: ast.Module) -> bool:
-    """Make one change to a node in place; tell whether there is such a change."""
+    """Make one change to a node in place; tell whether the node has a change of that number."""
     for kind, mutate in _CHANGES:
         if isinstance(node, kind):
             options = mutate(node, tree)
@@ -135,7 +138,7 @@ def _constant(node: ast.Constant, tree: ast.Module) -> Options:
 
 def _unary(node: ast.UnaryOp, tree: ast.Module) -> Options:
     if isinstance(node.op, ast.Not | ast.USub | ast.Invert):
-        # `not x` and `-x` become `+x`-like: the operand itself.
+        # `not x` and `-x` become `x`.
         return [lambda: _replace(tree, node, node.operand)]
     return []
 

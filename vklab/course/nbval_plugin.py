@@ -1,8 +1,8 @@
 """Make nbval's limits hard: `pytest -p vklab.course.nbval_plugin --nbval NOTEBOOK ...`.
 
 In stock nbval 0.11 a cell that runs too long can pass, and every cell after it becomes an expected
-failure. Here both fail; a notebook has one wall clock; its kernel ends with all it has started; the
-executed notebook and a report by cell id are written to --nbval-out.
+failure. Here both fail; a notebook has one wall clock; its kernel ends with its child processes;
+--nbval-out receives the executed notebook and a report by cell id.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "pytest_runtest_makereport", "pytest_runtest_setup", "pytest_runtest_teardown",
 ]  # fmt: skip
 
-# How long an interrupted cell may take to say where it was.
+# Time for an interrupted cell to send its traceback.
 GRACE_S = 5.0
 SLICE_S = 0.25
 
@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @dataclass
 class Course:
-    """One notebook on its way: when it must end, what has broken it, what each cell did."""
+    """State of one notebook: its deadline, the reason of its failure, the outcome of each cell."""
 
     ends: float
     broken: str = ""
@@ -66,7 +66,7 @@ def _course_of(file: IPyNbFile) -> Course:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    """Fail a cell behind one that broke its notebook, before anything is run."""
+    """Fail a cell after one that broke the notebook, without running it."""
     if not isinstance(item, IPyNbCell):
         return (yield)
     course = _course_of(item.parent)
@@ -79,7 +79,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 
 def _bound(file: IPyNbFile, course: Course) -> None:
-    """Let every wait for the kernel end at the cell's limit, or when the kernel has died."""
+    """End every wait for the kernel at the cell's limit, or when the kernel has died."""
     kernel = file.kernel
     if kernel is None or hasattr(kernel, "plain_get_message"):
         return
@@ -105,7 +105,7 @@ def _bound(file: IPyNbFile, course: Course) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Run a cell with a hard limit; what comes too late has failed, whatever nbval says."""
+    """Run a cell with a hard limit; a late result is a failure, even if nbval passes it."""
     if not isinstance(item, IPyNbCell):
         return (yield)
     course = _course_of(item.parent)
@@ -145,7 +145,7 @@ def _id(item: IPyNbCell) -> str:
 
 
 def end_kernel(kernel: Any) -> None:
-    """End a kernel with its process group and every process below it, without asking."""
+    """Kill a kernel with its process group and every child process."""
     manager = getattr(kernel, "km", None)
     process = getattr(getattr(manager, "provisioner", None), "process", None)
     if process is None:
@@ -157,7 +157,7 @@ def end_kernel(kernel: Any) -> None:
         family = []
     if os.name == "posix":
         try:
-            # A kernel leads a group of its own; never ours.
+            # A kernel leads its own process group; never kill the group of this process.
             if os.getpgid(process.pid) != os.getpgid(0):
                 os.killpg(os.getpgid(process.pid), signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -176,7 +176,7 @@ def end_kernel(kernel: Any) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note what became of a cell."""
+    """Record the outcome of a cell."""
     report = yield
     if isinstance(item, IPyNbCell):
         course = _course_of(item.parent)
@@ -209,7 +209,7 @@ def _plain(output: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Behind a notebook's last cell, write what is to be kept and end the kernel's processes."""
+    """Write the report and kill the kernel's processes after a notebook's last cell."""
     if isinstance(item, IPyNbCell) and (nextitem is None or nextitem.parent is not item.parent):
         _write(item.parent, _course_of(item.parent))
         if item.parent.kernel is not None:

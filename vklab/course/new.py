@@ -1,4 +1,4 @@
-"""The three files that a lab starts from; they pass every gate as they are."""
+"""Templates of the three files of a new lab, which pass every gate unchanged."""
 
 from __future__ import annotations
 
@@ -89,14 +89,20 @@ def by_product(number):
 
 
 def new_lab(number: str, slug: str, root: Path | None = None) -> list[Path]:
-    """Write source, checks and answers of a new lab; LabError if one of them is there."""
+    """Write source, checks and answers of a new lab. Raises LabError if one of them exists.
+
+    Args:
+        number: one or two digits.
+        slug: small letters, digits and _.
+        root: folder of the labs; None for the one in use.
+    """
     if not re.fullmatch(r"\d\d?", number) or not re.fullmatch(r"[a-z][a-z0-9_]*", slug):
         raise LabError(f"{number!r} {slug!r}: a lab is a number of two digits and a slug of small "
                        "letters, digits and _")  # fmt: skip
     nn, root = f"{int(number):02}", root or folder()
     taken = [path.stem for path in all_labs(root) if path.stem.startswith(f"{nn}_")]
     if taken:
-        raise LabError(f"lab {nn} is there: {taken[0]}")
+        raise LabError(f"lab {nn} exists already: {taken[0]}")
     own = root == PROJECT / "labs"
     checks = PROJECT / "vklab" / "course" / "checks" if own else root / "checks"
     facts = {"nn": nn, "title": slug.replace("_", " ").capitalize()}
@@ -107,7 +113,7 @@ def new_lab(number: str, slug: str, root: Path | None = None) -> list[Path]:
     }
     for path in files:
         if path.exists():
-            raise LabError(f"{path} is there already")
+            raise LabError(f"{path} exists already")
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.format(**facts), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""picture: a figure with alt text and a caption, which every picture of a lab must have."""
+"""picture: a figure with the alt text and the caption that every picture of a lab must have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DPI = 110
 
 @dataclass(frozen=True)
 class Picture:
-    """An image as HTML, what it shows in words, and a caption."""
+    """An image as HTML, with its alt text and caption."""
 
     html: str
     alt: str
@@ -32,13 +32,13 @@ class Picture:
 
 
 def picture(figure: Any, alt: str, caption: str) -> Picture:
-    """Return a drawing as a picture with words.
+    """Return a drawing with alt text and a caption.
 
     Args:
         figure: a matplotlib figure (closed afterwards), SVG text, or an object that draws itself
             as HTML or SVG.
-        alt: what a reader who cannot see it must know.
-        caption: one sentence below it.
+        alt: the content in words, for a reader who cannot see the picture.
+        caption: one sentence below the picture.
     """
     if not alt.strip() or not caption.strip():
         raise ValueError("a picture needs alt text and a caption")
@@ -54,7 +54,7 @@ def picture(figure: Any, alt: str, caption: str) -> Picture:
 
 def _png(figure: Any, alt: str) -> str:
     data = io.BytesIO()
-    # White behind: axes and labels stay readable in a dark theme.
+    # A white background keeps axes and labels readable in a dark theme.
     figure.savefig(data, format="png", dpi=DPI, bbox_inches="tight", facecolor="white",
                    metadata={"Software": None})  # fmt: skip
     _close(figure)
@@ -66,7 +66,7 @@ def _png(figure: Any, alt: str) -> str:
 
 
 def _close(figure: Any) -> None:
-    # An open figure is drawn again by the inline backend at the end of the cell.
+    # The inline backend would draw an open figure again at the end of the cell.
     import matplotlib.pyplot
 
     matplotlib.pyplot.close(figure)

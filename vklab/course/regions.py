@@ -1,4 +1,4 @@
-"""Regions of a source: what is solution, what is a hidden test, and the stub in its place.
+"""Regions of a lab's source: solutions, hidden tests, and the stubs in their place.
 
 `### BEGIN SOLUTION` in Python, `// ### BEGIN SOLUTION` in the text of a shader.
 """
@@ -18,7 +18,7 @@ PYTHON_MARK = re.compile(r"^(\s*)()###\s+(BEGIN|END) (SOLUTION|HIDDEN TESTS)\s*$
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a cell: its text, and the region that it is in (mark, solution, hidden)."""
+    """One line of a cell: its text, and its region (mark, solution, hidden or none)."""
 
     text: str
     region: str = ""
@@ -26,31 +26,31 @@ class Line:
 
 
 def lines_of(lab: Lab, cell: Cell) -> list[Line]:
-    """Return a cell's lines with their regions; LabError where marks do not pair."""
-    found: list[Line] = []
+    """Return a cell's lines with their regions. Raises LabError if marks do not pair."""
+    lines: list[Line] = []
     inside = ""
     for text in cell.text.splitlines():
         match = PYTHON_MARK.match(text) or MARK.match(text)
         if match is None:
             region = {"SOLUTION": "solution", "HIDDEN TESTS": "hidden", "": ""}[inside]
-            found.append(Line(text, region))
+            lines.append(Line(text, region))
             continue
         begins, name = match[3] == "BEGIN", match[4]
         if begins == bool(inside) or (inside and inside != name):
             raise LabError(f"{lab.path.name}, cell {cell.id}: {text.strip()} does not pair")
         inside = name if begins else ""
         kind = "shader" if match[2] == "//" else "python"
-        found.append(Line(text, "mark", f"{match[3]} {name} {kind}"))
+        lines.append(Line(text, "mark", f"{match[3]} {name} {kind}"))
     if inside:
         raise LabError(f"{lab.path.name}, cell {cell.id}: no ### END {inside}")
-    return found
+    return lines
 
 
 def stub(cell: Cell, mark: Line) -> str:
-    """Return the line that a student finds in the place of a solution.
+    """Return the line that replaces a solution in the student's notebook.
 
-    In a function it raises when called; in a shader it stops the compiler; at the left margin,
-    where an error would end the cell, it is a comment (the author sets the name to `...` before).
+    In a function the stub raises when called; in a shader it stops the compiler; at the left
+    margin, where an error would end the cell, it is a comment (the author sets the name to `...`).
     """
     lab, _, number = cell.exercise.partition("-")
     where = f"Lab {lab}, exercise {number}"
@@ -63,7 +63,7 @@ def stub(cell: Cell, mark: Line) -> str:
 
 
 def unsolved(lab: Lab, cell: Cell) -> str:
-    """Return the text of a cell as students get it."""
+    """Return the text of a cell for students, with stubs in place of solutions."""
     kept = []
     for line in lines_of(lab, cell):
         if line.mark.startswith("BEGIN SOLUTION"):

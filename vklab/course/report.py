@@ -1,7 +1,7 @@
-"""What a check writes while it looks at an answer: weighted parts, each passed or with a message.
+"""Report of a check: weighted parts, each passed or with a message.
 
 A part ends at its first difference; the next part still runs. Decides how values are compared;
-what is expected is decided by the checks of each lab.
+the checks of each lab decide which values are expected.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["NotAttempted", "Report", "Stopped"]
 
 
 class _Differs(AssertionError):
-    """A part is not as expected; ends the part."""
+    """A difference from the expected value; ends the part."""
 
 
 class NotAttempted(Exception):
-    """The stub was called: the exercise has not been tried."""
+    """A call of the stub: the exercise has not been tried."""
 
 
 class Stopped(Exception):
-    """The check cannot go on; the message is for the student."""
+    """End of a check that cannot continue; the message is for the student."""
 
 
 class Report:
-    """Collect the parts of one check, with words for what was called and what came back."""
+    """Collect the parts of one check, with messages on the calls and their results."""
 
     def __init__(self, real: Mapping[str, Callable[..., Any]] | None = None) -> None:
         self.parts: list[Part] = []
@@ -43,11 +43,11 @@ class Report:
         self._on = ""
 
     def real(self, path: str) -> Callable[..., Any]:
-        """Return a seam's real function, which refuses everybody else during the check."""
+        """Return a working copy of a seam's real function, which raises during the check."""
         return self._real[path]
 
     def note(self, text: str) -> None:
-        """Say something below the parts, right or wrong."""
+        """Add a line below the parts of the verdict, right or wrong."""
         self.notes.append(text)
 
     # ----------------------------------------------------------------------------------- parts
@@ -92,7 +92,10 @@ class Report:
         """Call the answer on copies of the arguments, and remember the input for messages.
 
         Args:
+            answer: the student's function.
+            arguments: its positional arguments.
             on: the input in words a student recognises; default: the arguments themselves.
+            named: its keyword arguments.
         """
         listed = [words.short(a) for a in arguments]
         listed += [f"{key}={words.short(value)}" for key, value in named.items()]
@@ -100,13 +103,20 @@ class Report:
         return answer(*_copied(arguments), **_copied(named))
 
     def on(self, text: str) -> None:
-        """Name the input that the next comparisons are about."""
+        """Name the input of the next comparisons."""
         self._on = text
 
     def raises(
         self, kind: type[BaseException], answer: Callable[..., Any], *arguments: Any, on: str = ""
     ) -> None:
-        """Expect the answer to raise."""
+        """Expect the answer to raise an exception.
+
+        Args:
+            kind: the exception's type.
+            answer: the student's function.
+            arguments: its positional arguments.
+            on: as in `call`.
+        """
         try:
             got = self.call(answer, *arguments, on=on)
         except kind as error:
@@ -118,12 +128,18 @@ class Report:
     # ------------------------------------------------------------------------------- comparing
 
     def expect(self, true: Any, message: str) -> None:
-        """Expect something to be true; the message says what, in full."""
+        """Expect a condition to be true; `message` is the whole sentence for the student."""
         if not true:
             raise _Differs(f"{self._on_text()}{message}")
 
     def equal(self, got: Any, expected: Any, hint: str = "") -> None:
-        """Expect exactly this value; a list may stand for a tuple, a numpy number for a number."""
+        """Expect exactly one value; a list equals a tuple, a NumPy number a number.
+
+        Args:
+            got: the answer's value.
+            expected: the right value.
+            hint: a question for the student, shown with a difference.
+        """
         if isinstance(expected, np.ndarray):
             array = self._array(got, expected, hint)
             self._elements(array, expected, array == expected, hint)
@@ -133,7 +149,15 @@ class Report:
     def close(
         self, got: Any, expected: Any, rtol: float = 1e-5, atol: float = 1e-6, hint: str = ""
     ) -> None:
-        """Expect numbers within a tolerance, of the same shape and dtype if it is an array."""
+        """Expect numbers within a tolerance; arrays must have the same shape and dtype.
+
+        Args:
+            got: the answer's value.
+            expected: the right value.
+            rtol: relative tolerance.
+            atol: absolute tolerance.
+            hint: a question for the student, shown with a difference.
+        """
         if isinstance(expected, np.ndarray):
             array = self._array(got, expected, hint)
         elif isinstance(got, int | float | np.number) and not isinstance(got, bool):
@@ -146,9 +170,9 @@ class Report:
 
     def inside(self, result: Dispatched) -> None:
         """Expect that a kernel wrote nothing outside its buffers."""
-        for name, places in result.out_of_bounds.items():
-            side = "behind its end" if places[-1] > 0 else "before its start"
-            listed = ", ".join(map(str, places[:3])) + (", ..." if len(places) > 3 else "")
+        for name, offsets in result.out_of_bounds.items():
+            side = "behind its end" if offsets[-1] > 0 else "before its start"
+            listed = ", ".join(map(str, offsets[:3])) + (", ..." if len(offsets) > 3 else "")
             self._differs(f"{name} was written {side}, at byte {listed}; is there a guard?")
 
     def _array(self, got: Any, expected: np.ndarray, hint: str) -> np.ndarray:
@@ -191,7 +215,7 @@ def _got(value: Any) -> str:
 
 
 def _array_text(array: np.ndarray) -> str:
-    """Name an expected array by dtype and shape, with its values where they fit into a line."""
+    """Describe an expected array by dtype and shape, with its values if they fit into a line."""
     text = f"an array, {array.dtype} of shape {array.shape}"
     if not 0 < array.size <= 16:
         return text
@@ -208,7 +232,7 @@ def _copied(value: Any) -> Any:
     try:
         return copy.deepcopy(value)
     except Exception:
-        return value  # a device, a session: what cannot be copied is passed as it is
+        return value  # a device or a session cannot be copied: pass the object itself
 
 
 def _same(got: Any, expected: Any) -> bool:
@@ -227,7 +251,7 @@ def _same(got: Any, expected: Any) -> bool:
             and all(_same(got[key], expected[key]) for key in expected)
         )
     if isinstance(expected, int | float):
-        # The base class's own addition: what a subclass says of itself does not count.
+        # The base class's addition, because a subclass may claim to equal anything.
         if isinstance(got, int):
             return int.__add__(got, 0) == expected
         return isinstance(got, float) and float.__add__(got, 0.0) == expected

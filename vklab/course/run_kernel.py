@@ -1,7 +1,7 @@
 """run_kernel: compile and dispatch a shader's text on the device in use, in a child process.
 
-A kernel that does not compile, never ends, or loses the device is a result with a message. Guard
-words around every buffer show writes out of bounds. Visited by lab 04.
+A kernel that does not compile, never ends, or loses the device gives a result with a message. Guard
+words around every buffer detect writes out of bounds. Visited by lab 04.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Run:
 
     Attributes:
         buffers: every storage buffer by its name in the shader, with its content before.
-        workgroups: how many workgroups, in x, y, z.
+        workgroups: number of workgroups in x, y, z.
         push: push constants by name.
         constants: specialization constants by name.
     """
@@ -45,15 +45,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Dispatched:
-    """What one dispatch left behind.
+    """Result of one dispatch.
 
     Attributes:
         status: ran, compile_error, mismatch, timeout, crashed, no_device or not_attempted.
         buffers: every buffer's content afterwards.
-        out_of_bounds: for each buffer whose guard words changed, where: bytes from its start.
-        message: what happened, if it did not run; what it never uses, if it did.
-        unused: buffers and push constants that the kernel names and the compiler has dropped.
-        push_formats: the struct format of each push constant that is left: `I`, `f` ...
+        out_of_bounds: offsets in bytes of changed guard words, for each buffer that has some.
+        message: the reason of a failure; for a kernel that ran, the names it never uses.
+        unused: buffers and push constants that the kernel names and the compiler has removed.
+        push_formats: the struct format of each remaining push constant: `I`, `f` ...
     """
 
     status: str
@@ -77,7 +77,7 @@ def run_kernel(
         text: GLSL or Slang.
         runs: one Run, or several; those before a hang keep their results.
         language: glsl or slang; default: GLSL if the text has a #version line.
-        seconds: the limit for each dispatch; starting a device and compiling come on top.
+        seconds: time limit of each dispatch, without opening the device and compiling.
         device: as in `vklab.load`.
     """
     wanted = [runs] if isinstance(runs, Run) else list(runs)
@@ -100,8 +100,8 @@ def _write(
     listed = []
     for number, run in enumerate(runs):
         names = list(run.buffers)
-        for place, name in enumerate(names):
-            np.save(folder / f"in-{number}-{place}.npy", np.ascontiguousarray(run.buffers[name]))
+        for index, name in enumerate(names):
+            np.save(folder / f"in-{number}-{index}.npy", np.ascontiguousarray(run.buffers[name]))
         listed.append({"buffers": names, "workgroups": _ints(run.workgroups),
                        "push": {k: _plain(v) for k, v in run.push.items()},
                        "constants": {k: _plain(v) for k, v in run.constants.items()}})  # fmt: skip
@@ -126,10 +126,10 @@ def _read(folder: Path, number: int, ended: Ended) -> Dispatched:
     if path.is_file():
         facts = json.loads(path.read_text("utf-8"))
         buffers = {
-            name: np.load(folder / f"out-{number}-{place}.npy", allow_pickle=False)
-            for place, name in enumerate(facts["buffers"])
+            name: np.load(folder / f"out-{number}-{index}.npy", allow_pickle=False)
+            for index, name in enumerate(facts["buffers"])
         }
-        outside = {name: tuple(places) for name, places in facts["out_of_bounds"].items()}
+        outside = {name: tuple(offsets) for name, offsets in facts["out_of_bounds"].items()}
         unused = tuple(facts["unused"])
         what = "it" if len(unused) == 1 else "them"
         said = f"{words.never_used(unused)}: the compiler has dropped {what}" if unused else ""

@@ -1,7 +1,7 @@
 """run_limited: call a function that may hang or crash, in a child process with a time limit.
 
-The function travels with what it uses from the notebook; the child is a fresh interpreter, so a
-crash, an endless loop in native code or `os._exit` ends the child only.
+The function is sent with everything that it uses from the notebook. The child is a fresh
+interpreter, so a crash, an endless loop in native code or `os._exit` ends only the child.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["Outcome", "run_limited"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a call.
+    """Outcome of a call.
 
     Attributes:
         status: returned, not_attempted, raised, timeout, too_much_output or crashed.
-        value: what was returned.
-        message: for every other status, what happened, in one line.
-        output: what was printed.
+        value: the returned value.
+        message: for every status but returned, the reason in one line.
+        output: the printed text.
     """
 
     status: str
@@ -41,7 +41,13 @@ class Outcome:
 
 
 def run_limited(function: Callable[..., Any], *arguments: Any, seconds: float = 10.0) -> Outcome:
-    """Call `function(*arguments)` in a fresh interpreter; never raises for what it does there."""
+    """Call `function(*arguments)` in a fresh interpreter; a crash there raises nothing here.
+
+    Args:
+        function: the function; its module or notebook cell is sent with it.
+        arguments: its arguments.
+        seconds: time limit.
+    """
     with tempfile.TemporaryDirectory(prefix="vklab-") as name:
         folder = Path(name)
         try:
@@ -70,7 +76,7 @@ def _how(ended: Ended, seconds: float) -> tuple[str, str]:
 
 @contextmanager
 def _by_value(function: Callable[..., Any]) -> Iterator[None]:
-    """Send functions of files that the child cannot import (tests, answers) with their code."""
+    """Send functions with their code if the child cannot import their file (tests, answers)."""
     module = inspect.getmodule(function)
     own = module is not None and module.__name__.split(".")[0] in ("vklab", "__main__")
     file = getattr(module, "__file__", None) or ""

@@ -1,7 +1,7 @@
-"""Seams: the places of the runtime that a student's function can take, named by dotted paths.
+"""Seams: functions of the runtime, named by dotted paths, that a student's function can replace.
 
-Resolves such a path, and makes the real function refuse while an answer is being checked, so that
-`mine = vklab.plan.memory.assign_offsets` earns nothing.
+Resolves a path, and makes the real function raise while an answer is checked, so that
+`mine = vklab.plan.memory.assign_offsets` is no solution. Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ REFUSAL = "the runtime's own function is asked to answer; write it yourself"
 
 
 def resolve(path: str) -> tuple[Any, str, Any]:
-    """Return what holds a dotted path (a module or class), the last name, and its value.
+    """Return the module or class that a dotted path ends in, the last name, and its value.
 
-    Raises LookupError naming the first step that is not there.
+    Raises LookupError with the first step that does not exist.
     """
     steps = path.split(".")
     holder, taken = _deepest_module(steps)
@@ -32,13 +32,13 @@ def resolve(path: str) -> tuple[Any, str, Any]:
 
 
 def _deepest_module(steps: Sequence[str]) -> tuple[Any, int]:
-    """Return the module that a path starts with, and how many steps it takes."""
+    """Return the module that a path starts with, and the number of its steps."""
     for count in range(len(steps) - 1, 0, -1):
         name = ".".join(steps[:count])
         try:
             return importlib.import_module(name), count
         except ModuleNotFoundError as error:
-            # Missing is one of the steps, or something that an existing module imports?
+            # Raise again if an import inside an existing module is missing, not a step of the path.
             if not (error.name and (name + ".").startswith(error.name + ".")):
                 raise
     raise LookupError(f"there is no module {'.'.join(steps[:-1]) or steps[0]!r}")
@@ -46,9 +46,9 @@ def _deepest_module(steps: Sequence[str]) -> tuple[Any, int]:
 
 def _attribute(holder: Any, steps: Sequence[str], number: int) -> Any:
     try:
-        # A class's own entry: a method stays the plain function that can be put back.
-        found = vars(holder) if isinstance(holder, type) else {}
-        return found[steps[number]] if steps[number] in found else getattr(holder, steps[number])
+        # A class's own entry is the plain function, which `swap` can restore later.
+        own = vars(holder) if isinstance(holder, type) else {}
+        return own[steps[number]] if steps[number] in own else getattr(holder, steps[number])
     except AttributeError:
         where = ".".join(steps[:number])
         names = sorted(name for name in dir(holder) if not name.startswith("_"))
@@ -57,7 +57,7 @@ def _attribute(holder: Any, steps: Sequence[str], number: int) -> Any:
 
 
 def _function(value: Any) -> FunctionType | None:
-    """Return the plain function behind a seam: through wrappers, and a class's constructor."""
+    """Return the plain function of a seam: without wrappers; of a class, its constructor."""
     for _ in range(8):
         if isinstance(value, FunctionType):
             return value
@@ -71,14 +71,14 @@ def _function(value: Any) -> FunctionType | None:
 
 
 def is_real(answer: Any, paths: Sequence[str]) -> bool:
-    """Tell whether an answer is the real function of a seam, as it is or wrapped."""
+    """Tell whether an answer is the real function of a seam, plain or wrapped."""
     mine = _function(answer)
     real = [_function(resolve(path)[2]) for path in paths]
     return mine is not None and any(r is mine or (r and r.__code__ is mine.__code__) for r in real)
 
 
 def _refuse(*arguments: object, **named: object) -> None:
-    # Runs in the place of a real function, with that function's globals: nothing but builtins.
+    # Runs in place of a real function, with that function's globals: use only builtins.
     raise RuntimeError("the runtime's own function is asked to answer; write it yourself")
 
 
@@ -86,8 +86,8 @@ def _refuse(*arguments: object, **named: object) -> None:
 def refusing(paths: Sequence[str]) -> Iterator[Mapping[str, FunctionType]]:
     """Make the real functions of seams raise; yield working copies of them for the oracle.
 
-    The code inside the function object is exchanged, not the name: whoever kept the function
-    meets the refusal, too.
+    The code of the function object is replaced, not the name, so that saved references to the
+    function raise, too.
     """
     real = {path: function for path in paths if (function := _function(resolve(path)[2]))}
     copies = {path: _copy(function) for path, function in real.items()}
@@ -110,18 +110,18 @@ def _copy(function: FunctionType) -> FunctionType:
 
 
 def patched() -> list[str]:
-    """Return what a notebook has put into vklab's modules: the names of its own functions there."""
-    found = []
+    """Return the names in vklab's modules that a notebook has replaced by its own functions."""
+    replaced = []
     for name, module in sorted(sys.modules.items()):
         if module is None or not (name == "vklab" or name.startswith("vklab.")):
             continue
         for key, value in list(vars(module).items()):
             if _is_foreign(value):
-                found.append(f"{name}.{key}")
+                replaced.append(f"{name}.{key}")
             elif isinstance(value, type) and value.__module__ == name:
                 inside = list(vars(value).items())
-                found += [f"{name}.{key}.{k}" for k, v in inside if _is_foreign(v)]
-    return found
+                replaced += [f"{name}.{key}.{k}" for k, v in inside if _is_foreign(v)]
+    return replaced
 
 
 def _is_foreign(value: Any) -> bool:

@@ -1,6 +1,6 @@
 """show: the real source of a function, class or kernel, coloured, with its file and line.
 
-The text is read from the files that run, so that a lab never shows an old copy.
+The text is read from the imported files, so that a lab never shows an old copy. Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Style(JupyterStyle):
 
 @dataclass(frozen=True)
 class Listing:
-    """A piece of source with the place it comes from."""
+    """A piece of source with its file and line."""
 
     place: str
     first_line: int
@@ -48,7 +48,7 @@ class Listing:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        # The style's colours are JupyterLab's own variables: they follow its light or dark theme.
+        # The style's colours are JupyterLab's variables, which follow its light or dark theme.
         formatter = HtmlFormatter(
             style=_Style, noclasses=True, linenos="inline", linenostart=self.first_line,
             nobackground=True, cssstyles="overflow-x:auto",
@@ -69,8 +69,8 @@ def show(thing: Any) -> Listing:
         thing: the object itself; a kernel's name, "softmax" or "labs/vector_add.comp"; or a
             dotted path, "vklab.plan.memory.assign_offsets".
 
-    Raises ShaderError or LookupError for a name that is not there, TypeError for an object that has
-    no source in Python.
+    Raises ShaderError or LookupError for an unknown name, and TypeError for an object without
+    source in Python.
     """
     if isinstance(thing, str) and thing.startswith("vklab."):
         thing = seam.resolve(thing)[2]
@@ -92,5 +92,5 @@ def _place(path: Path) -> str:
     resolved = path.resolve()
     if resolved.is_relative_to(ROOT):
         return resolved.relative_to(ROOT).as_posix()
-    # A cell's file is a temporary name, another one in every kernel.
+    # A cell's file has a temporary name, which differs in every kernel.
     return "this notebook" if "ipykernel" in path.as_posix() or "<" in str(path) else path.name

@@ -1,6 +1,8 @@
 """Slices of a notebook: the statements that a later cell needs, without the demos between them.
 
-Decides by names alone: what is changed in place, or inside of a block, is not seen.
+Decides by names alone: a change in place or inside a block is not seen.
+
+Source: Weiser, "Program Slicing", 1981
 """
 
 from __future__ import annotations
@@ -14,23 +16,24 @@ __all__ = ["globals_read", "needed_statements"]
 
 def globals_read(text: str) -> set[str]:
     """Return the global names that a text reads, in its functions too."""
-    found: set[str] = set()
+    names: set[str] = set()
     tables = [symtable.symtable(text, "cell", "exec")]
     while tables:
         table = tables.pop()
         tables += table.get_children()
         for symbol in table.get_symbols():
             if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module"):
-                found.add(symbol.get_name())
-    return found
+                names.add(symbol.get_name())
+    return names
 
 
 def needed_statements(body: Sequence[ast.stmt], needed: set[str], whole: bool) -> list[ast.stmt]:
-    """Return the imports of a cell, and the statements that name something that is needed.
+    """Return the imports of a cell, and the statements that bind a needed name.
 
     Args:
-        needed: the names that later cells read; changed to those that the cells before must give.
-        whole: keep the cell as it is.
+        body: the statements of the cell.
+        needed: the names that later cells read; changed to the names that earlier cells must bind.
+        whole: keep every statement.
     """
     kept: list[ast.stmt] = []
     for node in reversed(body):
@@ -42,7 +45,7 @@ def needed_statements(body: Sequence[ast.stmt], needed: set[str], whole: bool) -
             needed -= bound
         needed |= globals_read(ast.unparse(node))
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            needed -= bound  # what calls itself
+            needed -= bound  # a function that calls itself reads its own name
     return kept[::-1]
 
 

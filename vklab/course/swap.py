@@ -1,6 +1,7 @@
 """swap: run the real runtime with one of its functions replaced by a student's.
 
-Decides nothing about the function itself; the name is checked, and always restored.
+Checks the name and always restores the original; the function itself is not checked.
+Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ __all__ = ["swap"]
 
 @contextlib.contextmanager
 def swap(path: str, replacement: Any) -> Iterator[Any]:
-    """Put `replacement` where `path` names, for the `with` block; yield what was there.
+    """Replace the function at `path` for the `with` block; yield the original.
 
     Args:
         path: a dotted path, `vklab.plan.memory.assign_offsets`.
-        replacement: a function that takes what the real one takes.
+        replacement: a function with the real one's parameters.
 
-    Raises LookupError if the path names nothing, TypeError if a function would be replaced by
-    something that cannot be called.
+    Raises LookupError for an unknown path, and TypeError for a replacement that cannot be called.
     """
     holder, name, original = seam.resolve(path)
     if callable(original) and not callable(replacement):

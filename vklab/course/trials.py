@@ -1,7 +1,7 @@
-"""Try a lab's checks: its solutions, second solutions, wrong answers and mutants, as functions.
+"""Test a lab's checks on its solutions, second solutions, wrong answers and mutants.
 
-All in one process; kernels in their children. Nothing of the notebook is executed but what the
-answers need: imports, definitions, the exercise cells, and the values that these compute with.
+All run as functions in one process, kernels in child processes. Of the notebook only the statements
+that the answers need are executed: imports, definitions, exercise cells, and their values.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = [
     "MutantReport", "answer_of", "answer_problems", "names_after", "reject_mutants", "try_mutants",
 ]  # fmt: skip
 
-# A mutant of a function that loops is stopped soon, but not before the solution would be done; a
-# kernel's limit is the check's own.
+# A mutant may loop for ever: stop it after a multiple of the solution's time. A kernel keeps the
+# limit of its check.
 MUTANT_S, MUTANT_TIMES = 1.0, 5
-# At least this share of mutants is rejected; a few equivalent ones are nobody's fault.
+# Least share of rejected mutants, and the number of survivors that is always allowed.
 REJECTED, ALLOWED = 0.9, 3
 
 
 def names_after(lab: Lab, identifier: str) -> dict[str, Any]:
-    """Return the names that the cells up to an exercise's, solved, define."""
+    """Return the names that the cells up to an exercise's define, with solutions in place."""
     cell = lab.named("exercise")[identifier]
     names = _definitions(lab, cell, lab.named("check")[identifier])
     _execute(lab, cell, ast.parse(regions.solved(lab, cell)), names)
@@ -42,8 +42,8 @@ def names_after(lab: Lab, identifier: str) -> dict[str, Any]:
 def _definitions(lab: Lab, cell: Cell, check: Cell | None = None) -> dict[str, Any]:
     """Return the names that the cells before an exercise cell define, without running demos.
 
-    Kept is what only names something, and the computed values that the exercise, its check or what
-    they use need: from the last cell upwards, as a slice of the notebook.
+    Runs a slice of the notebook, computed from the last cell upwards: imports, and the statements
+    whose names the exercise, its check or a kept statement reads.
     """
     texts = [regions.solved(lab, cell), check.text if check else ""]
     needed = set().union(*(slices.globals_read(text) for text in texts))
@@ -66,12 +66,18 @@ def _execute(lab: Lab, cell: Cell, tree: ast.Module, names: dict[str, Any]) -> N
         exec(compile(tree, f"<{lab.name}, cell {cell.id}>", "exec"), names)
     except NameError as error:
         raise LabError(f"{lab.name}: cell {cell.id}: {error}; no statement at the left margin of "
-                       "the cells before names it: give the cell that does "
+                       "the cells before binds the name: give the cell that does "
                        "vklab={\"define\": true}") from error  # fmt: skip
 
 
 def answer_of(lab: Lab, identifier: str, text: str | None = None) -> Any:
-    """Return what the check cell of an exercise hands over, with the solution or another text."""
+    """Return the answer that the check cell of an exercise passes to `check`.
+
+    Args:
+        lab: the lab.
+        identifier: the exercise, "03-1".
+        text: text of the exercise cell; None for its solution.
+    """
     exercise, check = lab.named("exercise")[identifier], lab.named("check")[identifier]
     names = _definitions(lab, exercise, check)
     solved = regions.solved(lab, exercise) if text is None else text
@@ -85,7 +91,13 @@ def answer_of(lab: Lab, identifier: str, text: str | None = None) -> Any:
 def answer_problems(
     lab: Lab, answers: Answers, takes: Sequence[str] = ("function", "kernel", "value")
 ) -> list[str]:
-    """Check that solutions are correct, and that each listed answer meets its verdict."""
+    """Check that solutions are correct, and that each listed answer gets its verdict.
+
+    Args:
+        lab: the lab.
+        answers: its wrong answers and second solutions.
+        takes: kinds of exercise to check.
+    """
     known = {k: e for k, e in exercises_of(lab.number).items() if e.takes in takes}
     problems = []
     for key, exercise in known.items():
@@ -107,10 +119,10 @@ def answer_problems(
     return [f"{lab.name}: {problem}" for problem in problems]
 
 
-def _expect(key: str, what: str, verdict: Verdict, status: str) -> list[str]:
+def _expect(key: str, answer: str, verdict: Verdict, status: str) -> list[str]:
     if verdict.status in (status, "skipped"):
         return []
-    return [f"{key}: {what} is {verdict.status}, not {status}:\n{verdict}"]
+    return [f"{key}: {answer} is {verdict.status}, not {status}:\n{verdict}"]
 
 
 def _points(key: str, verdict: Verdict) -> list[str]:
@@ -130,7 +142,7 @@ def _name(answer: Any) -> str:
 
 @dataclass(frozen=True)
 class MutantReport:
-    """How many mutants of one solution there are, and which the check did not reject."""
+    """Number of mutants of one solution, and those that the check did not reject."""
 
     exercise: str
     count: int
@@ -143,7 +155,7 @@ class MutantReport:
 
 
 def try_mutants(lab: Lab, exercise: Exercise) -> MutantReport:
-    """Let a check judge every mutant of its solution."""
+    """Run a check on every mutant of its solution."""
     cell = lab.named("exercise")[exercise.id]
     started = time.monotonic()
     if judge(exercise, answer_of(lab, exercise.id)).status == "skipped":
@@ -156,7 +168,7 @@ def try_mutants(lab: Lab, exercise: Exercise) -> MutantReport:
         try:
             answer = answer_of(lab, exercise.id, mutant.text)
         except Exception:
-            continue  # it fails before anybody can check it
+            continue  # the mutant fails before it can be checked
         if judge(exercise, answer, limit).status == "correct":
             survivors.append(mutant)
     return MutantReport(exercise.id, count, tuple(survivors))
@@ -165,7 +177,13 @@ def try_mutants(lab: Lab, exercise: Exercise) -> MutantReport:
 def reject_mutants(
     lab: Lab, answers: Answers, takes: Sequence[str] = ("function", "kernel", "value")
 ) -> Iterator[tuple[MutantReport, list[str]]]:
-    """Yield for each exercise the report on its mutants, and what is wrong with it."""
+    """Yield for each exercise the report on its mutants, and its problems.
+
+    Args:
+        lab: the lab.
+        answers: lists the mutants that no check can reject.
+        takes: kinds of exercise to check.
+    """
     for key, exercise in exercises_of(lab.number).items():
         if exercise.takes not in takes:
             continue
@@ -178,7 +196,7 @@ def reject_mutants(
             if (m.before, m.after) not in listed
         ]
         if len(report.survivors) > max(ALLOWED, (1 - REJECTED) * report.count):
-            problems.append(f"{lab.name}: {report}; 90 % is what it takes")
+            problems.append(f"{lab.name}: {report}; at least {100 * REJECTED:g} % must be")
         gone = listed - {(m.before, m.after) for m in report.survivors}
         if not report.skipped:
             problems += [

@@ -1,7 +1,7 @@
-"""What a check answers: correct, incorrect, not attempted or skipped, with the reason of each part.
+"""Verdict of a check: correct, incorrect, not attempted or skipped, with the reason of each part.
 
-Draws itself as HTML that needs no colour to be understood and reads on light and dark pages; its
-plain text is the same on every machine. Visited by lab 00.
+Draws itself as HTML that is readable without colours, and on light and dark pages; its plain text
+is the same on every machine. Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 __all__ = ["MIME", "NOTE", "STATUSES", "Part", "Verdict", "points_text"]
 
 MIME = "application/vnd.vklab.verdict+json"
-# A sentence that `attempt` leaves in the place of an answer.
+# A sentence of `attempt` in place of an answer.
 NOTE = "application/vnd.vklab.note+json"
 # status -> (mark, colour of the Okabe-Ito palette, words)
 STATUSES = {
@@ -26,13 +26,13 @@ PART_MARKS = {True: ("✔", "ok"), False: ("✘", "no")}
 
 
 def points_text(points: float, of: float) -> str:
-    """Write points as `2 of 4 points`, without a decimal point where none is needed."""
+    """Return points as text, `2 of 4 points`, with a decimal point only if one is needed."""
     return f"{points:g} of {of:g} point{'' if of == 1 else 's'}"
 
 
 @dataclass(frozen=True)
 class Part:
-    """One weighted part of a check: passed, or a message that says what was expected."""
+    """One weighted part of a check: passed, or with a message on the expected value."""
 
     name: str
     points: float
@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer of `check`: a status, points, the parts and what else there is to say."""
+    """Result of `check`: a status, points, the parts, and further messages."""
 
     id: str
     title: str
@@ -60,7 +60,7 @@ class Verdict:
         return words + (f", {points_text(self.points, self.of)}" if counted else "")
 
     def summary(self) -> dict[str, Any]:
-        """Return the verdict as JSON holds it; notebooks keep it for `vklab course progress`."""
+        """Return the verdict ready for JSON; notebooks store it for `vklab course progress`."""
         parts = [
             {"name": p.name, "points": p.points, "passed": p.passed, "message": p.message}
             for p in self.parts

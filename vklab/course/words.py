@@ -1,4 +1,4 @@
-"""Values and errors in words: short, the same on every run, and safe with hostile objects."""
+"""Texts for values and errors: short, the same in every run, and safe with hostile objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _repr.maxstring, _repr.maxother = 80, 120
 
 
 def short(value: Any) -> str:
-    """Write a value in a few words: no addresses, no long floats, no endless lists."""
+    """Return a short text for a value, without addresses, long floats or long lists."""
     try:
         if isinstance(value, np.ndarray):
             return array_text(value)
@@ -42,20 +42,20 @@ def short(value: Any) -> str:
 
 
 def array_text(array: np.ndarray) -> str:
-    """Write an array as dtype, shape and its first elements."""
+    """Return an array's dtype, shape and first elements as text."""
     flat = array.reshape(-1)[:6]
     first = ", ".join(short(item) for item in flat) + (", ..." if array.size > 6 else "")
     return f"{array.dtype}{list(array.shape)} [{first}]"
 
 
 def never_used(names: Sequence[str]) -> str:
-    """Write that some names of a kernel are never used: `x and count are never used`."""
+    """Return a sentence on unused names of a kernel: `x and count are never used`."""
     *first, last = names
     return f"{', '.join(first)} and {last} are never used" if first else f"{last} is never used"
 
 
 def error_text(error: BaseException) -> str:
-    """Write an error as its type, its message and the student's line that raised it."""
+    """Return an error's type, its message and the student's line that raised it, as text."""
     message = short_message(error)
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -67,7 +67,7 @@ def error_text(error: BaseException) -> str:
 
 
 def short_message(error: BaseException) -> str:
-    """Return an error's own words: cut where long, without addresses, if it has any."""
+    """Return an error's message, shortened and without memory addresses."""
     try:
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(error))
     except Exception:

@@ -1,7 +1,7 @@
-"""The student's copies in `work/`: made once, never overwritten, updated by cell id on request.
+"""Student's copies of the labs in `work/`: made once, never overwritten, updated on request.
 
-Beside them, in `work/.lab/`, lie the labs as they were copied (the base of an update) and a backup
-of each copy from before its update.
+The folder `work/.lab/` has the labs as they were copied (the base of an update) and a backup of
+each copy from before its update. Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HIDDEN = ".lab"
 
 @dataclass(frozen=True)
 class Updated:
-    """What became of one copy: new, unchanged, updated, or not touched, with the reason."""
+    """Outcome of an update of one copy: new, unchanged, updated, or not touched, with details."""
 
     name: str
     status: str
@@ -33,7 +33,7 @@ class Updated:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far one copy is, as its saved verdicts say."""
+    """Solved exercises and points of one copy, from its saved verdicts."""
 
     name: str
     solved: int
@@ -44,7 +44,7 @@ class Progress:
 
 
 def copy_labs(labs: Path, work: Path) -> list[str]:
-    """Copy notebooks that the student does not have yet, overwriting none; return their names."""
+    """Copy the notebooks that the student does not have yet, and return their names."""
     work.mkdir(parents=True, exist_ok=True)
     new = [path for path in sorted(labs.glob("*.ipynb")) if not (work / path.name).exists()]
     for path in new:
@@ -61,15 +61,15 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def update(labs: Path, work: Path) -> list[Updated]:
-    """Bring changed labs to the student's copies; copy what is new."""
+    """Merge changed labs into the student's copies; copy new labs."""
     new = copy_labs(labs, work)
-    found = []
+    outcomes = []
     for path in sorted(labs.glob("*.ipynb")):
         if path.name in new:
-            found.append(Updated(path.name, "new"))
+            outcomes.append(Updated(path.name, "new"))
         else:
-            found.append(_update(path, work / path.name, work / HIDDEN / path.name))
-    return found
+            outcomes.append(_update(path, work / path.name, work / HIDDEN / path.name))
+    return outcomes
 
 
 def _update(lab_path: Path, mine_path: Path, base_path: Path) -> Updated:
@@ -79,7 +79,7 @@ def _update(lab_path: Path, mine_path: Path, base_path: Path) -> Updated:
     lab = nbformat.read(lab_path, as_version=4)
     try:
         mine = nbformat.read(mine_path, as_version=4)
-    except Exception as error:  # whatever is in the file: it is the student's, and stays
+    except Exception as error:  # never overwrite a student's file, readable or not
         return Updated(name, "not touched", f"it cannot be read as a notebook: {error}")
     known = {cell.id for cell in lab.cells}
     if not any(cell.get("id") in known for cell in mine.cells):
@@ -90,7 +90,7 @@ def _update(lab_path: Path, mine_path: Path, base_path: Path) -> Updated:
     backup = _backup(mine_path)
     write_notebook(merged, mine_path)
     _copy(lab_path, base_path)
-    return Updated(name, "updated", f"as it was: {backup.relative_to(mine_path.parent)}")
+    return Updated(name, "updated", f"backup: {backup.relative_to(mine_path.parent)}")
 
 
 def _base(path: Path) -> Any:
@@ -112,8 +112,8 @@ def _backup(path: Path) -> Path:
 
 
 def progress(labs: Path, work: Path) -> list[Progress]:
-    """Return how far each copy is; a lab that was not copied or not saved has nothing solved."""
-    found = []
+    """Return the progress in each lab; without a saved copy nothing is solved."""
+    entries = []
     for path in sorted(labs.glob("*.ipynb")):
         lab = nbformat.read(path, as_version=4)
         points = {
@@ -128,13 +128,13 @@ def progress(labs: Path, work: Path) -> list[Progress]:
             min(float(v.get("points", 0)), points[k]) for k, v in shown.items() if "points" in v
         )
         solved = sum(status == "correct" for status in statuses.values())
-        found.append(Progress(path.stem, solved, len(points), earned, sum(points.values()),
-                              statuses))  # fmt: skip
-    return found
+        entries.append(Progress(path.stem, solved, len(points), earned, sum(points.values()),
+                                statuses))  # fmt: skip
+    return entries
 
 
 def _verdicts(path: Path) -> dict[str, dict[str, Any]]:
     try:
         return verdicts_of(nbformat.read(path, as_version=4))
-    except Exception:  # no copy yet, or one that is being written
+    except Exception:  # no copy yet, or a partly written one
         return {}

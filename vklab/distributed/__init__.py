@@ -1,4 +1,7 @@
-"""One model on many workers: batches go out to a Dask cluster, results come back in order."""
+"""One model on many workers: send batches to a Dask cluster, return the results in order.
+
+Visited by lab 13.
+"""
 
 from vklab.distributed.batches import map
 

@@ -1,7 +1,7 @@
 """Batches over the devices of a machine or of a cluster, through Dask distributed.
 
-Decides what is in flight and what survives the death of a worker; a worker's own part is in
-`worker.py`.
+Decides how many batches are in flight, and repeats those of a worker that dies; `worker.py` runs
+them. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["map"]
 
 Results = Iterator[dict[str, np.ndarray]]
 POLL_SECONDS = 1.0
-IN_FLIGHT = 2  # batches a worker: one runs, one is there already
+IN_FLIGHT = 2  # batches per worker: one runs, the next is already on the worker
 
 
 def map(  # noqa: A001  (the word of concurrent.futures and of Dask)
@@ -42,8 +42,8 @@ def map(  # noqa: A001  (the word of concurrent.futures and of Dask)
 ) -> Results:
     """Run a model on batches, one worker a device, and yield the results in order.
 
-    The model is sent to each worker once. A batch whose worker dies runs again on another; what
-    the model itself raises is raised here. A script needs `if __name__ == "__main__":` around the
+    The model is sent to each worker once. A batch whose worker dies runs again on another; an
+    exception of the model is raised here. A script needs `if __name__ == "__main__":` around the
     call without `client`, because its workers are processes that import the script.
 
     Args:
@@ -52,8 +52,8 @@ def map(  # noqa: A001  (the word of concurrent.futures and of Dask)
         client: a dask.distributed.Client, or a scheduler's address; default a cluster of this
             machine, with a worker for each device.
         device: index or name, or several: worker number k (by the last digits of its name) opens
-            the k-th of them; default all that there are, CPUs only if there are no others.
-        in_flight: most batches sent out and not yet yielded; default two a worker.
+            the k-th of them; default every device of the machine, CPUs only without any other.
+        in_flight: most batches sent and not yet yielded; default two per worker.
         progress: show a bar on a terminal.
         options: dtype and upper_bounds of `vklab.load`.
 
@@ -61,9 +61,9 @@ def map(  # noqa: A001  (the word of concurrent.futures and of Dask)
     """
     dask, worker = _dask()
     if in_flight is not None and in_flight < 1:
-        raise ValueError(f"in_flight={in_flight}: at least one batch is in flight")
+        raise ValueError(f"in_flight={in_flight}: give 1 or more")
     if getattr(client, "asynchronous", False):
-        raise SetupError("this client is asynchronous; give one that is not, or its address")
+        raise SetupError("the Dask client is asynchronous; pass a synchronous one, or an address")
     chosen = [] if device is None else [device] if isinstance(device, (int, str)) else [*device]
     plugin = worker.ModelPlugin(_shippable(model), chosen, options)
     return _results(dask, worker, plugin, batches, client, in_flight, progress)
@@ -81,7 +81,7 @@ def _dask() -> tuple[Any, Any]:
 
 
 def _shippable(model: Any) -> bytes:
-    """Return the whole of a model, its external data too, as the bytes that workers are sent."""
+    """Return a model with its external data as bytes, to send to the workers."""
     if isinstance(model, bytes):
         return model
     if container.is_compiled(model):
@@ -101,7 +101,7 @@ def _onnx_import() -> Any:
     try:
         from vklab.graph import onnx_import
     except ImportError as error:
-        raise SetupError(f"this needs onnx ({error})", "pip install onnx") from error
+        raise SetupError(f"sending a model needs onnx ({error})", "pip install onnx") from error
     return onnx_import
 
 
@@ -144,7 +144,7 @@ def _client(dask: Any, worker: Any, address: str | None, count: int) -> Iterator
     with (
         dask.distributed.LocalCluster(
             n_workers=count or len(worker.candidates()), threads_per_worker=1, processes=True,
-            # Mapped device memory counts as the process's own: no limit on it.
+            # Dask counts mapped device memory as the process's own: set no limit.
             memory_limit=None, dashboard_address="127.0.0.1:0", silence_logs=logging.ERROR,
         ) as cluster,
         dask.distributed.Client(cluster) as client,
@@ -161,7 +161,7 @@ def _require_workers(client: Any) -> None:
 
 
 def _withdraw(client: Any, name: str, waiting: Iterable[tuple[int, Any]]) -> None:
-    """Take batches and model back from all workers, if the cluster is still there."""
+    """Cancel the batches and remove the model from all workers, if the cluster still runs."""
     with contextlib.suppress(Exception):
         client.cancel([future for _, future in waiting])
         client.unregister_worker_plugin(name)
@@ -169,13 +169,13 @@ def _withdraw(client: Any, name: str, waiting: Iterable[tuple[int, Any]]) -> Non
 
 def _submit(client: Any, worker: Any, name: str, number: int, batch: Any) -> Any:
     with warnings.catch_warnings():
-        # A batch travels inside its task: the scheduler can then give it to another worker.
+        # A batch is part of its task, so that the scheduler can give it to another worker.
         warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
         return client.submit(worker.run, name, _copy(batch), key=f"{name}-{number}", pure=False)
 
 
 def _copy(batch: Any) -> Any:
-    """Return a batch of its own: the caller may fill its arrays anew before they are sent."""
+    """Return a copy of a batch: the caller may overwrite its arrays before they are sent."""
     if isinstance(batch, tuple):
         return tuple(_copy(array) for array in batch)
     if isinstance(batch, dict):
@@ -189,8 +189,8 @@ def _next(dask: Any, client: Any, waiting: deque[tuple[int, Any]], bar: Any) -> 
         _wait(dask, client, future)
         result = future.result()
     except dask.distributed.KilledWorker as error:
-        raise VklabError(f"batch {number}: every worker that ran it died ({error}); look into "
-                         "the workers' logs") from error  # fmt: skip
+        raise VklabError(f"batch {number}: every worker that ran it died ({error}); read the "
+                         "workers' logs") from error  # fmt: skip
     except dask.distributed.CancelledError as error:
         raise VklabError(f"batch {number} was cancelled: the scheduler or the client is gone "
                          f"({error})") from error  # fmt: skip
@@ -201,7 +201,7 @@ def _next(dask: Any, client: Any, waiting: deque[tuple[int, Any]], bar: Any) -> 
 
 
 def _wait(dask: Any, client: Any, future: Any) -> None:
-    """Wait for a batch as long as there are workers."""
+    """Wait for a batch; raise VklabError after TIMEOUT seconds without a worker."""
     limit = float(settings.get("TIMEOUT"))
     seen = time.monotonic()
     while not future.done():

@@ -1,6 +1,6 @@
-"""What runs on a Dask worker: the model, shipped once, and the session that it opens there.
+"""A Dask worker's part: the model, which is sent once, and the session that runs it.
 
-The session is opened by the first batch, so that what goes wrong reaches whoever asked for it.
+The first batch opens the session, so that an error reaches the caller. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ __all__ = ["ModelPlugin", "candidates", "run"]
 
 
 class ModelPlugin(WorkerPlugin):
-    """A model that every worker holds, also one that starts later or starts again.
+    """A model on every worker, including workers that start later or restart.
 
     Args:
-        devices: worker number k opens the k-th of them; none for those that `candidates` gives.
-        options: what else `vklab.load` is given.
+        model: bytes of an ONNX model or of a compiled one.
+        devices: worker number k opens the k-th of them; if empty, of `candidates()`.
+        options: further arguments of `vklab.load`.
     """
 
     def __init__(
@@ -36,20 +37,20 @@ class ModelPlugin(WorkerPlugin):
         self.options = options
 
     def setup(self, worker: Any) -> None:
-        """Begin on a worker."""
+        """Record the worker; Dask calls this once on each."""
         self._worker = worker
         self._session: session.Session | None = None
         self._lock = threading.Lock()
 
     def teardown(self, worker: Any) -> None:
-        """Close the session when the model is withdrawn, or the worker leaves."""
+        """Close the session when the model is removed or the worker stops."""
         with self._lock:
             if self._session is not None:
                 self._session.close()
             self._session = None
 
     def opened(self) -> session.Session:
-        """Return the open session. Raises SetupError naming this worker if it has no device."""
+        """Return the open session. Raises SetupError with this worker's name without a device."""
         with self._lock:
             if self._session is None:
                 self._session = self._load()
@@ -58,27 +59,27 @@ class ModelPlugin(WorkerPlugin):
     def _load(self) -> session.Session:
         name, address = self._worker.name, self._worker.address
         try:
-            found: Sequence[int | str] = self.devices or [info.index for info in candidates()]
+            devices: Sequence[int | str] = self.devices or [info.index for info in candidates()]
             number = re.search(r"(\d+)\D*$", str(name)) if name != address else None
-            device = found[int(number.group(1) if number else 0) % len(found)]
+            device = devices[int(number.group(1) if number else 0) % len(devices)]
             return session.load(self.model, device, **self.options)
         except SetupError as error:
             raise SetupError(f"worker {name} at {address}: {error}") from error
 
 
 def candidates() -> list[DeviceInfo]:
-    """Return the devices to work on: all that can be used, without CPUs if there are others.
+    """Return the usable devices, without CPUs if there are others.
 
     Raises SetupError if there is none.
     """
-    found = [info for info in open_devices.devices() if not info.refusal]
-    if not found:
+    usable = [info for info in open_devices.devices() if not info.refusal]
+    if not usable:
         raise SetupError(f"no Vulkan device can be used; there are:\n{open_devices.devices()}")
-    return [info for info in found if not info.is_cpu] or found
+    return [info for info in usable if not info.is_cpu] or usable
 
 
 def run(name: str, batch: Any) -> dict[str, np.ndarray]:
-    """Run the model that was shipped under a name on one batch; a Dask task."""
+    """Run the model that was sent under a name on one batch; a Dask task."""
     worker = get_worker()
     plugin: Any = worker.plugins.get(name)
     if plugin is None:

@@ -1,7 +1,7 @@
-"""What works on this machine, what does not, and the line that repairs it.
+"""Checks of this machine, from Python to running kernels, each failure with a line to repair it.
 
-Importable and truthful with no Vulkan loader, driver or bindings: this process never opens a
-driver; `probe` does, in a child. Visited by lab 00.
+Works without a Vulkan loader, driver or bindings: this process never opens a driver; `probe` does
+so in a child process. Visited by lab 00.
 """
 
 from vklab.doctor.checks import examine

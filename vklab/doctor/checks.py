@@ -1,6 +1,7 @@
-"""Every check of the doctor, in the order in which a machine is built up, and `examine`.
+"""Checks of the doctor, from Python up to the devices, and `examine`, which runs them all.
 
-Each takes what was found and returns Checks; looking is done by `detect` and `child`.
+Each check takes facts and returns Checks; `detect` and `child` collect the facts.
+Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
 
 
 def examine(run: bool = True) -> Report:
-    """Look at this machine from Python up to kernels that run, and report.
+    """Check this machine from Python up to kernels that run, and return the report.
 
     Args:
         run: also run a kernel on every device.
@@ -88,19 +89,19 @@ def _version(distribution: str) -> str:
 
 
 def check_packages() -> list[Check]:
-    """Check that the packages vklab needs are installed; those it may use are notes."""
+    """Check that vklab's required packages are installed; missing optional ones are notes."""
     versions = {name: _version(name) for name in PACKAGES}
     missing = [name for name, version in versions.items() if not version]
-    found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    needed = Check("packages", not missing, found)
+    installed = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    required = Check("packages", not missing, installed)
     if missing:
         line = f"{sys.executable} -m pip install {' '.join(missing)}"
-        needed = Check("packages", False, f"not installed: {', '.join(missing)}", line)
+        required = Check("packages", False, f"not installed: {', '.join(missing)}", line)
     extra = {name: _version(name) for name in OPTIONAL}
     there = [f"{name} {version}" for name, version in extra.items() if version]
     absent = [f"no {name} ({OPTIONAL[name]})" for name, version in extra.items() if not version]
-    return [needed, Check("optional packages", True, ", ".join(there + absent),
-                          remedy.SET_UP if absent else "")]  # fmt: skip
+    return [required, Check("optional packages", True, ", ".join(there + absent),
+                            remedy.SET_UP if absent else "")]  # fmt: skip
 
 
 def check_loader(loader: detect.Loader, machine: system.Machine) -> Check:
@@ -112,7 +113,7 @@ def check_loader(loader: detect.Loader, machine: system.Machine) -> Check:
 
 
 def check_bindings(listed: child.Answer, machine: system.Machine) -> Check:
-    """Check that the Python bindings open the loader; what they list is checked later."""
+    """Check that the Python bindings open the loader; `check_devices` checks their list."""
     version = _version("vulkan")
     if not version or "No module named 'vulkan'" in listed.problem:
         line = f"{sys.executable} -m pip install vulkan"
@@ -120,14 +121,14 @@ def check_bindings(listed: child.Answer, machine: system.Machine) -> Check:
     if "loader cannot be opened" in listed.problem:
         repair = remedy.install_line(machine, "libvulkan1", "the Vulkan loader")
         if machine.system == "Darwin":
-            # Homebrew on Apple silicon puts it where dlopen does not look by itself.
+            # Homebrew on Apple silicon installs it outside of dlopen's search path.
             repair = "export DYLD_FALLBACK_LIBRARY_PATH=/opt/homebrew/lib:/usr/local/lib"
         return Check("Vulkan bindings", False, listed.problem, repair)
     return Check("Vulkan bindings", True, f"vulkan {version}")
 
 
 def check_drivers(manifests: Sequence[detect.Manifest], machine: system.Machine) -> Check:
-    """Check that driver manifests are there, and the libraries that they name."""
+    """Check that there are driver manifests, and that their libraries exist."""
     good = [manifest for manifest in manifests if not manifest.problem]
     broken = [f"{manifest.path} {manifest.problem}" for manifest in manifests if manifest.problem]
     names = ", ".join(manifest.path.name for manifest in good)
@@ -140,7 +141,7 @@ def check_drivers(manifests: Sequence[detect.Manifest], machine: system.Machine)
         detail = f"{variable} names no driver manifest that works"
         return Check("drivers", False, "; ".join([detail, *broken]), remedy.assign(variable, ""))
     if machine.system == "Windows":
-        # Drivers of graphics cards stand under their adapter's key; the device checks meet them.
+        # Drivers of graphics cards stand under their adapter's key; the device checks list them.
         key = rf"HKEY_LOCAL_MACHINE\{detect.REGISTRY_KEY}"
         return Check("drivers", True, "; ".join([f"none under {key}", *broken]))
     repair = remedy.driver_line(machine)
@@ -148,10 +149,10 @@ def check_drivers(manifests: Sequence[detect.Manifest], machine: system.Machine)
 
 
 def check_layers(listed: child.Answer, machine: system.Machine) -> Check:
-    """Check which instance layers there are; the validation layer is optional."""
+    """Check the instance layers; the validation layer is optional."""
     layers = listed.facts.get("layers")
     if layers is None:
-        return Check("instance layers", True, "not known: nothing could be listed")
+        return Check("instance layers", True, "not known: the layers could not be listed")
     if VALIDATION_LAYER in layers:
         return Check("instance layers", True, ", ".join(layers))
     repair = remedy.install_line(machine, "vulkan-validationlayers", "the validation layer")
@@ -160,7 +161,7 @@ def check_layers(listed: child.Answer, machine: system.Machine) -> Check:
 
 
 def check_vulkaninfo(machine: system.Machine) -> Check:
-    """Check whether vulkaninfo is there; it is optional."""
+    """Check whether vulkaninfo is installed; it is optional."""
     program = shutil.which("vulkaninfo")
     if program is None:
         repair = remedy.install_line(machine, "vulkan-tools", "vulkaninfo")
@@ -173,33 +174,33 @@ def check_compilers(machine: system.Machine) -> list[Check]:
     checks = []
     for language, label in (("slang", "Slang compiler"), ("glsl", "GLSL compiler")):
         try:
-            found = toolchain.find_toolchain(language)
-        except SetupError as error:  # VKLAB_SLANGC names something that is no program
+            tools = toolchain.find_toolchain(language)
+        except SetupError as error:  # VKLAB_SLANGC names a file that is no program
             checks.append(Check(label, False, str(error).splitlines()[0], error.repair))
             continue
-        if found:
-            version, problem = _compiler_version(found)
+        if tools:
+            version, problem = _compiler_version(tools)
             repair = toolchain.REPAIRS[language] if problem else ""
-            detail = f"{version or problem} at {found.program}"
+            detail = f"{version or problem} at {tools.program}"
             checks.append(Check(label, not problem, detail, repair, essential=language == "slang"))
         elif language == "glsl":
             repair = remedy.install_line(machine, "glslang-tools", "glslangValidator")
             checks.append(Check(label, True, "none; only labs with .comp shaders need it", repair))
         else:
             shipped = stock.FOLDER.is_dir()
-            detail = "none; the stock kernels are shipped compiled, no other can be made"
+            detail = "none; only the stock kernels, which are shipped compiled, can run"
             detail = detail if shipped else "none, and this copy of vklab ships no compiled kernels"
             checks.append(Check(label, shipped, detail, toolchain.REPAIRS["slang"]))
     return checks
 
 
-def _compiler_version(found: toolchain.Toolchain) -> tuple[str, str]:
-    """Return what a compiler says of its version, or why it does not."""
-    name = Path(found.program).name
-    flag = "-version" if found.language == "slang" else "--version"
+def _compiler_version(tools: toolchain.Toolchain) -> tuple[str, str]:
+    """Return the version text of a compiler and "", or "" and the reason for its failure."""
+    name = Path(tools.program).name
+    flag = "-version" if tools.language == "slang" else "--version"
     try:
         done = subprocess.run(
-            [found.program, flag], capture_output=True, text=True, check=False,
+            [tools.program, flag], capture_output=True, text=True, check=False,
             timeout=detect.TOOL_LIMIT_S, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

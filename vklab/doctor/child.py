@@ -1,6 +1,6 @@
-"""Ask a question of the drivers in a child process: a crash or a hang there is an answer too.
+"""Query the drivers in a child process: a crash or a hang becomes an answer.
 
-Decides how the end of a child is told; `probe` is what runs in it.
+Decides how the end of a child is reported; the child runs `probe`. Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 __all__ = ["EXPECTED", "LEFT", "RIGHT", "Answer", "ask", "command"]
 
-# What the probe adds on each device: exact in every float format, so one bit off is wrong.
+# Operands of the probe's addition: exact in every float format, so one bit off is wrong.
 LEFT, RIGHT = (1.5, -2.0, 0.25), (0.5, 3.0, -1.0)
 EXPECTED = [2.0, 1.0, -0.75]
 KILL_LIMIT_S = 5.0
@@ -26,7 +26,7 @@ _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 
 @dataclass(frozen=True)
 class Answer:
-    """What a child said: `facts`, or the `problem` in words and perhaps the line that repairs."""
+    """Answer of a child: `facts`, or the `problem` in words and perhaps a line to repair it."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
@@ -41,7 +41,13 @@ def command(arguments: Sequence[str]) -> list[str]:
 def ask(
     arguments: Sequence[str], limit_s: float, environment: Mapping[str, str] | None = None
 ) -> Answer:
-    """Run a child and return its answer; never raises for what the child does."""
+    """Run a child and return its answer; a crash or a hang is an answer, not an exception.
+
+    Args:
+        arguments: the question: `list`, or `run INDEX`.
+        limit_s: seconds after which the child is killed.
+        environment: variables to set in the child.
+    """
     path = os.pathsep.join(filter(None, (_PACKAGE_PARENT, os.environ.get("PYTHONPATH"))))
     variables = {**os.environ, **(environment or {}), "PYTHONPATH": path}
     try:
@@ -58,7 +64,7 @@ def ask(
         try:
             process.communicate(timeout=KILL_LIMIT_S)
         except subprocess.TimeoutExpired:
-            # A process inside a hung kernel driver cannot be killed; nobody waits for it then.
+            # A process inside a hung kernel driver cannot be killed; do not wait for its end.
             return Answer(problem=f"hung for {limit_s:g} s and cannot even be killed")
         return Answer(problem=f"did not answer in {limit_s:g} s and was stopped")
     if process.returncode != 0:
@@ -79,12 +85,12 @@ def _ending(code: int, complained: str) -> str:
 
 
 def _parse(said: str) -> Answer:
-    # The last line only: drivers are known to print greetings on stdout.
+    # The last line only: some drivers print greetings on stdout.
     lines = [line for line in said.splitlines() if line.strip()]
     try:
         facts = json.loads(lines[-1])
     except (IndexError, ValueError):
-        return Answer(problem=f"answered nothing that can be read: {said.strip()[-200:]!r}")
+        return Answer(problem=f"answered no JSON: {said.strip()[-200:]!r}")
     if not isinstance(facts, dict):
-        return Answer(problem=f"answered {facts!r}")
+        return Answer(problem=f"answered {facts!r}, not a JSON object")
     return Answer(facts, facts.get("error", ""), facts.get("repair", ""))

@@ -1,6 +1,6 @@
-"""Vulkan as libraries and files show it, without the bindings: the loader and driver manifests.
+"""Vulkan loader and driver manifests, read from libraries and files without the bindings.
 
-Opens the loader through ctypes, which opens no driver. Visited by lab 00.
+Opens the loader through ctypes, which opens no driver. Visited by labs 00 and 02.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REGISTRY_KEY = r"SOFTWARE\Khronos\Vulkan\Drivers"
 
 @dataclass(frozen=True)
 class Loader:
-    """The Vulkan loader: its library and version, or why there is none."""
+    """Vulkan loader: its library and version, or the problem of opening it."""
 
     library: str = ""
     version: str = ""
@@ -37,7 +37,7 @@ class Loader:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One driver manifest, the library it names, and what is wrong with it."""
+    """One driver manifest, the library that it names, and its problem, if any."""
 
     path: Path
     library: str = ""
@@ -45,7 +45,10 @@ class Manifest:
 
 
 def find_loader(system_name: str) -> Loader:
-    """Open the Vulkan loader as the bindings would, and ask for its version."""
+    """Open the Vulkan loader under the bindings' library names, and query its version.
+
+    Vulkan: vkEnumerateInstanceVersion
+    """
     names = system.LOADER_NAMES.get(system_name, system.LINUX_LOADER)
     problems = []
     for name in names:
@@ -54,7 +57,7 @@ def find_loader(system_name: str) -> Loader:
         except OSError as error:
             problems.append(str(error))
             continue
-        packed = ctypes.c_uint32(1 << 22)  # a loader without this command is one of Vulkan 1.0
+        packed = ctypes.c_uint32(1 << 22)  # a loader without this command is of Vulkan 1.0
         if hasattr(library, "vkEnumerateInstanceVersion"):
             library.vkEnumerateInstanceVersion(ctypes.byref(packed))
         value = packed.value
@@ -66,7 +69,7 @@ def find_loader(system_name: str) -> Loader:
 
 
 def _known_libraries() -> list[str]:
-    """Return the lines of `ldconfig -p`, or nothing where there is no ldconfig."""
+    """Return the lines of `ldconfig -p`, or none without ldconfig."""
     program = shutil.which("ldconfig") or shutil.which("ldconfig", path="/sbin:/usr/sbin")
     if program is None:
         return []
@@ -82,7 +85,7 @@ def _known_libraries() -> list[str]:
 def find_manifests(
     system_name: str, environment: Mapping[str, str] = os.environ
 ) -> tuple[Manifest, ...]:
-    """Return every driver manifest that the loader would read, each with what is wrong with it."""
+    """Return every driver manifest that the loader reads, each with its problem, if any."""
     if system_name == "Darwin":
         paths = _mac_manifests(environment)
     elif system_name == "Windows":
@@ -101,7 +104,7 @@ def _named(environment: Mapping[str, str], separator: str) -> list[Path]:
 
 
 def _mac_manifests(environment: Mapping[str, str]) -> list[Path]:
-    """Look where MoltenVK and KosmicKrisp are put by Homebrew, the Vulkan SDK and conda."""
+    """Return the manifests in the folders of Homebrew, the Vulkan SDK and conda."""
     named = _named(environment, ":")
     if named:
         return named
@@ -115,23 +118,29 @@ def _mac_manifests(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _registry_manifests() -> list[Path]:
-    # Drivers of graphics cards may also be named under their display adapter's own key; the loader
-    # finds those, and they show up as devices.
-    found: list[Path] = []
+    # A driver may also be registered under its display adapter's key: the loader reads that too,
+    # and the device list shows the driver.
+    paths: list[Path] = []
     if sys.platform == "win32":
         try:
             with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, REGISTRY_KEY) as key:
                 count = winreg.QueryInfoKey(key)[1]
-                found = [Path(winreg.EnumValue(key, number)[0]) for number in range(count)]
+                paths = [Path(winreg.EnumValue(key, number)[0]) for number in range(count)]
         except OSError:
             return []
-    return found
+    return paths
 
 
 def read_manifest(
     path: Path, libraries: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> Manifest:
-    """Read one manifest and look for the library that it names."""
+    """Read one manifest and check that its library exists.
+
+    Args:
+        path: the manifest, a JSON file.
+        libraries: lines of `ldconfig -p`; empty where there is no ldconfig.
+        environment: variables; LD_LIBRARY_PATH names further folders.
+    """
     try:
         library = json.loads(path.read_text(encoding="utf-8"))["ICD"]["library_path"]
     except OSError as error:

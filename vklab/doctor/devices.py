@@ -1,6 +1,7 @@
-"""The checks of devices: each one really runs a kernel, in a child that may crash or hang.
+"""Checks of the devices: each device runs a kernel in a child process that may crash or hang.
 
-Decides whether the machine has a device to work with; a broken one beside it is no obstacle.
+Decides whether the machine has a working device; a broken device beside it is no failure.
+Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -30,10 +31,14 @@ def check_devices(
     machine: system.Machine,
     run: bool,
 ) -> tuple[list[Check], tuple[Facts, ...]]:
-    """Check every device; return the checks and the facts of the devices that were listed.
+    """Check every device; return the checks and the facts of the listed devices.
 
     Args:
-        foundations: the checks of what devices stand on; what repairs these repairs those.
+        listed: the child's answer to `list`.
+        manifests: driver manifests, to name the driver that breaks the listing.
+        foundations: checks of loader, bindings and drivers; their repair comes first.
+        machine: installed software of this machine.
+        run: also run a kernel on every device.
     """
     if listed.problem:
         repair = next((check.repair for check in foundations if not check.ok), listed.repair)
@@ -56,7 +61,7 @@ def check_devices(
 
 
 def _run(facts: Facts) -> tuple[str, str]:
-    """Run the kernel on one device; return what went wrong, if anything, and what repairs it."""
+    """Run the kernel on one device; return its problem and the repair, both empty if right."""
     answer = child.ask(["run", str(facts["index"])], RUN_LIMIT_S)
     if answer.problem:
         return answer.problem, answer.repair
@@ -89,7 +94,7 @@ def _check_one(
 def _explain_listing(
     listed: child.Answer, manifests: Sequence[Manifest], repair: str
 ) -> Check:
-    """Say why no device could be listed; a driver that breaks the others is named."""
+    """Explain why no device could be listed; name the driver that breaks the others."""
     if not _is_native(listed.problem):
         return Check("devices", False, listed.problem, repair)
     guilty: list[str] = []
@@ -98,12 +103,12 @@ def _explain_listing(
         if manifest.problem:
             continue
         answer = child.ask(["list"], RUN_LIMIT_S, _only(manifest.path))
-        # A driver without hardware answers that there is no device; that harms nobody.
+        # A driver without hardware answers that there is no device: no fault of the driver.
         (guilty if _is_native(answer.problem) else innocent).append(str(manifest.path))
     names = f"; the fault is in {', '.join(guilty)}" if guilty else ""
     if guilty and innocent:
         repair = remedy.assign("VK_DRIVER_FILES", os.pathsep.join(innocent))
-    return Check("devices", False, f"listing them {listed.problem}{names}", repair)
+    return Check("devices", False, f"listing the devices {listed.problem}{names}", repair)
 
 
 def _is_native(problem: str) -> bool:

@@ -1,7 +1,7 @@
-"""The child that touches the drivers: lists layers and devices, or adds three numbers on one.
+"""Child process that opens the drivers: lists layers and devices, or adds three numbers on one.
 
 Run as `python -m vklab.doctor.probe list` or `... run INDEX`; prints one JSON object as its last
-line. Never imported by the doctor itself.
+line. Never imported by the doctor itself. Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["list_devices", "main", "run_device"]
 
 
 def list_devices() -> dict[str, Any]:
-    """Return the instance layers, and what the drivers say of their devices."""
+    """Return the instance layers and the facts of every device."""
     layers = instance.layers()
     return {
         "layers": layers,
@@ -33,7 +33,7 @@ def list_devices() -> dict[str, Any]:
 
 
 def run_device(index: int) -> dict[str, Any]:
-    """Add three numbers with a kernel on one device; return what it says they are."""
+    """Add three numbers with a kernel on one device; return the device's result."""
     names = ("left", "right", "sum")
     left, right, total = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in names
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         answer = list_devices() if arguments[0] == "list" else run_device(int(arguments[1]))
     except VklabError as error:
         message = str(error).splitlines()[0]
-        # A kernel of ours that does not compile is a fault of the compiler that was found.
+        # The probe's kernel is correct: if it does not compile, replace the compiler.
         line = toolchain.REPAIRS["slang"] if isinstance(error, ShaderError) else ""
         answer = {"error": message, "repair": getattr(error, "repair", line)}
     print(json.dumps(answer))

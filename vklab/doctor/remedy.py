@@ -1,4 +1,4 @@
-"""The lines that repair this system, as a person types them here."""
+"""Lines that a user types to repair this system. Visited by lab 00."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ SET_UP = "python3 -m vklab lab   (installs what is missing into .venv)"
 
 
 def install_line(machine: system.Machine, package: str, purpose: str) -> str:
-    """Return the line that installs a package, under its Debian name, on this system."""
+    """Return the line that installs a package on this system.
+
+    Args:
+        machine: the operating system and its package tools.
+        package: name of the package on Debian.
+        purpose: its purpose in words, for systems without a known package tool.
+    """
     return system.installer_line(machine, (system.SystemPackage(package, purpose),))
 
 

@@ -1,4 +1,4 @@
-"""What the doctor hands back: checks in order, and the devices it met.
+"""Report of the doctor: its checks in order, and the facts of the devices.
 
 Decides nothing; draws itself as text and as a table. Visited by lab 00.
 """
@@ -15,10 +15,10 @@ __all__ = ["Check", "Report"]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """One check: its outcome, the details, and a line to repair a failure.
 
-    `ok` with a `repair` is a note: vklab works without it, and the line would add it. What is not
-    `essential` may fail without making the machine unfit: one broken driver beside a good one.
+    `ok` with a `repair` is a note: an optional part is missing, and the line installs it. A check
+    that is not `essential` may fail on a usable machine: one broken driver beside a good one.
     """
 
     name: str
@@ -51,14 +51,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Report:
-    """All checks in the order in which a machine is built up, and the facts of its devices."""
+    """All checks, from Python up to the devices, and the facts of the devices."""
 
     checks: tuple[Check, ...]
     devices: tuple[dict[str, Any], ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Tell whether vklab can work here: every essential check is fine."""
+        """Tell whether vklab can work on this machine: every essential check passes."""
         return all(check.ok for check in self.checks if check.essential)
 
     @property

@@ -1,1 +1,4 @@
-"""PyTorch's two doors: `vklab.from_torch`, and `torch.compile(model, backend="vklab")`."""
+"""Entry points for PyTorch: `vklab.from_torch` and `torch.compile(model, backend="vklab")`.
+
+Visited by lab 09.
+"""

@@ -1,6 +1,7 @@
-"""`torch.compile(model, backend="vklab")`: decides what of a model runs here, what in PyTorch.
+"""Backend of `torch.compile(model, backend="vklab")`: decides which graphs run on Vulkan.
 
-Inference only: a graph that needs gradients stays in PyTorch, as one does that cannot be exported.
+Inference only: a graph that needs gradients, or that cannot be exported, stays in PyTorch.
+Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -29,35 +30,38 @@ def vklab_backend(
     options: Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
-    """Compile one graph of Dynamo: what `torch.compile(model, backend="vklab")` calls.
+    """Compile one graph of Dynamo; `torch.compile(model, backend="vklab")` calls this function.
 
-    A graph that stays in PyTorch is a line of the log, with the reason.
+    A graph that stays in PyTorch is reported in one line of the log, with the reason.
 
     Args:
+        graph: the graph that Dynamo captured.
+        example_inputs: its inputs: fake tensors, Python numbers and symbolic sizes.
         options: of torch.compile: `device` and `dtype` as in `vklab.load`, and `fallback=False`
-            to make it an error that a graph would stay in PyTorch.
+            to raise an error instead of leaving a graph in PyTorch.
+        mode: of torch.compile; ignored.
     """
     del mode
     chosen = graphs.Options.of(options)
     nodes = graph.graph.find_nodes(op="placeholder")
     weights = {n for n, node in enumerate(nodes) if _is_weight(node)}
 
-    def compile_graph(found: torch.fx.GraphModule, inputs: Sequence[Any], again: bool) -> Any:
+    def compile_graph(captured: torch.fx.GraphModule, inputs: Sequence[Any], again: bool) -> Any:
         known = weights if len(inputs) == len(nodes) else set()
         try:
-            return graphs.CompiledGraph(found, inputs, known, chosen, again)
+            return graphs.CompiledGraph(captured, inputs, known, chosen, again)
         except VklabError as error:
-            return graphs.stay_in_torch(found, chosen, error)
+            return graphs.stay_in_torch(captured, chosen, error)
 
-    def compile_functional(found: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        return make_boxed_func(compile_graph(found, inputs, True))
+    def compile_functional(captured: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        return make_boxed_func(compile_graph(captured, inputs, True))
 
     try:
         _require_inference(graph, example_inputs)
         compiled = compile_graph(graph, example_inputs, False)
     except graphs.SideEffects:
-        # What it writes to inputs, and views of them, become plain outputs of a second graph;
-        # AOTAutograd brings them back to where they belong after each run.
+        # AOTAutograd makes a second graph that returns mutated inputs and views as plain outputs,
+        # and copies these back into the caller's tensors after each run.
         return aot_module_simplified(graph, example_inputs, fw_compiler=compile_functional)
     except VklabError as error:
         return graphs.stay_in_torch(graph, chosen, error)
@@ -70,20 +74,20 @@ def _is_weight(node: torch.fx.Node) -> bool:
 
 
 def _require_inference(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
-    """Raise ModelError for a graph that has no inputs, needs gradients, or keeps parameters."""
-    found = [value for value in inputs if isinstance(value, torch.Tensor)]
-    if not found:
-        raise ModelError("it takes no tensors")
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in found):
-        raise ModelError("its gradients may be asked for, and there are none here; for inference, "
-                         "call it under torch.no_grad() or torch.inference_mode()")  # fmt: skip
+    """Raise ModelError for a graph that has no inputs, needs gradients, or contains parameters."""
+    given = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if not given:
+        raise ModelError("the graph takes no tensors")
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given):
+        raise ModelError("the graph needs gradients, and vklab computes none; for inference, call "
+                         "the model under torch.no_grad() or torch.inference_mode()")  # fmt: skip
     if any(True for _ in graph.parameters()):
-        raise ModelError("its parameters are hidden in it; it takes "
+        raise ModelError("the graph contains its parameters; set "
                          "torch._dynamo.config.inline_inbuilt_nn_modules = True")  # fmt: skip
-    for tensor in found:
+    for tensor in given:
         tensors.require_dense(tensor)
 
 
-# An installed vklab is found by its entry point; this is for one that only lies on the path.
+# torch finds an installed vklab by its entry point; this registers one that is only on sys.path.
 if "vklab" not in importlib.metadata.entry_points(group="torch_dynamo_backends").names:
     register_backend(vklab_backend, name="vklab")

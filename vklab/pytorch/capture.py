@@ -1,4 +1,7 @@
-"""What Dynamo captured, as a module that can be exported, and what ONNX could not say of it."""
+"""Graphs that Dynamo captured, as modules to export, and the properties that ONNX cannot express.
+
+Visited by lab 09.
+"""
 
 from __future__ import annotations
 
@@ -15,32 +18,42 @@ __all__ = ["Positional", "concrete", "is_pure", "open_dims"]
 
 
 class Positional(torch.nn.Module):
-    """A graph as a module of its tensors alone, which returns tensors alone."""
+    """A graph as a module that takes only tensors and returns only tensors."""
 
     def __init__(
         self,
         graph: torch.fx.GraphModule,
-        places: Sequence[int],
+        tensor_numbers: Sequence[int],
         sources: Sequence[tuple[int, int] | None],
         args: Sequence[Any],
         is_functional: bool,
         note: Callable[[list[Any]], None],
     ) -> None:
+        """Wrap a graph.
+
+        Args:
+            graph: the graph that Dynamo captured.
+            tensor_numbers: numbers of the graph's inputs that are tensors.
+            sources: for each input, the tensor and the axis whose size it is, or None.
+            args: an example of every input; those that are not tensors become constants.
+            is_functional: the graph mutates no input; clone outputs that are inputs or repeated.
+            note: receives the kind of each output: (dtype, device), int, or None.
+        """
         super().__init__()
-        self.graph, self.places, self.sources = graph, places, sources
+        self.graph, self.tensor_numbers, self.sources = graph, tensor_numbers, sources
         self.numbers = [None if isinstance(value, torch.Tensor) else value for value in args]
         self.is_functional = is_functional
-        self.note = note  # torch.export takes back what forward sets
+        self.note = note  # a function, because torch.export undoes assignments of forward
 
     def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Call the graph and note what its outputs are."""
+        """Call the graph, pass the kinds of its outputs to `note`, and return its tensors."""
         args: list[Any] = list(self.numbers)
-        for place, tensor in zip(self.places, given, strict=True):
-            args[place] = tensor
-        for place, source in enumerate(self.sources):
+        for number, tensor in zip(self.tensor_numbers, given, strict=True):
+            args[number] = tensor
+        for number, source in enumerate(self.sources):
             if source:
-                args[place] = given[source[0]].shape[source[1]]
-        found: list[torch.Tensor] = []
+                args[number] = given[source[0]].shape[source[1]]
+        outputs: list[torch.Tensor] = []
         kinds: list[Any] = []
         for value in self.graph(*args):
             if isinstance(value, (int, torch.SymInt)):
@@ -49,29 +62,33 @@ class Positional(torch.nn.Module):
             elif isinstance(value, torch.Tensor):
                 tensors.require_dense(value)
                 kinds.append((value.dtype, value.device))
-                if self.is_functional and any(value is other for other in (*given, *found)):
-                    value = value.clone()  # outputs of ONNX are values of their own
+                if self.is_functional and any(value is other for other in (*given, *outputs)):
+                    value = value.clone()  # every output of an ONNX graph is a separate value
             elif value is None:
                 kinds.append(None)
                 continue
             else:
-                raise ModelError(f"it returns a {type(value).__name__}")
-            found.append(value)
-        if not found:
-            raise ModelError("it returns no tensors")
+                raise ModelError(f"the graph returns a {type(value).__name__}; only tensors, "
+                                 "whole numbers and None can be returned")  # fmt: skip
+            outputs.append(value)
+        if not outputs:
+            raise ModelError("the graph returns no tensors")
         self.note(kinds)
-        return tuple(found)
+        return tuple(outputs)
 
 
 def is_pure(exported: Any) -> bool:
-    """Tell whether outputs are all that a graph makes; ModelError if chance has a part in it."""
+    """Tell whether a graph mutates no input and returns no view.
+
+    Raises ModelError if it draws random numbers.
+    """
     for node in exported.graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            # Attention and LSTMs bear that tag for a dropout that they mostly do without.
-            chance = [exporter.argument(node, name) for name in ("dropout_p", "train")]
-            if any(chance) or chance == [None, None]:
-                raise ModelError(f"{node.target} draws random numbers, and PyTorch's generator is "
-                                 "not known here")  # fmt: skip
+            # Attention and LSTMs have that tag for a dropout that is mostly off.
+            dropout = [exporter.argument(node, name) for name in ("dropout_p", "train")]
+            if any(dropout) or dropout == [None, None]:
+                raise ModelError(f"{node.target} draws random numbers from PyTorch's generator, "
+                                 "which vklab does not have")  # fmt: skip
     kinds = {spec.kind.name for spec in exported.graph_signature.output_specs}
     [output] = exported.graph.find_nodes(op="output")
     roots = [_root(node) for node in output.args[0] if isinstance(node, torch.fx.Node)]
@@ -80,7 +97,7 @@ def is_pure(exported: Any) -> bool:
 
 
 def _root(node: torch.fx.Node) -> torch.fx.Node:
-    """Return the value whose memory a value may share, as the schemas of operators tell."""
+    """Return the value whose memory a value may share, according to the operators' schemas."""
     while node.op == "call_function":
         schema = getattr(node.target, "_schema", None)
         shares = schema is not None and any(value.alias_info for value in schema.returns)
@@ -100,7 +117,7 @@ def open_dims(fake: torch.Tensor) -> list[int]:
 
 
 def concrete(value: Any) -> Any:
-    """Return a value without symbols: an example of what a graph will be called with."""
+    """Return an example argument for a value: a number or an empty tensor without symbols."""
     if isinstance(value, torch.SymInt):
         return int(value.node.hint)
     if isinstance(value, torch._subclasses.FakeTensor):

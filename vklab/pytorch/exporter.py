@@ -1,7 +1,7 @@
-"""PyTorch modules -> ONNX: what the exporter is asked, the names it gives, what its errors say.
+"""Export of PyTorch modules to ONNX: the exporter's options, the names of values, its errors.
 
-The older TorchScript exporter is not tried when the newer fails: it names values and opens
-dimensions by other rules.
+The older TorchScript exporter is not tried when the newer one fails: its rules for names and open
+dimensions differ. Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnxscript  # noqa: F401  (torch.onnx imports it late and says little when it is missing)
+import onnxscript  # noqa: F401  (torch.onnx imports it late, and its error does not name it)
 import torch
 import torch.onnx
 from torch.utils import _pytree
@@ -29,23 +29,23 @@ from vklab.pytorch import tensors
 
 __all__ = ["argument", "export", "export_module", "renamed", "save"]
 
-# From here on normalisations and attention are operators of ONNX.
+# The first opset with normalisations and attention as operators.
 OPSET = 23
 REASON_CHARACTERS = 500
 HINTS = {
-    "aten._transformer_encoder_layer_fwd": "torch.backends.mha.set_fastpath_enabled(False) lets "
-    "PyTorch say the layer in plain operators",
-    "aten._native_multi_head_attention": "torch.backends.mha.set_fastpath_enabled(False) lets "
-    "PyTorch say attention in plain operators",
-    "No ONNX function found": "the exporter of this torch lacks that operator: write that step "
-    "with others, or run it outside of the module",
-    "data-dependent": "a value of a tensor decides what is computed: use torch.cond, torch.where "
+    "aten._transformer_encoder_layer_fwd": "torch.backends.mha.set_fastpath_enabled(False) makes "
+    "PyTorch compute the layer with plain operators",
+    "aten._native_multi_head_attention": "torch.backends.mha.set_fastpath_enabled(False) makes "
+    "PyTorch compute attention with plain operators",
+    "No ONNX function found": "the exporter of this torch lacks that operator: replace it with "
+    "others, or run it outside of the module",
+    "data-dependent": "the value of a tensor decides which code runs: use torch.cond, torch.where "
     "or a fixed choice",
     "Constraints violated": "the module fixes a dimension that dynamic_shapes opens: leave it out",
 }
-# Where torch goes on with advice to its own developers.
+# Start of torch's advice to its own developers, which is cut off.
 CLUTTER = r"\n+(?:For more information|The error above|Caused by|consider using|from user code)"
-# torch.export keeps global state, and so does what silences it.
+# torch.export and the code that silences it change global state.
 _exporting = threading.RLock()
 
 
@@ -54,7 +54,10 @@ def export_module(
 ) -> tuple[Any, list[str], int]:
     """Return a module's torch.onnx.ONNXProgram, names for its outputs, and its bytes of weights.
 
-    Args: as of `vklab.from_torch`.
+    Args:
+        module: a torch.nn.Module.
+        example_inputs: as in `vklab.from_torch`.
+        dynamic_shapes: as in `vklab.from_torch`.
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}")
@@ -65,17 +68,21 @@ def export_module(
     for spec in program.exported_program.graph_signature.output_specs:
         if spec.kind.name == "BUFFER_MUTATION":
             raise ModelError(f"{type(module).__name__} writes to its buffer {spec.target!r}, and a "
-                             "session keeps nothing between runs; return it instead")  # fmt: skip
+                             "session keeps no state between runs; return the buffer "
+                             "instead")  # fmt: skip
     if not names:
         raise ModelError(f"{type(module).__name__} returns no tensor")
-    held = {t.data_ptr(): t.nbytes for t in (*module.parameters(), *module.buffers())}
-    return program, names, sum(held.values())
+    sizes = {t.data_ptr(): t.nbytes for t in (*module.parameters(), *module.buffers())}
+    return program, names, sum(sizes.values())
 
 
 def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any) -> Any:
-    """Return the torch.onnx.ONNXProgram of a module in the mode that it is in.
+    """Return the torch.onnx.ONNXProgram of a module in its present mode, train or eval.
 
     Args:
+        module: a torch.nn.Module.
+        args: positional arguments of its forward.
+        kwargs: keyword arguments of its forward.
         shapes: as torch.export takes them, or with names in place of Dims.
 
     Raises ModelError with torch's own reason.
@@ -83,34 +90,42 @@ def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: A
     with _exporting, _quiet(), _plain_attention(), torch.no_grad():
         try:
             opened = _opened(shapes)
-            found = torch.export.export(module, args, kwargs, dynamic_shapes=opened, strict=False)
+            captured = torch.export.export(
+                module, args, kwargs, dynamic_shapes=opened, strict=False
+            )
             program = torch.onnx.export(
-                found, dynamo=True, dynamic_shapes=shapes, opset_version=OPSET, verbose=False
+                captured, dynamo=True, dynamic_shapes=shapes, opset_version=OPSET, verbose=False
             )
         except ModelError:
             raise
-        except Exception as error:  # they share no base but this one
+        except Exception as error:  # torch's errors share no other base class
             name = type(module).__name__
             raise ModelError(f"{name} cannot be exported to ONNX: {_reason(error)}") from error
     for node in program.exported_program.graph.nodes:
         if argument(node, "training") and argument(node, "running_mean") is not None:
-            raise ModelError("a batch normalisation is in training mode, which the exporter takes "
-                             "for inference; call module.eval() first")  # fmt: skip
+            raise ModelError("a batch normalisation is in training mode, which the exporter "
+                             "mistakes for inference; call module.eval() first")  # fmt: skip
     return program
 
 
 def argument(node: torch.fx.Node, name: str) -> Any:
     """Return an argument of an operator's call, or None if the operator has none of that name."""
     schema = getattr(node.target, "_schema", None)
-    for place, item in enumerate(schema.arguments if schema is not None else ()):
+    for index, item in enumerate(schema.arguments if schema is not None else ()):
         if item.name == name:
-            given = node.args[place] if place < len(node.args) else item.default_value
+            given = node.args[index] if index < len(node.args) else item.default_value
             return node.kwargs.get(name, given)
     return None
 
 
 def save(program: Any, names: Sequence[str], folder: Path) -> Path:
-    """Write a program with its weights beside it, and return the model's path."""
+    """Write a program with its weights in a second file, and return the model's path.
+
+    Args:
+        program: a torch.onnx.ONNXProgram.
+        names: names of its outputs.
+        folder: folder to write into.
+    """
     path = folder / "model.onnx"
     program.save(str(path), external_data=True)
     proto = onnx.load(str(path), load_external_data=False)
@@ -136,11 +151,11 @@ def _arguments(module: torch.nn.Module, given: Any) -> tuple[tuple[Any, ...], di
         raise ModelError(
             f"{type(module).__name__}.forward{signature} cannot take the example inputs: {error}"
         ) from error
-    found = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    for tensor in found:
+    leaves = [leaf for leaf in _pytree.tree_leaves((args, kwargs)) if torch.is_tensor(leaf)]
+    for tensor in leaves:
         tensors.require_dense(tensor)
-    if not found:
-        raise ModelError("example_inputs hold no tensor, so nothing would be the model's input")
+    if not leaves:
+        raise ModelError("example_inputs hold no tensor, so the model would have no input")
     # The session's inputs follow the order in which forward names them.
     order = [name for name in signature.parameters if name in kwargs]
     return args, {name: kwargs[name] for name in dict.fromkeys([*order, *kwargs])}
@@ -149,7 +164,7 @@ def _arguments(module: torch.nn.Module, given: Any) -> tuple[tuple[Any, ...], di
 def _shapes(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], given: Any
 ) -> dict[str, Any] | None:
-    """Return dynamic_shapes with an entry for every input, as torch.export wants them."""
+    """Return dynamic_shapes with an entry for every input, as torch.export requires."""
     if given is None:
         return None
     inputs = inspect.signature(module.forward).bind(*args, **kwargs).arguments
@@ -177,7 +192,7 @@ def _opened(shapes: Any) -> Any:
 
 @contextlib.contextmanager
 def _evaluated(module: torch.nn.Module) -> Iterator[None]:
-    """Put a module into eval mode, and each part of it back into the mode that it was in."""
+    """Put a module into eval mode, and restore the mode of each part at the end."""
     modes = {part: part.training for part in module.modules()}
     module.eval()
     try:
@@ -192,23 +207,23 @@ def _evaluated(module: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _flat_outputs(module: torch.nn.Module) -> Iterator[list[str]]:
-    """Let a module return its tensors as one tuple; yield the list that receives their names."""
+    """Make a module return its tensors as one tuple; yield the list that receives their names."""
     names: list[str] = []
 
     def flatten(module: Any, args: Any, kwargs: Any, returned: Any) -> tuple[Any, ...]:
         given = {id(leaf) for leaf in _pytree.tree_leaves((args, kwargs))}
-        found: dict[str, Any] = {}
+        outputs: dict[str, Any] = {}
         for path, leaf in _pytree.tree_flatten_with_path(returned)[0]:
             if isinstance(leaf, torch.Tensor):  # not None, nor a Python number
                 tensors.require_dense(leaf)
-                # Outputs of ONNX are values of their own.
-                is_known = id(leaf) in given or any(leaf is other for other in found.values())
+                # Every output of an ONNX graph is a separate value.
+                is_known = id(leaf) in given or any(leaf is other for other in outputs.values())
                 name = _path_name(path)
-                while name in found:
+                while name in outputs:
                     name += "_"
-                found[name] = leaf.clone() if is_known else leaf
-        names[:] = found
-        return tuple(found.values())
+                outputs[name] = leaf.clone() if is_known else leaf
+        names[:] = outputs
+        return tuple(outputs.values())
 
     handle = module.register_forward_hook(flatten, with_kwargs=True)
     try:
@@ -218,14 +233,14 @@ def _flat_outputs(module: torch.nn.Module) -> Iterator[list[str]]:
 
 
 def _path_name(path: Sequence[Any]) -> str:
-    """Return the name of an output: the keys, numbers and fields on the way to it."""
+    """Return the name of an output, made of the keys, indices and fields of its path."""
     words = (getattr(step, "key", getattr(step, "idx", getattr(step, "name", ""))) for step in path)
     name = re.sub(r"\W+", "_", "_".join(map(str, words)))
     return name if name and not name[0].isdigit() else f"output_{name}".rstrip("_")
 
 
 def renamed(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """Give the outputs of a model their names; what else had one of those gets another."""
+    """Rename the outputs of a model; an inner value with one of these names gets another."""
     graph = proto.graph
     taken = {value.name for value in graph.input}
     inner = {name for node in graph.node for name in node.output}
@@ -243,7 +258,7 @@ def renamed(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
 
 
 def _rename(graph: onnx.GraphProto, changes: Mapping[str, str]) -> None:
-    """Rename values of a graph, wherever it and the bodies of its nodes read them."""
+    """Rename values of a graph, also where the bodies of its nodes read them."""
     for value in (*graph.output, *graph.initializer, *graph.value_info):
         value.name = changes.get(value.name, value.name)
     for node in graph.node:
@@ -259,7 +274,7 @@ def _rename(graph: onnx.GraphProto, changes: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def _plain_attention() -> Iterator[None]:
-    """Let torch.nn.TransformerEncoder be exported: its fast path is no operator of ONNX."""
+    """Switch off the fast path of torch.nn.TransformerEncoder, which ONNX has no operator for."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -270,7 +285,7 @@ def _plain_attention() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what the exporter tells its own developers; TORCH_LOGS lets it speak."""
+    """Silence the exporter's output and warnings, unless TORCH_LOGS is set."""
     if os.environ.get("TORCH_LOGS"):
         yield
         return
@@ -287,7 +302,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the innermost reason of an exporter's error, shortened, and what to do about it."""
+    """Return the innermost reason of an exporter's error, shortened, with a line to repair it."""
     chain = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)

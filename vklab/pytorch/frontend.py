@@ -1,6 +1,7 @@
-"""`vklab.from_torch`: a PyTorch module as a session, through torch.export and its ONNX exporter.
+"""Loader `vklab.from_torch`: a PyTorch module as a session, through torch.export and ONNX.
 
-Decides where weights wait on their way. torch is loaded at the first call.
+Decides whether weights go through memory or a file. torch is imported at the first call.
+Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from vklab.runtime import session
 
 __all__ = ["from_torch"]
 
-# A protobuf message ends at 2 GiB; models near that go through files.
+# A protobuf message holds at most 2 GiB; models near that size go through files.
 IN_MEMORY_BYTES = 1_500_000_000
 
 
@@ -35,17 +36,17 @@ def from_torch(
     in a tuple: "output", "output_1", "logits", "cache_0_1".
 
     Args:
-        module: a torch.nn.Module; it is left as it was found.
+        module: a torch.nn.Module; its mode and parameters are left unchanged.
         example_inputs: one tensor, a tuple for forward's parameters in order, or a dict by name.
-            What is no tensor becomes a constant.
+            A value that is not a tensor becomes a constant.
         dynamic_shapes: the open dimensions, as torch.export takes them: {"x": {0: "batch"}}, with
-            torch.export.Dim in place of names, or one entry an input in order. Inputs that it
-            leaves out are fixed.
+            torch.export.Dim in place of names, or one entry per input in order. Other inputs have
+            a fixed shape.
         device: as in `vklab.load`.
         dtype: as in `vklab.load`.
         upper_bounds: as in `vklab.load`; by the names of dynamic_shapes.
 
-    Raises SetupError without torch, ModelError for what cannot be exported, and what `load` does.
+    Raises SetupError without torch, ModelError for a failed export, and the errors of `load`.
     """
     exporter = _load_exporter()
     program, names, size = exporter.export_module(module, example_inputs, dynamic_shapes)
@@ -59,7 +60,7 @@ def from_torch(
     except BaseException:
         folder.cleanup()
         raise
-    # Weights are mapped from there, and a check against ONNX Runtime reads the file.
+    # The session maps weights from the file, and a check against ONNX Runtime reads it.
     weakref.finalize(loaded, folder.cleanup)
     return loaded
 

@@ -1,6 +1,7 @@
-"""A graph that Dynamo captured, as sessions: one for each set of weights that it is called with.
+"""Sessions of a graph that Dynamo captured: one for each set of weights of a call.
 
-Decides when a session is still right: weights are constants in it, and those of PyTorch change.
+Decides when a session is out of date: its weights are constants, and PyTorch's weights change.
+Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ __all__ = ["CompiledGraph", "Options", "SideEffects", "stay_in_torch"]
 
 log = logging.getLogger(__name__)
 
-# Python numbers, or shapes, that one graph is exported for before it stays in PyTorch.
+# Exports of one graph, each for other Python numbers or shapes, before it stays in PyTorch.
 MOST_EXPORTS = 8
-# Modules that share one graph, as the layers of a transformer do when each is compiled by itself.
+# Sessions of one graph, which modules share: the layers of a transformer, compiled one by one.
 MOST_WEIGHT_SETS = 64
-# Changes of weights after which they are fed at every run, as inputs are.
+# Changes of weights after which each run feeds the weights as inputs.
 MOST_CHANGES = 3
 
 
 class SideEffects(Exception):
-    """A graph writes to an input, or returns a view of one: ONNX has neither."""
+    """A graph writes to an input or returns a view of one; ONNX cannot express either."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What `torch.compile(..., options={...})` may hold."""
+    """Options of the backend: the keys of `torch.compile(..., options={...})`."""
 
     device: int | str | None = None
     dtype: str | None = None
@@ -50,18 +51,24 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> Options:
-        """Return options; ModelError for one that is not known."""
+        """Return the options of a mapping. Raises ModelError for an unknown key."""
         names = [item.name for item in fields(cls)]
         unknown = sorted(set(given or {}) - set(names))
         if unknown:
-            raise ModelError(f'backend "vklab" has no options {unknown}; there are {names}')
+            raise ModelError(f'backend "vklab" has no options {unknown}; choose among {names}')
         return cls(**(given or {}))
 
 
 def stay_in_torch(
     graph: torch.fx.GraphModule, options: Options, error: VklabError
 ) -> Callable[..., Any]:
-    """Return the graph as PyTorch runs it and log why, or raise if the options want that."""
+    """Return the graph's function in PyTorch and log the error, or raise it without fallback.
+
+    Args:
+        graph: the graph that Dynamo captured.
+        options: their `fallback` decides between the log and the exception.
+        error: the reason why vklab cannot run the graph.
+    """
     if not options.fallback:
         raise error
     log.warning("a graph of %d nodes stays in PyTorch: %s", len(graph.graph.nodes), error)
@@ -70,7 +77,7 @@ def stay_in_torch(
 
 @dataclass(frozen=True)
 class _Exported:
-    """A graph in ONNX, its weights among its inputs; dtype and device of each output."""
+    """A graph in ONNX with its weights among the inputs, and the kind of each output."""
 
     proto: onnx.ModelProto
     graph: Graph
@@ -79,7 +86,7 @@ class _Exported:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """A session, and what tells that its weights are still those of PyTorch."""
+    """A session, and the versions of PyTorch's weights that it was made from."""
 
     session: session.Session
     state: tuple[Any, ...]
@@ -89,7 +96,15 @@ class _Loaded:
 class CompiledGraph:
     """A graph of Dynamo or AOTAutograd that runs on a Vulkan device.
 
-    Raises ModelError if it cannot be exported, SideEffects unless `is_functional`.
+    Args:
+        graph: the graph that was captured.
+        example_inputs: its inputs: fake tensors, Python numbers and symbolic sizes.
+        weights: numbers of the inputs that are parameters or buffers of modules.
+        options: device, dtype and fallback.
+        is_functional: the graph mutates no input and returns no view.
+
+    Raises ModelError if the graph cannot be exported, and SideEffects if it mutates an input or
+    returns a view without `is_functional`.
     """
 
     def __init__(
@@ -120,17 +135,17 @@ class CompiledGraph:
             self._find_export([capture.concrete(value) for value in example_inputs])
 
     def _source(self, fakes: Sequence[Any], number: int) -> tuple[int, int] | None:
-        """Return the tensor and the axis whose size a Python number is, if there is one."""
+        """Return the tensor and the axis whose size an input is, or None for another input."""
         if number in self._tensors or not isinstance(fakes[number], torch.SymInt):
             return None
-        for place, tensor in enumerate(self._tensors):
+        for index, tensor in enumerate(self._tensors):
             for axis, dim in enumerate(fakes[tensor].shape):
                 if isinstance(dim, torch.SymInt) and dim.node.expr == fakes[number].node.expr:
-                    return place, axis
+                    return index, axis
         return None
 
     def __call__(self, *args: Any) -> Any:
-        """Run once; a graph for which no session can be made stays in PyTorch from then on."""
+        """Run once; after a failure to make a session, run in PyTorch from then on."""
         if self._eager is None:
             try:
                 with self._lock:
@@ -151,7 +166,7 @@ class CompiledGraph:
         return tuple(_output(arrays, kind) for kind in exported.outputs)
 
     def close(self) -> None:
-        """Free what the sessions hold; the next run makes them anew."""
+        """Close the sessions; the next run opens new ones."""
         with self._lock:
             while self._loaded:
                 self._loaded.popitem()[1].session.close()
@@ -159,7 +174,7 @@ class CompiledGraph:
     # ---------------------------------------------------------------------------------- exports
 
     def _find_export(self, args: Sequence[Any]) -> _Exported:
-        """Return the graph in ONNX for Python numbers, and sizes if it fixes those, of a call."""
+        """Return the graph in ONNX for a call's Python numbers, and for its shapes if fixed."""
         pairs = zip(self._sources, args, strict=True)
         key: tuple[Any, ...] = tuple(
             value for source, value in pairs if not (source or isinstance(value, torch.Tensor))
@@ -168,14 +183,14 @@ class CompiledGraph:
             key += tuple(tuple(args[number].shape) for number in self._tensors)
         if key not in self._exports:
             if len(self._exports) == MOST_EXPORTS:
-                raise ModelError(f"it is called with more than {MOST_EXPORTS} sets of Python "
-                                 "numbers or shapes, each a graph of its own")  # fmt: skip
+                raise ModelError(f"the graph is called with more than {MOST_EXPORTS} sets of "
+                                 "Python numbers or shapes, each a separate export")  # fmt: skip
             try:
                 self._exports[key] = self._export(args)
             except ModelError:
                 if self._is_static or not any(self._open):
                     raise
-                self._is_static = True  # it fixes a size that Dynamo left open
+                self._is_static = True  # the graph fixes a size that Dynamo left open
                 return self._find_export(args)
         return self._exports[key]
 
@@ -192,21 +207,22 @@ class CompiledGraph:
         if not (is_pure or self._is_functional):
             raise SideEffects
         if len(program.model.graph.inputs) != len(given):
-            raise ModelError("the exporter dropped an input")
+            raise ModelError(f"the exporter kept {len(program.model.graph.inputs)} of "
+                             f"{len(given)} inputs")  # fmt: skip
         proto = program.model_proto
         return _Exported(proto, onnx_import.from_proto(proto), outputs[-1])
 
     # --------------------------------------------------------------------------------- sessions
 
     def _find_session(self, exported: _Exported, args: Sequence[Any]) -> _Loaded:
-        """Return the session whose weights are those of a call."""
+        """Return the session for the weights of a call."""
         weights = [args[number] for number in sorted(self._weights)]
         key = (id(exported), *map(id, weights))
         state = tuple(map(_state, weights))
-        found = self._loaded.get(key)
-        if found is not None and found.state == state:
-            return found
-        if found is not None:
+        known = self._loaded.get(key)
+        if known is not None and known.state == state:
+            return known
+        if known is not None:
             self._loaded.pop(key).session.close()
             self._changes += 1
             if self._changes > MOST_CHANGES:
@@ -215,8 +231,8 @@ class CompiledGraph:
                 return self._find_session(exported, args)
         if len(self._loaded) >= MOST_WEIGHT_SETS:
             self._loaded.pop(next(iter(self._loaded))).session.close()
-        # Dynamo keeps its graphs when a model is gone. Called by the garbage collector at any
-        # moment: nothing is closed here, the device frees what a session held when it comes to it.
+        # Dynamo keeps its graphs when a model is gone, so the weights' end removes the session.
+        # The garbage collector calls this at any moment: leave it to the device to free buffers.
         loaded = self._loaded
         owners = tuple(
             weakref.ref(args[number], lambda _: loaded.pop(key, None)) for number in self._watched
@@ -225,7 +241,7 @@ class CompiledGraph:
         return loaded[key]
 
     def _load(self, exported: _Exported, args: Sequence[Any]) -> session.Session:
-        """Return a session with the weights of a call in place of the inputs that they are."""
+        """Return a session with the weights of a call as constants in place of inputs."""
         graph, bound = exported.graph, {}
         for info, number in zip(graph.inputs, self._tensors, strict=True):
             if number in self._weights:
@@ -242,12 +258,12 @@ class CompiledGraph:
 
 
 def _state(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return what changes when a tensor's values are replaced or written to."""
+    """Return a tensor's address and version, which change when its values do."""
     return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
 
 
 def _output(arrays: Any, kind: Any) -> Any:
-    """Return the next output as the graph returns it: a tensor, a number or None."""
+    """Return the next output in the kind of the graph's output: a tensor, a number or None."""
     if kind is None:
         return None
     array = next(arrays)

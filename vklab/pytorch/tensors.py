@@ -1,4 +1,7 @@
-"""Tensors of PyTorch <-> arrays of numpy: the same memory where dtype and device allow."""
+"""Conversion between PyTorch tensors and NumPy arrays, without a copy where dtype and device allow.
+
+Visited by lab 09.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,23 @@ BITS = {1: torch.uint8, 2: torch.uint16}
 
 
 def to_array(tensor: torch.Tensor) -> np.ndarray:
-    """Return a tensor as an array: its own memory if it is dense and the host's, else a copy."""
+    """Return a tensor as an array that shares its memory if dense and on the host, else a copy."""
     dense = tensor.detach().resolve_neg().cpu().contiguous()
     if dense.dtype.is_floating_point and (dense.itemsize == 1 or dense.dtype == torch.bfloat16):
-        # numpy knows these by the names that onnx brings.
+        # NumPy knows these dtypes by the names that onnx registers.
         bits = dense.view(BITS[dense.itemsize]).numpy()
         return bits.view(str(dense.dtype).removeprefix("torch."))
     return dense.numpy()
 
 
 def to_tensor(array: np.ndarray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Return an array as a tensor: its own memory if it is writeable and dtype and device fit."""
+    """Return an array as a tensor that shares its memory if writeable, else a copy.
+
+    Args:
+        array: the values.
+        dtype: dtype of the tensor; another than the array's makes a copy.
+        device: device of the tensor; another than the CPU makes a copy.
+    """
     if not (array.flags.writeable and array.flags.c_contiguous):
         array = np.array(array, order="C")
     if array.dtype.isbuiltin == 1:
@@ -35,10 +44,10 @@ def to_tensor(array: np.ndarray, dtype: torch.dtype, device: torch.device) -> to
 
 
 def require_dense(tensor: torch.Tensor) -> None:
-    """Raise ModelError for a tensor that ONNX has nothing like: complex, sparse, quantized."""
+    """Raise ModelError for a tensor that ONNX cannot express: complex, sparse or quantized."""
     if tensor.is_complex():
-        raise ModelError(f"a tensor of {tensor.dtype} goes in or out, and ONNX has none; take or "
-                         "return torch.view_as_real(x)")  # fmt: skip
+        raise ModelError(f"an input or output is a tensor of {tensor.dtype}, which ONNX does not "
+                         "have; take or return torch.view_as_real(x)")  # fmt: skip
     if tensor.layout != torch.strided or tensor.is_quantized:
-        raise ModelError(f"a tensor of {tensor.dtype} and {tensor.layout} goes in or out; only "
-                         "dense ones do")  # fmt: skip
+        raise ModelError(f"an input or output is a tensor of {tensor.dtype} and {tensor.layout}; "
+                         "only dense tensors are supported")  # fmt: skip
