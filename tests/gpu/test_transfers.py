@@ -168,13 +168,13 @@ with fake:
         assert every_transfer_counts()[1] == {"no dma-buf: VKLAB_DISABLE_DMA_BUF"}
     # A link that is proven, and then a buffer that is not taken: at each end in turn.
     for name in ("ExportedBuffer", "OpenedBuffer"):
-        real = getattr(shared, name)
+        real = getattr(transfer_memory, name)
         class Refused(real):
             def _allocate(self, needs):
                 raise OutOfMemoryError("vkAllocateMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY", "full")
-        setattr(shared, name, Refused)
+        setattr(transfer_memory, name, Refused)
         ends("no dma-buf: vkAllocateMemory")
-        setattr(shared, name, real)
+        setattr(transfer_memory, name, real)
     fresh(lacking={SWIFTSHADER})
     path, why = every_transfer_counts()
     assert path == {"ring in shared host memory"} and len(why) == 1, (path, why)

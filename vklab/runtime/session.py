@@ -190,8 +190,8 @@ class Session:
         self.states = tuple(map(DeviceState, used))
         self._lock = threading.Lock()
         self._frames: Any = None
-        self._opened: open_devices.OpenDevice | None = used[0]
         self.roots = self._caches(made, progress, saved)
+        self._opened: open_devices.OpenDevice | None = used[0]
         for each in used:
             each.sessions.add(self)
         try:
