@@ -6,12 +6,20 @@ Every plan that a test makes is checked for hazards and for values that are over
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import plan_checks
 import pytest
+import slang_server
 
+# jsonschema, which nbformat imports, does without it; it compiles a grammar for five seconds.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+# Hundreds of processes import vklab: bytecode is kept, whatever the environment says.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 plan_checks.install()  # before any test takes make_plan by its name
 hypothesis.settings.register_profile("vklab", deadline=None, max_examples=40, database=None)
 hypothesis.settings.load_profile("vklab")
@@ -29,7 +37,16 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             if name.startswith("VKLAB_") and name not in ("VKLAB_SLANGC", "VKLAB_SWIFTSHADER"):
                 patch.delenv(name)
         patch.setenv("VKLAB_CACHE", folder)
+        Path(folder).mkdir(exist_ok=True)
+        patch.setenv("TESTS_SHARE", folder)  # stays where a test has a cache of its own
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded_compiler(private_cache: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the compiler loaded: a kernel then takes a fifth of the time."""
+    with slang_server.running(tmp_path_factory.mktemp("s")):
+        yield
 
 
 @pytest.hookimpl(wrapper=True)
