@@ -6,6 +6,7 @@ filled in, unknown results have names, extension commands are looked up. Visited
 
 from __future__ import annotations
 
+import functools
 import re
 import weakref
 from collections import Counter
@@ -88,6 +89,7 @@ def text(chars: Any) -> str:
     return "" if chars == ffi.NULL else ffi.string(chars).decode("utf-8", "replace")
 
 
+@functools.cache  # there are thousands of names to compare with
 def flag_names(value: int, prefix: str) -> frozenset[str]:
     """Return the lower-case names of the bits that are set, such as device_local."""
     return frozenset(
