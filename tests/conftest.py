@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,8 @@ import plan_checks
 import pytest
 import slang_server
 
-# jsonschema, which nbformat imports, does without it; it compiles a grammar for five seconds.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+STAND_INS = str(Path(__file__).resolve().parent / "stand_ins")
+LONG_S, SLOWEST = 60, 10
 # Hundreds of processes import vklab: bytecode is kept, whatever the environment says.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -36,6 +37,7 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             # Where the compiler and the drivers are stays as the user says.
             if name.startswith("VKLAB_") and name not in ("VKLAB_SLANGC", "VKLAB_SWIFTSHADER"):
                 patch.delenv(name)
+        patch.setenv("PYTHONPATH", STAND_INS, prepend=os.pathsep)
         patch.setenv("VKLAB_CACHE", folder)
         Path(folder).mkdir(exist_ok=True)
         patch.setenv("TESTS_SHARE", folder)  # stays where a test has a cache of its own
@@ -59,7 +61,14 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many plans were checked."""
+    """Say how many plans were checked and, after a long run, which files took longest."""
     if any(plan_checks.counts.values()):
         told = ", ".join(f"{count} {what}" for what, count in plan_checks.counts.items())
         terminalreporter.write_line(f"plans: {told}")
+    seconds: Counter[str] = Counter()
+    for report in (r for reports in terminalreporter.stats.values() for r in reports):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.split("::")[0].removeprefix("tests/")] += report.duration
+    if sum(seconds.values()) > LONG_S:
+        told = ", ".join(f"{file} {time:.0f} s" for file, time in seconds.most_common(SLOWEST))
+        terminalreporter.write_line(f"slowest files: {told}")

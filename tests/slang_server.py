@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import json
 import os
 import select
@@ -17,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def library(program: str) -> str:
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[None]:
     """Have the kernels of this process and of its children compiled by a server."""
-    from vklab.shader import toolchain
+    from vklab.shader import modules, toolchain
 
     found = toolchain.find_toolchain("slang")
     path = library(found.program) if found else ""
@@ -47,14 +47,13 @@ def running(folder: Path) -> Iterator[None]:
     address = str(folder / "slang")
     server = subprocess.Popen([sys.executable, "-S", __file__, path, address],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
-    original = toolchain.run
     try:
         if server.stdout and server.stdout.read(1):
             os.environ[ADDRESS] = json.dumps([found.program, address])
             use()
         yield
     finally:
-        toolchain.run = original
+        toolchain.subprocess = modules.subprocess = subprocess
         os.environ.pop(ADDRESS, None)
         server.communicate()  # the end of its input ends it
 
@@ -63,21 +62,18 @@ def use() -> None:
     """Send what this process compiles to the server that the environment names, if one does."""
     if ADDRESS not in os.environ:
         return
-    from vklab.shader import toolchain
+    from vklab.shader import modules, toolchain
 
     program, address = json.loads(os.environ[ADDRESS])
-    original = toolchain.run
 
-    @functools.wraps(original)
-    def run(tools: Any, source: Path, output: Path, defines: Any, includes: Any) -> None:
-        if tools.program == program:
-            arguments = tools.command(source, output, defines, includes)[1:]
-            with contextlib.suppress(OSError):
-                if ask(address, arguments) and output.is_file():
-                    return
-        original(tools, source, output, defines, includes)
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        with contextlib.suppress(OSError):
+            if command[0] == program and ask(address, command[1:]):
+                return subprocess.CompletedProcess(command, 0, "", "")
+        return subprocess.run(command, **options)
 
-    toolchain.run = run
+    both = types.SimpleNamespace(**{**vars(subprocess), "run": run})
+    toolchain.subprocess = modules.subprocess = both
 
 
 def ask(address: str, arguments: list[str]) -> bool:
