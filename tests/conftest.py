@@ -6,12 +6,21 @@ Every plan that a test makes is checked for hazards and for values that are over
 from __future__ import annotations
 
 import os
+import sys
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import plan_checks
 import pytest
+import slang_server
 
+STAND_INS = str(Path(__file__).resolve().parent / "stand_ins")
+LONG_S, SLOWEST = 60, 10
+# Hundreds of processes import vklab: bytecode is kept, whatever the environment says.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 plan_checks.install()  # before any test takes a planner by its name
 hypothesis.settings.register_profile("vklab", deadline=None, max_examples=40, database=None)
 hypothesis.settings.load_profile("vklab")
@@ -28,8 +37,18 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             # Where the compiler and the drivers are stays as the user says.
             if name.startswith("VKLAB_") and name not in ("VKLAB_SLANGC", "VKLAB_SWIFTSHADER"):
                 patch.delenv(name)
+        patch.setenv("PYTHONPATH", STAND_INS, prepend=os.pathsep)
         patch.setenv("VKLAB_CACHE", folder)
+        Path(folder).mkdir(exist_ok=True)
+        patch.setenv("TESTS_SHARE", folder)  # stays where a test has a cache of its own
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded_compiler(private_cache: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the compiler loaded: a kernel then takes a fifth of the time."""
+    with slang_server.running(tmp_path_factory.mktemp("s")):
+        yield
 
 
 @pytest.hookimpl(wrapper=True)
@@ -42,7 +61,14 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many plans were checked."""
+    """Say how many plans were checked and, after a long run, which files took longest."""
     if any(plan_checks.counts.values()):
         told = ", ".join(f"{count} {what}" for what, count in plan_checks.counts.items())
         terminalreporter.write_line(f"plans: {told}")
+    seconds: Counter[str] = Counter()
+    for report in (r for reports in terminalreporter.stats.values() for r in reports):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.split("::")[0].removeprefix("tests/")] += report.duration
+    if sum(seconds.values()) > LONG_S:
+        told = ", ".join(f"{file} {time:.0f} s" for file, time in seconds.most_common(SLOWEST))
+        terminalreporter.write_line(f"slowest files: {told}")

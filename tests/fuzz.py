@@ -19,13 +19,13 @@ from typing import Any
 import hypothesis
 import numpy as np
 import onnx
+import suite_cases
 from hypothesis import strategies as st
 from mutators import MUTATORS, flip_bytes
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import vklab
-from vklab import conformance
 from vklab.errors import DeviceLostError, VklabError
 from vklab.errors import TimeoutError as DeviceTimeout
 from vklab.runtime import host
@@ -49,7 +49,7 @@ USEFUL = re.compile(
 def seeds() -> list[Seed]:
     """Return the small cases of onnx's suite: name, model and the inputs that fit it."""
     found: list[Seed] = []
-    for case in conformance.cases(("node",)):
+    for case in suite_cases.node_cases():
         if case.is_random or case.is_expanded or case.model.ByteSize() > SEED_BYTES:
             continue
         inputs = next(iter(case.data_sets()))[0]

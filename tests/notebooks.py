@@ -16,6 +16,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 ROOT = Path(__file__).resolve().parent.parent
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 LIMIT_S = 900
+PATHS = [str(ROOT), str(ROOT / "tests" / "stand_ins")]
 
 
 def notebook(path: Path, cells: Sequence[tuple[str, str]]) -> Path:
@@ -31,7 +32,7 @@ def notebook(path: Path, cells: Sequence[tuple[str, str]]) -> Path:
 
 def nbval(path: Path, *options: str, plugin: bool = True) -> subprocess.CompletedProcess[str]:
     """Run pytest with nbval on one notebook, away from this project's settings."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir",
                str(path.parent), "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]  # fmt: skip
     command += ["-p", "vklab.course.nbval_plugin"] if plugin else []

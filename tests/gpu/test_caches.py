@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import suite_cases
 from child import env, python
 from overlay import write_function
 from small_models import DATA, relu
@@ -228,8 +229,8 @@ def test_stock_kernels_need_no_compiler(device_index, no_compiler):
 
 @pytest.mark.full
 def test_every_operator_is_in_stock(device_index, no_compiler):
-    chosen = {case.operator: case for case in conformance.cases(("node",)) if case.operator}
-    report = conformance.run(list(chosen.values()), f"VULKAN:{device_index}")
+    chosen = suite_cases.case_of_each_operator()
+    report = conformance.run(chosen, f"VULKAN:{device_index}")
     bad = {c.name: o for c, o in report.outcomes.items() if o.status in ("wrong", "error")}
     assert not bad
     assert report.counts()["pass"] > 100

@@ -96,9 +96,9 @@ with vklab.load(model, swiftshader) as session:
 @pytest.mark.full
 def test_every_operator_runs_on_the_small_device():
     said = both("""
+import suite_cases
 from vklab import conformance
-chosen = {case.operator: case for case in conformance.cases(("node",)) if case.operator}
-report = conformance.run(list(chosen.values()), "SwiftShader")
+report = conformance.run(suite_cases.case_of_each_operator(), "SwiftShader")
 bad = {c.name: o for c, o in report.outcomes.items() if o.status in ("wrong", "error")}
 assert not bad, bad
 print(report.counts()["pass"])

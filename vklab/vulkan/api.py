@@ -6,6 +6,7 @@ names unknown results. Chooses no device and no memory. Visited by lab 02.
 
 from __future__ import annotations
 
+import functools
 import re
 import weakref
 from collections import Counter
@@ -94,6 +95,7 @@ def text(chars: Any) -> str:
     return "" if chars == ffi.NULL else ffi.string(chars).decode("utf-8", "replace")
 
 
+@functools.cache  # there are thousands of names to compare with
 def flag_names(value: int, prefix: str) -> frozenset[str]:
     """Return the lower-case names of the set bits, such as device_local."""
     return frozenset(

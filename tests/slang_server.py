@@ -1,0 +1,123 @@
+"""Slang's compiler, loaded once: a fork of one process compiles each kernel that tests ask for.
+
+slangc spends most of its half second on loading what every kernel may call; the kernel itself takes
+a tenth. The output is slangc's, byte for byte (tests/nogpu/test_slang_server.py); what does not
+compile goes to slangc itself, with its messages and its time limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# Names the socket of the server to this process and its children.
+ADDRESS = "SLANG_SERVER"
+LIMIT_S = 120
+# The one function that the library does not export as C.
+AS_SLANGC = "_Z28spSetCommandLineCompilerModePN5slang15ICompileRequestE"
+
+
+def library(program: str) -> str:
+    """Return the path of the library that lies beside slangc, or "" where there is none."""
+    paths = sorted(Path(program).parent.glob("libslang-compiler.so*"))
+    return str(paths[0]) if paths and sys.platform == "linux" else ""
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[None]:
+    """Have the kernels of this process and of its children compiled by a server."""
+    from vklab.shader import modules, toolchain
+
+    found = toolchain.find_toolchain("slang")
+    path = library(found.program) if found else ""
+    if not found or not path or ADDRESS in os.environ:
+        yield
+        return
+    address = str(folder / "slang")
+    server = subprocess.Popen([sys.executable, "-S", __file__, path, address],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    try:
+        if server.stdout and server.stdout.read(1):
+            os.environ[ADDRESS] = json.dumps([found.program, address])
+            use()
+        yield
+    finally:
+        toolchain.subprocess = modules.subprocess = subprocess
+        os.environ.pop(ADDRESS, None)
+        server.communicate()  # the end of its input ends it
+
+
+def use() -> None:
+    """Send what this process compiles to the server that the environment names, if one does."""
+    if ADDRESS not in os.environ:
+        return
+    from vklab.shader import modules, toolchain
+
+    program, address = json.loads(os.environ[ADDRESS])
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        with contextlib.suppress(OSError):
+            if command[0] == program and ask(address, command[1:]):
+                return subprocess.CompletedProcess(command, 0, "", "")
+        return subprocess.run(command, **options)
+
+    both = types.SimpleNamespace(**{**vars(subprocess), "run": run})
+    toolchain.subprocess = modules.subprocess = both
+
+
+def ask(address: str, arguments: list[str]) -> bool:
+    """Tell whether the server has compiled what a command line asks for."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(LIMIT_S)
+        connection.connect(address)
+        connection.sendall(json.dumps([os.getcwd(), arguments]).encode() + b"\n")
+        return connection.recv(1) == b"1"
+
+
+def serve(path: str, address: str) -> None:
+    """Answer each connection in a fork, until the input of this process ends."""
+    slang = ctypes.CDLL(path)
+    slang.spCreateSession.restype = slang.spCreateCompileRequest.restype = ctypes.c_void_p
+    session = ctypes.c_void_p(slang.spCreateSession(None))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a fork ended
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(64)
+        os.write(1, b"1")
+        while listener in select.select([listener, 0], [], [])[0]:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                signal.alarm(LIMIT_S)
+                os._exit(answer(slang, session, connection))
+            connection.close()
+
+
+def answer(slang: ctypes.CDLL, session: ctypes.c_void_p, connection: socket.socket) -> int:
+    """Compile what one connection asks for and say whether that went well."""
+    with connection, connection.makefile("rb") as lines:
+        folder, arguments = json.loads(lines.readline())
+        os.chdir(folder)
+        request = ctypes.c_void_p(slang.spCreateCompileRequest(session))
+        slang[AS_SLANGC](request)
+        words = (ctypes.c_char_p * len(arguments))(*map(os.fsencode, arguments))
+        good = slang.spProcessCommandLineArguments(request, words, len(words)) >= 0
+        good = good and slang.spCompile(request) >= 0
+        if good:
+            slang.spDestroyCompileRequest(request)
+            connection.sendall(b"1")
+    return 0
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])
