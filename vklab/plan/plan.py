@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,6 @@ from vklab.plan import (
     limits,
     lowering,
     partition,
-    split_ranges,
     storage,
 )
 from vklab.plan.arenas import Arenas
@@ -268,7 +267,9 @@ def lower_rewritten(
     """
     facts, graph = facts or Facts(), chunk.graph
     resident = facts.resident[chunk.device] if facts.resident else frozenset[str]()
-    bound = split_ranges.apply(lowering.with_exact_division(lowering.lower(graph), info), info)
+    exact = lowering.with_exact_division(lowering.lower(graph), info)
+    ranges = _door("vklab.plan.tuning.split_ranges")
+    bound = ranges.apply(exact, info) if ranges else exact
     fusion = _door("vklab.plan.fusion")
     lowered = _finished(fusion.fuse(graph, bound, info) if fusion else bound, info, resident)
     if any(facts.kernel_refusal(d) for d in lowered.dispatches if d.fragment):
@@ -297,10 +298,11 @@ def _check_switches() -> None:
     """Raise PlanError for a name in DISABLE_PASSES that is no pass and no fusion."""
     passes, fusion = _door("vklab.graph.passes"), _door("vklab.plan.fusion")
     if passes and fusion:
-        try:
-            settings.check_disabled({*(p.__name__ for p in passes.PASSES), *fusion.names()})
-        except ValueError as error:
-            raise PlanError(str(error)) from error
+        known = {"all", *(step.__name__ for step in passes.PASSES), *fusion.names()}
+        unknown = sorted(settings.names("DISABLE_PASSES") - known)
+        if unknown:
+            raise PlanError(f"unknown pass {unknown[0]!r} in VKLAB_DISABLE_PASSES; choose from "
+                            f"{', '.join(sorted(known))}")  # fmt: skip
 
 
 def _rewritten(graph: Graph, dtype: str) -> Graph:
@@ -313,7 +315,8 @@ def _rewritten(graph: Graph, dtype: str) -> Graph:
 def _finished(lowered: Lowered, info: DeviceInfo, resident: Collection[str]) -> Lowered:
     """Return dispatches with the kernels that a device gets, and types that it has."""
     fusion = _door("vklab.plan.fusion")
-    tuned = _tune()(lowered, info, resident)
+    tuning = _door("vklab.plan.tuning.tune")
+    tuned = tuning.tune(lowered, info, resident) if tuning else lowered
     return storage.adapt(fusion.write(tuned) if fusion else tuned, info)
 
 
@@ -365,11 +368,6 @@ def _door(name: str) -> Any:
         return None
 
 
-def _tune() -> Callable[..., Lowered]:
-    tuning = _door("vklab.plan.tuning.tune")
-    return tuning.tune if tuning else lambda lowered, info, resident=(): lowered
-
-
 def _checks(facts: Facts) -> dict[str, Any]:
     """Return the arguments by which `capability` tells what kernels nodes get on this machine."""
     refusals: dict[Any, str] = {}
@@ -379,7 +377,8 @@ def _checks(facts: Facts) -> dict[str, Any]:
             refusals[dispatch.variant] = facts.kernel_refusal(dispatch)
         return refusals[dispatch.variant]
 
-    return {"kernel_refusal": refusal, "tune": _tune()}
+    tuning = _door("vklab.plan.tuning.tune")
+    return {"kernel_refusal": refusal, "tune": tuning.adapt if tuning else None}
 
 
 def _report() -> Any:
