@@ -68,7 +68,8 @@ def _trace_frames(
     session: Any, values: Values, count: int, in_flight: int, steps: bool
 ) -> Trace:
     """Run frames as `Session.map` does, each slot warm, with notes of all that happens."""
-    frames, streams = session.new_frames()
+    frames = session.optional_module("many.frames").Frames(session.roots)
+    streams = session.optional_module("many.streams")
     in_flight = streams.room(session, in_flight)
     if count < 1:
         raise ValueError(f"frames={count}: at least one frame is traced")
