@@ -46,7 +46,7 @@ def test_switches_hold_during_the_command_only(capsys):
 @pytest.mark.parametrize(("line", "words"), [
     ("settings --set NIX=1", "NAME=VALUE"),
     ("settings --set DEBUG", "NAME=VALUE"),
-    ("settings --set DEBUG=many", "not of type int"),
+    ("settings --set DEBUG=many", "is not a whole number"),
     ("settings --debug", "requires an argument"),
     ("nix", "No such command"),
     ("run", "Missing argument"),

@@ -83,18 +83,18 @@ def test_a_compiled_model_is_read_as_it_was_written(made, path, data):
 
 def test_each_tensor_is_one_object_and_each_array_lies_in_the_file(made, path):
     found = saves.read(path)
-    plan = found.stages[0].parts[0].plan
-    tensors = {id(t): t.name for d in plan.dispatches for _, t in d.reads + d.writes}
+    chunk = found.stages[0].parts[0].chunk
+    tensors = {id(t): t.name for d in chunk.dispatches for _, t in d.reads + d.writes}
     assert len(tensors) == len(set(tensors.values()))
     weight = found.graph.initializers["w"].constant
     assert weight is not None and not weight.flags.writeable
     assert weight.ctypes.data % container.PAGE_BYTES == 0  # in memory as in the file
-    plans = [part.plan for part in found.stages[0].parts]
-    assert all(any(c.constant is weight for c in p.constants.values()) for p in plans)
+    chunks = [part.chunk for part in found.stages[0].parts]
+    assert all(any(info.constant is weight for info in c.constants.values()) for c in chunks)
 
 
 def test_only_the_kernels_in_use_are_kept(made):
-    used = {d.variant for part in made.stages[0].parts for d in part.plan.dispatches}
+    used = {d.variant for part in made.stages[0].parts for d in part.chunk.dispatches}
     assert {kernel.variant for kernel in made.kernels} == used
 
 
@@ -172,12 +172,12 @@ def test_plans_of_another_layout_are_left_aside_with_the_reason(data):
 
 
 def test_what_a_plan_depends_on_is_compared(made):
-    assert made.other_wish("", {}) == ""
-    assert "dtype=float16" in made.other_wish("float16", {})
-    assert "upper_bounds" in made.other_wish("", {"batch": 9})
+    assert made.mismatch("", {}) == ""
+    assert "dtype=float16" in made.mismatch("float16", {})
+    assert "upper_bounds" in made.mismatch("", {"batch": 9})
     with settings.settings(DISABLE_FUSION=True, DEBUG=1):
-        assert "DISABLE_FUSION was False, is True" in made.other_wish("", {})
-        assert "DEBUG" not in made.other_wish("", {})
+        assert "DISABLE_FUSION was False, is True" in made.mismatch("", {})
+        assert "DEBUG" not in made.mismatch("", {})
 
 
 @pytest.mark.parametrize(
@@ -203,14 +203,14 @@ def test_a_kernel_whose_text_has_changed_is_not_used_for_a_plan_made_here(made, 
 
 
 def test_a_plan_that_would_harm_a_driver_is_not_handed_to_it(made):
-    plan = made.stages[0].parts[0].plan
-    restore.require_sound(plan, fake_device())
-    name = next(iter(plan.memory.slots))
-    wide = {**plan.memory.slots, name: dataclasses.replace(plan.memory.slots[name],
-                                                           offset_bytes=1 << 40)}
+    chunk = made.stages[0].parts[0].chunk
+    restore.require_sound(chunk, fake_device())
+    name = next(iter(chunk.memory.slots))
+    wide = {**chunk.memory.slots, name: dataclasses.replace(chunk.memory.slots[name],
+                                                            offset_bytes=1 << 40)}
     with pytest.raises(ModelError, match="not in its arena"):
         restore.require_sound(dataclasses.replace(
-            plan, memory=dataclasses.replace(plan.memory, slots=wide)), fake_device())
+            chunk, memory=dataclasses.replace(chunk.memory, slots=wide)), fake_device())
 
 
 # -------------------------------------------------------------------------------- device profiles
