@@ -343,7 +343,8 @@ class Session:
 
     def new_frames(self) -> tuple[Any, Any]:
         """Return room for other frames than `frames`, and the module that runs them in order."""
-        return _optional("many.frames").Frames(self.roots), _optional("many.streams")
+        frames = _optional("many.frames").Frames(self.roots, profile=_profile)
+        return frames, _optional("many.streams")
 
     # Methods of optional folders: functions whose first parameter is the session.
     submit = _Door("many.streams", "submit")
