@@ -39,7 +39,7 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 MOST_STEPS = 20_000
 STAGES = ("compute_shader", "transfer", "host")
 
-counts = {"checked": 0, "too large": 0, "split": 0, "split and run": 0}
+counts = {"checked": 0, "too large": 0, "extended": 0, "split": 0, "split and run": 0}
 problems: list[str] = []  # of the test that runs
 _local = threading.local()
 
@@ -281,6 +281,7 @@ def _report(kind: str, found: Callable[[], list[str]]) -> None:
 def install() -> None:
     """Check whatever is planned from now on; what is wrong fails the test that runs."""
     lower, arrange, cut = plans.lower_rewritten, arenas.arrange, splits.split
+    extend = plans.extend
     seen: list[type] = []  # of what runs plans, which tests without a driver do not import
 
     @functools.wraps(arrange)
@@ -318,7 +319,14 @@ def install() -> None:
         _report("split", lambda: spread_checks.plan_problems(plan, pieces, infos, numbers))
         return chunks, moves, placed
 
+    @functools.wraps(extend)
+    def extended(plan: Plan, *others: Any, **named: Any) -> Plan:
+        made = extend(plan, *others, **named)
+        _report("extended", lambda: spread_checks.extension_problems(plan, made))
+        return made
+
     arenas.arrange, plans.lower_rewritten, splits.split = listen, checked, split
+    plans.extend = extended
 
 
 def _watch(kind: Any) -> None:
