@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-BASE = {"errors", "settings", "store", "types", "trace", "draw"}
+BASE = {"errors", "settings", "store", "types", "trace", "draw", "optional"}
 CORE = {"vulkan", "shader", "graph", "ops", "plan", "runtime"}
 # Run before anything is installed: the standard library and each other.
 STDLIB_ONLY = {"__main__", "bootstrap", "run_tests"}
@@ -46,26 +46,6 @@ ALLOWED["cli"] = ALLOWED["__init__"] = {*ALLOWED}
 # Start-up time is theirs to keep: they may import parts of vklab inside functions.
 LAZY = {"__init__", "__main__", "cli"}
 
-# Folders that a reader of one model on one device may skip, and may delete: each is loaded through a
-# door, when it is used. `tests/gpu/test_reading_path.py` deletes them.
-OPTIONAL = (
-    "graph/passes", "plan/place", "plan/tuning", "plan/fusion", "plan/report", "runtime/many",
-    "runtime/observe", "runtime/compiled", "bench", "distributed", "pytorch", "quantization", "llm",
-    "backends", "course", "doctor",
-)  # fmt: skip
-# The files that load optional folders, and the one that loads a rare expansion of training models.
-DOORS = {"plan/plan.py", "runtime/session.py", "graph/onnx_import.py"}
-# The door of each folder that the runtime is entered by: what stands behind it must not import it.
-DOOR_OF = {"graph/passes": "plan.plan", "plan/place": "plan.plan", "plan/tuning": "plan.plan",
-           "plan/fusion": "plan.plan", "plan/report": "plan.plan", "runtime/many": "runtime.session",
-           "runtime/observe": "runtime.session", "runtime/compiled": "runtime.session"}  # fmt: skip
-# Optional folders that another one needs, with the reason.
-NEEDED = {
-    ("runtime/many", "plan/place"): "runs the plans that placement has split",
-    ("runtime/observe", "runtime/many"): "calibration keeps the speeds that splitting reads",
-    ("runtime/observe", "plan/place"): "calibration measures what placement weighs",
-}
-
 # Too heavy to import with the module that needs them; one function of a module may load each.
 HEAVY = {
     "IPython", "coremltools", "dask", "ipywidgets", "jupyterlab", "matplotlib", "nbclient",
@@ -79,7 +59,9 @@ OPERATOR_LINES = 40
 PASS_LINES = 140
 FILE_LINES = 350
 # Longer files, each with the reason that it is one thing.
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "vklab/types.py": "compiled models name the classes of plain data by this module",
+}
 
 OPERATOR = re.compile(r"\boperator\(")
 THIRD_PERSON = re.compile(r"^(This|The)$|^(?!.*ss$)[A-Z][a-z]+s$")
@@ -202,8 +184,6 @@ def imports_in_functions(root: Path) -> list[str]:
             package = item.module.split(".")[0]
             if not item.function or (part in LAZY and (package == "vklab" or _is_stdlib(package))):
                 continue
-            if package == "vklab" and str(path.relative_to(root / "vklab")) in DOORS:
-                continue
             where = f"{item.path}:{item.line}"
             if package == "vklab" and all(_owns_heavy(root, file) for file in _files(root, item)):
                 continue
@@ -212,37 +192,6 @@ def imports_in_functions(root: Path) -> list[str]:
             elif loaders.setdefault(package, item.function) != item.function:
                 problems.append(f"{where}: {package} is loaded in {loaders[package]}() already")
     return problems
-
-
-def optional_of(path: str) -> str:
-    """Return the optional folder that a file or module of the package is in, or ""."""
-    return next((folder for folder in OPTIONAL if f"{path}/".startswith(f"{folder}/")), "")
-
-
-def optional_folders(root: Path) -> list[str]:
-    """Check that optional folders are loaded by doors only, and stand without each other.
-
-    Folders above the runtime (bench, course and so on) may import all that the import table allows.
-    """
-    problems = []
-    for path in python_files(root):
-        name = str(path.relative_to(root / "vklab"))
-        own = optional_of(name.removesuffix(".py"))
-        if part_of(root, path) not in CORE:
-            continue
-        for item in imports_of(root, path):
-            modules = [item.module, *(f"{item.module}.{each}" for each in item.names)]
-            if name in DOORS and item.function:
-                continue
-            for module in modules:
-                inner = module.removeprefix("vklab.")
-                other = optional_of(inner.replace(".", "/"))
-                where = f"{item.path}:{item.line}"
-                if other and other != own and (own, other) not in NEEDED:
-                    problems.append(f"{where}: {own or 'the reading path'} imports {other}")
-                if own and DOOR_OF.get(own) == inner:
-                    problems.append(f"{where}: {own} imports its door, {inner}")
-    return sorted(set(problems))
 
 
 def _files(root: Path, item: Import) -> list[Path]:
@@ -284,7 +233,7 @@ def _public_definitions(tree: ast.Module) -> list[ast.FunctionDef | ast.ClassDef
 def _defined_names(tree: ast.Module) -> set[str]:
     names: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)

@@ -166,10 +166,14 @@ class Session:
             splitter = split(states, bool(self.upper_bounds)) if split else None
             if splitter:
                 splitter.check(self.graph, options.placement)
-            executor = Executor(states, bool(self.upper_bounds), progress, splitter, _load_overlap, lock)
+            executor = Executor(states, bool(self.upper_bounds), progress, splitter,
+                                _load_overlap, lock)  # fmt: skip
             start = Plan(self.graph, infos, options, rest=self.graph)
-            caches.append(optional.require("runtime.compiled.restore").root(saved, start, executor) if saved
-                          else PlanCache(start, executor))  # fmt: skip
+            if saved:
+                restore = optional.require("runtime.compiled.restore")
+                caches.append(restore.root(saved, start, executor))
+            else:
+                caches.append(PlanCache(start, executor))
         return caches
 
     # ------------------------------------------------------------------------------ looking in
