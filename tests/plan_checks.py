@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import extension_checks
 import numpy as np
 import spread_checks
 import spread_hazards
@@ -282,7 +283,6 @@ def install() -> None:
     """Check whatever is planned from now on; what is wrong fails the test that runs."""
     lower, arrange, cut = plans.lower_rewritten, arenas.arrange, splits.split
     extend = plans.extend
-    seen: list[type] = []  # of what runs plans, which tests without a driver do not import
 
     @functools.wraps(arrange)
     def listen(graph: Any, lowered: Lowered, *others: Any, **named: Any) -> arenas.Arenas:
@@ -299,10 +299,7 @@ def install() -> None:
 
     @functools.wraps(cut)
     def split(graph: Graph, devices: Any, options: Any, facts: Any, lower: Any) -> Any:
-        runtime = sys.modules.get("vklab.runtime.many.split")
-        if runtime and runtime.ChunkGroup not in seen:
-            seen.append(runtime.ChunkGroup)
-            _watch(runtime.ChunkGroup)
+        spread_hazards.watch(functools.partial(_report, "split and run"))
         pieces: list[Chunk] = []
         infos: list[DeviceInfo | None] = []
 
@@ -322,27 +319,11 @@ def install() -> None:
     @functools.wraps(extend)
     def extended(plan: Plan, *others: Any, **named: Any) -> Plan:
         made = extend(plan, *others, **named)
-        _report("extended", lambda: spread_checks.extension_problems(plan, made))
+        _report("extended", lambda: extension_checks.extension_problems(plan, made))
         return made
 
     arenas.arrange, plans.lower_rewritten, splits.split = listen, checked, split
     plans.extend = extended
-
-
-def _watch(kind: Any) -> None:
-    """Check what runs a split model as soon as it has its memory and its order."""
-    init = kind.__init__
-
-    @functools.wraps(init)
-    def checked(group: Any, *given: Any, **named: Any) -> None:
-        init(group, *given, **named)
-        try:
-            _report("split and run", lambda: spread_hazards.run_problems(group))
-        except BaseException:
-            group.close()
-            raise
-
-    kind.__init__ = checked
 
 
 def install_in_child() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import plan_checks
 import pytest
+from extension_checks import extension_problems
 from fake_device import fake_device
 from onnx import helper
 from small_models import model, random_array, value
-from spread_checks import extension_problems
 
 from vklab import settings
 from vklab.graph import onnx_import
