@@ -298,7 +298,9 @@ def install() -> None:
         return made
 
     @functools.wraps(cut)
-    def split(graph: Graph, devices: Any, options: Any, facts: Any, lower: Any) -> Any:
+    def split(
+        graph: Graph, devices: Any, options: Any, facts: Any, lower: Any, refusal: Any
+    ) -> Any:
         spread_hazards.watch(functools.partial(_report, "split and run"))
         pieces: list[Chunk] = []
         infos: list[DeviceInfo | None] = []
@@ -310,7 +312,7 @@ def install() -> None:
             infos.append(_local.infos[0] if len(_local.infos) == 1 else None)
             return made
 
-        chunks, moves, placed = cut(graph, devices, options, facts, noted)
+        chunks, moves, placed = cut(graph, devices, options, facts, noted, refusal)
         plan = Plan(graph, tuple(devices), options, chunks, moves, placement=placed)
         numbers = placed.devices if placed else options.placement.fixed
         _report("split", lambda: spread_checks.plan_problems(plan, pieces, infos, numbers))

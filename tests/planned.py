@@ -17,11 +17,16 @@ from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
 from vklab.plan.options import Facts
 from vklab.plan.partition import Needed
+from vklab.plan.place import placement
 from vklab.plan.plan import Plan
 from vklab.plan.tuning import tune
 from vklab.runtime import host
 from vklab.types import DeviceInfo, TensorInfo
 
+# Places nodes as a plan does, whose kernels are cut and tuned for each device.
+place = functools.partial(
+    placement.place, refusal=functools.partial(capability.refusal, tune=tune.adapt)
+)
 NAMES = ["digits_cnn", "mini_classifier", "mnist12", "mlp", "conv_few"]
 
 

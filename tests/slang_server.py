@@ -19,11 +19,9 @@ import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-# Names the socket of the server to this process and its children.
-ADDRESS = "SLANG_SERVER"
-LIMIT_S = 120
+from stand_ins.loaded_compiler import ADDRESS, LIMIT_S, run
+
 # The one function that the library does not export as C.
 AS_SLANGC = "_Z28spSetCommandLineCompilerModePN5slang15ICompileRequestE"
 
@@ -49,40 +47,14 @@ def running(folder: Path) -> Iterator[None]:
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     try:
         if server.stdout and server.stdout.read(1):
-            os.environ[ADDRESS] = json.dumps([found.program, address])
-            use()
+            os.environ[ADDRESS] = f"{found.program}{os.pathsep}{address}"
+            served = types.SimpleNamespace(**{**vars(subprocess), "run": run})
+            toolchain.subprocess = modules.subprocess = served
         yield
     finally:
         toolchain.subprocess = modules.subprocess = subprocess
         os.environ.pop(ADDRESS, None)
         server.communicate()  # the end of its input ends it
-
-
-def use() -> None:
-    """Send what this process compiles to the server that the environment names, if one does."""
-    if ADDRESS not in os.environ:
-        return
-    from vklab.shader import modules, toolchain
-
-    program, address = json.loads(os.environ[ADDRESS])
-
-    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        with contextlib.suppress(OSError):
-            if command[0] == program and ask(address, command[1:]):
-                return subprocess.CompletedProcess(command, 0, "", "")
-        return subprocess.run(command, **options)
-
-    both = types.SimpleNamespace(**{**vars(subprocess), "run": run})
-    toolchain.subprocess = modules.subprocess = both
-
-
-def ask(address: str, arguments: list[str]) -> bool:
-    """Tell whether the server has compiled what a command line asks for."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(LIMIT_S)
-        connection.connect(address)
-        connection.sendall(json.dumps([os.getcwd(), arguments]).encode() + b"\n")
-        return connection.recv(1) == b"1"
 
 
 def serve(path: str, address: str) -> None:

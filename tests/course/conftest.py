@@ -11,6 +11,7 @@ import pytest
 
 from vklab.course import build
 from vklab.course.lab import PROJECT, Lab, all_labs, read_lab
+from vklab.shader import modules, toolchain
 
 FIXTURE = Path(__file__).resolve().parent / "labs"
 
@@ -36,6 +37,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "lab_path" in metafunc.fixturenames:
         paths = [*all_labs(PROJECT / "labs"), *all_labs(FIXTURE)]
         metafunc.parametrize("lab_path", paths, ids=[path.stem for path in paths])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_modules(loaded_compiler: None) -> None:
+    """Compile what kernels import before the time of a child with a kernel begins."""
+    tools = toolchain.find_toolchain("slang")
+    if tools:
+        modules.folder(tools)
 
 
 @pytest.fixture(scope="session")

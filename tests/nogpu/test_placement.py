@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import planned
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -31,7 +32,7 @@ from vklab.bench import models
 from vklab.errors import PlanError
 from vklab.graph import onnx_import, shapes
 from vklab.graph.graph import Graph
-from vklab.plan.place import branches, costs, cutting, placement
+from vklab.plan.place import branches, costs, cutting
 from vklab.plan.place.costs import Workload
 
 # ------------------------------------------------------------------------------ a published split
@@ -45,7 +46,7 @@ def conv_many() -> Graph:
 
 def test_greedy_splits_conv_many_as_published(conv_many):
     with settings.settings(DISABLE_FUSION=True):
-        placed = placement.place(conv_many, machines(2), caps={0: 128 << 20}, policy="greedy")
+        placed = planned.place(conv_many, machines(2), caps={0: 128 << 20}, policy="greedy")
     assert runs(placed) == [(0, 8), (1, 1), (0, 6)]
     assert placed.devices["conv4"] == 1
     assert [move.value for move in placed.transfers] == ["relu3", "conv4"]
@@ -55,11 +56,11 @@ def test_greedy_splits_conv_many_as_published(conv_many):
 
 
 def test_cost_needs_fewer_transfers_than_greedy_on_conv_many(conv_many):
-    alone = placement.place(conv_many, machines(2), caps={0: 128 << 20})
+    alone = planned.place(conv_many, machines(2), caps={0: 128 << 20})
     assert runs(alone) == [(1, 15)] and alone.predicted_ns == alone.single_ns
     caps = {0: 128 << 20, 1: 230 << 20}  # now neither can hold it all
-    ours = placement.place(conv_many, machines(2), caps=caps)
-    greedy = placement.place(conv_many, machines(2), caps=caps, policy="greedy")
+    ours = planned.place(conv_many, machines(2), caps=caps)
+    greedy = planned.place(conv_many, machines(2), caps=caps, policy="greedy")
     assert len(ours.transfers) == 1 and len(greedy.transfers) == 2
     assert ours.predicted_ns < greedy.predicted_ns and ours.single_ns is None
     assert [bool(other.refusal) for other in ours.alternatives[:2]] == [True, True]
@@ -90,7 +91,7 @@ def test_chains_get_the_best_of_all_assignments(seed):
         for once in {False, len(order) == len(set(order))}:
             best[once] = min(best.get(once, np.inf), forecast.total_ns)
     try:
-        placed = placement.place(graph, devices, costs=speeds, caps=caps)
+        placed = planned.place(graph, devices, costs=speeds, caps=caps)
     except PlanError as error:
         assert True not in best, error  # some fit only if a device has two runs
         return
@@ -123,7 +124,7 @@ def test_random_graphs_keep_budgets_and_pins_and_are_never_worse_than_one_device
     load = Workload(graph, devices, speeds)
     budgets = [caps.get(d, costs.budget_bytes(info)) for d, info in enumerate(devices)]
     try:
-        placed = placement.place(graph, devices, costs=speeds, caps=caps, pins=pins)
+        placed = planned.place(graph, devices, costs=speeds, caps=caps, pins=pins)
     except PlanError as error:
         assert "fits nowhere" in str(error)
         for device in range(number):  # then no device does on its own what it would not say
@@ -140,7 +141,7 @@ def test_random_graphs_keep_budgets_and_pins_and_are_never_worse_than_one_device
         assert here.weights_bytes == sum(info.size_bytes for info in weights.values())
         assert here.peak_bytes >= sum(peak(stage.graph) for stage in own)
         assert here.weights_bytes + here.peak_bytes <= budgets[device]
-    again = placement.place(graph, devices, costs=speeds, caps=caps, pins=pins)
+    again = planned.place(graph, devices, costs=speeds, caps=caps, pins=pins)
     assert again.devices == placed.devices  # and deterministic
     assert placed.single_ns is None or placed.predicted_ns <= placed.single_ns
     assert set(placed.reasons) == {node.name for node in graph.nodes}
@@ -166,30 +167,30 @@ def test_two_towers_run_side_by_side():
         for k in range(6) for side in "ab"  # by turns: no cut along the order parts them
     ]  # fmt: skip
     graph = network([*towers, ("end", "Add", ("a5", "b5"))], size=512)
-    placed = placement.place(graph, machines(2), costs={0: EVEN, 1: EVEN})
+    placed = planned.place(graph, machines(2), costs={0: EVEN, 1: EVEN})
     assert placed.single_ns is not None and placed.predicted_ns < 0.65 * placed.single_ns
     assert sorted(load.nodes for load in placed.loads) == [6, 7]
     assert len({placed.devices[f"a{k}"] for k in range(6)}) == 1
     assert any("a branch in parallel with others" in reason for reason in placed.reasons.values())
     cpus = [replace(info, type="cpu") for info in machines(2)]  # the same cores under two names
-    assert len(runs(placement.place(graph, cpus, costs={0: EVEN, 1: EVEN}))) == 1
+    assert len(runs(planned.place(graph, cpus, costs={0: EVEN, 1: EVEN}))) == 1
     dear = replace(EVEN, submit_ns=1e9)
-    assert len(runs(placement.place(graph, machines(2), costs={0: dear, 1: dear}))) == 1
+    assert len(runs(planned.place(graph, machines(2), costs={0: dear, 1: dear}))) == 1
 
 
 def test_measured_times_of_nodes_are_believed():
     graph = network([(f"n{k}", "MatMul", (f"n{k - 1}" if k else "x", f"w{k}")) for k in range(6)])
     speeds = {0: EVEN, 1: EVEN}
     fast, slow = ({f"n{k}": ns for k in range(6)} for ns in (1e3, 1e6))
-    one = placement.place(graph, machines(2), costs=speeds, node_ns={0: slow, 1: fast})
+    one = planned.place(graph, machines(2), costs=speeds, node_ns={0: slow, 1: fast})
     assert set(one.devices.values()) == {1}
     assert one.predicted_ns == pytest.approx(6e3 + EVEN.submit_ns + EVEN.move_ns(2 * 64 * 64 * 4))
     mixed = {f"n{k}": 1e3 if k < 3 else 1e6 for k in range(6)}
     turned = {f"n{k}": 1e6 if k < 3 else 1e3 for k in range(6)}
-    both = placement.place(graph, machines(2), costs=speeds, node_ns={0: mixed, 1: turned})
+    both = planned.place(graph, machines(2), costs=speeds, node_ns={0: mixed, 1: turned})
     assert runs(both) == [(0, 3), (1, 3)]
-    other = placement.place(graph, machines(2), costs=speeds, node_ns={0: {"of another": 1e9}})
-    assert other == placement.place(graph, machines(2), costs=speeds)
+    other = planned.place(graph, machines(2), costs=speeds, node_ns={0: {"of another": 1e9}})
+    assert other == planned.place(graph, machines(2), costs=speeds)
 
 
 def test_branches_are_what_lies_behind_one_node_alone():
@@ -213,6 +214,6 @@ def test_ten_thousand_nodes_take_seconds():
         end = f"j{k}"
     graph = network(layers)
     start = time.process_time()
-    placed = placement.place(graph, machines(4), caps=dict.fromkeys(range(4), 12 << 20))
+    placed = planned.place(graph, machines(4), caps=dict.fromkeys(range(4), 12 << 20))
     assert time.process_time() - start < 30  # 4 on an idle core
     assert placed.single_ns is None and len(placed.transfers) == 3
