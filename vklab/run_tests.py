@@ -59,8 +59,8 @@ def pytest_command(tier: Tier, arguments: Sequence[str]) -> list[str]:
     markers = ["-m", tier.markers] if tier.markers else []
     # Importing nbval takes seconds: leave the plugin out unless a flag of it is given.
     quiet = [] if any(item.startswith("--nbval") for item in arguments) else ["-p", "no:nbval"]
-    # Tests of one file stay on one worker: they share the file's fixtures. Files keep their order, not
-    # that of their numbers of tests: those of the course, few and long, come first.
+    # Tests of one file stay on one worker: they share the file's fixtures. Files keep their order:
+    # the few and long ones of the course come first.
     count = min(os.cpu_count() or 1, MOST_WORKERS)
     spread = ["-n", str(count), "--dist", "loadfile", "--no-loadscope-reorder"]
     workers = [] if tier.files else spread
