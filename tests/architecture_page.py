@@ -1,0 +1,138 @@
+"""Generated parts of docs/architecture.md: the map, the calls of a steady run, the table of lines.
+
+`python tests/architecture_page.py` writes them anew; tests/gpu/test_architecture_page.py compares.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import folder_rules
+import reading_path
+
+from vklab.draw import svg
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE, MAP = ROOT / "docs" / "architecture.md", ROOT / "docs" / "architecture.svg"
+# folder, its text, left, top, width; optional folders are drawn dashed below their parent
+BOXES = (
+    ("graph/", "ONNX's objects: graph, import, shapes", 30, 60, 300),
+    ("ops/", "what each operator dispatches", 30, 150, 300),
+    ("plan/", "partition, lowering, memory, barriers", 30, 240, 300),
+    ("vulkan/", "device, memory, command buffers, fences", 430, 60, 300),
+    ("shader/", "Slang text to SPIR-V, reflection", 430, 150, 300),
+    ("runtime/", "session, plan cache, executor, program", 230, 400, 300),
+)
+UNDER = {
+    "graph/": ("passes",), "plan/": ("fusion", "tuning", "place", "report"),
+    "runtime/": ("many", "observe", "compiled"),
+}  # fmt: skip
+ARROWS = ((180, 116, 180, 150), (180, 206, 180, 240), (180, 330, 330, 400), (580, 206, 430, 400),
+          (580, 116, 580, 150))  # fmt: skip
+
+
+def drawn_map() -> str:
+    """Return the map of the folders as SVG."""
+    parts = [svg.text(30, 40, "describe: pure data, no driver", 'font-size="14"'),
+             svg.text(430, 40, "drive: no tensors, no graphs", 'font-size="14"')]  # fmt: skip
+    for x, y, end_x, end_y in ARROWS[:-1]:
+        parts.append(f'<path d="M{x},{y}L{end_x},{end_y}" stroke="#555" fill="none"/>'
+                     f'<circle cx="{end_x}" cy="{end_y}" r="3" fill="#555"/>')  # fmt: skip
+    for name, words, x, y, width in BOXES:
+        colour = "#0072B2" if x == 30 else "#D55E00" if x == 430 else "#009E73"
+        parts.append(f'<rect x="{x}" y="{y}" width="{width}" height="56" rx="4" fill="#fff" '
+                     f'stroke="{colour}" stroke-width="2"/>')  # fmt: skip
+        parts.append(svg.text(x + 10, y + 22, f"vklab/{name}", 'font-size="14"'))
+        parts.append(svg.text(x + 10, y + 42, words))
+        for number, folder in enumerate(UNDER.get(name, ())):
+            left, wide = x + 75 * number, 70
+            top = y + 62
+            parts.append(f'<rect x="{left}" y="{top}" width="{wide}" height="24" rx="3" '
+                         f'fill="#fff" stroke="{colour}" stroke-dasharray="4 3"/>')  # fmt: skip
+            parts.append(svg.text(left + 6, top + 16, folder))
+    parts.append(svg.text(30, 530, "Dashed: optional folders, loaded by plan/plan.py and "
+                          "runtime/session.py when they are used."))  # fmt: skip
+    parts.append(svg.text(30, 548, "Above these: cli, course, bench, doctor, distributed, pytorch; "
+                          "below all: types, errors, settings, store, draw, trace."))  # fmt: skip
+    title = "Folders of vklab: graph, ops and plan describe; vulkan and shader drive; both meet in"
+    return svg.svg(f"{title} runtime", 760, 570, parts)
+
+
+def run_text(calls: Sequence[tuple[int, str, str, int]]) -> str:
+    """Return the calls of a steady run, one a line, indented by depth."""
+    rows = []
+    for depth, file, name, _ in calls:
+        path = file.rpartition("/vklab/")[2]
+        rows.append(f"{'  ' * (depth - 1)}{name}".ljust(40) + path)
+    return "\n".join(["```", *rows, "```"])
+
+
+def lines_text(files: dict[str, dict[str, int]], usual: dict[str, dict[str, int]]) -> str:
+    """Return the table of the reading path, and what a default run imports beside it."""
+    rows = ["| folder | files | lines of code | all lines | lines of functions that ran |",
+            "|---|---|---|---|---|"]  # fmt: skip
+    rows += ["| `{}` | {} | {:,} | {:,} | {:,} |".format(*row) for row in reading_path.table(files)]
+    sums = [reading_path.total(files, kind) for kind in ("code", "all", "ran")]
+    count = sum(not name.startswith("ops/") for name in files)
+    rows.append("| **reading path**, without `ops/` | {} | **{:,}** | {:,} | {:,} |".format(
+        count, *sums))  # fmt: skip
+    sums = [reading_path.total(usual, kind) for kind in ("code", "all", "ran")]
+    count = sum(not name.startswith("ops/") for name in usual)
+    rows.append("| a default run, without `ops/` | {} | {:,} | {:,} | {:,} |".format(count, *sums))
+    text = (
+        "The digits were loaded and run with cold caches in a copy of the package without any\n"
+        "optional folder: these files were imported. The budget of the reading path is "
+        f"{reading_path.BUDGET_LINES:,}\nlines of code; docstrings, comments and blank lines do "
+        "not count.\n\n"
+    )
+    return text + "\n".join(rows)
+
+
+def block(page: str, name: str) -> str:
+    """Return the text between the markers of a generated part."""
+    found = re.search(rf"<!-- begin {name} -->\n(.*?)\n?<!-- end {name} -->", page, re.S)
+    assert found, f"docs/architecture.md has no part {name!r}"
+    return found[1]
+
+
+def with_block(page: str, name: str, text: str) -> str:
+    """Return the page with another text between the markers of a generated part."""
+    old = f"<!-- begin {name} -->\n{block(page, name)}"
+    rest = page[page.index(old) + len(old) :].lstrip("\n")
+    return f"{page[: page.index(old)]}<!-- begin {name} -->\n{text}\n{rest}"
+
+
+def _described(folders: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return the files that the digits import in a copy of the package without some folders."""
+    from gpu import test_reading_path as copies
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = copies.without(Path(folder), *folders)
+        command = [sys.executable, reading_path.__file__]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True,
+                              env={**copies.os.environ, "VKLAB_CACHE": f"{folder}/cache"})
+        files: dict[str, dict[str, int]] = json.loads(done.stdout)["files"]
+        return files
+
+
+def main() -> None:
+    """Write the generated parts anew."""
+    from gpu import test_steady_run
+
+    page = PAGE.read_text("utf-8")
+    present = [f for f in folder_rules.OPTIONAL if (ROOT / "vklab" / f).is_dir()]
+    page = with_block(page, "lines", lines_text(_described(present), _described(())))
+    page = with_block(page, "run", run_text(test_steady_run.steady_calls(0)))
+    PAGE.write_text(page, "utf-8")
+    MAP.write_text(drawn_map(), "utf-8")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    main()

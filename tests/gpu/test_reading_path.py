@@ -1,0 +1,72 @@
+"""The digits without optional folders: each deleted in turn, then all of them at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import folder_rules
+import pytest
+import reading_path
+
+ROOT = Path(__file__).resolve().parents[2]
+PRESENT = [folder for folder in folder_rules.OPTIONAL if (ROOT / "vklab" / folder).is_dir()]
+
+
+def without(tmp_path: Path, *folders: str) -> Path:
+    """Return a copy of the package and its data without some folders."""
+    root = tmp_path / "copy"
+    ignore = shutil.ignore_patterns("__pycache__", "_spirv")
+    shutil.copytree(ROOT / "vklab", root / "vklab", ignore=ignore)
+    for folder in ("shaders", "data"):
+        shutil.copytree(ROOT / folder, root / folder)
+    for folder in folders:
+        shutil.rmtree(root / "vklab" / folder)
+    return root
+
+
+def run(root: Path, device: int, *command: str, **environment: str) -> dict:
+    """Run a command in a copy, on one device; return the JSON object that it prints."""
+    variables = {**os.environ, "VKLAB_DEVICE": str(device), "PYTHONPATH": str(root), **environment}
+    done = subprocess.run([sys.executable, *(command or (reading_path.__file__,))], cwd=root,
+                          env=variables, capture_output=True, text=True, timeout=900)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("folder", PRESENT)
+def test_the_digits_run_without(folder, tmp_path, device_index):
+    found = run(without(tmp_path, folder), device_index)
+    assert found["right"] >= 0.95
+    assert not any(f"{name}/".startswith(f"{folder}/") for name in found["files"])
+
+
+@pytest.mark.full
+def test_the_reading_path_keeps_its_budget(tmp_path, device_index, capsys):
+    root = without(tmp_path, *PRESENT)
+    alone = run(root, device_index, VKLAB_CACHE=str(tmp_path / "cold"))
+    usual = run(without(tmp_path / "usual"), device_index, VKLAB_CACHE=str(tmp_path / "cold2"))
+    with capsys.disabled():
+        print()
+        for row in reading_path.table(alone["files"]):
+            print("{:20} {:3} files {:6} lines of code {:6} lines {:5} ran".format(*row))
+        for label, found in (("reading path", alone), ("default run", usual)):
+            print(f"{label}: {reading_path.total(found['files'])} lines of code without ops/, "
+                  f"{reading_path.total(found['files'], 'all')} lines, "
+                  f"{reading_path.total(found['files'], 'ran')} in functions that ran, "
+                  f"{len(found['files'])} modules")  # fmt: skip
+    assert alone["right"] >= 0.95
+    assert reading_path.total(alone["files"]) <= reading_path.BUDGET_LINES
+
+
+@pytest.mark.slow
+def test_conformance_keeps_its_counts_on_the_reading_path(tmp_path, device_index):
+    command = ("-m", "vklab", "conformance", "--kind", "node", "--json")
+    here = run(ROOT, device_index, *command)["counts"]
+    there = run(without(tmp_path, *PRESENT), device_index, *command)["counts"]
+    assert there == here
