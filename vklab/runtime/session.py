@@ -1,7 +1,7 @@
-"""Session: a model loaded on a device. Everybody enters through `load`.
+"""Session: a model loaded on a device. `load` is the entry point of the runtime.
 
-A session checks its inputs, plans at the first use of a shape and replays after that. What
-observes runs or runs many of them is loaded from optional folders when it is used. Visited by all
+A session checks its inputs, plans a shape at its first use and replays the plan later. Methods that
+observe runs or run many frames are loaded from optional folders at their first use. Visited by all
 labs.
 """
 
@@ -53,23 +53,23 @@ def load(
     dtype: str | None = None,
     upper_bounds: Mapping[str, int] | None = None,
 ) -> Session:
-    """Load an ONNX model, or one that `vklab compile` made, on a Vulkan device, or on several.
+    """Load an ONNX model, or one that `vklab compile` wrote, on one or several Vulkan devices.
 
     Args:
         model: a path, bytes, or an onnx.ModelProto.
         device: index or part of a name; default the fastest, or VKLAB_DEVICE.
         progress: called as (done, of, kernel) while kernels compile.
-        devices: "all", or several of what `device` may be: the model is split over them.
-        place: devices by patterns of node names ("layer3*"), for nodes that must be there.
-        memory_caps: the most bytes of device memory that may be planned, by device.
+        devices: "all", or a list of indices or names: the model is split over these devices.
+        place: the device of nodes, by patterns of their names ("layer3*").
+        memory_caps: the most bytes of device memory that a plan may use, by device.
         policy: "cost", the least predicted time (default), or "greedy", the first device with room:
-            in the order given, or of "all" in that of their speed.
-        profiles: `profile` of the model on a device alone, by device: times to place by.
+            devices are tried in the given order; with "all", the fastest first.
+        profiles: measured node times for placement, by device: `profile` of the model on it alone.
         replicate: each device gets the whole model; frames (`submit`, `map`) go to any of them.
         dtype: "float16" to compute a float32 model in half precision; inputs and outputs stay
-            float32. A device without it takes 32 bits for each: same results, nothing saved.
-        upper_bounds: the most that open dimensions ever are, by name (INPUT.AXIS where they have
-            none): memory for all shapes up to there is reserved once.
+            float32. A device without float16 storage uses 32 bits: same results, no memory saved.
+        upper_bounds: the largest size of each open dimension, by name (INPUT.AXIS for one without
+            a name): memory for all shapes up to these bounds is reserved once.
 
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError.
     """
@@ -94,7 +94,7 @@ def load(
 def _optional(name: str, required: bool = True) -> Any:
     """Return a module of an optional folder of `vklab.runtime`.
 
-    Raises SetupError where the folder is not there; without `required`, return None then.
+    If the folder is missing, raises SetupError, or returns None without `required`.
     """
     full = f"vklab.runtime.{name}"
     try:
@@ -107,7 +107,7 @@ def _optional(name: str, required: bool = True) -> Any:
         if not required:
             return None
         folder = full.rpartition(".")[0].replace(".", "/")
-        raise SetupError(f"this needs {folder}, which is not there") from error
+        raise SetupError(f"this needs {folder}, which is not installed") from error
 
 
 def _profile(root: PlanCache, values: Mapping[str, Any]) -> Any:
@@ -119,7 +119,7 @@ def _overlap() -> Any:
 
 
 def _onnx_import() -> Any:
-    """Load what reads ONNX models; compiled models do without onnx."""
+    """Import the reader of ONNX models lazily; compiled models need no onnx."""
     try:
         from vklab.graph import onnx_import
     except ImportError as error:
@@ -128,11 +128,11 @@ def _onnx_import() -> Any:
 
 
 class _Door:
-    """A method of Session that an optional folder implements, loaded when it is used.
+    """A method of Session that an optional folder implements, imported at its first use.
 
     Args:
-        module: the module in `vklab.runtime`.
-        name: a function of it, whose first parameter is the session.
+        module: the module's name inside `vklab.runtime`.
+        name: a function of the module, whose first parameter is the session.
     """
 
     def __init__(self, module: str, name: str) -> None:
@@ -146,22 +146,22 @@ class _Door:
 class Session:
     """A model on one device or several, ready to run; close it, or use it in a `with` block.
 
-    What no kernel can do runs on the host. Thread-safe: runs of one session follow each other;
-    frames that are submitted are in flight together.
+    Nodes without a kernel run on the host. Thread-safe: `run` calls of one session are serialized;
+    submitted frames are in flight concurrently.
 
     Args:
         graph: the imported model.
-        opened: the devices.
-        model: the model as it was given, for the reference; None for a compiled one.
+        opened: the device or devices.
+        model: the original model, for the reference; None for a compiled model.
         progress: called as (done, of, kernel) while kernels compile.
-        saved: a compiled model.
+        saved: a `compiled.saved.Saved`, for a compiled model.
         dtype: as in `load`.
         upper_bounds: as in `load`.
-        options: a `many.device_options.DeviceOptions`, where there are several devices.
+        options: a `many.device_options.DeviceOptions`, for several devices.
 
     Attributes:
-        roots: the plans of the model; one cache for each device that has the whole model.
-        states: the devices, with the session's memory there.
+        roots: the root plan caches; one, or one for each replica.
+        states: the devices, with the session's memory on each.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Session:
         for each in used:
             each.sessions.add(self)
         try:
-            if not saved:  # a compiled model was checked when it was made
+            if not saved:  # a compiled model was checked when it was compiled
                 shapes.require_operators(graph)
             self.roots[0].prepare()
         except BaseException:
@@ -205,7 +205,7 @@ class Session:
     def _caches(
         self, options: Options, progress: kernels.Progress | None, saved: Any
     ) -> list[PlanCache]:
-        """Return the root of the plans; of replicas, one for each device."""
+        """Return the root plan cache; with replicas, one for each device."""
         groups = [self.states] if self.is_split else [(state,) for state in self.states]
         split = _optional("many.split").Split if self.is_split else None
         lock = threading.RLock()
@@ -235,12 +235,12 @@ class Session:
 
     @property
     def device(self) -> DeviceInfo:
-        """Return the device this session runs on."""
+        """Return the first device of this session."""
         return self.require_open().info
 
     @property
     def devices(self) -> tuple[DeviceInfo, ...]:
-        """Return all devices this session runs on."""
+        """Return all devices of this session."""
         self.require_open()
         return tuple(state.opened.info for state in self.states)
 
@@ -248,7 +248,7 @@ class Session:
     def plan(self) -> Plan:
         """Return the plan of the shapes used last.
 
-        Raises ModelError before the first run of a model whose sizes that decides.
+        Raises ModelError before the first run of a model with unknown sizes.
         """
         self.require_open()
         entries = list(self.roots[0].path())
@@ -261,17 +261,17 @@ class Session:
 
     @property
     def reserved_bytes(self) -> int:
-        """Return the bytes that all shapes share under upper bounds, weights apart; else 0."""
+        """Return the bytes reserved for all shapes, without weights; 0 without upper bounds."""
         return self.roots[0].executor.reserved_bytes
 
     @property
     def plan_reason(self) -> str:
-        """Return why a compiled model was planned here after all; empty if it was not."""
+        """Return why a compiled model had to be planned again here; empty if it had not."""
         return str(getattr(self.roots[0], "reason", ""))
 
     @property
     def host_reasons(self) -> dict[str, str]:
-        """Return why each node that ran on the host last did so; of control nodes, their bodies."""
+        """Return why each host node of the last run is on the host, nodes of bodies included."""
         self.require_open()
         reasons: dict[str, str] = {}
         for entry in _all_entries(self.roots[0]):
@@ -283,7 +283,7 @@ class Session:
 
     @property
     def step_count(self) -> int:
-        """Return the dispatches and copies of the last run; 0 if all was known before it."""
+        """Return the number of dispatches and copies of the last run; 0 if all was constant."""
         self.require_open()
         return sum(len(chunk.steps) for entry in _all_entries(self.roots[0])
                    for chunk in entry.chunks)  # fmt: skip
@@ -302,7 +302,7 @@ class Session:
         """Run the model once.
 
         Args:
-            inputs: one dict from input names to arrays, or the arrays in the graph's order.
+            inputs: one dict of arrays by input name, or the arrays in the graph's order.
 
         Returns the outputs by name, in the graph's order. Raises ModelError for a wrong name,
         dtype or shape.
@@ -325,14 +325,14 @@ class Session:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep other runs of the session out; VklabError if it is closed."""
+        """Block other runs of the session inside the `with`; raise VklabError if it is closed."""
         with self._lock:
             self.require_open()
             yield
 
     def frames(self) -> Any:
-        """Return the frames in flight; made at their first use."""
-        if self._frames is None:  # later calls wait for no run
+        """Return the session's frames in flight, created at their first use."""
+        if self._frames is None:  # checked without the lock, which a long run may have taken
             with self.exclusive():
                 if self._frames is None:
                     self._frames = _optional("many.frames").Frames(
@@ -340,11 +340,11 @@ class Session:
         return self._frames
 
     def options_for(self, place: Mapping[str, int]) -> Any:
-        """Return device options that keep nodes on devices, by patterns of their names."""
+        """Return device options that pin nodes to devices, by patterns of their names."""
         return _optional("many.device_options").DeviceOptions(place=place)
 
     def new_frames(self) -> tuple[Any, Any]:
-        """Return room for other frames than `frames`, and the module that runs them in order."""
+        """Return new frames apart from `frames`, and the module that runs them in order."""
         return _optional("many.frames").Frames(self.roots), _optional("many.streams")
 
     # Methods of optional folders: functions whose first parameter is the session.
@@ -361,7 +361,7 @@ class Session:
     # --------------------------------------------------------------------------------- closing
 
     def require_open(self) -> open_devices.OpenDevice:
-        """Return the first device; VklabError if the session is closed."""
+        """Return the first device; raise VklabError if the session is closed."""
         if self._opened is None:
             raise VklabError("this session is closed; load the model again")
         return self._opened
@@ -370,10 +370,10 @@ class Session:
         return (*self.roots, *self.states)
 
     def close(self) -> None:
-        """Wait for frames in flight, and free everything; a second call does nothing.
+        """Wait for frames in flight, and free all resources; a second call does nothing.
 
-        Where the host is still at work on a frame when devices would have given up, what the
-        frame uses is freed when it ends.
+        If a frame still runs on the host after the time limit of devices, its resources are freed
+        when it ends.
         """
         if self._frames is not None:
             self._frames.end()
@@ -395,7 +395,7 @@ class Session:
             parts = self._closables() if self._frames is None else (self._frames,)
             if self._frames is not None:
                 self._frames.stop()
-            for state in self.states:  # the first device to be closed frees all
+            for state in self.states:  # the first device that is closed frees them all
                 state.opened.forget(*parts)
 
     def __enter__(self) -> Session:
@@ -406,7 +406,7 @@ class Session:
 
 
 def _all_entries(root: PlanCache) -> Iterator[Entry]:
-    """Yield the entries used last; in the place of a control node those of its bodies."""
+    """Yield the entries of the last run; for a control node, the entries of its bodies."""
     for entry in root.path():
         bodies = getattr(entry.runner, "bodies", None)
         if bodies is None:
