@@ -44,7 +44,7 @@ with nothing_left():
         load(STAGING_SLOT_BYTES=0)
         raise AssertionError("no slot is taken")
     except PlanError as error:
-        assert "a slot holds a byte or more" in str(error)
+        assert "a slot needs at least one byte" in str(error)
 """, sizes, VKLAB_VALIDATE=validate)  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def pays(devices: Sequence[DeviceInfo]) -> bool:
 
 
 class Overlap:
-    """The entries of an earlier run with their dependencies, ready to run concurrently.
+    """Entries of an earlier run with their dependencies, ready to run concurrently.
 
     Args:
         taken: each cache with its entry of that run, in order.

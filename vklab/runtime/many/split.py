@@ -44,7 +44,7 @@ def worker(opened: OpenDevice) -> scheduler.DeviceWorker:
 
 
 class Split:
-    """The part of an executor that runs plans of several devices: facts, runners and memory.
+    """Facts, runners and memory for plans of several devices, as a part of an executor.
 
     Args:
         devices: the session's devices.
@@ -164,7 +164,7 @@ class ChunkTask:
 
 
 class ChunkGroup:
-    """The runner of consecutive device chunks of a plan, on several devices.
+    """Runner of consecutive device chunks of a plan, on several devices.
 
     Args:
         plan: these chunks alone, numbered from 0.

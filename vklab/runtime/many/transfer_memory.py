@@ -1,8 +1,8 @@
 """TransferMemory: buffers of a split model's chunks, and the path of each value between them.
 
-Chunks of one device share a buffer. A large value moves between devices by dma-buf, or through a
-staging ring (`device_copies`); a small one through one host allocation that both devices import,
-or by a host copy. Visited by lab 13.
+Chunks of one device share a buffer. Between devices, a value in device memory moves by dma-buf or
+through a staging ring (`device_copies`); a value in host memory through one allocation that both
+devices import, or by a host copy. Visited by lab 13.
 """
 
 from __future__ import annotations

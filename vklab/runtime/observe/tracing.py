@@ -1,6 +1,6 @@
-"""Traced runs of a session: spans of the host and of every device, on the host's clock.
+"""Traces of a session's runs: spans of the host and of every device, on the host's clock.
 
-While a trace runs, each program is replaced by a recorder of its steps. Visited by labs 12 and 18.
+During a trace, a recorder replaces each program. Visited by labs 12 and 18.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["trace_session"]
 
 Names = tuple[str | tuple[int, str], ...]
 Values = dict[str, Any]
-# The run, or frame, that is under way here: threads that work for it have its context.
+# The number of the current run or frame; its worker threads inherit the context.
 _RUN: contextvars.ContextVar[int] = contextvars.ContextVar("vklab_run", default=0)
 
 
@@ -33,16 +33,16 @@ def trace_session(
     session: Any, *inputs: Any, repeats: int = 1, steps: bool = True, frames: int = 0,
     in_flight: int = 0,
 ) -> Trace:  # fmt: skip
-    """Note when everything happens in `repeats` runs, on one clock; inputs as in `run`.
+    """Record the times of `repeats` runs, with all devices on one clock; inputs as in `run`.
 
     Args:
         session: the session.
-        inputs: one dict, or arrays.
-        repeats: how many runs.
-        steps: time each dispatch, which then runs alone between barriers; else only the whole of
-            each submission, recorded as `run` records it.
-        frames: trace so many frames instead, as `map` runs them.
-        in_flight: how many frames are in flight; default two for each device.
+        inputs: one dict of arrays by input name, or the arrays.
+        repeats: the number of runs.
+        steps: True to time each dispatch, which then runs alone between barriers; False to time
+            each submission as a whole, recorded as in a normal run.
+        frames: the number of frames to trace instead of runs, submitted as `map` submits them.
+        in_flight: the number of frames in flight; default two for each device.
     """
     with profile.timed_arrays(session, inputs) as values:
         if frames or in_flight:
@@ -51,9 +51,9 @@ def trace_session(
 
 
 def _trace_runs(root: PlanCache, values: Values, repeats: int, steps: bool) -> Trace:
-    """Run once, then `repeats` times with notes of all that happens."""
+    """Run once to warm up, then `repeats` times with recorders."""
     if repeats < 1:
-        raise ValueError(f"repeats={repeats}: at least one run is traced")
+        raise ValueError(f"repeats={repeats}: trace at least one run")
     executor = root.executor
     executor.run(root, dict(values))
     notes = _Notes(steps)
@@ -67,11 +67,11 @@ def _trace_runs(root: PlanCache, values: Values, repeats: int, steps: bool) -> T
 def _trace_frames(
     session: Any, values: Values, count: int, in_flight: int, steps: bool
 ) -> Trace:
-    """Run frames as `Session.map` does, each slot warm, with notes of all that happens."""
+    """Run frames as `Session.map` does, with recorders, after a warm-up run of each slot."""
     frames, streams = session.new_frames()
     in_flight = streams.room(session, in_flight)
     if count < 1:
-        raise ValueError(f"frames={count}: at least one frame is traced")
+        raise ValueError(f"frames={count}: trace at least one frame")
     notes = _Notes(steps)
     with contextlib.ExitStack() as stack:
         stack.callback(frames.close)
@@ -79,7 +79,7 @@ def _trace_frames(
         for slot in frames.slots:
             slot.executor.run(slot.plans, dict(values))
             _watch(notes, slot.plans, stack)
-        stack.callback(frames.end)  # after an interrupt, too, before anything is freed
+        stack.callback(frames.end)  # before anything is freed, after an interrupt too
 
         def submit(number: int) -> Any:
             return _numbered(number, frames.submit, dict(values))
@@ -92,7 +92,7 @@ def _trace_frames(
 
 def _numbered(number: int, call: Any, values: Values) -> Any:
     token = _RUN.set(number)
-    # A command buffer that every run records anew would take the notes' own recording with it.
+    # Without replay every run would record again, and discard the recording with timestamps.
     with settings.settings(DISABLE_REPLAY=False):
         try:
             return call(values)
@@ -101,7 +101,7 @@ def _numbered(number: int, call: Any, values: Values) -> Any:
 
 
 class _Notes:
-    """What all that is watched shares."""
+    """Spans and samples of one trace, shared by all its recorders."""
 
     def __init__(self, steps: bool) -> None:
         self.steps = steps
@@ -110,21 +110,21 @@ class _Notes:
         self._samples: list[tuple[int, str, Program, Sample, Names]] = []
 
     def add(self, name: str, kind: str, start_ns: int, **facts: Any) -> None:
-        """Note something that the host did until now."""
+        """Add a span of the host that ends now."""
         thread = threading.current_thread()
         queue = "" if thread is self._home else thread.name.removeprefix("vklab ")
         self._recorder.add(Span(name, kind, HOST, start_ns, Recorder.now(), run=_RUN.get(),
                                 queue=queue, **facts))  # fmt: skip
 
     def see(self, label: str, program: Program, sample: Sample, behind: Names) -> None:
-        """Note what a device did, for when its clock is known as well as it will be."""
+        """Store a sample of a device; `trace` converts it, once all samples calibrate the clock."""
         self._samples.append((_RUN.get(), label, program, sample, behind))
 
     def trace(self, is_queue: bool = False) -> Trace:
-        """Return all spans.
+        """Return the trace of all spans.
 
         Args:
-            is_queue: what a device did waited for what it did before, of whatever frame.
+            is_queue: True if each submission of a device also waits for the one before it.
         """
         clocks: dict[str, tuple[OpenDevice, DeviceClock]] = {}
         for _, _, program, sample, _ in self._samples:
@@ -156,7 +156,7 @@ class _Notes:
 def _device_spans(
     label: str, program: Program, sample: Sample, clock: DeviceClock, behind: Names
 ) -> Iterator[Span]:
-    """Yield the spans of one submission on its device: the whole, and its steps if noted."""
+    """Yield the span of one submission on its device, and the spans of its steps if timed."""
     moments = [clock.host_ns(ticks) for ticks in sample.ticks]
     whole = Span(
         f"chunk {label}", "chunk", program.opened.info.label, moments[0], moments[-1],
@@ -177,10 +177,10 @@ def _device_spans(
 
 
 class _Sequence:
-    """The place of an entry in the runs: it begins after what others ended with last.
+    """Position of an entry in a run, with the spans that it waits for.
 
     Attributes:
-        before: the entries that it waits for; of the first, those that ended the run before.
+        before: the entries that it waits for; for a first entry, the last ones of the former run.
     """
 
     def __init__(self, notes: _Notes) -> None:
@@ -190,16 +190,16 @@ class _Sequence:
 
     @property
     def behind(self) -> Names:
-        """Return the names of the spans with which all predecessors ended."""
+        """Return the names of the last spans of all predecessors."""
         return tuple(name for other in self.before for name in other._last)
 
     def end(self, *names: str) -> None:
-        """Note the spans with which the entry ended."""
+        """Store the names of the entry's last spans."""
         self._last = tuple((_RUN.get(), name) for name in names)
 
 
 def _sequences(notes: _Notes, overlap: Any, count: int) -> Sequence[_Sequence]:
-    """Return the sequence of entries that run in turn, or as soon as their overlap lets them."""
+    """Return the positions of entries that run in turn, or as their Overlap schedules them."""
     in_turn = [{number - 1} if number else set() for number in range(count)]
     before = overlap.before if overlap and overlap.overlaps else in_turn
     made = [_Sequence(notes) for _ in before]
@@ -210,7 +210,7 @@ def _sequences(notes: _Notes, overlap: Any, count: int) -> Sequence[_Sequence]:
 
 
 def _watch(notes: _Notes, root: PlanCache, stack: contextlib.ExitStack) -> None:
-    """Have the entries used last note what they do, until the stack ends."""
+    """Replace the runners of the last run's entries by recorders until the stack is closed."""
     entries = [*root.path()]
     working = [entry for entry in entries if entry.runner]
     overlap = entries[0].overlap if entries else None
@@ -222,7 +222,7 @@ def _watch(notes: _Notes, root: PlanCache, stack: contextlib.ExitStack) -> None:
 
 
 class _Recorded:
-    """The runner of an entry, with notes: its programs have recorders in their place."""
+    """Recorder of an entry's runner: each of its programs is replaced by a _RecordedProgram."""
 
     def __init__(self, sequence: _Sequence, entry: Entry, stack: contextlib.ExitStack) -> None:
         self.runner = entry.runner
@@ -254,11 +254,11 @@ class _Recorded:
 
     @property
     def bodies(self) -> Any:
-        """Return the bodies of a control node; AttributeError for all others."""
+        """Return the bodies of a control node; raise AttributeError for any other runner."""
         return self.runner.bodies
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run once, with notes."""
+        """Run once, and record the spans."""
         if isinstance(self.runner, Program):
             self.start(values)
             return self.finish()
@@ -281,13 +281,13 @@ class _Recorded:
         return made
 
     def start(self, values: Mapping[str, Any]) -> None:
-        """Begin a run of the only program, without waiting."""
+        """Begin a run of the entry's only program, without waiting."""
         (program,) = self._programs
         program.prepare()
         program.begin(values)
 
     def finish(self) -> Mapping[str, Any]:
-        """Wait for a run that was started."""
+        """Wait for a started run, and return its outputs."""
         (program,) = self._programs
         program.wait()
         outputs = program.copy_out()
@@ -301,11 +301,11 @@ class _Recorded:
 
 
 class _RecordedProgram:
-    """A program whose submissions have timestamps, and the host's steps around it.
+    """Recorder of a program: timestamps of its submissions, and spans of the host's work.
 
     Attributes:
-        moves: the name of each transfer from here, by value and reader; `paths` tells its path.
-        arriving: the names of transfers to this program.
+        moves: the name of each transfer from this program; `paths` has the name of its path.
+        arriving: the names of the transfers to this program.
     """
 
     def __init__(
@@ -325,29 +325,29 @@ class _RecordedProgram:
         return getattr(self.program, name)
 
     def see(self) -> None:
-        """Note what the device did in the run that is complete."""
+        """Store the device's sample of a complete run."""
         self._sequence.notes.see(self.label, self.program, self._timed.sample(), self.behind)
 
     def begin(self, values: Mapping[str, Any]) -> None:
-        """Copy in and submit."""
+        """Copy in and submit, with a span for each."""
         with self._noted("copy in"):
             self.program.binding.copy_in(values)
         with self._noted("submit"):
             self.program.submit(self._timed.submission)
 
     def wait(self) -> None:
-        """Wait for what was submitted."""
+        """Wait for the submission, with a span."""
         with self._noted("wait"):
             self.program.wait()
 
     def copy_out(self) -> dict[str, Any]:
-        """Copy the outputs out."""
+        """Copy the outputs out, with a span."""
         with self._noted("copy out"):
             return self.program.copy_out()
 
     @contextlib.contextmanager
     def moving(self, value: str, reader: Any) -> Iterator[None]:
-        """Note the block, which moves a value to the program that reads it."""
+        """Record the `with` block as a span: it moves a value to the program that reads it."""
         start = Recorder.now()
         yield
         size = self.program.chunk.output_slots[value].size_bytes
@@ -358,7 +358,7 @@ class _RecordedProgram:
 
     @contextlib.contextmanager
     def _noted(self, what: str) -> Iterator[None]:
-        """Note the block: a step around the program."""
+        """Record the `with` block as a span: one step of the host around the submission."""
         kind, after, size_bytes = self._facts(what)
         start = Recorder.now()
         yield
@@ -367,7 +367,7 @@ class _RecordedProgram:
                                      after=after, bytes=size_bytes)  # fmt: skip
 
     def _facts(self, what: str) -> tuple[str, Names, int]:
-        """Return kind, predecessors and bytes of a step; no kind if there was nothing to do."""
+        """Return kind, predecessors and bytes of a host step; no kind if it copies nothing."""
         program, label = self.program, self.label
         if what == "copy in":
             slots = program.chunk.input_slots
