@@ -63,7 +63,8 @@ WRONG = {
                    r"given with shape \(3, 3\)"),
     "sizes that differ": ((np.zeros((2, 3), np.float32), np.zeros((2, 4), np.float32)),
                           "dimension 'n' is 3 in one input and 4 in b"),
-    "ragged list": (([[1, 2], [3]], np.zeros((2, 2), np.float32)), "input a.*is no array"),
+    "ragged list": (([[1, 2], [3]], np.zeros((2, 2), np.float32)),
+                    "input a.*cannot be converted to an array"),
     "text": (("hello", np.zeros((2, 2), np.float32)), "given as <U5"),
     "nothing": ((None, np.zeros((2, 2), np.float32)), "given as NoneType, not as an array"),
 }  # fmt: skip

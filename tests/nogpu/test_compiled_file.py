@@ -162,7 +162,7 @@ def test_plans_of_another_layout_are_left_aside_with_the_reason(data):
         header["plans"]["classes"]["vklab.plan.memory.Slot"][0][0] = "place"
 
     found = saves.read(sealed(data, rename))
-    assert not found.stages and "Slot is laid out otherwise" in found.outdated
+    assert not found.stages and "Slot has other fields" in found.outdated
     assert len(found.graph.nodes) == 4
 
     def other_graph(header):
@@ -208,7 +208,7 @@ def test_a_plan_that_would_harm_a_driver_is_not_handed_to_it(made):
     name = next(iter(chunk.memory.slots))
     wide = {**chunk.memory.slots, name: dataclasses.replace(chunk.memory.slots[name],
                                                             offset_bytes=1 << 40)}
-    with pytest.raises(ModelError, match="not in its arena"):
+    with pytest.raises(ModelError, match="not inside its arena"):
         restore.require_sound(dataclasses.replace(
             chunk, memory=dataclasses.replace(chunk.memory, slots=wide)), fake_device())
 

@@ -1,4 +1,4 @@
-"""Where plans meet devices: open devices, kernels, recording, transfers, sessions.
+"""Execution of plans on devices: open devices, kernels, recording, transfers, sessions.
 
 Read `session` first. Visited by labs 04, 12 and 17.
 """

@@ -1,7 +1,7 @@
-"""BufferPool: device memory for everything but weights, one buffer for each arena of a chunk.
+"""BufferPool: device memory for inputs, outputs and activations, one buffer for each arena.
 
-Under upper bounds all programs of a session share one pool, made for the largest of them; else
-each program has its own. Visited by labs 03 and 11.
+With upper bounds all programs of a session share one pool, sized for the largest shapes; else
+each program has its own. Weights are kept apart, in `weights`. Visited by labs 03 and 11.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ __all__ = ["BufferPool", "PoolBuffer", "PoolUser", "kind_of"]
 
 
 class PoolBuffer(Protocol):
-    """A buffer with memory: a `vulkan.memory.Buffer`, or one whose memory other devices see too."""
+    """A buffer with memory: a `vulkan.memory.Buffer`, or one that shares memory between devices."""
 
     handle: Any
     size_bytes: int
 
     @property
     def mapped(self) -> memoryview | None:
-        """Return the buffer's bytes as the host sees them, or None."""
+        """Return the buffer's bytes as the host sees them; None if the memory is not mapped."""
 
     def close(self) -> None:
         """Free the buffer."""
 
 
 class PoolUser(Protocol):
-    """A program that runs in the memory of a pool."""
+    """A program that uses the buffers of a pool."""
 
     def require_idle(self) -> None:
-        """Raise as long as the device works on an earlier run."""
+        """Raise TimeoutError or DeviceLostError unless the device has ended the earlier run."""
 
 
 def kind_of(arena: str) -> str | None:
-    """Return the kind of memory that an arena takes; None for weights, which are no pool's."""
+    """Return the kind of memory of an arena; None for weights, which no pool contains."""
     if arena.startswith(WEIGHTS):
         return None
     return {"inputs": "upload", "outputs": "readback"}.get(arena.rstrip("0123456789"), "device")
 
 
 class BufferPool:
-    """The inputs, outputs and activations of programs that never run at the same time.
+    """Buffers for inputs, outputs and activations of programs that never run at the same time.
 
     Attributes:
-        buffers: by the names of arenas.
-        version: counts up when a buffer is replaced: earlier recordings are then stale.
-        last: the program that ran in it last, and may be under way after a time-out.
-        growths: what had to be made larger after the first use, and for whom (DEBUG prints it).
+        buffers: the buffer of each arena, by arena name.
+        version: counts replaced buffers; a recording made for an older version is stale.
+        last: the program that ran in the pool last; after a time-out it may still be running.
+        growths: one text for each arena that grew after the first use; DEBUG prints it.
     """
 
     def __init__(self, opened: OpenDevice) -> None:
@@ -69,11 +69,11 @@ class BufferPool:
         return sum(buffer.size_bytes for buffer in self.buffers.values())
 
     def fit(self, arenas: Mapping[str, int], reason: str) -> None:
-        """Make every arena at least as large as asked.
+        """Make every arena's buffer at least as large as needed.
 
         Args:
-            arenas: bytes by the name of the arena; those of weights are left alone.
-            reason: who needs it, for `growths`.
+            arenas: the bytes of each arena, by arena name; arenas of weights are skipped.
+            reason: the inputs that need the size, for `growths`.
         """
         is_first = not self.buffers
         for arena, size in arenas.items():

@@ -1,6 +1,6 @@
-"""If, Loop and Scan: control on the host, bodies compiled like any graph.
+"""If, Loop and Scan: the host evaluates the control flow; each body is planned like any graph.
 
-A body has a plan cache of its own: its plans are kept between iterations. Visited by lab 10.
+A body has a plan cache of its own, so its plans are kept between iterations. Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ RunBody = Callable[[PlanCache, dict[str, Any]], Mapping[str, Any]]
 
 
 class Control:
-    """Run one control node; its bodies see what they capture.
+    """Run one control node; a body reads its inputs and the outer values that it captures.
+
+    Source: ONNX If-16, Loop-16 and Scan-16.
 
     Args:
-        graph: the node alone, with the constants that it reads.
-        bodies: the plan cache of each body, by the name of its attribute.
-        run_body: runs a body on the values that it sees, and returns its outputs by name.
+        graph: the graph of the node alone, with the constants that it reads.
+        bodies: the plan cache of each body, by attribute name.
+        run_body: runs a body on its inputs and captured values, and returns its outputs by name.
     """
 
     def __init__(self, graph: Graph, bodies: Mapping[str, PlanCache], run_body: RunBody) -> None:
@@ -36,7 +38,10 @@ class Control:
         self._run_body = run_body
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run once; ModelError naming the node for what its inputs cannot be."""
+        """Run the node, and return its outputs by name.
+
+        Raises ModelError naming the node for inputs that its bodies cannot take.
+        """
         step = {"If": self._if, "Loop": self._loop, "Scan": self._scan}[self.node.op_type]
         values = {**values, **self._constants}
         inputs = [values[name] if name else None for name in self.node.inputs]
@@ -51,7 +56,9 @@ class Control:
 
     def _body(self, name: str, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
         if name not in self.bodies:
-            raise ModelError(f"node {self.node.name!r} ({self.node.op_type}) has no {name}")
+            raise ModelError(
+                f"node {self.node.name!r} ({self.node.op_type}) has no attribute {name!r}"
+            )
         body = self.bodies[name]
         graph = body.plan.graph
         if len(inputs) != len(graph.inputs):
@@ -115,7 +122,10 @@ class Control:
         return [*states, *stacked]
 
     def _scan_batches(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
-        """Run Scan as opset 8 had it: a batch axis first, and optional sequence lengths."""
+        """Run Scan as in opset 8, with a leading batch axis and optional sequence lengths.
+
+        Source: ONNX Scan-8.
+        """
         lengths, *rest = inputs
         given = self.node.attributes
         count = int(given.get("num_scan_inputs", len(rest)))
@@ -137,7 +147,8 @@ class Control:
     ) -> tuple[list[Any], list[list[Any]]]:
         lengths = {len(row) for row in rows}
         if len(lengths) != 1:
-            raise ModelError(f"node {self.node.name!r} (Scan): inputs of lengths {sorted(lengths)}")
+            raise ModelError(f"node {self.node.name!r} (Scan): the scanned inputs have lengths "
+                             f"{sorted(lengths)}; they must agree")  # fmt: skip
         collected: list[list[Any]] = [[] for _ in self.node.outputs[len(states) :]]
         for number in range(lengths.pop()):
             items = [np.array(row[number], order="C") for row in rows]
@@ -149,7 +160,7 @@ class Control:
 
 
 def _stack(parts: Sequence[Any], info: Any, axis: int) -> Any:
-    """Join what iterations made along a new axis; of no iteration comes an empty array."""
+    """Stack the values of all iterations along a new axis; no iteration gives an empty array."""
     if parts:
         return np.stack(parts, axis)
     dtype = info.dtype if info is not None and info.dtype else "float32"

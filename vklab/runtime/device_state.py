@@ -1,4 +1,7 @@
-"""DeviceState: one device of a session, with what all of its programs there share."""
+"""DeviceState: one device of a session, with the memory and kernels that its programs share.
+
+Visited by labs 03 and 13.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ __all__ = ["DeviceState"]
 
 
 class DeviceState:
-    """An open device, the session's weights there, memory for upper bounds, and kernels.
+    """An open device with a session's weights, its memory for upper bounds, and its kernels.
 
     Attributes:
-        opened: the device, which other sessions may use, too.
+        opened: the device, which other sessions may share.
         weights: the session's weights on the device.
-        pool: the memory of all shapes, where the session has upper bounds.
-        kernels: what was compiled for the session's programs, by `kernels.key`.
+        pool: the buffers that all shapes share if the session has upper bounds.
+        kernels: the kernels compiled for the session's programs, by `kernels.key`.
     """
 
     def __init__(self, opened: OpenDevice) -> None:
@@ -29,12 +32,12 @@ class DeviceState:
         self.kernels: dict[tuple[object, ...], Kernel] = {}
 
     def clone(self) -> DeviceState:
-        """Return the same device with memory of its own for all but weights."""
+        """Return the same device and weights with a buffer pool of its own."""
         other = copy.copy(self)
         other.pool = BufferPool(self.opened)
         return other
 
     def close(self) -> None:
-        """Free its memory, unless the device still works there; weights go with programs."""
+        """Free the pool unless the device may still use it; weights are freed with programs."""
         if not self.opened.is_stuck:
             self.pool.close()

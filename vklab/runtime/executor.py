@@ -1,7 +1,7 @@
-"""Executor: make what runs the chunks of a plan, and run them in order.
+"""Executor: make a runner for each chunk of a plan, and run the chunks in order.
 
-One chunk that is the whole model is one program: copy in, submit, wait, copy out. Host nodes run in
-ONNX Runtime. Several device chunks at once are run by `many`. Visited by lab 12.
+A device chunk becomes a Program: copy in, submit, wait, copy out. Host chunks run in ONNX Runtime.
+Concurrent device chunks are run by `many`. Visited by lab 12.
 """
 
 from __future__ import annotations
@@ -29,24 +29,27 @@ from vklab.shader import compiler
 __all__ = ["Executor", "evaluate", "load_host", "results"]
 
 KEPT_PROGRAMS = 8
-# In shared memory a program costs its plan and a command buffer only.
+# A program in a shared pool costs only its plan and a command buffer.
 KEPT_IN_POOL = 64
 
 
 class Executor:
-    """Runs the plans of a session, or of one of its frames in flight.
+    """Execution of the plans of a session, or of one of its frames in flight.
 
     Attributes:
-        devices: by the numbers that chunks name.
-        has_bounds: the model has upper bounds: all shapes share the memory of each device.
-        shaders: kernels of a compiled model, used before any is compiled.
-        polls: waits for a device poll before they block.
-        lock: held while something is planned or freed; what is planned runs without it.
+        devices: the devices, in the order of the plan's device numbers.
+        has_bounds: True if the model has upper bounds: all shapes share one pool on each device.
+        shaders: kernels of a compiled model, used instead of compiling.
+        polls: True if a wait for a device polls before it blocks.
+        lock: taken to plan and to free; a planned run does not take it.
 
     Args:
+        devices: as the attribute.
+        has_bounds: as the attribute.
         progress: called as (done, of, kernel) while kernels compile.
         splitter: runs plans of several devices: a `many.split.Split`; None for one device.
-        load_overlap: loads what runs host chunks beside device chunks; gives None without it.
+        load_overlap: returns the module `many.overlap`; None if its folder is missing.
+        lock: as the attribute; a new lock if None.
     """
 
     def __init__(
@@ -68,9 +71,9 @@ class Executor:
         self._load_overlap = load_overlap
 
     def clone(self) -> Executor:
-        """Return what runs the same plans at the same time: memory of its own, the same weights.
+        """Return an executor for concurrent runs: the same weights, buffers of its own.
 
-        A thread that polls takes the interpreter from those that have frames to submit.
+        A clone does not poll: polling threads would slow the threads that submit frames.
         """
         other = copy.copy(self)
         other.devices = [state.clone() for state in self.devices]
@@ -79,42 +82,42 @@ class Executor:
         return other
 
     def close(self) -> None:
-        """Free the memory that a clone has of its own."""
+        """Free the buffer pools of a clone."""
         for state in self.devices:
             state.pool.close()
 
     @property
     def reserved_bytes(self) -> int:
-        """Return the bytes that all shapes share, weights apart; 0 without upper bounds."""
+        """Return the bytes reserved for all shapes, without weights; 0 without upper bounds."""
         if self.splitter:
             return self.splitter.reserved_bytes
         return self.devices[0].pool.size_bytes if self.has_bounds else 0
 
     @property
     def kept_count(self) -> int:
-        """Return how many plans a cache keeps."""
+        """Return the number of plans that a cache keeps."""
         in_pool = self.has_bounds and not self.splitter
         return int(settings.get("KEPT_PLANS")) or (KEPT_IN_POOL if in_pool else KEPT_PROGRAMS)
 
     # --------------------------------------------------------------------------------- preparing
 
     def facts(self) -> Facts:
-        """Return what the machine says at this moment."""
+        """Return the facts that planning needs: resident weights, free memory, device speeds."""
         resident = tuple(state.weights.names for state in self.devices)
         facts = Facts(resident, evaluate=evaluate, kernel_refusal=kernels.unavailable)
         return self.splitter.facts(facts) if self.splitter else facts
 
     def compiling(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which kernels of a compiled model are found."""
+        """Return a context in which the kernels of a compiled model are used before compiling."""
         return compiler.given(self.shaders)
 
     def entry(self, plan: Plan, first: int, like: Entry | None = None) -> Entry:
-        """Return what runs the chunks of a plan from one on.
+        """Return a cache entry that runs the last chunks of a plan.
 
         Args:
-            plan: complete, or as long as can be told.
-            first: the number of the first chunk that is not run by an entry before.
-            like: an entry of the same plan in another executor, which has the cache behind it.
+            plan: the plan; it is incomplete if later chunks depend on values not computed yet.
+            first: the number of the first chunk that no earlier entry runs.
+            like: an entry for the same plan of another executor, whose body caches are cloned.
         """
         entry = Entry(plan, first, self._runner(plan, first, like))
         if plan.rest is not None and like is None:
@@ -143,7 +146,14 @@ class Executor:
     def program(
         self, state: DeviceState, chunk: Chunk, pool: BufferPool | None, **more: Any
     ) -> Program:
-        """Make the program of a chunk on one of the devices; `more` as in `Program`."""
+        """Create the program of a chunk on a device.
+
+        Args:
+            state: the device.
+            chunk: the lowered chunk.
+            pool: the buffer pool to share; None for a pool of its own.
+            **more: further arguments of `Program`.
+        """
         program = Program(state, chunk, pool, self.progress, **more)
         program.polls &= self.polls
         return program
@@ -162,14 +172,15 @@ class Executor:
     def run(
         self, cache: PlanCache, values: dict[str, Any], is_body: bool = False
     ) -> Mapping[str, Any]:
-        """Run a model to its end and return its outputs by name, in the graph's order.
+        """Run a model to its end, and return its outputs by name in the graph's order.
 
         Args:
             cache: the plans of the model.
-            values: the inputs by name; receives what chunks make.
-            is_body: runs on a thread that must not wait for others of its kind.
+            values: the inputs by name; the outputs of all chunks are added.
+            is_body: True for a body of a control node, which never overlaps chunks: its thread
+                may belong to the pool that would run them.
 
-        Raises ModelError for an output that nothing makes.
+        Raises ModelError for an output that no chunk computes.
         """
         entry = cache.find(values)
         if entry.whole is not None:
@@ -182,17 +193,23 @@ class Executor:
     def run_in_turn(
         self, cache: PlanCache, values: dict[str, Any], is_body: bool = False
     ) -> None:
-        """Run a model chunk after chunk; parameters as in `run`."""
+        """Run a model one entry after the other, without overlap.
+
+        Args:
+            cache: the plans of the model.
+            values: the inputs by name; the outputs of all chunks are added.
+            is_body: True for a body of a control node, for which no overlap is prepared.
+        """
         first = cache.find(values)
         taken = [(cache, first)]
-        for _, entry in taken:  # grows on the way
+        for _, entry in taken:  # the loop appends to the list
             for chunk in entry.chunks:
                 values.update(chunk.known)
             if entry.runner:
                 values.update(entry.runner.run(values))
             if entry.rest:
                 taken.append((entry.rest, entry.rest.find(values)))
-        # A sequence that values decide is found anew by each run.
+        # Entries that depend on values may differ in the next run: they cannot be scheduled ahead.
         is_free = first.overlap is None and not is_body and len(taken) > 1
         if is_free and not any(behind.needs for behind, _ in taken[1:]):
             overlap = self._load_overlap()
@@ -201,27 +218,27 @@ class Executor:
 
 
 def results(cache: PlanCache, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outputs of a model by name, of all values that were made.
+    """Select the outputs of a model from all computed values, by name.
 
-    Raises ModelError for an output that nothing made.
+    Raises ModelError for an output that no chunk computed.
     """
     graph = cache.plan.graph
     constants = graph.initializers
     missing = [n for n in graph.outputs if n not in values and n not in constants]
     if missing:
-        raise ModelError(f"nothing made the output {missing[0]!r}")
+        raise ModelError(f"no node computed the output {missing[0]!r}")
     return {n: values[n] if n in values else constants[n].constant for n in graph.outputs}
 
 
 def _makes_all(plan: Plan) -> bool:
-    """Tell whether the first chunk of a plan is the whole model."""
+    """Tell whether the first chunk of a plan computes all outputs of the model."""
     chunk = plan.chunks[0]
     is_whole = plan.rest is None and len(plan.chunks) == 1 and not chunk.known
     return is_whole and set(plan.graph.outputs) == set(chunk.graph.outputs)
 
 
 def _report(plan: Plan) -> None:
-    """Print a plan as DEBUG asks, and write it into DUMP's folder beside the SPIR-V."""
+    """Print a plan if DEBUG is 1 or more, and write it into DUMP's folder beside the SPIR-V."""
     if int(settings.get("DEBUG")) >= 1:
         print(plan, file=sys.stderr)
     if settings.get("DUMP"):
@@ -229,20 +246,22 @@ def _report(plan: Plan) -> None:
 
 
 def load_host(reason: str = "") -> Any:
-    """Load the module that runs nodes on the host: models without such nodes do without it.
+    """Import the host runtime lazily: models without host nodes need no ONNX Runtime.
 
     Args:
-        reason: why a node is on the host, for the error.
+        reason: why a node runs on the host, for the error.
+
+    Raises SetupError if onnx or onnxruntime is not installed.
     """
     try:
         from vklab.runtime import host
     except ImportError as error:
         raise SetupError(f"nodes of this model run on the host, in ONNX Runtime ({error}); "
-                         f"why they do: {reason or 'they depend on sizes'}",
+                         f"reason: {reason or 'they depend on sizes'}",
                          "pip install onnx onnxruntime") from error  # fmt: skip
     return host
 
 
 def evaluate(*given: Any) -> Any:
-    """Compute one node on the host, to fold known values; see `host.evaluate`."""
+    """Compute one node with known inputs on the host, for constant folding: `host.evaluate`."""
     return load_host().evaluate(*given)

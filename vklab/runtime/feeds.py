@@ -1,4 +1,4 @@
-"""What a session is fed: names, dtypes and shapes of arrays, checked before any device sees them.
+"""Inputs of a run: names, dtypes and shapes, checked before any device sees the arrays.
 
 Visited by lab 00.
 """
@@ -16,7 +16,7 @@ from vklab.types import ANY_SHAPE, TensorInfo
 __all__ = ["arrays"]
 
 
-# What ONNX has besides tensors, and what nothing is said of: only the host looks into these.
+# ONNX types other than tensors, and "" for an unknown type: only the host reads such values.
 OTHER_TYPES = frozenset({"", "sequence", "optional", "map", "sparse_tensor"})
 
 
@@ -26,8 +26,9 @@ def arrays(
     """Return one array per input by name, in the graph's order.
 
     Args:
-        inputs: what `Session.run` was called with: one mapping by name, or the arrays.
-        bounds: the most that open dimensions may be, by name.
+        infos: name, dtype and shape of each input of the graph.
+        inputs: the arguments of `Session.run`: one mapping by name, or the arrays in order.
+        bounds: the largest size of each open dimension, by name.
 
     Raises ModelError for a wrong name, number, dtype or shape.
     """
@@ -54,7 +55,7 @@ def arrays(
 def _check_sizes(
     infos: Sequence[TensorInfo], values: Sequence[Any], bounds: Mapping[str, int]
 ) -> None:
-    """Raise ModelError if inputs give one open dimension two sizes, or one above its bound."""
+    """Raise ModelError if an open dimension has two sizes, or one above its upper bound."""
     sizes: dict[str, int] = {}
     for info, value in zip(infos, values, strict=True):
         if info.is_static or info.shape == ANY_SHAPE or info.dtype in OTHER_TYPES:
@@ -66,7 +67,7 @@ def _check_sizes(
             if isinstance(name, str) and size > bounds.get(name, size):
                 raise ModelError(f"input {info} is given with {name!r} = {size}, above its upper "
                                  f"bound {bounds[name]}; load the model with upper_bounds="
-                                 f"{ {**bounds, name: size} }, or feed it less")  # fmt: skip
+                                 f"{ {**bounds, name: size} }, or pass less")  # fmt: skip
 
 
 def _check_array(info: TensorInfo, value: Any) -> Any:
@@ -91,11 +92,11 @@ def _check_array(info: TensorInfo, value: Any) -> Any:
 
 
 def _as_array(info: TensorInfo, value: Any) -> np.ndarray:
-    """Make an array of what has no dtype of its own, such as lists of Python numbers."""
+    """Convert a value without a dtype, such as a list of Python numbers, to an array."""
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
-        raise ModelError(f"input {info} is no array: {error}") from error
+        raise ModelError(f"input {info} cannot be converted to an array: {error}") from error
     if array.dtype == object:
         raise ModelError(f"input {info} is given as {type(value).__name__}, not as an array")
     plain = isinstance(value, (list, tuple, bool, int, float))

@@ -1,7 +1,7 @@
-"""The host's own runtime: ONNX Runtime on the CPU, the slower truth that results are held to.
+"""ONNX Runtime on the CPU: the reference for comparisons, and the runtime of host chunks.
 
-It also runs the parts of a model that no device can, with `onnx.reference` for what ONNX Runtime
-lacks. The only module that imports onnxruntime. Visited by lab 17.
+A node that ONNX Runtime does not support runs in `onnx.reference`. The only module that imports
+onnxruntime. Visited by lab 17.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def load_onnxruntime() -> ModuleType:
-    """Import onnxruntime; SetupError with the line that installs it."""
+    """Import onnxruntime, or raise SetupError with the command that installs it."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -45,7 +45,7 @@ class Reference:
         runtime = load_onnxruntime()
         options = runtime.SessionOptions()
         options.log_severity_level = 4
-        # Its fusions beyond the basic ones round otherwise, in quantized models by whole steps.
+        # Extended fusions change rounding; in quantized models by a whole quantization step.
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         if folder is not None:
             options.add_session_config_entry(_EXTERNAL_FOLDER, str(folder))
@@ -53,8 +53,8 @@ class Reference:
             self._session = runtime.InferenceSession(
                 _readable(proto).SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # its exceptions share no base but this one
-            raise ModelError(f"ONNX Runtime does not load the model: {error}") from error
+        except Exception as error:  # ONNX Runtime's exceptions share no other base class
+            raise ModelError(f"ONNX Runtime cannot load the model: {error}") from error
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs by name."""
@@ -63,9 +63,9 @@ class Reference:
 
 
 def _readable(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with an IR version that ONNX Runtime reads.
+    """Return a copy of a model with the oldest IR version that its opsets allow.
 
-    onnx writes newer ones; what changed in them is not in use here.
+    The onnx package writes newer IR versions than ONNX Runtime reads; their additions are unused.
     """
     oldest = helper.find_min_ir_version_for(list(proto.opset_import), ignore_unknown=True)
     readable = onnx.ModelProto()
@@ -75,24 +75,24 @@ def _readable(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 class HostChunk:
-    """Some nodes of a graph on the host: in ONNX Runtime, or in onnx.reference where that fails."""
+    """A chunk of host nodes: run in ONNX Runtime, or in onnx.reference if that fails."""
 
     def __init__(self, graph: Graph, is_short: bool = False) -> None:
         self.graph = graph
         self.runner = ""
-        self._is_short = is_short  # runs once: making threads and arenas would take the most time
+        self._is_short = is_short  # for a single run: no threads and no arena, they cost the most
         self._fast: Any = None
         self._slow: ReferenceEvaluator | None = None
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the nodes leave to others; ModelError naming them if they fail."""
+        """Return the outputs of the chunk by name; raise ModelError naming nodes that fail."""
         fed = {info.name: values[info.name] for info in self.graph.inputs}
         names = list(self.graph.outputs)
         reason: Exception | str = "it was not tried"
         try:
             if self._slow is None and not _may_trap(self.graph):
                 return dict(zip(names, self._run_fast(names, fed), strict=True))
-        except Exception as error:  # ONNX Runtime's exceptions share no base: reference decides
+        except Exception as error:  # ONNX Runtime's exceptions share no base: try onnx.reference
             self._fast, reason = None, error
         try:
             if self._slow is None:
@@ -102,12 +102,12 @@ class HostChunk:
                 outputs = self._slow.run(names, fed)
         except Exception as error:
             nodes = ", ".join(str(node) for node in self.graph.nodes[:3])
-            raise ModelError(f"the host cannot run {nodes}: ONNX Runtime says: {reason}; "
-                             f"onnx.reference says: {error}") from error  # fmt: skip
+            raise ModelError(f"the host cannot run {nodes}: ONNX Runtime: {reason}; "
+                             f"onnx.reference: {error}") from error  # fmt: skip
         return {name: _plain(value) for name, value in zip(names, outputs, strict=True)}
 
     def close(self) -> None:
-        """Free the runtime's session."""
+        """Free the ONNX Runtime session."""
         self._fast = self._slow = None
 
     def _run_fast(self, names: Sequence[str], fed: Mapping[str, Any]) -> Sequence[Any]:
@@ -125,7 +125,7 @@ class HostChunk:
         return self._fast.run(names, dict(fed))
 
     def _model(self, fed: Mapping[str, Any], typed: bool) -> onnx.ModelProto:
-        """Build the model of these nodes, for values of these dtypes and ranks."""
+        """Build an ONNX model of the chunk; `typed` declares the inputs' dtypes and ranks."""
         return _to_model(self.graph, [
             _describe(name, value) if typed else onnx.ValueInfoProto(name=name)
             for name, value in fed.items()
@@ -133,16 +133,16 @@ class HostChunk:
 
 
 def to_proto(graph: Graph) -> onnx.ModelProto:
-    """Return a graph as ONNX writes it: the model of which only the graph is known.
+    """Return a graph as an ONNX model, for a model that was not loaded from ONNX.
 
-    Raises ModelError for inputs that are no tensors.
+    Raises ModelError for inputs that are not tensors.
     """
     inputs = []
     for info in graph.inputs:
         try:
             kind = ELEMENT_TYPES[info.dtype]
         except KeyError as error:
-            raise ModelError(f"input {info} cannot be said to ONNX Runtime") from error
+            raise ModelError(f"input {info} has no tensor type in ONNX") from error
         shape = None if info.shape == ANY_SHAPE else info.shape
         inputs.append(helper.make_tensor_value_info(info.name, kind, shape))
     return _to_model(graph, inputs)
@@ -174,21 +174,21 @@ def _may_trap(graph: Graph) -> bool:
 
 
 def _describe(name: str, value: Any) -> onnx.ValueInfoProto:
-    """Return what ONNX Runtime must know of an input: its dtype and rank."""
+    """Return the declaration of an input for ONNX Runtime: its dtype and rank."""
     if not isinstance(value, np.ndarray):
-        raise TypeError(f"{name} is a {type(value).__name__}")  # the reference takes these
+        raise TypeError(f"{name} is a {type(value).__name__}")  # onnx.reference accepts these
     kind = helper.np_dtype_to_tensor_dtype(value.dtype)
     return helper.make_tensor_value_info(name, kind, [None] * value.ndim)
 
 
 def _plain(value: Any) -> Any:
-    """Return what onnx.reference made as an array, a list of arrays, or None."""
+    """Return an output of onnx.reference as an array, a list of arrays, or None."""
     if value is None or isinstance(value, (np.ndarray, list)):
         return value
     return np.asarray(value)
 
 
-# Arithmetic on shapes: to make a session of ONNX Runtime takes a hundred times as long.
+# Arithmetic on shapes in NumPy: creating an ONNX Runtime session takes a hundred times as long.
 _PLAIN: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Where": np.where,
     "And": np.logical_and, "Or": np.logical_or, "Not": np.logical_not, "Equal": np.equal,
@@ -203,14 +203,20 @@ _PLAIN: dict[str, Callable[..., Any]] = {
 def evaluate(
     node: Node, graph: Graph, arrays: Sequence[np.ndarray | None]
 ) -> Sequence[Any]:
-    """Compute one node on known values, for `plan.partition` to fold."""
+    """Compute one node with known inputs, for constant folding in `plan.partition`.
+
+    Args:
+        node: the node.
+        graph: its graph, for the opset versions.
+        arrays: one array for each input; None for an input left out.
+    """
     plain = _PLAIN.get(node.op_type) if not node.domain else None
     if plain and all(array is not None and array.dtype.kind in "biu" for array in arrays):
         try:
             with np.errstate(all="ignore"):
                 return [np.asarray(plain(*arrays, **node.attributes))]
         except (TypeError, ValueError, IndexError):
-            pass  # whatever is wrong with it, ONNX Runtime says it better
+            pass  # ONNX Runtime computes the node, or raises the clearer error
     infos = {
         name: TensorInfo(name, str(array.dtype), array.shape, array)
         for name, array in zip(node.inputs, arrays, strict=True) if array is not None

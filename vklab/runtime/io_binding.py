@@ -1,7 +1,7 @@
 """IOBinding: the inputs and outputs of a chunk as NumPy arrays on mapped memory.
 
-Values that a device stores in another dtype than the model's are converted on the way. Visited by
-lab 03.
+A value that the device stores in another dtype than the model's is converted while it is copied.
+Visited by lab 03.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from vklab.types import TensorInfo
 
 __all__ = ["Given", "IOBinding"]
 
-# The buffer and the byte at which an input begins that is another program's output.
+# Buffer and byte offset of an input that is another program's output, read in place.
 Given = tuple[PoolBuffer, int]
 Finish = Callable[[np.ndarray], np.ndarray]
 MAPPED = ("inputs", "outputs")
 
 
 class IOBinding:
-    """The mapped inputs and outputs of a chunk, as arrays by name.
+    """Mapped inputs and outputs of a chunk, as arrays by name.
 
-    Values that move from device to device past the host are not among them.
+    Values that move between devices without the host are left out.
 
     Args:
-        chunk: the chunk, lowered.
-        buffers: device memory by the names of arenas.
-        given: inputs that are where another program leaves them.
-        copied_in: inputs that the host copies in.
-        copied_out: outputs that the host copies out, in this order.
+        chunk: the lowered chunk.
+        buffers: the device buffer of each arena, by arena name.
+        given: buffer and offset of each input that another program wrote and that is read in place.
+        copied_in: names of the inputs that the host copies in.
+        copied_out: names of the outputs that the host copies out, in this order.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class IOBinding:
         self._in, self._out = copied_in, copied_out
 
     def copy_in(self, values: Mapping[str, Any]) -> None:
-        """Copy the inputs in."""
+        """Copy the inputs into mapped memory, converted to the stored dtypes."""
         for name in self._in:
             target, array = self.inputs[name], values[name]
             target[...] = storage.encode(array, str(target.dtype)) if self._encodes else array
 
     def copy_out(self) -> dict[str, np.ndarray]:
-        """Return copies of the outputs, by name."""
+        """Return copies of the outputs by name, in the model's dtypes."""
         outputs = {}
         for name in self._out:
             array = self.outputs[name].copy()
@@ -70,9 +70,9 @@ class IOBinding:
         return outputs
 
     def pass_on(self, name: str, target: IOBinding) -> None:
-        """Copy an output to another chunk's input of the same name, unless that is the same bytes.
+        """Copy an output to another chunk's input of the same name, unless both share the bytes.
 
-        Where the two devices store its dtype differently, it is converted.
+        The value is converted if the two devices store it in different dtypes.
         """
         if name in target.given:
             return
@@ -104,7 +104,7 @@ class IOBinding:
         return flat.reshape(shape)
 
     def _steps(self, name: str) -> list[Finish]:
-        """Return the conversions of an output whose stored form is not the model's."""
+        """Return the conversions from an output's stored form to the model's."""
         steps: list[Finish] = []
         dtype = self.chunk.graph.infos[name].dtype
         if self.chunk.stored[name] != dtype:
@@ -119,7 +119,7 @@ class IOBinding:
 
 
 def _trim(array: np.ndarray, counts: list[tuple[int, np.ndarray]]) -> np.ndarray:
-    """Cut an output to the sizes that the device has counted."""
+    """Cut an output to the sizes that the device has written; a count is an int32 array."""
     for axis, count in counts:
         array = array.take(range(int(count[0])), axis)
     return np.ascontiguousarray(array)

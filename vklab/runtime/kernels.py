@@ -1,7 +1,7 @@
 """Kernels of one device: a Dispatch becomes a pipeline, push-constant bytes and bindings.
 
-Here names meet numbers: what a dispatch supplies is checked against what the shader's reflection
-asks for. Visited by lab 05.
+The names and counts that a dispatch supplies are checked against the shader's reflection. Visited
+by lab 05.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Kernel:
-    """One compiled kernel of one device, and what it asks for by name."""
+    """One compiled kernel of one device, and its bindings, push and specialization constants."""
 
     pipeline: ComputePipeline
     reflection: Reflection
@@ -40,7 +40,7 @@ class Kernel:
 def pack_push(reflection: Reflection, dispatch: Dispatch) -> bytes:
     """Return the push-constant block of a dispatch.
 
-    Raises ShaderError naming both lists if names or lengths differ.
+    Raises ShaderError, which lists both sides, if names or lengths differ.
     """
     given = dict(dispatch.push)
     kernel = f"kernel {dispatch.kernel}"
@@ -87,7 +87,7 @@ def _check_bindings(reflection: Reflection, dispatch: Dispatch) -> None:
 
 
 class Kernels:
-    """All pipelines of one device, made once per SPIR-V and specialization."""
+    """All pipelines of one device, each created once per SPIR-V module and specialization."""
 
     def __init__(self, device: Device, cache: PipelineCache) -> None:
         self.device = device
@@ -101,11 +101,13 @@ class Kernels:
         progress: Progress | None = None,
         known: dict[tuple[object, ...], Kernel] | None = None,
     ) -> dict[tuple[object, ...], Kernel]:
-        """Return the kernel of every dispatch by `key`; compile what is missing, in parallel.
+        """Return the kernel of every dispatch by `key`; compile missing kernels in parallel.
 
         Args:
-            known: kernels that are taken as they are, whatever their files say now; it receives
-                those that are made.
+            dispatches: the dispatches that are to be recorded.
+            progress: called as (done, of, kernel) while kernels compile.
+            known: kernels to reuse even if their shader files have changed since; new kernels are
+                added to it.
         """
         known = {} if known is None else known
         push = descriptors.uses_push_descriptors(self.device)
@@ -163,10 +165,10 @@ class Kernels:
 
 
 def unavailable(dispatch: Dispatch) -> str:
-    """Say why there can be no kernel for a dispatch, or return the empty string."""
+    """Return the reason why no kernel can be compiled for a dispatch; empty if one can."""
     return compiler.unavailable(*dispatch.variant)
 
 
 def key(dispatch: Dispatch) -> tuple[object, ...]:
-    """Return what tells one kernel from another."""
+    """Return the identity of a dispatch's kernel: shader variant and specialization constants."""
     return (*dispatch.variant, dispatch.constants)

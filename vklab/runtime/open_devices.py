@@ -1,7 +1,7 @@
-"""The devices of this process: listed, chosen by number or name, and opened once each.
+"""Devices of this process: listed, selected by index or name, and opened once each.
 
-Opening is slow and devices are shared by sessions, so an open device stays open until
-`close_all`, which also runs when the process ends. Visited by lab 02.
+Opening a device is slow, and sessions share devices; so a device stays open until `close_all`,
+which also runs when the process ends. Visited by lab 02.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from vklab.vulkan.pipeline import PipelineCache
 __all__ = ["Closable", "Devices", "OpenDevice", "close_all", "devices", "open_all",
            "open_device", "select", "select_all"]  # fmt: skip
 
-# A device that is only a CPU is last, whatever memory it has.
+# Rank of each device type; a CPU device comes last, whatever its memory.
 _SPEED = {"discrete": 3, "integrated": 2, "virtual": 1, "other": 0, "cpu": -1}
 
 
 class Devices(tuple[DeviceInfo, ...]):
-    """The devices of this machine; draws itself as a table."""
+    """All devices of this machine; shown as a table in a notebook."""
 
     def __str__(self) -> str:
         return "\n".join(str(info) for info in self) or "no Vulkan device"
@@ -54,19 +54,25 @@ class Devices(tuple[DeviceInfo, ...]):
 
 
 class Closable(Protocol):
-    """What holds something on a device until it is closed."""
+    """Interface of an object that owns device resources until it is closed."""
 
     def close(self) -> bool | None:
-        """Free it; a second call does nothing. Return False if it is in use: freed later."""
+        """Free the resources; a second call does nothing. Return False if they are still in use."""
 
 
 class OpenDevice:
-    """One open device with what sessions share: memory, weights, kernels, command pools."""
+    """One open device, and the objects that its sessions share: allocator, weights and kernels.
+
+    Args:
+        instance: the Vulkan instance.
+        physical: the VkPhysicalDevice handle.
+        info: the facts of the device.
+    """
 
     def __init__(self, instance: Instance, physical: Any, info: DeviceInfo) -> None:
         self.info = info
-        self.lost = False  # VK_ERROR_DEVICE_LOST: nothing runs on it any more
-        self.is_stuck = False  # work that never ended: nothing of it may be freed
+        self.lost = False  # VK_ERROR_DEVICE_LOST was returned: the device runs no more work
+        self.is_stuck = False  # submitted work never ended: its resources must not be freed
         self.sessions: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._forgotten: deque[Closable] = deque()
         self._owned: dict[str, Closable] = {}
@@ -81,11 +87,11 @@ class OpenDevice:
             raise
 
     def owned(self, name: str, make: Callable[[], Closable]) -> Any:
-        """Return an object that all sessions share here: made on first use, closed with the device.
+        """Return an object that all sessions of this device share, created at its first use.
 
         Args:
-            name: tells it from others.
-            make: makes it.
+            name: the key of the object.
+            make: creates the object; `close` of the device closes it.
         """
         with self._owned_lock:
             if name not in self._owned:
@@ -93,24 +99,27 @@ class OpenDevice:
             return self._owned[name]
 
     def command_pool(self, transfer: bool = False) -> CommandPool:
-        """Return a new pool; pools are not shared, because they are not thread-safe."""
+        """Return a new command pool; pools are not shared, because they are not thread-safe.
+
+        Source: Vulkan 1.3, section 'Threading Behavior'.
+        """
         queue = self.device.transfer_queue if transfer else self.device.compute_queue
         return CommandPool(self.device, queue)
 
     def require_clock(self) -> None:
-        """Raise SetupError if nothing can be timed here."""
+        """Raise SetupError if the compute queue of this device has no timestamps."""
         if not self.device.compute_queue.family.timestamp_valid_bits:
             raise SetupError(f"{self.info.name} has no timestamps on its compute queue")
 
     def forget(self, *parts: Closable) -> None:
-        """Note what a session left open that nobody can reach any more.
+        """Queue the resources of a session that was collected without `close`.
 
-        Called by the garbage collector at any moment, so nothing is freed here.
+        The garbage collector may call this at any moment; `free_forgotten` frees them later.
         """
         self._forgotten.extend(parts)
 
     def free_forgotten(self) -> bool:
-        """Free what forgotten sessions held; return False if some of it is in use."""
+        """Free the resources of collected sessions; return False if some are still in use."""
         in_use = []
         while self._forgotten and not self.is_stuck:
             part = self._forgotten.popleft()
@@ -137,7 +146,7 @@ class OpenDevice:
         self.device.close()
 
 
-# One instance with the validation layer and one without: the layer is chosen at creation.
+# One instance with the validation layer and one without: the layer is enabled at creation.
 _instances: dict[bool, Instance] = {}
 _open: dict[tuple[bool, int], OpenDevice] = {}
 _lost: list[OpenDevice] = []
@@ -153,9 +162,9 @@ def _instance() -> Instance:
 
 
 def devices() -> Devices:
-    """Return every Vulkan device of this machine, also those that vklab cannot use.
+    """Return every Vulkan device of this machine, including devices that vklab cannot use.
 
-    Raises SetupError if there is no loader or no driver.
+    Raises SetupError if no Vulkan loader or no driver is installed.
     """
     instance = _instance()
     return Devices(
@@ -165,10 +174,10 @@ def devices() -> Devices:
 
 
 def select(wanted: int | str | None = None) -> DeviceInfo:
-    """Return one device: by index, by part of its name, else the fastest.
+    """Return one device: by index, by part of its name, or the fastest.
 
-    The DEVICE switch is used where `wanted` is None. Raises SetupError naming the devices there
-    are.
+    The DEVICE switch decides if `wanted` is None. Raises SetupError listing the devices of this
+    machine.
     """
     found = devices()
     if not found:
@@ -182,7 +191,7 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
             raise SetupError(f"no device can be used: {reasons}")
         return max(usable, key=_speed)
     if not isinstance(wanted, (int, np.integer, str)):
-        raise SetupError(f"device={wanted!r} is neither a number nor part of a name")
+        raise SetupError(f"device={wanted!r} is neither an index nor part of a device's name")
     if not isinstance(wanted, str) or wanted.strip().isdigit():
         index = int(wanted)
         if not 0 <= index < len(found):
@@ -195,36 +204,36 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
 
 
 def select_all(wanted: Sequence[int | str] | str) -> tuple[DeviceInfo, ...]:
-    """Return several devices: "all" that can be used, or each as in `select`."""
+    """Return several devices: "all" usable ones, or one for each item as in `select`."""
     if isinstance(wanted, str):
         if wanted != "all":
             raise SetupError(f'devices={wanted!r} is neither "all" nor a list of devices')
         found = tuple(info for info in devices() if not info.refusal)
-        return found or (select(),)  # which says why there is none
+        return found or (select(),)  # raises with the reasons
     chosen = tuple(select(one) for one in wanted)
     if not chosen:
-        raise SetupError('devices=[] names no device; "all" takes every one')
+        raise SetupError('devices=[] names no device; use "all" for every usable one')
     for place, info in enumerate(chosen):
-        if info.index in {other.index for other in chosen[:place]}:  # facts such as budgets change
+        if info.index in {other.index for other in chosen[:place]}:  # budgets differ between calls
             raise SetupError(f"devices={list(wanted)!r} names device {info.index} ({info.name}) "
                              "twice")  # fmt: skip
     return chosen
 
 
 def _speed(info: DeviceInfo) -> tuple[int, ...]:
-    # Between CPU devices of one memory, wider workgroups have meant the faster compiler.
+    # Of CPU devices with equal memory, the driver with wider workgroups has been the faster one.
     width = info.limit("maxComputeWorkGroupInvocations")
     return (_SPEED[info.type], info.memory_bytes, width, -info.index)
 
 
 def open_device(wanted: int | str | None = None) -> OpenDevice:
-    """Open a device chosen as in `select`, or return it if it is open already."""
+    """Open a device selected as in `select`, or return it if it is open already."""
     with _lock:
         info = select(wanted)
         instance = _instance()
         key = (instance.validate, info.index)
         if key in _open and _open[key].lost:
-            _lost.append(_open.pop(key))  # its sessions may still be open
+            _lost.append(_open.pop(key))  # the lost device's sessions may still be open
         if key not in _open:
             physical = instance.physical_devices()[info.index]
             _open[key] = OpenDevice(instance, physical, info)
@@ -235,7 +244,7 @@ def open_device(wanted: int | str | None = None) -> OpenDevice:
 def open_all(
     device: int | str | None, devices: Sequence[int | str] | str | None
 ) -> tuple[OpenDevice, ...]:
-    """Open what a caller asked for: one device, or several."""
+    """Open the devices of `load`'s arguments: `device` for one, or `devices` for several."""
     if devices is None:
         return (open_device(device),)
     if device is not None:
@@ -252,7 +261,7 @@ def close_all() -> None:
         for device in opened:
             device.close()
         if api.LIVE["VkDevice"] or any(device.is_stuck for device in opened):
-            _instances.clear()  # left to the end of the process, with what is alive there
+            _instances.clear()  # live devices need their instance: the process's end frees both
         while _instances:
             _instances.popitem()[1].close()
 

@@ -1,7 +1,8 @@
-"""PlanCache: the plans of one graph by the shapes and values that decide them.
+"""PlanCache: the plans of one graph, by the input shapes and values that determine them.
 
-A prefix tree: behind a chunk whose results decide how a model goes on, each entry has a cache of
-its own. A model that a device can run whole has one entry for each input shape. Visited by lab 12.
+The caches form a prefix tree: if later chunks depend on an entry's results, the entry has a cache
+for the rest of the graph. A model that fits one device chunk has one entry for each input shape.
+Visited by lab 12.
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ Key = tuple[Any, ...]
 
 
 class Runner(Protocol):
-    """What runs the chunks that a plan adds: a Program, the host, a control node, or several."""
+    """Interface of an entry's runner: a Program, a HostChunk, a Control node or a ChunkGroup."""
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run once: arrays by name in, outputs by name out."""
+        """Run once; take arrays by name, and return the outputs by name."""
 
     def close(self) -> None:
-        """Free everything but weights."""
+        """Free all resources except weights."""
 
 
 @dataclass
 class Entry:
-    """One way on from a prefix.
+    """One extension of a plan prefix, with the runner of its chunks.
 
     Attributes:
-        plan: the longer plan.
-        first: the number of its first chunk that the prefix does not have.
-        runner: runs the chunks from there on; None where there is nothing to run.
-        rest: the cache of what comes behind; None if the plan is complete.
-        whole: the runner, if it alone makes all outputs of the model: nothing else is to be done.
-        overlap: how the whole sequence of entries from here runs with chunks beside each other.
+        plan: the prefix and the chunks that the entry adds.
+        first: the number of the first added chunk.
+        runner: runs the added chunks; None if they have no nodes.
+        rest: the cache for the rest of the graph; None if the plan is complete.
+        whole: the runner, if it alone computes all outputs of the model; else None.
+        overlap: a `many.overlap.Overlap` that runs the entries from here on concurrently, or None.
     """
 
     plan: Plan
@@ -61,17 +62,23 @@ class Entry:
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
-        """Return the chunks that the entry adds."""
+        """Return the chunks that the entry adds to the prefix."""
         return self.plan.chunks[self.first :]
 
 
 def signature(value: Any) -> Any:
-    """Return what of a value decides how it is run: shape and dtype, or the type."""
+    """Return the shape and dtype of an array; of any other value its Python type."""
     return (value.shape, value.dtype) if isinstance(value, np.ndarray) else type(value)
 
 
 def describe(name: str, value: Any, constant: np.ndarray | None = None) -> TensorInfo:
-    """Return what is known of a value that exists: an array, a list (a sequence), or None."""
+    """Return the TensorInfo of a value: an array, a list (a sequence), or None (an optional).
+
+    Args:
+        name: the value's name.
+        value: the value.
+        constant: the array as a known constant, for a value whose bytes determine the plan.
+    """
     if not isinstance(value, np.ndarray):
         return TensorInfo(name, "optional" if value is None else "sequence", ANY_SHAPE)
     dtype = "string" if value.dtype.kind in "OSU" else str(value.dtype)
@@ -79,15 +86,15 @@ def describe(name: str, value: Any, constant: np.ndarray | None = None) -> Tenso
 
 
 class PlanCache:
-    """The entries behind one prefix of a plan, and what makes more of them.
+    """Entries that extend one prefix of a plan, the least recently used ones dropped.
 
     Attributes:
         plan: the prefix; empty at the root.
         executor: makes and runs the entries; an `executor.Executor`.
-        names: the values that are read from here on, which decide.
-        needs: those of them whose bytes decide, not their shapes alone; found out while planning.
-        entries: by key, the one used last at the end.
-        plans: entries of this cache and of its clones, whose plans are taken over.
+        names: the values that the rest of the graph reads; their shapes and dtypes form the key.
+        needs: names of values whose bytes belong to the key too; planning adds them.
+        entries: entries by key, the one used last at the end.
+        plans: entries of this cache and of its clones, whose plans are reused.
     """
 
     def __init__(self, plan: Plan, executor: Any) -> None:
@@ -99,7 +106,7 @@ class PlanCache:
         self.plans: OrderedDict[Key, Entry] = OrderedDict()
 
     def clone(self, executor: Any) -> PlanCache:
-        """Return a cache for frames in flight: plans are shared, programs are its own."""
+        """Return a cache for another executor, with the same plans and programs of its own."""
         other = copy.copy(self)
         other.executor, other.entries = executor, OrderedDict()
         return other
@@ -108,7 +115,7 @@ class PlanCache:
         """Return the entry for these values, planned and prepared at its first use.
 
         Args:
-            values: arrays by name, among them those that are read from here on.
+            values: arrays by name; must contain `names`.
         """
         key = self.key(values)
         entry = self.entries.get(key)
@@ -120,7 +127,7 @@ class PlanCache:
         return entry
 
     def key(self, values: Mapping[str, Any]) -> Key:
-        """Return what decides how the values are run: shapes, dtypes, and bytes where needed."""
+        """Return the key of values: their shapes and dtypes, and the bytes of those in `needs`."""
         key = []
         for name in self.names:
             value = values[name]
@@ -137,14 +144,14 @@ class PlanCache:
             made = self.decide(infos, values)
             assert made is not None, "all values are given"
             entry = made
-            key = self.key(values)  # values that planning needed are part of it
+            key = self.key(values)  # again: planning may have added names to `needs`
         self.keep(key, entry)
         while len(self.entries) > self.executor.kept_count:
             _close(self.entries.popitem(last=False)[1])
         return entry
 
     def keep(self, key: Key, entry: Entry) -> None:
-        """Note an entry as the one used last."""
+        """Store an entry as the one used last."""
         self.entries[key] = self.plans[key] = entry
         while len(self.plans) > self.executor.kept_count:
             self.plans.popitem(last=False)
@@ -152,7 +159,7 @@ class PlanCache:
     def prepare(self) -> None:
         """Plan and compile now if dtypes and shapes of all inputs are known.
 
-        Open dimensions are taken at their upper bounds: that reserves the memory of all shapes.
+        Open dimensions are planned at their upper bounds, which reserves memory for all shapes.
         """
         limits = self.plan.options.upper_bounds
         assert self.plan.rest is not None, "a cache is for what is left"
@@ -172,13 +179,13 @@ class PlanCache:
     def decide(
         self, infos: Mapping[str, TensorInfo], values: Mapping[str, Any] | None
     ) -> Entry | None:
-        """Plan what comes next, and prepare what runs it.
+        """Plan the next chunks, and prepare their runner.
 
         Args:
-            infos: dtype and shape of every value that is read from here on.
-            values: the values; None if they are not known yet.
+            infos: dtype and shape of every value in `names`.
+            values: the values by name; None if they are not known yet.
 
-        Returns None if a value decides that is not known yet.
+        Returns None if the plan depends on a value that is not known yet.
         """
         with self.executor.compiling():
             plan = self.extended(infos, values)
@@ -187,7 +194,7 @@ class PlanCache:
     def extended(
         self, infos: Mapping[str, TensorInfo], values: Mapping[str, Any] | None
     ) -> Plan | None:
-        """Return the longer plan; None if a value decides that is not known yet."""
+        """Return the extended plan; None if it depends on a value that is not known yet."""
         switches = settings.plan_switches()
         prefix = replace(self.plan, options=replace(self.plan.options, switches=switches))
         assert prefix.rest is not None, "a cache is for what is left"
@@ -205,17 +212,17 @@ class PlanCache:
                     return None
                 self.needs += plan.needs
         finally:
-            prefix.rest.answers.clear()  # these shapes are done with
+            prefix.rest.answers.clear()  # memoised shape inference: these shapes are planned now
 
     def is_latest(self, key: Key, entry: Entry) -> bool:
-        """Tell whether an entry still is the one for a key; it is then the one used last."""
+        """Tell whether a key still has this entry; if so, mark it as the one used last."""
         if self.entries.get(key) is not entry:
             return False
         self.entries.move_to_end(key)
         return True
 
     def path(self) -> Iterator[Entry]:
-        """Yield the entries used last, in the order in which they run."""
+        """Yield the entries of the last run, in the order in which they run."""
         cache: PlanCache | None = self
         while cache is not None and (there := cache.entries or cache.plans):
             latest = next(reversed(there.values()))
@@ -223,7 +230,7 @@ class PlanCache:
             cache = latest.rest
 
     def close(self) -> None:
-        """Free every program from here on."""
+        """Free every program of this cache and of the caches of its entries."""
         while self.entries:
             _close(self.entries.popitem()[1])
 
@@ -250,12 +257,12 @@ def host_reasons(root: PlanCache) -> dict[str, str]:
 
 
 def planned_key(infos: Iterable[TensorInfo]) -> Key:
-    """Return the key of values of which dtypes and shapes are known, and none decides."""
+    """Return the key of values that are known by dtype and shape only, with empty `needs`."""
     return tuple((info.dims, np.dtype(info.dtype)) for info in infos)
 
 
 def _close(entry: Entry) -> None:
-    """Free an entry and all that comes behind it; models may have thousands of chunks."""
+    """Free an entry and all entries that extend it, without recursion: chains may be long."""
     left: list[Entry] = [entry]
     while left:
         current = left.pop()

@@ -1,6 +1,6 @@
-"""Program: a chunk made real on a device, as one recorded command buffer and bound memory.
+"""Program: a chunk on a device, as one command buffer with pipelines and buffers bound.
 
-Recorded once and replayed by every run. Visited by labs 06 and 12.
+The command buffer is recorded once and replayed by every run. Visited by labs 06 and 12.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class Program:
     """One chunk on one device, ready to run: copy in, submit, wait, copy out.
 
     Attributes:
-        chunk: what it runs.
+        chunk: the chunk.
         opened: the device.
         binding: inputs and outputs as arrays; `prepare` may replace it.
-        polls: a wait polls before it blocks.
+        polls: True if `wait` polls before it blocks.
 
     Args:
         state: the device, with its weights and kernels.
         chunk: the chunk, lowered for this device.
-        pool: memory that it shares with programs of other shapes; None for memory of its own.
+        pool: buffers shared with programs of other shapes; None for a pool of its own.
         progress: called as (done, of, kernel) while kernels compile.
-        copied_in: inputs that the host copies in; None for all.
-        copied_out: outputs that the host copies out, in order; None for all.
-        given: inputs that are where another program leaves them.
+        copied_in: names of the inputs that the host copies in; None for all.
+        copied_out: names of the outputs that the host copies out, in order; None for all.
+        given: buffer and offset of each input that another program wrote and that is read in place.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class Program:
     ) -> None:
         self.chunk = chunk
         self.opened = opened = state.opened
-        # Polling pays on a device of its own; on a CPU device it would steal the CPU it runs on.
+        # Polling shortens waits for a GPU; with a CPU device it would take the device's cores.
         self.polls = not opened.info.is_cpu
         self.copied_in = [i.name for i in chunk.graph.inputs] if copied_in is None else copied_in
         self.copied_out = chunk.graph.outputs if copied_out is None else copied_out
         self._given = given or {}
-        self._parts: list[Closable] = []  # closed by close(), last made first
-        self._pending: Submission | None = None  # submitted, and not known to be done
+        self._parts: list[Closable] = []  # owned objects, which close() closes in reverse order
+        self._pending: Submission | None = None  # submitted, and not known to be complete
         self._pushes = descriptors.uses_push_descriptors(opened.device)
         self._pool = pool or self.own(BufferPool(opened))
         try:
@@ -87,22 +87,22 @@ class Program:
             raise
 
     def own(self, part: Part) -> Part:
-        """Have something closed with the program; return it."""
+        """Add an object that `close` closes with the program, and return the object."""
         self._parts.append(part)
         return part
 
     def disown(self, count: int) -> None:
-        """Close what was owned last, down to so many; work under way keeps it until `close`."""
+        """Close owned objects, last first, until `count` are left; do nothing during a run."""
         while self._pending is None and len(self._parts) > count:
             self._parts.pop().close()
 
     @property
     def owned_count(self) -> int:
-        """Return how many objects the program owns."""
+        """Return the number of objects that the program owns."""
         return len(self._parts)
 
     def _settle(self) -> None:
-        """Record for the buffers that there are now, and map inputs and outputs in them."""
+        """Record the command buffer for the pool's present buffers, and map inputs and outputs."""
         self._buffers = dict(self._pool.buffers)
         self._reset_descriptors()
         self.record(self.commands)
@@ -111,7 +111,7 @@ class Program:
         self._version = self._pool.version
 
     def _buffer_at(self, slot: Slot) -> tuple[Any, int]:
-        """Return the buffer's handle and the byte in it at which a slot begins."""
+        """Return the handle of a slot's buffer and the slot's byte offset in the buffer."""
         for name, (given, start) in self._given.items():
             whole = self.chunk.input_slots[name]
             if whole.overlaps(slot):
@@ -123,13 +123,13 @@ class Program:
     # ------------------------------------------------------------------------------ recording
 
     def record(self, commands: CommandBuffer, queries: TimestampQueries | None = None) -> None:
-        """Write all steps into a command buffer.
+        """Record all steps into a command buffer.
 
-        With two `queries`, the whole is between two timestamps; with more, every step stands
-        alone between barriers and timestamps.
+        Two `queries` put one timestamp before and one after all steps; more queries put barriers
+        and a timestamp after every step.
         """
         commands.begin()
-        if self._given:  # this queue may still work on what another program was submitted for
+        if self._given:  # the program that writes these inputs may still run on this queue
             commands.barrier(EVERYWHERE, EVERYWHERE)
         if queries:
             commands.reset_queries(queries)
@@ -170,7 +170,7 @@ class Program:
             slot = self.chunk.memory.slots[info.name]
             handle, offset = self._buffer_at(slot)
             number = kernel.reflection.bindings[name].number
-            # A whole number of words, and never nothing: the driver takes neither.
+            # Round up to whole words, at least one: shaders read words, and Vulkan forbids size 0.
             size = max(4, -(-slot.size_bytes // 4) * 4)
             bindings.append((number, handle, offset, size))
         if self._pushes:
@@ -199,7 +199,7 @@ class Program:
     def swap_descriptors(
         self, pool: descriptors.DescriptorPool | None
     ) -> descriptors.DescriptorPool | None:
-        """Have the next recording take another descriptor pool; return the one before."""
+        """Replace the descriptor pool of the next recording, and return the former pool."""
         before, self._descriptor_pool = self._descriptor_pool, pool
         return before
 
@@ -209,10 +209,10 @@ class Program:
         """Run once: copy in, submit, wait, copy out.
 
         Args:
-            values: arrays by name, among them all inputs.
+            values: arrays by name; must contain all inputs.
 
-        Returns the outputs by name, in order. Raises TimeoutError and DeviceLostError, naming the
-        work that was under way.
+        Returns the outputs by name, in order. Raises TimeoutError or DeviceLostError, naming the
+        steps that were submitted.
         """
         self.prepare()
         self.binding.copy_in(values)
@@ -221,26 +221,26 @@ class Program:
         return self.binding.copy_out()
 
     def start(self, values: Mapping[str, Any]) -> None:
-        """Begin a run, without waiting."""
+        """Begin a run without waiting: prepare, copy in, submit."""
         self.prepare()
         self.begin(values)
 
     def begin(self, values: Mapping[str, Any]) -> None:
-        """Copy in and submit, where `prepare` was called before."""
+        """Copy in and submit; `prepare` must have been called before."""
         self.binding.copy_in(values)
         self.submit()
 
     def finish(self) -> dict[str, Any]:
-        """Wait for a run that was started; return its outputs."""
+        """Wait for a started run, and return its outputs by name."""
         self.wait()
         return self.copy_out()
 
     def copy_out(self) -> dict[str, Any]:
-        """Return copies of the outputs by name; the run is complete."""
+        """Return copies of the outputs of a complete run, by name."""
         return self.binding.copy_out()
 
     def prepare(self) -> None:
-        """Get ready to be written to and submitted; raise while an earlier run is under way."""
+        """Record again if the pool's buffers changed; raise while an earlier run is in flight."""
         pool = self._pool
         is_ready = pool.last is self and self._version == pool.version and self._pending is None
         if not is_ready or self.opened.lost:
@@ -254,7 +254,7 @@ class Program:
             self.record(self.commands)
 
     def submit(self, submission: Submission | None = None) -> None:
-        """Hand the work to the queue: the recorded one, or another recording of it."""
+        """Submit the program's recording to the queue, or another recording of the same chunk."""
         submission = submission or self._submission
         try:
             submission.submit()
@@ -263,13 +263,13 @@ class Program:
         self._pending = submission
 
     def is_done(self) -> bool:
-        """Tell whether what was submitted is complete, without waiting."""
+        """Tell without waiting whether the last submission is complete."""
         return self._pending is None or self._pending.fence.is_signaled()
 
     def wait(self) -> None:
-        """Wait for what was submitted: poll first, then block, never for ever.
+        """Wait for the last submission: poll first, then block, at most TIMEOUT seconds.
 
-        Raises TimeoutError or DeviceLostError naming the work that was under way.
+        Raises TimeoutError or DeviceLostError naming the steps that were submitted.
         """
         assert self._pending is not None, "work is submitted before it is waited for"
         try:
@@ -281,13 +281,13 @@ class Program:
             self.opened.device.instance.raise_messages()
 
     def _named(self, error: DeviceLostError | TimeoutError) -> DeviceLostError | TimeoutError:
-        """Return the error with the work that was under way."""
+        """Return the error with the chunk and the steps that were submitted."""
         self.opened.lost = self.opened.lost or isinstance(error, DeviceLostError)
         detail = f"{error.detail}; under way: {self._under_way()}"
         return type(error)(error.command, error.result, detail)
 
     def require_idle(self) -> None:
-        """Go on after a time-out once its work is done; raise as long as it is not."""
+        """Accept new work after a time-out once the earlier work is complete; raise until then."""
         name = self.opened.info.name
         if self.opened.lost:
             detail = f"{name} was lost; close this session and load again"
@@ -305,14 +305,14 @@ class Program:
         return f"{chunk}, from {first} to {last}"
 
     def close(self) -> None:
-        """Free everything but the weights. After a time-out, wait for the device once more."""
+        """Free all resources but shared weights. After a time-out, wait for the device again."""
         if self._pending is not None and self._parts and not self.opened.lost:
             try:
                 self._pending.fence.wait()
             except DeviceLostError:
-                self.opened.lost = True  # nothing runs any more: all may go
+                self.opened.lost = True  # a lost device runs nothing: resources may be freed
             except TimeoutError:
-                # Freeing what a device still works on would crash it: leave it to the driver.
+                # Freeing resources in use may crash the driver: leave them allocated.
                 self.opened.is_stuck = True
                 self._parts.clear()
         self._pending = None

@@ -1,7 +1,7 @@
-"""Session: a model loaded on a device. Everybody enters through `load`.
+"""Session: a model loaded on a device. `load` is the entry point of the runtime.
 
-A session checks its inputs, plans at the first use of a shape and replays after that. What
-observes runs or runs many of them is loaded from optional folders when it is used. Visited by all
+A session checks its inputs, plans a shape at its first use and replays the plan later. Methods that
+observe runs or run many frames are loaded from optional folders at their first use. Visited by all
 labs.
 """
 
@@ -51,23 +51,23 @@ def load(
     dtype: str | None = None,
     upper_bounds: Mapping[str, int] | None = None,
 ) -> Session:
-    """Load an ONNX model, or one that `vklab compile` made, on a Vulkan device, or on several.
+    """Load an ONNX model, or one that `vklab compile` wrote, on one or several Vulkan devices.
 
     Args:
         model: a path, bytes, or an onnx.ModelProto.
         device: index or part of a name; default the fastest, or VKLAB_DEVICE.
         progress: called as (done, of, kernel) while kernels compile.
-        devices: "all", or several of what `device` may be: the model is split over them.
-        place: devices by patterns of node names ("layer3*"), for nodes that must be there.
-        memory_caps: the most bytes of device memory that may be planned, by device.
+        devices: "all", or a list of indices or names: the model is split over these devices.
+        place: the device of nodes, by patterns of their names ("layer3*").
+        memory_caps: the most bytes of device memory that a plan may use, by device.
         policy: "cost", the least predicted time (default), or "greedy", the first device with room:
-            in the order given, or of "all" in that of their speed.
-        profiles: `profile` of the model on a device alone, by device: times to place by.
+            devices are tried in the given order; with "all", the fastest first.
+        profiles: measured node times for placement, by device: `profile` of the model on it alone.
         replicate: each device gets the whole model; frames (`submit`, `map`) go to any of them.
         dtype: "float16" to compute a float32 model in half precision; inputs and outputs stay
-            float32. A device without it takes 32 bits for each: same results, nothing saved.
-        upper_bounds: the most that open dimensions ever are, by name (INPUT.AXIS where they have
-            none): memory for all shapes up to there is reserved once.
+            float32. A device without float16 storage uses 32 bits: same results, no memory saved.
+        upper_bounds: the largest size of each open dimension, by name (INPUT.AXIS for one without
+            a name): memory for all shapes up to these bounds is reserved once.
 
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError.
     """
@@ -97,22 +97,22 @@ def _profile(root: PlanCache, values: Mapping[str, Any]) -> Any:
 class Session:
     """A model on one device or several, ready to run; close it, or use it in a `with` block.
 
-    What no kernel can do runs on the host. Thread-safe: runs of one session follow each other;
-    frames that are submitted are in flight together.
+    Nodes without a kernel run on the host. Thread-safe: `run` calls of one session are serialized;
+    submitted frames are in flight concurrently.
 
     Args:
         graph: the imported model.
-        opened: the devices.
-        model: the model as it was given, for the reference; None for a compiled one.
+        opened: the device or devices.
+        model: the original model, for the reference; None for a compiled model.
         progress: called as (done, of, kernel) while kernels compile.
-        saved: a compiled model.
+        saved: a `compiled.saved.Saved`, for a compiled model.
         dtype: as in `load`.
         upper_bounds: as in `load`.
-        options: a `many.device_options.DeviceOptions`, where there are several devices.
+        options: a `many.device_options.DeviceOptions`, for several devices.
 
     Attributes:
-        roots: the plans of the model; one cache for each device that has the whole model.
-        states: the devices, with the session's memory there.
+        roots: the root plan caches; one, or one for each replica.
+        states: the devices, with the session's memory on each.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Session:
         for each in used:
             each.sessions.add(self)
         try:
-            if not saved:  # a compiled model was checked when it was made
+            if not saved:  # a compiled model was checked when it was compiled
                 shapes.require_operators(graph)
             self.roots[0].prepare()
         except BaseException:
@@ -156,7 +156,7 @@ class Session:
     def _caches(
         self, options: Options, progress: kernels.Progress | None, saved: Any
     ) -> list[PlanCache]:
-        """Return the root of the plans; of replicas, one for each device."""
+        """Return the root plan cache; with replicas, one for each device."""
         groups = [self.states] if self.is_split else [(state,) for state in self.states]
         split = optional.require("runtime.many.split").Split if self.is_split else None
         lock = threading.RLock()
@@ -190,12 +190,12 @@ class Session:
 
     @property
     def device(self) -> DeviceInfo:
-        """Return the device this session runs on."""
+        """Return the first device of this session."""
         return self.require_open().info
 
     @property
     def devices(self) -> tuple[DeviceInfo, ...]:
-        """Return all devices this session runs on."""
+        """Return all devices of this session."""
         self.require_open()
         return tuple(state.opened.info for state in self.states)
 
@@ -203,7 +203,7 @@ class Session:
     def plan(self) -> Plan:
         """Return the plan of the shapes used last.
 
-        Raises ModelError before the first run of a model whose sizes that decides.
+        Raises ModelError before the first run of a model with unknown sizes.
         """
         self.require_open()
         entries = list(self.roots[0].path())
@@ -216,23 +216,23 @@ class Session:
 
     @property
     def reserved_bytes(self) -> int:
-        """Return the bytes that all shapes share under upper bounds, weights apart; else 0."""
+        """Return the bytes reserved for all shapes, without weights; 0 without upper bounds."""
         return self.roots[0].executor.reserved_bytes
 
     @property
     def plan_reason(self) -> str:
-        """Return why a compiled model was planned here after all; empty if it was not."""
+        """Return why a compiled model had to be planned again here; empty if it had not."""
         return str(getattr(self.roots[0], "reason", ""))
 
     @property
     def host_reasons(self) -> dict[str, str]:
-        """Return why each node that ran on the host last did so; of control nodes, their bodies."""
+        """Return why each host node of the last run is on the host, nodes of bodies included."""
         self.require_open()
         return plan_cache.host_reasons(self.roots[0])
 
     @property
     def step_count(self) -> int:
-        """Return the dispatches and copies of the last run; 0 if all was known before it."""
+        """Return the number of dispatches and copies of the last run; 0 if all was constant."""
         self.require_open()
         return sum(len(chunk.steps) for chunk in plan_cache.all_chunks(self.roots[0]))
 
@@ -250,7 +250,7 @@ class Session:
         """Run the model once.
 
         Args:
-            inputs: one dict from input names to arrays, or the arrays in the graph's order.
+            inputs: one dict of arrays by input name, or the arrays in the graph's order.
 
         Returns the outputs by name, in the graph's order. Raises ModelError for a wrong name,
         dtype or shape.
@@ -273,14 +273,14 @@ class Session:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep other runs of the session out; VklabError if it is closed."""
+        """Block other runs of the session inside the `with`; raise VklabError if it is closed."""
         with self._lock:
             self.require_open()
             yield
 
     def frames(self) -> Any:
-        """Return the frames in flight; made at their first use."""
-        if self._frames is None:  # later calls wait for no run
+        """Return the session's frames in flight, created at their first use."""
+        if self._frames is None:  # checked without the lock, which a long run may have taken
             with self.exclusive():
                 if self._frames is None:
                     self._frames = optional.require("runtime.many.frames").Frames(
@@ -305,7 +305,7 @@ class Session:
     # --------------------------------------------------------------------------------- closing
 
     def require_open(self) -> open_devices.OpenDevice:
-        """Return the first device; VklabError if the session is closed."""
+        """Return the first device; raise VklabError if the session is closed."""
         if self._opened is None:
             raise VklabError("this session is closed; load the model again")
         return self._opened
@@ -314,10 +314,10 @@ class Session:
         return (*self.roots, *self.states)
 
     def close(self) -> None:
-        """Wait for frames in flight, and free everything; a second call does nothing.
+        """Wait for frames in flight, and free all resources; a second call does nothing.
 
-        Where the host is still at work on a frame when devices would have given up, what the
-        frame uses is freed when it ends.
+        If a frame still runs on the host after the time limit of devices, its resources are freed
+        when it ends.
         """
         if self._frames is not None:
             self._frames.end()
@@ -339,7 +339,7 @@ class Session:
             parts = self._closables() if self._frames is None else (self._frames,)
             if self._frames is not None:
                 self._frames.stop()
-            for state in self.states:  # the first device to be closed frees all
+            for state in self.states:  # the first device that is closed frees them all
                 state.opened.forget(*parts)
 
     def __enter__(self) -> Session:

@@ -1,6 +1,7 @@
-"""Bytes between NumPy and devices: weights once, through mapped memory or staging copies.
+"""Upload of arrays to device buffers, through mapped memory or through a staging buffer.
 
-Inputs and outputs of a run do not pass here: their places are mapped. Visited by lab 03.
+Used for weights. Inputs and outputs of a run need no upload: their buffers are mapped. Visited by
+lab 03.
 """
 
 from __future__ import annotations
@@ -21,13 +22,19 @@ STAGING_BYTES = 16 << 20
 
 
 def array_bytes(array: np.ndarray) -> memoryview:
-    """Return an array's elements as bytes in row-major order, copying only if they are not."""
+    """Return an array's elements as row-major bytes; copy only an array in another order."""
     contiguous = np.ascontiguousarray(array)
     return contiguous.reshape(-1).view(np.uint8).data if contiguous.size else memoryview(b"")
 
 
 def upload(opened: OpenDevice, target: Buffer, parts: Iterable[tuple[int, np.ndarray]]) -> None:
-    """Write arrays to byte offsets of a buffer, whether or not the host can see it."""
+    """Write arrays to byte offsets of a buffer, whether or not its memory is host-visible.
+
+    Args:
+        opened: the device of the buffer.
+        target: the buffer.
+        parts: byte offset in the buffer and array, for each array.
+    """
     mapped = target.mapped
     if mapped is not None:
         for offset, data in _pieces(parts):
@@ -42,7 +49,7 @@ def upload(opened: OpenDevice, target: Buffer, parts: Iterable[tuple[int, np.nda
 
 
 def _pieces(parts: Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, memoryview]]:
-    """Yield bytes and their offsets: of an array that is not row-major, some rows at a time."""
+    """Yield offsets and bytes; an array that is not row-major is copied a few rows at a time."""
     for offset, array in parts:
         axis = next((axis for axis, dim in enumerate(array.shape) if dim > 1), 0)
         if array.flags.c_contiguous or not array.size:
@@ -56,10 +63,10 @@ def _pieces(parts: Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, memo
 
 
 class Staging:
-    """A host-visible buffer and the means to copy to and from it, one piece at a time."""
+    """A host-visible staging buffer with a command buffer that copies to or from it."""
 
     def __init__(self, opened: OpenDevice, kind: str = "staging") -> None:
-        with contextlib.ExitStack() as stack:  # undone if one of them cannot be made
+        with contextlib.ExitStack() as stack:  # if one creation fails, the earlier ones are undone
             self.buffer = stack.enter_context(Buffer(opened.allocator, STAGING_BYTES, kind))
             self._fence = stack.enter_context(Fence(opened.device))
             self._pool = stack.enter_context(opened.command_pool(transfer=True))
@@ -70,7 +77,15 @@ class Staging:
         self.view = mapped
 
     def copy(self, source: Buffer, target: Buffer, size: int, start: int, end: int) -> None:
-        """Copy and wait."""
+        """Copy bytes between two buffers, and wait for the copy.
+
+        Args:
+            source: the buffer to read.
+            target: the buffer to write.
+            size: the number of bytes.
+            start: the byte offset in the source.
+            end: the byte offset in the target.
+        """
         self._commands.begin()
         self._commands.copy_buffer(source.handle, target.handle, size, start, end)
         self._commands.barrier(("transfer",), ("transfer", "host"))

@@ -1,7 +1,7 @@
-"""The weights on a device: each array is uploaded once, whatever the plans and the sessions.
+"""Weights on a device: each array is uploaded once for all plans and sessions that read it.
 
-What a plan adds to those before it lies in buffers of its own; each goes with the last program,
-of any session, that reads some of it. Visited by labs 03 and 11.
+A plan's new weights are packed into new buffers. Buffers are reference-counted: each is freed with
+the last program, of any session, that reads a weight in it. Visited by labs 03 and 11.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from vklab.vulkan.memory import Buffer
 
 __all__ = ["WeightCache", "WeightRef", "SessionWeights"]
 
-# The bytes of arrays up to this size are kept here: then they are known when the array is gone.
+# Arrays up to this size are kept as bytes, to be compared after the array itself is freed.
 SMALL_BYTES = 4096
 
 
 @dataclass
-class _Place:
-    """Where an array lies; all that are known to have its bytes; these bytes, or the first."""
+class _Entry:
+    """A resident array: its buffer and offset, its first bytes, and the arrays equal to it."""
 
     buffer: Buffer
     offset_bytes: int
@@ -39,14 +39,14 @@ class _Place:
     arrays: list[weakref.ref[np.ndarray]]
 
     def note(self, array: np.ndarray) -> None:
-        """Remember one more array of these bytes: those before it may go with their plans."""
+        """Add an array with the same bytes: earlier ones may be freed with their plans."""
         others = [ref for ref in self.arrays if ref() is not None and ref() is not array]
         self.arrays = [*others, weakref.ref(array)]
 
     def holds(self, array: np.ndarray, head: bytes) -> bool:
         """Tell whether an array of the same size has the same bytes.
 
-        They are compared, not hashed: that reads no more, and nothing where nobody else has them.
+        Bytes are compared, not hashed: a hash would read each array once more, even a new one.
         """
         if self.head != head or array.nbytes <= SMALL_BYTES:
             return self.head == head
@@ -57,61 +57,64 @@ class _Place:
 
 
 class WeightCache:
-    """What the sessions of a device have uploaded; to be read and changed under its lock."""
+    """All weights resident on a device; read and changed under its lock only."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.places: dict[int, list[_Place]] = {}  # by size
+        self.entries: dict[int, list[_Entry]] = {}  # by size
         self._uses: Counter[Buffer] = Counter()
 
-    def find(self, array: np.ndarray, mine: Collection[Buffer]) -> _Place | None:
-        """Return where an array lies, or an equal one: plans fold constants anew; `mine` first."""
-        there = sorted(self.places.get(array.nbytes, ()), key=lambda p: p.buffer not in mine)
-        same = (place for place in there if any(ref() is array for ref in place.arrays))
+    def find(self, array: np.ndarray, mine: Collection[Buffer]) -> _Entry | None:
+        """Return the entry of an array, or of an equal array; prefer buffers in `mine`.
+
+        Equal arrays are new objects where each plan folds the same constant again.
+        """
+        there = sorted(self.entries.get(array.nbytes, ()), key=lambda e: e.buffer not in mine)
+        same = (entry for entry in there if any(ref() is array for ref in entry.arrays))
         head = _head(array) if there else b""
-        equal = (place for place in there if place.holds(array, head))
+        equal = (entry for entry in there if entry.holds(array, head))
         return next(same, None) or next(equal, None)
 
     def close(self) -> None:
-        """Do nothing: each buffer goes with the last program that reads it."""
+        """Do nothing: each buffer is freed with the last program that reads it."""
 
     def count(self, buffer: Buffer, by: int) -> None:
-        """Count uses of a buffer, or fewer; free it after the last."""
+        """Add `by` to the use count of a buffer, and free the buffer at zero."""
         self._uses[buffer] += by
         if self._uses[buffer] == 0:
             del self._uses[buffer]
-            for size, places in list(self.places.items()):
-                self.places[size] = [place for place in places if place.buffer is not buffer]
+            for size, entries in list(self.entries.items()):
+                self.entries[size] = [entry for entry in entries if entry.buffer is not buffer]
             buffer.close()
 
 
 class WeightRef:
-    """The weights of one program: a buffer and an offset for each weight arena of its chunk."""
+    """Weights of one program: a buffer and an offset for each weight arena of its chunk."""
 
     def __init__(self, weights: SessionWeights, buffers: dict[str, tuple[Buffer, int]]) -> None:
         self.buffers = buffers
         self._weights = weights
 
     def close(self) -> None:
-        """Give the weights back; what no other program needs is freed."""
+        """Release the weights; buffers that no other program reads are freed."""
         buffers, self.buffers = self.buffers, {}
         self._weights.count(buffers, -1)
 
 
 class SessionWeights:
-    """The arrays that a session has on a device, shared by its programs and with others."""
+    """Weights of one session on a device, shared by its programs and with other sessions."""
 
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
         self.uploaded_bytes = 0
-        self._held: WeightCache = opened.owned("weights", WeightCache)
-        self._readers: Counter[str] = Counter()  # how many programs read what has a name
-        self._uses: Counter[Buffer] = Counter()  # by programs of this session
+        self._cache: WeightCache = opened.owned("weights", WeightCache)
+        self._readers: Counter[str] = Counter()  # the number of programs that read each weight
+        self._uses: Counter[Buffer] = Counter()  # the number of this session's programs, by buffer
 
     def lease(self, chunk: Chunk) -> WeightRef:
-        """Return the buffers of a chunk's weights, after uploading those that are not resident.
+        """Return the buffers of a chunk's weights, after uploading weights that are not resident.
 
-        Raises OutOfMemoryError naming the bytes that the weights take and those that are left.
+        Raises OutOfMemoryError naming the bytes of the weights and the bytes that are free.
         """
         arrays: dict[str, np.ndarray] = {}
         for arena in chunk.memory.arenas:
@@ -119,55 +122,55 @@ class SessionWeights:
                 constant = chunk.constants[arena.removeprefix(WEIGHTS)].constant
                 assert constant is not None, f"{arena} has a value"
                 arrays[arena] = constant
-        with self._held.lock:
-            found = self._find(arrays)
-            made = self._upload({_key(a): a for arena, a in arrays.items() if arena not in found})
-            places: dict[str, tuple[Buffer, int]] = {}
+        with self._cache.lock:
+            resident = self._find(arrays)
+            made = self._upload({_key(a): a for n, a in arrays.items() if n not in resident})
+            buffers: dict[str, tuple[Buffer, int]] = {}
             for arena, array in arrays.items():
-                place = found.get(arena) or made[_key(array)]
-                place.note(array)
-                places[arena] = place.buffer, place.offset_bytes
-            self.count(places, 1)
-        return WeightRef(self, places)
+                entry = resident.get(arena) or made[_key(array)]
+                entry.note(array)
+                buffers[arena] = entry.buffer, entry.offset_bytes
+            self.count(buffers, 1)
+        return WeightRef(self, buffers)
 
     @property
     def names(self) -> frozenset[str]:
-        """Return what plans call the weights that lie here, by which one knows their layout."""
-        with self._held.lock:
+        """Return the names of the resident weights; a name tells the weight's layout, too."""
+        with self._cache.lock:
             return frozenset(+self._readers)
 
     @property
     def size_bytes(self) -> int:
         """Return the bytes of all buffers that programs of this session read."""
-        with self._held.lock:
+        with self._cache.lock:
             return sum(buffer.size_bytes for buffer in self._uses)
 
-    def count(self, places: Mapping[str, tuple[Buffer, int]], by: int) -> None:
-        """Count a program that reads weights, or one less; the last of all sessions frees them."""
-        with self._held.lock:
-            for arena in places:
+    def count(self, buffers: Mapping[str, tuple[Buffer, int]], by: int) -> None:
+        """Add `by` to the use counts of a program's weights; buffers without use are freed."""
+        with self._cache.lock:
+            for arena in buffers:
                 self._readers[arena.removeprefix(WEIGHTS)] += by
-            for buffer in {buffer for buffer, _ in places.values()}:
+            for buffer in {buffer for buffer, _ in buffers.values()}:
                 self._uses[buffer] += by
-                self._held.count(buffer, by)
+                self._cache.count(buffer, by)
             self._uses = +self._uses
 
-    def _find(self, arrays: Mapping[str, np.ndarray]) -> dict[str, _Place]:
-        """Return where arrays lie.
+    def _find(self, arrays: Mapping[str, np.ndarray]) -> dict[str, _Entry]:
+        """Return the resident entries of arrays, by arena.
 
-        A buffer of another session counts if half of it is wanted here: all of it stays as long
-        as any of it is read, and a model must not outlive its session for a few numbers.
+        A buffer of another session is shared only if at least half of it is needed here: the whole
+        buffer stays allocated as long as any of it is read, even after that session is closed.
         """
-        there = ((arena, self._held.find(a, self._uses)) for arena, a in arrays.items())
-        found = {arena: place for arena, place in there if place}
+        there = ((arena, self._cache.find(a, self._uses)) for arena, a in arrays.items())
+        resident = {arena: entry for arena, entry in there if entry}
         wanted: Counter[Buffer] = Counter()
-        for place in {id(place): place for place in found.values()}.values():
-            wanted[place.buffer] += place.size_bytes
+        for entry in {id(entry): entry for entry in resident.values()}.values():
+            wanted[entry.buffer] += entry.size_bytes
         wanted += Counter({buffer: buffer.size_bytes for buffer in self._uses})
-        return {arena: place for arena, place in found.items()
-                if 2 * wanted[place.buffer] >= place.buffer.size_bytes}  # fmt: skip
+        return {arena: entry for arena, entry in resident.items()
+                if 2 * wanted[entry.buffer] >= entry.buffer.size_bytes}  # fmt: skip
 
-    def _upload(self, arrays: Mapping[Hashable, np.ndarray]) -> dict[Hashable, _Place]:
+    def _upload(self, arrays: Mapping[Hashable, np.ndarray]) -> dict[Hashable, _Entry]:
         limit = limits.arena_limit_bytes(self.opened.info)
         numbered = {str(number): key for number, key in enumerate(arrays)}
         sizes = [(number, arrays[key].nbytes) for number, key in numbered.items()]
@@ -190,13 +193,13 @@ class SessionWeights:
                 raise OutOfMemoryError(error.command, error.result, detail) from error
             raise
         self.uploaded_bytes += total
-        places: dict[Hashable, _Place] = {}
+        entries: dict[Hashable, _Entry] = {}
         for number, slot in slots.items():
             array = arrays[numbered[number]]
-            place = _Place(made[slot.arena], slot.offset_bytes, array.nbytes, _head(array), [])
-            self._held.places.setdefault(array.nbytes, []).append(place)
-            places[numbered[number]] = place
-        return places
+            entry = _Entry(made[slot.arena], slot.offset_bytes, array.nbytes, _head(array), [])
+            self._cache.entries.setdefault(array.nbytes, []).append(entry)
+            entries[numbered[number]] = entry
+        return entries
 
 
 def _key(array: np.ndarray) -> Hashable:

@@ -1,5 +1,5 @@
-"""Models compiled ahead of time: a file with graph, plans, kernels and weights, and its way back.
+"""Models compiled ahead of time: a file with graph, plans, kernels and weights.
 
-`build` plans and compiles, for a device that `profile` may describe; `saved` says what is kept,
-`codec` and `container` how; `restore` makes a session's parts of it again.
+`build` plans and compiles, for a device that `profile` may describe. `saved` defines the content of
+the file, `codec` and `container` its format. `restore` loads the plans into a session's caches.
 """

@@ -1,4 +1,4 @@
-"""From a model to a compiled one: plans, for a device that need not be here, and kernels."""
+"""Compilation of a model ahead of time: plans for a device, which may be absent, and kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["compile_by_run", "compile_graph", "plan_whole", "save"]
 
 
 class _Planner:
-    """An executor that plans and makes nothing on a device."""
+    """An executor for planning only, which creates nothing on a device."""
 
     kept_count = 1 << 30
 
@@ -53,13 +53,13 @@ def plan_whole(
     values: Mapping[str, Any],
     dtype: str = "",
 ) -> Plan | None:
-    """Plan a model for a device as a session would; None if the host has a part in it.
+    """Plan a model for a device as a session would; return None if some nodes need the host.
 
     Args:
         graph: the imported model.
         info: the device.
-        sizes: a number for every open dimension.
-        values: inputs, for those whose values decide.
+        sizes: the size of every open dimension, by name.
+        values: arrays by name, for inputs whose values determine the plan.
         dtype: "float16" to compute in half precision.
     """
     shapes.require_operators(graph)
@@ -79,14 +79,14 @@ def compile_graph(
     upper_bounds: Mapping[str, int] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Saved, bool]:
-    """Plan a model for a device, and compile its kernels; tell whether all of it is planned.
+    """Plan a model for a device, and compile its kernels; tell whether the plans are complete.
 
-    A chunk behind one of the host can be planned when that has run: see `save`.
+    Chunks after a host chunk can only be planned in a run: see `compile_by_run`.
 
     Args:
         graph: the imported model.
         info: the device.
-        each: numbers for every open dimension, for each plan that is wanted.
+        each: for each plan to make, the size of every open dimension, by name.
         dtype: "float16" to compute in half precision.
         upper_bounds: the largest size of each open dimension, by name.
         progress: called as (done, of, kernel) while kernels compile.
@@ -114,7 +114,7 @@ def compile_by_run(
     upper_bounds: Mapping[str, int] | None = None,
     progress: Progress | None = None,
 ) -> Saved:
-    """Run a model once, and return it compiled with all chunks that ran, on host and device.
+    """Run a model once, and return it compiled with all chunks of the run, on host and device.
 
     Args:
         graph: the imported model.
@@ -137,10 +137,10 @@ def compile_by_run(
 
 
 def save(root: PlanCache, progress: Progress | None = None) -> Saved:
-    """Return a compiled model of all plans behind a cache, in the order of their use."""
+    """Return a compiled model with all plans of a root cache, in the order of their use."""
     caches = [root]
     numbers = {id(root): 0}
-    for cache in caches:  # grows on the way
+    for cache in caches:  # the loop appends to the list
         for entry in cache.entries.values():
             for behind in _behind(entry).values():
                 numbers[id(behind)] = len(caches)
@@ -174,7 +174,7 @@ def save(root: PlanCache, progress: Progress | None = None) -> Saved:
 
 
 def _behind(entry: Entry) -> dict[str, PlanCache]:
-    """Return the caches that an entry leads to: what comes after it (''), and its bodies."""
+    """Return the caches of an entry: the rest of the graph under '', and each body by its name."""
     caches: dict[str, PlanCache] = {"": entry.rest} if entry.rest else {}
     return caches | dict(getattr(entry.runner, "bodies", {}))
 
@@ -190,7 +190,7 @@ def _part(
 
 
 def _pruned(chunk: Chunk) -> Graph:
-    """Return a chunk's graph without infos of values that are gone."""
+    """Return a chunk's graph without infos of values that no node uses."""
     graph = chunk.graph
     names = {n for node in graph.nodes for n in (*node.reads, *node.outputs)}
     names |= {*graph.outputs, *(info.name for info in graph.inputs)}
@@ -198,10 +198,10 @@ def _pruned(chunk: Chunk) -> Graph:
 
 
 def _saved_key(cache: PlanCache, key: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield a key of `PlanCache` in words that are the same in every process."""
+    """Yield the items of a `PlanCache` key in a form that is the same in every process."""
     for number, item in enumerate(key):
         if number >= len(cache.names):
-            yield item  # the bytes of a value that decides
+            yield item  # the bytes of a value in `needs`
         elif isinstance(item, tuple):
             yield item[0], "string" if item[1].kind in "OSU" else str(item[1])
         else:

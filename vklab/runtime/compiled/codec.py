@@ -1,7 +1,7 @@
-"""Frozen dataclasses <-> JSON and blobs: every field of every class, without a list of either.
+"""Codec between frozen dataclasses and JSON with blobs, driven by the classes' fields.
 
-An object is written once and referred to by its number, so one tensor stays one object. What is
-read is checked against the fields' types. Nothing here knows what a plan is.
+An object is written once and referred to by number, so shared tensors stay shared. Values that are
+read are checked against the fields' types. Nothing here depends on the content of a plan.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ from vklab.runtime import upload
 
 __all__ = ["Blobs", "Encoder", "OutdatedError", "decode", "make"]
 
-# Where the classes of pure data are. No other class is ever made from a file.
+# Modules of the data classes. No other class is ever instantiated from a file.
 _PARTS = ("vklab.types", "vklab.graph.", "vklab.ops.", "vklab.plan.", "vklab.shader.",
           "vklab.runtime.compiled.")  # fmt: skip
 _UNEXPECTED = (AttributeError, LookupError, TypeError, ValueError, RecursionError, OverflowError)
 
 
 class OutdatedError(ModelError):
-    """The classes of a file have other fields than those of this vklab."""
+    """A file whose classes have other fields than in this version of vklab."""
 
 
 def _classes() -> dict[str, type]:
     return {
-        f"{name}.{found.__qualname__}": found
+        f"{name}.{kind.__qualname__}": kind
         for name, module in list(sys.modules.items()) if name.startswith(_PARTS)
-        for found in list(vars(module).values())
-        if isinstance(found, type) and is_dataclass(found) and found.__module__ == name
+        for kind in list(vars(module).values())
+        if isinstance(kind, type) and is_dataclass(kind) and kind.__module__ == name
     }  # fmt: skip
 
 
 def _layout(kind: type) -> list[list[str]]:
-    """Return names and types of the fields; what does not tell objects apart is only a memo."""
+    """Return names and types of the saved fields: a field without `compare` is only a memo."""
     return [[f.name, str(f.type)] for f in fields(kind) if f.init and f.compare]
 
 
 class Encoder:
-    """One document: objects in an order in which each refers to earlier ones only."""
+    """Encoder of one document: a list of objects, each of which refers to earlier ones only."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._names = {kind: name for name, kind in _classes().items()}
         self._layouts: dict[str, list[list[str]]] = {}
         self._numbers: dict[int, int] = {}
-        self._kept: list[Any] = []  # an id is of an object as long as that lives
+        self._kept: list[Any] = []  # keeps encoded objects alive, so that their ids stay unique
         self._rows: list[list[Any]] = []
 
     def document(self, root: Any) -> dict[str, Any]:
-        """Return all that hangs on a value, as JSON can hold it."""
+        """Return a value, with all objects that it refers to, as data for JSON."""
         value = self._value(root)
         return {"classes": self._layouts, "objects": self._rows, "root": value}
 
@@ -82,7 +82,7 @@ class Encoder:
             return self._array(value)
         if type(value) in self._names:
             return {"": self._object(value)}
-        if hasattr(value, "SerializeToString"):  # an attribute that only ONNX has words for
+        if hasattr(value, "SerializeToString"):  # an attribute that is an ONNX protobuf message
             data = memoryview(value.SerializeToString())
             return {"proto": [type(value).__name__, self._blobs.add(data)]}
         raise TypeError(f"a {type(value).__name__} cannot be saved: {value!r}")
@@ -106,7 +106,7 @@ class Encoder:
 
 
 class Blobs:
-    """The blobs of a file: those that are equal are one, and one blob is one array."""
+    """Blobs of a file, without duplicates; each is decoded to one shared array."""
 
     def __init__(self, views: Sequence[memoryview] = ()) -> None:
         self.views = list(views)
@@ -115,7 +115,7 @@ class Blobs:
         self._arrays: dict[tuple[int, str, tuple[int, ...]], np.ndarray] = {}
 
     def add(self, data: memoryview, array: np.ndarray | None = None) -> int:
-        """Take in bytes, those of an array perhaps; return their number."""
+        """Add a blob, and return its number; `array` is the array that owns the bytes, if any."""
         if array is not None and id(array) in self._numbers:
             return self._numbers[id(array)][0]
         number = self._known.setdefault(hashlib.sha256(data).digest(), len(self.views))
@@ -126,14 +126,22 @@ class Blobs:
         return number
 
     def array(self, number: int, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Return a blob as an array that lies where the blob does."""
+        """Return a blob as an array that shares the blob's memory.
+
+        Args:
+            number: the number of the blob.
+            dtype: the NumPy dtype of the array.
+            shape: the shape of the array.
+
+        Raises ValueError if the dtype is unknown, or the bytes do not fit it and the shape.
+        """
         key = (number, dtype, shape)
         if key not in self._arrays:
             kind, data = np.dtype(dtype), self.views[number]
             if str(kind) != dtype or kind.hasobject or kind.kind in "SUMm" or kind.names:
-                raise ValueError(f"{dtype!r} is no dtype of tensors")
+                raise ValueError(f"{dtype!r} is not a dtype of tensors")
             if any(dim < 0 for dim in shape) or math.prod(shape) * kind.itemsize != len(data):
-                raise ValueError(f"{len(data)} bytes are no {dtype}{list(shape)}")
+                raise ValueError(f"{len(data)} bytes do not fit {dtype}{list(shape)}")
             flat = np.frombuffer(data, kind) if len(data) else np.zeros(0, kind)
             self._arrays[key] = flat.reshape(shape)
         return self._arrays[key]
@@ -143,15 +151,18 @@ def decode(document: Any, blobs: Blobs, root: Any, label: str) -> Any:
     """Return the value of a document.
 
     Args:
-        root: the type that it should have.
+        document: the document, as `Encoder.document` returned it.
+        blobs: the blobs of the file.
+        root: the type of the value.
+        label: the name of the file, for errors.
 
-    Raises OutdatedError for classes that have changed since, ModelError for what is no such value.
+    Raises OutdatedError for classes whose fields have changed, ModelError for an invalid document.
     """
     try:
         classes = _classes()
         for name, layout in document["classes"].items():
             if name not in classes or _layout(classes[name]) != layout:
-                raise OutdatedError(f"{name.rpartition('.')[2]} is laid out otherwise here")
+                raise OutdatedError(f"{name.rpartition('.')[2]} has other fields here")
         kinds = [(classes[name], list(_checks(classes[name]))) for name in document["classes"]]
         objects: list[Any] = []
         read = functools.partial(_read, objects=objects, blobs=blobs)
@@ -164,12 +175,12 @@ def decode(document: Any, blobs: Blobs, root: Any, label: str) -> Any:
     except _UNEXPECTED as error:
         raise ModelError(f"{label} contradicts itself: {type(error).__name__}: {error}") from error
     if not _check_of(root)(value):
-        raise ModelError(f"{label} contradicts itself: it holds a {type(value).__name__}")
+        raise ModelError(f"{label} contradicts itself: its root is a {type(value).__name__}")
     return value
 
 
 def _read(value: Any, objects: list[Any], blobs: Blobs) -> Any:
-    if isinstance(value, list):  # mostly of numbers and names, which are as they are
+    if isinstance(value, list):  # mostly numbers and names, which need no decoding
         return tuple([_read(x, objects, blobs) if x.__class__ in (list, dict) else x
                       for x in value])  # fmt: skip
     if not isinstance(value, dict):
@@ -193,17 +204,17 @@ def _read(value: Any, objects: list[Any], blobs: Blobs) -> Any:
         return np.array(given[1], object).reshape(given[0])
     if kind == "proto":
         return _proto(given[0], bytes(blobs.views[abs(given[1])]))
-    raise ValueError(f"there is nothing of kind {kind!r}")
+    raise ValueError(f"unknown kind of value {kind!r}")
 
 
 def _proto(kind: str, data: bytes) -> Any:
-    """Return what only ONNX has words for; without onnx its bytes, which no kernel reads."""
+    """Return an ONNX protobuf message; without onnx its bytes, which no kernel reads."""
     try:
         import onnx
     except ImportError:
         return data
     if kind not in ("GraphProto", "SparseTensorProto", "TypeProto"):
-        raise ValueError(f"a {kind} is no attribute")
+        raise ValueError(f"a {kind} is not an attribute type")
     try:
         return getattr(onnx, kind).FromString(data)
     except Exception as error:  # DecodeError is protobuf's own
@@ -217,17 +228,17 @@ def _checks(kind: type) -> dict[str, Callable[[Any], bool]]:
 
 
 def make(kind: type, values: Mapping[str, Any]) -> Any:
-    """Return an object of a class; TypeError for a field whose value is not of its type."""
+    """Return a new object of a class; raise TypeError for a value of the wrong type."""
     checks = _checks(kind)
     for name, value in values.items():
         if not checks[name](value):
-            raise TypeError(f"{kind.__name__}.{name} is {str(value)[:60]!r}")
+            raise TypeError(f"{kind.__name__}.{name} cannot be {str(value)[:60]!r}")
     return kind(**values)
 
 
 @functools.cache
 def _check_of(hint: Any) -> Callable[[Any], bool]:
-    """Return what tells whether a value is of a type."""
+    """Return a predicate that tells whether a value is of a type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return lambda value: True

@@ -1,7 +1,7 @@
-"""The file format: a header, and blobs on page boundaries, each with its SHA-256.
+"""File format of a compiled model: a header, and blobs on page boundaries, each with its SHA-256.
 
-All numbers are little-endian. magic[8], format u32, 0 u32, header bytes u64, file bytes u64,
-SHA-256 of all this and the header, the header (JSON), blobs. Knows nothing of what is in them.
+Little-endian: magic[8], format u32, 0 u32, header bytes u64, file bytes u64, SHA-256 of these and
+the header, the header (JSON), blobs. Does not interpret the header or the blobs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vklab.errors import ModelError
 
 __all__ = ["FORMAT", "MAGIC", "PAGE_BYTES", "SUFFIX", "is_compiled", "read", "write"]
 
-# As PNG's: a byte that is no text, and line ends that a careless transfer would change.
+# As in PNG: a byte above 127, and line ends that a transfer in text mode would change.
 MAGIC = b"\x93VKLAB\r\n"
 SUFFIX = ".vklab"
 FORMAT = 1
@@ -33,7 +33,7 @@ Buffer = bytes | memoryview
 
 
 def is_compiled(model: object) -> bool:
-    """Tell whether a model is a file, or the bytes, that begin as a compiled one does."""
+    """Tell whether a model is a compiled one, by the first bytes or the suffix of its file."""
     if isinstance(model, bytes):
         return model.startswith(MAGIC)
     if not isinstance(model, (str, os.PathLike)):
@@ -46,18 +46,20 @@ def is_compiled(model: object) -> bool:
 
 
 def write(path: Path, header: dict[str, Any], blobs: Sequence[Buffer]) -> int:
-    """Write a file, whole or not at all; return its bytes.
+    """Write a file, whole or not at all; return its size in bytes.
 
     Args:
-        header: what JSON can hold; a list of [offset, bytes, SHA-256] is added as `blobs`.
+        path: the file to write; missing folders are created.
+        header: data for JSON; a list of [offset, bytes, SHA-256] is added as `blobs`.
+        blobs: the bytes of each blob.
     """
-    places: list[list[Any]] = []
+    index: list[list[Any]] = []
     end = 0
     for blob in blobs:
         end = _aligned(end, len(blob))
-        places.append([end, len(blob), hashlib.sha256(blob).hexdigest()])
+        index.append([end, len(blob), hashlib.sha256(blob).hexdigest()])
         end += len(blob)
-    text = json.dumps({**header, "blobs": places}, separators=(",", ":")).encode()
+    text = json.dumps({**header, "blobs": index}, separators=(",", ":")).encode()
     first = _aligned(_START.size + _DIGEST + len(text), PAGE_BYTES)
     start = _START.pack(MAGIC, FORMAT, 0, len(text), first + end)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +67,7 @@ def write(path: Path, header: dict[str, Any], blobs: Sequence[Buffer]) -> int:
     try:
         with temporary.open("wb") as file:
             file.write(start + hashlib.sha256(start + text).digest() + text)
-            for blob, (offset, _, _) in zip(blobs, places, strict=True):
+            for blob, (offset, _, _) in zip(blobs, index, strict=True):
                 file.seek(first + offset)
                 file.write(blob)
             file.truncate(first + end)
@@ -81,9 +83,9 @@ def _aligned(offset: int, size: int) -> int:
 
 
 def read(model: str | os.PathLike[str] | bytes) -> tuple[dict[str, Any], list[memoryview]]:
-    """Return the header and the blobs of a file (mapped, not read) or of its bytes.
+    """Return the header and the blobs of a file (memory-mapped) or of a file's bytes.
 
-    Raises ModelError for what is damaged or newer, FileNotFoundError.
+    Raises ModelError for a damaged or newer file, FileNotFoundError.
     """
     if isinstance(model, bytes):
         return _parse(memoryview(model), "the given bytes")
@@ -91,7 +93,7 @@ def read(model: str | os.PathLike[str] | bytes) -> tuple[dict[str, Any], list[me
     if not path.is_file():
         raise FileNotFoundError(f"there is no model file {path}")
     with path.open("rb") as file:
-        is_empty = os.fstat(file.fileno()).st_size == 0  # and cannot be mapped
+        is_empty = os.fstat(file.fileno()).st_size == 0  # an empty file cannot be mapped
         mapped = b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return _parse(memoryview(mapped), str(path))
 
@@ -102,31 +104,31 @@ def _parse(data: memoryview, label: str) -> tuple[dict[str, Any], list[memoryvie
         raise ModelError(f"{label} is cut off: it has {len(data)} bytes")
     magic, version, _, length, size = _START.unpack_from(data)
     if magic != MAGIC:
-        raise ModelError(f"{label} is no compiled model of vklab")
+        raise ModelError(f"{label} is no compiled model: it does not begin with {MAGIC!r}")
     if not OLDEST <= version <= FORMAT:
-        what = "was written by a newer vklab" if version > FORMAT else "is of no format there is"
+        what = "was written by a newer vklab" if version > FORMAT else "has an unknown format"
         raise ModelError(f"{label} {what}: format {version}, this one reads {OLDEST} to {FORMAT}. "
                          "Update vklab, or compile the model again.")  # fmt: skip
     if size != len(data) or length > len(data) - start:
-        raise ModelError(f"{label} has {len(data)} bytes, it says {size} with a header of "
-                         f"{length}: it is cut off or damaged")  # fmt: skip
+        raise ModelError(f"{label} has {len(data)} bytes instead of {size}, or too few for its "
+                         f"header of {length}: it is cut off or damaged")  # fmt: skip
     text = data[start : start + length]
     if hashlib.sha256(bytes(data[: _START.size]) + text).digest() != data[_START.size : start]:
-        raise ModelError(f"{label} is damaged: its header has another SHA-256 than it says")
+        raise ModelError(f"{label} is damaged: the SHA-256 of its header is wrong")
     try:
         header = json.loads(bytes(text))
-        places = [(int(offset), int(size), str(digest)) for offset, size, digest in header["blobs"]]
+        index = [(int(offset), int(size), str(digest)) for offset, size, digest in header["blobs"]]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ModelError(f"{label} is damaged: its header is not readable: {error!r}") from error
     body = data[_aligned(start + length, PAGE_BYTES) :]
-    for offset, size, _ in places:
+    for offset, size, _ in index:
         if not 0 <= offset <= offset + size <= len(body):
-            raise ModelError(f"{label} is damaged: a blob of {size} bytes at {offset} lies outside")
-    blobs = [body[offset : offset + size] for offset, size, _ in places]
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:  # hashing leaves the GIL
+            raise ModelError(f"{label} is damaged: a blob of {size} bytes at {offset} ends outside")
+    blobs = [body[offset : offset + size] for offset, size, _ in index]
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:  # hashing releases the GIL
         digests = pool.map(lambda blob: hashlib.sha256(blob).hexdigest(), blobs)
-        for (offset, _, said), digest in zip(places, digests, strict=True):
-            if digest != said:
-                raise ModelError(f"{label} is damaged: the blob at {offset} has another SHA-256 "
-                                 "than it says")  # fmt: skip
+        for (offset, _, expected), digest in zip(index, digests, strict=True):
+            if digest != expected:
+                raise ModelError(f"{label} is damaged: the SHA-256 of the blob at {offset} is "
+                                 "wrong")  # fmt: skip
     return header, blobs

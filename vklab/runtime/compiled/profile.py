@@ -1,4 +1,4 @@
-"""A device that is not here: what `vklab devices NAME --json` printed where it is."""
+"""Description of an absent device, as `vklab devices NAME --json` prints it on its machine."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from vklab.types import DeviceInfo
 
 __all__ = ["read"]
 
-# What every plan asks; the rest of what is missing says so when it is asked.
+# Limits that every plan reads; another missing limit raises an error when it is read.
 _LIMITS = ("maxComputeWorkGroupCount", "maxComputeWorkGroupInvocations", "maxStorageBufferRange",
            "maxComputeSharedMemorySize", "maxPushConstantsSize", "minSubgroupSize")  # fmt: skip
 
 
 def read(path: Path) -> DeviceInfo:
-    """Return the device of a file with one, or with `devices` of which there is one.
+    """Return the only device of a JSON file: at its top level, or in a list `devices`.
 
-    Raises SetupError for what is no such file, and for a device that vklab cannot use.
+    Raises SetupError for any other file, and for a device that vklab cannot use.
     """
     repair = f"vklab devices NAME --json > {path.name}   (on the machine that has it)"
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        found = data.get("devices", [data])
-        if len(found) != 1:
-            raise ValueError(f"it describes {len(found)} devices, not one")
-        version = found[0]["api_version"]
+        devices = data.get("devices", [data])
+        if len(devices) != 1:
+            raise ValueError(f"it describes {len(devices)} devices, not one")
+        version = devices[0]["api_version"]
         numbers = list(map(int, version.split(".")))
-        info = _build(DeviceInfo, {**found[0], "api_version": numbers})
+        info = _build(DeviceInfo, {**devices[0], "api_version": numbers})
         missing = [name for name in _LIMITS if name not in info.limits]
         if missing:
             raise ValueError(f"the limit {missing[0]} is missing")
@@ -47,7 +47,7 @@ def read(path: Path) -> DeviceInfo:
 
 
 def _build(hint: Any, value: Any) -> Any:
-    """Return plain data as a type asks for it: JSON has no tuples, sets or infinity."""
+    """Convert data from JSON to a type: JSON has no tuples, sets or infinity."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(hint, type) and is_dataclass(hint):
         hints = typing.get_type_hints(hint)

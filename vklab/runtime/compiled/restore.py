@@ -1,4 +1,4 @@
-"""Plan caches made of a compiled model: what was decided there is not decided again."""
+"""Plan caches of a compiled model: its plans are restored instead of planned again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Library:
     """A compiled model on one device, for one session.
 
     Attributes:
-        reason: why something was planned here after all; empty as long as nothing was.
+        reason: why a plan had to be made here; empty as long as all plans were restored.
     """
 
     def __init__(self, saved: Saved, plan: Plan) -> None:
@@ -42,7 +42,7 @@ class Library:
         self.info = plan.devices[0]
         mismatch = saved.mismatch(plan.options.dtype, plan.options.upper_bounds)
         if len(plan.devices) > 1:
-            mismatch = mismatch or ("the model was compiled for one device, and is spread over "
+            mismatch = mismatch or ("the model was compiled for one device, and is split over "
                                     "several")  # fmt: skip
         self.has_plans = not mismatch
         self.difference = saves.difference(saved.device, self.info)
@@ -50,7 +50,7 @@ class Library:
         self.note(mismatch or self.difference)
 
     def note(self, reason: str) -> None:
-        """Keep the first reason, and print it where plans are printed."""
+        """Store the first reason, and print it if DEBUG is 1 or more."""
         if reason and not self.reason:
             self.reason = reason
             if int(settings.get("DEBUG")) >= 1:
@@ -58,16 +58,16 @@ class Library:
 
     @functools.cached_property
     def current(self) -> Mapping[compiler.Variant, compiler.Shader]:
-        """Return the kernels of the file that a plan made here may use: those of the same text."""
+        """Return the file's kernels whose shader text is unchanged here, for plans made here."""
         return self.saved.current_shaders()
 
 
 class SavedPlans(PlanCache):
-    """A plan cache that looks into a compiled model before it plans.
+    """A plan cache that restores entries of a compiled model, and plans only missing ones.
 
     Args:
         library: the compiled model.
-        number: its stage that this cache is; -1 if it has none.
+        number: the number of this cache in the file; -1 if the file has none for it.
         plan: the prefix.
         executor: makes and runs the entries.
     """
@@ -77,9 +77,9 @@ class SavedPlans(PlanCache):
         self.library = library
         self.saved: dict[tuple[Any, ...], SavedPart] = {}
         if library.has_plans and number >= 0:
-            stage = library.saved.stages[number]
-            self.needs = list(stage.needs)
-            self.saved = {part.key: part for part in stage.parts}
+            cache = library.saved.stages[number]
+            self.needs = list(cache.needs)
+            self.saved = {entry.key: entry for entry in cache.parts}
 
     @property
     def _executor(self) -> Executor:
@@ -88,11 +88,11 @@ class SavedPlans(PlanCache):
 
     @property
     def reason(self) -> str:
-        """Return why something was planned here after all; empty as long as nothing was."""
+        """Return why a plan had to be made here; empty as long as all plans were restored."""
         return self.library.reason
 
     def prepare(self) -> None:
-        """Prepare as any cache does, or for the shapes that were compiled, if they are of one."""
+        """Prepare as any cache; else prepare the compiled shapes, if there is only one set."""
         super().prepare()
         if self.entries or len(self.saved) != 1 or self.needs:
             return
@@ -100,14 +100,14 @@ class SavedPlans(PlanCache):
         pairs = zip(self.names, key, strict=True)
         infos = {name: TensorInfo(name, dtype, shape) for name, (shape, dtype) in pairs}
         if all(info.dtype in MOVABLE for info in infos.values()):
-            entry = self.decide(infos, None)  # None: another device may have to see values
+            entry = self.decide(infos, None)  # None if this device's plan depends on values
             if entry:
                 self.keep(plan_cache.planned_key(infos.values()), entry)
 
     def decide(
         self, infos: Mapping[str, TensorInfo], values: Mapping[str, Any] | None
     ) -> Entry | None:
-        """Return the entry compiled for these shapes, else plan; see `PlanCache.decide`."""
+        """Restore the entry compiled for these shapes, else plan; see `PlanCache.decide`."""
         library = self.library
         if self.needs and values is None:
             return None
@@ -130,7 +130,7 @@ class SavedPlans(PlanCache):
         return (*((infos[name].shape, infos[name].dtype) for name in self.names), *needed)
 
     def _chunk(self, saved: SavedPart) -> Chunk | None:
-        """Return the chunk of an entry for this device, if it has one."""
+        """Return the chunk of a saved entry for this device; None if it must be planned again."""
         if not saved.chunk.is_on_device or not saved.chunk.graph.nodes:
             return saved.chunk
         info = self.library.info
@@ -138,7 +138,7 @@ class SavedPlans(PlanCache):
             if not self.library.difference:
                 require_sound(saved.chunk, info)
                 return saved.chunk
-            # Another device may take what this chunk left to the host: then all is decided anew.
+            # After a chunk with a rest, this device may support more nodes: plan again.
             return plans.lower_rewritten(saved.chunk, info) if saved.rest < 0 else None
         except (PlanError, UnsupportedOperatorError) as error:
             self.library.note(str(error))
@@ -164,7 +164,7 @@ class SavedPlans(PlanCache):
 
 
 def require_sound(chunk: Chunk, info: DeviceInfo) -> None:
-    """Raise ModelError or PlanError for a chunk that no planner makes; a driver would not check."""
+    """Raise ModelError or PlanError for a chunk that no planner makes: drivers do not check it."""
     limits.check(chunk.dispatches, info)
     slots, arenas = chunk.memory.slots, chunk.memory.arenas
     placed = [*slots.values(), *chunk.input_slots.values(), *chunk.output_slots.values(),
@@ -172,11 +172,11 @@ def require_sound(chunk: Chunk, info: DeviceInfo) -> None:
     for slot in placed:
         end = slot.offset_bytes + slot.size_bytes
         if not 0 <= slot.offset_bytes <= end <= arenas.get(slot.arena, -1):
-            raise ModelError(f"{_WRONG}: {slot} is not in its arena")
+            raise ModelError(f"{_WRONG}: {slot} is not inside its arena")
     for dispatch in chunk.dispatches:
         for _, tensor in dispatch.reads + dispatch.writes:
             if tensor.name not in slots or tensor.size_bytes > slots[tensor.name].size_bytes:
-                raise ModelError(f"{_WRONG}: {dispatch} has no place for {tensor}")
+                raise ModelError(f"{_WRONG}: {dispatch} has no slot large enough for {tensor}")
 
 
 def root(saved: Saved, start: Plan, executor: Executor) -> SavedPlans:

@@ -1,4 +1,4 @@
-"""What a compiled model holds, and whether its plans are right where it is loaded."""
+"""Content of a compiled model, and the check whether its plans are valid where it is loaded."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from vklab.types import DeviceInfo
 
 __all__ = ["SavedKernel", "Saved", "SavedPart", "SavedStage", "difference", "read", "write"]
 
-# Facts in which two devices may differ that plans are the same for.
+# Facts of a device that plans do not depend on.
 _NOT_FACTS = frozenset({"index", "uuid", "heaps", "queue_families", "refusal"})
 _MOST_SHOWN = 3
 
 
 @dataclass(frozen=True)
 class SavedPart:
-    """An entry of a plan cache: its key and chunk; `rest` and `bodies` number stages, -1 none."""
+    """A plan cache entry: key and chunk; `rest` and `bodies` are numbers of caches, -1 for none."""
 
     key: tuple[Any, ...]
     chunk: Chunk
@@ -36,7 +36,7 @@ class SavedPart:
 
 @dataclass(frozen=True)
 class SavedStage:
-    """A plan cache: what is left of the graph (None at the root, which is the model), its parts."""
+    """A plan cache: the rest of the graph (None at the root for the whole model), and entries."""
 
     graph: Graph | None
     needs: tuple[str, ...]
@@ -45,14 +45,14 @@ class SavedStage:
 
 @dataclass(frozen=True)
 class SavedKernel:
-    """A compiled kernel under its variant; `text_key` tells whether its text is still the same."""
+    """A compiled kernel and its variant; `text_key` changes with the text of its shader."""
 
     variant: tuple[str, tuple[tuple[str, str], ...], str]
     text_key: str
     shader: compiler.Shader
 
 
-Kernel = SavedKernel  # the type of `Saved.kernels` as every file spells it
+Kernel = SavedKernel  # the annotation of `Saved.kernels` is part of the file format
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,14 @@ class Saved:
     """A compiled model.
 
     Attributes:
-        graph: the model as it was imported, so that it can be planned anew.
-        device: what its plans are for, with `dtype`, `upper_bounds` and the switches in `switches`.
-        stages: the first is the root; none if the plans are of another layout than this vklab's.
-        outdated: why there are none.
+        graph: the imported model, so that it can be planned again.
+        dtype: "float16" if it was planned for half precision.
+        upper_bounds: the upper bounds of the plans.
+        device: the device of the plans.
+        switches: the settings of the plans.
+        stages: the plan caches, the root first; none if this vklab cannot read the plans.
+        kernels: the compiled kernels of all plans.
+        outdated: why `stages` is empty.
     """
 
     graph: Graph
@@ -81,12 +85,12 @@ class Saved:
         return {kernel.variant: kernel.shader for kernel in self.kernels}
 
     def current_shaders(self) -> dict[compiler.Variant, compiler.Shader]:
-        """Return the kernels whose text is the same here as where the file was made."""
+        """Return the kernels whose shader text is unchanged since the file was compiled."""
         return {k.variant: k.shader for k in self.kernels
                 if compiler.text_key(*k.variant) == k.text_key}  # fmt: skip
 
     def mismatch(self, dtype: str, upper_bounds: Mapping[str, int]) -> str:
-        """Return why no plan of the file can be used, whatever the device; empty if one may be."""
+        """Return why no plan of the file can be used on any device; empty if some may be."""
         if self.outdated:
             return self.outdated
         if dtype != self.dtype:
@@ -102,27 +106,27 @@ class Saved:
 
 
 def difference(compiled: DeviceInfo, here: DeviceInfo) -> str:
-    """Return in which facts that plans depend on two devices differ; empty if in none."""
-    found: list[str] = []
+    """Return the differences of two devices that plans depend on; empty if there are none."""
+    changes: list[str] = []
     for name in (field.name for field in fields(DeviceInfo) if field.name not in _NOT_FACTS):
         before, now = getattr(compiled, name), getattr(here, name)
         if isinstance(before, Mapping):
-            found += [f"{key} {before.get(key)} -> {now.get(key)}" for key in {**before, **now}
-                      if before.get(key) != now.get(key)]  # fmt: skip
+            changes += [f"{key} {before.get(key)} -> {now.get(key)}" for key in {**before, **now}
+                        if before.get(key) != now.get(key)]  # fmt: skip
         elif isinstance(before, frozenset):
-            found += [f"{name} without {x}" for x in sorted(before - now)]
-            found += [f"{name} with {x}" for x in sorted(now - before)]
+            changes += [f"{name} without {x}" for x in sorted(before - now)]
+            changes += [f"{name} with {x}" for x in sorted(now - before)]
         elif before != now:
-            found.append(f"{name} {before} -> {now}")
-    if not found:
+            changes.append(f"{name} {before} -> {now}")
+    if not changes:
         return ""
-    more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+    more = f" and {len(changes) - _MOST_SHOWN} more" if len(changes) > _MOST_SHOWN else ""
     return f"compiled for {compiled.name}, this is {here.name}: " + "; ".join(
-        found[:_MOST_SHOWN]) + more  # fmt: skip
+        changes[:_MOST_SHOWN]) + more  # fmt: skip
 
 
 def write(path: Path, saved: Saved) -> int:
-    """Write a compiled model; return the bytes of the file."""
+    """Write a compiled model; return the size of the file in bytes."""
     blobs = codec.Blobs()
     plans = codec.Encoder(blobs).document((saved.stages, saved.kernels))
     rest = replace(saved, stages=(), kernels=())
@@ -132,9 +136,9 @@ def write(path: Path, saved: Saved) -> int:
 
 
 def read(model: str | os.PathLike[str] | bytes) -> Saved:
-    """Read a compiled model; its arrays lie in the mapped file.
+    """Read a compiled model; its arrays share the memory of the mapped file.
 
-    Raises ModelError for what is damaged, newer or contradicts itself, FileNotFoundError.
+    Raises ModelError for a damaged, newer or inconsistent file, FileNotFoundError.
     """
     header, views = container.read(model)
     label = "the given bytes" if isinstance(model, bytes) else str(model)
@@ -153,5 +157,5 @@ def read(model: str | os.PathLike[str] | bytes) -> Saved:
         )
     numbers = [n for s in stages for part in s.parts for n in (part.rest, *part.bodies.values())]
     if any(not -1 <= number < len(stages) for number in numbers):
-        raise ModelError(f"{label} contradicts itself: its path leads to stages that are not there")
+        raise ModelError(f"{label} contradicts itself: an entry refers to a missing plan cache")
     return replace(saved, stages=stages, kernels=kernels)

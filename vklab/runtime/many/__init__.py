@@ -1,6 +1,6 @@
-"""Several chunks, frames and devices at once: scheduler, frames in flight, copies between devices.
+"""Concurrent chunks, frames and devices: scheduler, frames in flight, copies between devices.
 
-Entered through `Session`. Visited by labs 12 and 13.
+Loaded by `Session` when needed. Visited by labs 12 and 13.
 """
 
 __all__: list[str] = []

@@ -1,8 +1,7 @@
-"""Values on their way between devices: in pieces through a ring of two slots, or read by dma-buf.
+"""Copies of values between devices: in pieces through a staging ring, or from a dma-buf.
 
-Copies run on transfer queues and are recorded once; the first device fills a slot while the host
-copies another, unless both devices see the same slots, and the second one empties it. Visited by
-lab 13.
+Copies are recorded once for transfer queues. The source device fills one slot of the ring while
+the target empties the other; the host copies unless they share memory. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ __all__ = ["CopyQueue", "Move", "REFUSALS", "StagingRing", "dma_buf_refusal", "d
            "host_memory_refusal"]  # fmt: skip
 
 SLOTS = 2
-# Bytes that a device must find in another's memory before a dma-buf between them is trusted.
+# Test bytes that the target device must read correctly before a dma-buf is used.
 PROOF = (np.arange(1 << 12, dtype=np.uint32) * 2654435761) ^ 0x5BD1E995
-# What a driver answers to memory that it does not take.
+# Errors of a driver that cannot import or export memory.
 REFUSALS = (VulkanError, LookupError, OSError)
 
 Place = tuple[PoolBuffer, int]
 Move = Callable[[], None]
-# Into a slot and out of it, and the slot's bytes at both ends.
+# Copy into a slot, copy out of the slot, and the slot's bytes at the source and at the target.
 Piece = tuple[Submission, Submission, np.ndarray, np.ndarray]
 
 
 def host_memory_refusal(source: OpenDevice, target: OpenDevice) -> str:
-    """Say why two devices cannot share memory of the host, or return the empty string."""
+    """Return the reason why two devices cannot share host memory; empty if they can."""
     if settings.get("DISABLE_SHARED_MEMORY"):
         return "VKLAB_DISABLE_SHARED_MEMORY"
     return _lacking(source, EXTENSION) or _lacking(target, EXTENSION)
 
 
 def dma_buf_refusal(source: OpenDevice, target: OpenDevice) -> str:
-    """Say why a device cannot read another's memory, or return the empty string."""
+    """Return the reason why `target` cannot read memory of `source`; empty if it can."""
     if settings.get("DISABLE_DMA_BUF"):
         return "VKLAB_DISABLE_DMA_BUF"
     for opened, wanted in ((source, "exportable"), (target, "importable")):
@@ -70,12 +69,19 @@ def _disproof(source: OpenDevice, target: OpenDevice) -> str:
     ):
         upload.upload(source, exported, [(0, PROOF)])
         if download(target, there, 0, PROOF.nbytes) != PROOF.tobytes():
-            return f"{target.info.label} finds other bytes than {source.info.label} wrote"
+            return f"{target.info.label} reads other bytes than {source.info.label} wrote"
     return ""
 
 
 def download(opened: OpenDevice, source: Buffer, offset: int, size: int) -> bytes:
-    """Read bytes of a buffer, whether or not the host can see it."""
+    """Read bytes of a buffer, whether or not its memory is host-visible.
+
+    Args:
+        opened: the device of the buffer.
+        source: the buffer.
+        offset: the first byte to read.
+        size: the number of bytes.
+    """
     mapped = source.mapped
     if mapped is not None:
         return bytes(mapped[offset : offset + size])
@@ -94,19 +100,26 @@ def _lacking(opened: OpenDevice, extension: str) -> str:
 
 
 class CopyQueue:
-    """The copies of one device, in memory that it sees: at most one in flight for each slot."""
+    """Copies by one device between two buffers of its own, at most one in flight for each slot."""
 
     def __init__(self, opened: OpenDevice) -> None:
         self.opened = opened
         self._lock = threading.Lock()
         self._flying: dict[int, Submission] = {}
-        with contextlib.ExitStack() as stack:  # undone if one of them cannot be made
+        with contextlib.ExitStack() as stack:  # if one creation fails, the earlier ones are undone
             self._pool = stack.enter_context(opened.command_pool(transfer=True))
             self._fences = [stack.enter_context(Fence(opened.device)) for _ in range(SLOTS)]
             self._parts = stack.pop_all()
 
     def record(self, slot: int, source: Place, target: Place, size_bytes: int) -> Submission:
-        """Return a copy that can be submitted again and again."""
+        """Record a copy that can be submitted many times.
+
+        Args:
+            slot: the number of the slot, whose fence the copy signals.
+            source: the buffer to read, and the byte offset.
+            target: the buffer to write, and the byte offset.
+            size_bytes: the number of bytes.
+        """
         commands = self._parts.enter_context(CommandBuffer(self._pool))
         commands.begin()
         commands.copy_buffer(
@@ -117,7 +130,13 @@ class CopyQueue:
         return Submission(commands, self._fences[slot])
 
     def add(self, source: Place, target: Place, size_bytes: int) -> Move:
-        """Return what makes a copy by itself."""
+        """Record a copy; return a function that submits it and waits.
+
+        Args:
+            source: the buffer to read, and the byte offset.
+            target: the buffer to write, and the byte offset.
+            size_bytes: the number of bytes.
+        """
         return functools.partial(self._copy, self.record(0, source, target, size_bytes))
 
     def _copy(self, work: Submission) -> None:
@@ -126,7 +145,7 @@ class CopyQueue:
             self.wait(0)
 
     def submit(self, slot: int, work: Submission) -> None:
-        """Hand a copy to the queue; nothing else is in flight for its slot."""
+        """Submit a copy; no other copy may be in flight for its slot."""
         with self._noticing():
             work.submit()
         self._flying[slot] = work
@@ -147,7 +166,7 @@ class CopyQueue:
             raise
 
     def require_idle(self) -> None:
-        """Go on after a failure once its copies are done; raise as long as they are not."""
+        """Accept new copies after a failure once earlier ones are complete; raise until then."""
         for slot, work in list(self._flying.items()):
             if not self.opened.lost and not work.fence.is_signaled():
                 raise TimeoutError("vkQueueSubmit", "VK_TIMEOUT", f"{self.opened.info.name} still "
@@ -155,12 +174,12 @@ class CopyQueue:
             del self._flying[slot]
 
     def close(self) -> None:
-        """Free everything, unless the device never ends what it has in flight."""
+        """Wait for copies in flight, and free all resources; a stuck device keeps them."""
         try:
             for slot in () if self.opened.lost else list(self._flying):
                 self.wait(slot)
         except DeviceLostError:
-            pass  # nothing runs any more: all may go
+            pass  # a lost device runs nothing: resources may be freed
         except TimeoutError:
             self.opened.is_stuck = True
             self._parts.pop_all()
@@ -169,17 +188,24 @@ class CopyQueue:
 
 
 class StagingRing:
-    """The way through two slots of staging memory, which all values between two devices share.
+    """Double buffering between two devices: two slots of staging memory for all their values.
+
+    Source: Vulkan 1.3, section 'Fences'.
+
+    Args:
+        source: the device that fills the slots.
+        target: the device that empties them.
+        slot_bytes: the bytes of one slot.
 
     Attributes:
-        refusal: why the devices do not see the same slots, and the host copies between them.
+        refusal: why the devices cannot share the slots, so that the host copies; empty if shared.
     """
 
     def __init__(self, source: OpenDevice, target: OpenDevice, slot_bytes: int) -> None:
         self.slot_bytes = slot_bytes
         self.refusal = host_memory_refusal(source, target)
         self._lock = threading.Lock()
-        with contextlib.ExitStack() as stack:  # undone if one of them cannot be made
+        with contextlib.ExitStack() as stack:  # if one creation fails, the earlier ones are undone
             self._slots = self._staging(source, target, stack)
             self._out = stack.enter_context(contextlib.closing(CopyQueue(source)))
             self._into = CopyQueue(target)
@@ -188,7 +214,7 @@ class StagingRing:
     def _staging(
         self, source: OpenDevice, target: OpenDevice, stack: contextlib.ExitStack
     ) -> tuple[Buffer | ExternalBuffer, Buffer | ExternalBuffer]:
-        """Return memory for two slots at both ends, if they can be, of the same bytes."""
+        """Return a buffer for the slots on each device; both share host memory if they can."""
         size = SLOTS * self.slot_bytes
         if not self.refusal:
             host = HostMemory(size)
@@ -206,15 +232,21 @@ class StagingRing:
         )
 
     def add(self, source: Place, target: Place, size_bytes: int) -> Move:
-        """Return what moves a value, in as many pieces as it takes."""
+        """Record the copies of a value, in pieces of one slot; return a function that moves it.
+
+        Args:
+            source: the buffer on the source device, and the byte offset.
+            target: the buffer on the target device, and the byte offset.
+            size_bytes: the bytes of the value.
+        """
         pieces = []
         for number, start in enumerate(range(0, size_bytes, self.slot_bytes)):
             slot, size = number % SLOTS, min(self.slot_bytes, size_bytes - start)
-            lies = slot * self.slot_bytes
+            begin = slot * self.slot_bytes
             (there, first), (here, last) = source, target
-            out = self._out.record(slot, (there, first + start), (self._slots[0], lies), size)
-            into = self._into.record(slot, (self._slots[1], lies), (here, last + start), size)
-            filled, free = (self._view(buffer, lies, size) for buffer in self._slots)
+            out = self._out.record(slot, (there, first + start), (self._slots[0], begin), size)
+            into = self._into.record(slot, (self._slots[1], begin), (here, last + start), size)
+            filled, free = (self._view(buffer, begin, size) for buffer in self._slots)
             pieces.append((out, into, filled, free))
         return functools.partial(self._move, pieces)
 
@@ -240,17 +272,17 @@ class StagingRing:
     def _fill(self, pieces: Sequence[Piece], number: int) -> None:
         if number < len(pieces):
             slot = number % SLOTS
-            if not self.refusal:  # the bytes that lie there must have been read
+            if not self.refusal:  # shared slot: the target must have read the former piece
                 self._into.wait(slot)
             self._out.submit(slot, pieces[number][0])
 
     def require_idle(self) -> None:
-        """Raise as long as a device works on an earlier run."""
+        """Raise TimeoutError while a copy of an earlier run is in flight on either device."""
         self._out.require_idle()
         self._into.require_idle()
 
     def close(self) -> None:
-        """Free everything, unless a device never ends what it has in flight."""
+        """Wait for copies in flight, and free all resources; a stuck device keeps them."""
         self._out.close()
         self._into.close()
         if not (self._out.opened.is_stuck or self._into.opened.is_stuck):

@@ -1,4 +1,4 @@
-"""The arguments of `load` about several devices, as options of a plan. Visited by lab 13."""
+"""Arguments of `load` for several devices, converted to options of a plan. Visited by lab 13."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["DeviceOptions", "NodeTimes"]
 
 
 class NodeTimes(Protocol):
-    """Measured times of a model's nodes on one device: a `Profile`."""
+    """Interface of the measured times of a model's nodes on one device: a `Profile`."""
 
     def node_ns(self) -> Mapping[str, float]:
         """Return nanoseconds by node name."""
@@ -23,7 +23,7 @@ class NodeTimes(Protocol):
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """How a model uses several devices, named as a caller names them; see `session.load`."""
+    """Options of `session.load` for several devices, which are named by index or name as there."""
 
     place: Mapping[str, int | str] = field(default_factory=dict)
     memory_caps: Mapping[int | str, int] = field(default_factory=dict)
@@ -33,9 +33,9 @@ class DeviceOptions:
     fastest_first: bool = False
 
     def is_split(self, count: int) -> bool:
-        """Tell whether a model is split over so many devices.
+        """Tell whether a model is split over `count` devices, not replicated on them.
 
-        Raises SetupError for replicas with an option that is about a split model.
+        Raises SetupError for `replicate` together with an option of a split model.
         """
         splits = bool(self.place or self.memory_caps or self.policy or self.profiles)
         if self.replicate and splits:
@@ -44,9 +44,9 @@ class DeviceOptions:
         return not self.replicate and (count > 1 or splits)
 
     def placement(self, infos: Sequence[DeviceInfo]) -> PlacementOptions:
-        """Return the options with devices by their numbers among those of the session.
+        """Return placement options in which devices are numbers in the session's order.
 
-        Raises SetupError for a device that is not among them.
+        Raises SetupError for a device that the session does not use.
         """
         return PlacementOptions(
             pins={p: _number(d, infos, "place") for p, d in self.place.items()},

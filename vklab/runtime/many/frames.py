@@ -1,8 +1,8 @@
-"""Many frames in flight: each has memory of its own, the weights are shared.
+"""Frames in flight: each has a slot with memory of its own; the weights are shared.
 
-Whoever submits a frame hands it to a device that has a place free; one thread a device brings
-frames home, and gives the places to those that wait, so a fast device takes more of them.
-Visited by lab 13.
+A frame goes to the device with most free slots. One thread for each device waits for its frames
+and gives each freed slot to the next queued frame, so a fast device gets more of them. Visited by
+lab 13.
 """
 
 from __future__ import annotations
@@ -33,21 +33,26 @@ Outputs = dict[str, np.ndarray]
 Values = dict[str, Any]
 After = Callable[[int, Outputs], None]
 Profiler = Callable[[PlanCache, Values], Any]
-MOST_CALLBACKS = 64  # at once; each may wait for frames and for others
+MOST_CALLBACKS = 64  # running at once; each may wait for frames or for other callbacks
 
 
 class FrameSlot:
-    """Memory for one frame at a time.
+    """Buffers and programs for one frame at a time.
+
+    Args:
+        root: the root plan cache of the device.
+        replica: as the attribute.
+        profile: times one run, for DEBUG=2.
 
     Attributes:
-        lane: the device's number among those that have the whole model.
-        executor: runs the frame, in memory of its own.
-        plans: the plans of the model, with programs for this memory.
-        failure: why the frame could not be started; raised when it is finished.
+        replica: the number of the slot's device among the devices that have the whole model.
+        executor: a clone that runs the frame in buffers of its own.
+        plans: a clone of the root plan cache, with programs for these buffers.
+        failure: the error of `start`, which `finish` raises.
     """
 
-    def __init__(self, root: PlanCache, lane: int, profile: Profiler) -> None:
-        self.lane = lane
+    def __init__(self, root: PlanCache, replica: int, profile: Profiler) -> None:
+        self.replica = replica
         self.executor: Executor = root.executor.clone()
         self.plans = root.clone(self.executor)
         self.failure: Exception | None = None
@@ -55,7 +60,7 @@ class FrameSlot:
         self._profile = profile
 
     def start(self, values: Values) -> bool:
-        """Submit the frame; return False if there is more to do than that."""
+        """Submit the frame if it is one program; return False if `finish` must run it."""
         if int(settings.get("DEBUG")) < 2:
             key = self.plans.key(values)
             entry = self.plans.entries.get(key)
@@ -66,7 +71,7 @@ class FrameSlot:
         return self._started is not None
 
     def finish(self, values: Values) -> Outputs:
-        """Wait for the frame, or do all of it if it was not started."""
+        """Wait for a started frame, or run one that was not started; return the outputs."""
         failure, self.failure = self.failure, None
         entry, self._started = self._started, None
         if failure:
@@ -79,17 +84,17 @@ class FrameSlot:
         return dict(self.executor.run(self.plans, values))
 
     def close(self) -> None:
-        """Free the frame's programs and memory."""
-        with self.executor.lock:  # others may plan: weights are counted
+        """Free the slot's programs and buffers."""
+        with self.executor.lock:  # other threads may plan, which counts weights
             self.plans.close()
             self.executor.close()
 
 
 class _Future(Future[Outputs]):
-    """A future whose callbacks may wait for other frames: who brings frames home runs none."""
+    """A future whose callbacks may wait for other frames: no device's thread runs them."""
 
     def add_done_callback(self, fn: Callable[[Future[Outputs]], object]) -> None:
-        """Have a function called when it is done, on a thread of its own, or here if it is."""
+        """Call `fn` when the frame is done, on a callback thread; at once if it is done already."""
         super().add_done_callback(functools.partial(_call, fn))
 
 
@@ -98,7 +103,7 @@ def _call(fn: Callable[[Future[Outputs]], object], future: Future[Outputs]) -> N
         try:
             _callers().submit(_logged, fn, future)
             return
-        except RuntimeError:  # no thread can be had: the process ends
+        except RuntimeError:  # no thread can be started: the process ends
             pass
     fn(future)
 
@@ -106,7 +111,7 @@ def _call(fn: Callable[[Future[Outputs]], object], future: Future[Outputs]) -> N
 def _logged(fn: Callable[[Future[Outputs]], object], future: Future[Outputs]) -> None:
     try:
         fn(future)
-    except Exception:  # as other futures do
+    except Exception:  # logged, as `concurrent.futures` does
         log = logging.getLogger("concurrent.futures")
         log.exception("exception calling callback for %r", future)
 
@@ -117,7 +122,7 @@ def _callers() -> ThreadPoolExecutor:
 
 
 class _Frame:
-    """One run: its inputs, where the outputs go, and what else is done with them."""
+    """One queued or started run: its inputs, its future, and a function to call afterwards."""
 
     __slots__ = ("after", "context", "future", "is_owner", "values")
 
@@ -129,30 +134,31 @@ class _Frame:
         self.is_owner = False
 
     def own(self) -> None:
-        """Copy the inputs: the caller may change them before they are read."""
+        """Copy the inputs, because the caller may change them before they are read."""
         if not self.is_owner:
             self.is_owner = True
             self.values = {name: value.copy() if isinstance(value, np.ndarray) else value
                            for name, value in self.values.items()}  # fmt: skip
 
     def finish(self, slot: FrameSlot) -> Outputs:
-        """Bring it home from where it is."""
+        """Wait for the frame in its slot, and return its outputs."""
         outputs = slot.finish(self.values)
         if self.after:
-            self.after(slot.lane, outputs)
+            self.after(slot.replica, outputs)
         return outputs
 
 
 class Frames:
-    """Frames in flight on each device of `roots`, in twins beside them.
+    """Frames in flight on each device of `roots`, in slots that are clones of its plans.
 
-    What is one submission is made by whoever submits the frame, or frees a place for it, and
-    brought home by the one thread of its device. All else is run by a crew of threads. None of
-    them knows the session, so one that is forgotten can be collected.
+    A frame of one submission is submitted by the calling thread, or by the thread that frees its
+    slot; its device's worker waits for it. Any other frame runs on a pool of threads. No thread
+    refers to the session, so a session without other references can be collected.
 
     Args:
-        used: what frames use beside their slots; closed with these.
-        profile: times one run of some plans, for DEBUG=2.
+        roots: the root plan cache of each device that has the whole model.
+        used: the session's objects that frames use; closed after the slots.
+        profile: times one run, for DEBUG=2.
     """
 
     def __init__(
@@ -165,8 +171,8 @@ class Frames:
         self._free: list[list[FrameSlot]] = [[] for _ in roots]
         self._queued: deque[_Frame] = deque()
         names = [f"vklab device {root.executor.devices[0].opened.info.index}" for root in roots]
-        self._lanes = [DeviceWorker(name, self._may_end) for name in names]
-        self._crew = DeviceWorker("vklab frame", self._may_end)
+        self._workers = [DeviceWorker(name, self._may_end) for name in names]
+        self._pool = DeviceWorker("vklab frame", self._may_end)
         self._used = used
         self._lock = threading.Lock()
         self._freeing = threading.Lock()
@@ -174,19 +180,20 @@ class Frames:
         self._home = threading.Event()
 
     def grow(self, count: int) -> None:
-        """Have room for at least so many frames."""
+        """Create slots until there are `count`, in turn on each device."""
         if len(self.slots) < count:
             with self._lock:
                 while len(self.slots) < count and not self._is_closed:
-                    lane = len(self.slots) % len(self.roots)
-                    self.slots.append(FrameSlot(self.roots[lane], lane, self._profile))
-                    self._free[lane].append(self.slots[-1])
+                    replica = len(self.slots) % len(self.roots)
+                    self.slots.append(FrameSlot(self.roots[replica], replica, self._profile))
+                    self._free[replica].append(self.slots[-1])
 
     def submit(self, values: Values, after: After | None = None) -> Future[Outputs]:
         """Start a frame, or queue it; its inputs are copied before this returns.
 
         Args:
-            after: called with the device's number and the outputs before they are given out.
+            values: checked inputs by name.
+            after: called with the replica's number and the outputs before the future is set.
         """
         frame = _Frame(values, after)
         slot = self._take(None)
@@ -199,8 +206,8 @@ class Frames:
         return frame.future
 
     def _take(self, frame: _Frame | None) -> FrameSlot | None:
-        """Return a free place on the device that has most; if there is none, queue the frame."""
-        with self._lock:  # nothing is queued behind the end
+        """Return a free slot of the device that has most; if none is free, queue the frame."""
+        with self._lock:  # no frame may be queued after `end`
             if self._is_closed:
                 raise VklabError("this session is closed; load the model again")
             free = max(self._free, key=len)
@@ -211,21 +218,21 @@ class Frames:
         return None
 
     def _begin(self, frame: _Frame, slot: FrameSlot) -> None:
-        """Start a frame, if that is all there is to do, and have it brought home."""
-        lane, count = self._crew, len(self.slots)
+        """Start a frame if it is one submission, and queue the wait for it on a worker."""
+        worker, count = self._pool, len(self.slots)
         try:
             if slot.start(frame.values):
-                lane, count = self._lanes[slot.lane], 1
+                worker, count = self._workers[slot.replica], 1
         except Exception as error:
             slot.failure = error
-        finally:  # an interrupt, too, must not lose the place
-            if lane is self._crew:
+        finally:  # an interrupt, too, must not lose the slot
+            if worker is self._pool:
                 frame.own()
             finish = functools.partial(self._finish, frame, slot)
-            if not lane.put(finish, count):
+            if not worker.put(finish, count):
                 finish()
             elif self._is_closed:  # the threads may have ended
-                lane.drain()
+                worker.drain()
 
     def _finish(self, frame: _Frame, slot: FrameSlot) -> None:
         try:
@@ -240,11 +247,11 @@ class Frames:
             self._free_all()
 
     def _release(self, slot: FrameSlot) -> None:
-        """Give the place to the next frame."""
+        """Give the slot to the next queued frame, or mark it as free."""
         while True:
             with self._lock:
                 if not self._queued:
-                    self._free[slot.lane].append(slot)
+                    self._free[slot.replica].append(slot)
                     if self._ends and self._is_idle():
                         self._home.set()
                         self.stop()
@@ -263,9 +270,9 @@ class Frames:
             return self._is_idle()
 
     def end(self) -> None:
-        """Fail the frames that have not begun, and wait for those in flight.
+        """Fail the frames that have not begun, and wait for the frames in flight.
 
-        Devices give up in time; the host cannot be interrupted, and may still be at work then.
+        The wait has a limit: a device times out, but a host chunk may run longer.
         """
         with self._lock:
             self._is_closed = True
@@ -274,21 +281,21 @@ class Frames:
             if frame.future.set_running_or_notify_cancel():
                 error = VklabError("the session was closed before this frame began")
                 frame.future.set_exception(error)
-        for lane in (*self._lanes, self._crew):
-            lane.drain()  # its threads may wait for this very one, in a future's callback
+        for worker in (*self._workers, self._pool):
+            worker.drain()  # its threads may wait for this thread, in a future's callback
         deadline = time.monotonic() + 2 * float(settings.get("TIMEOUT")) + 1
         if not self._may_end() and not self._home.wait(deadline - time.monotonic()):
             return
-        for lane in (*self._lanes, self._crew):
-            lane.close(deadline - time.monotonic())
+        for worker in (*self._workers, self._pool):
+            worker.close(deadline - time.monotonic())
 
     def close(self) -> bool:
-        """Free everything if no frame is on its way; else leave it to the last, return False."""
+        """Free all slots if no frame is in flight; else return False: the last frame frees them."""
         self._is_left = True
         return self._free_all()
 
     def _free_all(self) -> bool:
-        with self._freeing:  # who comes second returns when all is freed
+        with self._freeing:  # a second caller returns only after everything is freed
             with self._lock:
                 if not self._is_idle():
                     return False
@@ -300,6 +307,6 @@ class Frames:
         return True
 
     def stop(self) -> None:
-        """Let the threads end after what is queued; nobody waits for them."""
-        for lane in (*self._lanes, self._crew):
-            lane.stop()
+        """Let the threads end after their queued calls, without waiting for them."""
+        for worker in (*self._workers, self._pool):
+            worker.stop()

@@ -1,8 +1,7 @@
-"""Host chunks beside device chunks: each entry of a model starts when its inputs are there.
+"""Concurrent host and device chunks: each entry starts when its predecessors have ended.
 
-Entries run in turn the first time; as long as shapes stay, later runs start each one when its
-predecessors have ended: host chunks in a pool of threads, the others one after the other. Visited
-by lab 13.
+Entries run in turn the first time. While the shapes stay the same, later runs schedule them by
+their dependencies on a pool of threads. Visited by labs 12 and 13.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from vklab.types import DeviceInfo
 
 __all__ = ["Overlap", "pays", "predecessors"]
 
-# A device's wait has its own limit; the host's runtime cannot be interrupted, and always ends.
+# No limit in practice: device waits time out by themselves, and host chunks always end.
 DAY_SECONDS = 86_400.0
 
 
 def pays(devices: Sequence[DeviceInfo]) -> bool:
-    """Tell whether the host can work beside devices: CPU devices take its cores."""
+    """Tell whether overlap can save time: not if all devices are CPU devices, on the same cores."""
     return not all(info.is_cpu for info in devices)
 
 
 class Overlap:
-    """Entries that have run in turn, and which of them waits for which.
+    """Entries of an earlier run with their dependencies, ready to run concurrently.
 
     Args:
-        taken: caches with the entries that were taken, in order.
-        values: all arrays that were read and made then.
+        taken: each cache with its entry of that run, in order.
+        values: all arrays of that run, by name.
 
     Attributes:
-        before: for each entry with a runner the indices of those that it waits for.
+        before: for each entry with a runner, the indices of its predecessors.
     """
 
     def __init__(
@@ -50,18 +49,18 @@ class Overlap:
                       for entry in self._working]  # fmt: skip
         self.before = before = predecessors(self._working)
         self._order = scheduler.Order(before)
-        # An entry waits for the one before it directly or not at all: there is none between them.
+        # Entries overlap if at least one does not wait for the entry just before it.
         self._overlaps = any(n - 1 not in waits for n, waits in enumerate(before[1:], 1))
 
     @property
     def overlaps(self) -> bool:
-        """Tell whether entries run as soon as they can, not in turn."""
+        """Tell whether entries run as soon as they are ready, not in turn."""
         return self._overlaps and not settings.get("DISABLE_OVERLAP")
 
     def run(self, values: dict[str, Any]) -> bool:
-        """Run all entries; return False if they must run in turn, as before.
+        """Run all entries; return False if they must run in turn instead.
 
-        Raises the first error, naming the chunk, when nothing runs any more.
+        Raises the first error, naming the chunk, after all started entries have ended.
         """
         if not self.overlaps:
             return False
@@ -74,18 +73,18 @@ class Overlap:
                 for entry, seen in zip(self._working, self._seen, strict=True)]  # fmt: skip
         try:
             scheduler.Run(self._order, jobs, [_Pool()] * len(jobs)).go(DAY_SECONDS)
-        except _ChangedError:  # a size that depends on data: the entries cannot be told beforehand
+        except _ChangedError:  # sizes depend on data: the entries are unknown before the run
             self._overlaps = False
             return False
         return True
 
 
 class _ChangedError(Exception):
-    """A value has another shape than when the entries were found."""
+    """A value has another shape than in the run that the entries come from."""
 
 
 class _Job:
-    """An entry as a job; all its work is done where it is finished."""
+    """An entry as a job of the scheduler; `finish` does all its work."""
 
     def __init__(self, entry: Entry, seen: Mapping[str, Any], values: dict[str, Any]) -> None:
         first, last = entry.chunks[0].graph.nodes[0], entry.chunks[-1].graph.nodes[-1]
@@ -97,41 +96,41 @@ class _Job:
         self._values = values
 
     def start(self) -> None:
-        """Do nothing: the job begins when a thread takes it."""
+        """Do nothing: a thread runs the whole entry in `finish`."""
 
     def finish(self) -> None:
-        """Run the entry, if the shapes of its inputs are as they were."""
+        """Run the entry; raise _ChangedError if an input has another shape than before."""
         given = {name: self._values[name] for name in self._seen}
         if any(plan_cache.signature(v) != self._seen[name] for name, v in given.items()):
             raise _ChangedError
-        # `runner` of this moment: a trace puts its own in the place
+        # read `runner` now: a trace may have replaced it
         self._values.update(self._entry.runner.run(given))
 
 
 class _Pool:
-    """The threads of this process that run entries beside the caller's."""
+    """Work queue on the threads of this process that run entries."""
 
     def put(self, call: Callable[[], None]) -> bool:
-        """Have a call made; RuntimeError at the end of the process."""
+        """Queue a call; raise RuntimeError at the end of the process."""
         _threads().submit(call)
         return True
 
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    # Two at least: one waits for a device while the host works.
-    return ThreadPoolExecutor(max(2, os.cpu_count() or 1), "vklab part")
+    # At least two threads: one waits for a device while the other runs host chunks.
+    return ThreadPoolExecutor(max(2, os.cpu_count() or 1), "vklab chunk")
 
 
 def _reads(entry: Entry) -> list[str]:
-    """Return the values that an entry reads and does not make."""
+    """Return the names of the values that an entry reads and does not compute."""
     made = {name for chunk in entry.chunks for name in chunk.graph.outputs}
     read = (info.name for chunk in entry.chunks for info in chunk.graph.inputs)
     return [name for name in dict.fromkeys(read) if name not in made]
 
 
 def predecessors(entries: Sequence[Entry]) -> list[set[int]]:
-    """Return the entries that each entry waits for, as the plan says of their chunks."""
+    """Return for each entry the indices of its predecessors, from the plan's chunks."""
     owner = {chunk.number: n for n, entry in enumerate(entries) for chunk in entry.chunks}
     return [
         {owner[number] for chunk in entry.chunks for number in chunk.predecessors

@@ -1,8 +1,8 @@
-"""Jobs that wait for each other: each completion starts what it was the last to hold up.
+"""Scheduling of jobs by dependency counting: a job starts when its last predecessor has ended.
 
-Knows neither devices nor models: a job is started, and finished on a lane, the thread that waits
-for one device. The caller's thread finishes jobs too, so a chain never leaves it. What threads
-share is changed under a run's lock, so nothing relies on an interpreter's lock. Visited by lab 13.
+Knows neither devices nor models. Each job is started, and finished on a work queue; the calling
+thread finishes jobs too, so a chain of jobs stays on it. A run's lock guards all shared state, so
+nothing relies on the GIL. Visited by labs 12 and 13.
 """
 
 from __future__ import annotations
@@ -26,32 +26,33 @@ _here = threading.local()
 
 
 class Job(Protocol):
-    """One piece of work: a chunk on a device, or anything else that ends by itself.
+    """Interface of one piece of work, such as a chunk on a device.
 
-    Of jobs that are started behind each other, each ends only after those before it.
+    A job that is started right behind a running one must end after it.
     """
 
     name: str
 
     def start(self) -> None:
-        """Begin, without waiting."""
+        """Begin the work without waiting."""
 
     def finish(self) -> None:
-        """Wait until it is done, a finite time, and hand on what it made."""
+        """Wait for the end of the work, at most a limited time, and pass its results on."""
 
 
 class WorkQueue(Protocol):
-    """What finishes jobs: a lane, or a pool of threads."""
+    """Interface of a queue that finishes jobs: a DeviceWorker, or a pool of threads."""
 
     def put(self, call: Callable[[], None]) -> bool:
-        """Have a call made; return False if none is made any more."""
+        """Queue a call; return False if the queue is closed."""
 
 
 class DeviceWorker:
-    """Threads that make calls in the order in which they came: one for a device, or more.
+    """A queue of calls with one thread for a device, or more; calls are taken in order.
 
     Args:
-        may_end: tells a thread that is to end whether it may.
+        name: the name of the threads.
+        may_end: tells a stopped thread whether it may end.
     """
 
     def __init__(self, name: str, may_end: Callable[[], bool] = lambda: True) -> None:
@@ -63,12 +64,13 @@ class DeviceWorker:
         self._is_closed = False
 
     def put(self, call: Callable[[], None], count: int = 1) -> bool:
-        """Have a call made, which must not raise; return False if no thread makes it.
+        """Queue a call, which must not raise; return False if no thread can run it.
 
         Args:
-            count: how many threads there should be.
+            call: the call.
+            count: the number of threads to have.
         """
-        with self._lock:  # no call may follow those that end the threads
+        with self._lock:  # no call may be queued behind the items that end the threads
             if self._is_closed:
                 return False
             try:
@@ -77,35 +79,35 @@ class DeviceWorker:
                     thread = threading.Thread(target=self._work, name=name, daemon=True)
                     thread.start()
                     self.threads.append(thread)
-            except RuntimeError:  # no more can be had
+            except RuntimeError:  # no more threads can be started
                 if not self.threads:
                     return False
             self._calls.put(call)
         return True
 
     def _work(self) -> None:
-        _here.lane = self
+        _here.worker = self
         while True:
             if call := self._calls.get():
                 call()
             elif self._may_end():
                 break
-            del call  # a waiting thread holds no memory of the last one
+            del call  # a waiting thread must not keep the last call's memory alive
 
     def drain(self) -> None:
-        """Make here and now the calls that wait."""
+        """Run the queued calls on the calling thread."""
         while not self._calls.empty():
             with contextlib.suppress(queue.Empty):
                 if call := self._calls.get_nowait():
                     call()
 
     def stop(self) -> None:
-        """Let the threads end after the calls that wait; takes no lock, and waits for nobody."""
+        """Let the threads end after the queued calls; take no lock, and do not wait."""
         for _ in self.threads:
             self._calls.put(None)
 
     def close(self, seconds: float = 10.0) -> None:
-        """Make the calls that are left, and end the threads."""
+        """Finish the queued calls, and end the threads; wait for them at most `seconds`."""
         with self._lock:
             self._is_closed = True
         self.stop()
@@ -116,25 +118,27 @@ class DeviceWorker:
 
 
 def on_lane() -> bool:
-    """Tell whether this is a thread of a lane, which must not wait for others of it."""
-    return hasattr(_here, "lane")
+    """Tell whether this is a thread of a DeviceWorker, which must not wait for its own queue."""
+    return hasattr(_here, "worker")
 
 
 class Order:
-    """What waits for what: checked and turned round once, used by every run.
+    """Dependencies of jobs, checked and inverted once, and used by every run.
+
+    Source: A. B. Kahn, "Topological sorting of large networks", 1962.
 
     Args:
-        predecessors: for each job those that it waits for.
-        behind: for each job those of them that need only be started before it is: what runs them
-            keeps the order. Not given, there are none.
+        predecessors: for each job, the numbers of the jobs that it waits for.
+        behind: for each job, those predecessors that need only have started, because their queue
+            runs them in order; default none.
 
     Attributes:
-        dependents: for each job the jobs that wait for its end.
-        followers: for each job the jobs that wait for its start.
-        counts: how many jobs each job waits for.
-        roots: jobs that wait for none.
+        dependents: for each job, the jobs that wait for its end.
+        followers: for each job, the jobs that wait for its start.
+        counts: for each job, the number of its predecessors.
+        roots: the jobs without predecessors.
 
-    Raises PlanError if a job waits for itself, directly or through others.
+    Raises PlanError for a cycle, an unknown job, or a `behind` job that is no predecessor.
     """
 
     def __init__(
@@ -146,8 +150,8 @@ class Order:
         followers: list[list[int]] = [[] for _ in each]
         for number, (before, early) in enumerate(zip(each, starts, strict=True)):
             if not early <= before:
-                raise PlanError(f"job {number} starts behind {sorted(early - before)}, for which "
-                                "it does not wait")  # fmt: skip
+                raise PlanError(f"job {number} starts behind {sorted(early - before)}, which are "
+                                "not its predecessors")  # fmt: skip
             for other in before:
                 if not 0 <= other < len(each):
                     raise PlanError(f"job {number} waits for job {other}; there are {len(each)}")
@@ -157,7 +161,7 @@ class Order:
         self.counts = tuple(map(len, each))
         self.roots = tuple(number for number, count in enumerate(self.counts) if not count)
         counts, ready = list(self.counts), list(self.roots)
-        for number in ready:  # grows on the way
+        for number in ready:  # the loop appends to the list
             for other in self.dependents[number] + self.followers[number]:
                 counts[other] -= 1
                 if not counts[other]:
@@ -168,16 +172,21 @@ class Order:
 
 
 class Run:
-    """One run of jobs in an order. The lock is this run's own, held for a few counters.
+    """One run of jobs, with a lock of its own that guards a few counters.
+
+    Source: A. B. Kahn, "Topological sorting of large networks", 1962: each completed job counts
+    its dependents down, and a job whose count is zero is ready.
 
     Args:
-        lanes: for each job the lane that finishes it.
+        order: the dependencies.
+        jobs: the jobs, by number.
+        queues: for each job, the work queue that finishes it.
     """
 
-    def __init__(self, order: Order, jobs: Sequence[Job], lanes: Sequence[WorkQueue]) -> None:
+    def __init__(self, order: Order, jobs: Sequence[Job], queues: Sequence[WorkQueue]) -> None:
         self.order = order
         self.jobs = jobs
-        self.lanes = lanes
+        self.queues = queues
         self.error: BaseException | None = None
         self._waiting = list(order.counts)
         self._in_flight: set[int] = set()
@@ -188,8 +197,8 @@ class Run:
     def go(self, limit_seconds: float) -> None:
         """Run all jobs; return when none is in flight any more.
 
-        Raises the first job's error, which names the job; CancelledError after `cancel`;
-        TimeoutError if for `limit_seconds` nothing was completed.
+        Raises the first error of a job, naming the job; CancelledError after `cancel`;
+        TimeoutError if no job was completed for `limit_seconds`.
         """
         mine: deque[int] = deque()
         try:
@@ -197,7 +206,7 @@ class Run:
             while mine:
                 self._launch(self._finish(mine.popleft()), mine)
             self._wait(limit_seconds)
-        except BaseException as error:  # an interrupt: what is in flight must still come home
+        except BaseException as error:  # an interrupt, too: jobs in flight must still be finished
             if error is not self.error:
                 self.cancel(error)
                 for number in mine:
@@ -208,11 +217,11 @@ class Run:
             raise self.error
 
     def is_over(self, seconds: float = 0.0) -> bool:
-        """Tell whether nothing of it is in flight, waiting for that a while."""
+        """Tell whether no job is in flight any more, after waiting up to `seconds`."""
         return self._ended.wait(seconds)
 
     def cancel(self, error: BaseException | None = None) -> None:
-        """Start nothing any more; what is in flight is drained, and `go` raises."""
+        """Start no more jobs; `go` waits for the jobs in flight and raises."""
         with self._lock:
             if self.error is None and not self._ended.is_set():
                 self.error = error or CancelledError("the run was cancelled")
@@ -237,21 +246,21 @@ class Run:
         return roots
 
     def _launch(self, ready: Sequence[int], mine: deque[int] | None = None) -> None:
-        """Start jobs, and give each to its lane, but the last and those it is behind to `mine`."""
+        """Start jobs, and put each on its queue; `mine` takes the last and those it is behind."""
         begun = self._begin(ready)
         if mine is not None and not mine and begun:
             mine.append(begun.pop())
             while begun and mine[0] in self.order.followers[begun[-1]]:
                 mine.appendleft(begun.pop())
-        for number in begun:  # grows where a lane takes no more, and this thread waits
+        for number in begun:  # grows if a queue is closed and this thread finishes the job
             if not self._hand_over(number):
                 begun += self._begin(self._finish(number))
 
     def _begin(self, ready: Sequence[int]) -> list[int]:
-        """Start jobs unless the run has failed; return those that must be waited for."""
+        """Start jobs unless the run has failed; return the started ones, still to be finished."""
         begun = []
         ready = list(ready)
-        for number in ready:  # grows by those that had to wait for a start only
+        for number in ready:  # grows by followers, which wait for a start only
             failure = None
             try:
                 if self.error is None:
@@ -266,17 +275,17 @@ class Run:
         return begun
 
     def _hand_over(self, number: int) -> bool:
-        context = contextvars.copy_context()  # the caller's settings hold on every thread
+        context = contextvars.copy_context()  # the caller's settings apply on every thread
         try:
-            return self.lanes[number].put(functools.partial(context.run, self._work, number))
-        except RuntimeError:  # no thread can be had
+            return self.queues[number].put(functools.partial(context.run, self._work, number))
+        except RuntimeError:  # no thread can be started
             return False
 
     def _work(self, number: int) -> None:
         self._launch(self._finish(number))
 
     def _finish(self, number: int) -> Sequence[int]:
-        """Wait for a job; return those that can start now."""
+        """Finish a job; return the jobs that are ready now."""
         failure = None
         try:
             self.jobs[number].finish()
@@ -285,7 +294,7 @@ class Run:
         return self._complete(number, failure)
 
     def _complete(self, number: int, failure: BaseException | None) -> Sequence[int]:
-        """Count a job as done; return those that waited for it only, none after an error."""
+        """Count a job as done; return the jobs that are ready now, none after an error."""
         with self._lock:
             if failure is not None and self.error is None:
                 self.error = _named(failure, self.jobs[number].name)
@@ -297,7 +306,7 @@ class Run:
         return ready
 
     def _freed(self, waiting: Sequence[int]) -> Sequence[int]:
-        """Count down jobs under the lock; return those that waited for nothing else."""
+        """Count jobs down, with the lock taken; return those whose count reached zero."""
         ready = []
         for other in waiting if self.error is None else ():
             self._waiting[other] -= 1
@@ -308,7 +317,7 @@ class Run:
 
 
 def _named(error: BaseException, name: str) -> BaseException:
-    """Return an error that names the job in which it happened."""
+    """Return an error with the name of the job that raised it."""
     if isinstance(error, VulkanError):
         detail = f"{error.detail}; in {name}" if error.detail else f"in {name}"
         named = type(error)(error.command, error.result, detail)

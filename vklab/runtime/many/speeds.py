@@ -1,7 +1,6 @@
-"""How fast the devices are, as measured and kept in the user's cache folder.
+"""Measured speeds of devices, kept in the user's cache folder for placement.
 
-Placement weighs it; for a device that was never measured, `plan/place/costs.py` guesses. Visited by
-lab 13.
+For a device that was never measured, `plan/place/costs.py` estimates them. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -19,34 +18,34 @@ from vklab.types import DeviceInfo
 
 __all__ = ["all_kept", "keep", "kept", "known"]
 
-MOST_SPEED = 1e18  # read from a file: more is damage
+MOST_SPEED = 1e18  # a larger number in a file means that the file is damaged
 
 
 def kept(info: DeviceInfo) -> DeviceCosts | None:
-    """Return the speed of a device as it was measured on this machine; None if it was not."""
+    """Return the measured speeds of a device; None if it was not measured on this machine."""
     data = None if settings.get("DISABLE_MEASURED") else store.read(_path(info))
     try:
         numbers = json.loads(data or b"{}")
-        found = DeviceCosts(**numbers, is_measured=True)
+        measured = DeviceCosts(**numbers, is_measured=True)
         sound = (isinstance(n, (int, float)) and 0 < n < MOST_SPEED for n in numbers.values())
-        return found if all(sound) else None
-    except (TypeError, ValueError):  # nothing is kept, or damaged, or by another version
+        return measured if all(sound) else None
+    except (TypeError, ValueError):  # no file, a damaged one, or one of another version
         return None
 
 
 def known(info: DeviceInfo) -> DeviceCosts:
-    """Return the speed of a device, measured or guessed."""
+    """Return the speeds of a device, measured or estimated."""
     return kept(info) or costs.estimate(info)
 
 
 def all_kept(infos: Sequence[DeviceInfo]) -> dict[int, DeviceCosts]:
-    """Return the speeds that were measured, by the place of the device."""
-    found = ((place, kept(info)) for place, info in enumerate(infos))
-    return {place: costs for place, costs in found if costs}
+    """Return the measured speeds by the device's number; devices without are left out."""
+    measured = ((number, kept(info)) for number, info in enumerate(infos))
+    return {number: costs for number, costs in measured if costs}
 
 
 def keep(info: DeviceInfo, speeds: DeviceCosts) -> None:
-    """Write the measured speed of a device."""
+    """Write the measured speeds of a device to the cache folder."""
     numbers = {name: value for name, value in asdict(speeds).items() if name != "is_measured"}
     store.write(_path(info), json.dumps(numbers).encode())
 

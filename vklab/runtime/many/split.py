@@ -1,8 +1,8 @@
-"""Device chunks of one plan on several devices: a program for each, values in between.
+"""Device chunks of one plan on several devices: one program for each chunk, and transfers.
 
-A chunk that is done moves what others need into their inputs, on the thread that waited for it.
-Chunks of one device leave each other values in place, and the device keeps their order: they are
-submitted one behind the other, with a barrier between. Visited by lab 13.
+The thread that waited for a chunk copies its outputs into the inputs of chunks on other devices.
+Chunks of one device share values in place: they are submitted to its queue in order, with a
+barrier between them. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -37,17 +37,21 @@ _QUIET = contextlib.nullcontext()
 
 
 def worker(opened: OpenDevice) -> scheduler.DeviceWorker:
-    """Return the thread that waits for a device, which all sessions share."""
+    """Return the worker whose thread waits for a device; all sessions share it."""
     name = f"vklab waits for device {opened.info.index}"
     made: scheduler.DeviceWorker = opened.owned("worker", lambda: scheduler.DeviceWorker(name))
     return made
 
 
 class Split:
-    """What a session with several devices adds to its executor.
+    """Facts, runners and memory for plans of several devices, as a part of an executor.
+
+    Args:
+        devices: the session's devices.
+        has_bounds: True if the model has upper bounds.
 
     Attributes:
-        largest: the plan at the upper bounds: other shapes run in its memory, if they fit there.
+        largest: the plan at the upper bounds; plans of other shapes share its memory if they fit.
     """
 
     def __init__(self, devices: Sequence[DeviceState], has_bounds: bool) -> None:
@@ -58,31 +62,37 @@ class Split:
         self._lender: TransferMemory | None = None
 
     def check(self, graph: Graph, wanted: PlacementOptions) -> None:
-        """Raise PlanError for a policy that there is not, and for pins on no node or device."""
+        """Raise PlanError for an unknown policy, or a pin that matches no node or device."""
         placement.check_policy(wanted.policy or placement.POLICIES[0])
         placement.check_pins(graph, self._infos, wanted.pins)
 
     def clone(self, devices: Sequence[DeviceState]) -> Split:
-        """Return the same for frames in flight, with memory of its own."""
+        """Return a splitter for frames in flight, with transfer memory of its own."""
         other = copy.copy(self)
         other._devices, other._lender = devices, None
         return other
 
     @property
     def reserved_bytes(self) -> int:
-        """Return the bytes that all shapes share, weights apart."""
+        """Return the bytes reserved for all shapes, without weights."""
         return self._lender.size_bytes if self._lender else 0
 
     def facts(self, facts: Facts) -> Facts:
-        """Return facts with the free bytes and the speeds of all devices, and the placement."""
-        # Weights that this session has there take no more.
+        """Return facts with the free bytes and speeds of all devices, and the first placement."""
+        # This session's resident weights count as free: they need no new memory.
         free = tuple(state.opened.allocator.room_bytes() + state.weights.size_bytes
                      for state in self._devices)  # fmt: skip
         placed = self.largest.placement if self.largest else None
         return replace(facts, free_bytes=free, costs=speeds.all_kept(self._infos), placement=placed)
 
     def runner(self, executor: Executor, plan: Plan, first: int) -> ChunkGroup:
-        """Return what runs the device chunks of a plan from one on."""
+        """Return a runner for the last device chunks of a plan.
+
+        Args:
+            executor: the executor that makes the programs.
+            plan: the plan.
+            first: the number of the first chunk to run.
+        """
         chunks = plan.chunks[first:]
         group = replace(
             plan, chunks=tuple(
@@ -101,7 +111,7 @@ class Split:
         return ChunkGroup(group, executor, self._memory(group, opened), first)
 
     def _memory(self, plan: Plan, opened: Sequence[OpenDevice]) -> TransferMemory:
-        """Return memory for a plan: that of the upper bounds if it has room there."""
+        """Return memory for a plan: the memory of the upper bounds if the plan fits, else new."""
         if self.largest is None or not TransferMemory(self.largest, opened).holds(plan):
             return TransferMemory(plan, opened)
         if self._lender is None or not self._lender.lent:
@@ -110,16 +120,20 @@ class Split:
 
 
 class ChunkTask:
-    """One chunk as a job: inputs in, submit; wait, outputs on to those that read them, and out.
+    """One chunk as a job: `start` submits it, `finish` waits and moves its outputs on.
+
+    Args:
+        program: as the attribute.
+        name: the name of the chunk in errors.
 
     Attributes:
-        program: what runs it; a trace puts a recorder in its place.
-        readers: values that must be moved when it is done, and the tasks that read them.
-        behind: tasks that the device itself waits for: submitted before, and done by then or not.
-        moves: what moves values past the host, by value and reader.
-        values: arrays from outside, set before a run.
+        program: the program of the chunk; a trace replaces it by a recorder.
+        readers: name and reading task of each output that must be moved after the chunk.
+        behind: earlier tasks on the same queue that need only be submitted before this one.
+        moves: functions that copy a value between devices without the host, by value and reader.
+        values: arrays from outside the group, set before a run.
         made: outputs that leave the group, set by the run.
-        noted: a context around each move; a trace sets it.
+        noted: returns a context for each move; a trace sets it.
     """
 
     def __init__(self, program: Program, name: str) -> None:
@@ -133,11 +147,11 @@ class ChunkTask:
         self.noted: Callable[[str, ChunkTask], Any] = lambda value, reader: _QUIET
 
     def start(self) -> None:
-        """Copy in what comes from outside, and submit."""
+        """Copy in the values from outside the group, and submit the chunk."""
         self.program.begin(self.values)
 
     def finish(self) -> None:
-        """Wait, move values to the chunks that read them, and copy out what leaves the group."""
+        """Wait, move values to the chunks that read them, and copy out the group's outputs."""
         self.program.wait()
         for name, reader in self.readers:
             with self.noted(name, reader):
@@ -150,12 +164,12 @@ class ChunkTask:
 
 
 class ChunkGroup:
-    """Run the chunks that one extension of a plan has put on several devices.
+    """Runner of consecutive device chunks of a plan, on several devices.
 
     Args:
         plan: these chunks alone, numbered from 0.
         executor: makes their programs.
-        memory: of all chunks; it is closed with this.
+        memory: the memory of all chunks; it is closed with the group.
         first: the number of the first chunk in the whole plan.
     """
 
@@ -178,7 +192,7 @@ class ChunkGroup:
                     copied_out=[name for name in chunk.graph.outputs if name in outputs],
                     given=memory.given(chunk),
                 )  # fmt: skip
-                # Threads that poll for several chunks take the interpreter from each other.
+                # Threads that poll for several chunks would slow each other through the GIL.
                 program.polls &= len(plan.chunks) == 1
                 nodes, label = chunk.graph.nodes, plan.devices[chunk.device].label
                 self.tasks.append(ChunkTask(program, f"chunk {first + chunk.number} (nodes "
@@ -201,15 +215,15 @@ class ChunkGroup:
 
     @property
     def paths(self) -> dict[Transfer, transfer_paths.TransferPath]:
-        """Return how each transfer is made, by transfers of the whole plan."""
+        """Return the path of each transfer, with chunks numbered as in the whole plan."""
         return {replace(t, source=(t.source or 0) + self.first, target=t.target + self.first): path
                 for t, path in self._memory.paths.items()}  # fmt: skip
 
     def run(self, values: Values) -> Values:
-        """Run once.
+        """Run all chunks once, and return the outputs that leave the group, by name.
 
-        Raises the error of the first chunk that failed; nothing is in flight any more then,
-        except after a TimeoutError.
+        Raises the error of the first chunk that failed. No chunk is in flight then, except after a
+        TimeoutError.
         """
         runs = self._memory.runs
         if runs and not runs[-1].is_over():
@@ -228,7 +242,7 @@ class ChunkGroup:
         return {name: task.made.pop(name) for task in self.tasks for name in list(task.made)}
 
     def close(self) -> None:
-        """Free everything but the weights; what a device never ended is left to its driver."""
+        """Free all resources but shared weights; a stuck device keeps the resources in use."""
         is_over = all(run.is_over(_limit_seconds()) for run in self._memory.runs)
         while self.tasks:
             task = self.tasks.pop()
@@ -240,7 +254,7 @@ class ChunkGroup:
 
 
 def _leaving(plan: Plan) -> frozenset[str]:
-    """Return the values that chunks of a group leave to others, or as outputs of the model."""
+    """Return the names of values that later chunks read, or that are outputs of the model."""
     left = {info.name for info in plan.rest.inputs} if plan.rest else set()
     return frozenset(left | set(plan.graph.outputs) | (set(plan.rest.captures) if plan.rest else
                                                        set()))  # fmt: skip
@@ -249,9 +263,10 @@ def _leaving(plan: Plan) -> frozenset[str]:
 def _behind(
     plan: Plan, paths: Mapping[Transfer, transfer_paths.TransferPath]
 ) -> list[set[int]]:
-    """Return, for each chunk, the predecessors of its device that leave all values in place.
+    """Return, for each chunk, the predecessors on its device whose outputs it reads in place.
 
-    On one queue a barrier orders submissions as well as a timeline semaphore does, for less.
+    On one queue a pipeline barrier orders submissions, at a lower cost than a timeline semaphore.
+    Source: Vulkan 1.3, section 'Pipeline Barriers'.
     """
     behind = [
         {n for n in chunk.predecessors if plan.chunks[n].device == chunk.device}
@@ -266,5 +281,5 @@ def _behind(
 
 
 def _limit_seconds() -> float:
-    # A job waits no longer than TIMEOUT for its device, and perhaps as long for the one before.
+    # A job waits up to TIMEOUT for its device, after up to as long for the job before it.
     return 2 * float(settings.get("TIMEOUT")) + 1

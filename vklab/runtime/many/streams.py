@@ -1,4 +1,4 @@
-"""Many frames of one session: submit them, await them, map over them. Visited by lab 13."""
+"""Frames of one session: submit one, await one, or map over many. Visited by lab 13."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from vklab.runtime.many.frames import Outputs
 
 __all__ = ["IN_FLIGHT", "ahead", "in_order", "map_items", "room", "run_async", "submit"]
 
-# One runs while the next is copied in.
+# Frames in flight for each device: one runs while the next is copied in.
 IN_FLIGHT = 2
-# Frames taken ahead for each in flight: while the first waits for a slow device, others go on.
+# Frames taken ahead for each frame in flight: faster replicas go on while a slow one works.
 AHEAD = 4
 
 
 def submit(session: Any, *inputs: Any) -> Future[Outputs]:
-    """Queue a run, and return at once; inputs as in `run`, copied now.
+    """Queue a run, and return its future at once; inputs as in `run`, copied now.
 
-    Several are in flight, each in memory of its own. Raises ModelError for inputs that do not fit;
-    the future raises all later errors. A queued frame can be cancelled.
+    Several frames are in flight, each in memory of its own. Raises ModelError for inputs that do
+    not fit; the future raises all later errors. A queued frame can be cancelled.
     """
     values = session.arrays(inputs)
     frames = session.frames()
@@ -41,22 +41,21 @@ def submit(session: Any, *inputs: Any) -> Future[Outputs]:
 
 
 async def run_async(session: Any, *inputs: Any) -> Outputs:
-    """Run once without blocking the event loop; as `submit` otherwise."""
+    """Await one run without blocking the event loop; otherwise as `submit`."""
     return await asyncio.wrap_future(submit(session, *inputs))
 
 
 def map_items(session: Any, items: Iterable[Any], in_flight: int = 0) -> Iterator[Outputs]:
-    """Yield the outputs of each item in order, with `in_flight` of them under way.
+    """Yield the outputs of each item in order, with `in_flight` frames in flight.
 
     Args:
         session: the session.
-        items: for each run one dict of inputs, one array, or a tuple of arrays; taken as they are
-            needed.
-        in_flight: default two for each device. With replicas, four times as many are taken ahead,
-            so that the first in order, on a slow device, holds up no other.
+        items: for each run one dict of inputs, one array, or a tuple of arrays; read lazily.
+        in_flight: the number of frames; default two for each device. With replicas, four times as
+            many are taken ahead, so that a slow device does not block the others.
 
-    An error, that of an item or that of the iterable, is raised in its turn; the items queued
-    behind it are cancelled.
+    An error of an item or of the iterable is raised at its position in the order; frames queued
+    after it are cancelled.
     """
     count = room(session, in_flight)
     session.frames().grow(count)
@@ -65,21 +64,27 @@ def map_items(session: Any, items: Iterable[Any], in_flight: int = 0) -> Iterato
 
 
 def room(session: Any, in_flight: int) -> int:
-    """Return how many frames are in flight where a caller asked for so many, or for none."""
+    """Return the number of frames in flight: `in_flight`, or the default for 0."""
     if in_flight < 0:
-        raise ValueError(f"in_flight={in_flight}: at least one run is under way")
+        raise ValueError(f"in_flight={in_flight}: at least one run must be in flight")
     return in_flight or IN_FLIGHT * len(session.states)
 
 
 def ahead(roots: Sequence[Any], in_flight: int) -> int:
-    """Return how many frames are taken before the first of them is done."""
+    """Return the number of frames that are submitted before the first result is needed."""
     return in_flight * (AHEAD if len(roots) > 1 else 1)
 
 
 def in_order(
     submit: Callable[[Any], Future[Outputs]], items: Iterator[Any], count: int
 ) -> Iterator[Outputs]:
-    """Yield the outputs of each item in order; `count` are submitted before the first is out."""
+    """Yield the outputs of each item in order, and keep `count` items submitted.
+
+    Args:
+        submit: starts a frame for an item.
+        items: the items.
+        count: the number of submitted items whose outputs were not yielded yet.
+    """
     waiting: deque[Future[Outputs]] = deque()
     failure: Exception | None = None
     try:
@@ -87,7 +92,7 @@ def in_order(
             while failure is None and len(waiting) < count:
                 try:
                     waiting.append(submit(next(items)))
-                except Exception as error:  # raised when those before it are out
+                except Exception as error:  # raised after the outputs of earlier items
                     failure = error
             if not waiting:
                 break

@@ -1,8 +1,8 @@
-"""TransferMemory: where the chunks of a split model leave values for each other.
+"""TransferMemory: buffers of a split model's chunks, and the path of each value between them.
 
-On one device that is one buffer. Between devices, best first: a value in device memory is read by
-dma-buf, or moves in pieces through a staging ring (`device_copies`); else one host allocation is
-imported into both devices, or the host copies. Visited by lab 13.
+Chunks of one device share a buffer. Between devices, a value in device memory moves by dma-buf or
+through a staging ring (`device_copies`); a value in host memory through one allocation that both
+devices import, or by a host copy. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ ALIGNMENT = "minStorageBufferOffsetAlignment"
 
 
 class TransferMemory:
-    """The memory of a group of chunks but for their weights, and the transfers between them.
+    """Memory of a group of chunks, without weights, and the transfers between the chunks.
 
     Args:
         plan: the chunks, numbered from 0.
-        opened: devices by the numbers of the plan.
-        lender: whose memory it uses, and leaves to others: the memory of the upper bounds.
+        opened: the devices, in the order of the plan's device numbers.
+        lender: the memory of the upper bounds, if this plan is to share it.
 
     Attributes:
-        lent: how many use this memory; the last one frees it.
-        paths: how each transfer is made, and why no better way.
+        lent: the number of plans that share this memory; the last one frees it.
+        paths: the path of each transfer, with the reason why no faster path is used.
         runs: the last run in this memory, if there was one.
     """
 
@@ -53,12 +53,12 @@ class TransferMemory:
         self._lender = lender
         self._rings: dict[Link, device_copies.StagingRing] = {}
         self._readers: dict[Link, device_copies.CopyQueue] = {}
-        self._unread: dict[Link, str] = {}  # why a link has no dma-buf
+        self._unread: dict[Link, str] = {}  # the reason why a link has no dma-buf
         self.runs: list[scheduler.Run] = []
         self._pools: dict[int, BufferPool] = {}
         self._memory: dict[tuple[int, str], HostMemory] = {}
         self._imports: dict[tuple[int, str, int], ExternalBuffer] = {}
-        self._reasons: dict[tuple[int, str], str] = {}  # why an arena is an ordinary one
+        self._reasons: dict[tuple[int, str], str] = {}  # the reason why an arena is not shared
         if lender:
             lender.lent += 1
             self.runs, self._pools, self._memory = lender.runs, lender._pools, lender._memory
@@ -66,11 +66,11 @@ class TransferMemory:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all arenas."""
+        """Return the bytes of all arenas of all chunks."""
         return sum(pool.size_bytes for pool in self._pools.values())
 
     def fill(self) -> TransferMemory:
-        """Make all of it now, for plans of other shapes."""
+        """Allocate all arenas now, for plans of other shapes to share; return self."""
         try:
             for chunk in self.plan.chunks:
                 self.pool(chunk).fit(chunk.memory.arenas, "the upper bounds")
@@ -80,7 +80,7 @@ class TransferMemory:
         return self
 
     def holds(self, plan: Plan) -> bool:
-        """Tell whether a plan is cut alike, and has room here."""
+        """Tell whether a plan has the same chunks on the same devices, and fits this memory."""
         pairs = zip(self.plan.chunks, plan.chunks, strict=False)
         return len(self.plan.chunks) == len(plan.chunks) and all(
             here.device == there.device and all(
@@ -98,14 +98,14 @@ class TransferMemory:
         return self._opened[link[0]], self._opened[link[1]]
 
     def _is_unseen(self, move: Transfer) -> bool:
-        """Tell whether the host does not see a value at its target, which is another device."""
+        """Tell whether a value moves to memory of another device that the host cannot map."""
         slot = self.plan.chunks[move.target].input_slots[move.value]
         return len(set(self._link(move))) > 1 and slot.arena.startswith(arenas.ARRIVING)
 
     # -------------------------------------------------------------- before a program is made
 
     def pool(self, chunk: Chunk) -> BufferPool:
-        """Return a chunk's memory, in which outputs for other devices lie where those see them."""
+        """Return a chunk's pool, with outputs for other devices in shared memory if possible."""
         if chunk.number in self._pools:
             return self._pools[chunk.number]
         made = self._pools[chunk.number] = BufferPool(self._opened[chunk.device])
@@ -116,10 +116,10 @@ class TransferMemory:
                     self._leave(self._link(move), chunk.number, slot.arena, made)
         return made
 
-    def _leave(self, link: Link, stage: int, arena: str, made: BufferPool) -> None:
-        """Make an arena so that the reader's device sees it, if that can be."""
-        size = self.plan.chunks[stage].memory.arenas[arena]
-        source, target = (self._opened[number] for number in link)
+    def _leave(self, link: Link, number: int, arena: str, made: BufferPool) -> None:
+        """Allocate a chunk's arena in memory that the reading device shares, if possible."""
+        size = self.plan.chunks[number].memory.arenas[arena]
+        source, target = self._ends(link)
         is_own = arena.startswith(arenas.LEAVING)
         refusal = (self._no_dma_buf(link) if is_own
                    else device_copies.host_memory_refusal(source, target))  # fmt: skip
@@ -129,10 +129,10 @@ class TransferMemory:
             elif not refusal:
                 memory = HostMemory(size)
                 made.buffers[arena] = ImportedBuffer(source.device, memory, size)
-                self._memory[stage, arena] = memory
-        except device_copies.REFUSALS as error:  # an ordinary buffer is made, and copied from
+                self._memory[number, arena] = memory
+        except device_copies.REFUSALS as error:  # `fit` makes an ordinary buffer, copied from
             refusal = str(error)
-        self._reasons[stage, arena] = refusal
+        self._reasons[number, arena] = refusal
 
     def _no_dma_buf(self, link: Link) -> str:
         if link not in self._unread:
@@ -140,32 +140,32 @@ class TransferMemory:
         return self._unread[link]
 
     def given(self, chunk: Chunk) -> dict[str, Given]:
-        """Return the inputs of a chunk that are where an earlier one leaves them."""
-        found: dict[str, Given] = {}
+        """Return buffer and offset of each input that the chunk reads where it was written."""
+        shared: dict[str, Given] = {}
         for move in self.plan.transfers:
             if move.target == chunk.number and not self._is_unseen(move):
                 given, self.paths[move] = self._given(move)
                 if given:
-                    found[move.value] = given
-        return found
+                    shared[move.value] = given
+        return shared
 
     def _given(self, move: Transfer) -> tuple[Given | None, TransferPath]:
-        stage, (source, target) = move.source or 0, self._link(move)
-        plan, reader = self.plan.chunks[stage], self.plan.chunks[move.target]
+        number, (source, target) = move.source or 0, self._link(move)
+        writer, reader = self.plan.chunks[number], self.plan.chunks[move.target]
         info = self.plan.devices[target]
-        slot = plan.output_slots[move.value]
+        slot = writer.output_slots[move.value]
         refusal = "" if slot.size_bytes else "it has no bytes"
-        if plan.stored[move.value] != reader.stored[move.value]:
-            refusal = (f"it is {plan.stored[move.value]} on {self.plan.devices[source].label}, "
+        if writer.stored[move.value] != reader.stored[move.value]:
+            refusal = (f"it is {writer.stored[move.value]} on {self.plan.devices[source].label}, "
                        f"{reader.stored[move.value]} on {info.label}")  # fmt: skip
         elif slot.offset_bytes % (info.limit(ALIGNMENT) or 1):
-            refusal = f"{info.label} binds nothing at byte {slot.offset_bytes}"
+            refusal = f"{info.label} cannot bind a buffer at byte {slot.offset_bytes}"
         elif source == target and not refusal:
-            buffer = self._pools[stage].buffers[slot.arena]
+            buffer = self._pools[number].buffers[slot.arena]
             return (buffer, slot.offset_bytes), TransferPath(transfer_paths.SAME_MEMORY)
-        memory = self._memory.get((stage, slot.arena))
+        memory = self._memory.get((number, slot.arena))
         if not refusal and memory:
-            key = stage, slot.arena, target
+            key = number, slot.arena, target
             try:
                 if key not in self._imports:
                     device = self._opened[target].device
@@ -173,24 +173,24 @@ class TransferMemory:
                 return (self._imports[key], slot.offset_bytes), TransferPath(transfer_paths.SHARED)
             except device_copies.REFUSALS as error:
                 refusal = str(error)
-        refusal = refusal or self._reasons.get((stage, slot.arena), "")
+        refusal = refusal or self._reasons.get((number, slot.arena), "")
         return None, TransferPath(transfer_paths.HOST_COPY, refusal)
 
     # ------------------------------------------------------------- when all programs are made
 
     def moves(self) -> dict[Transfer, device_copies.Move]:
-        """Return what moves each value that the host does not see at its target."""
+        """Return the function that moves each value into memory that the host cannot map."""
         return {move: self._move(move) for move in self.plan.transfers if self._is_unseen(move)}
 
     def _move(self, move: Transfer) -> device_copies.Move:
-        stage, link = move.source or 0, self._link(move)
-        slot = self.plan.chunks[stage].output_slots[move.value]
-        place = self.plan.chunks[move.target].input_slots[move.value]
-        left = self._pools[stage].buffers[slot.arena]
-        here = self._pools[move.target].buffers[place.arena], place.offset_bytes
-        refusal = self._no_dma_buf(link) or self._reasons.get((stage, slot.arena), "")
+        number, link = move.source or 0, self._link(move)
+        slot = self.plan.chunks[number].output_slots[move.value]
+        goal = self.plan.chunks[move.target].input_slots[move.value]
+        left = self._pools[number].buffers[slot.arena]
+        here = self._pools[move.target].buffers[goal.arena], goal.offset_bytes
+        refusal = self._no_dma_buf(link) or self._reasons.get((number, slot.arena), "")
         if isinstance(left, ExportedBuffer) and not refusal:
-            key = stage, slot.arena, link[1]
+            key = number, slot.arena, link[1]
             try:
                 if key not in self._imports:
                     self._imports[key] = OpenedBuffer(self._opened[link[1]].device, left)
@@ -214,7 +214,7 @@ class TransferMemory:
                      if self._link(move) == link and self._is_unseen(move)]  # fmt: skip
             most = int(settings.get("STAGING_SLOT_BYTES"))
             if most < 1:
-                raise PlanError(f"VKLAB_STAGING_SLOT_BYTES={most}: a slot holds a byte or more")
+                raise PlanError(f"VKLAB_STAGING_SLOT_BYTES={most}: a slot needs at least one byte")
             size = min(most, max(sizes))
             self._rings[link] = device_copies.StagingRing(*self._ends(link), size)
         return self._rings[link]
@@ -224,12 +224,12 @@ class TransferMemory:
         return [*self._rings.values(), *self._readers.values()]
 
     def require_idle(self) -> None:
-        """Raise as long as a device still copies for an earlier run."""
+        """Raise TimeoutError while a copy of an earlier run is in flight."""
         for copier in self._copiers:
             copier.require_idle()
 
     def close(self) -> None:
-        """Free it, after the programs that use it; what a device still works on is kept."""
+        """Free the memory, after its programs were closed; a stuck device keeps its resources."""
         for copier in self._copiers:
             copier.close()
         if self._lender:

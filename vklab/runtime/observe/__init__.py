@@ -1,6 +1,6 @@
-"""What a session tells about its runs: times, traces, and comparisons with a reference.
+"""Observation of a session's runs: times, traces, and comparisons with a reference.
 
-Entered through `Session`. Visited by labs 12, 17 and 18.
+Loaded by `Session` when needed. Visited by labs 12, 17 and 18.
 """
 
 __all__: list[str] = []

@@ -1,6 +1,6 @@
-"""How fast a device is, measured by the runtime's own kernels and kept in the user's cache folder.
+"""Measurement of a device's speeds with the runtime's own kernels, kept in the cache folder.
 
-Placement weighs it; what was never measured, `plan/costs.py` guesses. Visited by lab 13.
+Placement uses them; without a measurement, `plan/place/costs.py` estimates. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from vklab.types import TensorInfo
 
 __all__ = ["measure"]
 
-REPEATS = 5  # the median counts: it is what runs meet, other work on the machine included
+REPEATS = 5  # of which the median counts: a typical run, other work on the machine included
 LAUNCHES = 64
-# Larger than the caches of a GPU; a CPU's time for as much would be long.
+# Larger than the caches of a GPU; on a CPU device as many bytes would take too long.
 STREAM_BYTES, CPU_STREAM_BYTES = 64 << 20, 8 << 20
-LEAST_SIZE, MOST_SIZE, LONG_NS = 32, 2048, 1e7  # of products: doubled until one takes as long
+LEAST_SIZE, MOST_SIZE, LONG_NS = 32, 2048, 1e7  # product sizes, doubled until one takes LONG_NS
 
 _Trial = Callable[[int], tuple[Graph, int]]
 
 
 def measure(device: int | str | None = None) -> DeviceCosts:
-    """Measure the speed of a device, and keep it for placement.
+    """Measure the speeds of a device, and keep them for placement.
 
-    Takes a second or two. What else runs on the device at that time makes it slower.
+    Takes a second or two. Other work on the device at that time falsifies the result.
 
     Args:
         device: index or part of a name, as in `load`.
@@ -54,13 +54,13 @@ def measure(device: int | str | None = None) -> DeviceCosts:
     opened = open_devices.open_device(device)
     info = opened.info
     if not opened.device.compute_queue.family.timestamp_valid_bits:
-        raise SetupError(f"{info.name} has no timestamps on its compute queue: its speed is not "
-                         "measured but guessed")  # fmt: skip
-    # What is measured is each step as it is, not what is left of a chain of them.
+        raise SetupError(f"{info.name} has no timestamps on its compute queue: its speed cannot "
+                         "be measured, only estimated")  # fmt: skip
+    # Each node must stay a step of its own: fusion would merge the chain.
     with settings.settings(DISABLE_FUSION=True, DISABLE_IN_PLACE=True):
-        found = _measure(opened)
-    speeds.keep(info, found)
-    return found
+        measured = _measure(opened)
+    speeds.keep(info, measured)
+    return measured
 
 
 def _measure(opened: OpenDevice) -> DeviceCosts:
@@ -81,7 +81,7 @@ def _measure(opened: OpenDevice) -> DeviceCosts:
 
 
 def _streamed(opened: OpenDevice, graph: Graph) -> tuple[float, float]:
-    """Return the time of one kernel of a chain, and of all between the host and the device."""
+    """Return the nanoseconds of one kernel of a chain, and of all copies from and to the host."""
     samples, copies = _samples(opened, graph)
     columns = zip(*(sample.step_ns for sample in samples), strict=True)
     steps = list(zip(map(median, columns), copies, strict=True))
@@ -91,7 +91,7 @@ def _streamed(opened: OpenDevice, graph: Graph) -> tuple[float, float]:
 
 
 def _flops_per_ns(opened: OpenDevice, launch_ns: float, *trials: _Trial) -> float:
-    """Return the rate of some products, each doubled in size until that takes a while."""
+    """Return the mean rate of some products, each doubled in size until it takes LONG_NS."""
     rates = []
     for trial in trials:
         size, time_ns = LEAST_SIZE, 0.0
@@ -126,7 +126,7 @@ def _depthwise(size: int) -> tuple[Graph, int]:
 def _chain(
     kind: str, count: int, shape: Sequence[int], weight: Sequence[int] = (), **attributes: Any
 ) -> Graph:
-    """Build a chain of equal nodes; `weight` is the shape of their second operand."""
+    """Build a graph with a chain of equal nodes; `weight` is the shape of their second operand."""
     ones = np.ones(weight, np.float32)
     weights = {"w": TensorInfo("w", "float32", ones.shape, ones)} if weight else {}
     nodes = tuple(
@@ -140,7 +140,7 @@ def _chain(
 def _samples(
     opened: OpenDevice, graph: Graph, whole: bool = False
 ) -> tuple[list[Sample], list[bool]]:
-    """Run a graph some times; return which of its steps are copies, too."""
+    """Run a graph REPEATS times; return the samples, and for each step whether it is a copy."""
     facts = Facts(kernel_refusal=kernels.unavailable)
     chunk = plans.lower_chunk(Chunk(0, graph), opened.info, facts=facts)
     copies = [isinstance(step, Copy) for step in chunk.steps]

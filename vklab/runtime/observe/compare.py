@@ -1,4 +1,4 @@
-"""Comparing results with a slower truth: largest errors, and the first elements that differ.
+"""Comparison of arrays with a reference: largest errors, and the first elements that differ.
 
 Visited by lab 17.
 """
@@ -13,21 +13,21 @@ import numpy as np
 
 __all__ = ["ATOL", "HALF", "RTOL", "Comparison", "compare"]
 
-# Sums of some thousand float32 terms in another order differ by about 1e-6 of the largest
-# output; where they cancel, of an element's own size by much more.
+# Summing some thousand float32 terms in another order changes results by about 1e-6 of the largest
+# output; relative to an element that is small by cancellation, by much more.
 RTOL, ATOL = 1e-4, 5e-6
-# For what is stored in float16: each rounding is 5e-4 of an element, and a deep net adds up some
-# hundred of them, whose largest is seen beside the largest element.
+# For values stored in float16: each rounding error is up to 5e-4 of an element, and a deep network
+# accumulates some hundred of them; the largest occur beside the largest elements.
 HALF = (4e-3, 2e-2)
 SHOWN = 10
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far outputs are from the reference; `worst` lists the first ten that are too far.
+    """Distance of outputs from the reference; `worst` lists the first ten wrong elements.
 
-    Where nodes were compared one by one, `nodes` is their number and `node` the first that differs.
-    `note` says more on why, and what to do.
+    If nodes were compared one by one, `nodes` is their number and `node` the first that differs.
+    `note` gives the likely cause and what to do.
     """
 
     passed: bool
@@ -72,7 +72,11 @@ def compare(
 ) -> Comparison:
     """Compare outputs by name: |a - e| <= atol * max|e| + rtol * |e|; NaN and infinity must match.
 
-    Each output has its own max|e|, over its finite elements.
+    Args:
+        actual: the computed outputs.
+        expected: the reference outputs.
+        rtol: the tolerance relative to an element.
+        atol: the tolerance relative to max|e|, the largest finite element of the same output.
     """
     worst: list[dict[str, Any]] = []
     max_abs = max_rel = 0.0
@@ -99,8 +103,8 @@ def compare(
 def _errors(
     got: np.ndarray, truth: np.ndarray, rtol: float, atol: float
 ) -> tuple[float, float, np.ndarray]:
-    """Return the largest absolute and relative error, and the indices that are too far."""
-    if got.dtype.kind not in "fcV":  # V: what NumPy did not invent, such as bfloat16
+    """Return the largest absolute and relative error, and the indices of the wrong elements."""
+    if got.dtype.kind not in "fcV":  # V: dtypes that NumPy does not define, such as bfloat16
         return float(np.any(got != truth)), float(np.any(got != truth)), np.argwhere(got != truth)
     wide, reference = got.astype(np.float64), truth.astype(np.float64)
     finite = np.isfinite(wide) & np.isfinite(reference)

@@ -20,12 +20,12 @@ from vklab.trace import HOST, Recorder, Span, Trace
 __all__ = ["RUN", "Names", "Notes"]
 
 Names = tuple[str | tuple[int, str], ...]
-# The run, or frame, that is under way here: threads that work for it have its context.
+# The number of the current run or frame; its worker threads inherit the context.
 RUN: contextvars.ContextVar[int] = contextvars.ContextVar("vklab_run", default=0)
 
 
 class Notes:
-    """What all that is watched shares."""
+    """Spans and samples of one trace, shared by all its recorders."""
 
     def __init__(self, steps: bool) -> None:
         self.steps = steps
@@ -34,21 +34,35 @@ class Notes:
         self._samples: list[tuple[int, str, Program, Sample, Names]] = []
 
     def add(self, name: str, kind: str, start_ns: int, **facts: Any) -> None:
-        """Note something that the host did until now."""
+        """Add a span of the host that ends now.
+
+        Args:
+            name: the span's name.
+            kind: its kind, such as "transfer".
+            start_ns: its beginning on the host's clock.
+            facts: more fields of the span.
+        """
         thread = threading.current_thread()
         queue = "" if thread is self._home else thread.name.removeprefix("vklab ")
         self._recorder.add(Span(name, kind, HOST, start_ns, Recorder.now(), run=RUN.get(),
                                 queue=queue, **facts))  # fmt: skip
 
     def see(self, label: str, program: Program, sample: Sample, behind: Names) -> None:
-        """Note what a device did, for when its clock is known as well as it will be."""
+        """Store a sample of a device; `trace` converts it, once all samples calibrate the clock.
+
+        Args:
+            label: the number of the chunk.
+            program: its program.
+            sample: the timestamps of one submission.
+            behind: names of the spans that end before it begins.
+        """
         self._samples.append((RUN.get(), label, program, sample, behind))
 
     def trace(self, is_queue: bool = False) -> Trace:
-        """Return all spans.
+        """Return the trace of all spans.
 
         Args:
-            is_queue: what a device did waited for what it did before, of whatever frame.
+            is_queue: True if each submission of a device also waits for the one before it.
         """
         clocks: dict[str, tuple[OpenDevice, DeviceClock]] = {}
         for _, _, program, sample, _ in self._samples:
@@ -80,7 +94,7 @@ class Notes:
 def _device_spans(
     label: str, program: Program, sample: Sample, clock: DeviceClock, behind: Names
 ) -> Iterator[Span]:
-    """Yield the spans of one submission on its device: the whole, and its steps if noted."""
+    """Yield the span of one submission on its device, and the spans of its steps if timed."""
     moments = [clock.host_ns(ticks) for ticks in sample.ticks]
     whole = Span(
         f"chunk {label}", "chunk", program.opened.info.label, moments[0], moments[-1],

@@ -1,7 +1,7 @@
-"""Where the time of a run goes: per dispatch on the device's own clock, with GB/s and GFLOP/s.
+"""Profile of a run: the time of each dispatch on the device's clock, with GB/s and GFLOP/s.
 
-Dispatches run alone between barriers here, so their sum is more than a run takes.
-Visited by labs 08 and 18.
+Dispatches run alone between barriers here, so their sum is more than the time of a run. Visited by
+labs 08 and 18.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One step: what it is, its median time in nanoseconds, and the work it did."""
+    """One step of a profile: its node and kernel, its work, and its median time."""
 
     node: str
     kernel: str
@@ -40,7 +40,7 @@ class Row:
 
     @property
     def gigabytes_per_second(self) -> float:
-        """Return operand bytes over time; above the memory's bandwidth if a cache served them."""
+        """Return operand bytes over time in 10^9 a second; above the memory's rate with a cache."""
         return self.size_bytes / self.time_ns if self.time_ns else 0.0
 
     @property
@@ -58,13 +58,13 @@ class Timing:
 
     @property
     def overhead_ns(self) -> float:
-        """Return the median cost of a run that is not the device's own time."""
+        """Return the median difference between the host's and the device's time of a run."""
         return median(h - d for h, d in zip(self.host_ns, self.device_ns, strict=True))
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The rows of one program on one device; draws itself as a table."""
+    """Rows of a model's steps in order; shown as a table in a notebook."""
 
     device: str
     rows: tuple[Row, ...]
@@ -76,10 +76,10 @@ class Profile:
         return sum(row.time_ns for row in self.rows)
 
     def node_ns(self) -> dict[str, float]:
-        """Return the time of each node, for placement.
+        """Return the nanoseconds of each node by name, for placement.
 
-        What several nodes are fused to counts for the first, and copies for none: placement knows
-        what moves.
+        The time of fused nodes counts for the first of them. Copies are left out: placement
+        predicts its own.
         """
         times: dict[str, float] = {}
         for row in self.rows:
@@ -122,21 +122,27 @@ class Profile:
 
 
 def profile(session: Any, *inputs: Any, repeats: int = 10) -> Profile:
-    """Time every dispatch on the device's own clock; inputs as in `run`.
+    """Time every dispatch on the device's own clock.
 
-    The figures are medians over `repeats` runs after one that is not counted.
+    Args:
+        session: the session.
+        inputs: the inputs as in `run`.
+        repeats: the number of runs, of which medians are taken, after one warm-up run.
     """
     if repeats < 1:
-        raise ValueError(f"repeats={repeats}: at least one run is timed")
+        raise ValueError(f"repeats={repeats}: time at least one run")
     with timed_arrays(session, inputs) as values:
         root = session.roots[0]
         return Profile(device_names(root.executor.devices), _rows(root, values, repeats), repeats)
 
 
 def time_runs(session: Any, *inputs: Any, repeats: int = 30) -> Timing:
-    """Time whole runs, on the host's clock and on the device's; inputs as in `run`.
+    """Time whole runs on the host's clock and on the device's, recorded as in a normal run.
 
-    The work is recorded as `run` records it; one run before is not counted.
+    Args:
+        session: the session.
+        inputs: the inputs as in `run`.
+        repeats: the number of runs, after one warm-up run.
     """
     with timed_arrays(session, inputs) as values:
         return _whole(session.roots[0], values, repeats)
@@ -149,9 +155,9 @@ def once(root: PlanCache, values: Values) -> Profile:
 
 @contextlib.contextmanager
 def timed_arrays(session: Any, inputs: tuple[Any, ...]) -> Iterator[Values]:
-    """Keep other runs of a session out, and give its checked inputs.
+    """Block other runs of a session inside the `with`, and yield its checked inputs by name.
 
-    Raises SetupError where a device has no clock.
+    Raises SetupError for a device without timestamps.
     """
     with session.exclusive():
         for state in session.states:
@@ -160,12 +166,12 @@ def timed_arrays(session: Any, inputs: tuple[Any, ...]) -> Iterator[Values]:
 
 
 def device_names(states: Sequence[Any]) -> str:
-    """Return the names of devices in one line."""
+    """Return the names of devices as one text."""
     return " and ".join(state.opened.info.name for state in states)
 
 
 def _rows(root: PlanCache, values: Values, repeats: int) -> tuple[Row, ...]:
-    """Run a model, and time every step of the entries that it used."""
+    """Run a model, and time every step of the entries of the run."""
     timed: list[Row] = []
     for entry in _entries(root, values):
         for program, given in _programs(entry, values):
@@ -182,7 +188,7 @@ def _rows(root: PlanCache, values: Values, repeats: int) -> tuple[Row, ...]:
 
 
 def _whole(root: PlanCache, values: Values, repeats: int) -> Timing:
-    """Run a model, and time the whole of each entry that it used."""
+    """Run a model, and time each entry of the run as a whole."""
     host_ns, device_ns = [0.0] * repeats, [0.0] * repeats
     for entry in _entries(root, values):
         is_program = isinstance(entry.runner, Program)
@@ -201,13 +207,13 @@ def _elapsed_ns(sample: Sample) -> int:
 
 
 def _entries(root: PlanCache, values: Values) -> Iterator[Entry]:
-    """Run once; then yield the entries that were used; `values` receives what they make."""
+    """Run once, add all outputs to `values`, and yield the entries of the run."""
     root.executor.run_in_turn(root, values)
     yield from root.path()
 
 
 def _programs(entry: Entry, values: Values) -> Iterator[tuple[Program, Values]]:
-    """Yield the programs of an entry with their inputs; several take what the run has left."""
+    """Yield the programs of an entry with their inputs; a group's are those of the last run."""
     if isinstance(entry.runner, Program):
         yield entry.runner, values
     for task in getattr(entry.runner, "tasks", ()):
@@ -222,7 +228,7 @@ def _host_ns(entry: Entry, values: Values) -> float:
 
 
 def steps(chunk: Chunk) -> list[tuple[str, str, tuple[int, int, int], int, int]]:
-    """Return node, kernel, workgroups, bytes and operations of every step in order."""
+    """Return node, kernel, workgroups, bytes and floating-point operations of every step."""
     described = []
     for node, step in zip(chunk.nodes, chunk.steps, strict=True):
         if isinstance(step, Copy):

@@ -20,10 +20,10 @@ __all__ = ["RecordedProgram", "RecordedRunner", "RunOrder"]
 
 
 class RunOrder:
-    """The place of an entry in the runs: it begins after what others ended with last.
+    """Position of an entry in a run, with the spans that it waits for.
 
     Attributes:
-        before: the entries that it waits for; of the first, those that ended the run before.
+        before: the entries that it waits for; for a first entry, the last ones of the former run.
     """
 
     def __init__(self, notes: Notes) -> None:
@@ -33,16 +33,22 @@ class RunOrder:
 
     @property
     def behind(self) -> Names:
-        """Return the names of the spans with which all predecessors ended."""
+        """Return the names of the last spans of all predecessors."""
         return tuple(name for other in self.before for name in other._last)
 
     def end(self, *names: str) -> None:
-        """Note the spans with which the entry ended."""
+        """Store the names of the entry's last spans."""
         self._last = tuple((RUN.get(), name) for name in names)
 
 
 class RecordedRunner:
-    """The runner of an entry, with notes: its programs have recorders in their place."""
+    """Recorder of an entry's runner: each of its programs is replaced by a RecordedProgram.
+
+    Args:
+        sequence: the entry's order among the others.
+        entry: the entry.
+        stack: restores the programs when it closes.
+    """
 
     def __init__(self, sequence: RunOrder, entry: Entry, stack: contextlib.ExitStack) -> None:
         self.runner = entry.runner
@@ -74,11 +80,11 @@ class RecordedRunner:
 
     @property
     def bodies(self) -> Any:
-        """Return the bodies of a control node; AttributeError for all others."""
+        """Return the bodies of a control node; raise AttributeError for any other runner."""
         return self.runner.bodies
 
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Run once, with notes."""
+        """Run once, and record the spans."""
         if isinstance(self.runner, Program):
             self.start(values)
             return self.finish()
@@ -101,13 +107,13 @@ class RecordedRunner:
         return made
 
     def start(self, values: Mapping[str, Any]) -> None:
-        """Begin a run of the only program, without waiting."""
+        """Begin a run of the entry's only program, without waiting."""
         (program,) = self._programs
         program.prepare()
         program.begin(values)
 
     def finish(self) -> Mapping[str, Any]:
-        """Wait for a run that was started."""
+        """Wait for a started run, and return its outputs."""
         (program,) = self._programs
         program.wait()
         outputs = program.copy_out()
@@ -121,11 +127,17 @@ class RecordedRunner:
 
 
 class RecordedProgram:
-    """A program whose submissions have timestamps, and the host's steps around it.
+    """Recorder of a program: timestamps of its submissions, and spans of the host's work.
 
     Attributes:
-        moves: the name of each transfer from here, by value and reader; `paths` tells its path.
-        arriving: the names of transfers to this program.
+        moves: the name of each transfer from this program; `paths` has the name of its path.
+        arriving: the names of the transfers to this program.
+
+    Args:
+        sequence: the entry's order among the others.
+        chunk: the chunk, which numbers the spans.
+        program: the program.
+        stack: frees the timestamps when it closes.
     """
 
     def __init__(
@@ -145,29 +157,29 @@ class RecordedProgram:
         return getattr(self.program, name)
 
     def see(self) -> None:
-        """Note what the device did in the run that is complete."""
+        """Store the device's sample of a complete run."""
         self._sequence.notes.see(self.label, self.program, self._timed.sample(), self.behind)
 
     def begin(self, values: Mapping[str, Any]) -> None:
-        """Copy in and submit."""
+        """Copy in and submit, with a span for each."""
         with self._noted("copy in"):
             self.program.binding.copy_in(values)
         with self._noted("submit"):
             self.program.submit(self._timed.submission)
 
     def wait(self) -> None:
-        """Wait for what was submitted."""
+        """Wait for the submission, with a span."""
         with self._noted("wait"):
             self.program.wait()
 
     def copy_out(self) -> dict[str, Any]:
-        """Copy the outputs out."""
+        """Copy the outputs out, with a span."""
         with self._noted("copy out"):
             return self.program.copy_out()
 
     @contextlib.contextmanager
     def moving(self, value: str, reader: Any) -> Iterator[None]:
-        """Note the block, which moves a value to the program that reads it."""
+        """Record the `with` block as a span: it moves a value to the program that reads it."""
         start = Recorder.now()
         yield
         size = self.program.chunk.output_slots[value].size_bytes
@@ -178,7 +190,7 @@ class RecordedProgram:
 
     @contextlib.contextmanager
     def _noted(self, what: str) -> Iterator[None]:
-        """Note the block: a step around the program."""
+        """Record the `with` block as a span: one step of the host around the submission."""
         kind, after, size_bytes = self._facts(what)
         start = Recorder.now()
         yield
@@ -187,7 +199,7 @@ class RecordedProgram:
                                      after=after, bytes=size_bytes)  # fmt: skip
 
     def _facts(self, what: str) -> tuple[str, Names, int]:
-        """Return kind, predecessors and bytes of a step; no kind if there was nothing to do."""
+        """Return kind, predecessors and bytes of a host step; no kind if it copies nothing."""
         program, label = self.program, self.label
         if what == "copy in":
             slots = program.chunk.input_slots

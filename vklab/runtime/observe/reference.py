@@ -1,7 +1,7 @@
-"""The reference of a session: the same model in ONNX Runtime on the CPU, outputs or every node.
+"""Reference of a session: the same model in ONNX Runtime on the CPU, outputs or every node.
 
-A wrong result at the end says little. The first node whose values differ says where to look, and
-where float16 overflows, which node to keep in float32. Visited by lab 17.
+Comparing every node locates the first one that differs, and the first one that overflows float16
+and should stay in float32. Visited by labs 14 and 17.
 """
 
 from __future__ import annotations
@@ -33,51 +33,51 @@ _references: weakref.WeakKeyDictionary[Any, SessionReference] = weakref.WeakKeyD
 
 
 def outputs(session: Any, inputs: Mapping[str, np.ndarray]) -> Outputs:
-    """Return what ONNX Runtime computes on the CPU for the same inputs."""
+    """Return the outputs that ONNX Runtime computes on the CPU for the same inputs."""
     return _of(session).outputs(inputs)
 
 
 def check(session: Any, inputs: Mapping[str, np.ndarray], nodes: bool = False) -> Comparison:
-    """Run, and compare every output with ONNX Runtime on the CPU.
+    """Run the model, and compare every output with ONNX Runtime on the CPU.
 
-    Where float16 is stored, errors up to `compare.HALF` pass. Of several devices that each have the
-    whole model, all are compared up to the first that differs.
+    If values are stored in float16, errors up to `compare.HALF` pass. Replicas are compared one
+    after the other, up to the first that differs.
 
     Args:
         session: the session.
         inputs: arrays by input name.
-        nodes: compare the outputs of every node, and name the first that differs.
+        nodes: True to compare the outputs of every node, and name the first that differs.
     """
-    for lane in range(len(session.roots)):
-        comparison = _compare(session, inputs, lane, nodes)
+    for replica in range(len(session.roots)):
+        comparison = _compare(session, inputs, replica, nodes)
         if not comparison.passed:
             break
     return comparison
 
 
 def require_equal(
-    session: Any, inputs: Mapping[str, Any], lane: int, made: Mapping[str, Any]
+    session: Any, inputs: Mapping[str, Any], replica: int, made: Mapping[str, Any]
 ) -> None:
-    """Raise CheckError if outputs are not the CPU's; the CHECK switch says what to compare.
+    """Raise CheckError if outputs differ from the CPU's; CHECK selects outputs or nodes.
 
     Args:
         session: the session.
         inputs: arrays by input name.
-        lane: the number of the device that ran, among those that have the whole model.
-        made: the outputs by name.
+        replica: the number of the device that ran, among the devices that have the whole model.
+        made: the computed outputs by name.
     """
     wanted = settings.get("CHECK")
     if wanted not in ("outputs", "nodes"):
         raise SetupError(f"VKLAB_CHECK={wanted!r} is not known; use 'outputs' or 'nodes'")
-    comparison = _compare(session, inputs, lane, wanted == "nodes", made)
+    comparison = _compare(session, inputs, replica, wanted == "nodes", made)
     if not comparison.passed:
-        used = session.states[lane:][:1] if len(session.roots) > 1 else session.states
+        used = session.states[replica:][:1] if len(session.roots) > 1 else session.states
         names = " and ".join(state.opened.info.name for state in used)
         raise CheckError(f"{names} {comparison}")
 
 
 def _of(session: Any) -> SessionReference:
-    """Return the reference of a session, made at its first use."""
+    """Return the reference of a session, created at its first use."""
     if session not in _references:
         given = (*session.graph.inputs, *session.graph.initializers.values())
         is_half = bool(session.roots[0].plan.options.dtype) or any(
@@ -87,33 +87,33 @@ def _of(session: Any) -> SessionReference:
 
 
 def _compare(
-    session: Any, inputs: Mapping[str, Any], lane: int, nodes: bool,
+    session: Any, inputs: Mapping[str, Any], replica: int, nodes: bool,
     made: Mapping[str, Any] | None = None,
 ) -> Comparison:  # fmt: skip
     reference = _of(session)
     with settings.settings(CHECK=""):
         if nodes:
-            return reference.compare_nodes(_all_values(session, inputs, lane), inputs)
+            return reference.compare_nodes(_all_values(session, inputs, replica), inputs)
         if made is None:
-            made = _run_on(session, lane, inputs)
+            made = _run_on(session, replica, inputs)
     return reference.compare(made, inputs)
 
 
-def _run_on(session: Any, lane: int, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Run once on one of the devices that have the whole model."""
+def _run_on(session: Any, replica: int, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Run once on one of the replicas, and return the outputs by name."""
     with session.exclusive():
-        root = session.roots[lane]
+        root = session.roots[replica]
         made: Mapping[str, Any] = root.executor.run(root, session.arrays((inputs,)))
         return made
 
 
-def _all_values(session: Any, inputs: Mapping[str, Any], lane: int) -> Mapping[str, Any]:
-    """Run once more with every node's values as outputs, each node where it ran."""
+def _all_values(session: Any, inputs: Mapping[str, Any], replica: int) -> Mapping[str, Any]:
+    """Run the model with every node's values as outputs, each node on the device of its chunk."""
     session.require_open()
-    root = session.roots[lane]
-    opened, options = [session.states[lane].opened], None
+    root = session.roots[replica]
+    opened, options = [session.states[replica].opened], None
     if session.is_split:
-        _run_on(session, lane, inputs)  # which decides where the nodes are
+        _run_on(session, replica, inputs)  # makes the plan that places the nodes
         opened = [state.opened for state in session.states]
         options = session.optional_module("many.device_options").DeviceOptions(
             place=_devices(root))  # fmt: skip
@@ -125,7 +125,7 @@ def _all_values(session: Any, inputs: Mapping[str, Any], lane: int) -> Mapping[s
 
 
 def _devices(root: PlanCache) -> dict[str, int]:
-    """Return the index of the device of each node that ran on one."""
+    """Return the device index of each node of a device chunk, by the node's escaped name."""
     plan = [*root.path()][-1].plan
     return {
         glob.escape(node.name): plan.devices[chunk.device].index
@@ -134,17 +134,18 @@ def _devices(root: PlanCache) -> dict[str, int]:
 
 
 def all_values(graph: Graph) -> Graph:
-    """Return the graph with every value that a node makes among its outputs."""
+    """Return the graph with every node's outputs as outputs of the graph."""
     made = [name for node in graph.nodes for name in node.outputs if name]
     return replace(graph, outputs=tuple(dict.fromkeys([*made, *graph.outputs])))
 
 
 class SessionReference:
-    """A model on the CPU.
+    """A session's model in ONNX Runtime on the CPU.
 
     Args:
-        model: as it was loaded; None for a compiled one, whose graph is written as ONNX again.
-        is_half: values are stored in float16, which decides the tolerances.
+        model: the model as it was loaded; None for a compiled one, which is exported from `graph`.
+        graph: the imported graph.
+        is_half: True if values are stored in float16, for the tolerances.
     """
 
     def __init__(self, model: onnx_import.Model | None, graph: Graph, is_half: bool) -> None:
@@ -154,19 +155,19 @@ class SessionReference:
         self._runner: host.Reference | None = None
 
     def outputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the outputs by name."""
+        """Return the outputs of the CPU by name."""
         if self._runner is None:
             self._runner = host.Reference(*onnx_import.load_proto(self._model))
         return self._runner.run(inputs)
 
     def compare(self, outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> Comparison:
-        """Compare outputs with those of the CPU."""
+        """Compare outputs with the CPU's outputs for the same inputs."""
         return compare_outputs(outputs, self.outputs(inputs), self._is_half)
 
     def compare_nodes(
         self, values: Mapping[str, Any], inputs: Mapping[str, Any]
     ) -> Comparison:
-        """Compare what every node makes, up to the first that differs."""
+        """Compare the outputs of every node with the CPU's, up to the first node that differs."""
         proto, folder = onnx_import.load_proto(self._model)
         whole = onnx.ModelProto()
         whole.CopyFrom(onnx_import.prepare(proto))
@@ -184,36 +185,41 @@ def compare_outputs(
     """Compare outputs by name.
 
     Args:
-        is_half: values are stored in float16, which decides the tolerances.
+        actual: the computed outputs.
+        expected: the reference outputs.
+        is_half: True if values are stored in float16, for the tolerances.
     """
     if not is_half:
         return compare.compare(actual, expected)
-    found = compare.compare(actual, expected, *compare.HALF)
+    comparison = compare.compare(actual, expected, *compare.HALF)
     text = _overflow(actual, expected)
     if text:
-        text += "; check(nodes=True), or --check=nodes, names the node that is first"
-    return replace(found, note=text)
+        text += "; check(nodes=True), or --check=nodes, names the first such node"
+    return replace(comparison, note=text)
 
 
 def compare_nodes(
     graph: Graph, actual: Mapping[str, Any], expected: Mapping[str, Any], is_half: bool = False
 ) -> Comparison:
-    """Compare node after node, and stop at the first whose outputs differ.
+    """Compare node after node, and stop at the first node whose outputs differ.
 
     Args:
-        is_half: values are stored in float16; the first node that overflows it is looked for first.
+        graph: the graph, for the order of the nodes.
+        actual: the computed values by name.
+        expected: the reference values by name.
+        is_half: True if values are stored in float16: then a node that overflows is reported first.
     """
     largest = relative = 0.0
     notes = _first_overflow(graph, actual, expected) if is_half else {}
     tolerance = compare.HALF if is_half else (compare.RTOL, compare.ATOL)
     for number, node in enumerate(graph.nodes, 1):
         names = _compared(node, expected)
-        found = compare.compare({n: actual[n] for n in names}, {n: expected[n] for n in names},
-                              *tolerance)  # fmt: skip
-        largest = max(largest, found.max_abs_error)
-        relative = max(relative, found.max_rel_error)
-        if number in notes or (not notes and not found.passed):
-            return replace(found, node=str(node), nodes=number, note=notes.get(number, ""))
+        each = compare.compare({n: actual[n] for n in names}, {n: expected[n] for n in names},
+                               *tolerance)  # fmt: skip
+        largest = max(largest, each.max_abs_error)
+        relative = max(relative, each.max_rel_error)
+        if number in notes or (not notes and not each.passed):
+            return replace(each, node=str(node), nodes=number, note=notes.get(number, ""))
     return Comparison(True, largest, relative, (), nodes=len(graph.nodes))
 
 
@@ -224,17 +230,17 @@ def _compared(node: Node, expected: Mapping[str, Any]) -> list[str]:
 def _first_overflow(
     graph: Graph, actual: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> dict[int, str]:
-    """Return the number of the first node that overflows float16, and what to do about it."""
+    """Return the number of the first node that overflows float16, with advice; empty if none."""
     for number, node in enumerate(graph.nodes, 1):
-        found = _overflow(actual, {name: expected[name] for name in _compared(node, expected)})
-        if found:
-            return {number: f"node {node.name!r} ({node.qualified_type}): {found}; keep it in "
+        text = _overflow(actual, {name: expected[name] for name in _compared(node, expected)})
+        if text:
+            return {number: f"node {node.name!r} ({node.qualified_type}): {text}; keep it in "
                             f"float32 by KEEP_FLOAT32={node.name}"}  # fmt: skip
     return {}
 
 
 def _overflow(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
-    """Say how many values are infinite or NaN where those of the reference are finite."""
+    """Return how many values are infinite or NaN though the reference is finite; empty if none."""
     count = total = 0
     largest = 0.0
     for name, truth in expected.items():

@@ -1,7 +1,7 @@
-"""Work recorded once more with timestamps: how long each step took, and when it did.
+"""Timestamps of a program's steps: a second recording that measures when each step ran.
 
-A device's clock is tied to the host's, `time.perf_counter_ns`, by the driver where it can, else
-by what happened before and after. Visited by labs 12 and 18.
+The device's clock is mapped to the host's, `time.perf_counter_ns`, by the driver if it supports
+calibration, else by the times of submission and completion. Visited by labs 12 and 18.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["DeviceClock", "Sample", "Timed", "time_steps", "timed"]
 
 @dataclass(frozen=True)
 class Sample:
-    """One run: moments on the host's clock, and raw timestamps of the device.
+    """Times of one run: moments on the host's clock, and raw timestamps of the device.
 
-    Begun, submitting, done, ended: copies in and out lie before and after the work.
+    The host copies in from `begun_ns` to `submitting_ns`, and out from `done_ns` to `ended_ns`.
     """
 
     begun_ns: int
@@ -39,7 +39,7 @@ class Sample:
 
 
 class _Submission(Submission):
-    """Note when the queue is handed the work, and when a wait is over."""
+    """A submission that notes when it is submitted, and when a wait for it ends."""
 
     begun_ns = done_ns = 0
 
@@ -53,20 +53,21 @@ class _Submission(Submission):
 
 
 class Timed:
-    """A program recorded once more, with timestamps around every step or around the whole.
+    """A second recording of a program, with timestamps around every step or around all steps.
 
-    What stands alone for its timestamps takes longer than in a run.
+    Steps with timestamps of their own run one at a time, which takes longer than a normal run.
+    Source: Vulkan 1.3, section 'Timestamp Queries'.
 
     Args:
         program: the program.
-        whole: two timestamps around all steps.
+        whole: True for two timestamps around all steps.
     """
 
     def __init__(self, program: Program, whole: bool) -> None:
         pool = program.command_pool
         self.count = (1 if whole else len(program.chunk.steps)) + 1
-        with contextlib.ExitStack() as stack:  # undone if one of them cannot be made
-            # One timestamp more than two keeps a chunk of one step in the step-by-step form.
+        with contextlib.ExitStack() as stack:  # if one creation fails, the earlier ones are undone
+            # `Program.record` times single steps only with more than two timestamps.
             number = 2 if whole else max(self.count, 3)
             self.queries = stack.enter_context(TimestampQueries(pool.device, number))
             fence = stack.enter_context(Fence(pool.device))
@@ -75,11 +76,11 @@ class Timed:
         self.submission = _Submission(self.commands, fence)
 
     def sample(self, begun_ns: int = 0, ended_ns: int = 0) -> Sample:
-        """Return what was noted of the last run, which is complete.
+        """Return the times of the last run, which must be complete.
 
         Args:
-            begun_ns: when the host began to copy in.
-            ended_ns: when the host had copied out.
+            begun_ns: the time at which the host began to copy in.
+            ended_ns: the time at which the host had copied out.
         """
         ticks = tuple(self.queries.ticks(self.count))
         stamps = self.queries.nanoseconds(ticks)
@@ -94,7 +95,7 @@ class Timed:
 
 @contextlib.contextmanager
 def timed(program: Program, whole: bool = False) -> Iterator[Timed]:
-    """Record a program once more, with timestamps around every step or around the whole."""
+    """Record a program a second time, with timestamps, for the `with` block."""
     program.prepare()
     kept, count = program.swap_descriptors(None), program.owned_count
     try:
@@ -109,13 +110,13 @@ def timed(program: Program, whole: bool = False) -> Iterator[Timed]:
 def time_steps(
     program: Program, values: Mapping[str, Any], repeats: int, whole: bool = False
 ) -> list[Sample]:
-    """Run a program with timestamps, after one run that is not kept.
+    """Run a program with timestamps, after one warm-up run; return a sample for each run.
 
     Args:
         program: the program.
         values: arrays by input name.
-        repeats: how many runs.
-        whole: time all steps as one, recorded as in a run.
+        repeats: the number of runs.
+        whole: True to time all steps together, recorded as in a normal run.
     """
     samples = []
     with timed(program, whole) as work:
@@ -129,10 +130,11 @@ def time_steps(
 
 
 class DeviceClock:
-    """What the host's clock shows when a device's shows a number of ticks.
+    """Conversion of a device's timestamps to the host's clock.
 
-    Every run that is seen narrows it down: no work began before it was submitted, nor ended after
-    it was done. Within that the driver is believed, where it says: then it is `calibrated`.
+    Every sample bounds the offset between the clocks: no work begins before its submission, or ends
+    after the wait for it. Within these bounds the driver's calibration is used if there is one.
+    Source: Vulkan extension VK_EXT_calibrated_timestamps.
     """
 
     def __init__(self, device: Device) -> None:
@@ -146,29 +148,29 @@ class DeviceClock:
 
     @property
     def deviation_ns(self) -> float:
-        """Return how far off it may be."""
-        if self._said:  # and what runs have shown it to be wrong by
+        """Return the largest possible error of `host_ns`, in nanoseconds."""
+        if self._said:  # the driver's own figure, or the error that samples have shown
             return max(float(self._said[2]), abs(self._begin_ns() - self._said[1]))
-        return max(0.0, self._high - self._low) / 2  # ticks are round numbers: they may cross
+        return max(0.0, self._high - self._low) / 2  # rounded ticks may make the bounds cross
 
     def see(self, sample: Sample) -> None:
-        """Learn from a run."""
+        """Narrow the bounds by the times of a run."""
         self._start = sample.ticks[0] if self._start is None else self._start
         self._low = max(self._low, sample.submitting_ns - self._elapsed(sample.ticks[0]))
         self._high = min(self._high, sample.done_ns - self._elapsed(sample.ticks[-1]))
 
     def host_ns(self, ticks: int) -> int:
-        """Return the moment on the host's clock."""
+        """Return the time on the host's clock, in nanoseconds, of a device timestamp."""
         return round(self._begin_ns() + self._elapsed(ticks))
 
     def _begin_ns(self) -> float:
-        """Return when the first moment known was."""
+        """Return the host's time of the first known timestamp."""
         if self._said and self._low <= self._high:
             return min(max(float(self._said[1]), self._low), self._high)
         return (self._low + self._high) / 2
 
     def _elapsed(self, ticks: int) -> float:
-        """Return the nanoseconds since the first moment known, before or after it."""
+        """Return the nanoseconds from the first known timestamp, negative for an earlier one."""
         half = 1 << (self._bits - 1)
-        assert self._start is not None, "a clock knows a moment before it is asked"
+        assert self._start is not None, "`see` is called before `host_ns`"
         return (((ticks - self._start + half) & (2 * half - 1)) - half) * self._period

@@ -1,6 +1,6 @@
-"""Traced runs of a session: spans of the host and of every device, on the host's clock.
+"""Traces of a session's runs: spans of the host and of every device, on the host's clock.
 
-While a trace runs, each program is replaced by a recorder of its steps. Visited by labs 12 and 18.
+During a trace, a recorder replaces each program. Visited by labs 12 and 18.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def trace_session(
     session: Any, *inputs: Any, repeats: int = 1, steps: bool = True, frames: int = 0,
     in_flight: int = 0,
 ) -> Trace:  # fmt: skip
-    """Note when everything happens in `repeats` runs, on one clock; inputs as in `run`.
+    """Record the times of `repeats` runs, with all devices on one clock; inputs as in `run`.
 
     Args:
         session: the session.
-        inputs: one dict, or arrays.
-        repeats: how many runs.
-        steps: time each dispatch, which then runs alone between barriers; else only the whole of
-            each submission, recorded as `run` records it.
-        frames: trace so many frames instead, as `map` runs them.
-        in_flight: how many frames are in flight; default two for each device.
+        inputs: one dict of arrays by input name, or the arrays.
+        repeats: the number of runs.
+        steps: True to time each dispatch, which then runs alone between barriers; False to time
+            each submission as a whole, recorded as in a normal run.
+        frames: the number of frames to trace instead of runs, submitted as `map` submits them.
+        in_flight: the number of frames in flight; default two for each device.
     """
     with profile.timed_arrays(session, inputs) as values:
         if frames or in_flight:
@@ -43,9 +43,9 @@ def trace_session(
 
 
 def _trace_runs(root: PlanCache, values: Values, repeats: int, steps: bool) -> Trace:
-    """Run once, then `repeats` times with notes of all that happens."""
+    """Run once to warm up, then `repeats` times with recorders."""
     if repeats < 1:
-        raise ValueError(f"repeats={repeats}: at least one run is traced")
+        raise ValueError(f"repeats={repeats}: trace at least one run")
     executor = root.executor
     executor.run(root, dict(values))
     notes = Notes(steps)
@@ -59,13 +59,13 @@ def _trace_runs(root: PlanCache, values: Values, repeats: int, steps: bool) -> T
 def _trace_frames(
     session: Any, values: Values, count: int, in_flight: int, steps: bool
 ) -> Trace:
-    """Run frames as `Session.map` does, each slot warm, with notes of all that happens."""
+    """Run frames as `Session.map` does, with recorders, after a warm-up run of each slot."""
     frames = session.optional_module("many.frames").Frames(
-        session.roots, profile=session.optional_module("observe.profile").once)
+        session.roots, profile=session.optional_module("observe.profile").once)  # fmt: skip
     streams = session.optional_module("many.streams")
     in_flight = streams.room(session, in_flight)
     if count < 1:
-        raise ValueError(f"frames={count}: at least one frame is traced")
+        raise ValueError(f"frames={count}: trace at least one frame")
     notes = Notes(steps)
     with contextlib.ExitStack() as stack:
         stack.callback(frames.close)
@@ -73,7 +73,7 @@ def _trace_frames(
         for slot in frames.slots:
             slot.executor.run(slot.plans, dict(values))
             _watch(notes, slot.plans, stack)
-        stack.callback(frames.end)  # after an interrupt, too, before anything is freed
+        stack.callback(frames.end)  # before anything is freed, after an interrupt too
 
         def submit(number: int) -> Any:
             return _numbered(number, frames.submit, dict(values))
@@ -86,7 +86,7 @@ def _trace_frames(
 
 def _numbered(number: int, call: Any, values: Values) -> Any:
     token = RUN.set(number)
-    # A command buffer that every run records anew would take the notes' own recording with it.
+    # Without replay every run would record again, and discard the recording with timestamps.
     with settings.settings(DISABLE_REPLAY=False):
         try:
             return call(values)
@@ -95,7 +95,7 @@ def _numbered(number: int, call: Any, values: Values) -> Any:
 
 
 def _sequences(notes: Notes, overlap: Any, count: int) -> Sequence[RunOrder]:
-    """Return the sequence of entries that run in turn, or as soon as their overlap lets them."""
+    """Return the positions of entries that run in turn, or as their Overlap schedules them."""
     in_turn = [{number - 1} if number else set() for number in range(count)]
     before = overlap.before if overlap and overlap.overlaps else in_turn
     made = [RunOrder(notes) for _ in before]
@@ -106,7 +106,7 @@ def _sequences(notes: Notes, overlap: Any, count: int) -> Sequence[RunOrder]:
 
 
 def _watch(notes: Notes, root: PlanCache, stack: contextlib.ExitStack) -> None:
-    """Have the entries used last note what they do, until the stack ends."""
+    """Replace the runners of the last run's entries by recorders until the stack is closed."""
     entries = [*root.path()]
     working = [entry for entry in entries if entry.runner]
     overlap = entries[0].overlap if entries else None
