@@ -15,6 +15,7 @@ import vklab
 from vklab.errors import DeviceLostError, OutOfMemoryError, ShaderError, TimeoutError, VulkanError
 from vklab.runtime import kernels, open_devices, upload
 from vklab.vulkan import api, instance
+from vklab.vulkan.command import Submission
 from vklab.vulkan.sync import Fence
 
 X = np.array([[1, -2, 3]], np.float32)
@@ -42,6 +43,12 @@ def lost(fence, seconds=None):
     raise DeviceLostError("vkWaitForFences", "VK_ERROR_DEVICE_LOST", "gone")
 
 
+def fail_waits(patch, failure):
+    """Have every wait for a device fail: that of a submission, and those for its fence alone."""
+    patch.setattr(Fence, "wait", failure)
+    patch.setattr(Submission, "wait", failure)
+
+
 def eventually(session, x):
     """Run again until the earlier run has ended."""
     for _ in range(500):
@@ -53,7 +60,7 @@ def eventually(session, x):
 
 def test_a_run_that_ends_too_late_may_be_followed_by_others(handles, device_index, monkeypatch):
     with vklab.load(relu((1, 3)), device_index) as session:
-        monkeypatch.setattr(Fence, "wait", never_signaled)
+        fail_waits(monkeypatch, never_signaled)
         with pytest.raises(TimeoutError, match=r"within 1 s; under way: chunk.*relu"):
             session.run(X)
         monkeypatch.undo()
@@ -62,7 +69,7 @@ def test_a_run_that_ends_too_late_may_be_followed_by_others(handles, device_inde
 
 def test_work_under_way_is_not_submitted_again(handles, device_index, monkeypatch):
     with vklab.load(relu((1, 3)), device_index) as session:
-        monkeypatch.setattr(Fence, "wait", never_signaled)
+        fail_waits(monkeypatch, never_signaled)
         monkeypatch.setattr(Fence, "is_signaled", lambda self: False)
         for use in (session.run, session.run, session.profile):
             with pytest.raises(TimeoutError, match="within 1 s|still works on an earlier run"):
@@ -74,7 +81,7 @@ def test_work_under_way_is_not_submitted_again(handles, device_index, monkeypatc
 def test_closing_waits_for_work_under_way(handles, device_index, monkeypatch):
     session = vklab.load(relu((1, 3)), device_index)
     with monkeypatch.context() as patch:
-        patch.setattr(Fence, "wait", never_signaled)
+        fail_waits(patch, never_signaled)
         with pytest.raises(TimeoutError):
             session.run(X)
     session.close()
@@ -83,7 +90,7 @@ def test_closing_waits_for_work_under_way(handles, device_index, monkeypatch):
 def test_profiling_that_ends_too_late(handles, device_index, monkeypatch):
     with vklab.load(relu((1, 3)), device_index) as session:
         with monkeypatch.context() as patch:
-            patch.setattr(Fence, "wait", never_signaled)
+            fail_waits(patch, never_signaled)
             with pytest.raises(TimeoutError):
                 session.profile(X)
         np.testing.assert_array_equal(eventually(session, X)["y"], Y)
@@ -94,11 +101,12 @@ import sys
 import numpy as np, vklab
 from small_models import relu
 from vklab.errors import TimeoutError
+from vklab.vulkan.command import Submission
 from vklab.vulkan.sync import Fence
 def never(fence, seconds=None):
     raise TimeoutError("vkWaitForFences", "VK_TIMEOUT", "did not finish")
 session = vklab.load(relu((1, 3)), int(sys.argv[1]))
-Fence.wait = never
+Fence.wait = Submission.wait = never
 Fence.is_signaled = lambda self: False
 try:
     session.run(np.zeros((1, 3), np.float32))
@@ -124,7 +132,7 @@ def test_a_session_that_nobody_closed_is_no_trouble_at_the_end(device_index):
 def test_a_lost_device_is_named_and_opened_afresh(device_index, monkeypatch):
     first = vklab.load(relu((1, 3)), device_index)
     with monkeypatch.context() as patch:
-        patch.setattr(Fence, "wait", lost)
+        fail_waits(patch, lost)
         with pytest.raises(DeviceLostError, match="gone; under way: chunk 0: .* 1 steps.*relu"):
             first.run(X)
     with pytest.raises(DeviceLostError, match="was lost; close this session and load again"):

@@ -14,7 +14,7 @@ from vklab import settings
 from vklab.errors import ModelError, TimeoutError
 from vklab.runtime import executor, open_devices
 from vklab.vulkan import api, memory
-from vklab.vulkan.sync import Fence
+from vklab.vulkan.command import Submission
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_shape_waits_for_what_another_left_running(device_index, monkeypatch):
     with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
         session.run(feeds(2, 7))
         with monkeypatch.context() as patch:
-            patch.setattr(Fence, "wait", too_long)
+            patch.setattr(Submission, "wait", too_long)
             with pytest.raises(TimeoutError, match="under way"):
                 session.run(feeds(2, 7))
         with monkeypatch.context() as patch:
