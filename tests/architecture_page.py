@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import folder_rules
 import reading_path
+import steady_run
 
 from vklab.draw import svg
 
@@ -110,29 +112,24 @@ def with_block(page: str, name: str, text: str) -> str:
 
 def _described(folders: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return the files that the digits import in a copy of the package without some folders."""
-    from gpu import test_reading_path as copies
-
     with tempfile.TemporaryDirectory() as folder:
-        root = copies.without(Path(folder), *folders)
+        root = reading_path.without(Path(folder), *folders)
         command = [sys.executable, reading_path.__file__]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True,
-                              env={**copies.os.environ, "VKLAB_CACHE": f"{folder}/cache"})
+                              env={**os.environ, "VKLAB_CACHE": f"{folder}/cache"})
         files: dict[str, dict[str, int]] = json.loads(done.stdout)["files"]
         return files
 
 
 def main() -> None:
     """Write the generated parts anew."""
-    from gpu import test_steady_run
-
     page = PAGE.read_text("utf-8")
     present = [f for f in folder_rules.OPTIONAL if (ROOT / "vklab" / f).is_dir()]
     page = with_block(page, "lines", lines_text(_described(present), _described(())))
-    page = with_block(page, "run", run_text(test_steady_run.steady_calls(0)))
+    page = with_block(page, "run", run_text(steady_run.steady_calls(0)))
     PAGE.write_text(page, "utf-8")
     MAP.write_text(drawn_map(), "utf-8")
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     main()

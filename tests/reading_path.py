@@ -11,6 +11,7 @@ import ast
 import io
 import json
 import os
+import shutil
 import sys
 import tokenize
 from pathlib import Path
@@ -18,6 +19,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 BUDGET_LINES = 6_500
+ROOT = Path(__file__).resolve().parent.parent
 _BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
           tokenize.ENDMARKER)  # fmt: skip
 
@@ -33,6 +35,18 @@ def code_lines(text: str) -> set[int]:
         if isinstance(node, kinds) and ast.get_docstring(node) is not None:
             lines.difference_update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     return lines
+
+
+def without(folder: Path, *folders: str) -> Path:
+    """Copy the package and its data into a folder, without some of its folders; return the copy."""
+    root = folder / "copy"
+    ignore = shutil.ignore_patterns("__pycache__", "_spirv")
+    shutil.copytree(ROOT / "vklab", root / "vklab", ignore=ignore)
+    for name in ("shaders", "data"):
+        shutil.copytree(ROOT / name, root / name)
+    for name in folders:
+        shutil.rmtree(root / "vklab" / name)
+    return root
 
 
 def describe(root: Path) -> dict[str, Any]:

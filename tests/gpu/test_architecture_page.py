@@ -10,7 +10,7 @@ from types import FrameType
 import architecture_page
 import numpy as np
 import pytest
-import test_steady_run
+import steady_run
 from small_models import DATA
 
 import vklab
@@ -66,7 +66,7 @@ def test_the_calls_of_a_steady_run(device_index):
     info = open_devices.select(device_index)
     if not info.is_cpu:
         pytest.skip(f"{info.name} is a GPU: its wait polls, the page shows a CPU device")
-    calls = test_steady_run.steady_calls(device_index)
+    calls = steady_run.steady_calls(device_index)
     assert architecture_page.run_text(calls) == architecture_page.block(PAGE, "run")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,18 +14,6 @@ import reading_path
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESENT = [folder for folder in folder_rules.OPTIONAL if (ROOT / "vklab" / folder).is_dir()]
-
-
-def without(tmp_path: Path, *folders: str) -> Path:
-    """Return a copy of the package and its data without some folders."""
-    root = tmp_path / "copy"
-    ignore = shutil.ignore_patterns("__pycache__", "_spirv")
-    shutil.copytree(ROOT / "vklab", root / "vklab", ignore=ignore)
-    for folder in ("shaders", "data"):
-        shutil.copytree(ROOT / folder, root / folder)
-    for folder in folders:
-        shutil.rmtree(root / "vklab" / folder)
-    return root
 
 
 def run(root: Path, device: int, *command: str, **environment: str) -> dict:
@@ -40,17 +27,17 @@ def run(root: Path, device: int, *command: str, **environment: str) -> dict:
 
 @pytest.mark.full
 @pytest.mark.parametrize("folder", PRESENT)
-def test_the_digits_run_without(folder, tmp_path, device_index):
-    found = run(without(tmp_path, folder), device_index)
+def test_the_digits_run_reading_path.without(folder, tmp_path, device_index):
+    found = run(reading_path.without(tmp_path, folder), device_index)
     assert found["right"] >= 0.95
     assert not any(f"{name}/".startswith(f"{folder}/") for name in found["files"])
 
 
 @pytest.mark.full
 def test_the_reading_path_keeps_its_budget(tmp_path, device_index, capsys):
-    root = without(tmp_path, *PRESENT)
+    root = reading_path.without(tmp_path, *PRESENT)
     alone = run(root, device_index, VKLAB_CACHE=str(tmp_path / "cold"))
-    usual = run(without(tmp_path / "usual"), device_index, VKLAB_CACHE=str(tmp_path / "cold2"))
+    usual = run(reading_path.without(tmp_path / "usual"), device_index, VKLAB_CACHE=str(tmp_path / "cold2"))
     with capsys.disabled():
         print()
         for row in reading_path.table(alone["files"]):
@@ -68,5 +55,5 @@ def test_the_reading_path_keeps_its_budget(tmp_path, device_index, capsys):
 def test_conformance_keeps_its_counts_on_the_reading_path(tmp_path, device_index):
     command = ("-m", "vklab", "conformance", "--kind", "node", "--json")
     here = run(ROOT, device_index, *command)["counts"]
-    there = run(without(tmp_path, *PRESENT), device_index, *command)["counts"]
+    there = run(reading_path.without(tmp_path, *PRESENT), device_index, *command)["counts"]
     assert there == here

@@ -15,6 +15,7 @@ from vklab.errors import ModelError, TimeoutError
 from vklab.runtime import executor, open_devices
 from vklab.vulkan import api, memory
 from vklab.vulkan.command import Submission
+from vklab.vulkan.sync import Fence
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_bounded_sessions_leave_nothing(device_index):
 
 
 def test_a_shape_waits_for_what_another_left_running(device_index, monkeypatch):
-    def too_long(fence):
+    def too_long(submission, polls):
         raise TimeoutError("vkWaitForFences", "VK_TIMEOUT", "as in a test")
 
     with vklab.load(block(), device_index, upper_bounds=BOUNDS) as session:
