@@ -27,7 +27,7 @@ def run(root: Path, device: int, *command: str, **environment: str) -> dict:
 
 @pytest.mark.full
 @pytest.mark.parametrize("folder", PRESENT)
-def test_the_digits_run_reading_path.without(folder, tmp_path, device_index):
+def test_the_digits_run_without(folder, tmp_path, device_index):
     found = run(reading_path.without(tmp_path, folder), device_index)
     assert found["right"] >= 0.95
     assert not any(f"{name}/".startswith(f"{folder}/") for name in found["files"])
@@ -37,7 +37,8 @@ def test_the_digits_run_reading_path.without(folder, tmp_path, device_index):
 def test_the_reading_path_keeps_its_budget(tmp_path, device_index, capsys):
     root = reading_path.without(tmp_path, *PRESENT)
     alone = run(root, device_index, VKLAB_CACHE=str(tmp_path / "cold"))
-    usual = run(reading_path.without(tmp_path / "usual"), device_index, VKLAB_CACHE=str(tmp_path / "cold2"))
+    cold = str(tmp_path / "cold2")
+    usual = run(reading_path.without(tmp_path / "usual"), device_index, VKLAB_CACHE=cold)
     with capsys.disabled():
         print()
         for row in reading_path.table(alone["files"]):
