@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import extension_checks
 import numpy as np
 import spread_checks
 import spread_hazards
@@ -39,7 +40,7 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 MOST_STEPS = 20_000
 STAGES = ("compute_shader", "transfer", "host")
 
-counts = {"checked": 0, "too large": 0, "split": 0, "split and run": 0}
+counts = {"checked": 0, "too large": 0, "extended": 0, "split": 0, "split and run": 0}
 problems: list[str] = []  # of the test that runs
 _local = threading.local()
 
@@ -281,7 +282,7 @@ def _report(kind: str, found: Callable[[], list[str]]) -> None:
 def install() -> None:
     """Check whatever is planned from now on; what is wrong fails the test that runs."""
     lower, arrange, cut = plans.lower_rewritten, arenas.arrange, splits.split
-    seen: list[type] = []  # of what runs plans, which tests without a driver do not import
+    extend = plans.extend
 
     @functools.wraps(arrange)
     def listen(graph: Any, lowered: Lowered, *others: Any, **named: Any) -> arenas.Arenas:
@@ -298,10 +299,7 @@ def install() -> None:
 
     @functools.wraps(cut)
     def split(graph: Graph, devices: Any, options: Any, facts: Any, lower: Any) -> Any:
-        runtime = sys.modules.get("vklab.runtime.many.split")
-        if runtime and runtime.ChunkGroup not in seen:
-            seen.append(runtime.ChunkGroup)
-            _watch(runtime.ChunkGroup)
+        spread_hazards.watch(functools.partial(_report, "split and run"))
         pieces: list[Chunk] = []
         infos: list[DeviceInfo | None] = []
 
@@ -318,23 +316,14 @@ def install() -> None:
         _report("split", lambda: spread_checks.plan_problems(plan, pieces, infos, numbers))
         return chunks, moves, placed
 
+    @functools.wraps(extend)
+    def extended(plan: Plan, *others: Any, **named: Any) -> Plan:
+        made = extend(plan, *others, **named)
+        _report("extended", lambda: extension_checks.extension_problems(plan, made))
+        return made
+
     arenas.arrange, plans.lower_rewritten, splits.split = listen, checked, split
-
-
-def _watch(kind: Any) -> None:
-    """Check what runs a split model as soon as it has its memory and its order."""
-    init = kind.__init__
-
-    @functools.wraps(init)
-    def checked(group: Any, *given: Any, **named: Any) -> None:
-        init(group, *given, **named)
-        try:
-            _report("split and run", lambda: spread_hazards.run_problems(group))
-        except BaseException:
-            group.close()
-            raise
-
-    kind.__init__ = checked
+    plans.extend = extended
 
 
 def install_in_child() -> None:

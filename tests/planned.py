@@ -50,5 +50,5 @@ def next_chunk(
 ) -> tuple[Chunk, Graph] | Needed:
     """Return what `partition` decides first for a device on which every kernel can be had."""
     require = functools.partial(capability.require, kernel_refusal=lambda dispatch: "",
-                                tune=tune.tune)  # fmt: skip
+                                tune=tune.adapt)  # fmt: skip
     return partition.next_chunk(graph, inputs, [info or fake_device()], host.evaluate, require)

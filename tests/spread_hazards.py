@@ -8,9 +8,11 @@ nothing of it is in flight beside another, and a move as a whole is an event her
 
 from __future__ import annotations
 
+import functools
+import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import spread_checks
@@ -25,6 +27,7 @@ Touch = tuple[str, Slot]
 
 _alive: weakref.WeakSet[Any] = weakref.WeakSet()  # what runs plans: each is a frame
 _lock = threading.Lock()
+_watched: list[type] = []
 
 
 class Touched(NamedTuple):
@@ -246,3 +249,27 @@ def run_problems(group: Any) -> list[str]:
 
 def _buffers(group: Any) -> set[int]:
     return {id(b) for pool in group._memory._pools.values() for b in pool.buffers.values()}
+
+
+def watch(report: Callable[[Callable[[], list[str]]], None]) -> None:
+    """Check what runs a split model as soon as it has its memory and its order.
+
+    Args:
+        report: takes what finds problems; raises if it finds some.
+    """
+    runtime: Any = sys.modules.get("vklab.runtime.many.split")  # not without a driver
+    if runtime is None or runtime.ChunkGroup in _watched:
+        return
+    _watched.append(runtime.ChunkGroup)
+    init = runtime.ChunkGroup.__init__
+
+    @functools.wraps(init)
+    def checked(group: Any, *given: Any, **named: Any) -> None:
+        init(group, *given, **named)
+        try:
+            report(lambda: run_problems(group))
+        except BaseException:
+            group.close()
+            raise
+
+    runtime.ChunkGroup.__init__ = checked

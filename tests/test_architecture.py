@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import architecture_rules as rules
+import folder_rules
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,6 +21,7 @@ RULES: dict[str, Callable[[Path], list[str]]] = {
     "docstrings": rules.wrong_docstrings,
     "Vulkan commands": lambda root: rules.unknown_vulkan_commands(root, rules.vulkan_commands()),
     "sizes": rules.too_big,
+    "optional folders": folder_rules.optional_folders,
 }
 
 GOOD = '"""A module."""\n\n__all__ = ["go"]\n\n\ndef go():\n    """Go there."""\n'
@@ -62,6 +64,12 @@ PLANTED = [
     ),
     ("Vulkan commands", "vulkan/a.py", '"""Go.\n\n  Vulkan: vkCmdDispatsch\n"""', "vkCmdDispatsch"),
     ("sizes", "plan/a.py", "x = 1\n" * 350, "351 lines"),
+    ("optional folders", "plan/a.py", "from vklab.plan import fusion", "path imports plan/fusion"),
+    ("optional folders", "runtime/a.py", "from vklab.runtime.many.frames import Frames", "many"),
+    ("optional folders", "plan/fusion/a.py", "from vklab.plan.tuning import tune", "plan/tuning"),
+    ("optional folders", "runtime/many/a.py", "from vklab.runtime.session import load", "its door"),
+    ("optional folders", "plan/plan.py", "from vklab.graph import passes", "graph/passes"),
+    ("optional folders", "plan/a.py", "optional.load('plan.fusion')", "is no door"),
     ("sizes", "plan/a.py", "x = " + "1" * 97, "101 columns"),
 ]
 

@@ -10,11 +10,11 @@ import contextlib
 import contextvars
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SETTINGS", "Setting", "check_disabled", "get", "names", "plan_switches", "settings"]
+__all__ = ["SETTINGS", "Setting", "get", "names", "plan_switches", "settings"]
 
 Value = str | int | float | bool
 
@@ -141,14 +141,6 @@ def plan_switches() -> dict[str, Value]:
 def names(switch: str) -> frozenset[str]:
     """Return the names that the text of a switch lists, separated by commas."""
     return frozenset(filter(None, map(str.strip, str(get(switch)).split(","))))
-
-
-def check_disabled(known: Collection[str]) -> None:
-    """Raise ValueError for a name in DISABLE_PASSES that is neither known nor "all"."""
-    unknown = sorted(names("DISABLE_PASSES") - {*known, "all"})
-    if unknown:
-        raise ValueError(f"unknown pass {unknown[0]!r} in VKLAB_DISABLE_PASSES; choose from all, "
-                         f"{', '.join(sorted(known))}")  # fmt: skip
 
 
 @contextlib.contextmanager

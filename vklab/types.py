@@ -195,10 +195,8 @@ class Dispatch:
         siblings: computations fused into one dispatch, one for each of `writes`.
         fragment: generated Slang of the fused computations, placed before the kernel's text.
         in_place: binding names of reads whose memory a result may reuse.
-        stores: one invocation stores each element of y once, by its row-major number, so that an
-            epilogue can be fused.
-        loads: every element of x is read by its row-major number, in no other way, so that a
-            prologue can be fused.
+        stores: each element of y is stored once, under its row-major number (fits an epilogue).
+        loads: each element of x is read by its row-major number only (fits a prologue).
     """
 
     kernel: str

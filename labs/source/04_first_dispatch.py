@@ -144,7 +144,7 @@ with tempfile.TemporaryDirectory() as folder:
     output = Path(folder) / "vector_add.spv"
     command = found.command(source.find(kernel_file), output, (), ())
     print("$", " ".join(Path(word).name for word in command))
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=60, capture_output=True)
     spirv = output.read_bytes()
 
 words = struct.unpack(f"<{len(spirv) // 4}I", spirv)

@@ -9,6 +9,7 @@ import pytest
 
 from vklab.errors import TimeoutError, VulkanError
 from vklab.runtime import upload
+from vklab.runtime.many import device_copies
 from vklab.vulkan import query
 from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.memory import Buffer
@@ -64,9 +65,10 @@ def test_upload_and_download(opened, visible, offset, monkeypatch):
     data = np.random.default_rng(0).integers(0, 256, (3, 1037), np.uint8)
     with (Buffer if visible else Hidden)(opened.allocator, 8192) as buffer:
         upload.upload(opened, buffer, [(offset, data), (offset + 4000, data[:1, ::-1])])
-        assert upload.download(opened, buffer, offset, data.size) == data.tobytes()
-        assert upload.download(opened, buffer, offset + 4000, 1037) == data[0, ::-1].tobytes()
-        assert upload.download(opened, buffer, offset, 0) == b""
+        assert device_copies.download(opened, buffer, offset, data.size) == data.tobytes()
+        back = device_copies.download(opened, buffer, offset + 4000, 1037)
+        assert back == data[0, ::-1].tobytes()
+        assert device_copies.download(opened, buffer, offset, 0) == b""
 
 
 @pytest.mark.parametrize("array", [

@@ -178,7 +178,8 @@ def test_a_closed_session_says_so(device_index):
     session.close()
     x = random_array((2, 5))
     for use in (lambda: session.run(x), lambda: session.plan, lambda: session.device,
-                lambda: session.profile(x), lambda: session.check({"x": x})):  # fmt: skip
+                lambda: session.profile(x), lambda: session.check({"x": x}),
+                lambda: session.check({"x": x}, nodes=True)):  # fmt: skip
         with pytest.raises(VklabError, match="this session is closed; load the model again"):
             use()
     assert "closed" in repr(session)

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -125,6 +125,13 @@ def test_errors_are_raised_at_their_element_and_later_ones_are_not_run(session):
     with pytest.raises(ValueError, match="in_flight=-1"):
         session.map([], in_flight=-1)
     assert is_right(session.run(rows(1)), rows(1))
+
+
+def test_a_frame_is_submitted_while_a_run_is_under_way(session):
+    session.submit(rows(1)).result(60)
+    with ThreadPoolExecutor(1) as pool, session.exclusive():  # as during a run
+        future = pool.submit(session.submit, rows(2)).result(20)
+        assert is_right(future.result(20), rows(2))
 
 
 def test_a_frame_that_fails_fails_alone(session, monkeypatch):

@@ -11,8 +11,11 @@ from onnx import helper
 from small_models import model, value
 
 from vklab import settings
+from vklab.errors import PlanError
 from vklab.graph import onnx_import, passes, shapes
 from vklab.plan import fusion, lowering
+from vklab.plan import plan as plans
+from vklab.plan.chunk import Chunk
 from vklab.plan.fusion import siblings
 
 INFO = fake_device()
@@ -51,13 +54,14 @@ def test_each_fusion_is_left_out_by_its_name(left_out, kernels):
     assert len(lowered.dispatches) == 4, "what was given is left as it is"
 
 
-def test_a_name_that_is_no_fusion_is_refused():
+def test_a_name_that_is_no_fusion_and_no_pass_is_refused():
+    graph, _ = lowered_of(small())
     with settings.settings(DISABLE_PASSES="all, fuse_chain"), pytest.raises(
-        ValueError, match="'fuse_chain' in VKLAB_DISABLE_PASSES; choose from all, .*fuse_chains"
+        PlanError, match="'fuse_chain' in VKLAB_DISABLE_PASSES; choose from all, .*fuse_chains"
     ):
-        settings.check_disabled(fusion.names())
+        plans.lower_chunk(Chunk(0, graph), INFO)
     with settings.settings(DISABLE_PASSES="all, fuse_chains"):
-        settings.check_disabled(fusion.names())
+        assert plans.lower_chunk(Chunk(0, graph), INFO).dispatches
 
 
 def test_the_table_lists_every_fusion():

@@ -20,10 +20,10 @@ from small_models import model, value
 
 from vklab import settings
 from vklab.graph import passes
-from vklab.plan import arenas, barriers, in_place, memory
-from vklab.plan import plan as plans
+from vklab.plan import arenas, barriers, device_chunk, memory
 from vklab.plan.barriers import Access, Barrier
 from vklab.plan.memory import Slot
+from vklab.plan.tuning import in_place
 
 SETS = st.lists(STAGES, min_size=1, max_size=2, unique=True).map(tuple)
 BARRIERS = st.lists(st.builds(Barrier, st.integers(0, 10), SETS, SETS), max_size=6,
@@ -136,7 +136,7 @@ def overwritten(monkeypatch, number):
 
 def too_early(monkeypatch, number):
     """What is read by the second dispatch is not there yet; barriers are as that order asks."""
-    make = plans._arranged
+    make = device_chunk._arranged
 
     def wrong(*given):
         lowered, arranged, steps = make(*given)
@@ -144,7 +144,7 @@ def too_early(monkeypatch, number):
         swap = {id(first): second, id(second): first}
         return lowered, arranged, tuple(swap.get(id(step), step) for step in steps)
 
-    monkeypatch.setattr(plans, "_arranged", wrong)
+    monkeypatch.setattr(device_chunk, "_arranged", wrong)
 
 
 MUTANTS = {

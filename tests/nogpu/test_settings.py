@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
+from small_models import ROOT
 
 from vklab import settings
 
@@ -78,6 +80,16 @@ def test_switches_that_affect_plans(monkeypatch):
     assert switches["DISABLE_FUSION"] is True and switches["HOST"] == "Conv"
     assert "TIMEOUT" not in switches and "DEBUG" not in switches
     assert switches.keys() == {n for n, s in settings.SETTINGS.items() if s.affects_plans}
+
+
+def test_switches_that_planning_reads_affect_plans():
+    reads = re.compile(r'(?:settings\.get|_patterns)\("(\w+)"\)')
+    folders = [ROOT / "vklab" / name for name in ("plan", "graph", "ops")]
+    files = [file for folder in folders for file in folder.rglob("*.py")]
+    read = {name for file in files for name in reads.findall(file.read_text("utf-8"))}
+    assert "DISABLE_FUSION" in read and "HOST" in read
+    # How much of a heap is free is a fact of the machine, and this a share of it.
+    assert {name for name in read if not settings.SETTINGS[name].affects_plans} == {"MEMORY_LIMIT"}
 
 
 def test_with_ends_also_after_an_error():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fake_device import DISCRETE, LOCAL, UNIFIED, VISIBLE, memory_types
 from fake_spread import placed
 from onnx import helper
 from small_models import model, value
+from spread_checks import as_cut
 
 from vklab import settings
 from vklab.ops.dtypes import ELEMENTS
 from vklab.plan.place import transfer_paths
+from vklab.plan.report import table
 
 FLOAT, HALF = 1, 10
 PINS = {"[acdy]": 0, "b": 1}
@@ -30,12 +34,12 @@ def plan(types, other, elements=MANY, dtype=FLOAT, keep=(), features=frozenset()
 
 
 def unseen(made):
-    """Return the values that lie in arenas of their own, at both ends of their way, but for `d`.
+    """Return the values that lie in arenas of their own, at both ends of their path, but for `d`.
 
-    Stages of one device leave it for each other: it is always among them.
+    Chunks of one device leave it for each other: it is always among them.
     """
     left, found = (
-        {name for each in made.plans for name, slot in slots(each).items()
+        {name for each in made.chunks for name, slot in slots(each).items()
          if slot.arena.startswith(arena)}
         for slots, arena in ((lambda p: p.output_slots, "leaving"),
                              (lambda p: p.input_slots, "arriving"))
@@ -53,10 +57,10 @@ def test_values_move_past_the_host_where_both_devices_have_memory_of_their_own(
 ):
     made = plan(types, other)
     assert unseen(made) == expected
-    whole = sum(p.memory.arenas.get(n, 0) for p in made.plans for n in ("inputs", "outputs"))
+    whole = sum(p.memory.arenas.get(n, 0) for p in made.chunks for n in ("inputs", "outputs"))
     # Seen by the host: x and y; and else what crosses, at both of its ends.
     assert whole == 4 * MANY * (2 if expected else 7)
-    copied = {copy.name for each in made.plans for copy in each.copies}
+    copied = {copy.name for each in made.chunks for copy in each.copies}
     assert not copied & expected
 
 
@@ -75,32 +79,32 @@ def test_switches_decide_against_it_and_for_it():
         assert unseen(plan(UNIFIED, UNIFIED, elements=1)) == {"a", "b"}
 
 
-def test_a_large_value_that_crosses_ends_a_stage_unless_switched_off():
-    def stages(elements, **switches):
+def test_a_large_value_that_crosses_ends_a_chunk_unless_switched_off():
+    def chunks(elements, **switches):
         with settings.settings(**switches):
             made = plan(DISCRETE, DISCRETE, elements, pins={"y": 1, "[!y]": 0})
-        return [" ".join(node.name for node in stage.graph.nodes) for stage in made.stages]
+        return [" ".join(node.name for node in c.graph.nodes) for c in as_cut(made.chunks)]
 
-    assert stages(2 * MANY) == ["a d", "b c", "y"]
+    assert chunks(2 * MANY) == ["a d", "b c", "y"]
     whole = ["a d b c", "y"]
-    assert stages(MANY - 1) == whole and stages(2 * MANY, DISABLE_EARLY_MOVES=True) == whole
-    assert stages(2 * MANY, DISABLE_DEVICE_ORDER=True) == whole  # the host would wait in between
-    assert stages(2 * MANY, DISABLE_STAGING_RING=True) == whole
+    assert chunks(MANY - 1) == whole and chunks(2 * MANY, DISABLE_EARLY_MOVES=True) == whole
+    assert chunks(2 * MANY, DISABLE_DEVICE_ORDER=True) == whole  # the host would wait in between
+    assert chunks(2 * MANY, DISABLE_STAGING_RING=True) == whole
 
 
 def test_a_plan_that_nobody_runs_says_so():
     made = plan(DISCRETE, DISCRETE)
-    assert {made.path(move).name for move in made.transfers} == {transfer_paths.HOST_COPY}
+    assert {table.path_of(made, move)[0] for move in made.transfers} == {transfer_paths.HOST_COPY}
     assert all(move["reason"] == "no session has looked for a better"
                for move in made.summary()["moves"])  # fmt: skip
     ring = transfer_paths.TransferPath(transfer_paths.RING, "no dma-buf: none")
-    made.paths[made.transfers[0]] = ring
+    made = replace(made, paths={made.transfers[0]: ring})
     assert any(f"{transfer_paths.RING} (no dma-buf: none)" in row[3] for row in made.rows())
 
 
-def test_what_stages_of_one_device_leave_each_other_is_not_copied():
+def test_what_chunks_of_one_device_leave_each_other_is_not_copied():
     with settings.settings(DISABLE_STAGING_RING=True):
         made = plan(DISCRETE, DISCRETE)
     (move,) = (move for move in made.transfers if move.value == "d")
-    assert made.stages[move.source].device == made.stages[move.target].device == 0
-    assert "d" not in {copy.name for each in made.plans for copy in each.copies}
+    assert made.chunks[move.source].device == made.chunks[move.target].device == 0
+    assert "d" not in {copy.name for each in made.chunks for copy in each.copies}

@@ -144,7 +144,7 @@ def show(
     placement.check_policy(flags.policy)
     costs = speeds.all_kept(infos)
     refusal = functools.partial(capability.refusal, kernel_refusal=kernels.unavailable,
-                                tune=tune.tune)  # fmt: skip
+                                tune=tune.adapt)  # fmt: skip
     parts = []
     for part in _parts(model, graph, sizes, dims, infos):
         placed = placement.place(part, infos, costs=costs, caps=caps, pins=pins,
@@ -180,7 +180,7 @@ def _parts(
     bound = shapes.bind(graph, sizes)
     given = {info.name: info for info in bound.inputs}
     require = functools.partial(capability.require, kernel_refusal=kernels.unavailable,
-                                tune=tune.tune)  # fmt: skip
+                                tune=tune.adapt)  # fmt: skip
     first = partition.next_chunk(bound, given, infos, executor.evaluate, require)
     if not isinstance(first, Needed) and first[0].is_on_device and not first[1].nodes:
         return [first[0].graph]

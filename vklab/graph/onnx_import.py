@@ -6,7 +6,6 @@ Computes nothing and infers no shapes (`shapes`). Visited by lab 09.
 from __future__ import annotations
 
 import graphlib
-import importlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import helper, inliner, version_converter
 
+from vklab import optional
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.graph import onnx_file, onnx_tensors, schemas
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
@@ -255,8 +255,7 @@ def _nodes(
                  bodies=bodies)
         )  # fmt: skip
     if any(node.op_type == "Gradient" for node in nodes):
-        gradient: Any = importlib.import_module("vklab.graph.gradient")
-        nodes = gradient.expand_gradients(nodes)
+        nodes = optional.require("graph.gradient").expand_gradients(nodes)
     return nodes, constants
 
 

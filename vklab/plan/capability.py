@@ -12,13 +12,13 @@ from vklab.errors import ModelError, PlanError
 from vklab.graph import operator_cache, shapes
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
-from vklab.plan import limits, lowering, split_ranges, storage
+from vklab.plan import limits, lowering, storage
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["Refusal", "Tune", "refusal", "require"]
 
-# Replaces kernels by faster ones that the device supports: `tuning.tune.tune`.
+# Cuts dispatches to a device's limits and chooses its faster kernels: `tuning.tune.adapt`.
 Tune = Callable[..., Lowered]
 # Returns why a device cannot run a node, or "": `refusal` with its last two arguments bound.
 Refusal = Callable[[Graph, Node, DeviceInfo], str]
@@ -42,7 +42,7 @@ def require(
         result: the outputs and dispatches that its operator returns for these inputs.
         info: the device.
         kernel_refusal: returns why this machine has no kernel for a dispatch, or "".
-        tune: replaces kernels by faster ones, which are then checked instead.
+        tune: cuts dispatches and chooses faster kernels, which are then checked instead.
     """
     key = operator_cache.key(graph, node, inputs)
     fits = ("fits", info.index, info.name, key, tuple(map(bool, node.outputs)))
@@ -52,8 +52,7 @@ def require(
     dispatches = tuple(lowering.needed(result, used))
     lowered = Lowered(dispatches, (node.name,) * len(dispatches), {}, {})
     try:
-        bound = split_ranges.apply(lowered, info)
-        adapted = storage.adapt(tune(bound, info) if tune else bound, info)
+        adapted = storage.adapt(tune(lowered, info) if tune else lowered, info)
         limits.check(adapted.dispatches, info)
     except PlanError as error:
         raise PlanError(f"node {node.name!r} ({node.op_type}): {error}") from error

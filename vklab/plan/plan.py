@@ -8,29 +8,19 @@ exist. Visited by labs 11 and 12.
 from __future__ import annotations
 
 import functools
-import importlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vklab import settings
+from vklab import optional, settings
 from vklab.errors import PlanError, SetupError, UnsupportedOperatorError
 from vklab.graph.graph import Graph
-from vklab.plan import (
-    arenas,
-    barriers,
-    capability,
-    limits,
-    lowering,
-    partition,
-    split_ranges,
-    storage,
-)
-from vklab.plan.arenas import Arenas
-from vklab.plan.barriers import Access, Copy, Step
+from vklab.optional import Door
+from vklab.plan import capability, device_chunk, partition
+from vklab.plan.barriers import Copy
 from vklab.plan.chunk import CONTROL, HOST, Chunk, Transfer
-from vklab.plan.lowering import Lowered
-from vklab.plan.memory import MemoryPlan, Slot
+from vklab.plan.device_chunk import Tools
+from vklab.plan.memory import MemoryPlan
 from vklab.plan.options import Facts, Options
 from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
@@ -106,24 +96,12 @@ class Plan:
         more = "" if self.rest is None else "; the rest is decided by the first run"
         return f"plan for {' and '.join(names)}: {', '.join(counts)}; {size}{more}"
 
-    def summary(self) -> dict[str, Any]:
-        """Return the counts that describe the plan, ready for JSON."""
-        return dict(_report().summary(self))
-
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return node, kernel, workgroups and written values of each step, as text."""
-        return list(_report().rows(self))
-
-    def picture(self, title: str = "") -> str:
-        """Draw the dispatches of each chunk as a graph, its memory beneath, as SVG."""
-        return str(_report().picture(self, title))
-
-    def write(self, folder: str) -> None:
-        """Write the rows of the plan into a file in a folder; create the folder."""
-        _report().write(self, folder)
-
-    def _repr_html_(self) -> str:
-        return str(_report().html(self))
+    # Functions of the optional folder `plan/report`, whose first parameter is the plan.
+    summary = Door("plan.report.table", "summary")
+    rows = Door("plan.report.table", "rows")
+    picture = Door("plan.report.table", "picture")
+    write = Door("plan.report.table", "write")
+    _repr_html_ = Door("plan.report.table", "html")
 
 
 # -------------------------------------------------------------------------------- the whole model
@@ -216,10 +194,7 @@ def _placed(
     plan: Plan, chunk: Chunk, facts: Facts
 ) -> tuple[tuple[Chunk, ...], tuple[Transfer, ...], Any]:
     """Return the pieces of a device chunk, the transfers between them, and the placement."""
-    place = _door("vklab.plan.place.split")
-    if place is None:
-        raise SetupError("a model is spread over several devices by vklab/plan/place, which is "
-                         "not there; give one device")  # fmt: skip
+    place = optional.require("plan.place.split")
     made: tuple[tuple[Chunk, ...], tuple[Transfer, ...], Any] = place.split(
         chunk.graph, plan.devices, plan.options, facts,
         lambda piece, unseen: lower_chunk(piece, plan.devices[piece.device], plan.options.dtype,
@@ -267,108 +242,32 @@ def lower_rewritten(
         facts: as in `make_plan`.
         unseen: as in `lower_chunk`.
     """
-    facts, graph = facts or Facts(), chunk.graph
+    facts = facts or Facts()
     resident = facts.resident[chunk.device] if facts.resident else frozenset[str]()
-    bound = split_ranges.apply(lowering.with_exact_division(lowering.lower(graph), info), info)
-    fusion = _door("vklab.plan.fusion")
-    lowered = _finished(fusion.fuse(graph, bound, info) if fusion else bound, info, resident)
-    if any(facts.kernel_refusal(d) for d in lowered.dispatches if d.fragment):
-        lowered = _finished(bound, info, resident)
-    limits.check(lowered.dispatches, info)
-    lowered, arranged, steps = _arranged(graph, lowered, info, unseen)
-    return replace(
-        chunk,
-        steps=steps,
-        nodes=(*(c.name for c in arranged.copies_in), *lowered.nodes,
-               *(c.name for c in arranged.copies_out)),
-        barriers=_barriers(steps, arranged),
-        memory=arranged.memory,
-        input_slots=arranged.input_slots,
-        output_slots=arranged.output_slots,
-        constants=lowered.constants,
-        stored={
-            name: storage.stored_dtype(graph.infos[name].dtype, info)
-            for name in (*(i.name for i in graph.inputs), *graph.outputs)
-        },
-        trims=lowered.trims,
-    )  # fmt: skip
+    names = ("fusion", "tuning.tune", "tuning.split_ranges", "tuning.in_place", "tuning.layers")
+    tools = Tools(*(optional.load(f"plan.{name}") for name in names))
+    return device_chunk.lower(chunk, info, tools, facts.kernel_refusal, resident, unseen)
 
 
 def _check_switches() -> None:
     """Raise PlanError for a name in DISABLE_PASSES that is neither a pass nor a fusion."""
-    passes, fusion = _door("vklab.graph.passes"), _door("vklab.plan.fusion")
+    passes, fusion = optional.load("graph.passes"), optional.load("plan.fusion")
     if passes and fusion:
-        try:
-            settings.check_disabled({*(p.__name__ for p in passes.PASSES), *fusion.names()})
-        except ValueError as error:
-            raise PlanError(str(error)) from error
+        known = {"all", *(step.__name__ for step in passes.PASSES), *fusion.names()}
+        unknown = sorted(settings.names("DISABLE_PASSES") - known)
+        if unknown:
+            raise PlanError(f"unknown pass {unknown[0]!r} in VKLAB_DISABLE_PASSES; choose from "
+                            f"{', '.join(sorted(known))}")  # fmt: skip
 
 
 def _rewritten(graph: Graph, dtype: str) -> Graph:
-    passes = _door("vklab.graph.passes")
+    passes = optional.load("graph.passes")
     if passes is None and dtype:
         raise SetupError(f"dtype={dtype!r} takes vklab/graph/passes, which is not there")
     return passes.run(graph, dtype) if passes else graph
 
 
-def _finished(lowered: Lowered, info: DeviceInfo, resident: Collection[str]) -> Lowered:
-    """Return dispatches with kernels tuned for a device, in dtypes that it supports."""
-    fusion = _door("vklab.plan.fusion")
-    tuned = _tune()(lowered, info, resident)
-    return storage.adapt(fusion.write(tuned) if fusion else tuned, info)
-
-
-def _arranged(
-    graph: Graph, lowered: Lowered, info: DeviceInfo, unseen: Collection[str]
-) -> tuple[Lowered, Arenas, tuple[Step, ...]]:
-    """Return dispatches in their final order, their arenas, and the steps with the copies."""
-    in_place = _door("vklab.plan.tuning.in_place")
-    owners = in_place.owners if in_place else arenas.own_memory
-    arranged = arenas.arrange(graph, lowered, info, unseen, owners)
-    steps: tuple[Step, ...] = (*arranged.copies_in, *lowered.dispatches, *arranged.copies_out)
-    tuning = _door("vklab.plan.tuning.layers")
-    count = len(_barriers(steps, arranged))
-    layered = tuning.grouped(lowered, arranged, count) if tuning else lowered
-    if layered is not lowered:
-        again = arenas.arrange(graph, layered, info, unseen, owners)
-        fewer: tuple[Step, ...] = (*again.copies_in, *layered.dispatches, *again.copies_out)
-        larger = again.memory.arena_bytes > arranged.memory.arena_bytes
-        if not larger and len(_barriers(fewer, again)) < count:
-            return layered, again, fewer
-    return lowered, arranged, steps
-
-
-def _barriers(steps: Sequence[Step], arranged: Arenas) -> tuple[barriers.Barrier, ...]:
-    return barriers.find_barriers([_access(step, arranged.memory.slots) for step in steps])
-
-
-def _access(step: Step, slots: Mapping[str, Slot]) -> Access:
-    if isinstance(step, Copy):
-        return Access("transfer", (step.source,), (step.target,))
-    reads, writes = tuple(slots[info.name] for _, info in step.reads), []
-    for _, info in step.writes:
-        first, size = lowering.written_bytes(step, info)
-        slot = slots[info.name]
-        writes.append(Slot(slot.arena, slot.offset_bytes + first, size))
-    return Access("compute_shader", reads, tuple(writes))
-
-
 # ------------------------------------------------------------------------------ optional folders
-
-
-def _door(name: str) -> Any:
-    """Return a module of an optional folder; None if the folder does not exist."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if not name.startswith(error.name or name + "."):
-            raise
-        return None
-
-
-def _tune() -> Callable[..., Lowered]:
-    tuning = _door("vklab.plan.tuning.tune")
-    return tuning.tune if tuning else lambda lowered, info, resident=(): lowered
 
 
 def _checks(facts: Facts) -> dict[str, Any]:
@@ -380,11 +279,5 @@ def _checks(facts: Facts) -> dict[str, Any]:
             refusals[dispatch.variant] = facts.kernel_refusal(dispatch)
         return refusals[dispatch.variant]
 
-    return {"kernel_refusal": refusal, "tune": _tune()}
-
-
-def _report() -> Any:
-    report = _door("vklab.plan.report.table")
-    if report is None:
-        raise SetupError("plans are drawn by vklab/plan/report, which is not there")
-    return report
+    tuning = optional.load("plan.tuning.tune")
+    return {"kernel_refusal": refusal, "tune": tuning.adapt if tuning else None}

@@ -12,7 +12,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from vklab import settings
 from vklab.errors import ModelError, SetupError
@@ -26,28 +26,11 @@ from vklab.runtime.plan_cache import Entry, PlanCache, Runner
 from vklab.runtime.program import Program
 from vklab.shader import compiler
 
-__all__ = ["Executor", "Splitter", "evaluate", "load_host", "results"]
+__all__ = ["Executor", "evaluate", "load_host", "results"]
 
 KEPT_PROGRAMS = 8
 # In shared memory a program costs its plan and a command buffer only.
 KEPT_IN_POOL = 64
-
-
-class Splitter(Protocol):
-    """What runs plans of several devices: `many.split.Split`."""
-
-    def facts(self, facts: Facts) -> Facts:
-        """Return facts with the free bytes and the speeds of all devices."""
-
-    def runner(self, executor: Executor, plan: Plan, first: int) -> Runner:
-        """Return what runs the device chunks of a plan from one on."""
-
-    @property
-    def reserved_bytes(self) -> int:
-        """Return the bytes that all shapes share under upper bounds."""
-
-    def clone(self, devices: Sequence[DeviceState]) -> Splitter:
-        """Return the same for frames in flight, with memory of its own."""
 
 
 class Executor:
@@ -62,7 +45,7 @@ class Executor:
 
     Args:
         progress: called as (done, of, kernel) while kernels compile.
-        splitter: runs plans of several devices; None for one device.
+        splitter: runs plans of several devices: a `many.split.Split`; None for one device.
         load_overlap: loads what runs host chunks beside device chunks; gives None without it.
     """
 
@@ -71,7 +54,7 @@ class Executor:
         devices: Sequence[DeviceState],
         has_bounds: bool = False,
         progress: kernels.Progress | None = None,
-        splitter: Splitter | None = None,
+        splitter: Any = None,
         load_overlap: Callable[[], Any] = lambda: None,
         lock: threading.RLock | None = None,
     ) -> None:

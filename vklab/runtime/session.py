@@ -8,26 +8,25 @@ labs.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 import threading
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vklab import settings
-from vklab.errors import ModelError, SetupError, VklabError
+from vklab import optional, settings
+from vklab.errors import ModelError, VklabError
 from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph
+from vklab.optional import Door
 from vklab.plan.options import Options
 from vklab.plan.plan import Plan
-from vklab.runtime import feeds, kernels, open_devices
+from vklab.runtime import feeds, kernels, open_devices, plan_cache
 from vklab.runtime.device_state import DeviceState
 from vklab.runtime.executor import Executor
-from vklab.runtime.plan_cache import Entry, PlanCache
+from vklab.runtime.plan_cache import PlanCache
 from vklab.types import DeviceInfo, TensorInfo
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["Outputs", "Session", "load"]
 
 Outputs = dict[str, np.ndarray]
-_ONNX = "pip install onnx onnxruntime"
 
 
 def load(
@@ -73,14 +71,14 @@ def load(
 
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError.
     """
-    compiled = _optional("compiled.container", required=False)
+    compiled = optional.load("runtime.compiled.container")
     saved = None
     if compiled and compiled.is_compiled(model):
-        saved = _optional("compiled.saved").read(model)
-    graph = saved.graph if saved else _onnx_import().load_graph(model)
+        saved = optional.require("runtime.compiled.saved").read(model)
+    graph = saved.graph if saved else optional.load("graph.onnx_import").load_graph(model)
     options = None
     if devices is not None or place or memory_caps or policy or profiles or replicate:
-        options = _optional("many.device_options").DeviceOptions(
+        options = optional.require("runtime.many.device_options").DeviceOptions(
             place or {}, memory_caps or {}, policy, profiles or {}, replicate,
             fastest_first=isinstance(devices, str),
         )  # fmt: skip
@@ -88,59 +86,12 @@ def load(
                    dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip
 
 
-# ------------------------------------------------------------------------------ optional folders
-
-
-def _optional(name: str, required: bool = True) -> Any:
-    """Return a module of an optional folder of `vklab.runtime`.
-
-    Raises SetupError where the folder is not there; without `required`, return None then.
-    """
-    full = f"vklab.runtime.{name}"
-    try:
-        return importlib.import_module(full)
-    except ImportError as error:
-        if error.name and error.name.startswith("onnx"):
-            raise SetupError(f"this needs onnx ({error})", _ONNX) from error
-        if not (error.name and full.startswith(error.name)):
-            raise
-        if not required:
-            return None
-        folder = full.rpartition(".")[0].replace(".", "/")
-        raise SetupError(f"this needs {folder}, which is not there") from error
+def _load_overlap() -> Any:
+    return optional.load("runtime.many.overlap")
 
 
 def _profile(root: PlanCache, values: Mapping[str, Any]) -> Any:
-    return _optional("observe.profile").once(root, values)
-
-
-def _overlap() -> Any:
-    return _optional("many.overlap", required=False)
-
-
-def _onnx_import() -> Any:
-    """Load what reads ONNX models; compiled models do without onnx."""
-    try:
-        from vklab.graph import onnx_import
-    except ImportError as error:
-        raise SetupError(f"this needs onnx ({error})", _ONNX) from error
-    return onnx_import
-
-
-class _Door:
-    """A method of Session that an optional folder implements, loaded when it is used.
-
-    Args:
-        module: the module in `vklab.runtime`.
-        name: a function of it, whose first parameter is the session.
-    """
-
-    def __init__(self, module: str, name: str) -> None:
-        self._module, self._name = module, name
-
-    def __get__(self, session: Session | None, owner: type[Session]) -> Any:
-        function = getattr(_optional(self._module), self._name)
-        return function if session is None else types.MethodType(function, session)
+    return optional.require("runtime.observe.profile").once(root, values)
 
 
 class Session:
@@ -207,7 +158,7 @@ class Session:
     ) -> list[PlanCache]:
         """Return the root of the plans; of replicas, one for each device."""
         groups = [self.states] if self.is_split else [(state,) for state in self.states]
-        split = _optional("many.split").Split if self.is_split else None
+        split = optional.require("runtime.many.split").Split if self.is_split else None
         lock = threading.RLock()
         caches = []
         for states in groups:
@@ -215,10 +166,14 @@ class Session:
             splitter = split(states, bool(self.upper_bounds)) if split else None
             if splitter:
                 splitter.check(self.graph, options.placement)
-            executor = Executor(states, bool(self.upper_bounds), progress, splitter, _overlap, lock)
+            executor = Executor(states, bool(self.upper_bounds), progress, splitter,
+                                _load_overlap, lock)  # fmt: skip
             start = Plan(self.graph, infos, options, rest=self.graph)
-            caches.append(_optional("compiled.restore").root(saved, start, executor) if saved
-                          else PlanCache(start, executor))  # fmt: skip
+            if saved:
+                restore = optional.require("runtime.compiled.restore")
+                caches.append(restore.root(saved, start, executor))
+            else:
+                caches.append(PlanCache(start, executor))
         return caches
 
     # ------------------------------------------------------------------------------ looking in
@@ -273,20 +228,13 @@ class Session:
     def host_reasons(self) -> dict[str, str]:
         """Return why each node that ran on the host last did so; of control nodes, their bodies."""
         self.require_open()
-        reasons: dict[str, str] = {}
-        for entry in _all_entries(self.roots[0]):
-            for chunk in entry.chunks:
-                if chunk.kind == "host":
-                    reasons |= dict.fromkeys((node.name for node in chunk.graph.nodes), "")
-                reasons |= chunk.reasons
-        return reasons
+        return plan_cache.host_reasons(self.roots[0])
 
     @property
     def step_count(self) -> int:
         """Return the dispatches and copies of the last run; 0 if all was known before it."""
         self.require_open()
-        return sum(len(chunk.steps) for entry in _all_entries(self.roots[0])
-                   for chunk in entry.chunks)  # fmt: skip
+        return sum(len(chunk.steps) for chunk in plan_cache.all_chunks(self.roots[0]))
 
     def __repr__(self) -> str:
         where = ", ".join(map(str, self.devices)) if self._opened else "closed"
@@ -335,28 +283,24 @@ class Session:
         if self._frames is None:  # later calls wait for no run
             with self.exclusive():
                 if self._frames is None:
-                    self._frames = _optional("many.frames").Frames(
+                    self._frames = optional.require("runtime.many.frames").Frames(
                         self.roots, self._closables(), _profile)  # fmt: skip
         return self._frames
 
-    def options_for(self, place: Mapping[str, int]) -> Any:
-        """Return device options that keep nodes on devices, by patterns of their names."""
-        return _optional("many.device_options").DeviceOptions(place=place)
-
-    def new_frames(self) -> tuple[Any, Any]:
-        """Return room for other frames than `frames`, and the module that runs them in order."""
-        return _optional("many.frames").Frames(self.roots), _optional("many.streams")
+    def optional_module(self, name: str) -> Any:
+        """Return a module of an optional folder of the runtime, for modules of other ones."""
+        return optional.require(f"runtime.{name}")
 
     # Methods of optional folders: functions whose first parameter is the session.
-    submit = _Door("many.streams", "submit")
-    run_async = _Door("many.streams", "run_async")
-    map = _Door("many.streams", "map_items")
-    profile = _Door("observe.profile", "profile")
-    time = _Door("observe.profile", "time_runs")
-    trace = _Door("observe.tracing", "trace_session")
-    reference = _Door("observe.reference", "outputs")
-    check = _Door("observe.reference", "check")
-    require_equal = _Door("observe.reference", "require_equal")
+    submit = Door("runtime.many.streams", "submit")
+    run_async = Door("runtime.many.streams", "run_async")
+    map = Door("runtime.many.streams", "map_items")
+    profile = Door("runtime.observe.profile", "profile")
+    time = Door("runtime.observe.profile", "time_runs")
+    trace = Door("runtime.observe.tracing", "trace_session")
+    reference = Door("runtime.observe.reference", "outputs")
+    check = Door("runtime.observe.reference", "check")
+    require_equal = Door("runtime.observe.reference", "require_equal")
 
     # --------------------------------------------------------------------------------- closing
 
@@ -403,14 +347,3 @@ class Session:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _all_entries(root: PlanCache) -> Iterator[Entry]:
-    """Yield the entries used last; in the place of a control node those of its bodies."""
-    for entry in root.path():
-        bodies = getattr(entry.runner, "bodies", None)
-        if bodies is None:
-            yield entry
-        else:
-            for body in bodies.values():
-                yield from _all_entries(body)

@@ -167,6 +167,13 @@ class Workload:
     Attributes:
         times: ns by device, then by node; `refusals` likewise, the reason or "".
         joined: the maker that each node is fused with, or -1; `apart_ns` is the time saved by it.
+
+    Args:
+        graph: the shaped graph.
+        devices: in the order that numbers them.
+        costs: measured speeds by device number; others are guessed.
+        refusal: returns the reason why a device cannot run a node, or "".
+        node_ns: measured times by device number, then by node name.
     """
 
     def __init__(
@@ -177,15 +184,6 @@ class Workload:
         refusal: Refusal = capability.refusal,
         node_ns: Mapping[int, Mapping[str, float]] | None = None,
     ) -> None:
-        """Estimate every node of a graph on every device.
-
-        Args:
-            graph: the shaped graph.
-            devices: in the order that numbers them.
-            costs: measured speeds by device number; others are guessed.
-            refusal: returns the reason why a device cannot run a node, or "".
-            node_ns: measured times by device number, then by node name.
-        """
         self.graph = graph
         self.devices = tuple(devices)
         self.costs = [costs.get(n) or estimate(info) for n, info in enumerate(devices)]
@@ -202,9 +200,9 @@ class Workload:
         self._bytes: list[dict[str, int]] = [{} for _ in devices]
         fused = self._fused()
         self.joined = [maker for maker, _ in fused]
-        saved = [count for _, count in fused]
         alone = [[work.time_ns(speed) for work in self.work] for speed in self.costs]
-        self.times = [list(map(NodeWork.time_ns, self.work, itertools.repeat(speed), saved))
+        self.times = [list(map(NodeWork.time_ns, self.work, itertools.repeat(speed),
+                               (count for _, count in fused)))
                       for speed in self.costs]  # fmt: skip
         self.apart_ns = [list(map(operator.sub, *pair))
                          for pair in zip(alone, self.times, strict=True)]  # fmt: skip
@@ -305,10 +303,7 @@ class Workload:
         waiting = [len(stage.predecessors) for stage in cut]
         arrival = [0.0] * len(cut)
         queue, end = [(0.0, stage.number) for stage in cut if not stage.predecessors], 0.0
-        dependents: list[list[int]] = [[] for _ in cut]
-        for stage in cut:
-            for other in stage.predecessors:
-                dependents[other].append(stage.number)
+        dependents = [[s.number for s in cut if n in s.predecessors] for n in range(len(cut))]
         while queue:
             ready, number = heapq.heappop(queue)
             stage = cut[number]

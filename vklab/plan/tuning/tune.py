@@ -6,10 +6,15 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from vklab.plan.lowering import Lowered
-from vklab.plan.tuning import prepack, variants
+from vklab.plan.tuning import prepack, split_ranges, variants
 from vklab.types import DeviceInfo
 
-__all__ = ["tune"]
+__all__ = ["adapt", "tune"]
+
+
+def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
+    """Return the dispatches cut to the binding range of a device, with its fastest kernels."""
+    return tune(split_ranges.apply(lowered, info), info)
 
 
 def tune(lowered: Lowered, info: DeviceInfo, resident: Collection[str] = ()) -> Lowered:

@@ -115,7 +115,8 @@ def _all_values(session: Any, inputs: Mapping[str, Any], lane: int) -> Mapping[s
     if session.is_split:
         _run_on(session, lane, inputs)  # which decides where the nodes are
         opened = [state.opened for state in session.states]
-        options = session.options_for(_devices(root))
+        options = session.optional_module("many.device_options").DeviceOptions(
+            place=_devices(root))  # fmt: skip
     dtype = root.plan.options.dtype
     again = type(session)
     with again(all_values(session.graph), opened, None, dtype=dtype, options=options) as whole:

@@ -1,0 +1,58 @@
+"""Optional folders of the package: loaded when they are used, and missed only then.
+
+Only doors load them: `plan/plan.py`, `runtime/session.py` and `graph/onnx_import.py`. Visited by
+lab 12.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+from typing import Any
+
+from vklab.errors import SetupError
+
+__all__ = ["Door", "load", "require"]
+
+
+def load(name: str) -> Any:
+    """Return a module by its dotted name in the package; None where its folder is not there.
+
+    Raises SetupError where the module needs onnx, which is not installed.
+    """
+    full = f"vklab.{name}"
+    try:
+        return importlib.import_module(full)
+    except ImportError as error:
+        missing = error.name or ""
+        if missing.startswith("onnx"):
+            repair = "pip install onnx onnxruntime"
+            raise SetupError(f"this needs onnx ({error})", repair) from error
+        if not missing or not full.startswith(missing):
+            raise
+        return None
+
+
+def require(name: str) -> Any:
+    """Return a module as `load` does; SetupError where its folder is not there."""
+    module = load(name)
+    if module is None:
+        folder = f"vklab.{name}".rpartition(".")[0].replace(".", "/")
+        raise SetupError(f"this needs the folder {folder}, which is not there")
+    return module
+
+
+class Door:
+    """A method that an optional folder implements; the folder is loaded when it is used.
+
+    Args:
+        module: the dotted name of the module in the package.
+        name: a function of it, whose first parameter is the object.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        function = getattr(require(self._module), self._name)
+        return function if instance is None else types.MethodType(function, instance)

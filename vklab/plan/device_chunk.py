@@ -1,0 +1,124 @@
+"""Lower one device chunk: dispatches, kernels, memory and barriers from its rewritten graph.
+
+lowering -> cuts at binding ranges -> fusion -> tuning -> storage -> memory -> barriers. Modules
+of optional folders are passed in as `Tools`. Visited by labs 10 and 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from vklab.graph.graph import Graph
+from vklab.plan import arenas, barriers, limits, lowering, storage
+from vklab.plan.arenas import Arenas
+from vklab.plan.barriers import Access, Barrier, Copy, Step
+from vklab.plan.chunk import Chunk
+from vklab.plan.lowering import Lowered
+from vklab.plan.memory import Slot
+from vklab.types import DeviceInfo, Dispatch
+
+__all__ = ["Tools", "lower"]
+
+
+class Tools(NamedTuple):
+    """Modules of the optional folders that improve a chunk; None for one that does not exist."""
+
+    fusion: Any = None
+    tune: Any = None
+    split_ranges: Any = None
+    in_place: Any = None
+    layers: Any = None
+
+
+def lower(
+    chunk: Chunk,
+    info: DeviceInfo,
+    tools: Tools,
+    kernel_refusal: Callable[[Dispatch], str],
+    resident: Collection[str] = (),
+    unseen: Collection[str] = (),
+) -> Chunk:
+    """Return a device chunk with dispatches, memory and barriers; passes are not run.
+
+    Args:
+        chunk: its graph is rewritten already, and has an info for every value.
+        info: the device.
+        tools: the optional steps.
+        kernel_refusal: returns why this machine has no kernel for a dispatch, or "".
+        resident: names of the weights that are on the device already; they include the layout.
+        unseen: inputs and outputs that the host neither writes nor reads.
+
+    Raises PlanError if the device cannot run the chunk.
+    """
+    graph = chunk.graph
+    bound = lowering.with_exact_division(lowering.lower(graph), info)
+    if tools.split_ranges:
+        bound = tools.split_ranges.apply(bound, info)
+    fused = tools.fusion.fuse(graph, bound, info) if tools.fusion else bound
+    lowered = _finished(fused, info, tools, resident)
+    if any(kernel_refusal(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
+        lowered = _finished(bound, info, tools, resident)
+    limits.check(lowered.dispatches, info)
+    lowered, arranged, steps = _arranged(graph, lowered, info, tools, unseen)
+    return replace(
+        chunk,
+        steps=steps,
+        nodes=(*(c.name for c in arranged.copies_in), *lowered.nodes,
+               *(c.name for c in arranged.copies_out)),
+        barriers=_barriers(steps, arranged),
+        memory=arranged.memory,
+        input_slots=arranged.input_slots,
+        output_slots=arranged.output_slots,
+        constants=lowered.constants,
+        stored={
+            name: storage.stored_dtype(graph.infos[name].dtype, info)
+            for name in (*(i.name for i in graph.inputs), *graph.outputs)
+        },
+        trims=lowered.trims,
+    )  # fmt: skip
+
+
+def _finished(
+    lowered: Lowered, info: DeviceInfo, tools: Tools, resident: Collection[str]
+) -> Lowered:
+    """Return dispatches with kernels tuned for a device, in dtypes that it supports."""
+    if tools.tune:
+        lowered = tools.tune.tune(lowered, info, resident)
+    if tools.fusion:
+        lowered = tools.fusion.write(lowered)
+    return storage.adapt(lowered, info)
+
+
+def _arranged(
+    graph: Graph, lowered: Lowered, info: DeviceInfo, tools: Tools, unseen: Collection[str]
+) -> tuple[Lowered, Arenas, tuple[Step, ...]]:
+    """Return dispatches in their final order, their arenas, and the steps with the copies."""
+    owners = tools.in_place.owners if tools.in_place else arenas.own_memory
+    arranged = arenas.arrange(graph, lowered, info, unseen, owners)
+    steps: tuple[Step, ...] = (*arranged.copies_in, *lowered.dispatches, *arranged.copies_out)
+    count = len(_barriers(steps, arranged))
+    layered = tools.layers.grouped(lowered, arranged, count) if tools.layers else lowered
+    if layered is not lowered:
+        again = arenas.arrange(graph, layered, info, unseen, owners)
+        fewer: tuple[Step, ...] = (*again.copies_in, *layered.dispatches, *again.copies_out)
+        larger = again.memory.arena_bytes > arranged.memory.arena_bytes
+        if not larger and len(_barriers(fewer, again)) < count:
+            return layered, again, fewer
+    return lowered, arranged, steps
+
+
+def _barriers(steps: Sequence[Step], arranged: Arenas) -> tuple[Barrier, ...]:
+    return barriers.find_barriers([_access(step, arranged.memory.slots) for step in steps])
+
+
+def _access(step: Step, slots: Mapping[str, Slot]) -> Access:
+    if isinstance(step, Copy):
+        return Access("transfer", (step.source,), (step.target,))
+    reads, writes = tuple(slots[info.name] for _, info in step.reads), []
+    for _, info in step.writes:
+        first, size = lowering.written_bytes(step, info)
+        slot = slots[info.name]
+        writes.append(Slot(slot.arena, slot.offset_bytes + first, size))
+    return Access("compute_shader", reads, tuple(writes))
