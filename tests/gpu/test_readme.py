@@ -15,8 +15,8 @@ def example(word: str) -> str:
     """Return the one Python block of the README that has a word in it."""
     text = (ROOT / "README.md").read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
-    [match] = [block for block in blocks if word in block]
-    return match
+    [found] = [block for block in blocks if word in block]
+    return found
 
 
 def test_the_digit_of_the_readme_is_the_right_one(device_index):
