@@ -467,7 +467,9 @@ def one_after_the_other(lifetimes, aliasing=True):
 def plan_ten():
     """Return the memory plan for ten digits; nothing is run."""
     with vklab.load(data("digits_cnn.onnx")) as session:
-        return vklab.plan.plan.plan_model(session.graph, {"batch": 10}, session.device).memory
+        bound = vklab.graph.shapes.bind(session.graph, {"batch": 10})
+        inputs = {info.name: info for info in bound.inputs}
+        return vklab.plan.plan.make_plan(session.graph, inputs, [session.device]).memory
 
 
 with attempt("00-4"):

@@ -38,8 +38,8 @@ from onnx import TensorProto, helper
 
 import vklab
 from vklab.course import Run, attempt, banner, check, hint, run_kernel, show
-from vklab.course.checks.lab_04_pictures import Walk, draw
-from vklab.course.checks.lab_04_trace import READ, trace, twin
+from vklab.course.checks.lab_04_pictures import ObjectStack, draw
+from vklab.course.checks.lab_04_trace import READ, clone, trace
 from vklab.runtime import open_devices
 from vklab.shader import compiler, reflection, source, toolchain
 
@@ -72,11 +72,11 @@ show("labs/vector_add.comp")
 # Two of the steps have an exercise in them: there the driver takes a number from *you*, and nobody between you and the driver
 # notices a wrong one.
 #
-# `walk` keeps the books: it notes each object that you make, together with the command that destroys it. That is why you may run a step again.
+# `objects` is a stack: it records each object that you create, together with the command that destroys it. That is why you may run a step again.
 
 # %% id="l04-empty"
-walk = Walk()
-walk.picture()
+objects = ObjectStack()
+objects.picture()
 
 # %% [markdown] id="l04-s1"
 # ### Step 1: instance and device
@@ -84,10 +84,10 @@ walk.picture()
 # one of them you make a logical **device**, your own connection to it, with one **queue** that takes work. A queue belongs
 # to a **queue family**; yours must have the compute bit.
 #
-# Everything that you create with `vkCreate...` you destroy with `vkDestroy...`. `walk.keep` notes both together.
+# Everything that you create with `vkCreate...` you destroy with `vkDestroy...`. `objects.keep` records both together.
 
 # %% id="l04-s1c" tags=["nbval-ignore-output"]
-walk.step(1)
+objects.step(1)
 
 # macOS runs Vulkan on Metal: such drivers are listed only if you ask for them, by these two names.
 offered = {e.extensionName for e in vk.vkEnumerateInstanceExtensionProperties(None)}
@@ -98,10 +98,10 @@ instance_info = vk.VkInstanceCreateInfo(pApplicationInfo=application,
                                         flags=1 if portable else 0,
                                         ppEnabledExtensionNames=portable)
 instance = vk.vkCreateInstance(instance_info, None)
-walk.keep("instance", instance, vk.vkDestroyInstance)
+objects.keep("instance", instance, vk.vkDestroyInstance)
 
 number = open_devices.select().index  # the device of the banner
-physical = walk.keep("physical device", vk.vkEnumeratePhysicalDevices(instance)[number])
+physical = objects.keep("physical device", vk.vkEnumeratePhysicalDevices(instance)[number])
 
 families = vk.vkGetPhysicalDeviceQueueFamilyProperties(physical)
 family = next(i for i, f in enumerate(families) if f.queueFlags & vk.VK_QUEUE_COMPUTE_BIT)
@@ -111,10 +111,10 @@ device_info = vk.VkDeviceCreateInfo(
     pQueueCreateInfos=[queue_info],
     ppEnabledExtensionNames=list({"VK_KHR_portability_subset"} & offered))
 device = vk.vkCreateDevice(physical, device_info, None)
-walk.keep("device", device, vk.vkDestroyDevice)
+objects.keep("device", device, vk.vkDestroyDevice)
 
-queue = walk.keep("queue", vk.vkGetDeviceQueue(device, family, 0))
-walk.picture()
+queue = objects.keep("queue", vk.vkGetDeviceQueue(device, family, 0))
+objects.picture()
 
 # %% [markdown] id="l04-s1r"
 # The queue was not created: it came with the device, and goes with it. The same is true of physical devices.
@@ -128,15 +128,15 @@ walk.picture()
 # Vulkan does not read GLSL. It takes **SPIR-V**: a list of 32-bit words, the same for every vendor. A compiler
 # (`glslc` or `glslangValidator`) makes it, here as a separate program, before any GPU is involved.
 #
-# `needs`: a GLSL compiler. Where none is installed, the cell takes the Slang twin of the kernel and says so.
+# `needs`: a GLSL compiler. Where none is installed, the cell takes the Slang version of the kernel and says so.
 
 # %% id="l04-s2c" tags=["nbval-ignore-output"]
-walk.step(2)
+objects.step(2)
 
 found = toolchain.find_toolchain("glsl")
 kernel_file = "labs/vector_add.comp"
 if found is None:
-    print("no GLSL compiler here: the Slang twin is compiled in its place.")
+    print("no GLSL compiler here: the Slang version is compiled in its place.")
     print("To have one:", toolchain.REPAIRS["glsl"])
     found, kernel_file = toolchain.require_toolchain("slang"), "labs/vector_add.slang"
 
@@ -144,25 +144,25 @@ with tempfile.TemporaryDirectory() as folder:
     output = Path(folder) / "vector_add.spv"
     command = found.command(source.find(kernel_file), output, (), ())
     print("$", " ".join(Path(word).name for word in command))
-    subprocess.run(command, check=True, timeout=60)
+    subprocess.run(command, check=True, timeout=60, capture_output=True)
     spirv = output.read_bytes()
 
 words = struct.unpack(f"<{len(spirv) // 4}I", spirv)
 print(f"{len(words)} words; the first is {words[0]:#010x}, SPIR-V's magic number")
-walk.keep("SPIR-V", spirv)
-walk.picture()
+objects.keep("SPIR-V", spirv)
+objects.picture()
 
 # %% [markdown] id="l04-s3"
 # ### Step 3: shader module
 # A **shader module** hands the words to the driver. `codeSize` is in **bytes**, although `pCode` points to words.
 
 # %% id="l04-s3c" tags=["nbval-ignore-output"]
-walk.step(3)
+objects.step(3)
 
 module_info = vk.VkShaderModuleCreateInfo(codeSize=len(spirv), pCode=spirv)
 module = vk.vkCreateShaderModule(device, module_info, None)
-walk.keep("shader module", module, vk.vkDestroyShaderModule, device)
-walk.picture()
+objects.keep("shader module", module, vk.vkDestroyShaderModule, device)
+objects.picture()
 
 # %% [markdown] id="l04-s4"
 # ### Step 4: pipeline
@@ -221,23 +221,23 @@ hint("04-1")
 
 # %% id="l04-s4c" tags=["nbval-ignore-output"]
 with attempt("04-1"):
-    slots, push_range = walk.checked("04-1", kernel_interface)()
-    walk.step(4)
+    slots, push_range = objects.checked("04-1", kernel_interface)()
+    objects.step(4)
 
     set_layout_info = vk.VkDescriptorSetLayoutCreateInfo(pBindings=slots)
     set_layout = vk.vkCreateDescriptorSetLayout(device, set_layout_info, None)
-    walk.keep("set layout", set_layout, vk.vkDestroyDescriptorSetLayout, device)
+    objects.keep("set layout", set_layout, vk.vkDestroyDescriptorSetLayout, device)
 
     layout_info = vk.VkPipelineLayoutCreateInfo(pSetLayouts=[set_layout],
                                                 pPushConstantRanges=[push_range])
     layout = vk.vkCreatePipelineLayout(device, layout_info, None)
-    walk.keep("pipeline layout", layout, vk.vkDestroyPipelineLayout, device)
+    objects.keep("pipeline layout", layout, vk.vkDestroyPipelineLayout, device)
 
     stage = vk.VkPipelineShaderStageCreateInfo(stage=COMPUTE, module=module, pName="main")
     pipeline_info = vk.VkComputePipelineCreateInfo(stage=stage, layout=layout)
     pipeline = vk.vkCreateComputePipelines(device, None, 1, [pipeline_info], None)[0]
-    walk.keep("pipeline", pipeline, vk.vkDestroyPipeline, device)
-    display(walk.picture())
+    objects.keep("pipeline", pipeline, vk.vkDestroyPipeline, device)
+    display(objects.picture())
 
 # %% [markdown] id="l04-s5"
 # ### Step 5: buffers
@@ -253,7 +253,7 @@ with attempt("04-1"):
 
 # %% id="l04-s5c" tags=["nbval-ignore-output"]
 with attempt("04-1"):
-    walk.step(5)
+    objects.step(5)
 
     a = np.arange(1000, dtype=np.float32)
     b = np.full(1000, 0.5, np.float32)
@@ -265,7 +265,7 @@ with attempt("04-1"):
         buffer_info = vk.VkBufferCreateInfo(size=a.nbytes,
                                             usage=vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT)
         buffer = vk.vkCreateBuffer(device, buffer_info, None)
-        walk.keep("buffers", buffer, vk.vkDestroyBuffer, device)
+        objects.keep("buffers", buffer, vk.vkDestroyBuffer, device)
 
         needs = vk.vkGetBufferMemoryRequirements(device, buffer)
         kind = next(i for i in range(types.memoryTypeCount)
@@ -273,7 +273,7 @@ with attempt("04-1"):
                     and types.memoryTypes[i].propertyFlags & wanted == wanted)
         memory_info = vk.VkMemoryAllocateInfo(allocationSize=needs.size, memoryTypeIndex=kind)
         memory = vk.vkAllocateMemory(device, memory_info, None)
-        walk.keep("memory", memory, vk.vkFreeMemory, device)
+        objects.keep("memory", memory, vk.vkFreeMemory, device)
         vk.vkBindBufferMemory(device, buffer, memory, 0)
         buffers.append(buffer)
         mapped.append(vk.vkMapMemory(device, memory, 0, a.nbytes, 0))
@@ -284,7 +284,7 @@ with attempt("04-1"):
     pool_info = vk.VkDescriptorPoolCreateInfo(maxSets=1, pPoolSizes=[room])
     pool = vk.vkCreateDescriptorPool(device, pool_info, None)
     # The set goes with its pool.
-    walk.keep("descriptor set", pool, vk.vkDestroyDescriptorPool, device)
+    objects.keep("descriptor set", pool, vk.vkDestroyDescriptorPool, device)
     set_info = vk.VkDescriptorSetAllocateInfo(descriptorPool=pool, pSetLayouts=[set_layout])
     descriptor_set = vk.vkAllocateDescriptorSets(device, set_info)[0]
     infos = [vk.VkDescriptorBufferInfo(buffer=x, offset=0, range=a.nbytes) for x in buffers]
@@ -292,7 +292,7 @@ with attempt("04-1"):
                                       descriptorType=STORAGE, pBufferInfo=infos[n])
               for n in range(3)]
     vk.vkUpdateDescriptorSets(device, 3, writes, 0, None)
-    display(walk.picture())
+    display(objects.picture())
 
 # %% [markdown] id="l04-s6"
 # ### Step 6: record
@@ -332,15 +332,15 @@ hint("04-2")
 
 # %% id="l04-s6c" tags=["nbval-ignore-output"]
 with attempt("04-2"):
-    pushed, groups = walk.checked("04-2", push_and_workgroups)(1000)
-    walk.step(6)
+    pushed, groups = objects.checked("04-2", push_and_workgroups)(1000)
+    objects.step(6)
 
     command_pool_info = vk.VkCommandPoolCreateInfo(queueFamilyIndex=family)
     command_pool = vk.vkCreateCommandPool(device, command_pool_info, None)
-    walk.keep("command pool", command_pool, vk.vkDestroyCommandPool, device)
+    objects.keep("command pool", command_pool, vk.vkDestroyCommandPool, device)
     commands_info = vk.VkCommandBufferAllocateInfo(
         commandPool=command_pool, level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1)
-    commands = walk.keep("command buffer", vk.vkAllocateCommandBuffers(device, commands_info)[0])
+    commands = objects.keep("command buffer", vk.vkAllocateCommandBuffers(device, commands_info)[0])
 
     visible = vk.VkMemoryBarrier(srcAccessMask=vk.VK_ACCESS_SHADER_WRITE_BIT,
                                  dstAccessMask=vk.VK_ACCESS_HOST_READ_BIT)
@@ -355,7 +355,7 @@ with attempt("04-2"):
     vk.vkCmdPipelineBarrier(commands, vk.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                             vk.VK_PIPELINE_STAGE_HOST_BIT, 0, 1, [visible], 0, None, 0, None)
     vk.vkEndCommandBuffer(commands)
-    display(walk.picture())
+    display(objects.picture())
 
 # %% [markdown] id="l04-s7"
 # ### Step 7: submit and wait
@@ -364,17 +364,17 @@ with attempt("04-2"):
 
 # %% id="l04-s7c" tags=["nbval-ignore-output"]
 with attempt("04-2"):
-    walk.step(7)
+    objects.step(7)
 
     fence = vk.vkCreateFence(device, vk.VkFenceCreateInfo(), None)
-    walk.keep("fence", fence, vk.vkDestroyFence, device)
+    objects.keep("fence", fence, vk.vkDestroyFence, device)
     submit_info = vk.VkSubmitInfo(pCommandBuffers=[commands])
     vk.vkQueueSubmit(queue, 1, [submit_info], fence)
     vk.vkWaitForFences(device, 1, [fence], True, 10 * 10**9)
 
     y = np.frombuffer(mapped[2], np.float32).copy()  # a copy: the memory is freed soon
     print("y == a + b:", np.array_equal(y, a + b))
-    display(walk.picture())
+    display(objects.picture())
 
 # %% [markdown] id="l04-s7r"
 # <details><summary>Your three numbers of section 1</summary>
@@ -387,16 +387,16 @@ with attempt("04-2"):
 # be run again from 1.
 
 # %% id="l04-end" tags=["nbval-ignore-output"]
-print(walk.end(), "objects gone, the last made first")
+print(objects.end(), "objects gone, the last made first")
 
 # %% [markdown] id="l04-3"
 # ## 3 · Who touches what?
-# The tracer of this lab runs a *twin* of a kernel. In the twin each `y[i]` reads `y[vklab_touch(..., i)]`: the function writes
+# The tracer of this lab runs a *clone* of a kernel. In the clone each `y[i]` reads `y[vklab_touch(..., i)]`: the function writes
 # the invocation's number and the element into a log, and returns the element. The log is filled on your device, by the
 # invocations themselves. It has room for 40000 touches; beyond that, picture and counts say *log full*.
 
 # %% id="l04-twin"
-print(twin("if (i < count) y[i] = a[i] + b[i];", ("a", "b", "y")).splitlines()[-1])
+print(clone("if (i < count) y[i] = a[i] + b[i];", ("a", "b", "y")).splitlines()[-1])
 
 # %% [markdown] id="l04-3p"
 # (The number in each call says which buffer, and read or write.)

@@ -1,7 +1,7 @@
-"""Which arena every value lies in: weights, inputs, outputs or activations, and what is copied.
+"""Assign every value to an arena: weights, inputs, outputs or activations.
 
-Inputs and outputs are used in place where a device reads and writes them well there; else they
-are copied at the ends of a run. Visited by labs 03 and 11.
+Inputs and outputs are used in place where the device accesses host memory fast enough; otherwise
+they are copied at the ends of a run. Visited by labs 03 and 11.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["ARRIVING", "Arenas", "LEAVING", "arrange", "own_memory", "writes_in_place"]
 
-# What vec4 loads ask for; some devices ask for less.
+# The alignment of vec4 loads in bytes; some devices require less.
 LEAST_ALIGNMENT = 16
-# Up to these sizes a kernel reads or writes host memory in place even over a bus.
+# Up to these sizes in bytes a kernel accesses host memory in place, even over a bus.
 DIRECT_INPUT_BYTES = 64 << 10
 DIRECT_OUTPUT_BYTES = 1 << 20
 COUNT_BYTES = 4
-# Where values lie that move from device to device past the host.
+# Arenas of values that move between devices and never reach the caller.
 ARRIVING, LEAVING = "arriving", "leaving"
 _LOCAL, _VISIBLE, _CACHED = 1, 2, 8
 Sizes = dict[str, int]
@@ -35,7 +35,7 @@ Owners = Callable[[Lowered, Collection[str], Collection[str]], dict[str, str]]
 
 @dataclass(frozen=True)
 class Arenas:
-    """The memory plan, where the host writes inputs and reads outputs, and the copies between."""
+    """A memory plan, the slots of inputs and outputs on the host, and the copies in between."""
 
     memory: MemoryPlan
     input_slots: dict[str, Slot]
@@ -47,7 +47,13 @@ class Arenas:
 def own_memory(
     lowered: Lowered, placed: Collection[str], lasting: Collection[str]
 ) -> dict[str, str]:
-    """Return every root as the owner of its memory: no result replaces an operand."""
+    """Return every root as the owner of its memory: no result overwrites an operand.
+
+    Args:
+        lowered: the dispatches and the root of each value.
+        placed: roots that have a slot already.
+        lasting: roots that are read after the last dispatch.
+    """
     return {root: root for root in lowered.roots.values()}
 
 
@@ -62,8 +68,7 @@ def arrange(
         lowered: its dispatches.
         info: the device.
         unseen: inputs and outputs that the host neither writes nor reads.
-        owners_of: finds, of all roots, those with a slot and those read at the end, the root whose
-            memory each one takes over.
+        owners_of: maps each root to the root whose memory it takes over; called as `own_memory`.
     """
     roots, limit = lowered.roots, limits.arena_limit_bytes(info)
     inputs = {i.name: storage.widen(i, info).size_bytes for i in graph.inputs}
@@ -111,9 +116,9 @@ def _tensors(lowered: Lowered) -> Iterator[TensorInfo]:
 
 
 def _weights(lowered: Lowered, outputs: Iterable[str]) -> tuple[dict[str, Slot], Sizes]:
-    """Place the constants that a dispatch or the host reads, each in an arena of its own.
+    """Return slots of the constants that a dispatch or the host reads, each in its own arena.
 
-    Where it lies is decided by a session (`runtime.weights`): plans of other shapes share it.
+    A session decides the address (`runtime.weights`): plans for other shapes share the weight.
     """
     touched = (lowered.roots[i.name] for d in lowered.dispatches for _, i in d.reads)
     names = dict.fromkeys([*touched, *outputs])
@@ -127,7 +132,7 @@ def _weights(lowered: Lowered, outputs: Iterable[str]) -> tuple[dict[str, Slot],
 def _activations(
     lifetimes: Sequence[Lifetime], limit: int, info: DeviceInfo
 ) -> tuple[dict[str, Slot], Sizes]:
-    """Place values in one arena, or in several where a buffer cannot be that large."""
+    """Return a slot for each lifetime: in one arena, or in several if a buffer is too small."""
     slots: dict[str, Slot] = {}
     arenas: Sizes = {}
     left = tuple(lifetimes)
@@ -150,8 +155,9 @@ def _activations(
 def _staged(
     inputs: Sizes, outputs: Sizes, leaving: Sizes, lowered: Lowered, info: DeviceInfo
 ) -> tuple[Sizes, Sizes]:
-    """Return the inputs that are copied to the device before kernels read them, and the outputs
-    that are copied from where they are made; what no kernel writes always is.
+    """Return the inputs and the outputs that are staged: copied from and to host-visible memory.
+
+    An output that no kernel writes is always staged.
     """
     roots = lowered.roots
     read = {roots[i.name] for d in lowered.dispatches for _, i in d.reads}
@@ -171,14 +177,20 @@ def _has_memory(info: DeviceInfo, flags: int) -> bool:
 
 
 def _reads_in_place(info: DeviceInfo, size_bytes: int) -> bool:
-    """Tell whether kernels read inputs where the host writes them: unified memory, ReBAR, small."""
+    """Tell whether kernels read inputs in host memory: unified memory, ReBAR, or small inputs."""
     if settings.get("DISABLE_DIRECT_IO"):
         return False
     return size_bytes <= DIRECT_INPUT_BYTES or _has_memory(info, _LOCAL | _VISIBLE)
 
 
 def writes_in_place(info: DeviceInfo, size_bytes: int, is_read: bool = False) -> bool:
-    """Tell whether kernels write an output where the host reads it: unified memory, or small."""
+    """Tell whether kernels write an output in host memory: unified memory, or a small output.
+
+    Args:
+        info: the device.
+        size_bytes: size of the output.
+        is_read: whether a kernel reads the output, too.
+    """
     if settings.get("DISABLE_DIRECT_IO"):
         return False
     is_unified = _has_memory(info, _LOCAL | _VISIBLE | _CACHED)
@@ -189,9 +201,10 @@ def _lifetimes(
     lowered: Lowered, owners: Mapping[str, str], placed: set[str], staged_in: Sizes,
     staged_out: Sizes, info: DeviceInfo,
 ) -> tuple[Lifetime, ...]:  # fmt: skip
-    """Return when each value without a slot is alive; staged ones reach the first or last step.
+    """Return the lifetime of each value without a slot; staged ones reach the first or last step.
 
-    A value lives through all steps that may run at once with one that touches it.
+    A value is alive in every step that may run concurrently with a step that accesses it.
+    Source: Aho, Lam, Sethi and Ullman, Compilers (2006), section 9.2.5, Live-Variable Analysis
     """
     spans: dict[str, tuple[int, int, int]] = {
         name: (size, 0, 0) for name, size in staged_in.items()

@@ -1,7 +1,7 @@
-"""What becomes one command buffer, and where in it barriers must stand.
+"""Find where a command buffer needs pipeline barriers between its steps.
 
-A barrier costs ten dispatches, so one is placed only where two steps touch the same bytes and
-one of them writes. Visited by labs 06 and 12.
+A barrier costs as much as ten dispatches, so it is placed only where two steps access the same
+bytes and one of them writes. Visited by labs 06 and 12.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Barrier", "Copy", "Step", "Access", "find_barriers"]
 
 @dataclass(frozen=True)
 class Copy:
-    """Bytes moved between two places of one device, around the dispatches."""
+    """A copy between two slots of one device, before or after the dispatches."""
 
     name: str
     source: Slot
@@ -33,7 +33,7 @@ Step = Dispatch | Copy
 
 @dataclass(frozen=True)
 class Access:
-    """What a step touches, which is all that barriers depend on."""
+    """Slots that one step reads and writes, and its pipeline stage: all that barriers depend on."""
 
     stage: str
     reads: tuple[Slot, ...]
@@ -42,7 +42,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Barrier:
-    """Before step `before`, make what `source` stages did visible to `target` stages."""
+    """A barrier before step `before`: writes of the `source` stages become visible to `target`."""
 
     before: int
     source: tuple[str, ...]
@@ -52,10 +52,12 @@ class Barrier:
 def find_barriers(work: Sequence[Access], to_host: bool = True) -> tuple[Barrier, ...]:
     """Return the fewest barriers for steps in this order.
 
-    A barrier orders everything before it, so only what was touched since the last one counts.
-    With `to_host`, a last barrier (before the step after the end) lets the host read results.
+    A barrier orders everything before it, so only accesses since the last barrier count.
+    With `to_host`, a barrier behind the last step lets the host read results.
+
+    Source: Vulkan 1.3, sections "Execution and Memory Dependencies" and "Pipeline Barriers"
     """
-    cuts: list[tuple[int, set[str]]] = []  # before which step, after which stages
+    cuts: list[tuple[int, set[str]]] = []  # (step behind the barrier, stages before it)
     written = {slot.arena for item in work for slot in item.writes}
     reads, writes, stages = _Bytes(), _Bytes(), set[str]()  # since the last barrier
     for number, item in enumerate(work):
@@ -81,20 +83,20 @@ def find_barriers(work: Sequence[Access], to_host: bool = True) -> tuple[Barrier
 
 
 class _Bytes:
-    """The bytes of some slots: for each arena where spans start and stop, none touching others."""
+    """A set of bytes: for each arena the sorted starts and stops of disjoint intervals."""
 
     def __init__(self) -> None:
         self._spans: dict[str, tuple[list[int], list[int]]] = {}
 
     def share(self, slot: Slot) -> bool:
-        """Tell whether a slot has a byte in common with these."""
+        """Tell whether a slot has a byte in this set."""
         starts, stops = self._spans.get(slot.arena, ((), ()))
         number = bisect.bisect_right(stops, slot.offset_bytes)  # the first that ends behind it
         end = slot.offset_bytes + slot.size_bytes
         return number < len(starts) and slot.size_bytes > 0 and starts[number] < end
 
     def add(self, slots: Iterable[Slot]) -> None:
-        """Take in the bytes of slots."""
+        """Add the bytes of slots; join the intervals that they touch."""
         for slot in slots:
             if not slot.size_bytes:
                 continue

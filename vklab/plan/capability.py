@@ -1,7 +1,7 @@
-"""Tell whether a device can run one node, before anything is placed there.
+"""Tell whether a device can run one node, before the node is placed there.
 
-`partition` asks to keep nodes off the host, `placement` for each of several devices. Visited by
-labs 09 and 13.
+`partition` uses the answer to choose between device and host, `place.placement` to choose between
+devices. Visited by labs 09 and 13.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["Refusal", "Tune", "refusal", "require"]
 
-# Cuts dispatches to a device's limits and swaps in its faster kernels: `tuning.tune.adapt`.
+# Cuts dispatches to a device's limits and chooses its faster kernels: `tuning.tune.adapt`.
 Tune = Callable[..., Lowered]
-# Returns why a device cannot run a node, or "": `refusal`, told of this machine's kernels.
+# Returns why a device cannot run a node, or "": `refusal` with its last two arguments bound.
 Refusal = Callable[[Graph, Node, DeviceInfo], str]
 
 
@@ -33,16 +33,16 @@ def require(
     kernel_refusal: Callable[[Dispatch], str],
     tune: Callable[..., Lowered] | None = None,
 ) -> None:
-    """Raise PlanError for what a device cannot do with a node's dispatches.
+    """Raise PlanError if a device cannot run the dispatches of a node.
 
     Args:
-        graph: the graph that the node is from.
+        graph: the graph of the node.
         node: the node.
-        inputs: its inputs; None where one is left out.
-        result: its operator's answer for these inputs.
+        inputs: its inputs; None for an omitted one.
+        result: the outputs and dispatches that its operator returns for these inputs.
         info: the device.
-        kernel_refusal: tells why the kernel of a dispatch cannot be had on this machine, or "".
-        tune: cuts dispatches and chooses faster kernels, which then are the ones that must be had.
+        kernel_refusal: returns why this machine has no kernel for a dispatch, or "".
+        tune: cuts dispatches and chooses faster kernels, which are then checked instead.
     """
     key = operator_cache.key(graph, node, inputs)
     fits = ("fits", info.index, info.name, key, tuple(map(bool, node.outputs)))

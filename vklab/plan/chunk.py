@@ -1,7 +1,7 @@
 """Chunk and Transfer: the units of a plan, as plain data.
 
-A chunk is made by `partition`, cut by `place` where there are several devices, and gets its
-dispatches and its memory from `plan.lower_chunk`. Visited by labs 12 and 13.
+`partition` creates a chunk, `place` cuts it if there are several devices, and `plan.lower_chunk`
+adds its dispatches and its memory. Visited by labs 12 and 13.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from vklab.types import Dispatch, TensorInfo
 __all__ = ["CONTROL", "HOST", "Chunk", "Place", "Transfer"]
 
 HOST, CONTROL = "host", "control"
-# The number of a device among those of the plan; HOST; or CONTROL: one If, Loop or Scan.
+# Index of a device in the plan; HOST; or CONTROL for a chunk of one If, Loop or Scan.
 Place = int | str
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A value that one chunk leaves and another reads; `source` is None for one from outside."""
+    """A value that one chunk writes and another reads; `source` is None if the host writes it."""
 
     value: str
     source: int | None
@@ -37,24 +37,24 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Nodes that run together in one place; on a device: one command buffer, one submission.
+    """Nodes that run together; on a device as one command buffer and one submission.
 
     Attributes:
         place: a device number, HOST or CONTROL.
-        graph: the nodes; its inputs come from outside or from chunks before, its outputs are read
-            by chunks behind or are outputs of the model. A control node holds its bodies.
+        graph: the nodes; inputs come from the caller or earlier chunks, outputs go to later chunks
+            or to the caller. A control node contains its bodies.
         number: the chunk's index in its plan.
-        predecessors: numbers of the chunks that must end before this one begins.
-        reasons: why nodes are not on a device, by node name.
-        known: outputs of the model whose values are known without running anything.
+        predecessors: numbers of the chunks that must finish before this one starts.
+        reasons: the reason for each node on the host, by node name.
+        known: outputs of the model whose values planning has computed.
         steps: dispatches and copies in order; `nodes` names the node of each.
         barriers: the pipeline barriers between steps.
-        memory: the slot of every value on the device; None as long as nothing is lowered.
-        input_slots: where the host writes inputs; `output_slots`: where it reads outputs.
-        source: the graph before the passes; None where nothing is lowered, or is not kept.
+        memory: the slot of every value on the device; empty before lowering.
+        input_slots: slots in which the host writes inputs; `output_slots`: reads outputs.
+        source: the graph before the passes; None before lowering, or if it is not kept.
         constants: weights that steps read, with their values.
         stored: the dtype in which the device stores each input and output.
-        trims: axes of outputs whose true size only the device counts.
+        trims: axes of outputs whose true size the device counts during the run.
     """
 
     place: Place
@@ -81,7 +81,7 @@ class Chunk:
 
     @property
     def device(self) -> int:
-        """Return the number of the chunk's device; PlanError on the host."""
+        """Return the index of the chunk's device; raise PlanError for a chunk on the host."""
         if not isinstance(self.place, int):
             raise PlanError(f"{self} has no device")
         return self.place

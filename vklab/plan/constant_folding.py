@@ -1,6 +1,6 @@
-"""What is known of a graph's values before it runs: folded on the host, and never dispatched.
+"""Fold values that are known before a graph runs: computed on the host, never dispatched.
 
-Shape arithmetic ends here, and so do branches of an If whose condition is known.
+Shape arithmetic is folded here; so is an If whose condition is known. Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -18,28 +18,37 @@ from vklab.types import TensorInfo
 
 __all__ = ["ASKED_ELEMENTS", "RANDOM", "Evaluate", "ConstantFolder"]
 
-# (node, its graph, the values of its inputs) -> its outputs, computed on the host while planning.
+# (node, its graph, values of its inputs) -> values of its outputs, computed on the host.
 Evaluate = Callable[[Node, Graph, Sequence[np.ndarray | None]], Sequence[Any]]
-# (number of an output, number of the input whose value it has)
+# (index of an output, index of the input whose bytes it shares)
 Views = Sequence[tuple[int, int]]
 # A value of more elements than this never decides a plan.
 ASKED_ELEMENTS = 64
-# A known value larger than this is not made while planning if a device can make it.
+# A known value of more bytes is not folded if a device can compute it.
 FOLDED_BYTES = 32 << 20
 
 
 class ConstantFolder:
-    """Infos of all values so far, with the values themselves where these are known.
+    """Infos of all values so far, with the contents of the known ones.
 
     Attributes:
         infos: every value that a node may read.
-        folded: those that became known while planning.
-        asked: inputs whose values decide the plan, and what was folded from them.
+        folded: values computed while planning.
+        asked: inputs whose values decide the plan, and the values folded from them.
+
+    Source: Muchnick, Advanced Compiler Design and Implementation (1997), section 12.1
     """
 
     def __init__(
         self, graph: Graph, inputs: Mapping[str, TensorInfo], evaluate: Evaluate
     ) -> None:
+        """Start from the initializers and inputs of a graph.
+
+        Args:
+            graph: the graph whose nodes are folded.
+            inputs: dtype and shape of each input, with its value if that decides the plan.
+            evaluate: computes one node on the host.
+        """
         self.graph = graph
         self.inputs = inputs
         self.evaluate = evaluate
@@ -49,12 +58,12 @@ class ConstantFolder:
         self.asked = {name for name, value in inputs.items() if value.constant is not None}
 
     def add(self, constants: Mapping[str, TensorInfo]) -> None:
-        """Take up values that are known."""
+        """Record known values."""
         self.infos.update(constants)
         self.folded.update(constants)
 
     def is_known(self, node: Node) -> bool:
-        """Tell whether all that a node reads is known, and decides what it makes."""
+        """Tell whether all inputs of a node are known, and determine its outputs."""
         return (
             bool(node.reads)
             and node.op_type not in RANDOM
@@ -62,15 +71,15 @@ class ConstantFolder:
         )
 
     def depends_on_asked(self, node: Node) -> bool:
-        """Tell whether a node reads a value that was asked for."""
+        """Tell whether a node reads an input in `asked`, or a value folded from one."""
         return not self.asked.isdisjoint(node.inputs)
 
     def is_output(self, node: Node) -> bool:
-        """Tell whether a node makes an output of the graph."""
+        """Tell whether a node writes an output of the graph."""
         return not self._outputs.isdisjoint(node.outputs)
 
     def is_small(self, node: Node, outputs: Sequence[TensorInfo]) -> bool:
-        """Tell whether a known result is worth its memory on the host."""
+        """Tell whether folded outputs are worth their memory on the host."""
         made = sum(value.size_bytes for value in outputs)
         read = sum(self.infos[name].size_bytes for name in node.reads)
         return made <= max(FOLDED_BYTES, 4 * read)
@@ -79,12 +88,13 @@ class ConstantFolder:
         """Compute a node whose inputs are known; tell whether that was possible.
 
         Args:
-            views: (output, input) that are one value in two shapes: nothing is computed then.
-            outputs: what the operator says of what it makes.
+            node: the node.
+            views: (output, input) pairs that share bytes: the output is a reshaped input.
+            outputs: dtype and shape of each output, from the operator.
         """
         try:
             values = self._viewed(node, views, outputs) or self._folded(node)
-        except Exception:  # what the host cannot compute either is reported when it has to run
+        except Exception:  # reported when the node has to run
             return False
         if not all(isinstance(value, np.ndarray) and str(value.dtype) in MOVABLE
                    for value in values):  # fmt: skip
@@ -109,7 +119,7 @@ class ConstantFolder:
         ]  # fmt: skip
 
     def _folded(self, node: Node) -> Sequence[Any]:
-        """Return what a node makes: of weights once for all shapes, of few numbers once a plan."""
+        """Return the outputs of a node; cached in memory of weights, or by small values."""
         infos = [self.infos[name] if name else None for name in node.inputs]
         arrays = [info.constant if info else None for info in infos]
         key = operator_cache.key(self.graph, node, infos)
@@ -117,19 +127,19 @@ class ConstantFolder:
         if key and large and len(node.outputs) == 1:
 
             def compute(*_: np.ndarray) -> np.ndarray:
-                made: np.ndarray = self.evaluate(node, self.graph, arrays)[0]
-                return made
+                output: np.ndarray = self.evaluate(node, self.graph, arrays)[0]
+                return output
 
             return [constant_cache.derive(("folded", key), compute, *large)]
-        found: Sequence[Any] | None = self.graph.answers.get(("folded", key))
-        if found is None or key is None:
-            found = self.evaluate(node, self.graph, arrays)
+        outputs: Sequence[Any] | None = self.graph.answers.get(("folded", key))
+        if outputs is None or key is None:
+            outputs = self.evaluate(node, self.graph, arrays)
             if key and not large:
-                self.graph.answers["folded", key] = found
-        return found
+                self.graph.answers["folded", key] = outputs
+        return outputs
 
     def branch(self, node: Node) -> Sequence[Node] | None:
-        """Return the nodes of an If whose condition is known; its other branch never runs."""
+        """Return the chosen branch of an If whose condition is known; None for any other node."""
         if node.op_type != "If" or node.domain or len(node.bodies) != 2:
             return None
         condition = self.infos[node.inputs[0]].constant
@@ -139,25 +149,25 @@ class ConstantFolder:
         return self._take(functions.inline(node, body))
 
     def expand(self, node: Node) -> Sequence[Node] | None:
-        """Return the nodes of ONNX's own body for an operator that has no kernels at all."""
+        """Return the nodes of ONNX's own function body for an operator without any kernel."""
         opset = self.graph.opset_of(node)
         entries = registry.OPERATORS.get((node.domain, node.op_type), [])
         if any(entry.since <= opset for entry in entries):
-            return None  # has kernels, and these have a reason to decline
+            return None  # it has kernels, which have refused for a reason
         return self._take(functions.expand(self.graph, node, self.infos))
 
     def _take(
-        self, found: tuple[tuple[Node, ...], dict[str, TensorInfo]] | None
+        self, body: tuple[tuple[Node, ...], dict[str, TensorInfo]] | None
     ) -> Sequence[Node] | None:
-        if found is None:
+        if body is None:
             return None
-        self.add(found[1])
-        return found[0]
+        self.add(body[1])
+        return body[0]
 
     def sources(self, name: str, nodes: Sequence[Node]) -> tuple[str, ...]:
-        """Return the inputs that decide a value made by these nodes, if they are few and small."""
+        """Return the inputs that decide a value made by these nodes; () if one of them is large."""
         makers = {out: node for node in nodes for out in node.outputs}
-        seen, open_names, found = {name}, [name], []
+        seen, open_names, deciding = {name}, [name], []
         while open_names:
             current = open_names.pop()
             value = self.infos.get(current)
@@ -167,9 +177,9 @@ class ConstantFolder:
                 direct = current == name or value.dtype in ("int64", "int32", "bool")
                 if not direct or value.count > ASKED_ELEMENTS:
                     return ()
-                found.append(current)
+                deciding.append(current)
             elif current in makers:
                 fresh = [n for n in makers[current].reads if n not in seen]
                 seen.update(fresh)
                 open_names += fresh
-        return tuple(n for n in found if n not in self.asked)
+        return tuple(n for n in deciding if n not in self.asked)

@@ -1,7 +1,7 @@
 """Lower one device chunk: dispatches, kernels, memory and barriers from its rewritten graph.
 
-lowering -> cuts at binding ranges -> fusion -> tuning -> storage -> memory -> barriers. Optional
-folders come in as `Tools`; each may be missing. Visited by labs 10 and 11.
+lowering -> cuts at binding ranges -> fusion -> tuning -> storage -> memory -> barriers. Modules
+of optional folders are passed in as `Tools`. Visited by labs 10 and 11.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Tools", "lower"]
 
 
 class Tools(NamedTuple):
-    """Modules of the optional folders that improve a chunk; None for one that is not there."""
+    """Modules of the optional folders that improve a chunk; None for one that does not exist."""
 
     fusion: Any = None
     tune: Any = None
@@ -40,17 +40,17 @@ def lower(
     resident: Collection[str] = (),
     unseen: Collection[str] = (),
 ) -> Chunk:
-    """Return a device chunk with dispatches, memory and barriers; the passes have run.
+    """Return a device chunk with dispatches, memory and barriers; passes are not run.
 
     Args:
-        chunk: its graph has an info for every value.
+        chunk: its graph is rewritten already, and has an info for every value.
         info: the device.
         tools: the optional steps.
-        kernel_refusal: tells why the kernel of a dispatch cannot be had, or "".
-        resident: names of weights, layouts included, that the device holds already.
+        kernel_refusal: returns why this machine has no kernel for a dispatch, or "".
+        resident: names of the weights that are on the device already; they include the layout.
         unseen: inputs and outputs that the host neither writes nor reads.
 
-    Raises PlanError where the device cannot hold it.
+    Raises PlanError if the device cannot run the chunk.
     """
     graph = chunk.graph
     bound = lowering.with_exact_division(lowering.lower(graph), info)
@@ -83,7 +83,7 @@ def lower(
 def _finished(
     lowered: Lowered, info: DeviceInfo, tools: Tools, resident: Collection[str]
 ) -> Lowered:
-    """Return dispatches with the kernels that a device gets, and types that it has."""
+    """Return dispatches with kernels tuned for a device, in dtypes that it supports."""
     if tools.tune:
         lowered = tools.tune.tune(lowered, info, resident)
     if tools.fusion:
@@ -94,7 +94,7 @@ def _finished(
 def _arranged(
     graph: Graph, lowered: Lowered, info: DeviceInfo, tools: Tools, unseen: Collection[str]
 ) -> tuple[Lowered, Arenas, tuple[Step, ...]]:
-    """Return dispatches in their final order, with their memory, and the copies around them."""
+    """Return dispatches in their final order, their arenas, and the steps with the copies."""
     owners = tools.in_place.owners if tools.in_place else arenas.own_memory
     arranged = arenas.arrange(graph, lowered, info, unseen, owners)
     steps: tuple[Step, ...] = (*arranged.copies_in, *lowered.dispatches, *arranged.copies_out)

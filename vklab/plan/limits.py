@@ -1,6 +1,8 @@
-"""Whether a device can hold a plan, checked before its driver sees anything.
+"""Check dispatches against the limits of a device, before its driver sees them.
 
-Drivers may crash on what breaks their limits, so every dispatch is measured here.
+A driver may crash on a dispatch beyond its limits. Visited by labs 02 and 04.
+
+Source: Vulkan 1.3, section "Limits"
 """
 
 from __future__ import annotations
@@ -12,22 +14,22 @@ from vklab.types import DeviceInfo, Dispatch
 
 __all__ = ["LLVMPIPE_ITERATIONS", "arena_limit_bytes", "check"]
 
-# llvmpipe (seen in Mesa 22.3) ends all loops of an invocation after 65535 iterations together,
-# without a word: what loops longer would be silently wrong.
+# llvmpipe (Mesa 22.3) ends the loops of an invocation after 65535 iterations in all, without an
+# error: longer loops would give wrong results.
 LLVMPIPE_ITERATIONS = 65535
-# A kernel reads the numbers that it is told as int or uint.
+# A kernel reads integer push constants as int or uint.
 WORDS = range(-(1 << 31), 1 << 32)
 
 
 def arena_limit_bytes(info: DeviceInfo) -> int:
-    """Return the most bytes that one buffer of a device may have."""
+    """Return the largest size in bytes of one buffer of a device."""
     names = ("maxMemoryAllocationSize", "maxBufferSize")
     limits = [info.limit(name) for name in names if name in info.limits]
     return min([limit for limit in limits if limit > 0], default=1 << 30)
 
 
 def check(dispatches: Iterable[Dispatch], info: DeviceInfo) -> None:
-    """Raise PlanError naming the dispatch, the value and the limit that it breaks."""
+    """Raise PlanError for a dispatch beyond a limit; the error names the value and the limit."""
     for dispatch in dispatches:
         for problem in _broken(dispatch, info):
             raise PlanError(f"{dispatch}: {problem}")

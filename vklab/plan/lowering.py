@@ -1,6 +1,6 @@
-"""From graph to dispatches: every node is asked what it does, and its tensors get names.
+"""Lower a graph to dispatches: each operator returns its dispatches, and their tensors get names.
 
-Which values share memory (views) is known from here on; where it lies is not. Visited by lab 09.
+Views, values that share memory, are known from here on; offsets are not. Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vklab.types import DeviceInfo, Dispatch, Operands, Pointwise, TensorInfo
 __all__ = ["Lowered", "Trim", "lower", "needed", "with_exact_division", "written_bytes"]
 
 
-# (axis, name of the int32[1] that holds the true size along it)
+# (axis, name of the int32[1] with the true size along the axis)
 Trim = tuple[int, str]
 
 
@@ -27,10 +27,10 @@ Trim = tuple[int, str]
 class Lowered:
     """A graph's dispatches in order, the node of each, and which values share memory.
 
-    `roots` maps every value to the one whose memory it lies in; `constants` are the roots whose
-    value is known; `trims` cut outputs whose true size is only known after the run; `slices` are
-    parts of their roots, by the element at which they start; `layers` tell the dispatches between
-    two barriers, which may run at once, by a number that grows; without it each is alone.
+    `roots` maps every value to the value whose memory it shares; `constants` are roots with a known
+    value; `trims` cut outputs whose true size is known only after the run; `slices` maps a slice of
+    a root to its first element; `layers` gives each dispatch a growing number: dispatches of one
+    layer have no barrier between them and may run concurrently. Empty: one dispatch a layer.
     """
 
     dispatches: tuple[Dispatch, ...]
@@ -43,7 +43,7 @@ class Lowered:
 
     @property
     def times(self) -> Sequence[tuple[int, int]]:
-        """Return the first and the last of the dispatches that may run at once with each."""
+        """Return for each dispatch the first and last that may run concurrently with it."""
         numbers = range(len(self.dispatches))
         if not self.layers:
             return [(number, number) for number in numbers]
@@ -51,12 +51,12 @@ class Lowered:
         return [(left(self.layers, at), right(self.layers, at) - 1) for at in self.layers]
 
     def start_bytes(self, info: TensorInfo) -> int:
-        """Return how far behind the start of its root a tensor begins."""
+        """Return the offset in bytes of a tensor in its root."""
         return self.slices.get(info.name, 0) * np.dtype(info.dtype).itemsize
 
 
 def lower(graph: Graph) -> Lowered:
-    """Ask every node for its dispatches and give all their tensors names."""
+    """Return the dispatches of all nodes, in order, with a name for every tensor."""
     infos = {info.name: info for info in (*graph.inputs, *graph.initializers.values())}
     roots = {name: name for name in infos}
     dispatches: list[Dispatch] = []
@@ -72,7 +72,7 @@ def lower(graph: Graph) -> Lowered:
                 renamed[id(extra)] = replace(extra, name=f"{node.name}:unused{number}")
         for number, scratch in enumerate(result.scratch):
             renamed[id(scratch)] = replace(scratch, name=f"{node.name}:scratch{number}")
-        # Numbers that a kernel reads from a buffer, such as the strides of many axes.
+        # Tables are numbers that a kernel reads from a buffer, such as the strides of many axes.
         tables = {id(i): i for d in result.dispatches for _, i in d.reads if not i.name}
         for number, info in enumerate(tables.values()):
             renamed.setdefault(id(info), replace(info, name=f"{node.name}:table{number}"))
@@ -98,7 +98,10 @@ def lower(graph: Graph) -> Lowered:
 
 
 def needed(result: Result, used: Collection[int]) -> list[Dispatch]:
-    """Return the dispatches without those that only write outputs which the node leaves out."""
+    """Return the dispatches of a node without those that write only unused outputs.
+
+    Source: Aho, Lam, Sethi and Ullman, Compilers (2006), section 9.1, Dead-Code Elimination
+    """
     wanted = {*used, *(id(count) for _, _, count in result.trims)}
     kept: list[Dispatch] = []
     for dispatch in reversed(result.dispatches):
@@ -109,9 +112,9 @@ def needed(result: Result, used: Collection[int]) -> list[Dispatch]:
 
 
 def written_bytes(dispatch: Dispatch, info: TensorInfo) -> tuple[int, int]:
-    """Return where in a result the bytes begin that a dispatch may write, and how many they are.
+    """Return the offset and the number of the bytes that a dispatch may write in a result.
 
-    What puts one operand of a Concat in its place leaves the places of all others alone.
+    A dispatch that copies one operand of a Concat writes the bytes of that operand only.
     """
     ends: list[int] = []
     for work in dispatch.siblings or (dispatch.pointwise or dispatch.epilogue,):
@@ -126,7 +129,10 @@ def written_bytes(dispatch: Dispatch, info: TensorInfo) -> tuple[int, int]:
 
 
 def with_exact_division(lowered: Lowered, info: DeviceInfo) -> Lowered:
-    """Divide as IEEE 754 does where a device may be off: a GPU, and memory is what it waits for."""
+    """Replace float32 division by a correctly rounded one on GPUs, where it costs no time.
+
+    Source: IEEE 754-2019, section 5.4.1, division
+    """
     if info.is_cpu:
         return lowered
     return replace(lowered, dispatches=tuple(map(_exact, lowered.dispatches)))

@@ -1,6 +1,6 @@
-"""Which bytes every value lives in: lifetimes, aliasing, arenas.
+"""Assign offsets in arenas to values by their lifetimes.
 
-Values whose lifetimes do not meet may share memory. Visited by lab 11.
+Values whose lifetimes do not overlap may share memory (aliasing). Visited by labs 00 and 11.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from vklab.errors import PlanError
 __all__ = ["ALIGNMENT_BYTES", "Lifetime", "MemoryPlan", "Slot", "WEIGHTS", "assign_offsets",
            "check_offsets", "lower_bound", "pack", "round_up"]  # fmt: skip
 
-# The largest minStorageBufferOffsetAlignment that Vulkan allows a device to ask for.
+# The largest minStorageBufferOffsetAlignment that Vulkan allows a device to require.
 ALIGNMENT_BYTES = 256
-# Before the name of a weight: the arena that it is to the plan.
+# Prefix of a weight's arena: each weight has one, called by this and its name.
 WEIGHTS = "weights:"
-# Trying another order takes time that grows with the pairs of values that live together.
+# Most values to reorder: the time of one trial grows with the pairs of overlapping lifetimes.
 MOST_REORDERED = 2048
-# How often one value is compared with another until a better order is given up.
+# Most comparisons of two values in the search for a better order.
 MOST_COMPARED = 1 << 17
 
 
@@ -36,7 +36,7 @@ def round_up(count: int, multiple: int = ALIGNMENT_BYTES) -> int:
 
 @dataclass(frozen=True)
 class Lifetime:
-    """One value's bytes, from the step that writes it to the last step that reads it."""
+    """A value's bytes, from the step that writes it (`first`) to the last step that reads it."""
 
     name: str
     size_bytes: int
@@ -46,20 +46,20 @@ class Lifetime:
 
     @property
     def length_bytes(self) -> int:
-        """Return the bytes that it takes from its neighbours, never none."""
+        """Return the bytes that the value occupies: its size, aligned, at least one unit."""
         return round_up(max(self.size_bytes, 1), self.alignment_bytes)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A place: an arena, an offset in it, and a length."""
+    """A range of bytes: an arena, an offset in it, and a size."""
 
     arena: str
     offset_bytes: int
     size_bytes: int
 
     def overlaps(self, other: Slot) -> bool:
-        """Tell whether both share a byte."""
+        """Tell whether two slots share a byte."""
         start = max(self.offset_bytes, other.offset_bytes)
         end = min(self.offset_bytes + self.size_bytes, other.offset_bytes + other.size_bytes)
         return self.arena == other.arena and start < end
@@ -70,7 +70,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The slot of every value, the size of every arena, and the lifetimes that led there."""
+    """Slots of all values, sizes of all arenas, and the lifetimes from which they follow."""
 
     slots: dict[str, Slot]
     arenas: dict[str, int]
@@ -79,7 +79,7 @@ class MemoryPlan:
 
     @property
     def arena_bytes(self) -> int:
-        """Return the bytes of the arenas that activations share."""
+        """Return the bytes of the arenas of activations."""
         return sum(size for name, size in self.arenas.items() if name.startswith("activations"))
 
     @property
@@ -96,12 +96,15 @@ class MemoryPlan:
 
     @property
     def steps(self) -> int:
-        """Return how many steps the lifetimes span."""
+        """Return the number of steps that the lifetimes span."""
         return max((life.last for life in self.lifetimes), default=0) + 1
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
-    """Return the largest sum of bytes alive at one step: no packing can be smaller."""
+    """Return the largest sum of bytes alive at one step: no packing is smaller.
+
+    Source: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020
+    """
     changes: dict[int, int] = {}
     for life in lifetimes:
         length = round_up(life.size_bytes, life.alignment_bytes)
@@ -117,11 +120,12 @@ def lower_bound(lifetimes: Sequence[Lifetime]) -> int:
 def assign_offsets(
     lifetimes: Sequence[Lifetime], aliasing: bool = True
 ) -> tuple[dict[str, int], int]:
-    """Return an aligned offset for every value, and the bytes that all of them take together.
+    """Return an aligned offset for every value, and the size of their arena in bytes.
 
-    Each value goes to the lowest gap that is free during its whole life. The order matters and
-    none is best for all: earliest first is tried, and unless that is as good as can be, or the
-    values are very many, some others. Without aliasing every value gets bytes of its own.
+    Each value goes to the lowest gap that is free during its whole lifetime. The order decides the
+    size, and no order is always best: the earliest value first is tried; if that misses the lower
+    bound, and the values are not too many, so are others. Without aliasing no bytes are shared.
+    Source: Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020
     """
     earliest = sorted(lifetimes, key=lambda life: (life.first, -life.size_bytes, life.name))
     if not aliasing:
@@ -130,14 +134,17 @@ def assign_offsets(
             offsets[life.name] = round_up(size, life.alignment_bytes)
             size = offsets[life.name] + life.length_bytes
         return offsets, size
-    found, bound = _sweep(earliest), lower_bound(lifetimes)
-    if found[1] > bound and len(lifetimes) <= MOST_REORDERED:
-        found = min(found, _search(earliest, bound), key=lambda each: each[1])
-    return found
+    packing, bound = _sweep(earliest), lower_bound(lifetimes)
+    if packing[1] > bound and len(lifetimes) <= MOST_REORDERED:
+        packing = min(packing, _search(earliest, bound), key=lambda each: each[1])
+    return packing
 
 
 def _sweep(lifetimes: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
-    """Place values in the order in which they are born; what has died leaves its bytes."""
+    """Place values by first step; a value whose lifetime has ended frees its bytes (first fit).
+
+    Source: Knuth, The Art of Computer Programming, volume 1, section 2.5
+    """
     offsets: dict[str, int] = {}
     size = 0
     gaps: list[tuple[int, float]] = [(0, math.inf)]
@@ -161,19 +168,21 @@ def _sweep(lifetimes: Sequence[Lifetime]) -> tuple[dict[str, int], int]:
 
 
 def _free(gaps: list[tuple[int, float]], start: int, stop: float) -> None:
-    """Put a gap among the others, in order, joined with those that it touches."""
+    """Insert a gap into the sorted gaps, joined with adjacent ones."""
     number = bisect.bisect(gaps, (start, stop))
     first = last = number
     if number and gaps[number - 1][1] == start:
         start, first = gaps[number - 1][0], number - 1
-    if gaps[number][0] == stop:  # the last gap has no end: there is always one behind
+    if gaps[number][0] == stop:  # the last gap is endless: one always follows
         stop, last = gaps[number][1], number + 1
     gaps[first:last] = [(start, stop)]
 
 
 def _search(lifetimes: Sequence[Lifetime], bound: int) -> tuple[dict[str, int], int]:
-    """Place values in several orders; then, in the best, again and again bring forward what ends
-    last, and keep what is no worse. Chance is seeded: the same values get the same places.
+    """Place values in several orders, then improve the best order by local search.
+
+    A step moves a value at the top of the arena forward; a packing that is no larger is kept. The
+    random numbers are seeded: equal lifetimes get equal offsets.
     """
     neighbours = _neighbours(lifetimes)
     crowd = {n: sum(peer.length_bytes for peer in peers) for n, peers in neighbours.items()}
@@ -197,29 +206,29 @@ def _search(lifetimes: Sequence[Lifetime], bound: int) -> tuple[dict[str, int], 
         top = chance.choice(tops)
         tried = list(order)
         tried.insert(chance.randrange(top), tried.pop(top))
-        found = _place(tried, neighbours)
-        if found[1] <= size:
-            order, (offsets, size) = tried, found
+        packing = _place(tried, neighbours)
+        if packing[1] <= size:
+            order, (offsets, size) = tried, packing
     return offsets, size
 
 
 def _neighbours(lifetimes: Iterable[Lifetime]) -> dict[str, list[Lifetime]]:
-    """Return those that live together with each; values come in the order of their births."""
-    found: dict[str, list[Lifetime]] = {}
+    """Return for each value those whose lifetimes overlap its own; sorted by first step."""
+    neighbours: dict[str, list[Lifetime]] = {}
     alive: list[Lifetime] = []
     for life in lifetimes:
         alive = [other for other in alive if other.last >= life.first]
-        found[life.name] = list(alive)
+        neighbours[life.name] = list(alive)
         for other in alive:
-            found[other.name].append(life)
+            neighbours[other.name].append(life)
         alive.append(life)
-    return found
+    return neighbours
 
 
 def _place(
     lifetimes: Iterable[Lifetime], neighbours: Mapping[str, Sequence[Lifetime]]
 ) -> tuple[dict[str, int], int]:
-    """Place values in any order, each at the lowest gap between those that it lives with."""
+    """Place values in the given order, each in the lowest gap between its placed neighbours."""
     offsets: dict[str, int] = {}
     size = 0
     for life in lifetimes:
@@ -236,9 +245,14 @@ def _place(
 
 
 def check_offsets(lifetimes: Sequence[Lifetime], offsets: Mapping[str, int], size: int) -> None:
-    """Raise PlanError unless every value lies in the arena, aligned, and apart from its peers.
+    """Raise PlanError unless every value is in the arena, aligned, and overlaps no live value.
 
-    `assign_offsets` is a seam that labs swap: what it returns is checked before a device trusts it.
+    Labs swap `assign_offsets`, so its result is checked before a device uses it.
+
+    Args:
+        lifetimes: the values to place.
+        offsets: their offsets in bytes, by name.
+        size: size of the arena in bytes.
     """
     for life in lifetimes:
         offset = offsets.get(life.name)
@@ -268,12 +282,12 @@ def check_offsets(lifetimes: Sequence[Lifetime], offsets: Mapping[str, int], siz
 def pack(
     sizes: Iterable[tuple[str, int]], arena: str, limit_bytes: int
 ) -> tuple[dict[str, Slot], dict[str, int]]:
-    """Lay values one after the other, in as many arenas as the limit on one asks for.
+    """Return slots one after the other, without aliasing, and the size of each arena.
 
     Args:
         sizes: (name, bytes) of each value.
         arena: name of the arenas; a number is appended from the second on.
-        limit_bytes: most bytes of one arena; a single value may exceed it.
+        limit_bytes: largest size of one arena; a single value may exceed it.
     """
     slots: dict[str, Slot] = {}
     arenas: dict[str, int] = {}

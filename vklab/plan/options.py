@@ -1,4 +1,4 @@
-"""What a plan depends on besides the model and its devices: options of the caller, and facts.
+"""Options of the caller and facts about the machine, on which a plan depends.
 
 Both are plain data: equal options and facts give equal plans. Visited by labs 11 and 13.
 """
@@ -24,15 +24,15 @@ DTYPES = ("float16",)
 
 @dataclass(frozen=True)
 class PlacementOptions:
-    """How a model is spread over several devices; devices go by their numbers in the plan.
+    """Options for spreading a model over several devices, by their indices in the plan.
 
     Attributes:
-        pins: devices by patterns of node names or operators.
-        caps: the most bytes that may be used of a device.
+        pins: the device of nodes, by pattern of node names or operators.
+        caps: the largest number of bytes to use on a device.
         policy: one of `place.placement.POLICIES`; "" for the default.
-        fastest_first: "greedy" tries devices by their speed, not in the order given.
-        node_ns: measured nanoseconds of nodes by name, by device.
-        fixed: the device of each node by name, decided by an earlier plan.
+        fastest_first: "greedy" takes devices by speed instead of in the given order.
+        node_ns: for each device the measured nanoseconds of nodes, by name.
+        fixed: the device of each node, by name, from an earlier plan.
     """
 
     pins: Mapping[str, int] = field(default_factory=dict)
@@ -48,13 +48,13 @@ class PlacementOptions:
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller decides.
+    """Options of the caller.
 
     Attributes:
         dtype: "float16" to compute a float32 model in half precision; "" for the model's own.
         upper_bounds: the largest size of each open dimension, by name.
-        placement: only where there are several devices.
-        switches: the settings that plans depend on, as they were when the options were made.
+        placement: options for several devices.
+        switches: the settings on which plans depend, read when the options are created.
     """
 
     dtype: str = ""
@@ -78,15 +78,15 @@ def _no_refusal(dispatch: Dispatch) -> str:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the machine says at the moment of planning.
+    """Facts about the machine at the time of planning.
 
     Attributes:
-        resident: for each device the names of the weights that it holds; layouts are in the names.
-        free_bytes: for each device the bytes free; without it what drivers said at first.
-        costs: measured speeds by device number (`place.costs.DeviceCosts`); others are guessed.
+        resident: for each device the names of its resident weights; the names include the layout.
+        free_bytes: free bytes of each device; empty: as reported when the device was listed.
+        costs: measured speeds by device index (`place.costs.DeviceCosts`); others are estimated.
         evaluate: computes one node on the host, to fold known values.
-        kernel_refusal: tells why the kernel of a dispatch cannot be had here, or "".
-        placement: of the plan at the upper bounds; other shapes keep it, to run in its memory.
+        kernel_refusal: returns why this machine has no kernel for a dispatch, or "".
+        placement: placement of the plan at the upper bounds; plans for other shapes reuse it.
     """
 
     resident: tuple[frozenset[str], ...] = ()

@@ -1,8 +1,8 @@
-"""Which nodes run on Vulkan and which on the host, with the reason for each.
+"""Decide which nodes run on Vulkan and which on the host, one chunk at a time, with reasons.
 
-Decided one part at a time: shapes behind a host part, or behind a size that depends on data, are
-known only when it has run. Everything that Vulkan can do is done first, then all that waits for
-the host, so no two parts alternate needlessly. Visited by lab 09.
+Shapes behind a host chunk, or behind a size that depends on data, are known only after that chunk
+has run. A device chunk takes every node that can run before the next host node, so that device
+and host alternate as rarely as possible. Visited by lab 09.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from vklab.types import ANY_SHAPE, DeviceInfo, TensorInfo
 
 __all__ = ["Needed", "Require", "next_chunk"]
 
-# A Vulkan part between host parts must be worth two transfers.
+# Fewest operations of a device chunk between host chunks: it must be worth two transfers.
 ISLAND_FLOPS = 1 << 16
 CONTROL_NODES = frozenset({"If", "Loop", "Scan"})
-# (graph, node, its inputs, its operator's answer, device): raises PlanError with the reason.
+# (graph, node, its inputs, its operator's result, device): raises PlanError with the reason.
 Require = Callable[
     [Graph, Node, Sequence[TensorInfo | None], registry.Result, DeviceInfo], None
 ]
@@ -36,7 +36,7 @@ Require = Callable[
 
 @dataclass(frozen=True)
 class Needed:
-    """Inputs whose values have to be known before the next chunk can be decided."""
+    """Inputs whose values must be known before the next chunk can be decided."""
 
     names: tuple[str, ...]
 
@@ -49,17 +49,17 @@ def next_chunk(
     require: Require,
     after_host: bool = False,
 ) -> tuple[Chunk, Graph] | Needed:
-    """Decide what runs next, and return it with the rest of the graph.
+    """Return the next chunk and the rest of the graph, or the inputs whose values it needs.
 
     A device chunk names device 0: it is not placed or lowered yet.
 
     Args:
-        graph: the nodes that have not run.
-        inputs: dtype and shape of each value that they read, with its value where that decides.
-        devices: a node that any of these can run is for Vulkan.
+        graph: the nodes that no chunk contains yet.
+        inputs: dtype and shape of each value that they read, with its value if that decides.
+        devices: a node that one of these can run goes to Vulkan.
         evaluate: computes one node on the host.
         require: raises PlanError for a node that a device cannot run; `capability.require`.
-        after_host: whether the chunk before ran on the host.
+        after_host: whether the previous chunk runs on the host.
     """
     traversal = _Traversal(graph, inputs, devices, evaluate, require)
     needed = traversal.run()
@@ -71,7 +71,7 @@ def next_chunk(
 
 
 class _Traversal:
-    """One pass over the nodes that are left: each goes to the device, to the host, or waits."""
+    """One pass over the remaining nodes: each goes to the device, to the host, or waits."""
 
     def __init__(
         self,
@@ -90,13 +90,13 @@ class _Traversal:
         self.device: list[Node] = []
         self.placed: set[str] = set()
         self.host: dict[str, Node] = {}
-        self.waiting: list[Node] = []  # host nodes and all behind them, in order
+        self.waiting: list[Node] = []  # host nodes and their dependents, in order
         self.reasons: dict[str, str] = {}
         self.later: set[str] = set()
         self.flops = 0
 
     def run(self) -> Needed | None:
-        """Visit all nodes; return the inputs whose values are needed, if any are."""
+        """Visit all nodes; return the inputs whose values are needed, or None."""
         queue = deque(self.graph.nodes)
         while queue:
             node = queue.popleft()
@@ -118,7 +118,7 @@ class _Traversal:
                 if names:
                     return Needed(names)
                 if error.value in self.infos and error.value not in self.known.inputs:
-                    self._wait(node)  # known when the part that makes it has run
+                    self._wait(node)  # known after the chunk that writes it has run
                     continue
                 reason = str(error)
             except (UnsupportedOperatorError, PlanError) as error:
@@ -139,7 +139,7 @@ class _Traversal:
         self.later.update(filter(None, node.outputs))
 
     def _kept(self, node: Node) -> str:
-        """Return why the switches HOST and ONLY keep a node on the host, if they do."""
+        """Return why the switches HOST and ONLY keep a node on the host, or ""."""
         pattern = _match(node, self.denied)
         if pattern:
             return f"node {node.name!r} is kept on the host by VKLAB_HOST={pattern}"
@@ -148,7 +148,7 @@ class _Traversal:
         return ""
 
     def _refusal(self, node: Node) -> str:
-        """Return why a node is not even asked: control flow, switches, no tensors."""
+        """Return why a node stays on the host before its operator is tried, or ""."""
         if node.op_type in CONTROL_NODES and not node.domain:
             return f"node {node.name!r}: control flow runs on the host, its bodies on Vulkan"
         kept = self._kept(node)
@@ -162,7 +162,7 @@ class _Traversal:
         return ""
 
     def _visit(self, node: Node) -> Sequence[Node]:
-        """Place a node on the device, or fold it; return the nodes that take its place, if any."""
+        """Place a node on the device, or fold it; return the nodes into which it expands."""
         known = self.known
         result, outputs = shapes.apply_node(self.graph, node, self.infos)
         if isinstance(result, Expansion):
@@ -196,7 +196,7 @@ class _Traversal:
         return folded
 
     def _check(self, node: Node, result: registry.Result) -> None:
-        """Raise PlanError for what no device can do with a node's dispatches."""
+        """Raise PlanError if no device can run the dispatches of a node."""
         inputs = [self.infos[name] if name else None for name in node.inputs]
         for number, info in enumerate(self.devices, 1):
             try:
@@ -209,16 +209,16 @@ class _Traversal:
     # ------------------------------------------------------------------------------------- chunks
 
     def is_island(self) -> bool:
-        """Tell whether the device's nodes are too little work to leave the host for."""
+        """Tell whether the device's nodes are too little work for two transfers."""
         behind = any(self._belongs_on_host(node) for node in self.waiting)
         return behind and self.flops < ISLAND_FLOPS
 
     def device_chunk(self) -> tuple[Chunk, Graph]:
-        """Return the device's nodes as a chunk."""
+        """Return the device's nodes as a chunk, and the rest of the graph."""
         return self._chunk(0, self.device, self.waiting), self._rest(self.waiting)
 
     def host_chunk(self) -> tuple[Chunk, Graph]:
-        """Return as many nodes as can run on the host without waiting for the device."""
+        """Return as many nodes as can run on the host before the device must, and the rest."""
         order = [*self.device, *self.waiting]
         made = {name for node in order for name in node.outputs}
         chosen: list[Node] = []
@@ -305,6 +305,6 @@ def _patterns(name: str) -> list[str]:
 
 
 def _match(node: Node, patterns: Sequence[str]) -> str:
-    """Return the pattern that a node's operator or name matches, if any."""
+    """Return the first pattern that a node's operator or name matches, or ""."""
     names = (node.op_type, node.name)
     return next((p for p in patterns if any(fnmatch.fnmatchcase(n, p) for n in names)), "")

@@ -1,8 +1,8 @@
-"""Plan: the chunks that a model becomes, and the one function that decides them.
+"""Plan: the chunks of a model, and the function that decides them.
 
-partition -> placement and cut -> passes -> lowering -> tuning and fusion -> memory -> barriers.
-Nothing here touches a driver. What makes plans better is loaded from optional folders, if they are
-there. Visited by labs 11 and 12.
+partition -> placement and cut -> passes -> lowering -> fusion and tuning -> memory -> barriers.
+No driver is called here. Fusion, tuning, placement and reports are optional folders, loaded if they
+exist. Visited by labs 11 and 12.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ __all__ = ["Plan", "extend", "lower_chunk", "lower_rewritten", "make_plan"]
 
 @dataclass(frozen=True)
 class Plan:
-    """The chunks of a model from its inputs on, as far as their shapes are known.
+    """A model's chunks in order, up to the first shape that only a run can tell.
 
-    Prints itself in one line and draws itself as a table.
+    `print` shows a plan in one line, a notebook as a table.
 
     Attributes:
         graph: the whole model.
-        devices: by the numbers that chunks name.
+        devices: the devices; chunks name them by index.
+        options: the options of the caller.
         chunks: in an order in which they can run.
-        transfers: values that chunks leave to each other on devices.
-        rest: the nodes that no chunk has yet; None where there are none: the plan is complete.
-        needs: values that the rest reads, and that must be known before the plan can grow.
-        placement: why each node is on its device, where there are several.
-        paths: how transfers are made, as a session tells; empty in a plan that nobody runs.
+        transfers: values that a chunk passes to a chunk of another device.
+        rest: the nodes that no chunk contains yet; None if the plan is complete.
+        needs: values that the rest reads and that must be known before the plan can grow.
+        placement: the device of each node with the reason, if there are several devices.
+        paths: the transfer path of each transfer, from a session; empty in a plan that never runs.
     """
 
     graph: Graph
@@ -56,7 +57,7 @@ class Plan:
 
     @property
     def live(self) -> tuple[str, ...]:
-        """Return the values that the rest of the model reads; their shapes decide how it runs."""
+        """Return the values that the rest of the model reads; their shapes decide its chunks."""
         if self.rest is None:
             return ()
         return (*(info.name for info in self.rest.inputs), *self.rest.captures)
@@ -73,14 +74,14 @@ class Plan:
 
     @property
     def memory(self) -> MemoryPlan:
-        """Return the memory of the only chunk; PlanError if there are more or none."""
+        """Return the memory of the only chunk; raise PlanError unless there is exactly one."""
         if len(self.chunks) != 1:
             raise PlanError(f"this plan has {len(self.chunks)} chunks: each has its own memory")
         return self.chunks[0].memory
 
     @property
     def reasons(self) -> Mapping[str, str]:
-        """Return, for each node on the host, why it is there."""
+        """Return the reason for each node on the host, by node name."""
         return {node: reason for chunk in self.chunks for node, reason in chunk.reasons.items()}
 
     def __str__(self) -> str:
@@ -113,29 +114,29 @@ def make_plan(
     options: Options | None = None,
     facts: Facts | None = None,
 ) -> Plan:
-    """Decide how a model runs, up to the first size that only a run can tell.
+    """Plan how a model runs, up to the first size that only a run can tell.
 
     Args:
         graph: the imported model.
-        inputs: dtype and shape of each input; the value, too, where it is known and decides.
-        devices: the devices to plan for; chunks name them by their numbers here.
-        options: default: those of an unadorned `load`, with the switches of this moment.
-        facts: default: an empty machine on which every kernel can be had.
+        inputs: dtype and shape of each input, with its value if that is known and decides.
+        devices: the devices to plan for; chunks name them by index.
+        options: default: those of `load` without arguments, with the current switches.
+        facts: default: a machine without resident weights that has every kernel.
 
-    Raises PlanError where the devices cannot hold it, UnsupportedOperatorError with FALLBACK off.
+    Raises PlanError if the devices are too small, UnsupportedOperatorError with FALLBACK off.
     """
     start = Plan(graph, tuple(devices), options or Options(), rest=graph)
     return extend(start, inputs, facts or Facts())
 
 
 def extend(plan: Plan, infos: Mapping[str, TensorInfo], facts: Facts) -> Plan:
-    """Return a longer plan that shares the chunks of this one.
+    """Return a longer plan that shares the chunks of a given one.
 
-    If a value has to be known first, the plan is as long as before and names it in `needs`.
+    If a value must be known first, no chunk is added and `needs` names the value.
 
     Args:
         plan: an incomplete plan.
-        infos: dtype and shape of every value of `live`, with the values of those in `needs`.
+        infos: dtype and shape of every value in `live`, with the contents of those in `needs`.
         facts: as in `make_plan`.
     """
     assert plan.rest is not None, "a complete plan cannot grow"
@@ -154,7 +155,7 @@ def extend(plan: Plan, infos: Mapping[str, TensorInfo], facts: Facts) -> Plan:
 
 
 def _with(plan: Plan, chunk: Chunk, rest: Graph, facts: Facts) -> Plan:
-    """Return a plan with one more chunk, or with those that several devices make of it."""
+    """Return a plan with one more chunk, or with the chunks into which placement cuts it."""
     left = rest if rest.nodes else None
     before = _dependencies(plan.chunks, chunk)
     number = len(plan.chunks)
@@ -179,20 +180,20 @@ def _with(plan: Plan, chunk: Chunk, rest: Graph, facts: Facts) -> Plan:
 
 
 def _dependencies(chunks: Sequence[Chunk], chunk: Chunk) -> tuple[int, ...]:
-    """Return the chunks that must end first: makers of inputs; devices' memory has one user."""
+    """Return the chunks that must finish first: writers of inputs, users of device memory."""
     makers = {name: each.number for each in chunks for name in each.graph.outputs}
-    found = {makers[info.name] for info in chunk.graph.inputs if info.name in makers}
+    before = {makers[info.name] for info in chunk.graph.inputs if info.name in makers}
     if chunk.place != HOST:
         busy = [each for each in chunks if each.place != HOST]
         followed = {number for each in busy for number in each.predecessors}
-        found |= {each.number for each in busy} - followed
-    return tuple(sorted(found))
+        before |= {each.number for each in busy} - followed
+    return tuple(sorted(before))
 
 
 def _placed(
     plan: Plan, chunk: Chunk, facts: Facts
 ) -> tuple[tuple[Chunk, ...], tuple[Transfer, ...], Any]:
-    """Return a device chunk cut for several devices, what moves between the pieces, and why."""
+    """Return the pieces of a device chunk, the transfers between them, and the placement."""
     place = optional.require("plan.place.split")
     made: tuple[tuple[Chunk, ...], tuple[Transfer, ...], Any] = place.split(
         chunk.graph, plan.devices, plan.options, facts,
@@ -223,7 +224,7 @@ def lower_chunk(
         facts: as in `make_plan`.
         unseen: inputs and outputs that the host neither writes nor reads.
 
-    Raises PlanError where the device cannot hold it.
+    Raises PlanError if the device cannot run the chunk.
     """
     _check_switches()
     rewritten = replace(chunk, graph=_rewritten(chunk.graph, dtype), source=chunk.graph)
@@ -233,10 +234,10 @@ def lower_chunk(
 def lower_rewritten(
     chunk: Chunk, info: DeviceInfo, facts: Facts | None = None, unseen: Collection[str] = ()
 ) -> Chunk:
-    """Return a device chunk with dispatches, memory and barriers; the passes have run.
+    """Return a device chunk with dispatches, memory and barriers; passes are not run.
 
     Args:
-        chunk: its graph has an info for every value.
+        chunk: its graph is rewritten already, and has an info for every value.
         info: the device.
         facts: as in `make_plan`.
         unseen: as in `lower_chunk`.
@@ -249,7 +250,7 @@ def lower_rewritten(
 
 
 def _check_switches() -> None:
-    """Raise PlanError for a name in DISABLE_PASSES that is no pass and no fusion."""
+    """Raise PlanError for a name in DISABLE_PASSES that is neither a pass nor a fusion."""
     passes, fusion = optional.load("graph.passes"), optional.load("plan.fusion")
     if passes and fusion:
         known = {"all", *(step.__name__ for step in passes.PASSES), *fusion.names()}
@@ -270,11 +271,11 @@ def _rewritten(graph: Graph, dtype: str) -> Graph:
 
 
 def _checks(facts: Facts) -> dict[str, Any]:
-    """Return the arguments by which `capability` tells what kernels nodes get on this machine."""
+    """Return the arguments that tell `capability` which kernels this machine has."""
     refusals: dict[Any, str] = {}
 
     def refusal(dispatch: Dispatch) -> str:
-        if dispatch.variant not in refusals:  # finding out reads files
+        if dispatch.variant not in refusals:  # the answer takes reading files
             refusals[dispatch.variant] = facts.kernel_refusal(dispatch)
         return refusals[dispatch.variant]
 

@@ -1,7 +1,7 @@
-"""What a device lacks of dtypes, and what is stored in their place.
+"""Choose the dtypes in which a device stores tensors whose own dtype it lacks.
 
-Narrow types that a device cannot address take 32 bits each and are rounded when they are stored,
-so results are the same; 64-bit integers can only be moved where a device has none.
+Narrow types that a device cannot address take 32 bits each and are rounded on every store, so
+results are equal. 64-bit integers a device lacks can only be moved. Visited by lab 14.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vklab.types import DeviceInfo, Operands, TensorInfo
 
 __all__ = ["adapt", "decode", "encode", "stored_dtype", "widen"]
 
-# Slang's narrow types by their bits, and what holds one where a device cannot address it.
+# Slang's narrow types by their bits, and the type that replaces each on a device without it.
 _WIDE = {
     8: {"int8_t": "int", "uint8_t": "uint"},
     16: {"half": "float", "int16_t": "int", "uint16_t": "uint"},
@@ -36,26 +36,26 @@ _WORDS = {"int64_t": "shaderInt64", "uint64_t": "shaderInt64", "double": "shader
 
 
 def _wide(info: DeviceInfo) -> dict[str, str]:
-    """Return what takes the place of each type that a device lacks."""
+    """Return the replacement of each narrow type that a device lacks."""
     disabled = bool(settings.get("DISABLE_NARROW"))
     lacking = [b for b, needs in _NEEDS.items() if disabled or not needs <= info.features]
     return {narrow: wide for bits in lacking for narrow, wide in _WIDE[bits].items()}
 
 
 def stored_dtype(dtype: str, info: DeviceInfo) -> str:
-    """Return the dtype of the array that lies on a device for tensors of a dtype."""
+    """Return the dtype in which a device stores tensors of a dtype."""
     element = ELEMENTS.get(dtype)
     wide = _wide(info).get(element.storage) if element else None
     return _ARRAYS[wide] if wide else dtype
 
 
 def encode(array: np.ndarray, stored: str) -> np.ndarray:
-    """Return an array as it is stored: coded floats by their bits, numbers by their value."""
+    """Return an array in its stored dtype: small floats by their bits, others by their value."""
     return _bits(array).astype(stored) if str(array.dtype) != stored else array
 
 
 def decode(array: np.ndarray, dtype: str) -> np.ndarray:
-    """Return a stored array as the dtype that it stands for."""
+    """Return a stored array in its own dtype; the inverse of `encode`."""
     kind = np.dtype(dtype)
     if array.dtype == kind:
         return array
@@ -69,7 +69,7 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 def _is_coded(dtype: np.dtype) -> bool:
-    """Tell whether kernels read a dtype by its bits; NumPy's kind V has exceptions."""
+    """Tell whether kernels read a dtype by its bits, for example a float8."""
     element = ELEMENTS.get(str(dtype))
     return element is not None and element.load.startswith("load_")
 
@@ -77,7 +77,7 @@ def _is_coded(dtype: np.dtype) -> bool:
 def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
     """Return dispatches that use only types of the device.
 
-    Raises PlanError naming the dispatch that computes in a type that cannot be replaced.
+    Raises PlanError for a dispatch that computes in a type without a replacement.
     """
     for dispatch in lowered.dispatches:
         for name, value in dispatch.defines:
@@ -87,7 +87,7 @@ def adapt(lowered: Lowered, info: DeviceInfo) -> Lowered:
     wide = _wide(info)
     if not wide:
         return lowered
-    made: dict[int, TensorInfo] = {}  # one object a tensor: identity tells tensors apart
+    made: dict[int, TensorInfo] = {}  # one object a tensor: tensors are told apart by identity
 
     def operands(given: Operands) -> Operands:
         return tuple((n, made.setdefault(id(t), widen(t, info))) for n, t in given)
@@ -108,11 +108,11 @@ def _define(name: str, value: str, wide: Mapping[str, str]) -> tuple[str, str]:
 
 
 def widen(tensor: TensorInfo, info: DeviceInfo) -> TensorInfo:
-    """Return a tensor as a device stores it, its value included."""
+    """Return a tensor in the dtype in which a device stores it, its value included."""
     dtype = stored_dtype(tensor.dtype, info)
     if dtype == tensor.dtype:
         return tensor
     constant = tensor.constant
-    if constant is not None:  # one array for all plans: it is uploaded once
+    if constant is not None:  # one array for all plans, so that it is uploaded once
         constant = constant_cache.derive(("stored", dtype), lambda a: encode(a, dtype), constant)
     return replace(tensor, dtype=dtype, constant=constant)

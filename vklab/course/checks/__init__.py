@@ -1,1 +1,1 @@
-"""The visible checks of the labs, one file each: `lab_NN.py`, one function per exercise."""
+"""Visible checks of the labs: one file `lab_NN.py` a lab, one function an exercise."""

@@ -1,4 +1,4 @@
-"""The visible checks of lab 00."""
+"""Visible checks of lab 00."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -36,7 +36,7 @@ __all__ = [
     ),
 )
 def check_to_input(answer: Any, report: Report) -> None:
-    """Feed pictures whose brightest pixel is not white: dividing by the maximum shows."""
+    """Convert pictures whose brightest pixel is not white: dividing by the maximum fails."""
     pixels = np.random.default_rng(0).integers(0, 201, (3, 28, 28), dtype=np.uint8)
     dim = np.full((1, 28, 28), 51, np.uint8)
     with report.part("the numbers run from 0 to 1", 1):
@@ -88,7 +88,7 @@ def _machine(*checks: Check) -> DoctorReport:
     ),
 )
 def check_repair_list(answer: Any, report: Report) -> None:
-    """Give machines on which each rule is needed by itself."""
+    """Sort the repairs of machines on which one rule at a time decides."""
     with report.part("a machine that needs nothing gets an empty list", 1):
         fine = _machine(Check("Python", True, "3.11.2"), Check("devices", True, "1 of 1"))
         report.equal(report.call(answer, fine, on="two checks, both ok"), [])
@@ -128,7 +128,7 @@ def check_repair_list(answer: Any, report: Report) -> None:
 
 
 def _logits(predicted: Sequence[int], classes: int) -> np.ndarray:
-    """Return logits, some negative, whose largest in each row is the predicted class."""
+    """Return logits, some negative, with the largest of each row at the predicted class."""
     rows = np.random.default_rng(1).uniform(-9, -3, (len(predicted), classes))
     rows[np.arange(len(predicted)), predicted] += 8
     return rows.astype(np.float32)
@@ -153,7 +153,7 @@ def _counted(labels: Sequence[int], predicted: Sequence[int], classes: int) -> n
     ),
 )
 def check_confusion(answer: Any, report: Report) -> None:
-    """Count small cases by hand: three classes, repeated pairs, a class that never occurs."""
+    """Count small cases: three classes, repeated pairs, a class that never occurs."""
     with report.part("every picture is counted once", 1):
         same = (0, 0, 0, 2, 2, 1)
         got = _table(report, answer, same, same, 3, "six pictures, all predicted right")
@@ -174,7 +174,7 @@ def _table(
     report: Report, answer: Any, labels: Sequence[int], predicted: Sequence[int], classes: int,
     words: str,
 ) -> np.ndarray:  # fmt: skip
-    """Return the answer's table as int64; lists of lists and whole floats will do."""
+    """Return the answer's table as int64; lists of lists and whole floats are accepted."""
     wanted = (classes, classes)
     got = report.call(answer, np.array(labels), _logits(predicted, classes), on=words)
     report.expect(isinstance(got, np.ndarray | list | tuple),
@@ -204,15 +204,15 @@ CASES = (
     "00-4",
     points=4,
     hints=(
-        "Walk through the lifetimes with one number in hand: the first byte that is still free.",
+        "Visit the lifetimes in order and keep one number: the first byte that is still free.",
         "The value gets that number as its offset; then the number grows by the value's size, "
         "rounded up to a multiple of 256. first and last play no part.",
-        "vklab.plan.memory.round_up does the rounding. At the end the number in hand is the total.",
+        "vklab.plan.memory.round_up does the rounding. At the end that number is the total.",
     ),
     seams=(ASSIGN, PLACE),
 )
 def check_one_after_the_other(answer: Any, report: Report) -> None:
-    """Check what a wasteful placement promises; the order of the values is free."""
+    """Check a placement without aliasing; the order of the values is free."""
     with report.part("every value has an offset that is a multiple of 256", 1):
         for words, sizes in CASES:
             offsets, _ = _placed(report, answer, sizes, words)
@@ -244,7 +244,7 @@ def check_one_after_the_other(answer: Any, report: Report) -> None:
 def _placed(
     report: Report, answer: Any, sizes: Sequence[int], words: str
 ) -> tuple[dict[str, int], int]:
-    # No two are alive at one step: whoever looks at first and last puts all of them at 0.
+    # No two are alive at one step: a placement by lifetimes would put all of them at 0.
     lives = tuple(Lifetime(f"v{n}", size, n, n) for n, size in enumerate(sizes))
     got = report.call(answer, lives, True, on=words)
     pair = isinstance(got, tuple | list) and len(got) == 2 and isinstance(got[0], dict)

@@ -1,6 +1,6 @@
-"""The pictures of lab 00, and the made-up machine that its second exercise repairs.
+"""Pictures of lab 00, and the made-up machine that its second exercise repairs.
 
-Each picture is drawn from what the student's own function returned.
+Each picture shows the result of the student's own function.
 """
 
 from __future__ import annotations
@@ -79,7 +79,14 @@ def readable(report: Report) -> Report:
 def draw_digits(
     pictures: Any, predicted: Sequence[int], truth: Sequence[int], caption: str
 ) -> Picture:
-    """Draw pictures in a row, the prediction above each; a wrong one says what is right."""
+    """Draw pictures in a row, the prediction above each; a wrong one with the true digit.
+
+    Args:
+        pictures: array of shape (count, 1, 28, 28) or (count, 28, 28), from 0 to 1.
+        predicted: the predicted digit of each picture.
+        truth: the true digit of each picture.
+        caption: text below the picture.
+    """
     figure = Figure(figsize=(1.1 * len(pictures), 1.75))
     axes = figure.subplots(1, len(pictures), squeeze=False)[0]
     words = []
@@ -122,7 +129,13 @@ def draw_confusion(table: Any, caption: str) -> Picture:
 def draw_placements(
     plan: MemoryPlan, yours: tuple[Mapping[str, int], int], caption: str
 ) -> Picture:
-    """Draw two placements of a plan's values: time runs right, addresses run up."""
+    """Draw two placements of a plan's values: time runs right, addresses run up.
+
+    Args:
+        plan: the values with the runtime's offsets.
+        yours: the student's offsets in bytes by name, and their total.
+        caption: text below the picture.
+    """
     offsets, total = yours
     theirs = {life.name: plan.slots[life.name].offset_bytes for life in plan.lifetimes}
     figure = Figure(figsize=(11, 4.4), layout="tight")
@@ -138,7 +151,7 @@ def draw_placements(
 def _placement(
     axis: Axes, lifetimes: Sequence[Lifetime], offsets: Mapping[str, int], total: int, title: str
 ) -> str:
-    """Draw one placement, whatever is wrong with it; return it in words."""
+    """Draw one placement, even a wrong one; return its title, which names the faults."""
     said = f"{title}: {bytes_text(total)}"
     ends = [0]
     for number, life in enumerate(lifetimes):
@@ -151,11 +164,11 @@ def _placement(
         ends.append(offsets[life.name] + life.size_bytes)
     axis.axhline(total / 1024, color=INK, linestyle="--", linewidth=1)
     missing = sum(life.name not in offsets for life in lifetimes)
-    faults = ([f"{missing} values have no place"] if missing else []) + (
+    faults = ([f"{missing} values have no offset"] if missing else []) + (
         ["a value ends above the total"] if max(ends) > total else [])  # fmt: skip
     said = ", ".join([said, *faults])
     axis.set_title(said, color=RED if faults else INK)
-    # Every step writes one value: its name below the step collides with no other.
+    # Every step writes one value, so the names below the steps do not collide.
     axis.set_xticks([life.first for life in lifetimes],
                     [f"{life.first}  {life.name}" for life in lifetimes],
                     rotation=40, ha="right", rotation_mode="anchor")  # fmt: skip
@@ -204,7 +217,7 @@ class _Svg:
 
 
 def draw_repairs(report: Report, lines: Sequence[str]) -> Picture:
-    """Draw the checks on the left, the repairs on the right, a curve from each to its cure."""
+    """Draw the checks on the left, the repairs on the right, a curve from each to its repair."""
     lines = [str(line) for line in lines]
     page = _Svg(48 + 38 * max(len(report.checks), len(lines)))
     page.text(10, 22, "the report", bold=True)
@@ -225,7 +238,7 @@ def draw_repairs(report: Report, lines: Sequence[str]) -> Picture:
 
 
 def draw_path(session: Session, logits: np.ndarray) -> Picture:
-    """Draw the way of a model through the folders, with what comes out of each."""
+    """Draw the path of a model through the folders, with the result of each."""
     plan = session.plan
     kernels = len({step.kernel for step in plan.dispatches})
     rows, columns = logits.shape
@@ -259,7 +272,7 @@ def draw_path(session: Session, logits: np.ndarray) -> Picture:
 
 
 def _abilities(report: Report, device: DeviceInfo) -> tuple[tuple[str, bool, str], ...]:
-    """Return what a machine can do, whether this one can, and where it is needed."""
+    """Return abilities of a machine: (ability, whether it is there, the labs that need it)."""
     marks = {one.name: one.mark for one in report.checks}
     return (
         ("run models on a Vulkan device", marks.get("devices") == "ok", "every lab"),
@@ -273,7 +286,14 @@ def _abilities(report: Report, device: DeviceInfo) -> tuple[tuple[str, bool, str
 def draw_card(
     report: Report, device: DeviceInfo, verdicts: Sequence[Verdict], todo: Sequence[str]
 ) -> Picture:
-    """Draw the readiness card: the device, what it can do, the exercises, what is to repair."""
+    """Draw the readiness card: the device, its abilities, the exercises, the repairs.
+
+    Args:
+        report: the doctor's report on this machine.
+        device: the device of the banner.
+        verdicts: the verdict of each exercise.
+        todo: the student's repair list.
+    """
     signs = {True: ("✔", GREEN), False: ("○", PALE)}
     page = _Svg(332)
     page.box(3, 3, 934, 326, BLUE, 12)
@@ -282,10 +302,10 @@ def draw_card(
     kind = "a CPU that plays a GPU" if device.is_cpu else f"a GPU ({device.type})"
     page.text(28, 74, f"{device.name}: {kind}", 16)
     page.text(28, 118, "This machine can", bold=True)
-    for row, (what, can, where) in enumerate(_abilities(report, device)):
+    for row, (ability, can, where) in enumerate(_abilities(report, device)):
         sign, ink = signs[can]
         page.text(28, 148 + 30 * row, sign, 17, ink, bold=True)
-        page.text(54, 148 + 30 * row, what)
+        page.text(54, 148 + 30 * row, ability)
         page.text(310, 148 + 30 * row, where, ink=PALE)
     solved = sum(verdict.status == "correct" for verdict in verdicts)
     page.text(540, 118, f"You have solved {solved} of {len(verdicts)}", bold=True)

@@ -1,4 +1,4 @@
-"""The visible checks of lab 02."""
+"""Visible checks of lab 02."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
     hints=(
         "Path(folder, 'vulkan', 'icd.d').glob('*.json') is empty where the folder is missing.",
         "Three things may go wrong in one manifest: json.loads (ValueError), a key that is not "
-        "there (KeyError), and something else in the place of a dictionary (TypeError).",
+        "there (KeyError), and something else instead of a dictionary (TypeError).",
         "A library with a slash belongs to the manifest's folder: "
         "os.path.normpath(path.parent / library). An absolute path stays what it is.",
     ),
@@ -40,7 +40,7 @@ __all__ = [
            "vklab.bootstrap.system.all_manifests"),
 )  # fmt: skip
 def check_find_drivers(answer: Any, report: Report) -> None:
-    """Let it search a tree of folders that holds one manifest of every kind."""
+    """Search a tree of folders that contains one manifest of every kind."""
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name)
         _plant(tree)
@@ -51,7 +51,7 @@ def check_find_drivers(answer: Any, report: Report) -> None:
             report.equal([pair[0] for pair in _pairs(report, got)],
                          [f"{name}.json" for name in ("beta", "wood", "alpha", "zeta", "alpha",
                                                       "delta", "gamma", "kappa", "omega")])
-        with report.part("a relative library lies beside its manifest", 2):
+        with report.part("a relative library starts from its manifest's folder", 2):
             got = report.call(answer, folders[2:3], on="library_path ../lib/libone.so")
             got = _pairs(report, got)
             library = str(next((pair[1] for pair in got if "libone" in str(pair[1])), ""))
@@ -180,7 +180,7 @@ def _three(report: Report, answer: Any, vendor: int, api: int, driver: int) -> t
     seams=("vklab.vulkan.device.choose_queue_families",),
 )
 def check_pick_queue_families(answer: Any, report: Report) -> None:
-    """Compare with the right pair of indices on made-up families."""
+    """Compare pairs of indices on made-up families."""
     with report.part("compute that leaves the desktop alone", 1):
         _picks(report, answer, [(("1gct",), (0, 0)), (("16gct", "8ct"), (1, 1)),
                                 (("2t", "1gct", "1ct"), (2, 0)), (("3gc",), (0, 0)),

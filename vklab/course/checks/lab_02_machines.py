@@ -1,4 +1,4 @@
-"""The made-up machines that lab 02 and its checks look at: DeviceInfo values, no driver."""
+"""Made-up machines for lab 02 and its checks: DeviceInfo values, no driver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLAGS = {"g": "graphics", "c": "compute", "t": "transfer", "s": "sparse_binding
 
 @dataclass(frozen=True)
 class Needs:
-    """What a program asks of a device; exercise 02-4 looks at it in this order."""
+    """Requirements of a program on a device; exercise 02-4 checks them in this order."""
 
     api_version: tuple[int, int] = (1, 3)
     queue: str = "compute"
@@ -32,7 +32,7 @@ class Needs:
 def families(*kinds: str) -> tuple[QueueFamily, ...]:
     """Make up queue families from words such as "16gct": 16 queues, graphics compute transfer.
 
-    A "-" at the end: queues that cannot write timestamps.
+    A "-" at the end means that the queues cannot write timestamps.
     """
     return tuple(
         QueueFamily(
@@ -48,14 +48,14 @@ def families(*kinds: str) -> tuple[QueueFamily, ...]:
 def _device(name: str, kind: str, vendor: tuple[str, int], version: tuple[int, int, int],
             heaps: tuple[int, ...], queues: tuple[str, ...], uuid: str, subgroup: int = 32,
             extra: tuple[str, ...] = WIDE, **limits: int) -> DeviceInfo:  # fmt: skip
-    """Make up a device; heaps are in MiB, and a negative one is memory of the host."""
+    """Make up a device; heaps are in MiB, a negative number is a heap of the host."""
     features = frozenset(CORE + extra)
-    found = families(*queues)
+    queue_families = families(*queues)
     local = frozenset({"device_local"})
     return DeviceInfo(
         index=0, name=name, type=kind, vendor=vendor[0], vendor_id=vendor[1], device_id=1,
         driver="made up", driver_version=1, api_version=version, uuid=uuid * 16,
-        queue_families=found,
+        queue_families=queue_families,
         heaps=tuple(MemoryHeap(abs(mib) * MIB, mib > 0, abs(mib) * MIB, 0) for mib in heaps),
         memory_types=tuple(MemoryType(i, local if mib > 0 else frozenset(), int(mib > 0))
                            for i, mib in enumerate(heaps)),
@@ -64,7 +64,7 @@ def _device(name: str, kind: str, vendor: tuple[str, int], version: tuple[int, i
                 "minStorageBufferOffsetAlignment": 16, **limits},
         subgroup_size=subgroup, subgroup_operations=frozenset({"basic", "arithmetic"}),
         features=features, extensions=frozenset(), cooperative_matrices=(),
-        refusal=physical_device.refusal(version, found, features),
+        refusal=physical_device.refusal(version, queue_families, features),
     )  # fmt: skip
 
 

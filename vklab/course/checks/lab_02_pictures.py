@@ -1,4 +1,4 @@
-"""The pictures of lab 02: each is drawn from what the student's own function returned."""
+"""Pictures of lab 02: each shows the result of the student's own function."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def _blank(width: float, height: float, wide: float, high: float) -> tuple[Figur
     return figure, axes
 
 
-def draw_drivers(files: Mapping[str, Any], found: Sequence[tuple[str, str]]) -> Figure:
-    """Draw every file of a made-up tree, and the library that the answer found in it.
+def draw_drivers(files: Mapping[str, Any], drivers: Sequence[tuple[str, str]]) -> Figure:
+    """Draw every file of a made-up tree, and the library that the answer reads from it.
 
     Args:
         files: paths below the tree.
-        found: the answer's (file name, library) pairs.
+        drivers: the answer's (file name, library) pairs.
     """
     figure, axes = _blank(9, 0.36 * len(files) + 0.5, 100, len(files) + 1.2)
-    libraries = dict(found)
+    libraries = dict(drivers)
     axes.text(1, 0.6, "file", weight="bold", va="center")
     axes.text(61, 0.6, "what your function says", weight="bold", va="center")
     for row, name in enumerate(sorted(files), 1):
@@ -66,7 +66,7 @@ Fields = Sequence[tuple[str, int]]
 
 
 def draw_bits(rows: Sequence[tuple[str, int, Fields, str]]) -> Figure:
-    """Draw 32-bit numbers as fields of bits, with what the answer reads in them.
+    """Draw 32-bit numbers as fields of bits, with the answer's text for each.
 
     Args:
         rows: (title, packed number, (field, bits) from the left, the answer's text).
@@ -92,7 +92,7 @@ def draw_bits(rows: Sequence[tuple[str, int, Fields, str]]) -> Figure:
 
 
 def draw_families(devices: Mapping[str, tuple[Sequence[QueueFamily], tuple[int, int]]]) -> Figure:
-    """Draw the queue families of devices as boxes, the two that the answer picked in colour.
+    """Draw the queue families of devices as boxes, the two that the answer chose in colour.
 
     Args:
         devices: name -> (families, (compute, copies)).
@@ -140,8 +140,13 @@ def _folded(code: str, width: int = 12) -> str:
 def draw_missing(devices: Sequence[DeviceInfo], needs: Needs, answer: Answer) -> Figure:
     """Draw how far each device gets through the requirements, as the answer says.
 
-    The answer's code names the column that stops a device; what comes behind is not looked at. What
-    is not a code is written out in the place of the row.
+    The answer's code names the first column that a device fails; later columns stay empty. An
+    answer that is not a code is written out instead of the row.
+
+    Args:
+        devices: one row each.
+        needs: the requirements, one column each.
+        answer: the student's function, called with a device and `needs`.
     """
     codes = ["version", f"queue:{needs.queue}", *(f"feature:{name}" for name in needs.features)]
     codes += [f"limit:{name}" for name in (*needs.at_least, *needs.at_most)] + ["heap"]
@@ -168,7 +173,7 @@ def draw_missing(devices: Sequence[DeviceInfo], needs: Needs, answer: Answer) ->
     return figure
 
 
-# title, value of a device, its text
+# (title, value of a device, format of the value)
 CAPABILITIES: tuple[tuple[str, Callable[[DeviceInfo], float], Callable[[float], str]], ...] = (
     ("largest local\nheap, GiB", lambda d: _room(d) / 2**30, "{:.1f}".format),
     ("subgroup", lambda d: d.subgroup_size, "{:.0f}".format),
@@ -198,8 +203,9 @@ def draw_ranks(
     """Draw capabilities as a heat map, and beside it the answer's ranks for each job.
 
     Args:
-        devices: the rows; those of `real` are this machine's.
-        ranks: job -> the devices that the answer ranked, best first.
+        devices: one row each.
+        real: those of this machine.
+        ranks: job -> the devices in the answer's order, best first.
     """
     columns = [[value(device) for device in devices] for _, value, _ in CAPABILITIES]
     shades = [_shades(column) for column in columns]
@@ -232,7 +238,7 @@ def draw_ranks(
 
 
 def _shades(column: Sequence[float]) -> list[float]:
-    """Return numbers from 0 to 1, by order of magnitude."""
+    """Return a shade from 0 to 1 for each number, on a logarithmic scale."""
     logs = [math.log2(value) if value > 0 else None for value in column]
     known = [log for log in logs if log is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
@@ -248,7 +254,14 @@ LEFT = 0.125
 def draw_heaps(
     devices: Sequence[DeviceInfo], real: Sequence[DeviceInfo], need_mib: int, ranked: Sequence[Any]
 ) -> Figure:
-    """Draw every heap as a bar on a logarithmic axis, coloured by what the answer does with it."""
+    """Draw every heap as a bar on a logarithmic axis, coloured by its rank in the answer.
+
+    Args:
+        devices: the devices whose heaps are drawn.
+        real: those of this machine.
+        need_mib: the required size of a heap, in MiB.
+        ranked: the devices in the answer's order, best first.
+    """
     chosen = [device.uuid for device in ranked]
     bars = [(device, heap) for device in devices for heap in device.heaps]
     figure = Figure((9.5, 0.27 * len(bars) + 1.1))

@@ -1,7 +1,7 @@
-"""The checks of lab 04: the two interfaces of its steps, the grid, and five kernels.
+"""Visible checks of lab 04: the two interfaces of its steps, the grid, and four kernels.
 
-A kernel is dispatched between guard words, and then traced: the words show what really lies
-outside, the trace an element however far away.
+A kernel is dispatched with guard words around its buffers, and then traced: changed guard words
+show writes just outside a buffer, the trace shows accesses at any distance.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ __all__ = [
 ]  # fmt: skip
 
 GRID = "vklab.ops.registry.grid"
-START = -1.0  # what every output holds before
+START = -1.0  # every output element before the dispatch
 NEVER = f"{START:g} means: nobody wrote it"
 GUARD = "is there a guard, and is the index right?"
 KERNEL: dict[str, Any] = {"points": 4, "takes": "kernel", "seconds": 60}
-# Vulkan's numbers, so that a check needs no driver.
+# Vulkan's enum values, so that a check needs no driver.
 STORAGE_BUFFER, COMPUTE_BIT = 7, 0x20
 TYPES = {"I": "uint", "i": "int", "f": "float", "e": "half", "d": "double"}
 
 
 def _grid(report: Report, got: Any, expected: tuple[int, int, int]) -> None:
-    """Expect exactly this grid, in ints: a dispatch takes nothing else."""
+    """Expect this grid as ints: a dispatch takes no other type."""
     whole = isinstance(got, tuple | list) and all(isinstance(n, int | np.integer) for n in got)
     hint = "" if whole or got is None else "three ints in a tuple, please; np.ceil makes floats"
     report.equal(got, expected, hint)
@@ -43,9 +43,9 @@ def _grid(report: Report, got: Any, expected: tuple[int, int, int]) -> None:
 
 
 def _pair(report: Report, got: Any, wanted: str) -> tuple[Any, Any]:
-    found = "None (is a return missing?)" if got is None else words.short(got)
+    given = "None (is a return missing?)" if got is None else words.short(got)
     report.expect(isinstance(got, tuple | list) and len(got) == 2,
-                  f"expected {wanted}, got {found}")  # fmt: skip
+                  f"expected {wanted}, got {given}")  # fmt: skip
     return tuple(got)
 
 
@@ -68,7 +68,7 @@ def _field(report: Report, thing: Any, name: str, kind: str) -> int:
     ),
 )
 def check_kernel_interface(answer: Any, report: Report) -> None:
-    """Compare slots and range with what vector_add declares; their order does not matter."""
+    """Compare slots and range with the interface of vector_add; the order of slots is free."""
     slot_kind, on = "VkDescriptorSetLayoutBinding", "vector_add"
     pair = "two things, (slots, push_range)"
 
@@ -162,10 +162,14 @@ def _check_kernel(
     values: str,
     types: Mapping[str, tuple[str, ...]] | None = None,
 ) -> None:
-    """Dispatch on every case; one part for the values of y, one for what lies around it.
+    """Dispatch every case; grade the values of y, and the accesses outside of buffers.
 
     Args:
-        types: the types that the struct of push constants may have; one more part is about them.
+        text: the kernel.
+        report: the report that gets the parts.
+        cases: arrays, workgroups, push constants and expected y, by title.
+        values: title of the part on the values of y.
+        types: the types allowed for each push constant, graded in a part of their own.
     """
     plain = [Run(arrays, groups, push) for arrays, groups, push, _ in cases.values()]
     runs = [Run(named(text, run.buffers), run.workgroups, run.push) for run in plain]
@@ -192,9 +196,9 @@ def _check_kernel(
         for case, traced in zip(cases, traces, strict=False):
             report.on(case)
             for name, length in traced.lengths.items():
-                for kind, what in ((WRITE, "written"), (READ, "read")):
+                for kind, verb in ((WRITE, "written"), (READ, "read")):
                     for element in traced.outside(name, kind)[:1]:
-                        report.expect(False, f"element {element} of {name} was {what}, which has "
+                        report.expect(False, f"element {element} of {name} was {verb}, which has "
                                       f"{length} elements; {GUARD}")  # fmt: skip
 
 
@@ -202,8 +206,8 @@ def _types(report: Report, result: Dispatched, types: Mapping[str, tuple[str, ..
     for name, allowed in types.items():
         letter = result.push_formats.get(name, "")
         report.expect(letter, f"{name} is never used, so the compiler has dropped it")
-        found = TYPES.get(letter, letter)
-        report.expect(found in allowed, f"{name} is a {found} in your struct; the host pushes a "
+        given = TYPES.get(letter, letter)
+        report.expect(given in allowed, f"{name} is a {given} in your struct; the host pushes a "
                       f"{allowed[0]}, whose bytes say something else then")  # fmt: skip
 
 
@@ -215,7 +219,7 @@ def _guards(report: Report, result: Dispatched) -> None:
 
 
 def _ramp(count: int, step: float = 0.37) -> np.ndarray:
-    # Never START, never twice the same, and positive and negative in turn.
+    # Values differ from START and from each other, and alternate in sign.
     return ((np.arange(count) * step + 0.5) * (-1.0) ** np.arange(count)).astype(np.float32)
 
 
@@ -229,7 +233,7 @@ def _ramp(count: int, step: float = 0.37) -> np.ndarray:
     **KERNEL,
 )
 def check_squared_relu(answer: Any, report: Report) -> None:
-    """Dispatch at sizes around the workgroup, once with a workgroup that has no work at all."""
+    """Dispatch sizes around that of a workgroup, once with a workgroup too many."""
     cases = {}
     for count, groups in ((1, 1), (64, 2), (67, 2), (1000, 16)):
         x, push = _ramp(count), {"count": count}
@@ -270,7 +274,7 @@ def check_scaled_sum(answer: Any, report: Report) -> None:
     **KERNEL,
 )
 def check_transpose(answer: Any, report: Report) -> None:
-    """Dispatch odd matrices, wide and tall, with one workgroup too many each way."""
+    """Dispatch wide and tall matrices with odd sides, with a workgroup too many along each axis."""
     cases = {}
     for rows, columns in ((37, 53), (53, 37), (8, 8), (1, 9)):
         x, push = _ramp(rows * columns), {"rows": rows, "columns": columns}

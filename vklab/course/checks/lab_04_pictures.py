@@ -1,7 +1,7 @@
-"""The pictures of lab 04: its seven steps, and which invocation writes which element.
+"""Pictures of lab 04: its seven steps, and the elements that each invocation writes.
 
-`Walk` also holds what the steps have made, so that a step can be run again. The traces come from
-`lab_04_trace`; right and wrong are decided by the checks.
+`ObjectStack` also owns the Vulkan objects of the steps, so that a step can be run again. Traces
+come from `lab_04_trace`; the checks decide between right and wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vklab.course.checks.lab_04_trace import Traced
 from vklab.course.picture import Picture, picture
 from vklab.draw.svg import PALETTE
 
-__all__ = ["Walk", "draw", "objects_svg"]
+__all__ = ["ObjectStack", "draw", "objects_svg"]
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, YELLOW, GREY = PALETTE
 T = TypeVar("T", bound=Callable[..., Any])
@@ -35,11 +35,13 @@ STEPS = (
 )  # fmt: skip
 
 
-def objects_svg(made: Collection[str], step: int, whole: bool = True) -> str:
-    """Draw what exists after a step: new boxes filled, others outlined, later ones dashed.
+def objects_svg(existing: Collection[str], step: int, whole: bool = True) -> str:
+    """Draw the objects after a step: new ones filled, older ones outlined, later ones dashed.
 
     Args:
-        whole: draw every step's row; otherwise that of this step alone.
+        existing: names of the objects that exist.
+        step: the step, from 1 to 7.
+        whole: draw the rows of all steps, instead of this step's row.
     """
     parts, rows = [], [n for n in range(len(STEPS)) if whole or n + 1 == step]
     for place, row in enumerate(rows):
@@ -48,7 +50,7 @@ def objects_svg(made: Collection[str], step: int, whole: bool = True) -> str:
         weight = "bold" if new else "normal"
         parts.append(f'<text x="6" y="{y + 23}" font-weight="{weight}">{label}</text>')
         for column, (box, source) in enumerate(item.split(":") for item in boxes):
-            x, there = 152 + column * 166, box in made
+            x, there = 152 + column * 166, box in existing
             line, fill = (ORANGE, "#fde7bd") if new and there else (BLUE, "#fff")
             style = 'stroke-width="2.5"' if there else 'stroke-dasharray="4 3" opacity="0.45"'
             parts.append(  # fmt: skip
@@ -61,15 +63,15 @@ def objects_svg(made: Collection[str], step: int, whole: bool = True) -> str:
             f'fill="#222">{"".join(parts)}</svg>')  # fmt: skip
 
 
-class Walk:
-    """What the seven steps have made so far, and how each object is destroyed."""
+class ObjectStack:
+    """Vulkan objects of the seven steps so far, each with the call that destroys it."""
 
     def __init__(self) -> None:
         self.now = 0
         self.kept: list[tuple[int, str, Callable[[], object]]] = []
 
     def step(self, number: int) -> None:
-        """Begin a step: what it and later steps made before is destroyed, last made first."""
+        """Begin a step: destroy the objects of this and later steps, last created first."""
         if number > self.now + 1:
             # Not an error where an exercise is still open: `attempt` says what the step waits for.
             raise NotImplementedError(f"step {number} waits for step {number - 1}, whose cell has "
@@ -92,20 +94,27 @@ class Walk:
     def keep(
         self, box: str, handle: Any, destroy: Callable[..., object] | None = None, *owner: Any
     ) -> Any:
-        """Note an object, and that destroy(*owner, handle, None) ends it."""
+        """Push an object and return it; `destroy(*owner, handle, None)` will destroy it.
+
+        Args:
+            box: name of its box in the picture.
+            handle: the object.
+            destroy: the Vulkan call that destroys it; None if none is needed.
+            *owner: the arguments before the handle, usually the device.
+        """
         end = (lambda: destroy(*owner, handle, None)) if destroy else (lambda: None)
         self.kept.append((self.now, box, end))
         return handle
 
     def end(self) -> int:
-        """Destroy everything, last made first; return how many objects that were."""
+        """Destroy all objects, last created first; return their number."""
         count = len(self.kept)
         self.step(1)
         self.now = 0
         return count
 
     def picture(self) -> Picture:
-        """Draw what the step has made; before the first and after the last, all steps."""
+        """Draw the row of the current step; all rows before the first and after the last step."""
         made = list(dict.fromkeys(box for _, box, _ in self.kept))
         new = list(dict.fromkeys(box for at, box, _ in self.kept if at == self.now))
         if not self.now:
@@ -122,7 +131,13 @@ BANDS = 4
 
 
 def draw(traced: Traced, name: str = "y", shape: tuple[int, int] | None = None) -> Picture:
-    """Draw which invocation writes which element of a buffer: lines of them, or a matrix."""
+    """Draw a line from each invocation to each element of a buffer that it writes.
+
+    Args:
+        traced: the trace of a kernel.
+        name: the buffer.
+        shape: rows and columns, to draw a matrix in the colours of workgroups instead.
+    """
     rows, end = traced.of(name), traced.lengths[name]
     count, writers = traced.size[0] * traced.size[1], len(np.unique(rows[:, :2], axis=0))
     outside, written = int((rows[:, 2] >= end).sum()), len(np.unique(rows[rows[:, 2] < end, 2]))
@@ -150,7 +165,7 @@ def _lines(rows: np.ndarray, end: int, traced: Traced, name: str, outside: int) 
     axes.axis("off")
 
     def marks(first: int, of: int, y: float, colours: list[str], filled: set[int]) -> None:
-        # 72 points an inch: a mark is as wide as two thirds of its place.
+        # 72 points an inch: a mark takes two thirds of the space between marks.
         fills = [c if first + n in filled else "white" for n, c in enumerate(colours)]
         axes.scatter([(n + 0.5) / of for n in range(len(colours))], [y] * len(colours), c=fills,
                      s=min(64, (440 / of) ** 2), edgecolors=colours, marker="s", linewidths=0.8)
@@ -188,7 +203,7 @@ def _lines(rows: np.ndarray, end: int, traced: Traced, name: str, outside: int) 
 def _matrix(
     rows: np.ndarray, end: int, traced: Traced, name: str, shape: tuple[int, int]
 ) -> Figure:
-    """Draw the grid of invocations and the elements of a matrix, in the colour of a workgroup."""
+    """Draw the grid of invocations and the elements of a matrix, in colours of workgroups."""
     wide, high = traced.size
     figure = Figure((9.5, 3.9))
     left, right = figure.subplots(1, 2)

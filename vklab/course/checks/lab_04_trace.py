@@ -1,7 +1,7 @@
-"""Lab 04: the tracer of its kernels, which tells which invocation touches which element.
+"""Trace the kernels of lab 04: record the buffer elements that each invocation accesses.
 
-It runs a twin of a kernel whose every `x[i]` reads `x[vklab_touch(..., i)]`: on the device itself
-each invocation notes what it touches. Decides nothing about right or wrong.
+The tracer runs a clone of a kernel with `x[vklab_touch(..., i)]` in place of every `x[i]`, so the
+accesses are logged on the device itself. The checks decide between right and wrong.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from vklab.course import Run, run_kernel
 from vklab.errors import ShaderError
 
-__all__ = ["READ", "WRITE", "Traced", "is_glsl", "named", "trace", "trace_runs", "twin"]
+__all__ = ["READ", "WRITE", "Traced", "clone", "is_glsl", "named", "trace", "trace_runs"]
 
 CAPACITY = 40_000
 READ, WRITE = 1, 2
-# The log: how many touches, the buffers' lengths, then four words a touch.
+# The log: the number of accesses, the lengths of the buffers, then four words an access.
 BUFFERS, WORDS = 7, 4
 FIRST = 1 + BUFFERS
 GLSL = """layout(set = 0, binding = 15) buffer vklab_Touched { uint vklab_touched[]; };
@@ -38,7 +38,7 @@ TOUCH = f"""uint vklab_touch(uint what, uint element) {{
     return min(element, vklab_touched[1u + what / 4u]);
 }}
 """
-# A buffer's name, its index (with one index inside, at most), and how it is assigned, if it is.
+# A buffer's name, its index (with at most one index inside), and the assignment operator, if any.
 INDEXED = r"(?<![\w.])({})\s*\[((?:[^][]|\[[^][]*\])+)\]\s*(?=(\+\+|--|[-+*/%&|^]=|=(?!=))?)"
 Arrays = Mapping[str, np.ndarray]
 
@@ -49,14 +49,14 @@ def is_glsl(text: str) -> bool:
 
 
 def named(text: str, arrays: Arrays) -> dict[str, np.ndarray]:
-    """Return buffers by the names that a kernel gives them: GLSL names the block, in capitals."""
+    """Return buffers by their names in a kernel: in GLSL the block's name, in capitals."""
     return {name.upper() if is_glsl(text) else name: a for name, a in arrays.items()}
 
 
-def twin(text: str, names: Collection[str]) -> str:
-    """Return a kernel that does the same, and notes every element of the named buffers it touches.
+def clone(text: str, names: Collection[str]) -> str:
+    """Return a clone of a kernel that also logs every access to the named buffers.
 
-    An element behind a buffer's end is noted; touched is the one word there.
+    An access behind the end of a buffer is logged, and redirected to one word at the end.
     """
     plain = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
     lines = _touching(plain, names).splitlines()
@@ -65,7 +65,7 @@ def twin(text: str, names: Collection[str]) -> str:
     start, rest = "\n".join(lines[:head]) + "\n", "\n".join(lines[head:])
     if is_glsl(text):
         return start + GLSL + TOUCH + rest
-    # Slang gives ids to main only: it takes one more, and leaves it where vklab_touch finds it.
+    # Slang passes ids to main only: main stores its id in a static for vklab_touch.
     main = re.search(r"\bmain\s*\((?P<given>[^)]*)\)[^{]*\{", rest)
     if main is None:
         return start + SLANG + TOUCH + rest
@@ -78,15 +78,15 @@ def _touching(code: str, names: Collection[str]) -> str:
     def touch(match: re.Match[str]) -> str:
         name, index, assigned = match.groups()
         kind = READ if not assigned else WRITE if assigned == "=" else READ | WRITE
-        what = list(names).index(name) * 4 + kind
-        return f"{name}[vklab_touch({what}u, uint({_touching(index, names)}))] "
+        tag = list(names).index(name) * 4 + kind
+        return f"{name}[vklab_touch({tag}u, uint({_touching(index, names)}))] "
 
     return re.sub(INDEXED.format("|".join(names)), touch, code)
 
 
 @dataclass(frozen=True)
 class Traced:
-    """Which invocation touched which element: rows of `touches` are x, y, buffer, kind, element."""
+    """Accesses of a dispatch: rows of `touches` are x, y, buffer, kind, element."""
 
     size: tuple[int, int]
     local: tuple[int, int]
@@ -95,15 +95,15 @@ class Traced:
     full: bool = False
 
     def of(self, name: str, kind: int = WRITE) -> np.ndarray:
-        """Return the x, y and element of each touch of a buffer."""
+        """Return the x, y and element of each access to a buffer."""
         rows = self.touches[self.touches[:, 2] == list(self.lengths).index(name)]
         return rows[(rows[:, 3] & kind) > 0][:, (0, 1, 4)]
 
     def outside(self, name: str, kind: int = READ | WRITE) -> list[int]:
-        """Return the touched elements that a buffer does not have, each once; -1 for 2**32 - 1."""
+        """Return the accessed elements outside of a buffer, each once; -1 for 2**32 - 1."""
         elements = self.of(name, kind)[:, 2]
-        found = np.unique(elements[elements >= self.lengths[name]])
-        return sorted(np.where(found < 2**31, found, found - 2**32).tolist(), key=abs)
+        beyond = np.unique(elements[elements >= self.lengths[name]])
+        return sorted(np.where(beyond < 2**31, beyond, beyond - 2**32).tolist(), key=abs)
 
     def __str__(self) -> str:
         count = self.size[0] * self.size[1]
@@ -120,7 +120,13 @@ class Traced:
 
 
 def trace(text: str, arrays: Arrays, groups: tuple[int, ...], push: Mapping[str, Any]) -> Traced:
-    """Run a kernel's twin on the device; return what each invocation touched.
+    """Run a kernel's clone on the device; return the accesses of each invocation.
+
+    Args:
+        text: the kernel.
+        arrays: its buffers, by name.
+        groups: workgroups along each axis.
+        push: its push constants, by name.
 
     Raises NotImplementedError for an unsolved stub, ShaderError where the kernel does not run.
     """
@@ -128,14 +134,14 @@ def trace(text: str, arrays: Arrays, groups: tuple[int, ...], push: Mapping[str,
 
 
 def trace_runs(text: str, runs: Sequence[Run]) -> list[Traced]:
-    """Trace several dispatches of one kernel, whose buffers go by the names of their arrays."""
+    """Trace several dispatches of one kernel, with buffers named like their arrays."""
     log = "vklab_Touched" if is_glsl(text) else "vklab_touched"
     logged = []
     for run in runs:
         words = np.zeros(FIRST + WORDS * CAPACITY, np.uint32)
         words[1 : 1 + len(run.buffers)] = [array.size for array in run.buffers.values()]
         logged.append(replace(run, buffers=named(text, run.buffers) | {log: words}))
-    done = run_kernel(twin(text, runs[0].buffers), logged, seconds=4)
+    done = run_kernel(clone(text, runs[0].buffers), logged, seconds=4)
     failed = next((result for result in done if result.status != "ran"), None)
     if failed is not None:
         plain = run_kernel(text, [replace(r, buffers=named(text, r.buffers)) for r in runs], "", 4)

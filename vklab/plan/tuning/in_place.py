@@ -1,6 +1,6 @@
-"""Which results are written over an operand that nobody reads again, and take its memory over.
+"""Choose the results that overwrite an operand after its last read, and share its memory.
 
-Dispatches say where that is harmless (`Dispatch.in_place`); lifetimes say when. Visited by lab 11.
+`Dispatch.in_place` names the operands that may be overwritten. Visited by lab 11.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ __all__ = ["owners", "replaceable"]
 def owners(
     lowered: Lowered, placed: Collection[str], lasting: Collection[str]
 ) -> dict[str, str]:
-    """Return, for every root, the root whose memory it lies in: mostly its own.
+    """Return for every root the root whose memory it uses: its own, or an operand's.
 
     Args:
-        placed: roots that have a place already.
-        lasting: roots that are read when all is done.
+        lowered: the dispatches and the root of each value.
+        placed: roots that have a slot already.
+        lasting: roots that are read after the last dispatch.
+
+    Source: Chen, Xu, Zhang and Guestrin, Training Deep Nets with Sublinear Memory Cost, 2016
     """
     roots = lowered.roots
-    found = {root: root for root in roots.values()}
+    owner = {root: root for root in roots.values()}
     first: dict[str, int] = {}
-    last: dict[str, list[int]] = {}  # the dispatches of the last time
+    last: dict[str, list[int]] = {}  # the dispatches of the last layer that access it
     times = lowered.times
     for step, dispatch in enumerate(lowered.dispatches):
         for root in {roots[info.name] for _, info in dispatch.reads + dispatch.writes}:
@@ -40,13 +43,13 @@ def owners(
             written = roots[dispatch.writes[0][1].name]
             free = written != name and first[written] == step and last[name] == [step]
             if free and name not in lasting and name not in placed and written not in placed:
-                found[written] = found[name]
+                owner[written] = owner[name]
                 break
-    return found
+    return owner
 
 
 def replaceable(dispatch: Dispatch, lowered: Lowered) -> list[str]:
-    """Return the roots that a dispatch may write over: of the same bytes, and read there only."""
+    """Return the roots that a dispatch may overwrite: as large as its result, and read once."""
     if not dispatch.in_place or len(dispatch.writes) != 1:
         return []
     if settings.get("DISABLE_IN_PLACE") or settings.get("DISABLE_ALIASING"):

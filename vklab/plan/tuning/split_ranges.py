@@ -1,8 +1,8 @@
-"""Work on tensors that a shader cannot bind whole, cut into dispatches that bind slices of them.
+"""Cut dispatches on tensors beyond maxStorageBufferRange into dispatches on slices of them.
 
-Products are cut along batches, rows, columns or their sum, convolutions along the batch or their
-filters, element-wise work along its first axis, normalisations between rows, gathers where they
-choose from. What cannot be cut stays, and `limits` says why.
+Products are cut along batches, rows, columns or the summed axis, convolutions along the batch or
+the filters, element-wise work along its first axis, normalisations between rows, gathers along
+their data. Other dispatches stay, and `limits` refuses them. Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 
 __all__ = ["apply"]
 
-# The most by which an element grows that a device stores in a wider type.
+# Largest factor by which elements grow if a device stores them in a wider type.
 WIDENED = 4
 NO_LIMIT = 1 << 62
 Numbers = Mapping[str, Any]
 Pieces = list[Dispatch]
-# A tensor, its elements from one step along an axis to the next, and those of one step.
+# (tensor, elements from one index of an axis to the next, elements read at one index)
 Steps = tuple[TensorInfo, int, int]
 
 
 def apply(lowered: Lowered, info: DeviceInfo) -> Lowered:
-    """Return the same work with no operand beyond the device's range, where that can be."""
+    """Return equivalent dispatches whose operands fit into the device's range, if possible.
+
+    Source: Golub and Van Loan, Matrix Computations, section 1.3, block matrices
+    """
     cutter = _Cutter(info, dict(lowered.roots), dict(lowered.slices))
     pieces = [cutter.cut(dispatch) for dispatch in lowered.dispatches]
     if all(len(each) == 1 for each in pieces):
@@ -45,7 +48,7 @@ def apply(lowered: Lowered, info: DeviceInfo) -> Lowered:
 
 @dataclass
 class _Cutter:
-    """Cuts dispatches for one device; counts the slices that come out of it."""
+    """Cutter of dispatches for one device; records the slices that it creates."""
 
     info: DeviceInfo
     roots: dict[str, str]
@@ -53,7 +56,7 @@ class _Cutter:
     wholes: dict[str, TensorInfo] = field(default_factory=dict)
 
     def cut(self, dispatch: Dispatch) -> Pieces:
-        """Return dispatches that do the work of one; itself if it fits, or cannot be cut."""
+        """Return the dispatches that replace a dispatch: itself if it fits, or cannot be cut."""
         if not self._is_large(dispatch) or dispatch.prologue or dispatch.epilogue:
             return [dispatch]
         rules: dict[str, Callable[[Dispatch], Pieces]] = {
@@ -73,14 +76,14 @@ class _Cutter:
         return self._room(info) < info.count
 
     def _room(self, info: TensorInfo) -> int:
-        """Return how many elements like those of a tensor can be bound."""
+        """Return the number of elements of a tensor's dtype that can be bound."""
         return self.info.limit("maxStorageBufferRange") // self._width(info)
 
     def _width(self, info: TensorInfo) -> int:
         return np.dtype(storage.stored_dtype(info.dtype, self.info)).itemsize
 
     def _slice(self, info: TensorInfo, start: int, stop: int) -> TensorInfo:
-        """Return elements of a tensor, one after the other, as a tensor."""
+        """Return the elements `start` to `stop` of a flat tensor as a tensor of its own."""
         if start == 0 and stop >= info.count:
             return info
         first = self.slices.get(info.name, 0)
@@ -94,15 +97,17 @@ class _Cutter:
     def _ranges(
         self, size: int, moving: Mapping[str, Steps], most: int = NO_LIMIT
     ) -> Iterator[tuple[int, int, dict[str, TensorInfo]]]:
-        """Yield ranges of an axis, each with the slices of tensors that are touched in it.
+        """Yield ranges of an axis, each with the slices of tensors that it accesses.
 
         Args:
-            most: steps of one range.
+            size: length of the axis.
+            moving: the tensors that advance along the axis, by binding.
+            most: largest length of one range.
         """
         aligned, unit = self.info.limit("minStorageBufferOffsetAlignment"), 1
         moving = {name: steps for name, steps in moving.items() if steps[1]}
         for tensor, stride, reach in moving.values():
-            # a slice begins where the device allows it to
+            # a slice starts at an offset with the device's alignment
             unit = math.lcm(unit, aligned // math.gcd(aligned, stride * self._width(tensor)))
             if self._is_beyond(tensor):
                 most = min(most, (self._room(tensor) - reach) // stride + 1)
@@ -117,9 +122,9 @@ class _Cutter:
             }
 
     def _along(self, axis: str, dispatch: Dispatch, strides: Mapping[str, int]) -> Pieces:
-        """Cut a product along an axis, on which operands advance by so many elements a step.
+        """Cut a product along an axis; `strides` are the elements from one index to the next.
 
-        Operands that are not written and could be bound whole are bound to their end.
+        A slice of an operand that could be bound whole, and is only read, reaches to its end.
         """
         tensors = _operands(dispatch)
         moving = {
@@ -163,7 +168,7 @@ class _Cutter:
         ]  # fmt: skip
 
     def _columns(self, dispatch: Dispatch) -> Pieces:
-        """Cut B where its columns lie together; columns of several rows are put in place after."""
+        """Cut a column-major B between columns; with several rows, move each piece into Y after."""
         push, result = _numbers(dispatch), dispatch.writes[0][1]
         m, n = push["m"], push["n"]
         strides = {"b_buffer": push["b_column"], "c_buffer": push["c_column"]}
@@ -181,7 +186,7 @@ class _Cutter:
         return made
 
     def _sums(self, dispatch: Dispatch) -> Pieces:
-        """Cut B where its rows lie together: each piece adds its part of the sum to the last."""
+        """Cut a row-major B between rows: each piece adds its partial sum to the previous one."""
         push, result = _numbers(dispatch), dispatch.writes[0][1]
         pieces = self._along("k", dispatch, {"a_buffer": push["a_column"],
                                              "b_buffer": push["b_row"]})  # fmt: skip
@@ -201,7 +206,7 @@ class _Cutter:
         return made
 
     def _between(self, name: str, result: TensorInfo, shape: tuple[int, ...]) -> TensorInfo:
-        """Return a new tensor for what is not the result yet."""
+        """Return a new tensor for an intermediate result."""
         self.roots[name] = name
         return TensorInfo(name, result.dtype, shape)
 
@@ -222,7 +227,7 @@ class _Cutter:
                 for start, stop, parts in self._ranges(batch, moving, most)]
 
     def _elementwise(self, dispatch: Dispatch) -> Pieces:
-        """Cut the first axis; walks that turn round, or begin elsewhere, are left as they are."""
+        """Cut the first axis; views with a negative stride or an offset are left uncut."""
         work, result = dispatch.pointwise, dispatch.writes[0][1]
         if work is None or work.target or "layout_buffer" in _operands(dispatch):
             return []
@@ -250,7 +255,7 @@ class _Cutter:
         return made
 
     def _gather(self, dispatch: Dispatch) -> Pieces:
-        """Cut what is chosen from: every piece writes the elements that it holds."""
+        """Cut the data: every piece writes the elements whose indices fall into its slice."""
         x = _operands(dispatch)["x_buffer"]
         if any(self._is_beyond(i) for _, i in (*dispatch.reads[1:], *dispatch.writes)):
             return []
@@ -258,10 +263,10 @@ class _Cutter:
                 for start, stop, parts in self._ranges(x.count, {"x_buffer": (x, 1, 1)})]
 
     def _rows(self, dispatch: Dispatch) -> Pieces:
-        """Cut between rows that each kernel reads and writes by itself."""
+        """Cut between rows, which are independent of each other."""
         push, tensors = _numbers(dispatch), _operands(dispatch)
         x, y = tensors["x_buffer"], tensors["y_buffer"]
-        together = push.get("inner", 1) * push.get("period", 1)  # rows that lie woven, or differ
+        together = push.get("inner", 1) * push.get("period", 1)  # interleaved rows
         each, many = together * push["columns"], push["rows"] // together
         if len(dispatch.writes) > 1 or x.count != many * each:
             return []
@@ -279,7 +284,7 @@ def _operands(dispatch: Dispatch) -> dict[str, TensorInfo]:
 
 
 def _flat(dispatch: Dispatch) -> Dispatch:
-    """Return a product whose batches all multiply one matrix as a product of more rows."""
+    """Return a batched product with one common B as one product of more rows."""
     push = _numbers(dispatch)
     m, count, rest = push["m"], push["batches"], push["batch_shape"][:-1]
     one = not any(push["b_batch"]) and "c_buffer" not in _operands(dispatch)
@@ -291,7 +296,7 @@ def _flat(dispatch: Dispatch) -> Dispatch:
 def _resized(
     dispatch: Dispatch, numbers: Numbers, parts: Mapping[str, TensorInfo]
 ) -> Dispatch:
-    """Return a dispatch with other sizes and operands, and the grid for them."""
+    """Return a dispatch with other push constants and operands, and the grid for them."""
     push = _numbers(dispatch) | dict(numbers)
     changed = replace(
         dispatch,
