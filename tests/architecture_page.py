@@ -116,7 +116,8 @@ def _described(folders: Sequence[str]) -> dict[str, dict[str, int]]:
         root = reading_path.without(Path(folder), *folders)
         command = [sys.executable, reading_path.__file__]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True,
-                              env={**os.environ, "VKLAB_CACHE": f"{folder}/cache"})
+                              env={**os.environ, "VKLAB_CACHE": f"{folder}/cache",
+                                   reading_path.PROFILED: "1"})  # fmt: skip
         files: dict[str, dict[str, int]] = json.loads(done.stdout)["files"]
         return files
 

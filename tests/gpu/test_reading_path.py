@@ -36,9 +36,10 @@ def test_the_digits_run_without(folder, tmp_path, device_index):
 @pytest.mark.full
 def test_the_reading_path_keeps_its_budget(tmp_path, device_index, capsys):
     root = reading_path.without(tmp_path, *PRESENT)
-    alone = run(root, device_index, VKLAB_CACHE=str(tmp_path / "cold"))
+    counted = {reading_path.PROFILED: "1"}
+    alone = run(root, device_index, VKLAB_CACHE=str(tmp_path / "cold"), **counted)
     cold = str(tmp_path / "cold2")
-    usual = run(reading_path.without(tmp_path / "usual"), device_index, VKLAB_CACHE=cold)
+    usual = run(reading_path.without(tmp_path / "usual"), device_index, VKLAB_CACHE=cold, **counted)
     with capsys.disabled():
         print()
         for row in reading_path.table(alone["files"]):

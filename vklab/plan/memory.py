@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from vklab import draw
 from vklab.errors import PlanError
+from vklab.optional import Door
 
 __all__ = ["ALIGNMENT_BYTES", "Lifetime", "MemoryPlan", "Slot", "WEIGHTS", "assign_offsets",
            "check_offsets", "lower_bound", "pack", "round_up"]  # fmt: skip
@@ -98,6 +99,8 @@ class MemoryPlan:
     def steps(self) -> int:
         """Return the number of steps that the lifetimes span."""
         return max((life.last for life in self.lifetimes), default=0) + 1
+
+    _repr_html_ = Door("plan.report.picture", "memory_svg")
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:

@@ -17,7 +17,7 @@ from vklab.plan.chunk import Chunk
 from vklab.plan.memory import MemoryPlan, Slot
 from vklab.types import Dispatch, Pointwise
 
-__all__ = ["flows", "kernel_label", "chunk_svg", "memory_boxes"]
+__all__ = ["flows", "kernel_label", "chunk_svg", "memory_boxes", "memory_svg"]
 
 # (purpose of kernels, their colour, prefixes of their names); the first match applies
 KINDS = (
@@ -108,6 +108,12 @@ def chunk_svg(title: str, chunk: Chunk) -> str:
     parts += svg.memory_map(frame, memory_boxes(memory), memory.steps, memory.arena_bytes,
                              memory.lower_bound_bytes)  # fmt: skip
     return svg.svg(title, width, bottom + PLOT_HEIGHT + 76, parts)
+
+
+def memory_svg(memory: MemoryPlan) -> str:
+    """Draw the memory of activations: lifetimes to the right, addresses upwards."""
+    return svg.memory_map_svg(str(memory), memory_boxes(memory), memory.steps, memory.arena_bytes,
+                              memory.lower_bound_bytes)  # fmt: skip
 
 
 def memory_boxes(memory: MemoryPlan) -> list[tuple[str, int, int, int, int]]:
