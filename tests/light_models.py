@@ -17,6 +17,8 @@ from onnx.numpy_helper import from_array, to_array
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 NAMES = sorted(path.stem.removeprefix("light_") for path in FOLDER.glob("*.onnx"))
+# One of residual groups and shuffles, one of concatenations: the smallest two.
+SMALL = ["shufflenet", "squeezenet"]
 # What stands between a weight and the node that it serves.
 PASSING = ("Unsqueeze", "Reshape")
 

@@ -10,10 +10,8 @@ import pytest
 import vklab
 from vklab.runtime.observe import compare
 
-# One of residual groups and shuffles, one of concatenations: the smallest two.
-SMALL = ["shufflenet", "squeezenet"]
 NAMES = [
-    name if name in SMALL else pytest.param(name, marks=pytest.mark.slow)
+    name if name in light_models.SMALL else pytest.param(name, marks=pytest.mark.slow)
     for name in light_models.NAMES
 ]
 pytestmark = pytest.mark.full

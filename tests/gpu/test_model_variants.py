@@ -37,10 +37,14 @@ class Samples(quantization.CalibrationDataReader):
         return self._left.pop() if self._left else None
 
 
+# Weights of 7 bits: on x86 without VNNI, ONNX Runtime's sums of uint8 x int8 saturate.
+NARROW = {"reduce_range": True}
+
+
 def static(model, folder, form):
     """Return a model of uint8 activations, scaled by samples."""
     source, target = save(model, folder), str(folder / "quantized.onnx")
-    quantization.quantize_static(source, target, Samples(model), quant_format=form,
+    quantization.quantize_static(source, target, Samples(model), quant_format=form, **NARROW,
                                  activation_type=quantization.QuantType.QUInt8)  # fmt: skip
     return onnx.load(target)
 
@@ -60,7 +64,7 @@ def qoperator(model, folder):
 
 
 def dynamic(model, folder):
-    quantization.quantize_dynamic(save(model, folder), str(folder / "quantized.onnx"))
+    quantization.quantize_dynamic(save(model, folder), str(folder / "quantized.onnx"), **NARROW)
     return onnx.load(folder / "quantized.onnx")
 
 

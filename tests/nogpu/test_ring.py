@@ -110,7 +110,7 @@ MUTANTS = {
     "overwritten by the host": ("                    self._into.wait(slot)\n", "", False),
     "done before all has arrived": ("            for slot in range(SLOTS):\n"
                                     "                self._into.wait(slot)\n", "", None),
-    "one slot for all": ("lies = slot * self.slot_bytes", "lies = 0", None),
+    "one slot for all": ("begin = slot * self.slot_bytes", "begin = 0", None),
     "not copied by the host": ("np.copyto(free, filled)", "pass", False),
     "the first piece for all": ("first + start", "first", None),
     "all to one place": ("last + start", "last", None),

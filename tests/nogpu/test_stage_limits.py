@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import plan_checks
+import planned
 import pytest
 from fake_device import fake_device
 from onnx import helper
@@ -14,7 +15,6 @@ from vklab.graph import onnx_import, passes, shapes
 from vklab.plan import limits
 from vklab.plan import plan as plans
 from vklab.plan.options import Options, PlacementOptions
-from vklab.plan.place import placement
 from vklab.plan.plan import Plan
 from vklab.plan.report import table
 from vklab.types import DeviceInfo, Dispatch
@@ -48,7 +48,7 @@ def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None)
         place |= {f"[mst]{k}": k % 2}
     source = model(nodes, [value("v0", (190, 1000))], ["v4"], weights)
     graph = passes.run(shapes.infer(onnx_import.load_graph(source)))
-    fixed = placement.place(graph, devices, pins=place).devices
+    fixed = planned.place(graph, devices, pins=place).devices
     options = Options(placement=PlacementOptions(fixed=fixed))
     return plans.make_plan(graph, {info.name: info for info in graph.inputs}, real or devices,
                            options)  # fmt: skip
