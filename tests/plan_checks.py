@@ -314,8 +314,7 @@ def install() -> None:
 
         chunks, moves, placed = cut(graph, devices, options, facts, noted, refusal)
         plan = Plan(graph, tuple(devices), options, chunks, moves, placement=placed)
-        numbers = placed.devices if placed else options.placement.fixed
-        _report("split", lambda: spread_checks.plan_problems(plan, pieces, infos, numbers))
+        _report("split", lambda: spread_checks.plan_problems(plan, pieces, infos, placed.devices))
         return chunks, moves, placed
 
     @functools.wraps(extend)

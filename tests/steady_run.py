@@ -11,12 +11,18 @@ from small_models import DATA
 import vklab
 
 COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
+Call = tuple[int, str, str, int]
 
 
-def steady_calls(device: int) -> list[tuple[int, str, str, int]]:
+def classes(calls: list[Call]) -> set[str]:
+    """Return the names of the classes whose methods were called."""
+    return {name.split(".")[0] for _, _, name, _ in calls if "." in name}
+
+
+def steady_calls(device: int) -> list[Call]:
     """Return depth, file, qualified name and lines of each Python call of a run, in order."""
     images = np.load(DATA / "digits.npz")["images"][:1]
-    calls: list[tuple[int, str, str, int]] = []
+    calls: list[Call] = []
     depth = 0
 
     def note(frame: FrameType, event: str, argument: object) -> None:

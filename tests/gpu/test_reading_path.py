@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import architecture_page
 import folder_rules
 import pytest
 import reading_path
@@ -51,6 +53,23 @@ def test_the_reading_path_keeps_its_budget(tmp_path, device_index, capsys):
                   f"{len(found['files'])} modules")  # fmt: skip
     assert alone["right"] >= 0.95
     assert reading_path.total(alone["files"]) <= reading_path.BUDGET_LINES
+    require_on_page(alone["files"], usual["files"])
+
+
+def require_on_page(alone: dict, usual: dict) -> None:
+    """Check the architecture page: it names all files of the reading path, and its figures hold."""
+    page = architecture_page.PAGE.read_text("utf-8")
+    order = architecture_page.reading_order(page)
+    unnamed = [name for name in alone if name.split("/")[0] not in ("ops", "draw")
+               and name.rpartition("/")[2] != "__init__.py"
+               and f"`{name.rpartition('/')[2]}`" not in order]  # fmt: skip
+    assert not unnamed, f"the reading order does not name {unnamed}"
+    for found in (alone, usual):
+        lines = reading_path.total(found)
+        shown = [int(text.replace(",", "")) for text in re.findall(r"\b\d{1,2},\d{3}\b", page)]
+        assert min(abs(lines - figure) for figure in shown) <= lines // 50, (
+            f"{lines} lines: run python tests/architecture_page.py"
+        )
 
 
 @pytest.mark.slow

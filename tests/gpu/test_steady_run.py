@@ -24,6 +24,6 @@ def test_a_steady_run_is_short(calls):
     assert all(file.startswith(PACKAGE) for _, file, _, _ in calls), told
     assert len(calls) <= MOST_CALLS, told
     assert max(depth for depth, *_ in calls) <= MOST_FRAMES, told
-    classes = {name.split(".")[0] for _, _, name, _ in calls if "." in name}
+    classes = steady_run.classes(calls)
     assert len(classes) <= MOST_CLASSES and classes == CONCEPTS, told
     assert max(size for *_, size in calls) <= MOST_LINES, told

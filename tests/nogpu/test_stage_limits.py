@@ -14,7 +14,7 @@ from vklab.errors import PlanError
 from vklab.graph import onnx_import, passes, shapes
 from vklab.plan import limits
 from vklab.plan import plan as plans
-from vklab.plan.options import Options, PlacementOptions
+from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
 from vklab.plan.report import table
 from vklab.types import DeviceInfo, Dispatch
@@ -48,10 +48,9 @@ def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None)
         place |= {f"[mst]{k}": k % 2}
     source = model(nodes, [value("v0", (190, 1000))], ["v4"], weights)
     graph = passes.run(shapes.infer(onnx_import.load_graph(source)))
-    fixed = planned.place(graph, devices, pins=place).devices
-    options = Options(placement=PlacementOptions(fixed=fixed))
+    facts = Facts(placement=planned.place(graph, devices, pins=place))
     return plans.make_plan(graph, {info.name: info for info in graph.inputs}, real or devices,
-                           options)  # fmt: skip
+                           facts=facts)  # fmt: skip
 
 
 def shared_bytes(dispatch: Dispatch) -> int:

@@ -64,7 +64,7 @@ class Graph:
 
     `infos` holds dtype and shape of every value once `shapes.infer` has run, before that only of
     inputs and initializers. Initializers are infos with a constant. `captures` are the values of
-    an outer graph that a body reads. `answers` caches results of planning for these shapes.
+    an outer graph that a body reads.
     """
 
     name: str
@@ -76,7 +76,6 @@ class Graph:
     infos: Mapping[str, TensorInfo] = field(default_factory=dict)
     opsets: Mapping[str, int] = field(default_factory=dict)
     captures: tuple[str, ...] = ()
-    answers: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Graph:
         """Return a copy with other nodes, without the initializers that these do not read."""

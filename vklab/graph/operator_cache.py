@@ -1,13 +1,17 @@
-"""Cache of operators' answers, so that equal nodes are analysed once.
+"""Cache of what operators return for a node, so that equal nodes are analysed once.
 
-Models repeat equal layers, and every step from graph to plan asks again. The cache belongs to a
-graph and its present shapes; it knows no operator. Visited by lab 09.
+Models repeat equal layers, and every step from graph to plan asks their operators again. The cache
+lives as long as one `with active()` block: `plan.extend` opens one. Outside of such a block nothing
+is cached. Visited by lab 09.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +19,35 @@ from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.types import TensorInfo
 
-__all__ = ["SMALL_BYTES", "key", "remembered"]
+__all__ = ["SMALL_BYTES", "active", "get", "key", "put", "remembered"]
 
 # Constants up to this size are compared by their bytes, larger ones by identity.
 SMALL_BYTES = 256
 Inputs = Sequence[TensorInfo | None]
+_entries: ContextVar[dict[Hashable, Any] | None] = ContextVar("operator_cache", default=None)
+
+
+@contextlib.contextmanager
+def active() -> Iterator[None]:
+    """Cache results inside the `with` block; they are dropped at its end."""
+    token = _entries.set({})
+    try:
+        yield
+    finally:
+        _entries.reset(token)
+
+
+def get(entry: Hashable) -> Any:
+    """Return the result cached under a key; None if there is none."""
+    entries = _entries.get()
+    return entries.get(entry) if entries is not None else None
+
+
+def put(entry: Hashable, value: Any) -> None:
+    """Cache a result under a key, inside an `active` block."""
+    entries = _entries.get()
+    if entries is not None:
+        entries[entry] = value
 
 
 def key(graph: Graph, node: Node, inputs: Inputs) -> Hashable:
@@ -63,18 +91,18 @@ def remembered(
     A cached answer refers to its own `inputs`. Answers that hold names of values are not cached.
 
     Args:
-        graph: the graph of the node, whose `answers` are the cache.
+        graph: the graph of the node, for its opset.
         node: the node, for its operator, attributes and number of outputs.
         inputs: infos of the node's inputs, None where left out.
         ask: calls the operator.
     """
     entry = key(graph, node, inputs)
-    answer: registry.Answer | None = graph.answers.get(entry) if entry else None
+    answer: registry.Answer | None = get(entry) if entry else None
     if answer is None:
         answer = ask()
         if entry and isinstance(answer, registry.Result) and _is_general(answer, inputs):
             # Keeping the inputs alive keeps the ids in the key from being reused.
-            graph.answers[entry] = replace(answer, inputs=tuple(inputs))
+            put(entry, replace(answer, inputs=tuple(inputs)))
     return answer
 
 

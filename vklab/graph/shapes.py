@@ -77,7 +77,7 @@ def apply_node(
     An Expansion has no outputs yet; the nodes that `expand` returns have.
 
     Args:
-        graph: the graph of the node, for its opset and its cache of answers.
+        graph: the graph of the node, for its opset.
         node: the node.
         infos: dtype and shape of the values that the node reads.
     """

@@ -15,19 +15,28 @@ from vklab.graph.graph import Graph
 from vklab.plan import limits, memory, storage
 from vklab.plan.barriers import Copy
 from vklab.plan.lowering import Lowered
-from vklab.plan.memory import WEIGHTS, Lifetime, MemoryPlan, Slot
+from vklab.plan.memory import (
+    ACTIVATIONS,
+    ARRIVING,
+    INPUTS,
+    LEAVING,
+    OUTPUTS,
+    WEIGHTS,
+    Lifetime,
+    MemoryPlan,
+    Slot,
+)
 from vklab.types import DeviceInfo, TensorInfo
 
-__all__ = ["ARRIVING", "Arenas", "LEAVING", "arrange", "own_memory", "writes_in_place"]
+__all__ = ["Arenas", "arrange", "own_memory", "writes_in_place"]
 
 # The alignment of vec4 loads in bytes; some devices require less.
 LEAST_ALIGNMENT = 16
-# Up to these sizes in bytes a kernel accesses host memory in place, even over a bus.
+# Up to these sizes in bytes a kernel accesses host memory in place, even over a bus. A read waits
+# for the bus and a write does not, so the limit of outputs is higher. Chosen, not measured.
 DIRECT_INPUT_BYTES = 64 << 10
 DIRECT_OUTPUT_BYTES = 1 << 20
 COUNT_BYTES = 4
-# Arenas of values that move between devices and never reach the caller.
-ARRIVING, LEAVING = "arriving", "leaving"
 _LOCAL, _VISIBLE, _CACHED = 1, 2, 8
 Sizes = dict[str, int]
 Owners = Callable[[Lowered, Collection[str], Collection[str]], dict[str, str]]
@@ -67,7 +76,7 @@ def arrange(
         graph: the chunk's graph.
         lowered: its dispatches.
         info: the device.
-        unseen: inputs and outputs that the host neither writes nor reads.
+        unseen: inputs and outputs that the host neither writes nor reads; empty for one device.
         owners_of: maps each root to the root whose memory it takes over; called as `own_memory`.
     """
     roots, limit = lowered.roots, limits.arena_limit_bytes(info)
@@ -84,7 +93,7 @@ def arrange(
     for name, size in (*inputs.items(), *outputs.items(), *arriving.items(), *leaving.items()):
         if isinstance(most, int) and size > most:
             raise PlanError(f"{name} takes {size} bytes, a buffer of {info.name} at most {most}")
-    kinds = ((inputs, "inputs"), (arriving, ARRIVING), (outputs, "outputs"), (leaving, LEAVING))
+    kinds = ((inputs, INPUTS), (arriving, ARRIVING), (outputs, OUTPUTS), (leaving, LEAVING))
     packed = [memory.pack(sizes.items(), arena, limit) for sizes, arena in kinds]
     input_slots, output_slots = packed[0][0] | packed[1][0], packed[2][0] | packed[3][0]
     slots, arenas = _weights(lowered, output_slots)
@@ -144,10 +153,10 @@ def _activations(
             largest = max(left, key=lambda life: life.size_bytes)
             raise PlanError(f"{largest.name} takes {largest.size_bytes} bytes, a buffer of "
                             f"{info.name} at most {limit}")  # fmt: skip
-        arena = f"activations{len(arenas) or ''}"
+        arena = f"{ACTIVATIONS}{len(arenas) or ''}"
         slots |= {life.name: Slot(arena, offsets[life.name], life.size_bytes) for life in fitting}
         ends = (offsets[life.name] + life.size_bytes for life in fitting)
-        arenas[arena] = size if len(fitting) == len(left) else max(ends)
+        arenas[arena] = size if len(fitting) == len(left) else memory.round_up(max(ends), 4)
         left = tuple(life for life in left if life.name not in slots)
     return slots, arenas
 

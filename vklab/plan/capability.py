@@ -45,8 +45,9 @@ def require(
         tune: cuts dispatches and chooses faster kernels, which are then checked instead.
     """
     key = operator_cache.key(graph, node, inputs)
+    # Switches and tools are not in the key: the cache ends with this planning.
     fits = ("fits", info.index, info.name, key, tuple(map(bool, node.outputs)))
-    if key and fits in graph.answers:
+    if key and operator_cache.get(fits):
         return
     used = {id(o) for o, name in zip(result.outputs, node.outputs, strict=False) if name}
     dispatches = tuple(lowering.needed(result, used))
@@ -59,7 +60,8 @@ def require(
     for reason in map(kernel_refusal, adapted.dispatches):
         if reason:
             raise PlanError(f"node {node.name!r} ({node.op_type}): {reason}")
-    graph.answers[fits] = True
+    if key:
+        operator_cache.put(fits, True)
 
 
 def refusal(

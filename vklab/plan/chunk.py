@@ -45,13 +45,16 @@ class Chunk:
             or to the caller. A control node contains its bodies.
         number: the chunk's index in its plan.
         predecessors: numbers of the chunks that must finish before this one starts.
-        reasons: the reason for each node on the host, by node name.
-        known: outputs of the model whose values planning has computed.
+        reasons: the reason for each node that the host computes, by node name; a device chunk has
+            one for each node that planning folded into an output of the model.
+        known: outputs of the model whose values planning has computed; the executor adds them to
+            the results.
         steps: dispatches and copies in order; `nodes` names the node of each.
         barriers: the pipeline barriers between steps.
         memory: the slot of every value on the device; empty before lowering.
         input_slots: slots in which the host writes inputs; `output_slots`: reads outputs.
-        source: the graph before the passes; None before lowering, or if it is not kept.
+        source: the graph before the passes, for reports; None before lowering and in a compiled
+            model, whose file does not hold it.
         constants: weights that steps read, with their values.
         stored: the dtype in which the device stores each input and output.
         trims: axes of outputs whose true size the device counts during the run.

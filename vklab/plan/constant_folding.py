@@ -34,7 +34,8 @@ class ConstantFolder:
     Attributes:
         infos: every value that a node may read.
         folded: values computed while planning.
-        asked: inputs whose values decide the plan, and the values folded from them.
+        asked: inputs whose values decide the plan, and so belong to its key, and the values folded
+            from them.
 
     Source: Muchnick, Advanced Compiler Design and Implementation (1997), section 12.1
     """
@@ -131,11 +132,11 @@ class ConstantFolder:
                 return output
 
             return [constant_cache.derive(("folded", key), compute, *large)]
-        outputs: Sequence[Any] | None = self.graph.answers.get(("folded", key))
-        if outputs is None or key is None:
+        outputs: Sequence[Any] | None = operator_cache.get(("folded", key)) if key else None
+        if outputs is None:
             outputs = self.evaluate(node, self.graph, arrays)
             if key and not large:
-                self.graph.answers["folded", key] = outputs
+                operator_cache.put(("folded", key), outputs)
         return outputs
 
     def branch(self, node: Node) -> Sequence[Node] | None:

@@ -1,7 +1,8 @@
 """Lower one device chunk: dispatches, kernels, memory and barriers from its rewritten graph.
 
-lowering -> cuts at binding ranges -> fusion -> tuning -> storage -> memory -> barriers. Modules
-of optional folders are passed in as `Tools`. Visited by labs 10 and 11.
+lowering -> cuts of dispatches whose tensors exceed maxStorageBufferRange -> fusion -> tuning ->
+storage -> limits -> arenas -> barriers. Modules of optional folders are passed in as `Tools`.
+Visited by labs 10 and 11.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def lower(
         tools: the optional steps.
         kernel_refusal: returns why this machine has no kernel for a dispatch, or "".
         resident: names of the weights that are on the device already; they include the layout.
-        unseen: inputs and outputs that the host neither writes nor reads.
+        unseen: inputs and outputs that the host neither writes nor reads; empty for one device.
 
     Raises PlanError if the device cannot run the chunk.
     """
@@ -58,6 +59,8 @@ def lower(
         bound = tools.split_ranges.apply(bound, info)
     fused = tools.fusion.fuse(graph, bound, info) if tools.fusion else bound
     lowered = _finished(fused, info, tools, resident)
+    # A fused kernel is generated text (a `fragment`), which takes a compiler. Without one the
+    # chunk runs unfused, with stock kernels.
     if any(kernel_refusal(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
         lowered = _finished(bound, info, tools, resident)
     limits.check(lowered.dispatches, info)

@@ -17,13 +17,17 @@ from vklab import draw
 from vklab.errors import PlanError
 from vklab.optional import Door
 
-__all__ = ["ALIGNMENT_BYTES", "Lifetime", "MemoryPlan", "Slot", "WEIGHTS", "assign_offsets",
-           "check_offsets", "lower_bound", "pack", "round_up"]  # fmt: skip
+__all__ = ["ACTIVATIONS", "ALIGNMENT_BYTES", "ARRIVING", "INPUTS", "LEAVING", "Lifetime",
+           "MemoryPlan", "OUTPUTS", "Slot", "WEIGHTS", "assign_offsets", "check_offsets",
+           "lower_bound", "pack", "round_up"]  # fmt: skip
 
 # The largest minStorageBufferOffsetAlignment that Vulkan allows a device to require.
 ALIGNMENT_BYTES = 256
-# Prefix of a weight's arena: each weight has one, called by this and its name.
-WEIGHTS = "weights:"
+# Arenas, by name; the runtime creates one buffer for each. `pack` appends a number from the second
+# arena of a kind on. A weight has an arena of its own, called by the prefix and the weight's name.
+INPUTS, OUTPUTS, ACTIVATIONS, WEIGHTS = "inputs", "outputs", "activations", "weights:"
+# Arenas of values that move between devices and never reach the caller.
+ARRIVING, LEAVING = "arriving", "leaving"
 # Most values to reorder: the time of one trial grows with the pairs of overlapping lifetimes.
 MOST_REORDERED = 2048
 # Most comparisons of two values in the search for a better order.
@@ -81,12 +85,12 @@ class MemoryPlan:
     @property
     def arena_bytes(self) -> int:
         """Return the bytes of the arenas of activations."""
-        return sum(size for name, size in self.arenas.items() if name.startswith("activations"))
+        return sum(size for name, size in self.arenas.items() if name.startswith(ACTIVATIONS))
 
     @property
     def weights_bytes(self) -> int:
         """Return the bytes of all weights."""
-        return sum(size for name, size in self.arenas.items() if name.startswith("weights"))
+        return sum(size for name, size in self.arenas.items() if name.startswith(WEIGHTS))
 
     def __str__(self) -> str:
         return (

@@ -1,6 +1,8 @@
 """Options of the caller and facts about the machine, on which a plan depends.
 
-Both are plain data: equal options and facts give equal plans. Visited by labs 11 and 13.
+Equal options and facts give equal plans. Options are plain data. Facts hold two functions as well:
+planning asks them about kernels and values, and does not import `shader/` or `runtime/`. Visited by
+labs 11 and 13.
 """
 
 from __future__ import annotations
@@ -32,7 +34,6 @@ class PlacementOptions:
         policy: one of `place.placement.POLICIES`; "" for the default.
         fastest_first: "greedy" takes devices by speed instead of in the given order.
         node_ns: for each device the measured nanoseconds of nodes, by name.
-        fixed: the device of each node, by name, from an earlier plan.
     """
 
     pins: Mapping[str, int] = field(default_factory=dict)
@@ -40,9 +41,9 @@ class PlacementOptions:
     policy: str = ""
     fastest_first: bool = False
     node_ns: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    fixed: Mapping[str, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
+        """Tell whether an option asks for placement even on one device."""
         return bool(self.pins or self.caps or self.policy or self.node_ns)
 
 
@@ -54,7 +55,7 @@ class Options:
         dtype: "float16" to compute a float32 model in half precision; "" for the model's own.
         upper_bounds: the largest size of each open dimension, by name.
         placement: options for several devices.
-        switches: the settings on which plans depend, read when the options are created.
+        switches: the settings on which plans depend; a session keeps those of its loading.
     """
 
     dtype: str = ""
@@ -86,7 +87,8 @@ class Facts:
         costs: measured speeds by device index (`place.costs.DeviceCosts`); others are estimated.
         evaluate: computes one node on the host, to fold known values.
         kernel_refusal: returns why this machine has no kernel for a dispatch, or "".
-        placement: placement of the plan at the upper bounds; plans for other shapes reuse it.
+        placement: placement of an earlier plan, which this plan reuses; with upper bounds, that of
+            the plan at the bounds.
     """
 
     resident: tuple[frozenset[str], ...] = ()

@@ -26,6 +26,7 @@ from vklab.types import ANY_SHAPE, DeviceInfo, TensorInfo
 __all__ = ["Needed", "Require", "next_chunk"]
 
 # Fewest operations of a device chunk between host chunks: it must be worth two transfers.
+# Chosen, not measured.
 ISLAND_FLOPS = 1 << 16
 CONTROL_NODES = frozenset({"If", "Loop", "Scan"})
 # (graph, node, its inputs, its operator's result, device): raises PlanError with the reason.
@@ -114,6 +115,9 @@ class _Traversal:
                     queue.extendleft(reversed(body))
                     continue
             except ValueNeededError as error:
+                # The operator needs a number, such as the shape of a Reshape. If inputs decide the
+                # number, their values become part of the plan's key. If a node before it computes
+                # the number, the node waits for that chunk. Else it runs on the host.
                 names = self.known.sources(error.value, self.device)
                 if names:
                     return Needed(names)
@@ -209,7 +213,10 @@ class _Traversal:
     # ------------------------------------------------------------------------------------- chunks
 
     def is_island(self) -> bool:
-        """Tell whether the device's nodes are too little work for two transfers."""
+        """Tell whether the device's nodes are too little work for two transfers.
+
+        Without a host node behind it, the chunk saves nothing on the host: it stays on the device.
+        """
         behind = any(self._belongs_on_host(node) for node in self.waiting)
         return behind and self.flops < ISLAND_FLOPS
 
@@ -277,6 +284,7 @@ class _Traversal:
                 captures=(),
                 infos=self.infos,
             ),
+            # Reasons of this chunk's host nodes, and of folded nodes, which are in no chunk.
             reasons={n: r for n, r in self.reasons.items() if n in chosen or n not in self.host},
             known={n: v.constant for n, v in self.known.folded.items()
                    if n in ends and v.constant is not None},

@@ -14,6 +14,7 @@ from typing import Any
 
 from vklab import optional, settings
 from vklab.errors import PlanError, SetupError, UnsupportedOperatorError
+from vklab.graph import operator_cache
 from vklab.graph.graph import Graph
 from vklab.optional import Door
 from vklab.plan import capability, device_chunk, partition
@@ -140,7 +141,7 @@ def extend(plan: Plan, infos: Mapping[str, TensorInfo], facts: Facts) -> Plan:
         facts: as in `make_plan`.
     """
     assert plan.rest is not None, "a complete plan cannot grow"
-    with settings.settings(**plan.options.switches):
+    with settings.settings(**plan.options.switches), operator_cache.active():
         require = functools.partial(capability.require, **_checks(facts))
         after_host = bool(plan.chunks) and not plan.chunks[-1].is_on_device
         answer = partition.next_chunk(plan.rest, infos, plan.devices, facts.evaluate, require,
@@ -148,6 +149,7 @@ def extend(plan: Plan, infos: Mapping[str, TensorInfo], facts: Facts) -> Plan:
         if isinstance(answer, partition.Needed):
             return replace(plan, needs=(*plan.needs, *answer.names))
         chunk, rest = answer
+        # A device chunk has reasons too: for outputs folded on the host while planning.
         if chunk.place != CONTROL and chunk.reasons and not settings.get("FALLBACK"):
             reason = next(iter(chunk.reasons.values()))
             raise UnsupportedOperatorError(f"{reason} (VKLAB_FALLBACK=0 keeps off the host)")
@@ -169,9 +171,7 @@ def _with(plan: Plan, chunk: Chunk, rest: Graph, facts: Facts) -> Plan:
                 *before, *(number + other for other in piece.predecessors)))
             for piece in pieces
         )  # fmt: skip
-        moved = tuple(
-            replace(t, source=number + (t.source or 0), target=number + t.target) for t in transfers
-        )
+        moved = tuple(_shifted(transfer, number) for transfer in transfers)
         return replace(plan, chunks=plan.chunks + shifted, transfers=plan.transfers + moved,
                        rest=left, needs=(), placement=plan.placement or placement)  # fmt: skip
     new = lower_chunk(replace(chunk, number=number, predecessors=before), plan.devices[0],
@@ -179,11 +179,19 @@ def _with(plan: Plan, chunk: Chunk, rest: Graph, facts: Facts) -> Plan:
     return replace(plan, chunks=(*plan.chunks, new), rest=left, needs=())
 
 
+def _shifted(transfer: Transfer, number: int) -> Transfer:
+    assert transfer.source is not None, "placement returns transfers between chunks only"
+    return replace(transfer, source=number + transfer.source, target=number + transfer.target)
+
+
 def _dependencies(chunks: Sequence[Chunk], chunk: Chunk) -> tuple[int, ...]:
     """Return the chunks that must finish first: writers of inputs, users of device memory."""
     makers = {name: each.number for each in chunks for name in each.graph.outputs}
     before = {makers[info.name] for info in chunk.graph.inputs if info.name in makers}
     if chunk.place != HOST:
+        # Chunks that use device memory run one after the other, because they may share buffers.
+        # A control chunk counts: its bodies run on the device. It is enough to wait for the
+        # chunks that no other one follows.
         busy = [each for each in chunks if each.place != HOST]
         followed = {number for each in busy for number in each.predecessors}
         before |= {each.number for each in busy} - followed

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from vklab import settings
-from vklab.plan.memory import WEIGHTS
+from vklab.plan.memory import INPUTS, OUTPUTS, WEIGHTS
 from vklab.runtime.open_devices import OpenDevice
 from vklab.vulkan.memory import Buffer
 
@@ -43,7 +43,7 @@ def kind_of(arena: str) -> str | None:
     """Return the kind of memory of an arena; None for weights, which no pool contains."""
     if arena.startswith(WEIGHTS):
         return None
-    return {"inputs": "upload", "outputs": "readback"}.get(arena.rstrip("0123456789"), "device")
+    return {INPUTS: "upload", OUTPUTS: "readback"}.get(arena.rstrip("0123456789"), "device")
 
 
 class BufferPool:

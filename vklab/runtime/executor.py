@@ -28,8 +28,9 @@ from vklab.shader import compiler
 
 __all__ = ["Executor", "evaluate", "load_host", "results"]
 
+# Plans that a cache keeps. A program in a shared pool costs only its plan and a command buffer.
+# Chosen, not measured.
 KEPT_PROGRAMS = 8
-# A program in a shared pool costs only its plan and a command buffer.
 KEPT_IN_POOL = 64
 
 
@@ -48,7 +49,8 @@ class Executor:
         has_bounds: as the attribute.
         progress: called as (done, of, kernel) while kernels compile.
         splitter: runs plans of several devices: a `many.split.Split`; None for one device.
-        load_overlap: returns the module `many.overlap`; None if its folder is missing.
+        load_overlap: returns the optional module `many.overlap`, or None; the session passes it in,
+            because only sessions and plans load optional folders.
         lock: as the attribute; a new lock if None.
     """
 
@@ -187,20 +189,20 @@ class Executor:
             outputs: dict[str, Any] = entry.whole.run(values)
             return outputs
         if entry.overlap is None or not entry.overlap.run(values):
-            self.run_in_turn(cache, values, is_body)
+            self.run_in_turn(cache, entry, values, is_body)
         return results(cache, values)
 
     def run_in_turn(
-        self, cache: PlanCache, values: dict[str, Any], is_body: bool = False
+        self, cache: PlanCache, first: Entry, values: dict[str, Any], is_body: bool = False
     ) -> None:
         """Run a model one entry after the other, without overlap.
 
         Args:
             cache: the plans of the model.
+            first: the cache's entry for these values.
             values: the inputs by name; the outputs of all chunks are added.
             is_body: True for a body of a control node, for which no overlap is prepared.
         """
-        first = cache.find(values)
         taken = [(cache, first)]
         for _, entry in taken:  # the loop appends to the list
             for chunk in entry.chunks:
@@ -209,7 +211,8 @@ class Executor:
                 values.update(entry.runner.run(values))
             if entry.rest:
                 taken.append((entry.rest, entry.rest.find(values)))
-        # Entries that depend on values may differ in the next run: they cannot be scheduled ahead.
+        # An overlap schedules the entries of the next run ahead. Entries that depend on values
+        # may differ in the next run, so they are not scheduled.
         is_free = first.overlap is None and not is_body and len(taken) > 1
         if is_free and not any(behind.needs for behind, _ in taken[1:]):
             overlap = self._load_overlap()

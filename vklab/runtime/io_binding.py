@@ -1,7 +1,7 @@
 """IOBinding: the inputs and outputs of a chunk as NumPy arrays on mapped memory.
 
 A value that the device stores in another dtype than the model's is converted while it is copied.
-Visited by lab 03.
+The memory is host-coherent, so nothing has to be flushed or invalidated. Visited by lab 03.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from vklab.plan import storage
 from vklab.plan.chunk import Chunk
-from vklab.plan.memory import Slot
+from vklab.plan.memory import INPUTS, OUTPUTS, Slot
 from vklab.runtime.buffers import PoolBuffer
 from vklab.types import TensorInfo
 
@@ -23,7 +23,7 @@ __all__ = ["Given", "IOBinding"]
 # Buffer and byte offset of an input that is another program's output, read in place.
 Given = tuple[PoolBuffer, int]
 Finish = Callable[[np.ndarray], np.ndarray]
-MAPPED = ("inputs", "outputs")
+MAPPED = (INPUTS, OUTPUTS)
 
 
 class IOBinding:

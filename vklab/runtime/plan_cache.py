@@ -1,8 +1,9 @@
 """PlanCache: the plans of one graph, by the input shapes and values that determine them.
 
 The caches form a prefix tree: if later chunks depend on an entry's results, the entry has a cache
-for the rest of the graph. A model that fits one device chunk has one entry for each input shape.
-Visited by lab 12.
+for the rest of the graph. A model that fits one device chunk has one entry for each input shape; of
+MatMul, NonZero, MatMul the root's entry runs the first two nodes, and the entry of its `rest`, by
+the size that NonZero found, the third. Visited by lab 12.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -95,6 +96,10 @@ class PlanCache:
         needs: names of values whose bytes belong to the key too; planning adds them.
         entries: entries by key, the one used last at the end.
         plans: entries of this cache and of its clones, whose plans are reused.
+
+    One thread runs a cache at a time: a session runs its own, and each frame a clone. So `find`
+    reads `entries` without a lock. Clones share `plans` and `needs`, which change under the
+    executor's lock.
     """
 
     def __init__(self, plan: Plan, executor: Any) -> None:
@@ -129,7 +134,7 @@ class PlanCache:
     def key(self, values: Mapping[str, Any]) -> Key:
         """Return the key of values: their shapes and dtypes, and the bytes of those in `needs`."""
         key = []
-        for name in self.names:
+        for name in self.names:  # `signature`, without its call: each run comes here
             value = values[name]
             key.append((value.shape, value.dtype) if isinstance(value, np.ndarray) else type(value))
         return (*key, *[values[name].tobytes() for name in self.needs]) if self.needs else (*key,)
@@ -144,7 +149,7 @@ class PlanCache:
             made = self.decide(infos, values)
             assert made is not None, "all values are given"
             entry = made
-            key = self.key(values)  # again: planning may have added names to `needs`
+            key = self.key(values)  # planning may have added names to `needs`
         self.keep(key, entry)
         while len(self.entries) > self.executor.kept_count:
             _close(self.entries.popitem(last=False)[1])
@@ -187,7 +192,7 @@ class PlanCache:
 
         Returns None if the plan depends on a value that is not known yet.
         """
-        with self.executor.compiling():
+        with settings.settings(**self.plan.options.switches), self.executor.compiling():
             plan = self.extended(infos, values)
             return self.executor.entry(plan, len(self.plan.chunks), None) if plan else None
 
@@ -195,24 +200,18 @@ class PlanCache:
         self, infos: Mapping[str, TensorInfo], values: Mapping[str, Any] | None
     ) -> Plan | None:
         """Return the extended plan; None if it depends on a value that is not known yet."""
-        switches = settings.plan_switches()
-        prefix = replace(self.plan, options=replace(self.plan.options, switches=switches))
-        assert prefix.rest is not None, "a cache is for what is left"
-        try:
-            while True:
-                given = dict(infos)
-                for name in self.needs:
-                    array = (values or {}).get(name)
-                    if isinstance(array, np.ndarray):
-                        given[name] = describe(name, array, array.copy())
-                plan = plans.extend(prefix, given, self.executor.facts())
-                if not plan.needs:
-                    return plan
-                if values is None:
-                    return None
-                self.needs += plan.needs
-        finally:
-            prefix.rest.answers.clear()  # memoised shape inference: these shapes are planned now
+        while True:
+            given = dict(infos)
+            for name in self.needs:
+                array = (values or {}).get(name)
+                if isinstance(array, np.ndarray):
+                    given[name] = describe(name, array, array.copy())
+            plan = plans.extend(self.plan, given, self.executor.facts())
+            if not plan.needs:
+                return plan
+            if values is None:
+                return None
+            self.needs += plan.needs
 
     def is_latest(self, key: Key, entry: Entry) -> bool:
         """Tell whether a key still has this entry; if so, mark it as the one used last."""

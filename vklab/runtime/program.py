@@ -81,7 +81,7 @@ class Program:
             self._descriptor_pool: descriptors.DescriptorPool | None = None
             self.commands = self.own(CommandBuffer(self.command_pool))
             self._submission = Submission(self.commands, self._fence)
-            self._settle()
+            self._record_and_map()
         except BaseException:
             self.close()
             raise
@@ -101,7 +101,7 @@ class Program:
         """Return the number of objects that the program owns."""
         return len(self._parts)
 
-    def _settle(self) -> None:
+    def _record_and_map(self) -> None:
         """Record the command buffer for the pool's present buffers, and map inputs and outputs."""
         self._buffers = dict(self._pool.buffers)
         self._reset_descriptors()
@@ -171,6 +171,7 @@ class Program:
             handle, offset = self._buffer_at(slot)
             number = kernel.reflection.bindings[name].number
             # Round up to whole words, at least one: shaders read words, and Vulkan forbids size 0.
+            # The next slot begins at a multiple of 16 bytes, so the range stays in the buffer.
             size = max(4, -(-slot.size_bytes // 4) * 4)
             bindings.append((number, handle, offset, size))
         if self._pushes:
@@ -240,14 +241,18 @@ class Program:
         return self.binding.copy_out()
 
     def prepare(self) -> None:
-        """Record again if the pool's buffers changed; raise while an earlier run is in flight."""
+        """Record again if the pool's buffers changed; raise while an earlier run is in flight.
+
+        Programs that share a pool write the same buffers. The program that ran last must be idle
+        before this one starts; after a time-out it may still run.
+        """
         pool = self._pool
         is_ready = pool.last is self and self._version == pool.version and self._pending is None
         if not is_ready or self.opened.lost:
             (pool.last or self).require_idle()
             self.require_idle()
             if self._version != pool.version:
-                self._settle()
+                self._record_and_map()
             pool.last = self
         if settings.get("DISABLE_REPLAY"):
             self._reset_descriptors()

@@ -75,7 +75,8 @@ def load(
     saved = None
     if compiled and compiled.is_compiled(model):
         saved = optional.require("runtime.compiled.saved").read(model)
-    graph = saved.graph if saved else optional.load("graph.onnx_import").load_graph(model)
+    # Not optional, but imported here: it imports onnx, which a compiled model does not need.
+    graph = saved.graph if saved else optional.require("graph.onnx_import").load_graph(model)
     options = None
     if devices is not None or place or memory_caps or policy or profiles or replicate:
         options = optional.require("runtime.many.device_options").DeviceOptions(
@@ -108,10 +109,10 @@ class Session:
         saved: a `compiled.saved.Saved`, for a compiled model.
         dtype: as in `load`.
         upper_bounds: as in `load`.
-        options: a `many.device_options.DeviceOptions`, for several devices.
+        options: a `many.device_options.DeviceOptions`, for several devices; None for one.
 
     Attributes:
-        roots: the root plan caches; one, or one for each replica.
+        roots: the root of each tree of plans: one, or one for each replica.
         states: the devices, with the session's memory on each.
     """
 
@@ -256,13 +257,13 @@ class Session:
         dtype or shape.
         """
         with self._lock:
-            if self._opened is None:
+            if self._opened is None:  # saves a call in each run
                 self.require_open()
             values = feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
             if int(settings.get("DEBUG")) >= 2:
                 print(_profile(self.roots[0], dict(values)), file=sys.stderr)
             root = self.roots[0]
-            outputs = dict(root.executor.run(root, dict(values)))
+            outputs = dict(root.executor.run(root, dict(values)))  # run adds to its `values`
         if settings.get("CHECK"):
             self.require_equal(values, 0, outputs)
         return outputs

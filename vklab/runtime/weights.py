@@ -158,8 +158,9 @@ class SessionWeights:
     def _find(self, arrays: Mapping[str, np.ndarray]) -> dict[str, _Entry]:
         """Return the resident entries of arrays, by arena.
 
-        A buffer of another session is shared only if at least half of it is needed here: the whole
-        buffer stays allocated as long as any of it is read, even after that session is closed.
+        A buffer of another session is shared only if at least half of it is needed here (a share
+        chosen, not measured): the whole buffer stays allocated as long as any of it is read, even
+        after that session is closed.
         """
         there = ((arena, self._cache.find(a, self._uses)) for arena, a in arrays.items())
         resident = {arena: entry for arena, entry in there if entry}

@@ -1,7 +1,8 @@
-"""SPIR-V of a kernel variant: from memory, disk cache, compiler or stock, in this order.
+"""SPIR-V of a kernel variant: from a compiled model, memory, the disk cache, or the compiler.
 
-A key digests the expanded text, the defines and the compiler, so an edited file is compiled anew.
-Which variants are needed is decided by `plan`. Visited by labs 04 and 05.
+A machine without a compiler reads stock SPIR-V instead, which is shipped with vklab. A key digests
+the expanded text, the defines and the compiler, so an edited file is compiled anew. Which variants
+are needed is decided by `plan`. Visited by labs 04 and 05.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def split(
     facts: Facts,
     lower: Callable[[Chunk, Collection[str]], Chunk],
     refusal: Refusal,
-) -> tuple[tuple[Chunk, ...], tuple[Transfer, ...], Placement | None]:
+) -> tuple[tuple[Chunk, ...], tuple[Transfer, ...], Placement]:
     """Return the chunks of a shaped graph on several devices, and what moves between them.
 
     Args:
@@ -34,15 +34,14 @@ def split(
         refusal: returns the reason why a device cannot run a node, or "".
     """
     wanted, placed = options.placement, facts.placement
-    numbers = placed.devices if placed else wanted.fixed
-    if any(node.name not in numbers for node in graph.nodes):
+    if placed is None or any(node.name not in placed.devices for node in graph.nodes):
         placed = placement.place(
             graph, devices, costs=facts.costs, node_ns=wanted.node_ns, caps=wanted.caps,
             free=facts.free_bytes or None, pins=wanted.pins,
             policy=wanted.policy or placement.POLICIES[0], refusal=refusal, is_part=True,
             fastest_first=wanted.fastest_first,
         )  # fmt: skip
-        numbers = placed.devices
+    numbers = placed.devices
     pieces = cutting.cut(graph, numbers, transfer_paths.early(graph, numbers, devices))
     moves = tuple(m for m in cutting.transfers(pieces) if m.source is not None)
     unseen = transfer_paths.unseen(graph, pieces, moves, devices)

@@ -14,7 +14,7 @@ from vklab.draw import layers, svg
 from vklab.draw.layers import LEFT, LETTERS, Box
 from vklab.plan.barriers import Copy, Step
 from vklab.plan.chunk import Chunk
-from vklab.plan.memory import MemoryPlan, Slot
+from vklab.plan.memory import ACTIVATIONS, MemoryPlan, Slot
 from vklab.types import Dispatch, Pointwise
 
 __all__ = ["flows", "kernel_label", "chunk_svg", "memory_boxes", "memory_svg"]
@@ -120,7 +120,7 @@ def memory_boxes(memory: MemoryPlan) -> list[tuple[str, int, int, int, int]]:
     """Return the boxes of `svg.memory_map`, one for each value; arenas are stacked."""
     starts: dict[str, int] = {}
     for name in memory.arenas:
-        if name.startswith("activations"):
+        if name.startswith(ACTIVATIONS):
             starts[name] = sum(memory.arenas[other] for other in starts)
     return [
         (life.name, life.first, life.last, starts[slot.arena] + slot.offset_bytes, life.size_bytes)

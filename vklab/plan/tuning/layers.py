@@ -136,7 +136,7 @@ class _Room:
         self._sizes = {
             root: memory.round_up(slot.size_bytes, plan.lifetimes[0].alignment_bytes)
             for root in set(lowered.roots.values())
-            if (slot := plan.slots.get(root)) and slot.arena.startswith("activations")
+            if (slot := plan.slots.get(root)) and slot.arena.startswith(memory.ACTIVATIONS)
         }
         self._limit = plan.arena_bytes
         self._born = {copy.name for copy in arranged.copies_in}

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vklab import settings
 from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph
 from vklab.plan.chunk import Chunk
@@ -160,11 +159,11 @@ def save(root: PlanCache, progress: Progress | None = None) -> Saved:
         compiled = compiler.compile_all(variants, progress)
     plan = root.plan
     return Saved(
-        graph=replace(plan.graph, answers={}),
+        graph=plan.graph,
         dtype=plan.options.dtype,
         upper_bounds=dict(plan.options.upper_bounds),
         device=plan.devices[0],
-        switches=settings.plan_switches(),
+        switches=dict(plan.options.switches),
         stages=records,
         kernels=tuple(
             SavedKernel(variant, compiler.text_key(*variant), shader)

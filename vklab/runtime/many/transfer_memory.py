@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from vklab import settings
 from vklab.errors import PlanError
-from vklab.plan import arenas
 from vklab.plan.chunk import Chunk, Transfer
+from vklab.plan.memory import ARRIVING, LEAVING
 from vklab.plan.place import transfer_paths
 from vklab.plan.place.transfer_paths import TransferPath
 from vklab.plan.plan import Plan
@@ -100,7 +100,7 @@ class TransferMemory:
     def _is_unseen(self, move: Transfer) -> bool:
         """Tell whether a value moves to memory of another device that the host cannot map."""
         slot = self.plan.chunks[move.target].input_slots[move.value]
-        return len(set(self._link(move))) > 1 and slot.arena.startswith(arenas.ARRIVING)
+        return len(set(self._link(move))) > 1 and slot.arena.startswith(ARRIVING)
 
     # -------------------------------------------------------------- before a program is made
 
@@ -120,7 +120,7 @@ class TransferMemory:
         """Allocate a chunk's arena in memory that the reading device shares, if possible."""
         size = self.plan.chunks[number].memory.arenas[arena]
         source, target = self._ends(link)
-        is_own = arena.startswith(arenas.LEAVING)
+        is_own = arena.startswith(LEAVING)
         refusal = (self._no_dma_buf(link) if is_own
                    else device_copies.host_memory_refusal(source, target))  # fmt: skip
         try:

@@ -208,7 +208,7 @@ def _elapsed_ns(sample: Sample) -> int:
 
 def _entries(root: PlanCache, values: Values) -> Iterator[Entry]:
     """Run once, add all outputs to `values`, and yield the entries of the run."""
-    root.executor.run_in_turn(root, values)
+    root.executor.run_in_turn(root, root.find(values), values)
     yield from root.path()
 
 
