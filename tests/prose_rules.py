@@ -57,7 +57,7 @@ DOORS = ("vklab/plan/plan.py", "vklab/runtime/session.py", "vklab/cli/")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef | ast.Module
-ENTRY = re.compile(r"(\*{0,2}\w+): \S")
+ENTRY = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*): \S")
 VISITED = re.compile(r"[Vv]isited by (labs?) (\d[\d, and]*(?:to \d+)?)")
 
 
@@ -130,7 +130,7 @@ def explained(docstring: str) -> tuple[list[str], list[str]] | None:
             break
         entry = ENTRY.match(line[4:])
         if entry:
-            names.append(entry.group(1))
+            names += entry.group(1).split(", ")
         elif line.strip() and not line.startswith(" " * 5):
             malformed.append(line.strip())
     return names, malformed

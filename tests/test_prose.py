@@ -35,6 +35,7 @@ PLANTED = [
     ("Args", "plan/a.py", ARGS.replace("queue:", "family:"), "Args names family, no parameter"),
     ("Args", "plan/a.py", ARGS.replace("queue:", "family:"), "Args leaves out queue"),
     ("Args", "plan/a.py", ARGS.replace("queue: ", "the queue "), "not 'the queue index"),
+    ("Args", "plan/a.py", ARGS.replace("queue:", "queue, family:"), "Args names family"),
     ("Args", "plan/a.py", ARGS.replace(", *, queue=0", ""), "Args names queue, no parameter"),
     ("openings", "plan/a.py", '"""What a plan is."""', "the module"),
     ("openings", "plan/a.py", '"""Decides the order of nodes."""', "not `Decides`"),
@@ -141,7 +142,7 @@ def test_some_functions_need_no_args(tmp_path):
         "ops/a": '@operator("Relu")\ndef relu(X, Y, Z): ...',
         "plan/a": "@overload\ndef f(a, b, c): ...\ndef _g(a, b, c): ...\ndef h(a, b, *, c=0):\n"
         '    """Do it.\n\n    Args:\n        a: one.\n        b: two.\n        c: three.\n    """',
-        "plan/b": f'class C:\n    """A thing.\n\n    Args:\n        a: one.\n        b: two.\n'
+        "plan/b": f'class C:\n    """A thing.\n\n    Args:\n        a, b: one, two.\n'
         f'        c: three.\n    """\n\n{THREE}\n    def __exit__(self, a, b, c): ...',
         "cli/run": "def run(a, b, c): ...\n@shader.command('show')\ndef show(a, b, c): ...\n"
         "def switches(context: typer.Context, a, b): ...",

@@ -98,12 +98,7 @@ def resolve_transposed(
     Raises ModelError for attributes that contradict each other or the input's rank.
 
     Args:
-        spatial: the input's spatial sizes.
-        kernel: the window's sizes.
-        strides: the window's steps; None for 1.
-        dilations: the distances between taps; None for 1.
-        pads: pads at the begin of all axes, then at the end of all axes; None for 0.
-        auto_pad: NOTSET, VALID, SAME_UPPER or SAME_LOWER.
+        spatial, kernel, strides, dilations, pads, auto_pad: as in `resolve`.
         output_padding: elements added to the end of each output axis; None for 0.
         output_shape: the output's spatial sizes, or its whole shape; None to infer them.
 
