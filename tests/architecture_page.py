@@ -116,7 +116,7 @@ def compared_text(
         ("modules that a default run imports", "180", str(len(usual))),
         ("Python calls of a steady run", "63", str(len(calls))),
         ("frames deep", "12", str(max(depth for depth, *_ in calls))),
-        ("classes between `run` and the submission", "8", str(len(steady_run.classes(calls)))),
+        ("classes whose methods a steady run calls", "8", str(len(steady_run.classes(calls)))),
         ("classes of plans; classes that run them", "3; 3", "1; 1"),
         ("import cycles between files", "5", "0"),
     )

@@ -28,12 +28,13 @@ def steady_calls(device: int) -> list[Call]:
     def note(frame: FrameType, event: str, argument: object) -> None:
         nonlocal depth
         code = frame.f_code
+        if code.co_name in COMPREHENSIONS:  # from Python 3.12 on they are no calls
+            return
         if event == "call":
             depth += 1
-            if code.co_name not in COMPREHENSIONS:
-                lines = [line for *_, line in code.co_lines() if line]
-                size = max(lines) - code.co_firstlineno + 1
-                calls.append((depth, code.co_filename, code.co_qualname, size))
+            lines = [line for *_, line in code.co_lines() if line]
+            size = max(lines) - code.co_firstlineno + 1
+            calls.append((depth, code.co_filename, code.co_qualname, size))
         elif event == "return":
             depth -= 1
 

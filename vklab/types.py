@@ -188,15 +188,18 @@ class Dispatch:
         defines: compile-time defines, which select the compiled variant.
         constants: specialization constants, as pairs of name and number.
         flops: floating-point operations.
-        iterations: most loop iterations of one invocation, if the model decides them; else 0.
+        iterations: upper bound on the loop iterations of one invocation, if it depends on the sizes
+            of the model; else 0.
         pointwise: the computation of an element-wise dispatch.
         prologue: computation applied to each element read from `x_buffer` (fusion).
         epilogue: computation applied to each value before it is stored; operand 0 is the value.
         siblings: computations fused into one dispatch, one for each of `writes`.
         fragment: generated Slang of the fused computations, placed before the kernel's text.
         in_place: binding names of reads whose memory a result may reuse.
-        stores: each element of y is stored once, under its row-major number (fits an epilogue).
-        loads: each element of x is read by its row-major number only (fits a prologue).
+        stores: whether the kernel stores each element of y once, at its row-major index, so that an
+            epilogue can be fused.
+        loads: whether the kernel reads each element of x only at its row-major index, so that a
+            prologue can be fused.
     """
 
     kernel: str

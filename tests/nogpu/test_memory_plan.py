@@ -112,7 +112,7 @@ def test_a_memory_plan_shows_itself():
     lives = (Lifetime("first <value>", 1024, 0, 1), Lifetime("second", 2048, 1, 2))
     offsets, size = memory.assign_offsets(lives)
     slots = {life.name: Slot("activations", offsets[life.name], life.size_bytes) for life in lives}
-    arenas = {"weights": 512, "weights1": 256, "activations": size}
+    arenas = {"weights:a": 512, "weights:b": 256, "activations": size}
     plan = MemoryPlan(slots, arenas, lives, memory.lower_bound(lives))
     assert str(plan) == (
         "memory: 3.0 KiB of activations (lower bound 3.0 KiB), 768 B of weights"

@@ -8,22 +8,28 @@ Source: Weiser, "Program Slicing", 1981
 from __future__ import annotations
 
 import ast
-import symtable
+import dis
 from collections.abc import Sequence
+from types import CodeType
 
 __all__ = ["globals_read", "needed_statements"]
+
+READS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")
 
 
 def globals_read(text: str) -> set[str]:
     """Return the global names that a text reads, in its functions too."""
     names: set[str] = set()
-    tables = [symtable.symtable(text, "cell", "exec")]
-    while tables:
-        table = tables.pop()
-        tables += table.get_children()
-        for symbol in table.get_symbols():
-            if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module"):
-                names.add(symbol.get_name())
+    whole = compile(text, "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    left = [whole]
+    while left:
+        code = left.pop()
+        left += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        steps = list(dis.get_instructions(code))
+        read = {step.argval for step in steps if step.opname in READS}
+        if code is not whole:  # the body of a class reads its own names, which are not global
+            read -= {"__name__", *(s.argval for s in steps if s.opname == "STORE_NAME")}
+        names |= read
     return names
 
 

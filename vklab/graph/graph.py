@@ -62,9 +62,9 @@ class Node:
 class Graph:
     """Nodes in topological order, with inputs, outputs, initializers and infos of values.
 
-    `infos` holds dtype and shape of every value once `shapes.infer` has run, before that only of
-    inputs and initializers. Initializers are infos with a constant. `captures` are the values of
-    an outer graph that a body reads.
+    `infos` holds dtype and shape of values: in an imported graph of inputs and initializers, in a
+    chunk's graph, which `plan.partition` has made, of every value. Initializers are infos with a
+    constant. `captures` are the values of an outer graph that a body reads.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Cache of what operators return for a node, so that equal nodes are analysed once.
 
 Models repeat equal layers, and every step from graph to plan asks their operators again. The cache
-lives as long as one `with active()` block: `plan.extend` opens one. Outside of such a block nothing
+lives as long as one `with active()` block: `plan.extend` opens one. Outside such a block, nothing
 is cached. Visited by lab 09.
 """
 
@@ -88,7 +88,8 @@ def remembered(
 ) -> registry.Answer:
     """Return the cached answer for an equal node, or the answer of `ask`.
 
-    A cached answer refers to its own `inputs`. Answers that hold names of values are not cached.
+    The dispatches of a cached answer read the tensors in its `inputs`, not those passed here;
+    `lowering.lower` maps them by position. Answers that hold names of values are not cached.
 
     Args:
         graph: the graph of the node, for its opset.

@@ -1,7 +1,8 @@
 """Dispatch convolutions over one to three spatial axes, of reals and of quantized integers.
 
-Reals over one or two axes use the kernel `conv`, which `plan.tuning.variants` can replace by a
-faster one; all others use `conv_nd`. Visited by lab 08.
+Convolutions of float32, float16 and bfloat16 over one or two axes use the shader `conv`, which
+`plan.tuning.variants` can replace by a faster one; all others, float64 included, use `conv_nd`.
+Visited by lab 08.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ def check_filters(
     group: int,
     kernel_shape: Sequence[int] | None,
 ) -> tuple[int, ...]:
-    """Return the kernel's size; ModelError unless X, W and B fit together.
+    """Return the spatial size of the filters; ModelError unless X, W and B fit together.
 
     Args:
         X: the input [N,C,...].
         W: the filters [M,C/group,...].
         B: the bias [M], or None.
         group: the number of groups of channels.
-        kernel_shape: the kernel's size by attribute, or None.
+        kernel_shape: the spatial size of the filters as an attribute, or None.
     """
     if X.rank < 3 or W.rank != X.rank:
         raise ModelError(f"X of rank {X.rank} and W of rank {W.rank}: both need batch, channel "

@@ -38,10 +38,10 @@ class Result:
     """Hold everything that an operator decides: outputs, dispatches and scratch tensors.
 
     An output either has a constant, is a view (`views` maps its number to the number of the
-    input whose memory it shares), or is written by one of the dispatches. If the size of an
-    output depends on data, its info has the upper bound, and `trims` (output, axis, scratch
-    int32[1]) names the scratch that will hold the true size along an axis. `inputs` are the
-    tensors that the dispatches read, if the result was reused from an equal node.
+    input whose memory it shares), is written by one of the dispatches, or has no elements. If the
+    size of an output depends on data, its info has the upper bound, and `trims` (output, axis,
+    scratch int32[1]) names the scratch that will hold the true size along an axis. `inputs` are
+    the tensors that the dispatches read, if the result was reused from an equal node.
     """
 
     outputs: tuple[TensorInfo, ...]

@@ -42,7 +42,10 @@ class Access:
 
 @dataclass(frozen=True)
 class Barrier:
-    """A barrier before step `before`: writes of the `source` stages become visible to `target`."""
+    """A barrier before step number `before`: `target` stages wait for `source` stages.
+
+    They see the writes of these stages, too.
+    """
 
     before: int
     source: tuple[str, ...]
@@ -53,16 +56,16 @@ def find_barriers(work: Sequence[Access], to_host: bool = True) -> tuple[Barrier
     """Return the fewest barriers for steps in this order.
 
     A barrier orders everything before it, so only accesses since the last barrier count.
-    With `to_host`, a barrier behind the last step lets the host read results.
+    With `to_host`, a barrier after the last step lets the host read results.
 
     Source: Vulkan 1.3, sections "Execution and Memory Dependencies" and "Pipeline Barriers"
     """
-    cuts: list[tuple[int, set[str]]] = []  # (step behind the barrier, stages before it)
+    cuts: list[tuple[int, set[str]]] = []  # (step after the barrier, stages before it)
     written = {slot.arena for item in work for slot in item.writes}
     reads, writes, stages = _Bytes(), _Bytes(), set[str]()  # since the last barrier
     for number, item in enumerate(work):
-        # Weights and inputs, which no step writes, need no barrier: vkQueueSubmit makes the host's
-        # earlier writes visible to the device.
+        # Slots that no step writes (inputs and weights) need no barrier. vkQueueSubmit makes the
+        # host's earlier writes visible; copies of weights have ended, because `upload` waited.
         read = [slot for slot in item.reads if slot.arena in written]
         if any(writes.share(slot) for slot in (*read, *item.writes)) or any(
             reads.share(slot) for slot in item.writes
@@ -93,7 +96,7 @@ class _Bytes:
     def share(self, slot: Slot) -> bool:
         """Tell whether a slot has a byte in this set."""
         starts, stops = self._spans.get(slot.arena, ((), ()))
-        number = bisect.bisect_right(stops, slot.offset_bytes)  # the first that ends behind it
+        number = bisect.bisect_right(stops, slot.offset_bytes)  # the first that ends after it
         end = slot.offset_bytes + slot.size_bytes
         return number < len(starts) and slot.size_bytes > 0 and starts[number] < end
 

@@ -49,7 +49,8 @@ class Chunk:
             one for each node that planning folded into an output of the model.
         known: outputs of the model whose values planning has computed; the executor adds them to
             the results.
-        steps: dispatches and copies in order; `nodes` names the node of each.
+        steps: dispatches and copies in order. `nodes` has one name for each: the node of a
+            dispatch, the value of a copy.
         barriers: the pipeline barriers between steps.
         memory: the slot of every value on the device; empty before lowering.
         input_slots: slots in which the host writes inputs; `output_slots`: reads outputs.

@@ -24,7 +24,8 @@ Evaluate = Callable[[Node, Graph, Sequence[np.ndarray | None]], Sequence[Any]]
 Views = Sequence[tuple[int, int]]
 # A value of more elements than this never decides a plan.
 ASKED_ELEMENTS = 64
-# A known value of more bytes is not folded if a device can compute it.
+# Known outputs stay with a device that can compute them if they have more bytes than this and more
+# than four times the bytes of the inputs.
 FOLDED_BYTES = 32 << 20
 
 
@@ -120,7 +121,11 @@ class ConstantFolder:
         ]  # fmt: skip
 
     def _folded(self, node: Node) -> Sequence[Any]:
-        """Return the outputs of a node; cached in memory of weights, or by small values."""
+        """Return the outputs of a node.
+
+        Results of large inputs are cached by identity in `constant_cache`, others by value in
+        `operator_cache`.
+        """
         infos = [self.infos[name] if name else None for name in node.inputs]
         arrays = [info.constant if info else None for info in infos]
         key = operator_cache.key(self.graph, node, infos)

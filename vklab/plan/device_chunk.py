@@ -54,15 +54,15 @@ def lower(
     Raises PlanError if the device cannot run the chunk.
     """
     graph = chunk.graph
-    bound = lowering.with_exact_division(lowering.lower(graph), info)
+    unfused = lowering.with_exact_division(lowering.lower(graph), info)
     if tools.split_ranges:
-        bound = tools.split_ranges.apply(bound, info)
-    fused = tools.fusion.fuse(graph, bound, info) if tools.fusion else bound
+        unfused = tools.split_ranges.apply(unfused, info)
+    fused = tools.fusion.fuse(graph, unfused, info) if tools.fusion else unfused
     lowered = _finished(fused, info, tools, resident)
-    # A fused kernel is generated text (a `fragment`), which takes a compiler. Without one the
-    # chunk runs unfused, with stock kernels.
+    # A fused kernel is generated text (a `fragment`), which requires a compiler. Without one,
+    # the chunk runs unfused, with stock kernels.
     if any(kernel_refusal(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
-        lowered = _finished(bound, info, tools, resident)
+        lowered = _finished(unfused, info, tools, resident)
     limits.check(lowered.dispatches, info)
     lowered, arranged, steps = _arranged(graph, lowered, info, tools, unseen)
     return replace(

@@ -23,8 +23,10 @@ __all__ = ["ACTIVATIONS", "ALIGNMENT_BYTES", "ARRIVING", "INPUTS", "LEAVING", "L
 
 # The largest minStorageBufferOffsetAlignment that Vulkan allows a device to require.
 ALIGNMENT_BYTES = 256
-# Arenas, by name; the runtime creates one buffer for each. `pack` appends a number from the second
-# arena of a kind on. A weight has an arena of its own, called by the prefix and the weight's name.
+# Names of arenas. The runtime creates one buffer for each arena of inputs, outputs and activations;
+# from the second arena of a kind on, the name ends with a number ("activations1"). Each weight has
+# an arena of its own, named by this prefix and the weight's name; `runtime.weights` packs several
+# of them into one buffer.
 INPUTS, OUTPUTS, ACTIVATIONS, WEIGHTS = "inputs", "outputs", "activations", "weights:"
 # Arenas of values that move between devices and never reach the caller.
 ARRIVING, LEAVING = "arriving", "leaving"

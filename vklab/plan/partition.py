@@ -1,6 +1,6 @@
 """Decide which nodes run on Vulkan and which on the host, one chunk at a time, with reasons.
 
-Shapes behind a host chunk, or behind a size that depends on data, are known only after that chunk
+Shapes after a host chunk, or after a size that depends on data, are known only when that chunk
 has run. A device chunk takes every node that can run before the next host node, so that device
 and host alternate as rarely as possible. Visited by lab 09.
 """
@@ -25,7 +25,7 @@ from vklab.types import ANY_SHAPE, DeviceInfo, TensorInfo
 
 __all__ = ["Needed", "Require", "next_chunk"]
 
-# Fewest operations of a device chunk between host chunks: it must be worth two transfers.
+# Minimum operations for a device chunk between two host chunks to be worth its two transfers.
 # Chosen, not measured.
 ISLAND_FLOPS = 1 << 16
 CONTROL_NODES = frozenset({"If", "Loop", "Scan"})
@@ -72,7 +72,16 @@ def next_chunk(
 
 
 class _Traversal:
-    """One pass over the remaining nodes: each goes to the device, to the host, or waits."""
+    """One pass over the remaining nodes: each goes to the device, to the host, or waits.
+
+    Attributes:
+        folder: infos of all values so far, and the known ones.
+        device: nodes of the next device chunk; `placed` has their names.
+        host: nodes that no device can run, by name; `reasons` says why.
+        waiting: nodes that run after this chunk, in order; the host's nodes are among them.
+        later: values that only a later chunk will know, or whose size the device counts.
+        flops: the work of the device chunk.
+    """
 
     def __init__(
         self,
@@ -86,12 +95,12 @@ class _Traversal:
         self.require = require
         self.devices = devices
         self.denied, self.allowed = _patterns("HOST"), _patterns("ONLY")
-        self.known = ConstantFolder(graph, inputs, evaluate)
-        self.infos = self.known.infos
+        self.folder = ConstantFolder(graph, inputs, evaluate)
+        self.infos = self.folder.infos
         self.device: list[Node] = []
         self.placed: set[str] = set()
         self.host: dict[str, Node] = {}
-        self.waiting: list[Node] = []  # host nodes and their dependents, in order
+        self.waiting: list[Node] = []
         self.reasons: dict[str, str] = {}
         self.later: set[str] = set()
         self.flops = 0
@@ -106,7 +115,7 @@ class _Traversal:
                 continue
             reason = self._refusal(node)
             try:
-                branch = self.known.branch(node)
+                branch = self.folder.branch(node)
                 if branch is not None:
                     queue.extendleft(reversed(branch))
                     continue
@@ -115,20 +124,21 @@ class _Traversal:
                     queue.extendleft(reversed(body))
                     continue
             except ValueNeededError as error:
-                # The operator needs a number, such as the shape of a Reshape. If inputs decide the
-                # number, their values become part of the plan's key. If a node before it computes
-                # the number, the node waits for that chunk. Else it runs on the host.
-                names = self.known.sources(error.value, self.device)
+                # Planning this node needs the value of one of its inputs, such as the shape of a
+                # Reshape. If inputs of the graph decide the value, they become part of the plan's
+                # key. If a node of this chunk computes the value, this node waits until the chunk
+                # has run. Otherwise this node runs on the host.
+                names = self.folder.sources(error.value, self.device)
                 if names:
                     return Needed(names)
-                if error.value in self.infos and error.value not in self.known.inputs:
+                if error.value in self.infos and error.value not in self.folder.inputs:
                     self._wait(node)  # known after the chunk that writes it has run
                     continue
                 reason = str(error)
             except (UnsupportedOperatorError, PlanError) as error:
-                if self.known.is_known(node) and self._fold(node):
+                if self.folder.is_known(node) and self._fold(node):
                     continue
-                expanded = self.known.expand(node)
+                expanded = self.folder.expand(node)
                 if expanded is not None:
                     queue.extendleft(reversed(expanded))
                     continue
@@ -167,20 +177,20 @@ class _Traversal:
 
     def _visit(self, node: Node) -> Sequence[Node]:
         """Place a node on the device, or fold it; return the nodes into which it expands."""
-        known = self.known
+        folder = self.folder
         result, outputs = shapes.apply_node(self.graph, node, self.infos)
         if isinstance(result, Expansion):
-            if known.is_known(node) and self._fold(node):
+            if folder.is_known(node) and self._fold(node):
                 return ()
             nodes, constants = shapes.expand(node, result)
-            known.add(constants)
+            folder.add(constants)
             return nodes
         self.infos.update({value.name: value for value in outputs if value.name})
         if outputs and all(value.constant is not None for value in outputs):
-            known.add({value.name: value for value in outputs if value.name})
+            folder.add({value.name: value for value in outputs if value.name})
             return ()
-        shown = known.depends_on_asked(node) and known.is_output(node)
-        folds = known.is_known(node) and not shown and known.is_small(node, outputs)
+        shown = folder.depends_on_asked(node) and folder.is_output(node)
+        folds = folder.is_known(node) and not shown and folder.is_small(node, outputs)
         if folds and self._fold(node, result.views, outputs):
             return ()
         self._check(node, result)
@@ -194,8 +204,8 @@ class _Traversal:
     def _fold(
         self, node: Node, views: Sequence[tuple[int, int]] = (), outputs: Sequence[TensorInfo] = ()
     ) -> bool:
-        folded = self.known.fold(node, views, outputs)
-        if folded and self.known.is_output(node) and self.known.depends_on_asked(node):
+        folded = self.folder.fold(node, views, outputs)
+        if folded and self.folder.is_output(node) and self.folder.depends_on_asked(node):
             self.reasons[node.name] = f"node {node.name!r}: integer arithmetic on known values"
         return folded
 
@@ -215,10 +225,10 @@ class _Traversal:
     def is_island(self) -> bool:
         """Tell whether the device's nodes are too little work for two transfers.
 
-        Without a host node behind it, the chunk saves nothing on the host: it stays on the device.
+        If no host node follows, the device keeps the chunk, however small.
         """
-        behind = any(self._belongs_on_host(node) for node in self.waiting)
-        return behind and self.flops < ISLAND_FLOPS
+        follows = any(self._belongs_on_host(node) for node in self.waiting)
+        return follows and self.flops < ISLAND_FLOPS
 
     def device_chunk(self) -> tuple[Chunk, Graph]:
         """Return the device's nodes as a chunk, and the rest of the graph."""
@@ -286,7 +296,7 @@ class _Traversal:
             ),
             # Reasons of this chunk's host nodes, and of folded nodes, which are in no chunk.
             reasons={n: r for n, r in self.reasons.items() if n in chosen or n not in self.host},
-            known={n: v.constant for n, v in self.known.folded.items()
+            known={n: v.constant for n, v in self.folder.folded.items()
                    if n in ends and v.constant is not None},
         )
 
@@ -297,7 +307,7 @@ class _Traversal:
     def _rest(self, left: Sequence[Node]) -> Graph:
         made = {name for node in left for name in node.outputs}
         read = dict.fromkeys(name for node in left for name in node.reads)
-        constants = self._constants(n for n in read if n not in self.known.inputs)
+        constants = self._constants(n for n in read if n not in self.folder.inputs)
         inputs = tuple(
             TensorInfo(name, "", ANY_SHAPE)
             for name in read if name not in made and name not in constants

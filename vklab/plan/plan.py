@@ -32,7 +32,7 @@ __all__ = ["Plan", "extend", "lower_chunk", "lower_rewritten", "make_plan"]
 class Plan:
     """A model's chunks in order, up to the first shape that only a run can tell.
 
-    `print` shows a plan in one line, a notebook as a table.
+    `print` shows a plan in one line; a notebook shows it as a table.
 
     Attributes:
         graph: the whole model.

@@ -1,7 +1,8 @@
 """Choose the dtypes in which a device stores tensors whose own dtype it lacks.
 
 Narrow types that a device cannot address take 32 bits each and are rounded on every store, so
-results are equal. 64-bit integers a device lacks can only be moved. Visited by lab 14.
+results are equal. 64-bit integers that a device does not support can be copied, but not
+computed with. Visited by lab 14.
 """
 
 from __future__ import annotations

@@ -104,7 +104,10 @@ class Executor:
     # --------------------------------------------------------------------------------- preparing
 
     def facts(self) -> Facts:
-        """Return the facts that planning needs: resident weights, free memory, device speeds."""
+        """Return what planning must know: resident weights, and functions about kernels and values.
+
+        For several devices also free memory, device speeds and an earlier placement.
+        """
         resident = tuple(state.weights.names for state in self.devices)
         facts = Facts(resident, evaluate=evaluate, kernel_refusal=kernels.unavailable)
         return self.splitter.facts(facts) if self.splitter else facts
@@ -214,7 +217,7 @@ class Executor:
         # An overlap schedules the entries of the next run ahead. Entries that depend on values
         # may differ in the next run, so they are not scheduled.
         is_free = first.overlap is None and not is_body and len(taken) > 1
-        if is_free and not any(behind.needs for behind, _ in taken[1:]):
+        if is_free and not any(rest.needs for rest, _ in taken[1:]):
             overlap = self._load_overlap()
             pays = overlap and overlap.pays([state.opened.info for state in self.devices])
             first.overlap = overlap.Overlap(taken, values) if pays else None

@@ -203,7 +203,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
 def evaluate(
     node: Node, graph: Graph, arrays: Sequence[np.ndarray | None]
 ) -> Sequence[Any]:
-    """Compute one node with known inputs, for constant folding in `plan.partition`.
+    """Compute one node with known inputs, for `plan.constant_folding`.
 
     Args:
         node: the node.

@@ -1,9 +1,9 @@
 """PlanCache: the plans of one graph, by the input shapes and values that determine them.
 
-The caches form a prefix tree: if later chunks depend on an entry's results, the entry has a cache
-for the rest of the graph. A model that fits one device chunk has one entry for each input shape; of
-MatMul, NonZero, MatMul the root's entry runs the first two nodes, and the entry of its `rest`, by
-the size that NonZero found, the third. Visited by lab 12.
+The caches form a tree. A model that fits one device chunk uses the root, with one entry for each
+input shape. Another entry has a `rest`: the cache for the remaining nodes, keyed by the shapes that
+they read. Of MatMul, NonZero, MatMul an entry of the root runs the first two nodes; its `rest` has
+one entry for each size that NonZero returned. Visited by lab 12.
 """
 
 from __future__ import annotations

@@ -125,8 +125,8 @@ class Program:
     def record(self, commands: CommandBuffer, queries: TimestampQueries | None = None) -> None:
         """Record all steps into a command buffer.
 
-        Two `queries` put one timestamp before and one after all steps; more queries put barriers
-        and a timestamp after every step.
+        Two `queries` write one timestamp before and one after all steps. With more, a full barrier
+        precedes each step, in place of the planned ones, and a timestamp follows it.
         """
         commands.begin()
         if self._given:  # the program that writes these inputs may still run on this queue
@@ -148,9 +148,10 @@ class Program:
             elif number in barriers:
                 commands.barrier(barriers[number].source, barriers[number].target)
             if isinstance(step, Copy):
-                source, start = self._buffer_at(step.source)
-                target, end = self._buffer_at(step.target)
-                commands.copy_buffer(source, target, step.source.size_bytes, start, end)
+                source, source_offset = self._buffer_at(step.source)
+                target, target_offset = self._buffer_at(step.target)
+                commands.copy_buffer(source, target, step.source.size_bytes, source_offset,
+                                     target_offset)  # fmt: skip
             else:
                 bound = self._record_dispatch(commands, step, bound)
             if queries:

@@ -69,7 +69,8 @@ def load(
         upper_bounds: the largest size of each open dimension, by name (INPUT.AXIS for one without
             a name): memory for all shapes up to these bounds is reserved once.
 
-    Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError.
+    Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError. If all
+    shapes are known or bounded, kernels and buffers are made here: ShaderError, OutOfMemoryError.
     """
     compiled = optional.load("runtime.compiled.container")
     saved = None

@@ -76,18 +76,21 @@ class Staging:
         assert mapped is not None, "staging memory is host-visible by its kind"
         self.view = mapped
 
-    def copy(self, source: Buffer, target: Buffer, size: int, start: int, end: int) -> None:
+    def copy(
+        self, source: Buffer, target: Buffer, size: int, source_offset: int, target_offset: int
+    ) -> None:
         """Copy bytes between two buffers, and wait for the copy.
 
         Args:
             source: the buffer to read.
             target: the buffer to write.
             size: the number of bytes.
-            start: the byte offset in the source.
-            end: the byte offset in the target.
+            source_offset: the first byte to read.
+            target_offset: the first byte to write.
         """
         self._commands.begin()
-        self._commands.copy_buffer(source.handle, target.handle, size, start, end)
+        self._commands.copy_buffer(source.handle, target.handle, size, source_offset,
+                                   target_offset)  # fmt: skip
         self._commands.barrier(("transfer",), ("transfer", "host"))
         self._commands.end()
         Submission(self._commands, self._fence).submit()

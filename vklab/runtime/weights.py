@@ -1,5 +1,6 @@
-"""Weights on a device: each array is uploaded once for all plans and sessions that read it.
+"""Weights on a device: each array is uploaded once for all plans of a session.
 
+Sessions share a weight unless that would keep a mostly unused buffer allocated.
 A plan's new weights are packed into new buffers. Buffers are reference-counted: each is freed with
 the last program, of any session, that reads a weight in it. Visited by labs 03 and 11.
 """

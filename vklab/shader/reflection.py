@@ -63,7 +63,7 @@ class SpecConstant:
 
 @dataclass(frozen=True)
 class Reflection:
-    """All inputs of a dispatch by name, and the features that the device must have."""
+    """The interface of a kernel by names, and the features that the device must have."""
 
     entry: str
     bindings: dict[str, Binding]

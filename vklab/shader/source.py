@@ -59,6 +59,7 @@ def expand(path: Path, fragment: str = "") -> str:
     """Return the text of a shader after the text of every file that it imports, each once.
 
     `fragment` is generated text, possibly with imports, to be placed before the file's own text.
+    The result serves cache keys only: the compiler resolves imports itself.
     """
     parts: list[str] = []
     seen: set[Path] = set()

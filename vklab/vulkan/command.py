@@ -134,16 +134,17 @@ class CommandBuffer(api.VulkanObject):
         )
         self.device.command("vkCmdCopyBuffer")(self.handle, source, target, 1, region)
 
-    def barrier(self, before: Sequence[str], after: Sequence[str]) -> None:
-        """Make all writes of the stages `before` visible to the stages `after`.
+    def barrier(self, source: Sequence[str], target: Sequence[str]) -> None:
+        """Make `target` stages of later commands wait for `source` stages of earlier commands.
 
-        Stages are compute_shader, transfer and host. Vulkan: vkCmdPipelineBarrier
+        The writes of the `source` stages become visible to the `target` stages. Stages are
+        compute_shader, transfer and host. Vulkan: vkCmdPipelineBarrier
         Source: Vulkan 1.3, section 'Pipeline Barriers'.
         """
-        self._barrier.srcAccessMask = self._access_mask(before, writes_only=True)
-        self._barrier.dstAccessMask = self._access_mask(after, writes_only=False)
+        self._barrier.srcAccessMask = self._access_mask(source, writes_only=True)
+        self._barrier.dstAccessMask = self._access_mask(target, writes_only=False)
         self.device.command("vkCmdPipelineBarrier")(
-            self.handle, self._stage_mask(before), self._stage_mask(after), 0,
+            self.handle, self._stage_mask(source), self._stage_mask(target), 0,
             1, self._barrier, 0, api.ffi.NULL, 0, api.ffi.NULL,
         )  # fmt: skip
 
@@ -170,7 +171,7 @@ class CommandBuffer(api.VulkanObject):
 
 
 class Submission:
-    """A command buffer and its fence, submitted once in each run.
+    """A command buffer and its fence, ready to be submitted any number of times.
 
     The structures are built once, to keep the host's time in each run short.
     """
@@ -192,7 +193,7 @@ class Submission:
         """Wait until the work is done, at most TIMEOUT seconds. Vulkan: vkWaitForFences
 
         Args:
-            polls: ask again and again for a millisecond before the thread sleeps.
+            polls: poll the fence for at most 1 ms before the thread blocks.
 
         Raises TimeoutError, DeviceLostError.
         """

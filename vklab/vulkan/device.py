@@ -16,7 +16,8 @@ from vklab.vulkan.instance import Instance
 
 __all__ = ["Device", "DeviceObject", "Queue", "choose_queue_families"]
 
-# Enabled where the device has them; planning checks each kernel against the enabled features.
+# Enabled if the device has them. `plan.storage` checks dtypes against the features that the device
+# offers, `runtime.kernels` each kernel's SPIR-V against the enabled ones.
 WANTED_FEATURES = frozenset({
     "shaderInt16", "shaderInt64", "shaderFloat64",
     "storageBuffer16BitAccess", "storageBuffer8BitAccess", "shaderFloat16", "shaderInt8",

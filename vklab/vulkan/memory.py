@@ -24,8 +24,9 @@ BLOCK_BYTES = 64 << 20
 USAGE = ("STORAGE_BUFFER", "TRANSFER_SRC", "TRANSFER_DST")
 # Kind of buffer -> (required memory flags, preferred memory flags).
 KINDS = {
-    "device": (DEVICE_LOCAL, 0),  # only kernels read and write
-    "upload": (HOST_VISIBLE | HOST_COHERENT, DEVICE_LOCAL),  # host writes, kernels read (ReBAR)
+    "device": (DEVICE_LOCAL, 0),  # kernels and copies read and write
+    # The host writes, kernels or copies read; with ReBAR the memory is on the device.
+    "upload": (HOST_VISIBLE | HOST_COHERENT, DEVICE_LOCAL),
     "staging": (HOST_VISIBLE | HOST_COHERENT, 0),  # host writes, a copy reads
     "readback": (HOST_VISIBLE | HOST_COHERENT, HOST_CACHED),  # device writes, host reads
 }

@@ -1,6 +1,6 @@
 """VkFence: tells the host that a submission is complete; every wait has a time limit.
 
-Order between commands on a device is the subject of barriers in `command`. Visited by lab 06.
+Barriers, in `command`, order the commands on a device. Visited by lab 06.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ class Fence(DeviceObject):
             self.fail(result, limit_ns)
 
     def fail(self, result: int, limit_ns: int) -> None:
-        """Raise the error that the result of a wait, not VK_SUCCESS, stands for."""
+        """Raise the error of a wait whose VkResult is not VK_SUCCESS."""
         detail = f"{self.device.info.name} did not finish within {limit_ns / 1e9:g} s"
         api.check("vkWaitForFences", result, detail)
