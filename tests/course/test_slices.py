@@ -24,8 +24,8 @@ other = slow_demo()
     ("def f(x):\n y = x + a\n def g(): return y + b\n return g()", {"a", "b"}),
     ("c = d", {"d"}), ("[x for x in e]", {"e"}),
     ("y = [x for x in e]\nprint(x)", {"e", "x", "print"}),
-    ("class C:\n j = k\n l = j", {"k"}),
-    ("class C:\n j = k\nprint(j)", {"k", "j", "print"}), ("m += n", {"m", "n"}), ("f.g(h=i)", {"f", "i"}),
+    ("class C:\n j = k\n l = j", {"k"}), ("m += n", {"m", "n"}),
+    ("class C:\n j = k\nprint(j)", {"k", "j", "print"}), ("f.g(h=i)", {"f", "i"}),
 ])  # fmt: skip
 def test_the_globals_that_a_text_reads(text, read):
     assert slices.globals_read(text) == read

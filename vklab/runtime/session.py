@@ -69,13 +69,12 @@ def load(
         upper_bounds: the largest size of each open dimension, by name (INPUT.AXIS for one without
             a name): memory for all shapes up to these bounds is reserved once.
 
-    Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError. If all
-    shapes are known or bounded, kernels and buffers are made here: ShaderError, OutOfMemoryError.
+    Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError; for a
+    model of known or bounded shapes, which is compiled here, ShaderError and OutOfMemoryError.
     """
     compiled = optional.load("runtime.compiled.container")
-    saved = None
-    if compiled and compiled.is_compiled(model):
-        saved = optional.require("runtime.compiled.saved").read(model)
+    is_compiled = compiled and compiled.is_compiled(model)
+    saved = optional.require("runtime.compiled.saved").read(model) if is_compiled else None
     # Not optional, but imported here: it imports onnx, which a compiled model does not need.
     graph = saved.graph if saved else optional.require("graph.onnx_import").load_graph(model)
     options = None

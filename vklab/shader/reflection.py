@@ -63,7 +63,7 @@ class SpecConstant:
 
 @dataclass(frozen=True)
 class Reflection:
-    """The interface of a kernel by names, and the features that the device must have."""
+    """Interface of a kernel by names, and the features that the device must have."""
 
     entry: str
     bindings: dict[str, Binding]
