@@ -24,7 +24,7 @@ def run(root: Path, device: int, *command: str, **environment: str) -> dict:
     done = subprocess.run([sys.executable, *(command or (reading_path.__file__,))], cwd=root,
                           env=variables, capture_output=True, text=True, timeout=900)  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout)
 
 
 @pytest.mark.full
