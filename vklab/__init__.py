@@ -7,9 +7,13 @@ are imported when a name below is first used.
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# What is logged is shown only by a program that configures logging.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOME_OF = {
     "devices": "vklab.runtime.open_devices",
@@ -22,7 +26,7 @@ _HOME_OF = {
     **dict.fromkeys(
         ("VklabError", "CheckError", "SetupError", "VulkanError", "OutOfMemoryError",
          "DeviceLostError", "TimeoutError", "ShaderError", "ModelError",
-         "UnsupportedOperatorError", "PlanError"),
+         "UnsupportedOperatorError", "PlanError", "HostWarning"),
         "vklab.errors",
     ),
 }  # fmt: skip
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from vklab.errors import (
         CheckError,
         DeviceLostError,
+        HostWarning,
         ModelError,
         OutOfMemoryError,
         PlanError,

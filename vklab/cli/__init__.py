@@ -7,10 +7,11 @@ on stderr, never a traceback.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 
 from vklab.cli import app, console
-from vklab.errors import CheckError, VklabError
+from vklab.errors import CheckError, HostWarning, VklabError
 
 __all__ = ["main"]
 
@@ -19,7 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one vklab command and return its exit code."""
     command, arguments = app.hoist_switches(sys.argv[1:] if argv is None else argv)
     try:
-        app.build(command)(args=arguments, prog_name="vklab")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HostWarning)  # commands show this in their output
+            app.build(command)(args=arguments, prog_name="vklab")
     except SystemExit as stopped:  # typer ends every command so, successful ones too
         return stopped.code if isinstance(stopped.code, int) else 2
     except CheckError as error:

@@ -72,7 +72,7 @@ def run(
         latency = measure(loaded, fed.arrays, first_ns, repeat)
         comparison = loaded.check(fed.arrays, compare == "nodes") if compare else None
         saved = save(outputs, output) if output else {}
-        facts = _facts(loaded.device, outputs, latency, comparison, saved)
+        facts = _facts(loaded.device, outputs, latency, comparison, saved) | _host(loaded)
         if flags:
             facts |= {"devices": [info.summary() for info in loaded.devices],
                       "plan": str(loaded.plan)}  # fmt: skip
@@ -157,6 +157,18 @@ def _facts(
     return facts
 
 
+def _host(loaded: session.Session) -> dict[str, Any]:
+    found = loaded.host_nodes
+    return {
+        "nodes": found.total,
+        "host": str(found),
+        "host_nodes": [
+            {"name": node.name, "op_type": node.op_type, "reason": reason}
+            for node, reason in found.nodes
+        ],
+    }
+
+
 def _show(fed: Fed, facts: Mapping[str, Any], comparison: compare.Comparison | None) -> None:
     for info in facts.get("devices", ()):
         console.say(f"device   {info['index']}: {info['name']} ({info['type']}, {info['driver']})")
@@ -164,6 +176,8 @@ def _show(fed: Fed, facts: Mapping[str, Any], comparison: compare.Comparison | N
         console.say(f"plan     {facts['plan']}")
     else:
         console.say(f"device   {facts['device']} ({facts['device_type']}, {facts['driver']})")
+    if facts["host"]:
+        console.say(f"host     {facts['host']}", "bold yellow")
     for origin in fed.origins:
         console.say(f"input    {origin}")
     for name, described in facts["outputs"].items():

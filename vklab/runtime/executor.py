@@ -19,10 +19,10 @@ from vklab.errors import ModelError, SetupError
 from vklab.plan.chunk import HOST, Chunk
 from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
-from vklab.runtime import control, kernels
+from vklab.runtime import control, host_nodes, kernels
 from vklab.runtime.buffers import BufferPool
 from vklab.runtime.device_state import DeviceState
-from vklab.runtime.plan_cache import Entry, PlanCache, Runner
+from vklab.runtime.plan_cache import Entry, PlanCache, Runner, all_chunks
 from vklab.runtime.program import Program
 from vklab.shader import compiler
 
@@ -69,6 +69,7 @@ class Executor:
         self.polls = True
         self.lock = lock or threading.RLock()
         self._load_overlap = load_overlap
+        self._warned: dict[str, bool] = {}  # of host chunks; shared with clones
 
     def clone(self) -> Executor:
         """Return an executor for concurrent runs: the same weights, buffers of its own.
@@ -131,6 +132,7 @@ class Executor:
         if not chunk.graph.nodes:
             return None
         if chunk.place == HOST:
+            self._warned.setdefault(HOST, False)
             reason = next(iter(chunk.reasons.values()), "")
             runner: Runner = load_host(reason).HostChunk(chunk.graph)
             return runner
@@ -166,6 +168,19 @@ class Executor:
             for name, body in chunk.graph.nodes[0].bodies.items()
         }  # fmt: skip
         return control.Control(chunk.graph, bodies, functools.partial(self.run, is_body=True))
+
+    def host_nodes(self, cache: PlanCache) -> host_nodes.HostNodes:
+        """Return the nodes that ran on the host last, or that are planned to run there."""
+        last = next(reversed([cache.plan, *(entry.plan for entry in cache.path())]))
+        left = len(last.rest.nodes) if last.rest else 0
+        names = " + ".join(state.opened.info.name for state in self.devices)
+        return host_nodes.of(all_chunks(cache), names, left)
+
+    def warn_of_host(self, cache: PlanCache) -> None:
+        """Warn once of nodes on the host, if a host chunk was made since the last call."""
+        if self._warned.get(HOST) is False:
+            self._warned[HOST] = True
+            host_nodes.warn(self.host_nodes(cache))
 
     # ----------------------------------------------------------------------------------- running
 
@@ -209,6 +224,8 @@ class Executor:
                 values.update(entry.runner.run(values))
             if entry.rest:
                 taken.append((entry.rest, entry.rest.find(values)))
+        if not is_body and self._warned:
+            self.warn_of_host(cache)
         # Entries that depend on values may differ in the next run: they cannot be scheduled ahead.
         is_free = first.overlap is None and not is_body and len(taken) > 1
         if is_free and not any(behind.needs for behind, _ in taken[1:]):

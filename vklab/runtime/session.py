@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vklab import optional, settings
-from vklab.errors import ModelError, VklabError
 from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph
 from vklab.optional import Door
 from vklab.plan.options import Options
 from vklab.plan.plan import Plan
-from vklab.runtime import feeds, kernels, open_devices, plan_cache
+from vklab.runtime import feeds, kernels, open_devices
 from vklab.runtime.device_state import DeviceState
 from vklab.runtime.executor import Executor
 from vklab.runtime.plan_cache import PlanCache
-from vklab.types import DeviceInfo, TensorInfo
+from vklab.runtime.session_facts import SessionFacts
 
 if TYPE_CHECKING:
     from vklab.graph import onnx_import
@@ -94,7 +93,7 @@ def _profile(root: PlanCache, values: Mapping[str, Any]) -> Any:
     return optional.require("runtime.observe.profile").once(root, values)
 
 
-class Session:
+class Session(SessionFacts):
     """A model on one device or several, ready to run; close it, or use it in a `with` block.
 
     Nodes without a kernel run on the host. Thread-safe: `run` calls of one session are serialized;
@@ -109,10 +108,6 @@ class Session:
         dtype: as in `load`.
         upper_bounds: as in `load`.
         options: a `many.device_options.DeviceOptions`, for several devices.
-
-    Attributes:
-        roots: the root plan caches; one, or one for each replica.
-        states: the devices, with the session's memory on each.
     """
 
     def __init__(
@@ -149,6 +144,7 @@ class Session:
             if not saved:  # a compiled model was checked when it was compiled
                 shapes.require_operators(graph)
             self.roots[0].prepare()
+            self.roots[0].executor.warn_of_host(self.roots[0])
         except BaseException:
             self.close()
             raise
@@ -175,74 +171,6 @@ class Session:
             else:
                 caches.append(PlanCache(start, executor))
         return caches
-
-    # ------------------------------------------------------------------------------ looking in
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """Return name, dtype and shape of every input; open dimensions are names."""
-        return self.graph.inputs
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Return the names of the outputs, in the graph's order."""
-        return self.graph.outputs
-
-    @property
-    def device(self) -> DeviceInfo:
-        """Return the first device of this session."""
-        return self.require_open().info
-
-    @property
-    def devices(self) -> tuple[DeviceInfo, ...]:
-        """Return all devices of this session."""
-        self.require_open()
-        return tuple(state.opened.info for state in self.states)
-
-    @property
-    def plan(self) -> Plan:
-        """Return the plan of the shapes used last.
-
-        Raises ModelError before the first run of a model with unknown sizes.
-        """
-        self.require_open()
-        entries = list(self.roots[0].path())
-        if not entries:
-            names = ", ".join(shapes.unknown_dims(self.graph)) or "its inputs' values"
-            raise ModelError(f"nothing is planned yet: the first run tells the sizes of {names}")
-        paths = [entry.runner.paths for entry in entries if hasattr(entry.runner, "paths")]
-        merged = {move: path for each in paths for move, path in each.items()}
-        return replace(entries[-1].plan, paths=merged)
-
-    @property
-    def reserved_bytes(self) -> int:
-        """Return the bytes reserved for all shapes, without weights; 0 without upper bounds."""
-        return self.roots[0].executor.reserved_bytes
-
-    @property
-    def plan_reason(self) -> str:
-        """Return why a compiled model had to be planned again here; empty if it had not."""
-        return str(getattr(self.roots[0], "reason", ""))
-
-    @property
-    def host_reasons(self) -> dict[str, str]:
-        """Return why each host node of the last run is on the host, nodes of bodies included."""
-        self.require_open()
-        return plan_cache.host_reasons(self.roots[0])
-
-    @property
-    def step_count(self) -> int:
-        """Return the number of dispatches and copies of the last run; 0 if all was constant."""
-        self.require_open()
-        return sum(len(chunk.steps) for chunk in plan_cache.all_chunks(self.roots[0]))
-
-    def __repr__(self) -> str:
-        where = ", ".join(map(str, self.devices)) if self._opened else "closed"
-        return f"Session of {self.graph} on {where}"
-
-    def _repr_html_(self) -> str:
-        is_planned = any(self.roots[0].path())
-        return self.plan._repr_html_() if is_planned else self.graph._repr_html_()
 
     # --------------------------------------------------------------------------------- running
 
@@ -303,12 +231,6 @@ class Session:
     require_equal = Door("runtime.observe.reference", "require_equal")
 
     # --------------------------------------------------------------------------------- closing
-
-    def require_open(self) -> open_devices.OpenDevice:
-        """Return the first device; raise VklabError if the session is closed."""
-        if self._opened is None:
-            raise VklabError("this session is closed; load the model again")
-        return self._opened
 
     def _closables(self) -> tuple[open_devices.Closable, ...]:
         return (*self.roots, *self.states)
