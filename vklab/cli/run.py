@@ -48,7 +48,8 @@ def run(
                                  "fit into one second, 3 to 100.", show_default=False)
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder that receives every output as NAME.npy.")
+        Path | None, typer.Option(help="Folder that receives every output as NAME.npy, a "
+                             "sequence or map as NAME.npz.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
@@ -116,20 +117,46 @@ def measure(
             "p95": float(high), "runs": len(samples)}  # fmt: skip
 
 
-def save(outputs: Mapping[str, np.ndarray], folder: Path) -> dict[str, str]:
-    """Write every output to its own file; return the file's path by output."""
+def save(outputs: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Write every output to its own file; return the file's path by output.
+
+    An array becomes a .npy file; a sequence or a map an .npz file with an array for each item.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths: dict[str, str] = {}
-    for name, array in outputs.items():
+    for name, value in outputs.items():
         # Names of values are free text in ONNX, but names of files are not.
         stem = plain = re.sub(r"[^\w.-]", "_", name).lstrip(".") or "output"
         number = 1
-        while str(folder / f"{stem}.npy") in paths.values():
+        suffix = ".npy" if isinstance(value, np.ndarray) else ".npz"
+        while str(folder / f"{stem}{suffix}") in paths.values():
             number += 1
             stem = f"{plain}-{number}"
-        paths[name] = str(folder / f"{stem}.npy")
-        np.save(paths[name], array)
+        paths[name] = str(folder / f"{stem}{suffix}")
+        if isinstance(value, np.ndarray):
+            np.save(paths[name], _plain(value))
+        else:
+            items = compare.arrays({name: value}).items()
+            np.savez(paths[name], **{key: _plain(item) for key, item in items})
     return paths
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Return text as an array that NumPy saves and loads without pickle."""
+    return array.astype(str) if array.dtype == object else array
+
+
+def _described(value: Any) -> dict[str, Any]:
+    """Return dtype and shape of an output; of a sequence or map its kind and length."""
+    if isinstance(value, np.ndarray):
+        dtype = "string" if value.dtype == object else str(value.dtype)
+        return {"dtype": dtype, "shape": list(value.shape)}
+    if isinstance(value, list):
+        kinds = {"map" if isinstance(item, dict) else _described(item)["dtype"] for item in value}
+        return {"dtype": f"sequence({', '.join(sorted(kinds))})", "shape": [len(value)]}
+    if isinstance(value, dict):
+        return {"dtype": "map", "shape": [len(value)]}
+    return {"dtype": "none", "shape": []}
 
 
 def _facts(
@@ -146,8 +173,7 @@ def _facts(
         "driver": info.driver,
         "latency_us": latency,
         "outputs": {
-            name: {"dtype": str(array.dtype), "shape": list(array.shape)}
-            for name, array in outputs.items()
+            name: _described(value) for name, value in outputs.items()
         },
     }
     if comparison is not None:

@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 
 from vklab.errors import ModelError
+from vklab.ops.dtypes import OTHER_TYPES
 from vklab.types import ANY_SHAPE, TensorInfo
 
 __all__ = ["arrays"]
-
-
-# ONNX types other than tensors, and "" for an unknown type: only the host reads such values.
-OTHER_TYPES = frozenset({"", "sequence", "optional", "map", "sparse_tensor"})
 
 
 def arrays(

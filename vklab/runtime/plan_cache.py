@@ -258,7 +258,12 @@ def host_reasons(root: PlanCache) -> dict[str, str]:
 
 def planned_key(infos: Iterable[TensorInfo]) -> Key:
     """Return the key of values that are known by dtype and shape only, with empty `needs`."""
-    return tuple((info.dims, np.dtype(info.dtype)) for info in infos)
+    others = {"sequence": list, "optional": type(None), "map": dict}
+    return tuple(
+        others.get(info.dtype)
+        or (info.dims, np.dtype(object if info.dtype == "string" else info.dtype))
+        for info in infos
+    )
 
 
 def _close(entry: Entry) -> None:
