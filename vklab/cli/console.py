@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
 
-__all__ = ["JSON_HELP", "compiling", "emit", "say", "table", "warn", "width"]
+from vklab.cli import tables
+
+__all__ = ["JSON_HELP", "compiling", "emit", "say", "say_wrapped", "table", "warn", "width"]
 
 JSON_HELP = "Print one JSON object on stdout."
 # A progress bar that ends sooner than this would only flicker.
@@ -70,15 +71,32 @@ def table(
     """
     if title:
         say(title, "bold")
-    drawn = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    numbers, unbroken = right.split(), whole.split()
-    for header in headers:
-        # A number that continues in the next line would be misread.
-        drawn.add_column(header, justify="right" if header in numbers else "left",
-                         no_wrap=header in numbers + unbroken, overflow="fold")  # fmt: skip
-    for row in rows:
-        drawn.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
-    _out.print(drawn)
+    words = {*right.split()}
+    numbers = frozenset(header for header in headers if header and {*header.split()} <= words)
+    cells = [list(row) for row in rows]
+    styled = {cell.plain: str(cell.style) for row in cells for cell in row
+              if isinstance(cell, Text)}  # fmt: skip
+    texts = [[" ".join(str(cell).split()) for cell in row] for row in cells]
+    laid = tables.lines(headers, texts, width(), numbers, frozenset(whole.split()))
+    for number, padded in enumerate(laid):
+        line = Text("  ").join(
+            Text(text, "dim" if not number else styled.get(text.strip(), "")) for text in padded
+        )
+        line.rstrip()
+        if line.plain:
+            _out.print(line, soft_wrap=True)
+
+
+def say_wrapped(text: str, style: str = "", indent: int = 5) -> None:
+    """Print text on stdout in lines of the terminal's width.
+
+    Args:
+        text: one line of text.
+        style: a style of rich.
+        indent: columns of space before the later lines.
+    """
+    for line in tables.hang(text, width(), indent):
+        say(line, style)
 
 
 @contextlib.contextmanager

@@ -197,24 +197,28 @@ def _host(loaded: session.Session) -> dict[str, Any]:
 
 def _show(fed: Fed, facts: Mapping[str, Any], comparison: compare.Comparison | None) -> None:
     for info in facts.get("devices", ()):
-        console.say(f"device   {info['index']}: {info['name']} ({info['type']}, {info['driver']})")
+        where = f"{info['index']}: {info['name']} ({info['type']}, {info['driver']})"
+        console.say_wrapped(f"device   {where}", indent=9)
     if "plan" in facts:
-        console.say(f"plan     {facts['plan']}")
+        console.say_wrapped(f"plan     {facts['plan']}")
     else:
-        console.say(f"device   {facts['device']} ({facts['device_type']}, {facts['driver']})")
+        where = f"{facts['device']} ({facts['device_type']}, {facts['driver']})"
+        console.say_wrapped(f"device   {where}", indent=9)
     if facts["host"]:
-        console.say(f"host     {facts['host']}", "bold yellow")
+        console.say_wrapped(f"host     {facts['host']}", "bold yellow", 9)
     for origin in fed.origins:
-        console.say(f"input    {origin}")
+        console.say_wrapped(f"input    {origin}")
     for name, described in facts["outputs"].items():
         file = facts.get("files", {}).get(name)
         where = f" -> {file}" if file else ""
-        console.say(f"output   {name}: {described['dtype']}{described['shape']}{where}")
+        console.say_wrapped(f"output   {name}: {described['dtype']}{described['shape']}{where}")
     latency = facts["latency_us"]
     times = {key: draw.time_text(value * 1e3) for key, value in latency.items() if key != "runs"}
-    console.say(
+    console.say_wrapped(
         f"latency  first {times['first']}; median {times['median']} "
         f"(5 % {times['p05']}, 95 % {times['p95']}) of {latency['runs']} runs"
     )
     if comparison is not None:
-        console.say(f"check    {comparison}", "green" if comparison.passed else "bold red")
+        style = "green" if comparison.passed else "bold red"
+        for line in f"check    {comparison}".splitlines():
+            console.say_wrapped(line, style)

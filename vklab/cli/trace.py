@@ -64,15 +64,18 @@ def trace(
         traced = loaded.trace(fed.arrays, repeats=repeat, steps=steps, frames=frames,
                               in_flight=in_flight)  # fmt: skip
     for name, words in traced.machine.items():
-        console.say(f"{name:10} {words}")
+        console.say_wrapped(f"{name:10} {words}", indent=11)
     for origin in fed.origins:
-        console.say(f"input      {origin}")
+        console.say_wrapped(f"input      {origin}", indent=11)
     overlap = draw.time_text(traced.overlap_ns())
-    console.say(f"\n{traced.length_text()}, {overlap} of it with two of these busy at once")
+    console.say()
+    console.say_wrapped(f"{traced.length_text()}, {overlap} of it with two of these busy at once")
     console.table("", traced.headers, traced.cells(), right="busy idle share")
     console.say(f"\ncritical path, {draw.time_text(traced.critical_ns())}:")
     for span in traced.critical_path():
-        console.say(f"  {draw.time_text(span.duration_ns):>10}  {span.name} ({span.device})")
+        console.say_wrapped(
+            f"  {draw.time_text(span.duration_ns):>10}  {span.name} ({span.device})", indent=14
+        )
     console.say()
     if chrome:
         chrome.write_text(json.dumps(traced.to_chrome()), "utf-8")
