@@ -44,6 +44,8 @@ def compile(  # noqa: A001  (the command's name)
     if device and device_profile:
         raise typer.BadParameter("--device and --device-profile exclude each other; give one")
     target = output or model.with_suffix(container.SUFFIX)
+    if target.resolve() == model.resolve():
+        raise typer.BadParameter(f"{target} is the model itself; name another file with --output")
     is_compiled = container.is_compiled(model)
     graph = saves.read(model).graph if is_compiled else onnx_import.load_graph(model)
     most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,8 @@ from tqdm import tqdm
 
 from vklab.cli import tables
 
-__all__ = ["JSON_HELP", "compiling", "emit", "say", "say_wrapped", "table", "warn", "width"]
+__all__ = ["JSON_HELP", "compiling", "emit", "flush", "say", "say_wrapped", "table", "warn",
+           "width"]  # fmt: skip
 
 JSON_HELP = "Print one JSON object on stdout."
 # A progress bar that ends sooner than this would only flicker.
@@ -41,6 +43,17 @@ def warn(text: str) -> None:
 def emit(data: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout."""
     sys.stdout.write(json.dumps(_plain(data), indent=1, allow_nan=False) + "\n")
+
+
+def flush() -> None:
+    """Write out what was printed; raise OSError, and print no more, if this is impossible."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Python would try again when the process ends, and print a traceback.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
 
 
 def _plain(value: Any) -> Any:

@@ -5,6 +5,7 @@ Decides the input arrays of a run; the session checks them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from vklab import draw
+from vklab.graph import shapes
 from vklab.types import ANY_SHAPE, TensorInfo
 
 __all__ = ["DType", "Device", "Dims", "Fed", "Files", "Model", "UpperBounds", "feed", "open_sizes",
@@ -158,6 +161,11 @@ def _random(info: TensorInfo, sizes: dict[str, int]) -> np.ndarray:
     shape = tuple(sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in info.shape)
     generator = np.random.default_rng(SEED)
     problem = f"input {info} has no random values; run the model from Python, with Session.run"
+    count = math.prod(shape) * 8  # NumPy draws float64 and int64
+    if count > shapes.MOST_BYTES:
+        raise typer.BadParameter(f"input {info} with shape {shape} needs {draw.bytes_text(count)}, "
+                                 "more than the memory of this machine; choose smaller sizes with "
+                                 "--dim")  # fmt: skip
     if info.dtype == "string":
         return np.full(shape, "", object)
     try:

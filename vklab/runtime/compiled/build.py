@@ -170,7 +170,13 @@ def compile_by_run(
 def save(
     root: PlanCache, progress: Progress | None = None, more: Iterable[compiler.Variant] = ()
 ) -> Saved:
-    """Return a compiled model with all plans of a root cache, in the order of their use."""
+    """Return a compiled model with all plans of a root cache, in the order of their use.
+
+    Args:
+        root: the root plan cache.
+        progress: called as (done, of, kernel) while kernels compile.
+        more: kernels to store besides those of the plans.
+    """
     caches = [root]
     numbers = {id(root): 0}
     for cache in caches:  # the loop appends to the list
