@@ -105,4 +105,4 @@ class CheckError(VklabError):
 
 
 class HostWarning(UserWarning):
-    """Nodes of a model run on the host; the message gives their number and the reasons."""
+    """Nodes run on the host, or a graph stays in PyTorch; the message gives the reasons."""

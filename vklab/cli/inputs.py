@@ -43,8 +43,9 @@ UpperBounds = Annotated[
 ]  # fmt: skip
 Device = Annotated[
     str | None,
-    typer.Option("--device", metavar="INDEX|NAME",
-                 help="Device to use: its index, or part of its name. Default: the fastest."),
+    typer.Option("--device", metavar="INDEX|NAME|gpu|cpu",
+                 help="Device to use: its index, part of its name, or the fastest GPU or CPU. "
+                 "Default: the fastest."),
 ]  # fmt: skip
 DType = Annotated[
     str | None,

@@ -137,7 +137,8 @@ def save(outputs: Mapping[str, Any], folder: Path) -> dict[str, str]:
             np.save(paths[name], _plain(value))
         else:
             items = compare.arrays({name: value}).items()
-            np.savez(paths[name], **{key: _plain(item) for key, item in items})
+            arrays: dict[str, Any] = {key: _plain(item) for key, item in items}
+            np.savez(paths[name], **arrays)
     return paths
 
 

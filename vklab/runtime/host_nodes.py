@@ -18,7 +18,7 @@ from vklab.errors import HostWarning
 from vklab.graph.graph import Node
 from vklab.plan.chunk import Chunk
 
-__all__ = ["HostNodes", "of", "warn"]
+__all__ = ["HostNodes", "announce", "of", "warn"]
 
 _SHOWN = 3
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -86,9 +86,13 @@ def of(chunks: Iterable[Chunk], device: str, left: int = 0) -> HostNodes:
 
 
 def warn(nodes: HostNodes) -> None:
-    """Warn of nodes on the host: in the log, and at the caller's line outside of the package."""
-    text = (f"{nodes.count} run on the host, not on {nodes.device}: {nodes.reasons}; "
-            "session.host_reasons has the reason for each")  # fmt: skip
+    """Warn of nodes on the host."""
+    announce(f"{nodes.count} run on the host, not on {nodes.device}: {nodes.reasons}; "
+             "session.host_reasons has the reason for each")  # fmt: skip
+
+
+def announce(text: str) -> None:
+    """Issue a HostWarning, in the log too, at the first caller's line outside of the package."""
     log.warning("%s", text)
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):

@@ -8,6 +8,7 @@ Visited by lab 12.
 from __future__ import annotations
 
 import copy
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ __all__ = ["Entry", "Key", "PlanCache", "Runner", "all_chunks", "describe", "hos
            "planned_key", "signature"]
 
 Key = tuple[Any, ...]
+log = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
@@ -207,6 +209,7 @@ class PlanCache:
                         given[name] = describe(name, array, array.copy())
                 plan = plans.extend(prefix, given, self.executor.facts())
                 if not plan.needs:
+                    log.info("planned for %s: %s", ", ".join(map(str, given.values())), plan)
                     return plan
                 if values is None:
                     return None

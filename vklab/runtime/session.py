@@ -8,11 +8,12 @@ labs.
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from vklab.runtime.device_state import DeviceState
 from vklab.runtime.executor import Executor
 from vklab.runtime.plan_cache import PlanCache
 from vklab.runtime.session_facts import SessionFacts
+from vklab.types import TensorInfo
 
 if TYPE_CHECKING:
     from vklab.graph import onnx_import
@@ -37,7 +39,7 @@ Outputs = dict[str, np.ndarray]
 
 
 def load(
-    model: onnx_import.Model,
+    model: onnx_import.Model | bytearray | memoryview | IO[bytes],
     device: int | str | None = None,
     progress: kernels.Progress | None = None,
     *,
@@ -53,8 +55,8 @@ def load(
     """Load an ONNX model, or one that `vklab compile` wrote, on one or several Vulkan devices.
 
     Args:
-        model: a path, bytes, or an onnx.ModelProto.
-        device: index or part of a name; default the fastest, or VKLAB_DEVICE.
+        model: a path, bytes, a file opened in binary mode, or an onnx.ModelProto.
+        device: index, part of a name, "gpu" or "cpu"; default the fastest, or VKLAB_DEVICE.
         progress: called as (done, of, kernel) while kernels compile.
         devices: "all", or a list of indices or names: the model is split over these devices.
         place: the device of nodes, by patterns of their names ("layer3*").
@@ -70,18 +72,21 @@ def load(
 
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError.
     """
+    source: Any = model.read() if isinstance(model, io.IOBase) else model
+    if isinstance(source, (bytearray, memoryview)):
+        source = bytes(source)
     compiled = optional.load("runtime.compiled.container")
     saved = None
-    if compiled and compiled.is_compiled(model):
-        saved = optional.require("runtime.compiled.saved").read(model)
-    graph = saved.graph if saved else optional.load("graph.onnx_import").load_graph(model)
+    if compiled and compiled.is_compiled(source):
+        saved = optional.require("runtime.compiled.saved").read(source)
+    graph = saved.graph if saved else optional.load("graph.onnx_import").load_graph(source)
     options = None
     if devices is not None or place or memory_caps or policy or profiles or replicate:
         options = optional.require("runtime.many.device_options").DeviceOptions(
             place or {}, memory_caps or {}, policy, profiles or {}, replicate,
             fastest_first=isinstance(devices, str),
         )  # fmt: skip
-    return Session(graph, open_devices.open_all(device, devices), model, progress, saved,
+    return Session(graph, open_devices.open_all(device, devices), source, progress, saved,
                    dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip
 
 
@@ -171,6 +176,12 @@ class Session(SessionFacts):
             else:
                 caches.append(PlanCache(start, executor))
         return caches
+
+    @property
+    def output_infos(self) -> tuple[TensorInfo, ...]:
+        """Return name, dtype and shape of every output; open dimensions are names."""
+        found: tuple[TensorInfo, ...] = optional.require("runtime.observe.outputs").infos(self)
+        return found
 
     # --------------------------------------------------------------------------------- running
 
