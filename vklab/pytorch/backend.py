@@ -20,7 +20,6 @@ from vklab.pytorch import graphs, tensors
 __all__ = ["vklab_backend"]
 
 
-
 def vklab_backend(
     graph: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
