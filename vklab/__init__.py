@@ -7,9 +7,13 @@ are imported when a name below is first used.
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# What is logged is shown only by a program that configures logging.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOME_OF = {
     "devices": "vklab.runtime.open_devices",
@@ -22,32 +26,57 @@ _HOME_OF = {
     **dict.fromkeys(
         ("VklabError", "CheckError", "SetupError", "VulkanError", "OutOfMemoryError",
          "DeviceLostError", "TimeoutError", "ShaderError", "ModelError",
-         "UnsupportedOperatorError", "PlanError"),
+         "UnsupportedOperatorError", "PlanError", "HostWarning"),
         "vklab.errors",
     ),
 }  # fmt: skip
 
 __all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604  (the table above is the list)
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `as`: type checkers take these names as exported
     from vklab.errors import (
-        CheckError,
-        DeviceLostError,
-        ModelError,
-        OutOfMemoryError,
-        PlanError,
-        SetupError,
-        ShaderError,
-        TimeoutError,
-        UnsupportedOperatorError,
-        VklabError,
-        VulkanError,
+        CheckError as CheckError,
     )
-    from vklab.pytorch.frontend import from_torch
-    from vklab.runtime.observe.calibration import measure
-    from vklab.runtime.open_devices import devices
-    from vklab.runtime.session import Session, load
-    from vklab.types import DeviceInfo, TensorInfo
+    from vklab.errors import (
+        DeviceLostError as DeviceLostError,
+    )
+    from vklab.errors import (
+        HostWarning as HostWarning,
+    )
+    from vklab.errors import (
+        ModelError as ModelError,
+    )
+    from vklab.errors import (
+        OutOfMemoryError as OutOfMemoryError,
+    )
+    from vklab.errors import (
+        PlanError as PlanError,
+    )
+    from vklab.errors import (
+        SetupError as SetupError,
+    )
+    from vklab.errors import (
+        ShaderError as ShaderError,
+    )
+    from vklab.errors import (
+        TimeoutError as TimeoutError,
+    )
+    from vklab.errors import (
+        UnsupportedOperatorError as UnsupportedOperatorError,
+    )
+    from vklab.errors import (
+        VklabError as VklabError,
+    )
+    from vklab.errors import (
+        VulkanError as VulkanError,
+    )
+    from vklab.pytorch.frontend import from_torch as from_torch
+    from vklab.runtime.observe.calibration import measure as measure
+    from vklab.runtime.open_devices import devices as devices
+    from vklab.runtime.session import Session as Session
+    from vklab.runtime.session import load as load
+    from vklab.types import DeviceInfo as DeviceInfo
+    from vklab.types import TensorInfo as TensorInfo
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,8 @@ VklabError
       ValueNeededError        the value that must be known before a node can be planned
   PlanError                   a plan that its device cannot execute
   CheckError                  results that differ from the reference
+
+HostWarning is no error: nodes of a model run on the host.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 __all__ = [
     "CheckError",
     "DeviceLostError",
+    "HostWarning",
     "ModelError",
     "OutOfMemoryError",
     "PlanError",
@@ -99,3 +102,7 @@ class PlanError(VklabError):
 
 class CheckError(VklabError):
     """Results that differ from the reference; the message lists the first differences."""
+
+
+class HostWarning(UserWarning):
+    """Nodes run on the host, or a graph stays in PyTorch; the message gives the reasons."""

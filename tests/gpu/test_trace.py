@@ -166,6 +166,9 @@ def test_the_command(capsys, tmp_path, device_index):
     events = json.loads(chrome.read_text())["traceEvents"]
     assert sum(event["ph"] == "X" and event["cat"] == "chunk" for event in events) == 2
     assert "digits_cnn.onnx on" in picture.read_text()
+    assert cli.main(["trace", str(DIGITS), "--device", str(device_index), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["duration_ns"] > 0 and facts["critical_path"] and facts["files"] == []
     assert cli.main(["trace", str(DIGITS), "--devices", str(device_index), "--frames", "3",
                      "--in-flight", "2", "--json", str(chrome)]) == 0  # fmt: skip
     events = json.loads(chrome.read_text())["traceEvents"]

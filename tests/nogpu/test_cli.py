@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import typer
-from small_models import stock_variant
+from small_models import ROOT, stock_variant
 
 import vklab
 from vklab import cli, settings
@@ -72,6 +75,46 @@ def test_an_error_with_json_is_one_object(capsys):
     captured = capsys.readouterr()
     assert json.loads(captured.out)["error"]["type"] == "FileNotFoundError"
     assert "nix.onnx" in captured.err
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    ("run --json", "Missing argument"), ("plan m.onnx --json --nix", "No such option"),
+    ("settings --set NIX=1 --json", "NAME=VALUE"),
+])  # fmt: skip
+def test_a_usage_error_with_json_is_one_object(capsys, line, words):
+    assert cli.main(line.split()) == 2
+    captured = capsys.readouterr()
+    assert words in json.loads(captured.out)["error"]["message"] and words in captured.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device /dev/full")
+@pytest.mark.parametrize("options", [["--json"], []])
+def test_a_full_disk_is_one_message(options):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "vklab", "settings", *options], stdout=full,
+                              stderr=subprocess.PIPE, text=True, cwd=ROOT)  # fmt: skip
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1 and "No space left" in done.stderr
+
+
+def test_a_file_for_trace_json_is_the_chrome_file():
+    for given in ("--json=t.json", "--json t.json"):
+        command, line = app.hoist_switches(["trace", "m.onnx", *given.split()])
+        assert command == "trace"
+        assert " ".join(line).replace("=", " ") == "trace m.onnx --chrome t.json"
+    assert app.hoist_switches(["trace", "--json", "m.onnx"])[1] == ["trace", "--json", "m.onnx"]
+
+
+def test_an_input_beyond_the_memory_is_a_usage_error():
+    with pytest.raises(typer.BadParameter, match=r"needs .* GiB, more than the memory"):
+        inputs.feed(INFOS, None, ["n=1000000000000"])
+
+
+def test_compile_does_not_overwrite_its_input(capsys, tmp_path):
+    path = tmp_path / "model.vklab"
+    path.write_bytes(b"kept")
+    assert cli.main(["compile", str(path)]) == 2
+    assert "is the model itself" in capsys.readouterr().err and path.read_bytes() == b"kept"
 
 
 def test_version_and_help(capsys):

@@ -6,11 +6,14 @@ on stderr, never a traceback.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import sys
+import warnings
 from collections.abc import Sequence
 
 from vklab.cli import app, console
-from vklab.errors import CheckError, VklabError
+from vklab.errors import CheckError, HostWarning, VklabError
 
 __all__ = ["main"]
 
@@ -18,16 +21,43 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one vklab command and return its exit code."""
     command, arguments = app.hoist_switches(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in arguments
     try:
-        app.build(command)(args=arguments, prog_name="vklab")
+        return _run(command, arguments, as_json)
+    except OSError as error:  # the results cannot be written: a full disk, a closed pipe
+        with contextlib.suppress(OSError):
+            console.warn(f"vklab: cannot write the results: {error}")
+        return 2
+
+
+def _run(command: str, arguments: Sequence[str], as_json: bool) -> int:
+    code = 0
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", HostWarning)  # commands show this in their output
+            app.build(command)(args=arguments, prog_name="vklab")
     except SystemExit as stopped:  # typer ends every command so, successful ones too
-        return stopped.code if isinstance(stopped.code, int) else 2
+        code = stopped.code if isinstance(stopped.code, int) else 2
+        usage = stopped.__context__  # typer has shown it
+        problem = getattr(usage, "format_message", lambda: "")()
+        if as_json and code == 2 and problem:
+            _emit_error(type(usage).__name__, problem)
     except CheckError as error:
         console.warn(f"vklab: {error}")
-        return 1
+        code = 1
     except (VklabError, OSError) as error:
+        is_output = getattr(error, "errno", 0) in (errno.ENOSPC, errno.EPIPE)
+        if is_output and getattr(error, "filename", None) is None:
+            with contextlib.suppress(OSError):
+                console.flush()
+            raise
         console.warn(f"vklab: {error}")
-        if "--json" in arguments:
-            console.emit({"error": {"type": type(error).__name__, "message": str(error)}})
-        return 2
-    return 0
+        if as_json:
+            _emit_error(type(error).__name__, str(error))
+        code = 2
+    console.flush()
+    return code
+
+
+def _emit_error(kind: str, message: str) -> None:
+    console.emit({"error": {"type": kind, "message": message}})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
@@ -41,6 +42,8 @@ MODULES = {
 # Commands that pass their arguments on to another program without reading them.
 PASSED_ON = {"test": {"allow_extra_args": True, "ignore_unknown_options": True}}
 HELP = {"help_option_names": ["-h", "--help"]}
+# `trace --json FILE.json` was the first form of `trace --chrome FILE`.
+_CHROME = re.compile(r"--json=.")
 WITH_VALUE, WITHOUT_VALUE = ("--set", "--debug"), ("--validate",)
 
 
@@ -74,6 +77,10 @@ def hoist_switches(arguments: Sequence[str]) -> tuple[str, list[str]]:
             if value is None:
                 return "", [argument]  # typer reports the missing value
             hoisted += [argument, value]
+        elif rest[:1] == ["trace"] and _CHROME.match(argument):
+            rest.append("--chrome" + argument.removeprefix("--json"))
+        elif rest[:1] == ["trace"] and argument.endswith(".json") and rest[-1] == "--json":
+            rest[-1:] = ["--chrome", argument]
         elif argument == "--check":
             rest.append("--check=outputs")
         elif argument in WITHOUT_VALUE or argument.startswith(tuple(f"{n}=" for n in WITH_VALUE)):

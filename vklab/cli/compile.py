@@ -37,12 +37,15 @@ def compile(  # noqa: A001  (the command's name)
 ) -> None:  # fmt: skip
     """Compile a model ahead of time: vklab.load takes the file, without onnx or a compiler.
 
-    The file has plans for the sizes of --dim (default 1), and of --upper-bound. For other sizes or
-    devices, vklab.load makes a plan.
+    The file has plans for the sizes of --dim (default 1, or the upper bound), and of --upper-bound.
+    For other sizes up to the bounds it has the kernels, and vklab.load makes a plan. Other devices
+    may need kernels that only a compiler can make.
     """
     if device and device_profile:
         raise typer.BadParameter("--device and --device-profile exclude each other; give one")
     target = output or model.with_suffix(container.SUFFIX)
+    if target.resolve() == model.resolve():
+        raise typer.BadParameter(f"{target} is the model itself; name another file with --output")
     is_compiled = container.is_compiled(model)
     graph = saves.read(model).graph if is_compiled else onnx_import.load_graph(model)
     most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))

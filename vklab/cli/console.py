@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
 
-__all__ = ["JSON_HELP", "compiling", "emit", "say", "table", "warn", "width"]
+from vklab.cli import tables
+
+__all__ = ["JSON_HELP", "compiling", "emit", "flush", "say", "say_wrapped", "table", "warn",
+           "width"]  # fmt: skip
 
 JSON_HELP = "Print one JSON object on stdout."
 # A progress bar that ends sooner than this would only flicker.
@@ -40,6 +43,17 @@ def warn(text: str) -> None:
 def emit(data: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout."""
     sys.stdout.write(json.dumps(_plain(data), indent=1, allow_nan=False) + "\n")
+
+
+def flush() -> None:
+    """Write out what was printed; raise OSError, and print no more, if this is impossible."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Python would try again when the process ends, and print a traceback.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
 
 
 def _plain(value: Any) -> Any:
@@ -70,15 +84,32 @@ def table(
     """
     if title:
         say(title, "bold")
-    drawn = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    numbers, unbroken = right.split(), whole.split()
-    for header in headers:
-        # A number that continues in the next line would be misread.
-        drawn.add_column(header, justify="right" if header in numbers else "left",
-                         no_wrap=header in numbers + unbroken, overflow="fold")  # fmt: skip
-    for row in rows:
-        drawn.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
-    _out.print(drawn)
+    words = {*right.split()}
+    numbers = frozenset(header for header in headers if header and {*header.split()} <= words)
+    cells = [list(row) for row in rows]
+    styled = {cell.plain: str(cell.style) for row in cells for cell in row
+              if isinstance(cell, Text)}  # fmt: skip
+    texts = [[" ".join(str(cell).split()) for cell in row] for row in cells]
+    laid = tables.lines(headers, texts, width(), numbers, frozenset(whole.split()))
+    for number, padded in enumerate(laid):
+        line = Text("  ").join(
+            Text(text, "dim" if not number else styled.get(text.strip(), "")) for text in padded
+        )
+        line.rstrip()
+        if line.plain:
+            _out.print(line, soft_wrap=True)
+
+
+def say_wrapped(text: str, style: str = "", indent: int = 5) -> None:
+    """Print text on stdout in lines of the terminal's width.
+
+    Args:
+        text: one line of text.
+        style: a style of rich.
+        indent: columns of space before the later lines.
+    """
+    for line in tables.hang(text, width(), indent):
+        say(line, style)
 
 
 @contextlib.contextmanager

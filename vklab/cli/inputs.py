@@ -5,6 +5,7 @@ Decides the input arrays of a run; the session checks them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from vklab.types import TensorInfo
+from vklab import draw
+from vklab.graph import shapes
+from vklab.types import ANY_SHAPE, TensorInfo
 
 __all__ = ["DType", "Device", "Dims", "Fed", "Files", "Model", "UpperBounds", "feed", "open_sizes",
            "parse_dims"]  # fmt: skip
@@ -40,8 +43,9 @@ UpperBounds = Annotated[
 ]  # fmt: skip
 Device = Annotated[
     str | None,
-    typer.Option("--device", metavar="INDEX|NAME",
-                 help="Device to use: its index, or part of its name. Default: the fastest."),
+    typer.Option("--device", metavar="INDEX|NAME|gpu|cpu",
+                 help="Device to use: its index, part of its name, or the fastest GPU or CPU. "
+                 "Default: the fastest."),
 ]  # fmt: skip
 DType = Annotated[
     str | None,
@@ -80,9 +84,10 @@ def feed(
             where = "from its file"
         else:
             arrays[info.name] = _random(info, sizes)
-            where = f"random, seed {SEED}"
+            where = "empty text" if info.dtype == "string" else f"random, seed {SEED}"
         array = arrays[info.name]
-        origins.append(f"{info.name}: {array.dtype}{list(array.shape)}, {where}")
+        dtype = "string" if info.dtype == "string" else array.dtype
+        origins.append(f"{info.name}: {dtype}{list(array.shape)}, {where}")
     return Fed(arrays, tuple(origins))
 
 
@@ -107,7 +112,8 @@ def open_sizes(
         given: arrays of --input by name.
         sizes: sizes of --dim by name.
     """
-    names = [dim for info in infos for dim in info.shape if isinstance(dim, str)]
+    names = [dim for info in infos if info.shape != ANY_SHAPE for dim in info.shape
+             if isinstance(dim, str)]  # fmt: skip
     _require_known("--dim", sizes, names)
     defaults = dict.fromkeys(names, 1)
     for info in infos:
@@ -149,10 +155,20 @@ def _read_files(options: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def _random(info: TensorInfo, sizes: dict[str, int]) -> np.ndarray:
-    """Return random numbers of an input's dtype: normal, or 0 and 1, which are valid indices."""
-    shape = tuple(sizes[dim] if isinstance(dim, str) else dim for dim in info.shape)
+    """Return random numbers of an input's dtype: normal, or 0 and 1, which are valid indices.
+
+    Text is empty.
+    """
+    shape = tuple(sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in info.shape)
     generator = np.random.default_rng(SEED)
-    problem = f"input {info} has no random numbers of its dtype; give it by --input"
+    problem = f"input {info} has no random values; run the model from Python, with Session.run"
+    count = math.prod(shape) * 8  # NumPy draws float64 and int64
+    if count > shapes.MOST_BYTES:
+        raise typer.BadParameter(f"input {info} with shape {shape} needs {draw.bytes_text(count)}, "
+                                 "more than the memory of this machine; choose smaller sizes with "
+                                 "--dim")  # fmt: skip
+    if info.dtype == "string":
+        return np.full(shape, "", object)
     try:
         dtype = np.dtype(info.dtype)
     except TypeError:

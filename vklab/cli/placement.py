@@ -211,7 +211,7 @@ def _summary(placed: Placement, cut: Sequence[Chunk]) -> dict[str, Any]:
 
 def _say(placed: Placement, cut: Sequence[Chunk]) -> None:
     size, time = draw.bytes_text, draw.time_text
-    console.say(str(placed))
+    console.say_wrapped(str(placed))
     headers = ("device", "speed", "nodes", "busy", "weights", "activations", "budget")
     console.table("\ndevices", headers, [
         (f"{load.index}: {load.name}", load.speed, load.nodes, time(load.predicted_ns),
@@ -219,7 +219,7 @@ def _say(placed: Placement, cut: Sequence[Chunk]) -> None:
         for load in placed.loads
     ], right="nodes busy weights activations budget")  # fmt: skip
     if any(load.speed == "guessed" for load in placed.loads):
-        console.say("some speeds are guessed; measure them: vklab devices --measure")
+        console.say_wrapped("some speeds are guessed; measure them: vklab devices --measure")
     rows = []
     for stage in cut:
         names = [node.name for node in stage.graph.nodes]

@@ -6,8 +6,6 @@ Visited by labs 10, 11 and 12.
 from __future__ import annotations
 
 import re
-import shutil
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from vklab import draw, settings
-from vklab.cli import console, placement
+from vklab.cli import console, placement, tables
 from vklab.cli.inputs import Device, Dims, DType, Model, UpperBounds, feed, open_sizes, parse_dims
 from vklab.graph import bounds, onnx_import, passes
 from vklab.graph.graph import Graph
@@ -33,7 +31,7 @@ from vklab.types import DeviceInfo
 
 __all__ = ["plan"]
 
-COLUMNS, NUMBER, GROUPS, WRITES = 100, 4, 10, 28
+NUMBER, WRITES = 4, 28
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def plan(
         return
     _say_summary(model, graph, sizes, planned, info)
     console.say()
-    for line in _table(planned.plan.rows()):
+    for line in _table(planned.plan.rows(), console.width()):
         console.say(line)
     if svg:
         console.say(f"\nthe plan is drawn in {svg}")
@@ -181,9 +179,11 @@ def _say_summary(
     facts = planned.plan.summary()
     host = len(facts["host_nodes"])
     folded = sum(len(before.nodes) for before in planned.before) + host
-    console.say(f"{model.name} on {info.name}" + (" and the host" if host else ""), "bold")
+    host_too = " and the host" if host else ""
+    console.say_wrapped(f"{model.name} on {info.name}{host_too}", "bold")
     if sizes:
-        console.say("open dimensions: " + ", ".join(f"{name}={n}" for name, n in sizes.items()))
+        dims = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        console.say_wrapped(f"open dimensions: {dims}")
     after = f", {folded} after constant folding" if planned.before else ""
     on_host = f", {host} of them on the host" if host else ""
     sizes_text = {name: draw.bytes_text(facts[f"{name}_bytes"])
@@ -198,40 +198,52 @@ def _say_summary(
          f"without aliasing {plain}"),
         ("weights", sizes_text["weights"]),
     ):  # fmt: skip
-        console.say(f"{title:12} {words}")
+        console.say_wrapped(f"{title:12} {words}", indent=13)
 
 
-def _table(rows: Sequence[tuple[str, str, str, str]]) -> Iterator[str]:
-    """Yield the lines of a table that is as wide as the terminal, or 100 columns.
+def _table(rows: Sequence[tuple[str, str, str, str]], width: int) -> Iterator[str]:
+    """Yield the lines of a table of a width; the reason of a host node has lines of its own.
 
     Names of nodes are shortened in their middle; names of fused kernels are wrapped.
+
+    Args:
+        rows: nodes, kernel, workgroups, and written values or the reason.
+        width: columns of the terminal.
     """
-    width = shutil.get_terminal_size((COLUMNS, 24)).columns
-    left = max(width - NUMBER - GROUPS - WRITES - 8, 40)
-    widths = (NUMBER, left * 45 // 100, left - left * 45 // 100, GROUPS, WRITES)
     number = 0
-    table: list[Sequence[str]] = [("#", "nodes", "kernel", "workgroups", "writes")]
+    table, reasons = [], []
     for node, kernel, groups, written in rows:
         is_dispatch = re.fullmatch(r"\d+x\d+x\d+", groups) is not None
-        table.append((str(number) if is_dispatch else "", node, kernel, groups, written))
+        table.append((str(number).rjust(NUMBER) if is_dispatch else "", node, kernel, groups,
+                      _written(written) if is_dispatch else ""))  # fmt: skip
+        reasons.append("" if is_dispatch else written)
         number += is_dispatch
-    for row in table:
-        cells = [[row[0].rjust(NUMBER)], [draw.shorten(row[1], widths[1])],
-                 textwrap.wrap(row[2], widths[2]), [row[3]],
-                 _written(row[4]) if row[0] else textwrap.wrap(row[4], WRITES)]  # fmt: skip
+    headers = ("#", "nodes", "kernel", "workgroups", "writes")
+    numbers = frozenset({"#", "workgroups"})
+    widths = tables.fit(headers, table, width, numbers, frozenset({"nodes"}))
+    if widths:
+        titles = ("#".rjust(NUMBER), *headers[1:])
+        yield "  ".join(h.ljust(n) for h, n in zip(titles, widths, strict=True)).rstrip()
+    for row, reason in zip(table, reasons, strict=True):
+        cells = [[row[0]], [draw.shorten(row[1], widths[1])],
+                 tables.wrapped(row[2], widths[2]), [row[3]],
+                 tables.wrapped(row[4], widths[4])] if widths else []  # fmt: skip
         for line in zip_longest(*cells, fillvalue=""):
             pairs = zip(line, widths, strict=True)
             yield "  ".join(cell.ljust(wide) for cell, wide in pairs).rstrip()
+        if not widths:
+            yield from tables.block(headers, row, width)
+        if reason:
+            yield from tables.hang("     " + reason, width)
 
 
-def _written(text: str) -> list[str]:
-    """Return a line for each written value: its whole shape, and as much of its name as fits."""
-    lines = []
+def _written(text: str) -> str:
+    """Return each written value with its whole shape, and with its name shortened."""
+    values = []
     for value in text.split(", "):
         name, colon, shape = value.rpartition(": ")
-        room = max(WRITES - len(colon + shape), 5)
-        lines.append(draw.shorten(name, room) + colon + shape)
-    return lines
+        values.append(draw.shorten(name, WRITES - 2) + colon + shape)
+    return ", ".join(values)
 
 
 def _say_passes(graph: Graph, planned: _Planned, dtype: str) -> None:
@@ -254,7 +266,7 @@ def _say_passes(graph: Graph, planned: _Planned, dtype: str) -> None:
             console.say()
         busy = {name for name, *_ in rows}
         idle = [name for name, *_ in steps if name not in busy]
-        for line in textwrap.wrap(f"nothing to do: {', '.join(idle)}", COLUMNS):
+        for line in tables.hang(f"nothing to do: {', '.join(idle)}", console.width()):
             console.say(line)
 
 

@@ -36,7 +36,7 @@ def profile(
         return
     console.say(f"{measured.device}, median of {measured.repeats} runs")
     for origin in fed.origins:
-        console.say(f"input {origin}")
+        console.say_wrapped(f"input {origin}")
     console.say()
     console.table("", measured.headers, measured.cells(), right="time share GB/s GFLOP/s")
     console.say(f"\n{len(measured.rows)} steps, {draw.time_text(measured.total_ns)} in all")

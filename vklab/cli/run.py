@@ -48,7 +48,8 @@ def run(
                                  "fit into one second, 3 to 100.", show_default=False)
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder that receives every output as NAME.npy.")
+        Path | None, typer.Option(help="Folder that receives every output as NAME.npy, a "
+                             "sequence or map as NAME.npz.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
@@ -72,7 +73,7 @@ def run(
         latency = measure(loaded, fed.arrays, first_ns, repeat)
         comparison = loaded.check(fed.arrays, compare == "nodes") if compare else None
         saved = save(outputs, output) if output else {}
-        facts = _facts(loaded.device, outputs, latency, comparison, saved)
+        facts = _facts(loaded.device, outputs, latency, comparison, saved) | _host(loaded)
         if flags:
             facts |= {"devices": [info.summary() for info in loaded.devices],
                       "plan": str(loaded.plan)}  # fmt: skip
@@ -116,20 +117,47 @@ def measure(
             "p95": float(high), "runs": len(samples)}  # fmt: skip
 
 
-def save(outputs: Mapping[str, np.ndarray], folder: Path) -> dict[str, str]:
-    """Write every output to its own file; return the file's path by output."""
+def save(outputs: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Write every output to its own file; return the file's path by output.
+
+    An array becomes a .npy file; a sequence or a map an .npz file with an array for each item.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     paths: dict[str, str] = {}
-    for name, array in outputs.items():
+    for name, value in outputs.items():
         # Names of values are free text in ONNX, but names of files are not.
         stem = plain = re.sub(r"[^\w.-]", "_", name).lstrip(".") or "output"
         number = 1
-        while str(folder / f"{stem}.npy") in paths.values():
+        suffix = ".npy" if isinstance(value, np.ndarray) else ".npz"
+        while str(folder / f"{stem}{suffix}") in paths.values():
             number += 1
             stem = f"{plain}-{number}"
-        paths[name] = str(folder / f"{stem}.npy")
-        np.save(paths[name], array)
+        paths[name] = str(folder / f"{stem}{suffix}")
+        if isinstance(value, np.ndarray):
+            np.save(paths[name], _plain(value))
+        else:
+            items = compare.arrays({name: value}).items()
+            arrays: dict[str, Any] = {key: _plain(item) for key, item in items}
+            np.savez(paths[name], **arrays)
     return paths
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Return text as an array that NumPy saves and loads without pickle."""
+    return array.astype(str) if array.dtype == object else array
+
+
+def _described(value: Any) -> dict[str, Any]:
+    """Return dtype and shape of an output; of a sequence or map its kind and length."""
+    if isinstance(value, np.ndarray):
+        dtype = "string" if value.dtype == object else str(value.dtype)
+        return {"dtype": dtype, "shape": list(value.shape)}
+    if isinstance(value, list):
+        kinds = {"map" if isinstance(item, dict) else _described(item)["dtype"] for item in value}
+        return {"dtype": f"sequence({', '.join(sorted(kinds))})", "shape": [len(value)]}
+    if isinstance(value, dict):
+        return {"dtype": "map", "shape": [len(value)]}
+    return {"dtype": "none", "shape": []}
 
 
 def _facts(
@@ -146,8 +174,7 @@ def _facts(
         "driver": info.driver,
         "latency_us": latency,
         "outputs": {
-            name: {"dtype": str(array.dtype), "shape": list(array.shape)}
-            for name, array in outputs.items()
+            name: _described(value) for name, value in outputs.items()
         },
     }
     if comparison is not None:
@@ -157,24 +184,42 @@ def _facts(
     return facts
 
 
+def _host(loaded: session.Session) -> dict[str, Any]:
+    found = loaded.host_nodes
+    return {
+        "nodes": found.total,
+        "host": str(found),
+        "host_nodes": [
+            {"name": node.name, "op_type": node.op_type, "reason": reason}
+            for node, reason in found.nodes
+        ],
+    }
+
+
 def _show(fed: Fed, facts: Mapping[str, Any], comparison: compare.Comparison | None) -> None:
     for info in facts.get("devices", ()):
-        console.say(f"device   {info['index']}: {info['name']} ({info['type']}, {info['driver']})")
+        where = f"{info['index']}: {info['name']} ({info['type']}, {info['driver']})"
+        console.say_wrapped(f"device   {where}", indent=9)
     if "plan" in facts:
-        console.say(f"plan     {facts['plan']}")
+        console.say_wrapped(f"plan     {facts['plan']}")
     else:
-        console.say(f"device   {facts['device']} ({facts['device_type']}, {facts['driver']})")
+        where = f"{facts['device']} ({facts['device_type']}, {facts['driver']})"
+        console.say_wrapped(f"device   {where}", indent=9)
+    if facts["host"]:
+        console.say_wrapped(f"host     {facts['host']}", "bold yellow", 9)
     for origin in fed.origins:
-        console.say(f"input    {origin}")
+        console.say_wrapped(f"input    {origin}")
     for name, described in facts["outputs"].items():
         file = facts.get("files", {}).get(name)
         where = f" -> {file}" if file else ""
-        console.say(f"output   {name}: {described['dtype']}{described['shape']}{where}")
+        console.say_wrapped(f"output   {name}: {described['dtype']}{described['shape']}{where}")
     latency = facts["latency_us"]
     times = {key: draw.time_text(value * 1e3) for key, value in latency.items() if key != "runs"}
-    console.say(
+    console.say_wrapped(
         f"latency  first {times['first']}; median {times['median']} "
         f"(5 % {times['p05']}, 95 % {times['p95']}) of {latency['runs']} runs"
     )
     if comparison is not None:
-        console.say(f"check    {comparison}", "green" if comparison.passed else "bold red")
+        style = "green" if comparison.passed else "bold red"
+        for line in f"check    {comparison}".splitlines():
+            console.say_wrapped(line, style)

@@ -13,10 +13,10 @@ import typer
 
 from vklab import draw
 from vklab.cli import console
-from vklab.cli.inputs import Device, Dims, Files, Model, feed
+from vklab.cli.inputs import Device, Dims, Fed, Files, Model, feed
 from vklab.cli.run import announce_cpu
 from vklab.runtime import session
-from vklab.trace import HOST
+from vklab.trace import HOST, Trace
 
 __all__ = ["trace"]
 
@@ -44,13 +44,16 @@ def trace(
                            "each submission as a whole.")
     ] = True,
     chrome: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write trace events for "
+        Path | None, typer.Option("--chrome", metavar="FILE", help="Write trace events for "
                                   "ui.perfetto.dev or chrome://tracing.", show_default=False)
     ] = None,
     png: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw a Gantt chart; .svg and .pdf work "
                                   "too.", show_default=False)
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help=f"{console.JSON_HELP} --json FILE.json is --chrome FILE.")
+    ] = False,
 ) -> None:  # fmt: skip
     """Trace runs of a model: the spans of host and device on one clock, and their waits."""
     chosen = devices.split(",") if devices and devices != "all" else devices
@@ -63,21 +66,32 @@ def trace(
         announce_cpu(loaded.device)
         traced = loaded.trace(fed.arrays, repeats=repeat, steps=steps, frames=frames,
                               in_flight=in_flight)  # fmt: skip
-    for name, words in traced.machine.items():
-        console.say(f"{name:10} {words}")
-    for origin in fed.origins:
-        console.say(f"input      {origin}")
-    overlap = draw.time_text(traced.overlap_ns())
-    console.say(f"\n{traced.length_text()}, {overlap} of it with two of these busy at once")
-    console.table("", traced.headers, traced.cells(), right="busy idle share")
-    console.say(f"\ncritical path, {draw.time_text(traced.critical_ns())}:")
-    for span in traced.critical_path():
-        console.say(f"  {draw.time_text(span.duration_ns):>10}  {span.name} ({span.device})")
-    console.say()
     if chrome:
         chrome.write_text(json.dumps(traced.to_chrome()), "utf-8")
-        console.say(f"written    {chrome}")
     if png:
         where = ", ".join(name.split(" (")[0] for name in traced.devices if name != HOST)
         traced.gantt(f"{model.name} on {where}").savefig(png)
-        console.say(f"written    {png}")
+    written = [str(path) for path in (chrome, png) if path]
+    if as_json:
+        console.emit({**traced.summary(), "files": written})
+        return
+    _show(fed, traced)
+    for path in written:
+        console.say(f"written    {path}")
+
+
+def _show(fed: Fed, traced: Trace) -> None:
+    for name, words in traced.machine.items():
+        console.say_wrapped(f"{name:10} {words}", indent=11)
+    for origin in fed.origins:
+        console.say_wrapped(f"input      {origin}", indent=11)
+    overlap = draw.time_text(traced.overlap_ns())
+    console.say()
+    console.say_wrapped(f"{traced.length_text()}, {overlap} of it with two of these busy at once")
+    console.table("", traced.headers, traced.cells(), right="busy idle share")
+    console.say(f"\ncritical path, {draw.time_text(traced.critical_ns())}:")
+    for span in traced.critical_path():
+        console.say_wrapped(
+            f"  {draw.time_text(span.duration_ns):>10}  {span.name} ({span.device})", indent=14
+        )
+    console.say()

@@ -22,7 +22,7 @@ from vklab.graph import onnx_file, onnx_tensors, schemas
 from vklab.graph.graph import Graph, Node, topological_order, without_unread_outputs
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["from_graph", "from_proto", "prepare", "load_graph", "load_proto"]
+__all__ = ["from_graph", "from_proto", "load_graph", "load_proto", "prepare", "value_info"]
 
 OLDEST_OPSET = 7
 MOST_NODES = 10_000_000
@@ -122,7 +122,7 @@ def from_graph(
     for value in (*graph.input, *graph.output):
         if not isinstance(value.name, str):
             raise ModelError(f"graph {graph.name!r}: {value.name!r} is not text")
-    inputs = tuple(_value(value, is_typed=outer is None) for value in given)
+    inputs = tuple(value_info(value, is_typed=outer is None) for value in given)
     outer = outer or frozenset()
     if len({info.name for info in inputs}) < len(inputs):
         raise ModelError(f"graph {graph.name!r} has two inputs of one name")
@@ -298,7 +298,8 @@ def _attribute(item: onnx.AttributeProto, node: str, folder: Path | None) -> Any
     return tuple(v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value)
 
 
-def _value(value: onnx.ValueInfoProto, is_typed: bool) -> TensorInfo:
+def value_info(value: onnx.ValueInfoProto, is_typed: bool) -> TensorInfo:
+    """Return name, dtype and shape of a declared value; open dimensions are names."""
     kind = value.type.WhichOneof("value")
     if kind is None and is_typed:
         raise ModelError(f"graph input {value.name!r} has no type")

@@ -19,6 +19,7 @@ from vklab.graph import bounds, operator_cache
 from vklab.graph.graph import Graph, Node
 from vklab.ops import registry
 from vklab.ops.body import Expansion
+from vklab.ops.dtypes import OTHER_TYPES
 from vklab.types import TensorInfo
 
 __all__ = ["apply_node", "bind", "expand", "infer", "require_operators", "unknown_dims"]
@@ -43,7 +44,7 @@ def bind(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """
     inputs = bounds.at_bounds(graph.inputs, sizes)
     for info in inputs:
-        if not info.is_static:
+        if not info.is_static and info.dtype not in OTHER_TYPES:
             raise ModelError(f"input {info} has an open dimension without a size")
     infos = {**graph.infos, **{info.name: info for info in inputs}}
     return replace(graph, inputs=inputs, infos=infos)

@@ -21,6 +21,7 @@ __all__ = [
     "FLOATS",
     "INTEGERS",
     "MOVABLE",
+    "OTHER_TYPES",
     "NUMBERS",
     "REALS",
     "Element",
@@ -89,6 +90,8 @@ INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16
 NUMBERS = REALS | INTEGERS
 _RAW = {1: "uint8_t", 2: "uint16_t", 4: "uint", 8: "uint2", 16: "uint4"}
 MOVABLE = frozenset(ELEMENTS) | {"complex64", "complex128"}
+# ONNX types other than tensors, and "" for an unknown type: only the host reads such values.
+OTHER_TYPES = frozenset({"", "sequence", "optional", "map", "sparse_tensor"})
 # ONNX's number of each dtype (TensorProto.DataType), as in Cast's attribute `to`.
 ELEMENT_TYPES = {
     name: number

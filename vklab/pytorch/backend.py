@@ -7,7 +7,6 @@ Visited by lab 09.
 from __future__ import annotations
 
 import importlib.metadata
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,8 +18,6 @@ from vklab.errors import ModelError, VklabError
 from vklab.pytorch import graphs, tensors
 
 __all__ = ["vklab_backend"]
-
-log = logging.getLogger(__name__)
 
 
 def vklab_backend(

@@ -61,6 +61,9 @@ def export_module(
     """
     if not isinstance(module, torch.nn.Module):
         raise ModelError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError("from_torch cannot export a ScriptModule of torch.jit; pass the "
+                         "torch.nn.Module that it was made from")  # fmt: skip
     args, kwargs = _arguments(module, example_inputs)
     shapes = _shapes(module, args, kwargs, dynamic_shapes)
     with _evaluated(module), _flat_outputs(module) as names:
@@ -100,7 +103,12 @@ def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: A
             raise
         except Exception as error:  # torch's errors share no other base class
             name = type(module).__name__
-            raise ModelError(f"{name} cannot be exported to ONNX: {_reason(error)}") from error
+            hint = ("\ntorch.export fixes a dimension whose example has size 0 or 1: give example "
+                    "inputs of size 2 or more in each open dimension")  # fmt: skip
+            more = hint if "0/1 special" in str(error) else ""
+            raise ModelError(
+                f"{name} cannot be exported to ONNX: {_reason(error)}{more}"
+            ) from error
     for node in program.exported_program.graph.nodes:
         if argument(node, "training") and argument(node, "running_mean") is not None:
             raise ModelError("a batch normalisation is in training mode, which the exporter "

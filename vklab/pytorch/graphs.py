@@ -6,7 +6,6 @@ Visited by lab 09.
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +22,10 @@ from vklab.graph import onnx_import
 from vklab.graph.graph import Graph
 from vklab.pytorch import capture, exporter, tensors
 from vklab.runtime import open_devices, session
+from vklab.runtime.observe import host_nodes
 from vklab.types import TensorInfo
 
 __all__ = ["CompiledGraph", "Options", "SideEffects", "stay_in_torch"]
-
-log = logging.getLogger(__name__)
 
 # Exports of one graph, each for other Python numbers or shapes, before it stays in PyTorch.
 MOST_EXPORTS = 8
@@ -71,7 +69,7 @@ def stay_in_torch(
     """
     if not options.fallback:
         raise error
-    log.warning("a graph of %d nodes stays in PyTorch: %s", len(graph.graph.nodes), error)
+    host_nodes.announce(f"a graph of {len(graph.graph.nodes)} nodes stays in PyTorch: {error}")
     return graph.forward
 
 

@@ -52,6 +52,7 @@ class Executor:
         load_overlap: returns the optional module `many.overlap`, or None; the session passes it in,
             because only sessions and plans load optional folders.
         lock: as the attribute; a new lock if None.
+        on_host: called after a run that has planned host nodes for the first time.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Executor:
         splitter: Any = None,
         load_overlap: Callable[[], Any] = lambda: None,
         lock: threading.RLock | None = None,
+        on_host: Callable[[PlanCache], None] = lambda cache: None,
     ) -> None:
         self.devices = devices
         self.has_bounds = has_bounds
@@ -71,6 +73,8 @@ class Executor:
         self.polls = True
         self.lock = lock or threading.RLock()
         self._load_overlap = load_overlap
+        self.on_host = on_host
+        self._has_new_host = False
 
     def clone(self) -> Executor:
         """Return an executor for concurrent runs: the same weights, buffers of its own.
@@ -136,6 +140,7 @@ class Executor:
         if not chunk.graph.nodes:
             return None
         if chunk.place == HOST:
+            self._has_new_host = True
             reason = next(iter(chunk.reasons.values()), "")
             runner: Runner = load_host(reason).HostChunk(chunk.graph)
             return runner
@@ -171,6 +176,12 @@ class Executor:
             for name, body in chunk.graph.nodes[0].bodies.items()
         }  # fmt: skip
         return control.Control(chunk.graph, bodies, functools.partial(self.run, is_body=True))
+
+    def tell_host(self, cache: PlanCache) -> None:
+        """Call `on_host` if host nodes were planned since the last call."""
+        if self._has_new_host:
+            self._has_new_host = False
+            self.on_host(cache)
 
     # ----------------------------------------------------------------------------------- running
 
@@ -214,6 +225,8 @@ class Executor:
                 values.update(entry.runner.run(values))
             if entry.rest:
                 taken.append((entry.rest, entry.rest.find(values)))
+        if not is_body:
+            self.tell_host(cache)
         # An overlap schedules the entries of the next run ahead. Entries that depend on values
         # may differ in the next run, so they are not scheduled.
         is_free = first.overlap is None and not is_body and len(taken) > 1

@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 
 from vklab.errors import ModelError
+from vklab.ops.dtypes import OTHER_TYPES
 from vklab.types import ANY_SHAPE, TensorInfo
 
 __all__ = ["arrays"]
-
-
-# ONNX types other than tensors, and "" for an unknown type: only the host reads such values.
-OTHER_TYPES = frozenset({"", "sequence", "optional", "map", "sparse_tensor"})
 
 
 def arrays(
@@ -37,10 +34,10 @@ def arrays(
         names = [info.name for info in infos]
         if given.keys() != {*names}:
             unknown, missing = sorted(given.keys() - {*names}), sorted({*names} - given.keys())
-            raise ModelError(
-                f"inputs {unknown} are not known, {missing} are missing; the model has "
-                + ", ".join(str(info) for info in infos)
-            )
+            problems = [f"{found} are {words}" for found, words in ((unknown, "not known"),
+                                                                    (missing, "missing")) if found]
+            raise ModelError(f"inputs {', '.join(problems)}; the model has "
+                             + ", ".join(str(info) for info in infos))  # fmt: skip
         given = [given[name] for name in names]
     else:
         given = inputs
@@ -94,8 +91,9 @@ def _check_array(info: TensorInfo, value: Any) -> Any:
 def _as_array(info: TensorInfo, value: Any) -> np.ndarray:
     """Convert a value without a dtype, such as a list of Python numbers, to an array."""
     try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as error:
+        # A tensor of PyTorch that requires gradients, or is on a GPU, does not convert itself.
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    except (ValueError, TypeError, RuntimeError) as error:
         raise ModelError(f"input {info} cannot be converted to an array: {error}") from error
     if array.dtype == object:
         raise ModelError(f"input {info} is given as {type(value).__name__}, not as an array")

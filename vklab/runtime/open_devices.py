@@ -7,6 +7,7 @@ which also runs when the process ends. Visited by lab 02.
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 import time
 import weakref
@@ -31,6 +32,7 @@ from vklab.vulkan.pipeline import PipelineCache
 __all__ = ["Closable", "Devices", "OpenDevice", "close_all", "devices", "open_all",
            "open_device", "select", "select_all"]  # fmt: skip
 
+log = logging.getLogger(__name__)
 # Rank of each device type; a CPU device comes last, whatever its memory.
 _SPEED = {"discrete": 3, "integrated": 2, "virtual": 1, "other": 0, "cpu": -1}
 
@@ -174,7 +176,7 @@ def devices() -> Devices:
 
 
 def select(wanted: int | str | None = None) -> DeviceInfo:
-    """Return one device: by index, by part of its name, or the fastest.
+    """Return one device: by index, by part of its name, the fastest "gpu" or "cpu", or the fastest.
 
     The DEVICE switch decides if `wanted` is None. Raises SetupError listing the devices of this
     machine.
@@ -192,6 +194,11 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
         return max(usable, key=_speed)
     if not isinstance(wanted, (int, np.integer, str)):
         raise SetupError(f"device={wanted!r} is neither an index nor part of a device's name")
+    if wanted in ("gpu", "cpu"):
+        kind = [info for info in found if info.is_cpu == (wanted == "cpu") and not info.refusal]
+        if not kind:
+            raise SetupError(f"no usable device is a {wanted.upper()}; there are:\n{found}")
+        return max(kind, key=_speed)
     if not isinstance(wanted, str) or wanted.strip().isdigit():
         index = int(wanted)
         if not 0 <= index < len(found):
@@ -237,6 +244,7 @@ def open_device(wanted: int | str | None = None) -> OpenDevice:
         if key not in _open:
             physical = instance.physical_devices()[info.index]
             _open[key] = OpenDevice(instance, physical, info)
+            log.info("opened device %s", info)
         _open[key].free_forgotten()
         return _open[key]
 

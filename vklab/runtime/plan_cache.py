@@ -9,6 +9,7 @@ one entry for each size that NonZero returned. Visited by lab 12.
 from __future__ import annotations
 
 import copy
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ __all__ = ["Entry", "Key", "PlanCache", "Runner", "all_chunks", "describe", "hos
            "planned_key", "signature"]
 
 Key = tuple[Any, ...]
+log = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
@@ -208,6 +210,7 @@ class PlanCache:
                     given[name] = describe(name, array, array.copy())
             plan = plans.extend(self.plan, given, self.executor.facts())
             if not plan.needs:
+                log.info("planned for %s: %s", ", ".join(map(str, given.values())), plan)
                 return plan
             if values is None:
                 return None
@@ -257,7 +260,12 @@ def host_reasons(root: PlanCache) -> dict[str, str]:
 
 def planned_key(infos: Iterable[TensorInfo]) -> Key:
     """Return the key of values that are known by dtype and shape only, with empty `needs`."""
-    return tuple((info.dims, np.dtype(info.dtype)) for info in infos)
+    others = {"sequence": list, "optional": type(None), "map": dict}
+    return tuple(
+        others.get(info.dtype)
+        or (info.dims, np.dtype(object if info.dtype == "string" else info.dtype))
+        for info in infos
+    )
 
 
 def _close(entry: Entry) -> None:

@@ -8,11 +8,12 @@ labs.
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ Outputs = dict[str, np.ndarray]
 
 
 def load(
-    model: onnx_import.Model,
+    model: onnx_import.Model | bytearray | memoryview | IO[bytes],
     device: int | str | None = None,
     progress: kernels.Progress | None = None,
     *,
@@ -54,8 +55,8 @@ def load(
     """Load an ONNX model, or one that `vklab compile` wrote, on one or several Vulkan devices.
 
     Args:
-        model: a path, bytes, or an onnx.ModelProto.
-        device: index or part of a name; default the fastest, or VKLAB_DEVICE.
+        model: a path, bytes, a file opened in binary mode, or an onnx.ModelProto.
+        device: index, part of a name, "gpu" or "cpu"; default the fastest, or VKLAB_DEVICE.
         progress: called as (done, of, kernel) while kernels compile.
         devices: "all", or a list of indices or names: the model is split over these devices.
         place: the device of nodes, by patterns of their names ("layer3*").
@@ -72,18 +73,21 @@ def load(
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError; for a
     model of known or bounded shapes, which is compiled here, ShaderError and OutOfMemoryError.
     """
+    source: Any = model.read() if isinstance(model, io.IOBase) else model
+    if isinstance(source, (bytearray, memoryview)):
+        source = bytes(source)
     compiled = optional.load("runtime.compiled.container")
-    is_compiled = compiled and compiled.is_compiled(model)
-    saved = optional.require("runtime.compiled.saved").read(model) if is_compiled else None
+    is_compiled = compiled and compiled.is_compiled(source)
+    saved = optional.require("runtime.compiled.saved").read(source) if is_compiled else None
     # Not optional, but imported here: it imports onnx, which a compiled model does not need.
-    graph = saved.graph if saved else optional.require("graph.onnx_import").load_graph(model)
+    graph = saved.graph if saved else optional.require("graph.onnx_import").load_graph(source)
     options = None
     if devices is not None or place or memory_caps or policy or profiles or replicate:
         options = optional.require("runtime.many.device_options").DeviceOptions(
             place or {}, memory_caps or {}, policy, profiles or {}, replicate,
             fastest_first=isinstance(devices, str),
         )  # fmt: skip
-    return Session(graph, open_devices.open_all(device, devices), model, progress, saved,
+    return Session(graph, open_devices.open_all(device, devices), source, progress, saved,
                    dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip
 
 
@@ -142,6 +146,7 @@ class Session:
         self.states = tuple(map(DeviceState, used))
         self._lock = threading.Lock()
         self._frames: Any = None
+        self._has_warned = False
         self.roots = self._caches(made, progress, saved)
         self._opened: open_devices.OpenDevice | None = used[0]
         for each in used:
@@ -150,6 +155,7 @@ class Session:
             if not saved:  # a compiled model was checked when it was compiled
                 shapes.require_operators(graph)
             self.roots[0].prepare()
+            self.roots[0].executor.tell_host(self.roots[0])
         except BaseException:
             self.close()
             raise
@@ -168,7 +174,7 @@ class Session:
             if splitter:
                 splitter.check(self.graph, options.placement)
             executor = Executor(states, bool(self.upper_bounds), progress, splitter,
-                                _load_overlap, lock)  # fmt: skip
+                                _load_overlap, lock, self._warn_of_host)  # fmt: skip
             start = Plan(self.graph, infos, options, rest=self.graph)
             if saved:
                 restore = optional.require("runtime.compiled.restore")
@@ -237,9 +243,33 @@ class Session:
         self.require_open()
         return sum(len(chunk.steps) for chunk in plan_cache.all_chunks(self.roots[0]))
 
+    @property
+    def host_nodes(self) -> Any:
+        """Return the nodes that run on the host, as far as they are planned, with the reasons."""
+        self.require_open()
+        return optional.require("runtime.observe.host_nodes").of(self.roots[0])
+
+    @property
+    def output_infos(self) -> tuple[TensorInfo, ...]:
+        """Return name, dtype and shape of every output; open dimensions are names."""
+        found: tuple[TensorInfo, ...] = optional.require("runtime.observe.outputs").infos(self)
+        return found
+
+    def _warn_of_host(self, cache: PlanCache) -> None:
+        """Warn of nodes on the host, once for each session."""
+        observe = optional.load("runtime.observe.host_nodes")
+        if observe and not self._has_warned:
+            self._has_warned = True
+            observe.warn(observe.of(cache))
+
     def __repr__(self) -> str:
-        where = ", ".join(map(str, self.devices)) if self._opened else "closed"
-        return f"Session of {self.graph} on {where}"
+        if self._opened is None:
+            return f"Session of {self.graph}, closed"
+        where = ", ".join(map(str, self.devices))
+        observe = optional.load("runtime.observe.host_nodes")
+        host = observe.of(self.roots[0]) if observe else None
+        more = f"; {host.count} on the host" if host and host.nodes else ""
+        return f"Session of {self.graph} on {where}{more}"
 
     def _repr_html_(self) -> str:
         is_planned = any(self.roots[0].path())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import hashlib
+import logging
 import os
 import tempfile
 import threading
@@ -28,6 +29,7 @@ __all__ = ["Shader", "Variant", "compile_all", "compile_variant", "given", "text
 
 # Part of every key; the suffix names the rewrite of compiled modules by `exact`.
 TARGET = "spirv-vulkan1.3-exact"
+log = logging.getLogger(__name__)
 Defines = tuple[tuple[str, str], ...]
 # (kernel, defines, generated Slang placed before the kernel's text)
 Variant = tuple[str, Defines, str]
@@ -142,6 +144,7 @@ def _spirv(
     spirv = store.read(cached)
     if spirv is not None:
         return spirv, "cache"
+    log.debug("compiling %s %s", path.name, dict(defines))
     spirv = _compile(tools, path, defines, fragment)
     store.write(cached, spirv)
     return spirv, "compiler"
@@ -196,6 +199,8 @@ def compile_all(
                 failures.append(error)
             if progress:
                 progress(done, len(pending), variant[0])
+    if any(shader.origin == "compiler" for shader in shaders.values()):
+        log.info("compiled or loaded %d kernels", len(shaders))
     if len(failures) == 1:
         raise failures[0]
     if failures:

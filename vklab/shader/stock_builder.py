@@ -14,7 +14,7 @@ from pathlib import Path
 
 from vklab.shader import compiler, source, stock
 
-__all__ = ["build", "expressions", "variants"]
+__all__ = ["build", "expressions", "is_complete", "variants"]
 
 _LINE = re.compile(r"^// stock: (.*)$", re.M)
 _FUNCTION = re.compile(r"^public (?:Real|float) (\w+)(?:<[^>]*>)?\(([^)]*)\)", re.M)
@@ -61,13 +61,25 @@ def variants(path: Path) -> list[compiler.Variant]:
     return listed
 
 
+def _listed() -> list[compiler.Variant]:
+    kernels = sorted((source.roots()[0] / "ops").glob("*.slang"))
+    return list(dict.fromkeys(variant for path in kernels for variant in variants(path)))
+
+
+def is_complete(folder: Path = stock.FOLDER) -> bool:
+    """Tell whether a folder has every stock variant of the present texts."""
+    return all(
+        (folder / f"{compiler.text_key(name, defines)}.spv").is_file()
+        for name, defines, _ in _listed()
+    )
+
+
 def build(folder: Path = stock.FOLDER) -> int:
     """Compile all stock variants into a folder and return their number."""
     folder.mkdir(parents=True, exist_ok=True)
     for stale in folder.glob("*.spv"):
         stale.unlink()
-    kernels = sorted((source.roots()[0] / "ops").glob("*.slang"))
-    shaders = compiler.compile_all(variant for path in kernels for variant in variants(path))
+    shaders = compiler.compile_all(_listed())
     for (name, defines, _), shader in shaders.items():
         (folder / f"{compiler.text_key(name, defines)}.spv").write_bytes(shader.spirv)
     return len(shaders)

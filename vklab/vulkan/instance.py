@@ -6,6 +6,7 @@ whose messages become Python objects. Chooses no device. Visited by labs 02 and 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,6 +166,12 @@ class Instance(api.VulkanObject):
 
 def no_driver() -> SetupError:
     """Return the error for a machine with a loader and no Vulkan driver."""
+    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):  # the loader reads the first that is set
+        if os.environ.get(name):
+            remove = f"set {name}=" if os.name == "nt" else f"unset {name}"
+            return SetupError("no Vulkan driver answers the loader: "
+                              f"{name}={os.environ[name]} names none that works",
+                              f"{remove}   (`vklab doctor` lists drivers)")  # fmt: skip
     return SetupError(
         "no Vulkan driver answers the loader",
         "apt-get install mesa-vulkan-drivers   (Debian, Ubuntu: brings lavapipe, which runs on "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from vklab.errors import ModelError, PlanError
 from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph
 from vklab.plan.chunk import Chunk
@@ -22,7 +23,7 @@ from vklab.runtime.kernels import Progress
 from vklab.runtime.open_devices import OpenDevice
 from vklab.runtime.plan_cache import Entry, PlanCache
 from vklab.shader import compiler
-from vklab.types import ANY_SHAPE, DeviceInfo
+from vklab.types import ANY_SHAPE, DeviceInfo, Dispatch
 
 __all__ = ["compile_by_run", "compile_graph", "plan_whole", "save"]
 
@@ -34,9 +35,16 @@ class _Planner:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.asked: dict[compiler.Variant, None] = {}
 
     def facts(self) -> Facts:
-        return Facts(evaluate=executors.evaluate, kernel_refusal=kernels.unavailable)
+        return Facts(evaluate=executors.evaluate, kernel_refusal=self._refusal)
+
+    def _refusal(self, dispatch: Dispatch) -> str:
+        reason = kernels.unavailable(dispatch)
+        if not reason:
+            self.asked[dispatch.variant] = None
+        return reason
 
     def compiling(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
@@ -102,7 +110,30 @@ def compile_graph(
             continue
         root.entries[plan_cache.planned_key(inputs)] = entry
         complete &= entry.rest is None and entry.chunks[0].kind != "control"
-    return save(root, progress), complete
+    return save(root, progress, _variants_below(root.plan, limits)), complete
+
+
+def _variants_below(start: Plan, limits: Mapping[str, int]) -> Iterator[compiler.Variant]:
+    """Yield the kernels of sizes below the upper bounds: `load` plans these without a compiler.
+
+    Sizes choose kernels by thresholds and multiples, near powers of two. The kernels of single
+    nodes belong to them: a device takes a node only if the node's own kernel is available.
+    """
+    graph, planner = start.graph, _Planner()
+    root = PlanCache(start, planner)
+    powers = [1 << n for n in range(max(limits.values(), default=0).bit_length())]
+    near = {size for power in powers for size in (power - 1, power, power + 1)} | {*range(1, 10)}
+    for size in sorted(near - {0}) if limits else ():
+        if size > max(limits.values()):
+            break
+        sizes = {name: min(size, most) for name, most in limits.items()}
+        try:
+            inputs = {value.name: value for value in shapes.bind(graph, sizes).inputs}
+            plan = root.extended(inputs, None)
+        except (ModelError, PlanError):  # sizes that do not fit together, or other open dimensions
+            continue
+        yield from (d.variant for d in plan.dispatches) if plan else ()
+    yield from planner.asked
 
 
 def compile_by_run(
@@ -135,8 +166,16 @@ def compile_by_run(
         state.close()
 
 
-def save(root: PlanCache, progress: Progress | None = None) -> Saved:
-    """Return a compiled model with all plans of a root cache, in the order of their use."""
+def save(
+    root: PlanCache, progress: Progress | None = None, more: Iterable[compiler.Variant] = ()
+) -> Saved:
+    """Return a compiled model with all plans of a root cache, in the order of their use.
+
+    Args:
+        root: the root plan cache.
+        progress: called as (done, of, kernel) while kernels compile.
+        more: kernels to store besides those of the plans.
+    """
     caches = [root]
     numbers = {id(root): 0}
     for cache in caches:  # the loop appends to the list
@@ -155,6 +194,7 @@ def save(root: PlanCache, progress: Progress | None = None) -> Saved:
         dispatch.variant
         for record in records for part in record.parts for dispatch in part.chunk.dispatches
     )  # fmt: skip
+    variants |= dict.fromkeys(more)
     with root.executor.compiling():
         compiled = compiler.compile_all(variants, progress)
     plan = root.plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,6 +28,7 @@ from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["Library", "SavedPlans", "require_sound", "root"]
 
+log = logging.getLogger(__name__)
 _WRONG = "the plan in the compiled model contradicts itself"
 
 
@@ -53,6 +55,7 @@ class Library:
         """Store the first reason, and print it if DEBUG is 1 or more."""
         if reason and not self.reason:
             self.reason = reason
+            log.info("a compiled model is planned here: %s", reason)
             if int(settings.get("DEBUG")) >= 1:
                 print(f"planned here: {reason}", file=sys.stderr)
 

@@ -46,8 +46,12 @@ class DeviceOptions:
     def placement(self, infos: Sequence[DeviceInfo]) -> PlacementOptions:
         """Return placement options in which devices are numbers in the session's order.
 
-        Raises SetupError for a device that the session does not use.
+        Raises SetupError for a device that the session does not use, or a profile that is none.
         """
+        for device, profile in self.profiles.items():
+            if not hasattr(profile, "node_ns"):
+                raise SetupError(f"profiles[{device!r}] is {profile!r}, not a profile; give "
+                                 "Session.profile of the model on that device")  # fmt: skip
         return PlacementOptions(
             pins={p: _number(d, infos, "place") for p, d in self.place.items()},
             caps={_number(d, infos, "memory_caps"): n for d, n in self.memory_caps.items()},

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ATOL", "HALF", "RTOL", "Comparison", "compare"]
+__all__ = ["ATOL", "HALF", "RTOL", "Comparison", "arrays", "compare"]
 
 # Summing some thousand float32 terms in another order changes results by about 1e-6 of the largest
 # output; relative to an element that is small by cancellation, by much more.
@@ -64,9 +64,28 @@ class Comparison:
         return "\n".join(lines)
 
 
+def arrays(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return values as arrays by name: the items of sequences and maps get names of their own.
+
+    Of a sequence of maps, as classifiers of scikit-learn return it, each key becomes one array.
+    """
+    found: dict[str, np.ndarray] = {}
+    for name, value in values.items():
+        if isinstance(value, (list, tuple)) and value and all(isinstance(v, dict) for v in value):
+            keys = dict.fromkeys(key for item in value for key in item)
+            value = {key: np.asarray([item.get(key) for item in value]) for key in keys}
+        if isinstance(value, (list, tuple)):
+            value = {"length": np.asarray(len(value)), **dict(enumerate(value))}
+        if isinstance(value, Mapping):
+            found |= arrays({f"{name}[{key!r}]": item for key, item in value.items()})
+        else:
+            found[name] = np.asarray(value)
+    return found
+
+
 def compare(
-    actual: Mapping[str, np.ndarray],
-    expected: Mapping[str, np.ndarray],
+    actual: Mapping[str, Any],
+    expected: Mapping[str, Any],
     rtol: float = RTOL,
     atol: float = ATOL,
 ) -> Comparison:
@@ -78,6 +97,7 @@ def compare(
         rtol: the tolerance relative to an element.
         atol: the tolerance relative to max|e|, the largest finite element of the same output.
     """
+    actual, expected = arrays(actual), arrays(expected)
     worst: list[dict[str, Any]] = []
     max_abs = max_rel = 0.0
     passed = actual.keys() == expected.keys()
@@ -93,8 +113,8 @@ def compare(
         max_abs, max_rel = max(max_abs, error), max(max_rel, relative)
         passed = passed and not len(bad)  # not size: a scalar's index has no elements
         worst += [
-            {"output": name, "index": index, "got": got[tuple(index)].item(),
-             "expected": truth[tuple(index)].item()}
+            {"output": name, "index": index, "got": np.asarray(got[tuple(index)]).tolist(),
+             "expected": np.asarray(truth[tuple(index)]).tolist()}
             for index in bad[:SHOWN].tolist()
         ]  # fmt: skip
     return Comparison(passed, max_abs, max_rel, tuple(worst[:SHOWN]))

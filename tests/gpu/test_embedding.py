@@ -1,0 +1,134 @@
+"""A program that embeds vklab: models in memory, dtypes of outputs, device kinds, logs, types."""
+
+from __future__ import annotations
+
+import io
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from small_models import DATA, ROOT, model, random_array, relu, value
+
+import vklab
+from vklab import SetupError, cli
+from vklab.shader import compiler
+from vklab.types import ANY_SHAPE
+
+DIGITS = DATA / "digits_cnn.onnx"
+
+USER = """
+import logging
+import numpy as np
+import vklab
+from vklab import DeviceInfo, HostWarning, ModelError, Session, TensorInfo, VklabError, load
+
+def classify(path: str, image: np.ndarray) -> int:
+    with load(path, device="gpu", upper_bounds={"batch": 8}) as session:
+        outputs: dict[str, np.ndarray] = session.run({"image": image})
+        infos: tuple[TensorInfo, ...] = session.output_infos
+        names: tuple[str, ...] = session.outputs
+        device: DeviceInfo = session.device
+        logging.info("%s %s %s %s", infos, names, device.name, session.host_nodes.total)
+    return int(outputs[names[0]].argmax())
+
+def main(session: Session) -> None:
+    try:
+        print(classify("m.onnx", np.zeros((1, 1, 28, 28), np.float32)), vklab.devices()[0].name)
+    except (ModelError, VklabError, HostWarning) as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("make", [
+    bytes, bytearray, memoryview, io.BytesIO, onnx.load_model_from_string,
+], ids=["bytes", "bytearray", "memoryview", "BytesIO", "proto"])  # fmt: skip
+def test_a_model_in_memory_loads(device_index, make):
+    given = make(relu().SerializeToString())
+    with vklab.load(given, device_index) as session:
+        x = {"x": -np.ones((2, 3), np.float32)}
+        assert not session.run(x)["y"].any() and session.check(x).passed
+
+
+def test_an_open_file_loads_and_a_compiled_model_too(device_index, tmp_path, capsys):
+    with DIGITS.open("rb") as file, vklab.load(file, device_index) as session:
+        assert session.outputs == ("logits",)
+    target = tmp_path / "digits.vklab"
+    line = ["compile", str(DIGITS), "-o", str(target), "--device", str(device_index)]
+    assert cli.main(line) == 0
+    with vklab.load(bytearray(target.read_bytes()), device_index) as session:
+        assert session.run(np.zeros((1, 1, 28, 28), np.float32))["logits"].shape == (1, 10)
+        assert [*map(str, session.output_infos)] == ["logits: float32[batch,10]"]
+
+
+def test_outputs_have_dtypes_and_shapes(device_index):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]),
+             helper.make_node("ArgMax", ["y"], ["best"], axis=1, keepdims=0),
+             helper.make_node("NonZero", ["y"], ["where"])]  # fmt: skip
+    weights = {"w": random_array((4, 7))}
+    made = model(nodes, [value("x", ("rows", 4))], ["y", "best", "where"], weights)
+    with vklab.load(made, device_index) as session:
+        assert session.outputs == ("y", "best", "where")
+        y, best, where = session.output_infos
+    assert str(y) == "y: float32[rows,7]" and y.shape == ("rows", 7)
+    assert str(best) == "best: int64[rows]"
+    assert where.dtype == "int64" and (where.shape == ANY_SHAPE or where.shape[0] == 2)
+
+
+def test_devices_are_chosen_by_their_kind(device_index, monkeypatch):
+    for kind in ("cpu", "gpu"):
+        if any(info.is_cpu == (kind == "cpu") and not info.refusal for info in vklab.devices()):
+            with vklab.load(relu(), kind) as session:
+                assert session.device.is_cpu == (kind == "cpu")
+            monkeypatch.setenv("VKLAB_DEVICE", kind)
+            with vklab.load(relu()) as session:
+                assert session.device.is_cpu == (kind == "cpu")
+            monkeypatch.delenv("VKLAB_DEVICE")
+            line = ["run", str(DIGITS), "--repeat", "1", "--device", kind]
+            assert cli.main(line) == 0
+        else:
+            with pytest.raises(SetupError, match=f"no usable device is a {kind.upper()}; there"):
+                vklab.load(relu(), kind)
+
+
+def test_the_core_logs_plans_kernels_and_replanning(device_index, caplog, tmp_path, monkeypatch):
+    assert any(isinstance(h, logging.NullHandler) for h in logging.getLogger("vklab").handlers)
+    monkeypatch.setenv("VKLAB_CACHE", str(tmp_path))
+    compiler._memory.clear()
+    caplog.set_level(logging.DEBUG, "vklab")
+    with vklab.load(relu((1, 17)), device_index) as session:
+        session.run(np.ones((1, 17), np.float32))
+        lines = [record.getMessage() for record in caplog.records]
+        session.run(np.ones((1, 17), np.float32))
+        assert len(caplog.records) == len(lines)  # a planned run logs nothing
+    assert any(line.startswith("planned for x: float32[1,17]: plan for") for line in lines), lines
+    assert any(line.startswith("compiling elementwise.slang") for line in lines)
+    path = str(tmp_path / "digits.vklab")
+    assert cli.main(["compile", str(DIGITS), "-o", path, "--device", str(device_index)]) == 0
+    with vklab.load(path, device_index) as session:
+        session.run(np.zeros((3, 1, 28, 28), np.float32))
+    assert any(r.levelno == logging.INFO and "no plan was compiled for" in r.getMessage()
+               for r in caplog.records)  # fmt: skip
+
+
+def test_nothing_is_printed_where_logging_is_not_configured():
+    code = ("import numpy as np, vklab\nwith vklab.load('data/digits_cnn.onnx') as session:\n"
+            "    session.run(np.zeros((1, 1, 28, 28), np.float32))")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr and not done.stdout
+
+
+@pytest.mark.full
+def test_a_users_file_passes_mypy_strict(tmp_path):
+    (tmp_path / "user.py").write_text(USER)
+    (tmp_path / "mypy.ini").write_text("[mypy]\nfollow_imports = silent\n")
+    assert (ROOT / "vklab/py.typed").exists()
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file", str(tmp_path / "mypy.ini"),
+         str(tmp_path / "user.py")],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

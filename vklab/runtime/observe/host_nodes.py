@@ -1,0 +1,101 @@
+"""Nodes of a session that run on the host instead of a device: their number and the reasons.
+
+A session warns of them once. `plan.partition` decides which nodes these are.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import warnings
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vklab.errors import HostWarning
+from vklab.graph.graph import Node
+from vklab.runtime import plan_cache
+from vklab.runtime.plan_cache import PlanCache
+
+__all__ = ["HostNodes", "announce", "of", "warn"]
+
+_SHOWN = 3
+_PACKAGE = str(Path(__file__).resolve().parents[2])
+_NODE = re.compile(r"^node '[^']*'(?: \([^)]*\))?: ")
+_KERNEL = re.compile(r"^kernel \S+ \{.*?\} is not")
+log = logging.getLogger("vklab")
+
+
+@dataclass(frozen=True)
+class HostNodes:
+    """Nodes on the host, with the number of all nodes; `print` shows the reasons in one line.
+
+    Attributes:
+        nodes: pairs of a node and the reason why no device runs it.
+        total: number of nodes on devices and on the host, before the passes.
+        device: names of the devices.
+        left: number of nodes that are not planned yet.
+    """
+
+    nodes: Sequence[tuple[Node, str]]
+    total: int
+    device: str
+    left: int = 0
+
+    @property
+    def count(self) -> str:
+        """Return "2 of 16 nodes", with "at least" in front while nodes are left to plan."""
+        return f"{'at least ' if self.left else ''}{len(self.nodes)} of {self.total} nodes"
+
+    @property
+    def reasons(self) -> str:
+        """Return the most frequent reasons, each with its number of nodes and their operators."""
+        groups: dict[str, list[tuple[Node, str]]] = defaultdict(list)
+        for node, reason in self.nodes:
+            short = _KERNEL.sub("its kernel is not", _NODE.sub("", reason)) or "no reason"
+            groups[re.sub(r"'[^']*'", "''", short)].append((node, short))
+        ordered = sorted(groups.values(), key=len, reverse=True)
+        texts = []
+        for group in ordered[:_SHOWN]:
+            kinds = list(dict.fromkeys(node.qualified_type for node, _ in group))
+            more = ", ..." if len(kinds) > _SHOWN else ""
+            texts.append(f"{len(group)} ({', '.join(kinds[:_SHOWN])}{more}): {group[0][1]}")
+        texts += [f"and {len(ordered) - _SHOWN} more reasons"] if len(ordered) > _SHOWN else []
+        return "; ".join(texts)
+
+    def __str__(self) -> str:
+        return f"{self.count} on the host: {self.reasons}" if self.nodes else ""
+
+
+def of(root: PlanCache) -> HostNodes:
+    """Return the nodes that ran on the host last, or that are planned to run there.
+
+    Nodes in bodies of control nodes count, too.
+    """
+    last = next(reversed([root.plan, *(entry.plan for entry in root.path())]))
+    left = len(last.rest.nodes) if last.rest else 0
+    nodes: list[tuple[Node, str]] = []
+    total = left
+    for chunk in plan_cache.all_chunks(root):
+        total += len((chunk.source or chunk.graph).nodes)
+        if chunk.kind == "host":
+            nodes += [(node, chunk.reasons.get(node.name, "")) for node in chunk.graph.nodes]
+    names = " + ".join(state.opened.info.name for state in root.executor.devices)
+    return HostNodes(nodes, total, names, left)
+
+
+def warn(nodes: HostNodes) -> None:
+    """Warn of nodes on the host."""
+    announce(f"{nodes.count} run on the host, not on {nodes.device}: {nodes.reasons}; "
+             "session.host_reasons has the reason for each")  # fmt: skip
+
+
+def announce(text: str) -> None:
+    """Issue a HostWarning, in the log too, at the first caller's line outside of the package."""
+    log.warning("%s", text)
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, HostWarning, stacklevel=level)
