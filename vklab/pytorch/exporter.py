@@ -12,7 +12,6 @@ import io
 import logging
 import os
 import re
-import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ import torch
 import torch.onnx
 from torch.utils import _pytree
 
+from vklab import forking
 from vklab.errors import ModelError
 from vklab.pytorch import tensors
 
@@ -46,7 +46,7 @@ HINTS = {
 # Start of torch's advice to its own developers, which is cut off.
 CLUTTER = r"\n+(?:For more information|The error above|Caused by|consider using|from user code)"
 # torch.export and the code that silences it change global state.
-_exporting = threading.RLock()
+_exporting = forking.lock()
 
 
 def export_module(

@@ -1,8 +1,7 @@
 """Session: a model loaded on a device. `load` is the entry point of the runtime.
 
-A session checks its inputs, plans a shape at its first use and replays the plan later. Methods that
-observe runs or run many frames are loaded from optional folders at their first use. Visited by all
-labs.
+A session checks its inputs, plans a shape at its first use and replays the plan later. Methods for
+profiling and for many frames are in optional folders, loaded when used. Visited by all labs.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vklab import optional, settings
+from vklab import forking, optional, settings
 from vklab.errors import ModelError, VklabError
 from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph
@@ -86,10 +85,6 @@ def load(
                    dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip
 
 
-def _load_overlap() -> Any:
-    return optional.load("runtime.many.overlap")
-
-
 def _profile(root: PlanCache, values: Mapping[str, Any]) -> Any:
     return optional.require("runtime.observe.profile").once(root, values)
 
@@ -140,6 +135,7 @@ class Session:
             made = replace(made, placement=options.placement(infos))
         self.states = tuple(map(DeviceState, used))
         self._lock = threading.Lock()
+        self._owner = forking.owner()
         self._frames: Any = None
         self.roots = self._caches(made, progress, saved)
         self._opened: open_devices.OpenDevice | None = used[0]
@@ -167,7 +163,7 @@ class Session:
             if splitter:
                 splitter.check(self.graph, options.placement)
             executor = Executor(states, bool(self.upper_bounds), progress, splitter,
-                                _load_overlap, lock)  # fmt: skip
+                                lambda: optional.load("runtime.many.overlap"), lock)  # fmt: skip
             start = Plan(self.graph, infos, options, rest=self.graph)
             if saved:
                 restore = optional.require("runtime.compiled.restore")
@@ -305,8 +301,9 @@ class Session:
     # --------------------------------------------------------------------------------- closing
 
     def require_open(self) -> open_devices.OpenDevice:
-        """Return the first device; raise VklabError if the session is closed."""
+        """Return the first device; raise VklabError if the session is closed or inherited."""
         if self._opened is None:
+            forking.require_own(self._owner, "this session")
             raise VklabError("this session is closed; load the model again")
         return self._opened
 
@@ -316,8 +313,7 @@ class Session:
     def close(self) -> None:
         """Wait for frames in flight, and free all resources; a second call does nothing.
 
-        If a frame still runs on the host after the time limit of devices, its resources are freed
-        when it ends.
+        A frame that still runs on the host after the time limit frees its resources at its end.
         """
         if self._frames is not None:
             self._frames.end()
@@ -333,6 +329,11 @@ class Session:
                     state.opened.forget(self._frames)
                 state.opened.sessions.discard(self)
             self._opened = None
+
+    def abandon(self) -> None:
+        """Forget all resources in a forked child; another thread may have held the lock."""
+        self._lock = threading.Lock()
+        self._opened = self._frames = None
 
     def __del__(self) -> None:
         if getattr(self, "_opened", None) is not None:

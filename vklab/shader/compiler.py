@@ -11,14 +11,13 @@ import contextvars
 import hashlib
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vklab import settings, store
+from vklab import forking, settings, store
 from vklab.errors import SetupError, ShaderError
 from vklab.shader import exact, modules, reflection, source, stock, toolchain
 
@@ -47,7 +46,7 @@ _given: contextvars.ContextVar[Mapping[Variant, Shader]] = contextvars.ContextVa
     "vklab_given", default={}  # noqa: B039  (never mutated, only replaced)
 )
 _memory: dict[tuple[str, ...], Shader] = {}
-_lock = threading.Lock()
+_lock = forking.lock()
 
 
 @contextlib.contextmanager

@@ -11,17 +11,16 @@ import os
 import shutil
 import subprocess
 import tempfile
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from vklab import store
+from vklab import forking, store
 from vklab.shader import source
 from vklab.shader.toolchain import LIMIT_SECONDS, Toolchain
 
 __all__ = ["folder"]
 
-_lock = threading.Lock()
+_lock = forking.lock()
 
 
 def folder(toolchain: Toolchain) -> Path | None:
