@@ -6,18 +6,15 @@ by lab 05.
 
 from __future__ import annotations
 
-import contextvars
 import hashlib
-import os
 import struct
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from vklab import settings
 from vklab.errors import ShaderError
-from vklab.shader import compiler
+from vklab.shader import compiler, processes
 from vklab.shader.reflection import Reflection
 from vklab.types import Dispatch
 from vklab.vulkan import descriptors
@@ -115,13 +112,10 @@ class Kernels:
         missing = [d for name, d in unique.items() if (*name, push) not in known]
         if missing:
             shaders = compiler.compile_all((d.variant for d in missing), progress)
-            context = contextvars.copy_context
-            with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-                futures = [
-                    pool.submit(context().run, self._make, d, shaders[d.variant]) for d in missing
-                ]
+            with processes.pool(len(missing)) as submit:
+                futures = [submit(self._make, d, shaders[d.variant]) for d in missing]
                 for dispatch, future in zip(missing, futures, strict=True):
-                    known[(*key(dispatch), push)] = future.result()
+                    known[(*key(dispatch), push)] = processes.result(future)
             self.cache.save()
         return {name: known[(*name, push)] for name in unique}
 

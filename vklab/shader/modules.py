@@ -7,16 +7,14 @@ Visited by lab 05.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from vklab import forking, store
-from vklab.shader import source
-from vklab.shader.toolchain import LIMIT_SECONDS, Toolchain
+from vklab.shader import processes, source
+from vklab.shader.toolchain import Toolchain
 
 __all__ = ["folder"]
 
@@ -56,13 +54,12 @@ def _make(toolchain: Toolchain, files: list[Path], target: Path) -> None:
 
     def compile_module(path: Path) -> None:
         output = temporary / "lib" / f"{path.stem}.slang-module"
-        command = [toolchain.program, str(path), *includes, "-o", str(output)]
-        subprocess.run(command, capture_output=True, timeout=LIMIT_SECONDS, check=False,
-                       stdin=subprocess.DEVNULL)  # fmt: skip
+        processes.run([toolchain.program, str(path), *includes, "-o", str(output)])
 
     try:
-        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-            list(pool.map(compile_module, files))
+        with processes.pool(len(files)) as submit:
+            for future in [submit(compile_module, path) for path in files]:
+                processes.result(future)
         temporary.rename(target)
     except (OSError, subprocess.TimeoutExpired):
         if not target.is_dir():  # else another process has written it
