@@ -27,7 +27,7 @@ Submit = Callable[..., "Future[Any]"]
 
 
 class _Group:
-    """The running processes of one call, and whether it was stopped."""
+    """Running processes of one call, and whether it was stopped."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

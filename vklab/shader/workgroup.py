@@ -1,4 +1,4 @@
-"""What a workgroup of a kernel takes: invocations and shared memory, by specialization constants.
+"""Needs of a kernel's workgroup: invocations and shared memory, by specialization constants.
 
 A driver may crash on a kernel beyond the limits of its device. Visited by lab 05.
 Source: SPIR-V specification, sections 2.18 and 3.
@@ -33,7 +33,7 @@ _OPERATIONS: dict[int, Callable[..., int]] = {
 
 
 class Module(Protocol):
-    """What is read of a SPIR-V module: decorations and types by id, and instructions by opcode."""
+    """Interface of a SPIR-V module: decorations and types by id, and instructions by opcode."""
 
     @property
     def by_opcode(self) -> Mapping[int, list[Words]]:
@@ -83,7 +83,7 @@ def evaluate(expression: Expression, constants: Mapping[int, int | float]) -> in
 
 
 def workgroup_of(module: Module) -> Workgroup:
-    """Return what a workgroup of a module's kernel takes."""
+    """Return the needs of a workgroup of a module's kernel."""
     constants = _constants(module)
     shared = tuple(
         _size(module, module.types[words[0]][1][1], constants)
