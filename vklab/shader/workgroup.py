@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Expression", "Workgroup", "workgroup_of"]
+__all__ = ["Expression", "Module", "Workgroup", "evaluate", "workgroup_of"]
 
 # A number, a specialization constant ("constant", id, default), or (opcode, operands...).
 Expression = int | tuple[Any, ...]
