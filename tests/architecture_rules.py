@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-BASE = {"errors", "settings", "store", "types", "trace", "draw", "optional"}
+BASE = {"errors", "forking", "settings", "store", "types", "trace", "draw", "optional"}
 CORE = {"vulkan", "shader", "graph", "ops", "plan", "runtime"}
 # Run before anything is installed: the standard library and each other.
 STDLIB_ONLY = {"__main__", "bootstrap", "run_tests"}

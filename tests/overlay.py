@@ -20,7 +20,7 @@ def write_function(folder: Path, name: str, expression: str) -> Path:
 def write_kernel(folder: Path, name: str, *changes: tuple[str, str]) -> Path:
     """Make a folder in which a kernel has some pieces of text replaced."""
     text = (ROOT / "shaders" / "ops" / f"{name}.slang").read_text("utf-8")
-    for old, new in changes:
+    for old, new in filter(any, changes):
         assert old in text, f"{old!r} is not in {name}.slang"
         text = text.replace(old, new)
     return _write(folder / "ops" / f"{name}.slang", text)

@@ -53,7 +53,7 @@ HOMELY = {
 # Class names that two folders of the core share, each with the reason.
 SHARED_CLASS_NAMES: dict[str, str] = {}
 # Lazy imports of optional folders: the doors, which the import rule of DESIGN.md names.
-DOORS = ("vklab/plan/plan.py", "vklab/runtime/session.py", "vklab/cli/")
+DOORS = ("vklab/plan/plan.py", "vklab/runtime/session.py", "vklab/runtime/loading.py", "vklab/cli/")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef | ast.Module

@@ -20,7 +20,7 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
-from stand_ins.loaded_compiler import ADDRESS, LIMIT_S, run
+from stand_ins.loaded_compiler import ADDRESS, LIMIT_S, Popen
 
 # The one function that the library does not export as C.
 AS_SLANGC = "_Z28spSetCommandLineCompilerModePN5slang15ICompileRequestE"
@@ -35,7 +35,7 @@ def library(program: str) -> str:
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[None]:
     """Have the kernels of this process and of its children compiled by a server."""
-    from vklab.shader import modules, toolchain
+    from vklab.shader import processes, toolchain
 
     found = toolchain.find_toolchain("slang")
     path = library(found.program) if found else ""
@@ -48,11 +48,11 @@ def running(folder: Path) -> Iterator[None]:
     try:
         if server.stdout and server.stdout.read(1):
             os.environ[ADDRESS] = f"{found.program}{os.pathsep}{address}"
-            served = types.SimpleNamespace(**{**vars(subprocess), "run": run})
-            toolchain.subprocess = modules.subprocess = served
+            served = types.SimpleNamespace(**{**vars(subprocess), "Popen": Popen})
+            processes.subprocess = served
         yield
     finally:
-        toolchain.subprocess = modules.subprocess = subprocess
+        processes.subprocess = subprocess
         os.environ.pop(ADDRESS, None)
         server.communicate()  # the end of its input ends it
 

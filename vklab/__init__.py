@@ -17,7 +17,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOME_OF = {
     "devices": "vklab.runtime.open_devices",
-    "load": "vklab.runtime.session",
+    "load": "vklab.runtime.loading",
     "measure": "vklab.runtime.observe.calibration",
     "from_torch": "vklab.pytorch.frontend",
     "Session": "vklab.runtime.session",
@@ -71,10 +71,10 @@ if TYPE_CHECKING:  # `as`: type checkers take these names as exported
         VulkanError as VulkanError,
     )
     from vklab.pytorch.frontend import from_torch as from_torch
+    from vklab.runtime.loading import load as load
     from vklab.runtime.observe.calibration import measure as measure
     from vklab.runtime.open_devices import devices as devices
     from vklab.runtime.session import Session as Session
-    from vklab.runtime.session import load as load
     from vklab.types import DeviceInfo as DeviceInfo
     from vklab.types import TensorInfo as TensorInfo
 

@@ -1,7 +1,8 @@
 """Optional folders of the package: loaded when they are used, and missed only then.
 
-Only `plan/plan.py`, `plan/memory.py`, `runtime/session.py` and `graph/onnx_import.py` load them. A
-`Door` is a method whose body is in an optional folder. Visited by lab 12.
+Only `plan/plan.py`, `plan/memory.py`, `runtime/session.py`, `runtime/loading.py` and
+`graph/onnx_import.py` load them. A `Door` is a method whose body is in an optional folder. Visited
+by lab 12.
 """
 
 from __future__ import annotations

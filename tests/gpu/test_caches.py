@@ -18,7 +18,7 @@ import vklab
 from vklab import conformance, settings, store
 from vklab.errors import UnsupportedOperatorError
 from vklab.runtime import open_devices
-from vklab.shader import compiler, source, stock, stock_builder, toolchain
+from vklab.shader import compiler, modules, source, stock, stock_builder, toolchain
 from vklab.vulkan.pipeline import PipelineCache
 
 X = np.array([[1, -2, 3]], np.float32)
@@ -113,6 +113,25 @@ def test_two_processes_share_a_cache_from_the_start(device_index, tmp_path):
     assert set(" ".join(said).split()) <= {"compiler", "cache"}
     assert python(CODE, device_index, VKLAB_CACHE=str(tmp_path)) == "cache\n"
     assert not list(tmp_path.rglob(".writing-*"))
+
+
+# ------------------------------------------------------------------------------ compiled modules
+
+
+def test_damaged_modules_are_compiled_again(device_index, fresh, monkeypatch):
+    if toolchain.find_toolchain("slang") is None:
+        pytest.skip("no slangc to compile modules with")
+    origin_of_relu(device_index)
+    (path,) = (fresh / "modules").glob("*/lib/elementwise.slang-module")
+    whole = path.read_bytes()
+    for data in (whole[:1000] + b"\xff" + whole[1001:], whole[:500], None):
+        path.unlink() if data is None else path.write_bytes(data)
+        for spirv in shaders_of(fresh):
+            spirv.unlink()
+        monkeypatch.setattr(modules, "_checked", set())  # as in a new process
+        assert origin_of_relu(device_index) == "compiler"
+        assert modules.is_whole(path.parent.parent)
+    assert [entry.is_dir() for entry in (fresh / "modules").iterdir()] == [True]
 
 
 # ----------------------------------------------------------------------------------- pipelines

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from child import python
 from onnx import helper
+from overlay import write_kernel
 from small_models import DATA, model, random_array, relu, stock_variant, value
 
 import vklab
@@ -223,6 +225,29 @@ def test_a_kernel_and_a_dispatch_that_do_not_fit(handles, device_index, tmp_path
     monkeypatch.setenv("VKLAB_SHADERS", str(tmp_path))
     with pytest.raises(ShaderError, match=f"kernel elementwise:? {words}"):
         vklab.load(relu((1, 3)), device_index)
+
+
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("if (row >= params.rows) return;", "if (row >= params.rows) { huge[lane] = row; return; }",
+     "262144 bytes of shared memory a workgroup, .* has [0-9]+ .maxComputeSharedMemorySize"),
+    ("numthreads(WORKGROUP, 1, 1)", "numthreads(WORKGROUP, 64, 1)",
+     "[0-9]+ invocations a workgroup, .* has [0-9]+ .maxComputeWorkGroupInvocations"),
+    ("", "", r"workgroups of \([0-9]+, 1, 1\) invocations, .* takes .*maxComputeWorkGroupSize"),
+])  # fmt: skip
+def test_a_workgroup_beyond_the_limits_never_reaches_the_driver(
+    handles, device_index, tmp_path, monkeypatch, old, new, words
+):
+    declared = ("[shader(", "groupshared uint huge[1 << 16];\n[shader(")
+    changed = write_kernel(tmp_path, "softmax", declared, (old, new))
+    monkeypatch.setenv("VKLAB_SHADERS", str(changed))
+    if not new:
+        limits = {**handles.device.info.limits, "maxComputeWorkGroupSize": (1, 1, 1)}
+        monkeypatch.setattr(handles.device, "info", replace(handles.device.info, limits=limits))
+    monkeypatch.setattr(kernels, "ComputePipeline", None)
+    proto = model([helper.make_node("Softmax", ["x"], ["y"])], [value("x", (2, 3))],
+                  [value("y", (2, 3))])  # fmt: skip
+    with pytest.raises(ShaderError, match=f"kernel softmax .*has {words}"):
+        vklab.load(proto, device_index)
 
 
 def test_specialization_constants_that_do_not_exist():

@@ -120,3 +120,12 @@ def test_a_big_model_waits_in_files_until_its_session_is_gone(device_index, monk
     del session
     gc.collect()
     assert not folder.exists()
+
+
+def test_devices_and_progress_are_those_of_load(device_index, monkeypatch, tmp_path):
+    monkeypatch.setenv("VKLAB_CACHE", str(tmp_path))
+    seen: list[tuple[int, int, str]] = []
+    with vklab.from_torch(nn.Linear(4, 2), torch.ones(3, 4), devices=[device_index],
+                          progress=lambda *each: seen.append(each)) as session:  # fmt: skip
+        assert [info.index for info in session.devices] == [device_index]
+    assert seen and seen[-1][0] == seen[-1][1]

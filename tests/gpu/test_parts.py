@@ -176,6 +176,52 @@ def test_loop_carries_values_and_collects_rows(device, count):
         assert len(found["rows"]) == count and session.host_reasons == {}
 
 
+def body_of_rows(op_type: str, control: bool, **attributes: object) -> onnx.GraphProto:
+    """Return a body that adds v to its state a, and collects what an operator makes of a."""
+    nodes = [helper.make_node("Add", ["a", "v"], ["b"]),
+             helper.make_node(op_type, ["a"], ["row"], **attributes)]  # fmt: skip
+    if not control:
+        return helper.make_graph(nodes, "body", [value("a", None), value("v", None)],
+                                 [value("b", None), onnx.ValueInfoProto(name="row")])  # fmt: skip
+    nodes.append(helper.make_node("Identity", ["go"], ["on"]))
+    given = [value("i", (), INT64), value("go", (), TensorProto.BOOL), value("a", None)]
+    return helper.make_graph(nodes, "body", given, [value("on", (), TensorProto.BOOL),
+                             value("b", None), onnx.ValueInfoProto(name="row")])  # fmt: skip
+
+
+COLLECTED = [("Cast", {"to": INT64}, (2, 3), "int64"), ("Transpose", {}, (3, 2), "float32"),
+             ("NonZero", {}, (2, 6), "int64")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op_type", "attributes", "shape", "dtype"), COLLECTED)
+def test_a_loop_without_iterations_collects_no_rows(device, op_type, attributes, shape, dtype):
+    node = helper.make_node("Loop", ["n", "", "x"], ["y", "rows"],
+                            body=body_of_rows(op_type, True, **attributes))  # fmt: skip
+    proto = model([node], [value("n", (), INT64), value("x", (2, 3))], ["y", "rows"],
+                  {"v": np.float32([1])})  # fmt: skip
+    x = random_array((2, 3))
+    with vklab.load(proto, device) as session:
+        for count in (0, 2, 0):
+            found = session.run({"n": np.array(count), "x": x})
+            assert found["rows"].shape == (count, *shape) and found["rows"].dtype == dtype
+        np.testing.assert_array_equal(found["y"], x)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize(("op_type", "attributes", "shape", "dtype"), COLLECTED)
+def test_a_scan_of_no_rows_collects_none(device, op_type, attributes, shape, dtype, axis):
+    node = helper.make_node("Scan", ["x", "items"], ["y", "rows"], num_scan_inputs=1,
+                            scan_output_axes=[axis], body=body_of_rows(op_type, False, **attributes)
+                            )  # fmt: skip
+    proto = model([node], [value("x", (2, 3)), value("items", ("n", 3))], ["y", "rows"])
+    x = random_array((2, 3))
+    with vklab.load(proto, device) as session:
+        found = session.run({"x": x, "items": np.zeros((0, 3), np.float32)})
+    expected = np.moveaxis(np.zeros((0, *shape), dtype), 0, axis)
+    assert found["rows"].shape == expected.shape and found["rows"].dtype == dtype
+    np.testing.assert_array_equal(found["y"], x)
+
+
 def test_a_condition_that_is_no_single_bool_is_named(device_index):
     proto = branches()
     proto.graph.input[1].CopyFrom(value("c", (2,), TensorProto.BOOL))

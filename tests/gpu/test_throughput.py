@@ -26,7 +26,7 @@ def test_two_devices_have_five_and_errors_are_told():
     both("""
 from vklab.bench import throughput
 from vklab.errors import OutOfMemoryError
-from vklab.runtime import session
+from vklab.runtime import loading
 def rows():
     return {row.way: row for row in throughput.measure_all(["mnist12"], "all", 0.02)}
 found = rows()
@@ -34,12 +34,12 @@ assert list(found) == ["run", "map", "replicas map", "split run", "split map"]
 for row in found.values():
     assert row.frames_per_s > 0 and row.ratio > 0 and row.max_abs_error < 1e-4, row
     assert row.devices == ((0,) if row.way in ("run", "map") else (0, 1))
-load = session.load
+load = loading.load
 def failing(model, **options):
     if options.get("replicate"):
         raise OutOfMemoryError("vkAllocateMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY", "none left")
     return load(model, **options)
-session.load = failing
+loading.load = failing
 found = rows()
 assert "none left" in found.pop("replicas map").error
 assert all(row.frames_per_s > 0 for row in found.values()), found

@@ -199,3 +199,12 @@ def test_more_numbers_than_kept_are_left_to_pytorch(compiled, monkeypatch, caplo
             agree(function, lambda x, n: x * n, torch.randn(2, 3), number)
     assert len(caplog.records) == 1 and "more than 2 sets" in caplog.text
     assert loaded(made) == [0]
+
+
+def test_an_unknown_device_is_an_error(device_index):
+    torch._dynamo.reset()
+    options = {"device": "no such device"}
+    function = torch.compile(lambda x: x + 1, backend=backend.vklab_backend, options=options)
+    with pytest.raises(Exception, match="no device is called 'no such device'"):
+        function(torch.ones(2))
+    torch._dynamo.reset()

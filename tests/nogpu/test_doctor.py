@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from vklab import store
 from vklab.bootstrap import system
 from vklab.doctor import Check, Report, checks, child, detect, devices, examine
 from vklab.shader import stock, toolchain
@@ -285,6 +286,17 @@ def test_a_cache_that_cannot_be_written_is_a_note(monkeypatch, tmp_path):
     assert found.mark == "note" and "compiles again" in found.detail
     monkeypatch.setenv("VKLAB_DISABLE_CACHE", "1")
     assert checks.check_caches()[0].mark == "ok"
+
+
+def test_damaged_files_of_the_cache_are_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("VKLAB_CACHE", str(tmp_path))
+    store.write(tmp_path / "spirv" / "relu-1.spv", b"words")
+    assert " damaged (" not in checks.check_caches()[0].detail
+    (tmp_path / "spirv" / "relu-2.spv").write_bytes(b"words without a digest")
+    (tmp_path / "modules" / "1" / "lib").mkdir(parents=True)
+    found = checks.check_caches()[0]
+    assert found.ok
+    assert "2 damaged (spirv/relu-2.spv, modules/1), made again at the next use" in found.detail
 
 
 def test_missing_packages_are_named(monkeypatch):

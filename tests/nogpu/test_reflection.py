@@ -56,6 +56,39 @@ def spirv_of(compiled: dict[str, bytes], language: str) -> bytes:
     return compiled[language]
 
 
+WORKGROUP = """
+[vk::constant_id(0)] const uint WORKGROUP = 64;
+[vk::constant_id(1)] const uint TILE = 8;
+struct Pair { float3 a; uint b[2]; };
+groupshared float tile[TILE * (WORKGROUP + 1)];
+groupshared Pair pairs[3];
+groupshared uint64_t wide;
+RWStructuredBuffer<float> y_buffer;
+[shader("compute")] [numthreads(WORKGROUP, 2, 1)]
+void main(uint3 id : SV_DispatchThreadID, uint lane : SV_GroupIndex) {
+    tile[lane] = id.x;
+    pairs[lane % 3].b[0] = lane;
+    wide = lane;
+    GroupMemoryBarrierWithGroupSync();
+    y_buffer[id.x] = tile[0] + pairs[1].b[0] + pairs[2].a.x + float(wide);
+}
+"""
+
+
+@pytest.mark.full
+def test_what_a_workgroup_takes(tmp_path):
+    tools = toolchain.find_toolchain("slang")
+    if tools is None:
+        pytest.skip("no compiler for slang")
+    (tmp_path / "k.slang").write_text(WORKGROUP)
+    toolchain.run(tools, tmp_path / "k.slang", tmp_path / "out.spv", (), ())
+    found = reflection.reflect((tmp_path / "out.spv").read_bytes()).workgroup
+    assert found.shape({}) == (64, 2, 1)
+    assert found.shape({0: 256}) == (256, 2, 1)
+    assert found.shared_bytes({}) == 4 * 8 * 65 + 3 * 20 + 8
+    assert found.shared_bytes({0: 100, 1: 5}) == 4 * 5 * 101 + 3 * 20 + 8
+
+
 @pytest.mark.full
 def test_what_slang_says(compiled):
     found = reflection.reflect(spirv_of(compiled, "slang"))

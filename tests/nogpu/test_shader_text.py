@@ -12,7 +12,7 @@ from small_models import ROOT, stock_variant
 
 from vklab import settings
 from vklab.errors import SetupError, ShaderError
-from vklab.shader import compiler, source, stock, stock_builder, toolchain
+from vklab.shader import compiler, processes, source, stock, stock_builder, toolchain
 from vklab.shader.toolchain import Toolchain
 
 
@@ -155,7 +155,7 @@ def test_compilers_that_write_nothing_hang_or_do_not_start(tmp_path, monkeypatch
     silent = Toolchain("slang", str(fake_compiler(tmp_path, "pass")), "1")
     with pytest.raises(ShaderError, match="ended with code 0"):
         toolchain.run(silent, Path("k"), tmp_path / "o", [], [])
-    monkeypatch.setattr(toolchain, "LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(processes, "LIMIT_SECONDS", 0.2)
     slow = Toolchain("slang", str(fake_compiler(tmp_path, "time.sleep(60)")), "1")
     with pytest.raises(ShaderError, match=r"did not end in 0\.2 s"):
         toolchain.run(slow, Path("k"), tmp_path / "o", [], [])

@@ -10,7 +10,7 @@ import slang_server
 from small_models import ROOT, stock_variant
 
 from vklab.errors import ShaderError
-from vklab.shader import modules, source, toolchain
+from vklab.shader import modules, processes, source, toolchain
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def test_a_kernel_is_the_same_to_the_byte(tools, kernel, tmp_path, monkeypatch):
     name, defines, _ = stock_variant(kernel)
     given = tools, source.find(name)
     toolchain.run(*given, tmp_path / "server", defines, source.roots())
-    monkeypatch.setattr(toolchain, "subprocess", subprocess)
+    monkeypatch.setattr(processes, "subprocess", subprocess)
     toolchain.run(*given, tmp_path / "slangc", defines, source.roots())
     assert (tmp_path / "server").read_bytes() == (tmp_path / "slangc").read_bytes()
 
 
 def test_a_module_is_compiled_without_a_process(tools, tmp_path, monkeypatch):
     monkeypatch.setenv("VKLAB_CACHE", str(tmp_path))
-    monkeypatch.delattr(subprocess, "run")
+    monkeypatch.delattr(subprocess.Popen, "_execute_child")
     made = modules.folder(tools)
     names = {path.stem for path in (made / "lib").iterdir()}
     assert names == {path.stem for path in (ROOT / "shaders" / "lib").glob("*.slang")}

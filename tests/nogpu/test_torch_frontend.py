@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import tomllib
 
@@ -10,6 +11,7 @@ import onnx
 import pytest
 import torch
 from child import python
+from onnx.reference import ReferenceEvaluator
 from small_models import ROOT
 from torch import nn
 
@@ -108,6 +110,58 @@ def test_values_are_named_as_forward_and_what_it_returns_name_them():
     assert weights == 16 + 2 * 4, "tied weights are there once"
 
 
+def test_python_numbers_keep_the_precision_of_float64():
+    functions = [
+        lambda x: x * 1e300, lambda x: x + 0.1, lambda x: torch.full_like(x, 1e-300),
+        lambda x: x.clamp(0.2, 1e200), lambda x: torch.where(x > 0.3, x, 0.7),
+        lambda x: x / 3, lambda x: x**2.7, lambda x: x.masked_fill(x > 0.5, 0.1),
+        lambda x: torch.full((3,), 0.1, dtype=x.dtype) * x,
+    ]  # fmt: skip
+    module = Returned(lambda x: [function(x) for function in functions])
+    x = torch.tensor([0.1, 0.3, 0.9], dtype=torch.float64)
+    found = ReferenceEvaluator(export(module, x)).run(None, {"x": x.numpy()})
+    for number, (mine, theirs) in enumerate(zip(found, module(x), strict=True)):
+        np.testing.assert_allclose(mine, theirs.numpy(), 1e-14, err_msg=str(number))
+
+
+def test_constants_of_open_sizes_keep_their_dtypes():
+    def filled(x):
+        n = x.shape[0]
+        return (torch.full((n, 2), 0.1, dtype=torch.float64), torch.zeros(n, 4), torch.zeros(()),
+                torch.ones((2, n), dtype=torch.int64), torch.full((n,), True),
+                torch.full((3,), n), torch.full_like(x, n),
+                x.masked_fill(x > 0, float("-inf")))  # fmt: skip
+
+    model = export(Returned(filled), torch.randn(3, 4), {"x": {0: "n"}})
+    x = torch.randn(5, 4)
+    found = ReferenceEvaluator(model).run(None, {"x": x.numpy()})
+    for mine, theirs in zip(found, filled(x), strict=True):
+        assert mine.dtype == theirs.numpy().dtype
+        np.testing.assert_array_equal(mine, theirs.numpy())
+
+
+@dataclasses.dataclass
+class Pair:
+    """A result that PyTorch does not know how to flatten."""
+
+    first: torch.Tensor
+    rest: object
+
+
+class Opaque:
+    """A result whose parts cannot be known."""
+
+    def __init__(self, x) -> None:
+        self.x = x
+
+
+def test_the_fields_of_a_dataclass_are_outputs():
+    module = Returned(lambda x: (x + 1, Pair(x * 2, [Pair(x - 1, None)])))
+    model = export(module, torch.randn(2, 4))
+    names = [value.name for value in model.graph.output]
+    assert names == ["output_0", "output_1_first", "output_1_rest_0_first"]
+
+
 @pytest.mark.parametrize("shapes", [
     {"input": {0: torch.export.Dim("n", max=9)}},
     pytest.param(({0: "n"},), marks=pytest.mark.slow),
@@ -122,6 +176,10 @@ def test_dynamic_shapes_may_have_all_forms_of_torch_export(shapes):
 X = torch.randn(2, 4)
 LINEAR = nn.Linear(4, 2)
 REFUSED = [
+    ("opaque", Returned(lambda x: (x + 1, {"a": Opaque(x)})), X, None,
+     "Returned returns a Opaque as output_1_a, and its tensors would be lost"),
+    ("alpha", Returned(lambda x: x.add(x, alpha=0.1)), X.double(), None,
+     "add.Tensor in float64 takes alpha=0.1, which PyTorch's exporter rounds"),
     ("no module", "a module", X, None, "takes a torch.nn.Module, not str"),
     ("name", LINEAR, {"y": X}, None, "cannot take the example inputs: missing a required"),
     ("no tensor", LINEAR, (3,), None, "hold no tensor"),
@@ -189,6 +247,7 @@ def test_the_entry_point_names_the_backend():
 @pytest.mark.parametrize("missing", ["torch", "onnxscript"])
 def test_without_torch_the_error_names_the_extra(missing):
     code = f"""
+import dataclasses
 import sys
 sys.modules[{missing!r}] = None
 import vklab

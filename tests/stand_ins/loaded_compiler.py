@@ -1,29 +1,57 @@
-"""`subprocess.run`, but slangc's work is asked of the server that tests/slang_server.py starts."""
+"""Run slangc's work on the server that tests/slang_server.py starts, in place of a process."""
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 from typing import Any
 
-__all__ = ["ADDRESS", "ask", "run"]
+__all__ = ["ADDRESS", "Popen", "ask"]
 
 # Names the compiler and the socket of its server to this process and its children.
 ADDRESS = "SLANG_SERVER"
 LIMIT_S = 120
-_run = subprocess.run
 
 
-def run(command: Any, *others: Any, **options: Any) -> subprocess.CompletedProcess[Any]:
+class Popen(subprocess.Popen):
     """Run a command; what the server does not compile, slangc gets."""
-    program, _, address = os.environ.get(ADDRESS, "").partition(os.pathsep)
-    if program and isinstance(command, list) and command[0] == program:
-        try:
-            if ask(address, command[1:]):
-                return subprocess.CompletedProcess(command, 0, "", "")
-        except OSError:
-            pass
-    return _run(command, *others, **options)
+
+    stdin = stdout = stderr = returncode = None
+
+    def __init__(self, command: Any, *others: Any, **options: Any) -> None:
+        self.args = command
+        self.start = functools.partial(super().__init__, command, *others, **options)
+        program = os.environ.get(ADDRESS, "").partition(os.pathsep)[0]
+        self.is_for_server = bool(program) and isinstance(command, list) and command[0] == program
+        if not self.is_for_server:
+            self.start()
+
+    def communicate(self, *arguments: Any, **options: Any) -> Any:
+        """Ask the server; return no text for what it has compiled."""
+        if self.is_for_server:
+            if self.returncode == 0 or _compiled(self.args):
+                self.returncode = 0
+                return "", ""
+            self.is_for_server = False
+            self.start()
+        return super().communicate(*arguments, **options)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return at once for what the server has compiled."""
+        return 0 if self.is_for_server else super().wait(timeout)
+
+    def kill(self) -> None:
+        """End slangc; the server ends its work by itself."""
+        if not self.is_for_server:
+            super().kill()
+
+
+def _compiled(command: list[str]) -> bool:
+    try:
+        return ask(os.environ[ADDRESS].partition(os.pathsep)[2], command[1:])
+    except OSError:
+        return False
 
 
 def ask(address: str, arguments: list[str]) -> bool:

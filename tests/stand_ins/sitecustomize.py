@@ -7,4 +7,4 @@ if "SLANG_SERVER" in os.environ:
 
     import loaded_compiler
 
-    subprocess.run = loaded_compiler.run
+    subprocess.Popen = loaded_compiler.Popen

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 from vklab.bench import models
-from vklab.runtime import host, session
+from vklab.runtime import host, loading
 from vklab.runtime.observe import compare
 
 __all__ = ["FIVE", "RUNNERS", "Row", "measure", "measure_all", "named",
@@ -72,7 +72,7 @@ def percentiles_us(run: Callable[[], object]) -> tuple[float, float, float]:
 def _vklab(name: str, model: onnx.ModelProto, inputs: Arrays, target: Target) -> Row:
     device, dtype = target
     begun = time.perf_counter()
-    with session.load(model, device, dtype=dtype) as loaded:
+    with loading.load(model, device, dtype=dtype) as loaded:
         load_ms = (time.perf_counter() - begun) * 1e3
         begun = time.perf_counter()
         outputs = loaded.run(inputs)

@@ -20,7 +20,7 @@ import onnx
 
 from vklab.bench import measure, models
 from vklab.errors import VklabError
-from vklab.runtime import open_devices, session
+from vklab.runtime import loading, open_devices, session
 from vklab.types import DeviceInfo
 
 __all__ = ["ON_CPUS", "ON_GPUS", "Row", "measure_all"]
@@ -138,7 +138,7 @@ def _measure(
             with _failing(way):
                 key = repr(way.options)
                 if key not in sessions:
-                    sessions[key] = stack.enter_context(session.load(model, **way.options))
+                    sessions[key] = stack.enter_context(loading.load(model, **way.options))
                 way.loaded = sessions[key]
         want = ways[0].loaded.run(inputs) if ways[0].loaded else {}
         for way in ways:

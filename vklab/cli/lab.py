@@ -19,7 +19,7 @@ from vklab.cli import console, jupyter
 from vklab.cli.doctor import show_repairs
 from vklab.cli.run import announce_cpu
 from vklab.errors import SetupError
-from vklab.runtime import session
+from vklab.runtime import loading
 
 __all__ = ["classify_digits", "lab"]
 
@@ -64,7 +64,7 @@ def classify_digits(data: Path) -> float:
         held_out = file["held_out"]
         images, labels = file["images"][held_out], file["labels"][held_out]
     with console.compiling() as progress:
-        loaded = session.load(data / "digits_cnn.onnx", progress=progress)
+        loaded = loading.load(data / "digits_cnn.onnx", progress=progress)
         with loaded:
             announce_cpu(loaded.device)
             logits = loaded.run(images)["logits"]

@@ -25,7 +25,7 @@ from vklab.plan.partition import Needed
 from vklab.plan.place import cutting, placement
 from vklab.plan.place.placement import Placement
 from vklab.plan.tuning import tune
-from vklab.runtime import executor, kernels, open_devices, session
+from vklab.runtime import executor, kernels, loading, open_devices
 from vklab.runtime.many import speeds
 from vklab.types import DeviceInfo
 
@@ -89,7 +89,7 @@ class PlacementFlags:
         return None
 
     def arguments(self) -> dict[str, Any]:
-        """Return the placement arguments of `session.load`."""
+        """Return the placement arguments of `loading.load`."""
         indices = [info.index for info in self.infos()]
         return {
             "devices": "all" if self.devices == "all" else indices,
@@ -184,7 +184,7 @@ def _parts(
     first = partition.next_chunk(bound, given, infos, executor.evaluate, require)
     if not isinstance(first, Needed) and first[0].is_on_device and not first[1].nodes:
         return [first[0].graph]
-    with console.compiling() as progress, session.load(model, infos[0].index, progress) as loaded:
+    with console.compiling() as progress, loading.load(model, infos[0].index, progress) as loaded:
         loaded.run(feed(loaded.inputs, (), dims).arrays)
         plan = loaded.plan
     return [chunk.source for chunk in plan.chunks if chunk.source]

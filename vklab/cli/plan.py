@@ -24,7 +24,7 @@ from vklab.plan import plan as plans
 from vklab.plan.chunk import Chunk
 from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
-from vklab.runtime import kernels, open_devices, session
+from vklab.runtime import kernels, loading, open_devices
 from vklab.runtime.compiled import build, container, saved
 from vklab.shader import source
 from vklab.types import DeviceInfo
@@ -130,7 +130,7 @@ def _plan(
             return _Planned(made, "")
     with (
         console.compiling() as progress,
-        session.load(model, info.index, progress, dtype=dtype or None) as loaded,
+        loading.load(model, info.index, progress, dtype=dtype or None) as loaded,
     ):
         loaded.run(feed(loaded.inputs, (), dims).arrays)
         return _Planned(loaded.plan, loaded.plan_reason)

@@ -10,7 +10,7 @@ from vklab import draw
 from vklab.cli import console
 from vklab.cli.inputs import Device, Dims, Files, Model, feed
 from vklab.cli.run import announce_cpu
-from vklab.runtime import session
+from vklab.runtime import loading
 
 __all__ = ["profile"]
 
@@ -27,7 +27,7 @@ def profile(
 
     Each dispatch runs alone between barriers, so the sum is longer than a run.
     """
-    with console.compiling() as progress, session.load(model, device, progress) as loaded:
+    with console.compiling() as progress, loading.load(model, device, progress) as loaded:
         fed = feed(loaded.inputs, files, dims)
         announce_cpu(loaded.device)
         measured = loaded.profile(fed.arrays, repeats=repeat)

@@ -17,7 +17,7 @@ import typer
 from vklab import draw
 from vklab.cli import console, placement
 from vklab.cli.inputs import Device, Dims, DType, Fed, Files, Model, UpperBounds, feed, parse_dims
-from vklab.runtime import session
+from vklab.runtime import loading, session
 from vklab.runtime.observe import compare
 from vklab.types import DeviceInfo
 
@@ -61,7 +61,7 @@ def run(
     several = flags.arguments() if flags else {}
     with (
         console.compiling() as progress,
-        session.load(model, device, progress, dtype=dtype, upper_bounds=bounds,
+        loading.load(model, device, progress, dtype=dtype, upper_bounds=bounds,
                      **several) as loaded,
     ):
         fed = feed(loaded.inputs, files, dims)

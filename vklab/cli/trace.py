@@ -15,7 +15,7 @@ from vklab import draw
 from vklab.cli import console
 from vklab.cli.inputs import Device, Dims, Fed, Files, Model, feed
 from vklab.cli.run import announce_cpu
-from vklab.runtime import session
+from vklab.runtime import loading
 from vklab.trace import HOST, Trace
 
 __all__ = ["trace"]
@@ -59,7 +59,7 @@ def trace(
     chosen = devices.split(",") if devices and devices != "all" else devices
     with (
         console.compiling() as progress,
-        session.load(model, device, progress, devices=chosen,
+        loading.load(model, device, progress, devices=chosen,
                      replicate=bool(chosen and frames)) as loaded,
     ):  # fmt: skip
         fed = feed(loaded.inputs, files, dims)

@@ -14,7 +14,7 @@ from vklab.course.run_kernel import Run, run_kernel
 from vklab.course.run_limited import run_limited
 from vklab.course.show import show
 from vklab.course.swap import swap
-from vklab.runtime import session as _session  # noqa: F401  (with it, every part of the runtime)
+from vklab.runtime import loading as _loading  # noqa: F401  (with it, every part of the runtime)
 
 __all__ = [
     "Run",

@@ -14,7 +14,7 @@ import numpy as np
 from dask.distributed import WorkerPlugin, get_worker
 
 from vklab.errors import SetupError, VklabError
-from vklab.runtime import open_devices, session
+from vklab.runtime import loading, open_devices, session
 from vklab.types import DeviceInfo
 
 __all__ = ["ModelPlugin", "candidates", "run"]
@@ -62,7 +62,7 @@ class ModelPlugin(WorkerPlugin):
             devices: Sequence[int | str] = self.devices or [info.index for info in candidates()]
             number = re.search(r"(\d+)\D*$", str(name)) if name != address else None
             device = devices[int(number.group(1) if number else 0) % len(devices)]
-            return session.load(self.model, device, **self.options)
+            return loading.load(self.model, device, **self.options)
         except SetupError as error:
             raise SetupError(f"worker {name} at {address}: {error}") from error
 

@@ -22,7 +22,7 @@ from vklab.doctor import child, detect, remedy
 from vklab.doctor.devices import check_devices
 from vklab.doctor.report import Check, Report
 from vklab.errors import SetupError
-from vklab.shader import stock, toolchain
+from vklab.shader import modules, stock, toolchain
 
 __all__ = [
     "check_bindings",
@@ -231,10 +231,21 @@ def check_caches() -> list[Check]:
     room = f"{draw.bytes_text(free)} free at {root}"
     short = free < LEAST_FREE_BYTES
     return [
-        Check("caches", True, f"{root}: {len(files)} files, {size}"),
+        Check("caches", True, f"{root}: {len(files)} files, {size}{_damaged(root)}"),
         Check("disk", not short, room, "delete files on this disk" if short else "",
               essential=False),
     ]  # fmt: skip
+
+
+def _damaged(root: Path) -> str:
+    """Return a text that names the damaged files of the cache; empty if there are none."""
+    files = [*root.glob("spirv/*.spv"), *root.glob("pipelines/*.bin")]
+    found = [path for path in files if store.read(path) is None]
+    folders = (path.parent for path in root.glob("modules/*/lib"))
+    found += [folder for folder in folders if not modules.is_whole(folder)]
+    names = ", ".join(str(path.relative_to(root)) for path in found[:3])
+    more = ", ..." if len(found) > 3 else ""
+    return f"; {len(found)} damaged ({names}{more}), made again at the next use" if found else ""
 
 
 def check_jupyter() -> Check:

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from vklab.doctor import child
 from vklab.errors import ShaderError, VklabError
-from vklab.runtime import open_devices, session
+from vklab.runtime import loading, open_devices
 from vklab.shader import toolchain
 from vklab.vulkan import instance
 
@@ -41,7 +41,7 @@ def run_device(index: int) -> dict[str, Any]:
     graph = helper.make_graph([helper.make_node("Add", names[:2], names[2:])], "three",
                               [left, right], [total])  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    with session.load(model, device=index) as loaded:
+    with loading.load(model, device=index) as loaded:
         values = (np.array(numbers, np.float32) for numbers in (child.LEFT, child.RIGHT))
         return {"got": loaded.run(*values)["sum"].tolist()}
 

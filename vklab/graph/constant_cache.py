@@ -6,11 +6,12 @@ itself. Visited by lab 10.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Hashable
 
 import numpy as np
+
+from vklab import forking
 
 __all__ = ["derive"]
 
@@ -19,7 +20,7 @@ _Key = tuple[Hashable, tuple[int, ...]]
 _arrays: dict[_Key, np.ndarray] = {}
 # A view keeps its source alive; a strong reference to it here would never be freed.
 _views: weakref.WeakValueDictionary[_Key, np.ndarray] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = forking.lock()
 
 
 def derive(

@@ -16,6 +16,7 @@ from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
 
 from vklab.errors import ModelError, VklabError
 from vklab.pytorch import graphs, tensors
+from vklab.runtime import open_devices
 
 __all__ = ["vklab_backend"]
 
@@ -37,9 +38,13 @@ def vklab_backend(
         options: of torch.compile: `device` and `dtype` as in `vklab.load`, and `fallback=False`
             to raise an error instead of leaving a graph in PyTorch.
         mode: of torch.compile; ignored.
+
+    Raises ModelError for an unknown option and SetupError for an unknown device.
     """
     del mode
     chosen = graphs.Options.of(options)
+    if chosen.device is not None:
+        open_devices.select(chosen.device)  # a wrong name is no reason to stay in PyTorch
     nodes = graph.graph.find_nodes(op="placeholder")
     weights = {n for n, node in enumerate(nodes) if _is_weight(node)}
 

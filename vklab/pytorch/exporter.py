@@ -7,12 +7,12 @@ dimensions differ. Visited by lab 09.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import io
 import logging
 import os
 import re
-import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,8 +24,9 @@ import torch
 import torch.onnx
 from torch.utils import _pytree
 
+from vklab import forking
 from vklab.errors import ModelError
-from vklab.pytorch import tensors
+from vklab.pytorch import constants, tensors
 
 __all__ = ["argument", "export", "export_module", "renamed", "save"]
 
@@ -45,8 +46,11 @@ HINTS = {
 }
 # Start of torch's advice to its own developers, which is cut off.
 CLUTTER = r"\n+(?:For more information|The error above|Caused by|consider using|from user code)"
+# Parts of what a module returns that are no outputs.
+CONSTANTS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device,
+             torch.SymInt, torch.SymFloat, torch.SymBool)  # fmt: skip
 # torch.export and the code that silences it change global state.
-_exporting = threading.RLock()
+_exporting = forking.lock()
 
 
 def export_module(
@@ -96,9 +100,11 @@ def export(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: A
             captured = torch.export.export(
                 module, args, kwargs, dynamic_shapes=opened, strict=False
             )
+            constants.require_exact(captured.graph.nodes)
             program = torch.onnx.export(
-                captured, dynamo=True, dynamic_shapes=shapes, opset_version=OPSET, verbose=False
-            )
+                captured, dynamo=True, dynamic_shapes=shapes, opset_version=OPSET, verbose=False,
+                custom_translation_table=constants.EXACT,
+            )  # fmt: skip
         except ModelError:
             raise
         except Exception as error:  # torch's errors share no other base class
@@ -220,6 +226,7 @@ def _flat_outputs(module: torch.nn.Module) -> Iterator[list[str]]:
 
     def flatten(module: Any, args: Any, kwargs: Any, returned: Any) -> tuple[Any, ...]:
         given = {id(leaf) for leaf in _pytree.tree_leaves((args, kwargs))}
+        returned = _pytree.tree_map(_fields, returned)
         outputs: dict[str, Any] = {}
         for path, leaf in _pytree.tree_flatten_with_path(returned)[0]:
             if isinstance(leaf, torch.Tensor):  # not None, nor a Python number
@@ -230,6 +237,11 @@ def _flat_outputs(module: torch.nn.Module) -> Iterator[list[str]]:
                 while name in outputs:
                     name += "_"
                 outputs[name] = leaf.clone() if is_known else leaf
+            elif not isinstance(leaf, CONSTANTS):
+                kind = type(leaf).__name__
+                raise ModelError(f"{type(module).__name__} returns a {kind} as {_path_name(path)}, "
+                                 "and its tensors would be lost; return tensors, or register "
+                                 f"{kind} by torch.utils._pytree.register_pytree_node")  # fmt: skip
         names[:] = outputs
         return tuple(outputs.values())
 
@@ -238,6 +250,14 @@ def _flat_outputs(module: torch.nn.Module) -> Iterator[list[str]]:
         yield names
     finally:
         handle.remove()
+
+
+def _fields(leaf: Any) -> Any:
+    """Return a dataclass that PyTorch does not flatten as a dict of its fields."""
+    if not dataclasses.is_dataclass(leaf) or isinstance(leaf, type):
+        return leaf
+    values = {item.name: getattr(leaf, item.name) for item in dataclasses.fields(leaf)}
+    return _pytree.tree_map(_fields, values)
 
 
 def _path_name(path: Sequence[Any]) -> str:

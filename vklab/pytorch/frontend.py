@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from vklab.errors import SetupError
-from vklab.runtime import session
+from vklab.runtime import loading, session
 
 __all__ = ["from_torch"]
 
@@ -27,8 +27,10 @@ def from_torch(
     dynamic_shapes: Mapping[str, Any] | Sequence[Any] | None = None,
     *,
     device: int | str | None = None,
+    devices: Sequence[int | str] | str | None = None,
     dtype: str | None = None,
     upper_bounds: Mapping[str, int] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> session.Session:
     """Load a PyTorch module, as it computes in eval mode, on a Vulkan device.
 
@@ -43,20 +45,23 @@ def from_torch(
             torch.export.Dim in place of names, or one entry per input in order. Other inputs have
             a fixed shape.
         device: as in `vklab.load`.
+        devices: as in `vklab.load`.
         dtype: as in `vklab.load`.
         upper_bounds: as in `vklab.load`; by the names of dynamic_shapes.
+        progress: as in `vklab.load`.
 
     Raises SetupError without torch, ModelError for a failed export, and the errors of `load`.
     """
     exporter = _load_exporter()
     program, names, size = exporter.export_module(module, example_inputs, dynamic_shapes)
-    options: dict[str, Any] = {"dtype": dtype, "upper_bounds": upper_bounds}
+    options: dict[str, Any] = {"device": device, "devices": devices, "dtype": dtype,
+                               "upper_bounds": upper_bounds, "progress": progress}  # fmt: skip
     if size <= IN_MEMORY_BYTES:
-        return session.load(exporter.renamed(program.model_proto, names), device, **options)
+        return loading.load(exporter.renamed(program.model_proto, names), **options)
     folder = tempfile.TemporaryDirectory(prefix="vklab-torch-", ignore_cleanup_errors=True)
     try:
         path = exporter.save(program, names, Path(folder.name))
-        loaded = session.load(path, device, **options)
+        loaded = loading.load(path, **options)
     except BaseException:
         folder.cleanup()
         raise

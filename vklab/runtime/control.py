@@ -6,13 +6,16 @@ A body has a plan cache of its own, so its plans are kept between iterations. Vi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from vklab.errors import ModelError
+from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
 from vklab.runtime.plan_cache import PlanCache
+from vklab.types import TensorInfo
 
 __all__ = ["Control"]
 
@@ -77,6 +80,29 @@ class Control:
             raise ModelError(f"node {self.node.name!r}: a condition is one bool, not {value!r}")
         return bool(np.reshape(value, ())[()])
 
+    def _none(self, inputs: Sequence[Any], values: Mapping[str, Any], first: int) -> list[Any]:
+        """Return the stacked outputs of a body, from the first one on, for no iteration.
+
+        Their shapes are inferred; if that fails, a run of the body on `inputs` tells them.
+
+        Args:
+            inputs: what the body would take.
+            values: the outer values by name.
+            first: the number of the first output to return.
+        """
+        graph = self.bodies["body"].plan.graph
+        names = [info.name for info in graph.inputs]
+        known = {name: values[name] for name in graph.captures}
+        known.update(zip(names, inputs, strict=True))
+        try:
+            given = [TensorInfo(n, str(v.dtype), v.shape) for n, v in known.items()]
+            infos = shapes.infer(replace(graph, inputs=tuple(given))).infos
+            made = [infos[name] for name in graph.outputs[first:]]
+            return [np.zeros((0, *info.shape), info.dtype) for info in made]
+        except (ModelError, AttributeError, KeyError, TypeError):  # a size is not known
+            return [np.zeros((0, *value.shape), value.dtype)
+                    for value in self._body("body", inputs, values)[first:]]  # fmt: skip
+
     def _if(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
         branch = "then_branch" if self._flag(inputs[0]) else "else_branch"
         return self._body(branch, (), values)
@@ -85,7 +111,7 @@ class Control:
         limit = None if inputs[0] is None else int(np.reshape(inputs[0], ()))
         going = len(inputs) < 2 or inputs[1] is None or self._flag(inputs[1])
         carried = list(inputs[2:])
-        collected: list[list[Any]] = [[] for _ in self.node.outputs[len(carried) :]]
+        collected: list[Any] = [[] for _ in self.node.outputs[len(carried) :]]
         number = 0
         while going and (limit is None or number < limit):
             condition = np.asarray(going)
@@ -95,10 +121,10 @@ class Control:
             for rows, value in zip(collected, made[1 + len(carried) :], strict=False):
                 rows.append(value)
             number += 1
-        graph = self.bodies["body"].plan.graph
-        names = graph.outputs[1 + len(carried) :]
-        return [*carried, *(_stack(rows, graph.infos.get(name), 0)
-                            for rows, name in zip(collected, names, strict=False))]  # fmt: skip
+        if collected and not number:
+            collected = self._none([np.asarray(0, np.int64), np.asarray(going), *carried], values,
+                                   1 + len(carried))  # fmt: skip
+        return [*carried, *map(_stack, collected)]
 
     def _scan(self, inputs: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
         if self.opset < 9:
@@ -116,7 +142,7 @@ class Control:
         out_axes = given.get("scan_output_axes") or (0,) * len(collected)
         out_back = given.get("scan_output_directions") or (0,) * len(collected)
         stacked = [
-            _stack(parts[:: -1 if back else 1], None, axis)
+            _stack(parts[:: -1 if back else 1], axis)
             for parts, axis, back in zip(collected, out_axes, out_back, strict=True)
         ]
         return [*states, *stacked]
@@ -139,18 +165,22 @@ class Control:
                 for value, back in zip(rest[len(rest) - count :], backwards, strict=True)
             ]
             states, collected = self._steps(states, rows, values)
-            results.append([*states, *(_stack(parts, None, 0) for parts in collected)])
+            results.append([*states, *map(_stack, collected)])
         return [np.stack(column) for column in zip(*results, strict=True)]
 
     def _steps(
         self, states: list[Any], rows: Sequence[np.ndarray], values: Mapping[str, Any]
-    ) -> tuple[list[Any], list[list[Any]]]:
+    ) -> tuple[list[Any], list[Any]]:
         lengths = {len(row) for row in rows}
         if len(lengths) != 1:
             raise ModelError(f"node {self.node.name!r} (Scan): the scanned inputs have lengths "
                              f"{sorted(lengths)}; they must agree")  # fmt: skip
-        collected: list[list[Any]] = [[] for _ in self.node.outputs[len(states) :]]
-        for number in range(lengths.pop()):
+        count = lengths.pop()
+        collected: list[Any] = [[] for _ in self.node.outputs[len(states) :]]
+        if collected and not count:
+            items = [np.zeros(row.shape[1:], row.dtype) for row in rows]
+            collected = self._none([*states, *items], values, len(states))
+        for number in range(count):
             items = [np.array(row[number], order="C") for row in rows]
             made = self._body("body", [*states, *items], values)
             states = made[: len(states)]
@@ -159,10 +189,6 @@ class Control:
         return states, collected
 
 
-def _stack(parts: Sequence[Any], info: Any, axis: int) -> Any:
-    """Stack the values of all iterations along a new axis; no iteration gives an empty array."""
-    if parts:
-        return np.stack(parts, axis)
-    dtype = info.dtype if info is not None and info.dtype else "float32"
-    dims = [dim for dim in info.shape if isinstance(dim, int)] if info is not None else []
-    return np.zeros((0, *dims), dtype)
+def _stack(parts: Sequence[Any] | np.ndarray, axis: int = 0) -> Any:
+    """Stack the values of all iterations along a new axis; `_none` gives an array along axis 0."""
+    return np.moveaxis(parts, 0, axis) if isinstance(parts, np.ndarray) else np.stack(parts, axis)

@@ -6,6 +6,7 @@ onnxruntime. Visited by lab 17.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,8 @@ _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 
 def load_onnxruntime() -> ModuleType:
     """Import onnxruntime, or raise SetupError with the command that installs it."""
+    # Its telemetry sends usage data, and its thread blocks the end of a forked child.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnxruntime
     except ImportError as error:

@@ -6,23 +6,21 @@ by lab 05.
 
 from __future__ import annotations
 
-import contextvars
 import hashlib
-import os
+import math
 import struct
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from vklab import settings
 from vklab.errors import ShaderError
-from vklab.shader import compiler
+from vklab.shader import compiler, processes
 from vklab.shader.reflection import Reflection
 from vklab.types import Dispatch
 from vklab.vulkan import descriptors
 from vklab.vulkan.device import Device
-from vklab.vulkan.pipeline import ComputePipeline, PipelineCache
+from vklab.vulkan.pipeline import ComputePipeline, Constant, PipelineCache
 
 __all__ = ["Kernel", "Kernels", "key", "pack_push", "specialize", "unavailable"]
 
@@ -115,13 +113,10 @@ class Kernels:
         missing = [d for name, d in unique.items() if (*name, push) not in known]
         if missing:
             shaders = compiler.compile_all((d.variant for d in missing), progress)
-            context = contextvars.copy_context
-            with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-                futures = [
-                    pool.submit(context().run, self._make, d, shaders[d.variant]) for d in missing
-                ]
+            with processes.pool(len(missing)) as submit:
+                futures = [submit(self._make, d, shaders[d.variant]) for d in missing]
                 for dispatch, future in zip(missing, futures, strict=True):
-                    known[(*key(dispatch), push)] = future.result()
+                    known[(*key(dispatch), push)] = processes.result(future)
             self.cache.save()
         return {name: known[(*name, push)] for name in unique}
 
@@ -133,6 +128,7 @@ class Kernels:
         if lacking:  # drivers may crash on such a kernel
             raise ShaderError(f"kernel {dispatch.kernel} {dispatch.defines} needs "
                               f"{', '.join(sorted(lacking))}, which {self.device.info.name} lacks")
+        self._check_workgroup(dispatch, shader.reflection, constants)
         push = descriptors.uses_push_descriptors(self.device)
         made_key = (hashlib.sha256(shader.spirv).digest(), tuple(constants), push)
         with self._lock:
@@ -155,6 +151,27 @@ class Kernels:
         if kernel.pipeline is not pipeline:
             pipeline.close()  # another thread was faster
         return kernel
+
+    def _check_workgroup(
+        self, dispatch: Dispatch, reflection: Reflection, constants: Sequence[Constant]
+    ) -> None:
+        """Raise ShaderError for a workgroup beyond the device's limits, on which drivers crash."""
+        info, values = self.device.info, {number: value for number, _, value in constants}
+        shape = reflection.workgroup.shape(values)
+        shared = reflection.workgroup.shared_bytes(values)
+        sizes = info.limits["maxComputeWorkGroupSize"]
+        assert isinstance(sizes, tuple)
+        limits = [
+            (f"{shared} bytes of shared memory", shared, "maxComputeSharedMemorySize"),
+            (f"{math.prod(shape)} invocations", math.prod(shape), "maxComputeWorkGroupInvocations"),
+        ]
+        for text, value, limit in limits:
+            if value > info.limit(limit):
+                raise ShaderError(f"kernel {dispatch.kernel} {dict(dispatch.constants)} has {text} "
+                                  f"a workgroup, {info.name} has {info.limit(limit)} ({limit})")
+        if any(value > most for value, most in zip(shape, sizes, strict=True)):
+            raise ShaderError(f"kernel {dispatch.kernel} has workgroups of {shape} invocations, "
+                              f"{info.name} takes {sizes} (maxComputeWorkGroupSize)")
 
     def close(self) -> None:
         """Destroy every pipeline."""

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vklab import draw, settings
-from vklab.errors import SetupError
+from vklab import draw, forking, settings
+from vklab.errors import SetupError, VulkanError
 from vklab.runtime.kernels import Kernels
 from vklab.types import DeviceInfo
 from vklab.vulkan import api, physical_device
@@ -62,6 +62,11 @@ class Closable(Protocol):
         """Free the resources; a second call does nothing. Return False if they are still in use."""
 
 
+class _Abandonable(Closable, Protocol):
+    def abandon(self) -> None:
+        """Forget all resources without a call into the driver, in a child made by `os.fork`."""
+
+
 class OpenDevice:
     """One open device, and the objects that its sessions share: allocator, weights and kernels.
 
@@ -75,7 +80,7 @@ class OpenDevice:
         self.info = info
         self.lost = False  # VK_ERROR_DEVICE_LOST was returned: the device runs no more work
         self.is_stuck = False  # submitted work never ended: its resources must not be freed
-        self.sessions: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self.sessions: weakref.WeakSet[_Abandonable] = weakref.WeakSet()
         self._forgotten: deque[Closable] = deque()
         self._owned: dict[str, Closable] = {}
         self._owned_lock = threading.Lock()
@@ -130,6 +135,12 @@ class OpenDevice:
         self._forgotten.extend(in_use)
         return not in_use
 
+    def abandon(self) -> None:
+        """Forget the sessions and the device in a child made by `os.fork`."""
+        self.is_stuck = True
+        for session in list(self.sessions):
+            session.abandon()
+
     def close(self) -> None:
         """Close the sessions that are still open, and the device."""
         for session in list(self.sessions):
@@ -152,7 +163,7 @@ class OpenDevice:
 _instances: dict[bool, Instance] = {}
 _open: dict[tuple[bool, int], OpenDevice] = {}
 _lost: list[OpenDevice] = []
-_lock = threading.RLock()
+_lock = forking.lock()
 
 
 def _instance() -> Instance:
@@ -243,7 +254,13 @@ def open_device(wanted: int | str | None = None) -> OpenDevice:
             _lost.append(_open.pop(key))  # the lost device's sessions may still be open
         if key not in _open:
             physical = instance.physical_devices()[info.index]
-            _open[key] = OpenDevice(instance, physical, info)
+            try:
+                _open[key] = OpenDevice(instance, physical, info)
+            except VulkanError as error:
+                if not forking.is_child():
+                    raise
+                raise SetupError(f"{info.name} does not open in a process that os.fork made "
+                                 f"({error})", forking.SPAWN) from error  # fmt: skip
             log.info("opened device %s", info)
         _open[key].free_forgotten()
         return _open[key]
@@ -274,4 +291,12 @@ def close_all() -> None:
             _instances.popitem()[1].close()
 
 
+def _abandon_all() -> None:
+    for device in (*_open.values(), *_lost):
+        device.abandon()
+    for registry in (_open, _lost, _instances):
+        registry.clear()
+
+
 atexit.register(close_all)
+forking.in_child(_abandon_all)

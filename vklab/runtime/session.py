@@ -1,23 +1,21 @@
-"""Session: a model loaded on a device. `load` is the entry point of the runtime.
+"""Session: a model loaded on a device; `loading.load` makes one.
 
-A session checks its inputs, plans a shape at its first use and replays the plan later. Methods that
-observe runs or run many frames are loaded from optional folders at their first use. Visited by all
-labs.
+A session checks its inputs, plans a shape at its first use and replays the plan later. Methods for
+profiling and for many frames are in optional folders, loaded when used. Visited by all labs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vklab import optional, settings
+from vklab import forking, optional, settings
 from vklab.errors import ModelError, VklabError
 from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph
@@ -33,66 +31,9 @@ from vklab.types import DeviceInfo, TensorInfo
 if TYPE_CHECKING:
     from vklab.graph import onnx_import
 
-__all__ = ["Outputs", "Session", "load"]
+__all__ = ["Outputs", "Session"]
 
 Outputs = dict[str, np.ndarray]
-
-
-def load(
-    model: onnx_import.Model | bytearray | memoryview | IO[bytes],
-    device: int | str | None = None,
-    progress: kernels.Progress | None = None,
-    *,
-    devices: Sequence[int | str] | str | None = None,
-    place: Mapping[str, int | str] | None = None,
-    memory_caps: Mapping[int | str, int] | None = None,
-    policy: str | None = None,
-    profiles: Mapping[int | str, Any] | None = None,
-    replicate: bool = False,
-    dtype: str | None = None,
-    upper_bounds: Mapping[str, int] | None = None,
-) -> Session:
-    """Load an ONNX model, or one that `vklab compile` wrote, on one or several Vulkan devices.
-
-    Args:
-        model: a path, bytes, a file opened in binary mode, or an onnx.ModelProto.
-        device: index, part of a name, "gpu" or "cpu"; default the fastest, or VKLAB_DEVICE.
-        progress: called as (done, of, kernel) while kernels compile.
-        devices: "all", or a list of indices or names: the model is split over these devices.
-        place: the device of nodes, by patterns of their names ("layer3*").
-        memory_caps: the most bytes of device memory that a plan may use, by device.
-        policy: "cost", the least predicted time (default), or "greedy", the first device with room:
-            devices are tried in the given order; with "all", the fastest first.
-        profiles: measured node times for placement, by device: `profile` of the model on it alone.
-        replicate: each device gets the whole model; frames (`submit`, `map`) go to any of them.
-        dtype: "float16" to compute a float32 model in half precision; inputs and outputs stay
-            float32. A device without float16 storage uses 32 bits: same results, no memory saved.
-        upper_bounds: the largest size of each open dimension, by name (INPUT.AXIS for one without
-            a name): memory for all shapes up to these bounds is reserved once.
-
-    Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError; for a
-    model of known or bounded shapes, which is compiled here, ShaderError and OutOfMemoryError.
-    """
-    source: Any = model.read() if isinstance(model, io.IOBase) else model
-    if isinstance(source, (bytearray, memoryview)):
-        source = bytes(source)
-    compiled = optional.load("runtime.compiled.container")
-    is_compiled = compiled and compiled.is_compiled(source)
-    saved = optional.require("runtime.compiled.saved").read(source) if is_compiled else None
-    # Not optional, but imported here: it imports onnx, which a compiled model does not need.
-    graph = saved.graph if saved else optional.require("graph.onnx_import").load_graph(source)
-    options = None
-    if devices is not None or place or memory_caps or policy or profiles or replicate:
-        options = optional.require("runtime.many.device_options").DeviceOptions(
-            place or {}, memory_caps or {}, policy, profiles or {}, replicate,
-            fastest_first=isinstance(devices, str),
-        )  # fmt: skip
-    return Session(graph, open_devices.open_all(device, devices), source, progress, saved,
-                   dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip
-
-
-def _load_overlap() -> Any:
-    return optional.load("runtime.many.overlap")
 
 
 def _profile(root: PlanCache, values: Mapping[str, Any]) -> Any:
@@ -145,6 +86,7 @@ class Session:
             made = replace(made, placement=options.placement(infos))
         self.states = tuple(map(DeviceState, used))
         self._lock = threading.Lock()
+        self._owner = forking.owner()
         self._frames: Any = None
         self._has_warned = False
         self.roots = self._caches(made, progress, saved)
@@ -174,7 +116,8 @@ class Session:
             if splitter:
                 splitter.check(self.graph, options.placement)
             executor = Executor(states, bool(self.upper_bounds), progress, splitter,
-                                _load_overlap, lock, self._warn_of_host)  # fmt: skip
+                                lambda: optional.load("runtime.many.overlap"), lock,
+                                self._warn_of_host)  # fmt: skip
             start = Plan(self.graph, infos, options, rest=self.graph)
             if saved:
                 restore = optional.require("runtime.compiled.restore")
@@ -336,8 +279,9 @@ class Session:
     # --------------------------------------------------------------------------------- closing
 
     def require_open(self) -> open_devices.OpenDevice:
-        """Return the first device; raise VklabError if the session is closed."""
+        """Return the first device; raise VklabError if the session is closed or inherited."""
         if self._opened is None:
+            forking.require_own(self._owner, "this session")
             raise VklabError("this session is closed; load the model again")
         return self._opened
 
@@ -347,8 +291,7 @@ class Session:
     def close(self) -> None:
         """Wait for frames in flight, and free all resources; a second call does nothing.
 
-        If a frame still runs on the host after the time limit of devices, its resources are freed
-        when it ends.
+        A frame that still runs on the host after the time limit frees its resources at its end.
         """
         if self._frames is not None:
             self._frames.end()
@@ -364,6 +307,11 @@ class Session:
                     state.opened.forget(self._frames)
                 state.opened.sessions.discard(self)
             self._opened = None
+
+    def abandon(self) -> None:
+        """Forget all resources in a forked child; another thread may have held the lock."""
+        self._lock = threading.Lock()
+        self._opened = self._frames = None
 
     def __del__(self) -> None:
         if getattr(self, "_opened", None) is not None:

@@ -11,18 +11,14 @@ import contextlib
 import contextvars
 import hashlib
 import logging
-import os
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from vklab import settings, store
+from vklab import forking, settings, store
 from vklab.errors import SetupError, ShaderError
-from vklab.shader import exact, modules, reflection, source, stock, toolchain
+from vklab.shader import exact, modules, processes, reflection, source, stock, toolchain
 
 __all__ = ["Shader", "Variant", "compile_all", "compile_variant", "given", "text_key",
            "unavailable"]  # fmt: skip
@@ -50,7 +46,7 @@ _given: contextvars.ContextVar[Mapping[Variant, Shader]] = contextvars.ContextVa
     "vklab_given", default={}  # noqa: B039  (never mutated, only replaced)
 )
 _memory: dict[tuple[str, ...], Shader] = {}
-_lock = threading.Lock()
+_lock = forking.lock()
 
 
 @contextlib.contextmanager
@@ -185,16 +181,11 @@ def compile_all(
     pending = list(dict.fromkeys(variants))
     shaders: dict[Variant, Shader] = {}
     failures: list[ShaderError] = []
-    context = contextvars.copy_context
-    with ThreadPoolExecutor(max_workers=max(1, min(len(pending), os.cpu_count() or 1))) as pool:
-        # Threads of a pool start without `with settings(...)`: each gets a copy of the caller's.
-        futures = [
-            (variant, pool.submit(context().run, partial(compile_variant, *variant)))
-            for variant in pending
-        ]
+    with processes.pool(len(pending)) as submit:
+        futures = [(variant, submit(compile_variant, *variant)) for variant in pending]
         for done, (variant, future) in enumerate(futures, 1):
             try:
-                shaders[variant] = future.result()
+                shaders[variant] = processes.result(future)
             except ShaderError as error:
                 failures.append(error)
             if progress:

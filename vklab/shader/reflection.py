@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from vklab.errors import ShaderError
+from vklab.shader.workgroup import Workgroup, workgroup_of
 
 __all__ = ["Binding", "PushConstant", "Reflection", "SpecConstant", "assemble", "drop_source",
            "instructions", "reflect"]  # fmt: skip
@@ -63,13 +64,14 @@ class SpecConstant:
 
 @dataclass(frozen=True)
 class Reflection:
-    """Interface of a kernel by names, and the features that the device must have."""
+    """Interface of a kernel by names, and what the device must have."""
 
     entry: str
     bindings: dict[str, Binding]
     push: dict[str, PushConstant]
     constants: dict[str, SpecConstant]
     features: frozenset[str] = frozenset()
+    workgroup: Workgroup = Workgroup()
 
     @property
     def push_bytes(self) -> int:
@@ -122,7 +124,7 @@ class _Module:
     """Instructions of a module that reflection uses, by the kind of their result."""
 
     def __init__(self, spirv: bytes) -> None:
-        by_opcode: dict[int, list[tuple[int, ...]]] = defaultdict(list)
+        by_opcode = self.by_opcode = defaultdict[int, list[tuple[int, ...]]](list)
         for opcode, words in instructions(spirv):
             by_opcode[opcode].append(words)
         self.features = {_FEATURES.get(words[0], "") for words in by_opcode[_OP_CAPABILITY]}
@@ -178,6 +180,7 @@ def reflect(spirv: bytes) -> Reflection:
             push=_push(module),
             constants=_constants(module),
             features=frozenset(filter(None, module.features)),
+            workgroup=workgroup_of(module),
         )
     except (KeyError, IndexError) as error:
         raise ShaderError(f"damaged SPIR-V: {error!r} is used but not defined") from error

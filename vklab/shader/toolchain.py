@@ -20,10 +20,10 @@ from pathlib import Path
 
 from vklab import settings
 from vklab.errors import SetupError, ShaderError
+from vklab.shader import processes
 
 __all__ = ["REPAIRS", "Toolchain", "find_toolchain", "require_toolchain", "run"]
 
-LIMIT_SECONDS = 120.0
 REPAIRS = {
     "slang": "pip install slangtorch   (Linux, Windows; after torch), or install the Vulkan SDK "
     "(brings slangc), or set VKLAB_SLANGC to the compiler",
@@ -125,12 +125,9 @@ def run(
     variant = " ".join(f"{name}={value}" for name, value in defines)
     label = f"{source}" + (f" [{variant}]" if variant else "")
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise ShaderError(f"{label}: the compiler did not end in {LIMIT_SECONDS:g} s") from None
+        done = processes.run(command)
+    except subprocess.TimeoutExpired as error:
+        raise ShaderError(f"{label}: the compiler did not end in {error.timeout:g} s") from None
     except OSError as error:
         raise SetupError(
             f"{toolchain.program} does not start: {error}", REPAIRS[toolchain.language]

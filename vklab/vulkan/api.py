@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vklab import forking
 from vklab.errors import DeviceLostError, OutOfMemoryError, SetupError, TimeoutError, VulkanError
 
 try:
@@ -105,6 +106,14 @@ def flag_names(value: int, prefix: str) -> frozenset[str]:
         and bit > 0 and bit.bit_count() == 1 and value & bit
     )  # fmt: skip
 
+
+def _forget() -> None:
+    if LIVE:  # a driver is loaded
+        forking.skip_exit_handlers()
+    LIVE.clear()
+
+
+forking.in_child(_forget)
 
 # ---------------------------------------------------------------------------------- structures
 
@@ -249,6 +258,7 @@ class VulkanObject:
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
+        self.owner = forking.owner()
         self._closed = False
         LIVE[self.kind] += 1
 
@@ -256,8 +266,8 @@ class VulkanObject:
         raise NotImplementedError(f"{type(self).__name__} must define _destroy()")
 
     def close(self) -> None:
-        """Destroy the handle; a second call does nothing."""
-        if getattr(self, "_closed", True):
+        """Destroy the handle; a second call does nothing, nor one in a forked child."""
+        if getattr(self, "_closed", True) or forking.is_inherited(self.owner):
             return
         self._closed = True
         self._destroy()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from vklab import forking
 from vklab.errors import SetupError, VulkanError
 from vklab.types import DeviceInfo, QueueFamily
 from vklab.vulkan import api, physical_device
@@ -134,7 +135,11 @@ class Device(api.VulkanObject):
         return out[0]
 
     def command(self, name: str) -> Any:
-        """Return a command of the device's driver. Vulkan: vkGetDeviceProcAddr"""
+        """Return a command of the device's driver. Vulkan: vkGetDeviceProcAddr
+
+        Raises VklabError in a child that `os.fork` made after the device was opened.
+        """
+        forking.require_own(self.owner, f"the open device {self.info.name}")
         if name not in self._commands:
             pointer = api.lib.vkGetDeviceProcAddr(self.handle, name.encode())
             if pointer == api.ffi.NULL:

@@ -15,7 +15,7 @@ from vklab.vulkan import api
 from vklab.vulkan.descriptors import DescriptorSetLayout
 from vklab.vulkan.device import Device, DeviceObject
 
-__all__ = ["ComputePipeline", "PipelineCache"]
+__all__ = ["ComputePipeline", "Constant", "PipelineCache"]
 
 # (specialization constant id, struct format of its type, value)
 Constant = tuple[int, str, int | float | bool]

@@ -23,7 +23,7 @@ class NodeTimes(Protocol):
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """Options of `session.load` for several devices, which are named by index or name as there."""
+    """Options of `loading.load` for several devices, which are named by index or name as there."""
 
     place: Mapping[str, int | str] = field(default_factory=dict)
     memory_caps: Mapping[int | str, int] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from vklab import settings
+from vklab import forking, settings
 from vklab.errors import VklabError
 from vklab.runtime.executor import Executor
 from vklab.runtime.many.scheduler import DeviceWorker, on_lane
@@ -93,6 +93,16 @@ class FrameSlot:
 class _Future(Future[Outputs]):
     """A future whose callbacks may wait for other frames: no device's thread runs them."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner = forking.owner()
+
+    def result(self, timeout: float | None = None) -> Outputs:
+        """Wait for the outputs; VklabError in a child that was forked before they were there."""
+        if not self.done():
+            forking.require_own(self._owner, "this frame")
+        return super().result(timeout)
+
     def add_done_callback(self, fn: Callable[[Future[Outputs]], object]) -> None:
         """Call `fn` when the frame is done, on a callback thread; at once if it is done already."""
         super().add_done_callback(functools.partial(_call, fn))
@@ -119,6 +129,9 @@ def _logged(fn: Callable[[Future[Outputs]], object], future: Future[Outputs]) ->
 @functools.cache
 def _callers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(MOST_CALLBACKS, "vklab callback")
+
+
+forking.in_child(_callers.cache_clear)
 
 
 class _Frame:

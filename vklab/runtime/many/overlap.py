@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from vklab import settings
+from vklab import forking, settings
 from vklab.runtime import plan_cache
 from vklab.runtime.many import scheduler
 from vklab.runtime.plan_cache import Entry, PlanCache
@@ -120,6 +120,9 @@ class _Pool:
 def _threads() -> ThreadPoolExecutor:
     # At least two threads: one waits for a device while the other runs host chunks.
     return ThreadPoolExecutor(max(2, os.cpu_count() or 1), "vklab chunk")
+
+
+forking.in_child(_threads.cache_clear)
 
 
 def _reads(entry: Entry) -> list[str]:

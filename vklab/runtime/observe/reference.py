@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from vklab import settings
+from vklab import forking, settings
 from vklab.errors import CheckError, SetupError
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph, Node
@@ -30,6 +30,7 @@ __all__ = ["SessionReference", "all_values", "check", "compare_nodes", "compare_
 LARGEST = float(np.finfo(np.float16).max)
 Outputs = dict[str, np.ndarray]
 _references: weakref.WeakKeyDictionary[Any, SessionReference] = weakref.WeakKeyDictionary()
+forking.in_child(_references.clear)  # ONNX Runtime's threads stay in the parent
 
 
 def outputs(session: Any, inputs: Mapping[str, np.ndarray]) -> Outputs:

@@ -1,0 +1,72 @@
+"""Loading of a model on devices: `load`, the entry point of the runtime.
+
+Reads the model, opens the devices, and returns a Session. Visited by all labs.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from vklab import optional
+from vklab.runtime import kernels, open_devices
+from vklab.runtime.session import Session
+
+if TYPE_CHECKING:
+    from vklab.graph import onnx_import
+
+__all__ = ["load"]
+
+
+def load(
+    model: onnx_import.Model | bytearray | memoryview | IO[bytes],
+    device: int | str | None = None,
+    progress: kernels.Progress | None = None,
+    *,
+    devices: Sequence[int | str] | str | None = None,
+    place: Mapping[str, int | str] | None = None,
+    memory_caps: Mapping[int | str, int] | None = None,
+    policy: str | None = None,
+    profiles: Mapping[int | str, Any] | None = None,
+    replicate: bool = False,
+    dtype: str | None = None,
+    upper_bounds: Mapping[str, int] | None = None,
+) -> Session:
+    """Load an ONNX model, or one that `vklab compile` wrote, on one or several Vulkan devices.
+
+    Args:
+        model: a path, bytes, a file opened in binary mode, or an onnx.ModelProto.
+        device: index, part of a name, "gpu" or "cpu"; default the fastest, or VKLAB_DEVICE.
+        progress: called as (done, of, kernel) while kernels compile.
+        devices: "all", or a list of indices or names: the model is split over these devices.
+        place: the device of nodes, by patterns of their names ("layer3*").
+        memory_caps: the most bytes of device memory that a plan may use, by device.
+        policy: "cost", the least predicted time (default), or "greedy", the first device with room:
+            devices are tried in the given order; with "all", the fastest first.
+        profiles: measured node times for placement, by device: `profile` of the model on it alone.
+        replicate: each device gets the whole model; frames (`submit`, `map`) go to any of them.
+        dtype: "float16" to compute a float32 model in half precision; inputs and outputs stay
+            float32. A device without float16 storage uses 32 bits: same results, no memory saved.
+        upper_bounds: the largest size of each open dimension, by name (INPUT.AXIS for one without
+            a name): memory for all shapes up to these bounds is reserved once.
+
+    Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError; for a
+    model of known or bounded shapes, which is compiled here, ShaderError and OutOfMemoryError.
+    """
+    source: Any = model.read() if isinstance(model, io.IOBase) else model
+    if isinstance(source, (bytearray, memoryview)):
+        source = bytes(source)
+    compiled = optional.load("runtime.compiled.container")
+    is_compiled = compiled and compiled.is_compiled(source)
+    saved = optional.require("runtime.compiled.saved").read(source) if is_compiled else None
+    # Not optional, but imported here: it imports onnx, which a compiled model does not need.
+    graph = saved.graph if saved else optional.require("graph.onnx_import").load_graph(source)
+    options = None
+    if devices is not None or place or memory_caps or policy or profiles or replicate:
+        options = optional.require("runtime.many.device_options").DeviceOptions(
+            place or {}, memory_caps or {}, policy, profiles or {}, replicate,
+            fastest_first=isinstance(devices, str),
+        )  # fmt: skip
+    return Session(graph, open_devices.open_all(device, devices), source, progress, saved,
+                   dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip
