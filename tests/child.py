@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 from small_models import ROOT
+from stand_ins import loaded_python
 
 # One line with its end: the lines of the code keep their numbers, but for one.
 CHECKED = "import plan_checks; plan_checks.install_in_child()\n"
@@ -28,7 +28,7 @@ def run(code: str, *arguments: object, **environment: str) -> subprocess.Complet
     if environment.get("PLAN_CHECKS") != "off":
         code = CHECKED + code
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        loaded_python.command(["-c", code, *map(str, arguments)]),
         capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=env(**environment),
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from stand_ins import loaded_python
 
 from vklab.course import build
 from vklab.course.lab import PROJECT, Lab, all_labs, read_lab
@@ -45,6 +46,12 @@ def compiled_modules(loaded_compiler: None) -> None:
     tools = toolchain.find_toolchain("slang")
     if tools:
         modules.folder(tools)
+
+
+@pytest.fixture
+def fresh_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start children as a student's notebook does, not as forks of a server."""
+    monkeypatch.delenv(loaded_python.ADDRESS, raising=False)
 
 
 @pytest.fixture(scope="session")
