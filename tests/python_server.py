@@ -28,38 +28,55 @@ import slang_server
 from stand_ins import loaded_python
 
 ROOT = Path(__file__).resolve().parent.parent
-LOADED = ("cloudpickle", "onnx", "vklab.course.kernel_child",
-          "vklab.course.limited_child", "small_models", "plan_checks", "exported_models",
-          "light_models", "vklab.bench.models", "vklab.plan.report.table",
-          "vklab.runtime.many.streams", "vklab.graph.passes", "vklab.plan.fusion")  # fmt: skip
+# What a server imports, by the variable that holds its address: for processes that run models, and
+# for those that run notebooks.
+LOADED = {
+    loaded_python.PLAIN: (
+        "cloudpickle", "onnx", "vklab.course.kernel_child", "vklab.course.limited_child",
+        "small_models", "plan_checks", "exported_models", "light_models", "vklab.bench.models",
+        "vklab.plan.report.table", "vklab.runtime.many.streams", "vklab.graph.passes",
+        "vklab.plan.fusion",
+    ),
+    loaded_python.NOTEBOOKS: (
+        "pytest", "nbval.plugin", "nbformat", "ipykernel.kernelapp", "matplotlib.pyplot",
+        "matplotlib_inline.backend_inline", "vklab.course", "numpy", "onnx",
+    ),
+}  # fmt: skip
+BACKEND = "module://matplotlib_inline.backend_inline"  # as in every notebook
 HEADER_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[None]:
-    """Have the children that tests start forked by a server."""
-    if sys.platform != "linux" or loaded_python.ADDRESS in os.environ:
+def running(folder: Path, variable: str = loaded_python.PLAIN) -> Iterator[None]:
+    """Have the children that tests start forked by a server.
+
+    Args:
+        folder: gets the socket.
+        variable: which of the servers.
+    """
+    if sys.platform != "linux" or variable in os.environ:
         yield
         return
     address = str(folder / "python")
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-    server = subprocess.Popen([sys.executable, __file__, address], cwd=ROOT,
-                              env={**os.environ, "PYTHONPATH": path},
+    environment = {**os.environ, "PYTHONPATH": path, "MPLBACKEND": BACKEND}
+    server = subprocess.Popen([sys.executable, __file__, address, variable], cwd=ROOT,
+                              env=environment,
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     try:
         if server.stdout and server.stdout.read(1):
-            os.environ[loaded_python.ADDRESS] = address
+            os.environ[variable] = address
             loaded_python.install()
         yield
     finally:
-        os.environ.pop(loaded_python.ADDRESS, None)
+        os.environ.pop(variable, None)
         server.communicate()  # the end of its input ends it
 
 
-def serve(address: str) -> None:
+def serve(address: str, variable: str) -> None:
     """Answer each connection in a fork, until the input of this process ends."""
     base = [entry for entry in sys.path[1:] if entry not in _listed(os.environ)]
-    for name in LOADED:
+    for name in LOADED[variable]:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # the collector writes to what forks share
@@ -88,9 +105,14 @@ def watch(connection: socket.socket, base: list[str]) -> None:
     for file in (*files, 0, 1, 2):
         os.close(file)
     ended = os.pidfd_open(child)
-    if ended not in select.select([connection, ended], [], [])[0]:
+    while ended not in select.select([connection, ended], [], [])[0]:
+        number = connection.recv(1)  # a signal for the child, or the end of the caller
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
+            if number:
+                os.kill(child, number[0])
+            else:
+                os.killpg(child, signal.SIGKILL)
+                break
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     with contextlib.suppress(OSError):
         connection.sendall(f"{status}\n".encode())
@@ -107,6 +129,7 @@ def become(asked: dict, files: list[int], base: list[str]) -> None:
     os.environ.clear()
     os.environ.update(asked["environment"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    loaded_python.install()
     random.seed()
     sys.modules["numpy"].random.seed()
     if os.environ.get("PYTHONUNBUFFERED"):

@@ -25,11 +25,11 @@ sys.exit(3)
 
 @pytest.fixture
 def forked():
-    if loaded_python.ADDRESS not in os.environ:
+    if loaded_python.PLAIN not in os.environ:
         pytest.skip("forks are Linux's")
 
     def run(*arguments, **options):
-        variables = {**ENVIRONMENT, loaded_python.ADDRESS: os.environ[loaded_python.ADDRESS]}
+        variables = {**ENVIRONMENT, loaded_python.PLAIN: os.environ[loaded_python.PLAIN]}
         command = loaded_python.command(list(arguments))
         assert loaded_python.__file__ in command
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -41,7 +41,7 @@ def forked():
 def test_a_fork_sees_and_says_what_a_fresh_interpreter_does(forked, tmp_path):
     fork = forked("-c", SEEN, str(ROOT), "b c", cwd=tmp_path)
     said, error = fork.communicate("typed")
-    variables = {**ENVIRONMENT, loaded_python.ADDRESS: os.environ[loaded_python.ADDRESS]}
+    variables = {**ENVIRONMENT, loaded_python.PLAIN: os.environ[loaded_python.PLAIN]}
     fresh = subprocess.run([sys.executable, "-c", SEEN, str(ROOT), "b c"], env=variables,
                            cwd=tmp_path, input="typed", capture_output=True, text=True)  # fmt: skip
     assert (fork.returncode, error) == (3, "error\n") == (fresh.returncode, fresh.stderr)
@@ -79,6 +79,20 @@ def test_who_ends_the_client_ends_the_fork(forked):
     assert not os.path.exists(f"/proc/{pid}")
 
 
+def test_a_signal_to_the_client_is_one_to_the_fork(forked):
+    code = ("import time\nprint(1, flush=True)\n"
+            "try: time.sleep(60)\nexcept KeyboardInterrupt: print(2)")  # fmt: skip
+    fork = forked("-c", code)
+    assert fork.stdout.readline() == "1\n"
+    fork.send_signal(signal.SIGINT)
+    assert fork.communicate(timeout=10)[0] == "2\n" and fork.returncode == 0
+    fork = forked("-c", code)
+    assert fork.stdout.readline() == "1\n"
+    fork.terminate()
+    fork.communicate(timeout=10)
+    assert fork.returncode == -signal.SIGTERM
+
+
 def test_a_fork_has_one_thread(forked):
     said, _ = forked("-c", "import os; print(os.listdir('/proc/self/task'))").communicate()
     assert said.count(",") == 0  # the locks of other threads would stay locked in it
@@ -86,9 +100,9 @@ def test_a_fork_has_one_thread(forked):
 
 def test_only_the_modules_of_this_package_are_forked(forked, tmp_path, monkeypatch):
     seen = []
-    told = lambda arguments: seen.append(arguments) or ["true"]  # noqa: E731
+    told = lambda arguments, _: seen.append(arguments) or ["true"]  # noqa: E731
     monkeypatch.setattr(loaded_python, "command", told)
-    served = [sys.executable, "-m", loaded_python.SERVED[0], "x"]
+    served = [sys.executable, "-m", "vklab.course.kernel_child", "x"]
     here = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(served, env=here, check=True)
     assert seen == [served[1:]]

@@ -2,24 +2,26 @@
 
 `subprocess.Popen` starts a small client in place of a fresh interpreter; the client hands its
 files, folder and environment to the server, waits, and ends as the fork of the server ends. Whoever
-ends the client ends the fork. Run as `python -I -S loaded_python.py ADDRESS -m MODULE ...`.
+ends the client ends the fork; SIGINT and SIGTERM are passed on. Run as
+`python -I -S loaded_python.py ADDRESS -m MODULE ...`.
 """
 
 import os
 import signal
 import sys
 
-__all__ = ["ADDRESS", "SERVED", "command", "install"]
+__all__ = ["NOTEBOOKS", "PLAIN", "SERVED", "command", "install"]
 
-ADDRESS = "PYTHON_SERVER"
-# Modules that may be run by a fork, wherever in the tests or the product they are started.
-SERVED = ("vklab.course.kernel_child", "vklab.course.limited_child")
+PLAIN, NOTEBOOKS = "PYTHON_SERVER", "NOTEBOOK_SERVER"  # variables that hold the servers' addresses
+# Modules that are run by a fork, wherever in the tests or the product they are started.
+SERVED = {"vklab.course.kernel_child": PLAIN, "vklab.course.limited_child": PLAIN,
+          "ipykernel_launcher": NOTEBOOKS, "pytest": NOTEBOOKS}  # fmt: skip
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def command(arguments):
+def command(arguments, variable=PLAIN):
     """Return the command line of a fork that does what `python ARGUMENTS` does."""
-    address = os.environ.get(ADDRESS)
+    address = os.environ.get(variable)
     if not address:
         return [sys.executable, *arguments]
     return [sys.executable, "-I", "-S", __file__, address, *arguments]
@@ -35,9 +37,10 @@ def install():
 
     def started(self, args, *others, **options):
         path = (options.get("env") or os.environ).get("PYTHONPATH", "")
-        own = path.split(os.pathsep)[0] == ROOT  # not a copy of the package
-        if own and isinstance(args, list) and args[1:2] == ["-m"] and args[2] in SERVED:
-            args = command(args[1:])
+        if path.split(os.pathsep)[0] == ROOT and isinstance(args, list):  # no copy of the package
+            asked = [word for word in args[1:] if word != "-Xfrozen_modules=off"]
+            if asked[:1] == ["-m"] and asked[1] in SERVED and SERVED[asked[1]] in os.environ:
+                args = command(asked, SERVED[asked[1]])
         plain(self, args, *others, **options)
 
     started.__module__ = __name__
@@ -52,6 +55,8 @@ def client(address, arguments):
     asked = {"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: connection.send(bytes([number])))
         data = json.dumps(asked).encode() + b"\n"
         sent = socket.send_fds(connection, [data], [0, 1, 2])
         connection.sendall(data[sent:])

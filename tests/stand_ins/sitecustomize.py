@@ -12,7 +12,7 @@ if "SLANG_SERVER" in os.environ:
 
     subprocess.run = loaded_compiler.run
 
-if "PYTHON_SERVER" in os.environ:
+if "PYTHON_SERVER" in os.environ or "NOTEBOOK_SERVER" in os.environ:
     import loaded_python
 
     loaded_python.install()
