@@ -7,6 +7,7 @@ each, so that every rule is known to be able to fail.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import re
 import sys
@@ -59,10 +60,9 @@ OPERATOR_LINES = 40
 PASS_LINES = 140
 FILE_LINES = 350
 # Longer files, each with the reason that it is one thing.
-LONG_FILES: dict[str, str] = {
-    "vklab/types.py": "compiled models name the classes of plain data by this module",
-}
+LONG_FILES = {"vklab/types.py": "compiled models name the classes of plain data by this module"}
 
+parsed = functools.cache(ast.parse)  # several rules read each file
 OPERATOR = re.compile(r"\boperator\(")
 THIRD_PERSON = re.compile(r"^(This|The)$|^(?!.*ss$)[A-Z][a-z]+s$")
 
@@ -112,7 +112,7 @@ def imports_of(root: Path, path: Path) -> list[Import]:
         for child in ast.iter_child_nodes(node):
             visit(child, function)
 
-    visit(ast.parse(path.read_text("utf-8")), "")
+    visit(parsed(path.read_text("utf-8")), "")
     return found
 
 
@@ -209,7 +209,7 @@ def _owns_heavy(root: Path, path: Path) -> bool:
 def is_public_module(path: Path) -> bool:
     """Tell whether a file is a public module; a package's __init__ without code is not one."""
     if path.name == "__init__.py":
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = parsed(path.read_text("utf-8"))
         return any(isinstance(n, ast.FunctionDef | ast.ClassDef) for n in tree.body)
     return path.name == "__main__.py" or not path.stem.startswith("_")
 
@@ -248,7 +248,7 @@ def wrong_all(root: Path) -> list[str]:
     for path in python_files(root):
         if not is_public_module(path) or path == root / "vklab" / "__init__.py":
             continue  # the package's own table is lazy; test_architecture.py resolves its names
-        name, tree = path.relative_to(root), ast.parse(path.read_text("utf-8"))
+        name, tree = path.relative_to(root), parsed(path.read_text("utf-8"))
         listed = [
             node.value
             for node in tree.body
@@ -286,7 +286,7 @@ def wrong_docstrings(root: Path) -> list[str]:
     for path in python_files(root):
         if not is_public_module(path):
             continue
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = parsed(path.read_text("utf-8"))
         if not ast.get_docstring(tree):
             problems.append(f"{path.relative_to(root)}:1: the module has no docstring")
         for node, is_order in documented(tree):

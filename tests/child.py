@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from small_models import ROOT
+from stand_ins import loaded_python
 
 # One line with its end: the lines of the code keep their numbers, but for one.
 CHECKED = "import plan_checks; plan_checks.install_in_child()\n"
@@ -23,12 +24,15 @@ def python(code: str, *arguments: object, **environment: str) -> str:
 def run(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the code, which can import vklab and what lies in tests/.
 
-    Its plans are checked, but not with PLAN_CHECKS="off" where that would count as time.
+    Its plans are checked, but not with PLAN_CHECKS="off" where that would count as time. With
+    PYTHON_SERVER="" a fresh interpreter runs it, with no module loaded, and not a fork.
     """
     if environment.get("PLAN_CHECKS") != "off":
         code = CHECKED + code
+    words = ["-c", code, *map(str, arguments)]
+    is_fork = environment.get(loaded_python.PLAIN) != ""
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
+        loaded_python.command(words) if is_fork else [sys.executable, *words],
         capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=env(**environment),
     )  # fmt: skip
 

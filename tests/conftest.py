@@ -14,6 +14,7 @@ from pathlib import Path
 import hypothesis
 import plan_checks
 import pytest
+import python_server
 import slang_server
 
 STAND_INS = str(Path(__file__).resolve().parent / "stand_ins")
@@ -48,6 +49,15 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def loaded_compiler(private_cache: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the compiler loaded: a kernel then takes a fifth of the time."""
     with slang_server.running(tmp_path_factory.mktemp("s")):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded_python(
+    loaded_compiler: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Keep a Python with vklab loaded: its forks are the children of tests and of checks."""
+    with python_server.running(tmp_path_factory.mktemp("p")):
         yield
 
 

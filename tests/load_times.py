@@ -63,7 +63,8 @@ def measure(path: Path, device: int, cache: Path, repeats: int, cold: bool) -> l
         used = cache / f"cold{path.name}{number}" if cold else cache / "warm"
         said = child.python(CODE, path, device, json.dumps(SIZES), VKLAB_CACHE=str(used),
                             PYTHONPYCACHEPREFIX=str(cache / "pyc"),
-                            PYTHONDONTWRITEBYTECODE="", PLAN_CHECKS="off")  # fmt: skip
+                            PYTHONDONTWRITEBYTECODE="", PLAN_CHECKS="off",
+                            PYTHON_SERVER="")  # fmt: skip
         samples.append(json.loads(said))
     return [min(step) for step in zip(*samples, strict=True)]
 

@@ -7,7 +7,6 @@ test_prose.py runs them on this repository, and on small trees with one planted 
 from __future__ import annotations
 
 import ast
-import functools
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -70,17 +69,12 @@ class Source:
     tree: ast.Module
 
 
-@functools.cache
-def _parsed(text: str) -> ast.Module:
-    return ast.parse(text)
-
-
 def sources(root: Path, folders: Sequence[str] = ()) -> Iterator[Source]:
     """Yield the files of the package, or those under the given folders or files of `vklab/`."""
     for path in rules.python_files(root):
         name = path.relative_to(root).as_posix()
         if not folders or _inside(name, folders):
-            yield Source(name, path, _parsed(path.read_text("utf-8")))
+            yield Source(name, path, rules.parsed(path.read_text("utf-8")))
 
 
 def _inside(name: str, folders: Sequence[str]) -> bool:

@@ -1,8 +1,8 @@
 """The reading path: the lines of code of the files that a run imports where nothing else is there.
 
 Run in a copy of the package, with that copy as the current folder: prints one JSON object about a
-load and a run of the digits. `python tests/reading_path.py` in the repository describes a default
-run.
+load and a run of the digits, with the lines where READING_PATH_PROFILED is set. In the repository
+it describes a default run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def code_lines(text: str) -> set[int]:
 def without(folder: Path, *folders: str) -> Path:
     """Copy the package and its data into a folder, without some of its folders; return the copy."""
     root = folder / "copy"
-    ignore = shutil.ignore_patterns("__pycache__", "_spirv")
+    ignore = shutil.ignore_patterns("_spirv")  # bytecode is as good in a copy
     shutil.copytree(ROOT / "vklab", root / "vklab", ignore=ignore)
     for name in ("shaders", "data"):
         shutil.copytree(ROOT / name, root / name)
@@ -72,7 +72,8 @@ def describe(root: Path) -> dict[str, Any]:
                if name.split(".")[0] == "vklab" and getattr(module, "__file__", None)}  # fmt: skip
     files: dict[str, dict[str, int]] = {}
     for name in sorted(modules):
-        text = Path(name).read_text("utf-8")
+        # Only where they are counted: reading every file takes longer than the run.
+        text = Path(name).read_text("utf-8") if PROFILED in os.environ else ""
         lines = code_lines(text)
         used = {number for code in ran if code.co_filename == name and code.co_name != "<module>"
                 for *_, number in code.co_lines() if number in lines}  # fmt: skip

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import python_server
+from stand_ins import loaded_python as forks
 
 from vklab.course import build
 from vklab.course.lab import PROJECT, Lab, all_labs, read_lab
@@ -45,6 +47,22 @@ def compiled_modules(loaded_compiler: None) -> None:
     tools = toolchain.find_toolchain("slang")
     if tools:
         modules.folder(tools)
+
+
+@pytest.fixture
+def fresh_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start children as a student's notebook does, not as forks of a server."""
+    monkeypatch.delenv(forks.PLAIN, raising=False)
+    monkeypatch.delenv(forks.NOTEBOOKS, raising=False)
+
+
+@pytest.fixture(scope="session")
+def loaded_notebooks(
+    loaded_python: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Keep a Python with JupyterLab's kernel and pytest loaded, for tests that run notebooks."""
+    with python_server.running(tmp_path_factory.mktemp("n"), forks.NOTEBOOKS):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -74,7 +74,7 @@ def test_whatever_a_function_does_is_an_outcome(function, status, words):
     assert outcome.status == status and words in outcome.message, outcome
 
 
-def test_a_function_takes_along_what_it_uses():
+def test_a_function_takes_along_what_it_uses(fresh_interpreter):
     factor = np.float32(3)
     assert run_limited(twice, 4).value == 8
     outcome = run_limited(lambda x: (print("hello"), factor * x)[1], np.ones(2, np.float32))
@@ -84,7 +84,7 @@ def test_a_function_takes_along_what_it_uses():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="process groups are POSIX's")
-def test_what_a_child_starts_ends_with_it():
+def test_what_a_child_starts_ends_with_it(fresh_interpreter):
     pid = run_limited(starts_a_child).value
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
@@ -153,7 +153,7 @@ def a_device():
 @pytest.mark.parametrize(("text", "names"), [
     (glsl("if (i < count) y[i] = 2 * x[i];"), ("X", "Y")), (SLANG, ("x", "y")),
 ])  # fmt: skip
-def test_a_kernel_runs_and_touches_nothing_else(text, names):
+def test_a_kernel_runs_and_touches_nothing_else(text, names, fresh_interpreter):
     (done,) = run_kernel(text, a_run(names=names))
     assert done.status == "ran" and done.out_of_bounds == {}, done
     assert np.array_equal(done.buffers[names[1]], 2 * done.buffers[names[0]])
@@ -239,7 +239,7 @@ def test_a_kernel_that_cannot_run_says_why(text, run, status, words):
 
 @pytest.mark.gpu
 @pytest.mark.full
-def test_a_kernel_that_never_ends_is_stopped_and_keeps_what_was_done():
+def test_a_kernel_that_never_ends_is_stopped_and_keeps_what_was_done(fresh_interpreter):
     # llvmpipe leaves every loop after 65536 iterations: many invocations make it long there.
     text = glsl("""
     float sum = 0;
@@ -254,7 +254,7 @@ def test_a_kernel_that_never_ends_is_stopped_and_keeps_what_was_done():
 
 
 @pytest.mark.gpu
-def test_a_missing_device_is_a_result():
+def test_a_missing_device_is_a_result(fresh_interpreter):
     (done,) = run_kernel(glsl(";"), a_run(), device="no such device")
     assert done.status == "no_device" and "no such device" in done.message
 

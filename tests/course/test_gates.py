@@ -11,6 +11,8 @@ from vklab.course import build, gates, trials
 from vklab.course.answers import answers_of
 from vklab.course.exercise import exercises_of
 
+pytestmark = pytest.mark.usefixtures("loaded_notebooks")
+
 
 def clean(problems):
     assert not problems, "\n" + "\n".join(problems)

@@ -8,7 +8,7 @@ from pathlib import Path
 import notebooks
 import pytest
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("loaded_notebooks")]
 
 # The cell swallows the interrupt that nbval sends, and the one behind it prints something else.
 HUNG = [
@@ -62,7 +62,7 @@ def test_the_whole_notebook_has_one_clock(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="looks for processes in /proc")
-def test_everything_that_a_kernel_started_ends_with_it(tmp_path):
+def test_everything_that_a_kernel_started_ends_with_it(tmp_path, fresh_interpreter):
     code = ("import subprocess, sys\n"
             "for own in (False, True):\n"
             "    p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'],\n"

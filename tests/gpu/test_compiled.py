@@ -127,7 +127,7 @@ def alone(folder: Path, given: Any, expected: Any, device: int, cache: Path) -> 
     np.savez(folder / "in.npz", **given)
     np.savez(folder / "out.npz", **expected)
     said = child.python(ALONE, folder, device, PATH=str(cache), VKLAB_CACHE=str(cache),
-                        VKLAB_SLANGC="")  # fmt: skip
+                        VKLAB_SLANGC="", PYTHON_SERVER="")  # fmt: skip
     facts: dict[str, Any] = json.loads(said)
     assert facts["same"] and not facts["reason"] and not facts["loaded"]
     return facts

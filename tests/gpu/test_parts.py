@@ -82,8 +82,8 @@ def test_little_work_between_host_nodes_stays_there(device):
 
 
 @pytest.mark.full
-def test_hundreds_of_parts_follow_each_other_and_close(device_index):
-    count = 300
+@pytest.mark.parametrize("count", [50, pytest.param(300, marks=pytest.mark.slow)])
+def test_hundreds_of_parts_follow_each_other_and_close(device_index, count):
     nodes = [
         helper.make_node("Neg" if number % 2 else "MatMul",
                          [f"v{number}"] if number % 2 else [f"v{number}", "w"], [f"v{number + 1}"])
@@ -262,7 +262,7 @@ def test_the_backend_interface(device_index):
         assert logits.shape == (1, 10)
 
 
-@pytest.mark.full
+@pytest.mark.slow  # ONNX computes its whole suite anew
 def test_onnx_own_runner_takes_the_backend():
     from onnx.backend.test import BackendTest
 

@@ -128,7 +128,9 @@ def test_a_first_build_makes_torch_then_the_project(ran, tmp_path):
 def test_extras_are_added_to_those_that_are_there(ran, tmp_path):
     make_venv(project(tmp_path), extras=["labs", "test"], key="old")
     environment.build(["labs"], tmp_path, set())
-    assert ran[-1][-1] == ".[labs,test]"
+    *_, install, compiled = ran
+    assert install[-1] == ".[labs,test]" and "--no-compile" in install
+    assert compiled[2:] == ["-m", "compileall", "-q", "-j", "0", str(tmp_path / ".venv" / "lib")]
     assert not any("venv" in command for command in ran)
 
 

@@ -256,5 +256,5 @@ try:
 except vklab.SetupError as error:
     print(error)
 """
-    said = python(code)
+    said = python(code, PYTHON_SERVER="")
     assert f"{missing} is not installed" in said and 'pip install "vklab[torch]"' in said

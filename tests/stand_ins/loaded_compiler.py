@@ -1,13 +1,20 @@
-"""Run slangc's work on the server that tests/slang_server.py starts, in place of a process."""
+"""Run slangc's work on the server that tests/slang_server.py starts, in place of a process.
+
+What it has made once in a run of the tests is kept: a test with a cache of its own asks for the
+same modules and kernels as others do.
+"""
 
 from __future__ import annotations
 
 import functools
+import glob
 import os
+import shutil
 import subprocess
+import threading
 from typing import Any
 
-__all__ = ["ADDRESS", "Popen", "ask"]
+__all__ = ["ADDRESS", "Popen", "ask", "copied", "keep", "kept"]
 
 # Names the compiler and the socket of its server to this process and its children.
 ADDRESS = "SLANG_SERVER"
@@ -49,9 +56,59 @@ class Popen(subprocess.Popen):
 
 def _compiled(command: list[str]) -> bool:
     try:
-        return ask(os.environ[ADDRESS].partition(os.pathsep)[2], command[1:])
+        address = os.environ[ADDRESS].partition(os.pathsep)[2]
+        if copied(command) or ask(address, command[1:]):
+            keep(command)
+            return True
     except OSError:
+        pass
+    return False
+
+
+def kept(command: list[str]) -> str:
+    """Return the path that keeps the output of a command line of slangc, or "" for none.
+
+    It is named by all that has a part in the output: the arguments, the source and what lies in the
+    folders that it includes. The name of a folder of modules is a digest of their texts.
+    """
+    import hashlib
+
+    folder = os.environ.get("TESTS_SHARE", "")
+    if not folder or command[-2] != "-o":
+        return ""
+    digest = hashlib.sha256()
+    for argument in command[:-2]:
+        path, name = os.path.split(argument.removeprefix("-I"))
+        if os.path.basename(path) == "modules":
+            digest.update(f"{name}\0".encode())
+            continue
+        digest.update(f"{argument}\0".encode())
+        files = [argument] if os.path.isfile(argument) else []
+        if argument.startswith("-I"):
+            files = sorted(glob.glob(f"{glob.escape(argument[2:])}/**/*.slang", recursive=True))
+        for file in files:
+            with open(file, "rb") as text:
+                digest.update(f"{file}\0".encode() + text.read())
+    return os.path.join(folder, "compiled", digest.hexdigest())
+
+
+def copied(command: list[str]) -> bool:
+    """Write the output of a command line from what was kept; tell whether there was any."""
+    path = kept(command)
+    if not path or not os.path.isfile(path):
         return False
+    shutil.copyfile(path, command[-1])
+    return True
+
+
+def keep(command: list[str]) -> None:
+    """Keep the output of a command line that went well."""
+    path = kept(command)
+    if path and not os.path.exists(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        partial = f"{path}.{os.getpid()}-{threading.get_ident()}"
+        shutil.copyfile(command[-1], partial)
+        os.replace(partial, path)
 
 
 def ask(address: str, arguments: list[str]) -> bool:

@@ -1,4 +1,7 @@
-"""Python imports this when a child of the tests starts: its kernels are compiled by the server."""
+"""Python imports this when a child of the tests starts: servers compile its kernels, fork its own.
+
+tests/slang_server.py and tests/python_server.py are the servers.
+"""
 
 import os
 
@@ -8,3 +11,8 @@ if "SLANG_SERVER" in os.environ:
     import loaded_compiler
 
     subprocess.Popen = loaded_compiler.Popen
+
+if "PYTHON_SERVER" in os.environ or "NOTEBOOK_SERVER" in os.environ:
+    import loaded_python
+
+    loaded_python.install()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -62,14 +63,13 @@ def mutants_of(lab: Lab, cell: Cell) -> Iterator[Mutant]:
 def _python_mutants(text: str, inside: set[int]) -> Iterator[Mutant]:
     tree = ast.parse(text)
     plain = ast.unparse(tree)
-    count = sum(1 for _ in ast.walk(tree))
-    for number in range(count):
-        for change in range(6):
+    for number, original in enumerate(ast.walk(tree)):
+        if getattr(original, "lineno", None) not in inside:
+            continue
+        for change in range(len(_options(original, tree))):
             changed = copy.deepcopy(tree)
-            node = list(ast.walk(changed))[number]
-            line = getattr(node, "lineno", None)
-            if line is None or line not in inside or not _apply(node, change, changed):
-                continue
+            node = next(itertools.islice(ast.walk(changed), number, None))
+            _options(node, changed)[change]()
             try:
                 mutated = ast.unparse(ast.fix_missing_locations(changed))
                 compile(mutated, "mutant", "exec")
@@ -85,19 +85,12 @@ def _named(plain: str, mutated: str) -> Mutant:
     return Mutant(mutated, before.strip(), after.strip())
 
 
-def _apply(node: ast.AST, change: int, tree: ast.Module) -> bool:
-    """Make one change to a node in place; tell whether the node has a change of that number."""
-    for kind, mutate in _CHANGES:
-        if isinstance(node, kind):
-            options = mutate(node, tree)
-            if change < len(options):
-                options[change]()
-                return True
-            return False
-    return False
-
-
 Options = list[Callable[[], None]]
+
+
+def _options(node: ast.AST, tree: ast.Module) -> Options:
+    """Return functions that each make one change to a node in place."""
+    return next((find(node, tree) for kind, find in _CHANGES if isinstance(node, kind)), [])
 
 
 def _compare(node: ast.Compare, tree: ast.Module) -> Options:
