@@ -61,7 +61,7 @@ def drawn_map() -> str:
     parts.append(svg.text(30, 530, "Dashed: optional folders, loaded through vklab/optional.py "
                           "when they are used."))  # fmt: skip
     parts.append(svg.text(30, 548, "Above these: cli, course, bench, doctor, distributed, pytorch; "
-                          "below all: types, errors, settings, store, draw, trace."))  # fmt: skip
+                          "below all: types, errors, settings, store, forking, draw, trace."))  # fmt: skip
     title = "Folders of vklab: graph, ops and plan describe; vulkan and shader drive; both meet in"
     return svg.svg(f"{title} runtime", 760, 570, parts)
 

@@ -33,43 +33,19 @@ _HOME_OF = {
 
 __all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604  (the table above is the list)
 
-if TYPE_CHECKING:  # `as`: type checkers take these names as exported
-    from vklab.errors import (
-        CheckError as CheckError,
-    )
-    from vklab.errors import (
-        DeviceLostError as DeviceLostError,
-    )
-    from vklab.errors import (
-        HostWarning as HostWarning,
-    )
-    from vklab.errors import (
-        ModelError as ModelError,
-    )
-    from vklab.errors import (
-        OutOfMemoryError as OutOfMemoryError,
-    )
-    from vklab.errors import (
-        PlanError as PlanError,
-    )
-    from vklab.errors import (
-        SetupError as SetupError,
-    )
-    from vklab.errors import (
-        ShaderError as ShaderError,
-    )
-    from vklab.errors import (
-        TimeoutError as TimeoutError,
-    )
-    from vklab.errors import (
-        UnsupportedOperatorError as UnsupportedOperatorError,
-    )
-    from vklab.errors import (
-        VklabError as VklabError,
-    )
-    from vklab.errors import (
-        VulkanError as VulkanError,
-    )
+if TYPE_CHECKING:  # `as`: type checkers take these names as exported; isort: off
+    from vklab.errors import CheckError as CheckError
+    from vklab.errors import DeviceLostError as DeviceLostError
+    from vklab.errors import HostWarning as HostWarning
+    from vklab.errors import ModelError as ModelError
+    from vklab.errors import OutOfMemoryError as OutOfMemoryError
+    from vklab.errors import PlanError as PlanError
+    from vklab.errors import SetupError as SetupError
+    from vklab.errors import ShaderError as ShaderError
+    from vklab.errors import TimeoutError as TimeoutError
+    from vklab.errors import UnsupportedOperatorError as UnsupportedOperatorError
+    from vklab.errors import VklabError as VklabError
+    from vklab.errors import VulkanError as VulkanError
     from vklab.pytorch.frontend import from_torch as from_torch
     from vklab.runtime.loading import load as load
     from vklab.runtime.observe.calibration import measure as measure

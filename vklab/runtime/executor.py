@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from vklab.errors import ModelError, SetupError
 from vklab.plan.chunk import HOST, Chunk
 from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
-from vklab.runtime import control, kernels
+from vklab.runtime import kernels
 from vklab.runtime.buffers import BufferPool
 from vklab.runtime.device_state import DeviceState
 from vklab.runtime.plan_cache import Entry, PlanCache, Runner
@@ -168,14 +169,16 @@ class Executor:
         program.polls &= self.polls
         return program
 
-    def _control(self, plan: Plan, chunk: Chunk, like: Entry | None) -> control.Control:
+    def _control(self, plan: Plan, chunk: Chunk, like: Entry | None) -> Runner:
         known = like.runner.bodies if like else {}
         bodies = {
             name: known[name].clone(self) if name in known else PlanCache(
                 Plan(body, plan.devices, plan.options, rest=body), self)
             for name, body in chunk.graph.nodes[0].bodies.items()
         }  # fmt: skip
-        return control.Control(chunk.graph, bodies, functools.partial(self.run, is_body=True))
+        run = functools.partial(self.run, is_body=True)
+        runner: Runner = load_host(part="control").Control(chunk.graph, bodies, run)
+        return runner
 
     def tell_host(self, cache: PlanCache) -> None:
         """Call `on_host` if host nodes were planned since the last call."""
@@ -264,21 +267,21 @@ def _report(plan: Plan) -> None:
         plan.write(str(settings.get("DUMP")))
 
 
-def load_host(reason: str = "") -> Any:
-    """Import the host runtime lazily: models without host nodes need no ONNX Runtime.
+def load_host(reason: str = "", part: str = "host") -> Any:
+    """Import a module for nodes on the host, which most models and their readers do not need.
 
     Args:
         reason: why a node runs on the host, for the error.
+        part: "host", which needs ONNX Runtime, or "control".
 
     Raises SetupError if onnx or onnxruntime is not installed.
     """
     try:
-        from vklab.runtime import host
+        return importlib.import_module(f"vklab.runtime.{part}")
     except ImportError as error:
         raise SetupError(f"nodes of this model run on the host, in ONNX Runtime ({error}); "
                          f"reason: {reason or 'they depend on sizes'}",
                          "pip install onnx onnxruntime") from error  # fmt: skip
-    return host
 
 
 def evaluate(*given: Any) -> Any:

@@ -6,13 +6,12 @@ Source: SPIR-V specification, sections 2.18 and 3.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-__all__ = ["Expression", "Module", "Workgroup", "evaluate", "workgroup_of"]
+__all__ = ["Expression", "Workgroup", "evaluate", "workgroup_of"]
 
 # A number, a specialization constant ("constant", id, default), or (opcode, operands...).
 Expression = int | tuple[Any, ...]
@@ -20,7 +19,8 @@ Words = tuple[int, ...]
 
 _MODE_LOCAL_SIZE, _MODE_LOCAL_SIZE_ID = 17, 38
 _BUILT_IN, _WORKGROUP_SIZE, _SPEC_ID, _WORKGROUP = 11, 25, 1, 4
-_OPERATIONS: dict[int, Callable[..., int]] = {
+_OPERATIONS: dict[int | str, Callable[..., int]] = {
+    "product": operator.mul, "sum": lambda *values: sum(values),
     113: int, 114: int, 124: int,  # conversions
     128: operator.add, 130: operator.sub, 132: operator.mul,
     134: operator.floordiv, 135: operator.floordiv, 137: operator.mod, 139: operator.mod,
@@ -30,22 +30,6 @@ _OPERATIONS: dict[int, Callable[..., int]] = {
     194: operator.rshift, 195: operator.rshift, 196: lambda value, bits: value << min(bits, 64),
     197: operator.or_, 198: operator.xor, 199: operator.and_,
 }  # fmt: skip
-
-
-class Module(Protocol):
-    """Interface of a SPIR-V module: decorations and types by id, and instructions by opcode."""
-
-    @property
-    def by_opcode(self) -> Mapping[int, list[Words]]:
-        """Return the operands of all instructions by opcode."""
-
-    @property
-    def decorations(self) -> Mapping[int, Mapping[int, int]]:
-        """Return the decorations of each id."""
-
-    @property
-    def types(self) -> Mapping[int, tuple[int, Words]]:
-        """Return the opcode and operands of each type."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +55,14 @@ def evaluate(expression: Expression, constants: Mapping[int, int | float]) -> in
     kind, *operands = expression
     if kind == "constant":
         return int(constants.get(operands[0], operands[1]))
-    values = [evaluate(operand, constants) for operand in operands]
-    if kind == "product":
-        return math.prod(values)
-    if kind == "sum":
-        return sum(values)
     try:
-        return int(_OPERATIONS[kind](*values))
+        return int(_OPERATIONS[kind](*(evaluate(operand, constants) for operand in operands)))
     except (KeyError, TypeError, ZeroDivisionError, ValueError):
         return 0
 
 
-def workgroup_of(module: Module) -> Workgroup:
-    """Return the needs of a workgroup of a module's kernel."""
+def workgroup_of(module: Any) -> Workgroup:
+    """Return the needs of a workgroup of a kernel, from a `reflection` of its instructions."""
     constants = _constants(module)
     shared = tuple(
         _size(module, module.types[words[0]][1][1], constants)
@@ -101,7 +80,7 @@ def workgroup_of(module: Module) -> Workgroup:
     return Workgroup(size, shared)
 
 
-def _constants(module: Module) -> dict[int, Expression]:
+def _constants(module: Any) -> dict[int, Expression]:
     """Return an expression for each scalar constant of a module, by its id."""
     found: dict[int, Expression] = {}
     for opcode, value in ((41, 1), (42, 0), (48, 1), (49, 0), (43, None), (50, None)):
@@ -115,7 +94,7 @@ def _constants(module: Module) -> dict[int, Expression]:
     return found
 
 
-def _size(module: Module, type_id: int, constants: Mapping[int, Expression]) -> Expression:
+def _size(module: Any, type_id: int, constants: Mapping[int, Expression]) -> Expression:
     """Return the bytes of a type, without padding."""
     opcode, words = module.types[type_id]
     if opcode in (21, 22):  # integer, float
