@@ -60,8 +60,9 @@ def drawn_map() -> str:
             parts.append(svg.text(left + 6, top + 16, folder))
     parts.append(svg.text(30, 530, "Dashed: optional folders, loaded through vklab/optional.py "
                           "when they are used."))  # fmt: skip
+    below = "types, errors, settings, store, forking, draw, trace"
     parts.append(svg.text(30, 548, "Above these: cli, course, bench, doctor, distributed, pytorch; "
-                          "below all: types, errors, settings, store, forking, draw, trace."))  # fmt: skip
+                          f"below all: {below}."))  # fmt: skip
     title = "Folders of vklab: graph, ops and plan describe; vulkan and shader drive; both meet in"
     return svg.svg(f"{title} runtime", 760, 570, parts)
 
