@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import folder_rules
+import prose_rules
 import reading_path
 import steady_run
 
@@ -118,6 +119,9 @@ def compared_text(
         ("Python calls of a steady run", "63", str(len(calls))),
         ("frames deep", "12", str(max(depth for depth, *_ in calls))),
         ("classes whose methods a steady run calls", "8", str(len(steady_run.classes(calls)))),
+        ("public classes of the runtime's folders", "142",
+         str(len(prose_rules.public_classes(ROOT)))),
+        ("names that several of them share", "10", "0"),
         ("classes of plans; classes that run them", "3; 3", "1; 1"),
         ("import cycles between files", "5", "0"),
     )

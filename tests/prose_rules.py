@@ -239,8 +239,8 @@ def _attributes(owner: ast.ClassDef) -> Iterator[tuple[int, str]]:
             yield inner.lineno, inner.attr
 
 
-def shared_class_names(root: Path, folders: Sequence[str] = ()) -> list[str]:
-    """Check that a public class of the core has a name of its own."""
+def public_classes(root: Path) -> dict[str, list[str]]:
+    """Return file and line of the public classes of the core, by name."""
     homes: dict[str, list[str]] = {}
     for source in sources(root):
         if rules.part_of(root, source.path) not in rules.CORE:
@@ -248,6 +248,12 @@ def shared_class_names(root: Path, folders: Sequence[str] = ()) -> list[str]:
         for node in source.tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(f"{source.name}:{node.lineno}")
+    return homes
+
+
+def shared_class_names(root: Path, folders: Sequence[str] = ()) -> list[str]:
+    """Check that a public class of the core has a name of its own."""
+    homes = public_classes(root)
     return [
         f"{' and '.join(positions)}: two classes are called {name}"
         for name, positions in sorted(homes.items())
