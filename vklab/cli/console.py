@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,8 +27,11 @@ _out, _err = Console(highlight=False), Console(stderr=True, highlight=False)
 
 
 def width() -> int:
-    """Return the number of columns of the terminal, 80 without one."""
-    return _out.width
+    """Return the number of columns of the terminal, or COLUMNS if set; 80 without one.
+
+    rich takes every terminal without cursor movement (TERM=dumb) for one of 80 columns.
+    """
+    return shutil.get_terminal_size().columns
 
 
 def say(text: str = "", style: str = "") -> None:

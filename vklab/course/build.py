@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,12 @@ def execute(notebook: NotebookNode, workplace: Path, allow_errors: bool = False)
         notebook, timeout=CELL_LIMIT_S, kernel_name="python3", allow_errors=allow_errors,
         record_timing=False, coalesce_streams=True, resources={"metadata": {"path": workplace}},
     )  # fmt: skip
-    done: NotebookNode = client.execute(env={**os.environ, "PYTHONPATH": path, **_lab_variable()})
+    manager = client.create_kernel_manager()
+    variables = {**os.environ, "PYTHONPATH": path, **_lab_variable()}
+    with tempfile.TemporaryDirectory(prefix="vklab-") as sockets:
+        if os.name == "posix":  # a free port may be taken before the kernel has started
+            manager.transport, manager.ip = "ipc", f"{sockets}/kernel"
+        done: NotebookNode = client.execute(env=variables)
     done.metadata.pop("widgets", None)
     done.metadata["language_info"] = {
         key: value

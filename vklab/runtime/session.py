@@ -7,6 +7,7 @@ profiling and for many frames are in optional folders, loaded when used. Visited
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["Outputs", "Session"]
 
 Outputs = dict[str, np.ndarray]
+
+
+def _warn_of_host(warned: threading.Event, root: PlanCache) -> None:
+    """Warn of nodes on the host, once for each session: `warned` is set then."""
+    observe = optional.load("runtime.observe.host_nodes")
+    if observe and not warned.is_set():
+        warned.set()
+        observe.warn(observe.of(root))
 
 
 def _profile(root: PlanCache, values: Mapping[str, Any]) -> Any:
@@ -88,7 +97,6 @@ class Session:
         self._lock = threading.Lock()
         self._owner = forking.owner()
         self._frames: Any = None
-        self._has_warned = False
         self.roots = self._caches(made, progress, saved)
         self._opened: open_devices.OpenDevice | None = used[0]
         for each in used:
@@ -109,6 +117,8 @@ class Session:
         groups = [self.states] if self.is_split else [(state,) for state in self.states]
         split = optional.require("runtime.many.split").Split if self.is_split else None
         lock = threading.RLock()
+        # No method of the session: a session that is forgotten must not be kept by its executors.
+        on_host = functools.partial(_warn_of_host, threading.Event())
         caches = []
         for states in groups:
             infos = tuple(state.opened.info for state in states)
@@ -117,7 +127,7 @@ class Session:
                 splitter.check(self.graph, options.placement)
             executor = Executor(states, bool(self.upper_bounds), progress, splitter,
                                 lambda: optional.load("runtime.many.overlap"), lock,
-                                self._warn_of_host)  # fmt: skip
+                                on_host)  # fmt: skip
             start = Plan(self.graph, infos, options, rest=self.graph)
             if saved:
                 restore = optional.require("runtime.compiled.restore")
@@ -197,13 +207,6 @@ class Session:
         """Return name, dtype and shape of every output; open dimensions are names."""
         found: tuple[TensorInfo, ...] = optional.require("runtime.observe.outputs").infos(self)
         return found
-
-    def _warn_of_host(self, cache: PlanCache) -> None:
-        """Warn of nodes on the host, once for each session."""
-        observe = optional.load("runtime.observe.host_nodes")
-        if observe and not self._has_warned:
-            self._has_warned = True
-            observe.warn(observe.of(cache))
 
     def __repr__(self) -> str:
         if self._opened is None:
