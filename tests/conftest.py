@@ -27,6 +27,24 @@ hypothesis.settings.register_profile("vklab", deadline=None, max_examples=40, da
 hypothesis.settings.load_profile("vklab")
 
 
+# Of a test with more cases than this, every third runs by default; `--all` runs all of them.
+WHOLE_CASES, SAMPLE_STEP = 8, 3
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark most cases of long parametrised tests of the runtime as slow."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        is_sampled = item.path.parent.name in ("gpu", "nogpu")
+        if is_sampled and item.get_closest_marker("slow") is None:
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for found in cases.values():
+        for number, item in enumerate(found if len(found) > WHOLE_CASES else ()):
+            if number % SAMPLE_STEP:
+                item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Keep the tests out of the user's cache folder, and the user's switches out of the tests."""
