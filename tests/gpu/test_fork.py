@@ -59,6 +59,16 @@ def in_child(device: int, call: str, before: str = "") -> list[str]:
     return python(f"{CODE}\n{before}\nforked(lambda: {call}){AFTER}", device).splitlines()
 
 
+@pytest.fixture
+def willing_index(device_index):
+    """Return a device whose driver lets a forked child open it; NVIDIA's does not."""
+    told = in_child(device_index, "new_session()")
+    if told[0].startswith("SetupError"):
+        assert "spawn" in told[-2] and told[-1] == "status 7"
+        pytest.skip(f"the driver refuses a forked child, and the child is told: {told[0]}")
+    return device_index
+
+
 def test_an_inherited_session_names_the_fork(device_index):
     uses = ["run(X)", "submit(X)", "profile(X)", "devices", "plan", "check({'x': X})"]
     before = """
@@ -100,11 +110,11 @@ frame = frames._Future()  # like one whose thread has not come to its end
 
 
 @pytest.mark.full
-def test_a_child_loads_models_of_its_own(device_index):
+def test_a_child_loads_models_of_its_own(willing_index):
     told = ["([[1.0, 0.0, 3.0]], [[1.0, 0.0, 3.0]])", "status 7"]
-    assert in_child(device_index, "new_session()") == told
+    assert in_child(willing_index, "new_session()") == told
     # a grandchild, after the child used its own device
-    again = in_child(device_index, "(new_session(), forked(new_session))[0]")
+    again = in_child(willing_index, "(new_session(), forked(new_session))[0]")
     assert again == [told[0], told[1], told[0], told[1]]
 
 
@@ -121,7 +131,7 @@ open_devices.Device._create = refuse
 
 
 @pytest.mark.full
-def test_locks_that_another_thread_held_are_free(device_index):
+def test_locks_that_another_thread_held_are_free(willing_index):
     before = """
 held = threading.Event()
 def hold():
@@ -133,12 +143,12 @@ held.wait()
 """
     call = "(compiler._memory.clear(), new_session(), session.close(), session.run(X))"
     with_cold_cache = before + "\nos.environ['VKLAB_DISABLE_CACHE'] = '1'"
-    assert in_child(device_index, call, with_cold_cache) == [ERROR, "status 7"]
+    assert in_child(willing_index, call, with_cold_cache) == [ERROR, "status 7"]
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("pool", ["executor", "pool"])
-def test_pools_of_forked_processes(device_index, pool):
+def test_pools_of_forked_processes(willing_index, pool):
     told = python(f"""{CODE}
 import concurrent.futures, multiprocessing
 def old(x):
@@ -153,7 +163,7 @@ pools = dict(executor=lambda: concurrent.futures.ProcessPoolExecutor(2, fork),
              pool=lambda: fork.Pool(2))
 with pools["{pool}"]() as pool:
     print(*pool.map(old, [X]), *pool.map(new, [X]))
-{AFTER}""", device_index)  # fmt: skip
+{AFTER}""", willing_index)  # fmt: skip
     assert told == "VklabError [[1.0, 0.0, 3.0]]\n"
 
 

@@ -74,7 +74,8 @@ def require_on_page(alone: dict, usual: dict) -> None:
 
 @pytest.mark.slow
 def test_conformance_keeps_its_counts_on_the_reading_path(tmp_path, device_index):
-    command = ("-m", "vklab", "conformance", "--kind", "node", "--json")
+    jobs = str(os.cpu_count() or 1)
+    command = ("-m", "vklab", "conformance", "--kind", "node", "--json", "--jobs", jobs)
     here = run(ROOT, device_index, *command)["counts"]
     there = run(reading_path.without(tmp_path, *PRESENT), device_index, *command)["counts"]
     assert there == here
