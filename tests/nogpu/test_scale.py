@@ -13,7 +13,7 @@ from onnx import helper
 from planned import next_chunk, plan_graph
 from small_models import model, value
 
-from vklab.graph import onnx_import, passes, shapes
+from vklab.graph import onnx_import, operator_cache, passes, shapes
 from vklab.plan import barriers, memory
 from vklab.plan.barriers import Access
 from vklab.plan.memory import Lifetime, Slot
@@ -55,13 +55,14 @@ def weights(count: int) -> onnx.ModelProto:
 
 
 def plan(proto: onnx.ModelProto) -> Plan:
-    """Plan a model that runs whole on a device."""
+    """Plan a model that runs whole on a device; equal nodes are analysed once, as in `extend`."""
     graph = onnx_import.load_graph(proto)
     shapes.require_operators(graph)
     given = {info.name: info for info in graph.inputs}
-    found = next_chunk(graph, given)
-    assert not isinstance(found, Needed) and found[0].kind == "vulkan"
-    return plan_graph(passes.run(found[0].graph))
+    with operator_cache.active():
+        found = next_chunk(graph, given)
+        assert not isinstance(found, Needed) and found[0].kind == "vulkan"
+        return plan_graph(passes.run(found[0].graph))
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -93,15 +94,15 @@ def test_a_hundred_thousand_nodes(kind):
 
 
 @pytest.mark.slow
-def test_memory_of_a_hundred_thousand_nodes():
+def test_memory_of_forty_thousand_nodes():
     peaks = []
-    for count in (25_000, 100_000):
+    for count in (10_000, 40_000):  # tracemalloc makes planning four times as slow
         proto = chain(count)
         tracemalloc.start()
         plan(proto)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 6 * peaks[0] and peaks[1] < 2 << 30
+    assert peaks[1] < 6 * peaks[0] and peaks[1] < 800 << 20
 
 
 def test_placing_a_hundred_thousand_values_that_live_long():

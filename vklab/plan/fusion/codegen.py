@@ -8,6 +8,7 @@ lab 10.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -300,12 +301,8 @@ def _rounded(code: _Function, name: str, value: str, dtype: str, declare: bool) 
 
 def _pushed(work: Pointwise) -> tuple[float, ...]:
     """Return the numbers of all formulas; none if they are too many for push constants."""
-    numbers: list[float] = []
-    for formula in work.formulas:
-        numbers += formula.numbers
-        if len(numbers) > PUSHED_NUMBERS:
-            return ()
-    return tuple(numbers)
+    numbers = tuple(itertools.chain.from_iterable(f.numbers for f in work.formulas))
+    return numbers if len(numbers) <= PUSHED_NUMBERS else ()
 
 
 def _literal(value: float) -> str:
