@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -119,8 +121,10 @@ def test_an_unreadable_state_file_is_no_state(tmp_path, text):
 def test_a_first_build_makes_torch_then_the_project(ran, tmp_path):
     environment.build(["labs"], project(tmp_path), {"chromium-common"})
     assert ran[0][-3:] == ["-m", "venv", str(tmp_path / ".venv")]
-    assert ran[1][-1].endswith("+cpu")
-    assert ran[2][-1] == ".[labs]"
+    assert ran[1][-1] == "pip>=25"
+    assert ran[2][-1].endswith("+cpu")
+    assert [".[labs]", str(tmp_path / ".venv" / "lib")] == sorted(c[-1] for c in ran[3:5])
+    assert ran[5] == environment.compile_command(ran[5][0], tmp_path / ".venv")
     state = environment.read_state(tmp_path)
     assert (state["status"], state["declined"]) == ("ready", ["chromium-common"])
 
@@ -128,9 +132,30 @@ def test_a_first_build_makes_torch_then_the_project(ran, tmp_path):
 def test_extras_are_added_to_those_that_are_there(ran, tmp_path):
     make_venv(project(tmp_path), extras=["labs", "test"], key="old")
     environment.build(["labs"], tmp_path, set())
-    *_, install, compiled = ran
-    assert install[-1] == ".[labs,test]" and "--no-compile" in install
-    assert compiled[2:] == ["-m", "compileall", "-q", "-j", "0", str(tmp_path / ".venv" / "lib")]
+    (install,) = [command for command in ran if command[-1] == ".[labs,test]"]
+    assert "--no-compile" in install
+    assert ran[-1][2:5] == ["-m", "compileall", "-q"]
+    assert ran[-1][-1] == str(tmp_path / ".venv" / "lib")
+
+
+@pytest.mark.parametrize("file, compiled", [
+    ("sympy/core/add.py", True), ("sympy/core/tests/test_add.py", False),
+    ("pandas/test/x.py", False), ("onnx/backend/test/case/node/add.py", True),
+    ("torch/testing/_comparison.py", True),
+])  # fmt: skip
+def test_tests_of_other_packages_are_not_compiled(tmp_path, file, compiled):
+    root = tmp_path / "tests"  # a project inside a folder of this name is compiled as any other
+    command = environment.compile_command(sys.executable, root / ".venv")
+    path = root / ".venv/lib/python3/site-packages" / file
+    path.parent.mkdir(parents=True)
+    path.write_text("x = 1\n")
+    subprocess.run(command, check=True, timeout=60)
+    assert bool(list(path.parent.glob("__pycache__/*.pyc"))) == compiled
+
+
+def test_an_environment_that_is_there_is_not_made_again(ran, tmp_path):
+    make_venv(project(tmp_path), extras=["labs", "test"], key="old")
+    environment.build(["labs"], tmp_path, set())
     assert not any("venv" in command for command in ran)
 
 
