@@ -27,8 +27,8 @@ hypothesis.settings.register_profile("vklab", deadline=None, max_examples=40, da
 hypothesis.settings.load_profile("vklab")
 
 
-# Of a test with more cases than this, every third runs by default; `--all` runs all of them.
-WHOLE_CASES, SAMPLE_STEP = 8, 3
+# Of a test with more cases than this, every fourth runs by default; `--all` runs all of them.
+WHOLE_CASES, SAMPLE_STEP = 4, 4
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker

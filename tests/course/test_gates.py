@@ -12,6 +12,8 @@ from vklab.course.answers import answers_of
 from vklab.course.exercise import exercises_of
 
 pytestmark = pytest.mark.usefixtures("loaded_notebooks")
+# By default every third wrong answer and mutant is tried, all of them with --all.
+sampled = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def clean(problems):
@@ -27,23 +29,26 @@ def test_solutions_second_solutions_and_wrong_answers(case):
 
 
 @pytest.mark.full
-def test_solutions_second_solutions_and_wrong_answers_of_kernels(case):
-    clean(trials.answer_problems(case.lab, answers_of(case.lab), ("kernel",)))
+@sampled
+def test_solutions_second_solutions_and_wrong_answers_of_kernels(case, every):
+    clean(trials.answer_problems(case.lab, answers_of(case.lab), ("kernel",), every))
 
 
-def mutants(case, takes):
-    for report, problems in trials.reject_mutants(case.lab, answers_of(case.lab), takes):
+def mutants(case, takes, every):
+    for report, problems in trials.reject_mutants(case.lab, answers_of(case.lab), takes, every):
         print(report)
         clean(problems)
 
 
-def test_mutants_of_functions_are_rejected(case):
-    mutants(case, ("function", "value"))
+@sampled
+def test_mutants_of_functions_are_rejected(case, every):
+    mutants(case, ("function", "value"), every)
 
 
 @pytest.mark.full
-def test_mutants_of_kernels_are_rejected(case):
-    mutants(case, ("kernel",))
+@sampled
+def test_mutants_of_kernels_are_rejected(case, every):
+    mutants(case, ("kernel",), every)
 
 
 @pytest.mark.full

@@ -76,5 +76,5 @@ def test_an_interrupt_ends_the_compilers(device_index, tmp_path, text):
     assert not any(is_alive(int(line)) for line in (tmp_path / "pids").read_text().split())
     kept = [path.suffix for path in (tmp_path / "cache").rglob("*") if path.is_file()]
     assert ".slang-module" not in kept if text == ".slang-module" else ".spv" not in kept
-    (tmp_path / "slow").unlink()
-    assert python(CODE, device_index, **changes) == "right\n"
+    # The next run takes the loaded compiler, and what the interrupted run left in the cache.
+    assert python(CODE, device_index, VKLAB_CACHE=changes["VKLAB_CACHE"]) == "right\n"
