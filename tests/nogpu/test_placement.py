@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import time
 from dataclasses import replace
 
@@ -126,7 +127,7 @@ def test_random_graphs_keep_budgets_and_pins_and_are_never_worse_than_one_device
     try:
         placed = planned.place(graph, devices, costs=speeds, caps=caps, pins=pins)
     except PlanError as error:
-        assert "fits nowhere" in str(error)
+        assert re.search("fits nowhere|no placement that fits", str(error))
         for device in range(number):  # then no device does on its own what it would not say
             free = all(pins.get(node.name, device) == device for node in graph.nodes)
             whole = load.forecast([device] * len(graph.nodes))

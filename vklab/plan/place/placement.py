@@ -307,7 +307,8 @@ def _cheapest(
             fitting = [last] if search.fits(last[2]) else []
     if not fitting:
         tried = dict.fromkeys(_excess(search, forecast) for _, _, forecast in proposals)
-        raise PlanError(f"the model fits nowhere: {'; '.join(tried)}")
+        raise PlanError(f"found no placement that fits: {'; '.join(tried)}; raise a memory cap, "
+                        "or add a device")  # fmt: skip
     name, assigned, forecast = min(fitting, key=lambda p: p[2].total_ns)
     assigned, forecast, moved = branches.improved(search, assigned, forecast)
     beside = f"a branch in parallel with others, moved from: {name}"
