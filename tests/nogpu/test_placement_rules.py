@@ -97,7 +97,8 @@ def test_what_fits_nowhere_says_what_it_needs_and_what_there_is(policy):
         placement.place(graph, machines(2), caps=caps, policy=policy)
     caps = {0: 3 * size, 1: 3 * size}
     need = rf"device 0 \(GPU 0\) needs {8 * size} bytes \({4 * size} of weights, .*has {3 * size}"
-    said = {"cost": f"found no placement that fits: {need}; device 1", "greedy": "nowhere after the node"}
+    said = {"cost": f"found no placement that fits: {need}; device 1",
+            "greedy": "nowhere after the node"}  # fmt: skip
     with pytest.raises(PlanError, match=said[policy]):
         placement.place(graph, machines(2), caps=caps, policy=policy)
 
