@@ -84,10 +84,11 @@ def _looked_up(X: TensorInfo, keys: np.ndarray, values: np.ndarray, default: np.
         raise ModelError(f"{len(keys)} keys and {len(values)} values; give each key a value")
     if str(keys.dtype) != X.dtype:
         raise ModelError(f"keys are {keys.dtype}, X is {X.dtype}; they must be equal")
+    default = default.astype(values.dtype)
     unique, first = np.unique(np.where(keys == 0, 0, keys).astype(keys.dtype), return_index=True)
     if not len(unique):  # a buffer has at least one element
         unique, values, first = np.zeros(1, keys.dtype), default, np.zeros(1, int)
-    chosen = np.append(values[first], default.astype(values.dtype))
+    chosen = np.append(values[first], default)
     return per_element(
         "label_encoder", output(str(values.dtype), X.dims),
         (("x", X), ("k", table(unique, X.dtype)), ("v", table(chosen, str(values.dtype)))),

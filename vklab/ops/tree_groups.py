@@ -30,7 +30,7 @@ EQUAL, MEMBER = 4, 6  # modes
 
 @functools.lru_cache(maxsize=8)
 def flatten_shared(
-    roots: Ints, features: Ints, modes: Ints, splits: tuple[float, ...], members: tuple[float, ...],
+    roots: Ints, features: Ints, modes: Ints, splits: tuple[float, ...], values: tuple[float, ...],
     yes: tuple[Ints, Ints], no: tuple[Ints, Ints], missing: Ints, leaves: Ints,
     weights: tuple[float, ...], targets: int,
 ) -> Trees:  # fmt: skip
@@ -43,7 +43,7 @@ def flatten_shared(
         features: nodes_featureids.
         modes: nodes_modes.
         splits: nodes_splits, the thresholds.
-        members: membership_values, the values of each such node ended by NaN.
+        values: membership_values, the values of each such node ended by NaN.
         yes: nodes_truenodeids and nodes_trueleafs.
         no: nodes_falsenodeids and nodes_falseleafs.
         missing: nodes_missing_value_tracks_true; may be empty.
@@ -58,8 +58,8 @@ def flatten_shared(
     if not 0 < count <= MOST_NODES or len(splits) != count or not roots:
         raise ModelError(f"{count} nodes, {len(splits)} splits, {len(roots)} roots; each node "
                          "needs a split, each tree a root")  # fmt: skip
-    groups = _groups(members, np.flatnonzero(kinds == MEMBER))
-    base = count + sum(len(values) - 1 for values in groups.values())
+    groups = _groups(values, np.flatnonzero(kinds == MEMBER))
+    base = count + sum(len(group) - 1 for group in groups.values())
     sides = []
     for name, (ids, leafs) in (("true", yes), ("false", no)):
         is_leaf = checked(f"nodes_{name}leafs", leafs, count, 2) == 1
@@ -75,20 +75,20 @@ def flatten_shared(
     nodes[:count] = np.stack([kinds << KIND_BIT | tracked << MISSING_BIT | columns, bits(splits),
                               *sides], 1)  # fmt: skip
     end = count
-    for node, values in groups.items():
-        chain = [node, *range(end, end + len(values) - 1)]
+    for node, group in groups.items():
+        chain = [node, *range(end, end + len(group) - 1)]
         nodes[chain] = nodes[node]
         nodes[chain, 0] = EQUAL << KIND_BIT | tracked[node] << MISSING_BIT | columns[node]
-        nodes[chain, 1], nodes[chain[:-1], 3] = bits(values), chain[1:]
-        end += len(values) - 1
+        nodes[chain, 1], nodes[chain[:-1], 3] = bits(group), chain[1:]
+        end += len(group) - 1
     owner = base + np.arange(len(leaves))
     return arranged(nodes, np.arange(len(nodes)) < base, checked("tree_roots", roots, len(roots),
                      count), weighted(owner, leaves, weights, targets))  # fmt: skip
 
 
-def _groups(members: tuple[float, ...], nodes: np.ndarray) -> dict[int, np.ndarray]:
+def _groups(given: tuple[float, ...], nodes: np.ndarray) -> dict[int, np.ndarray]:
     """Return the values of each node that tests for one of several; NaN ends each list."""
-    values = np.asarray(members, np.float32)
+    values = np.asarray(given, np.float32)
     parts = np.split(values, np.flatnonzero(np.isnan(values)) + 1)
     found = [part[~np.isnan(part)] for part in parts if len(part)]
     if len(found) != len(nodes) or not all(map(len, found)):

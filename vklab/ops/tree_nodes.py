@@ -59,7 +59,14 @@ def bits(values: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def checked(name: str, values: Sequence[int], count: int, end: int) -> np.ndarray:
-    """Return integers as an array of a length, all from 0 to below an end."""
+    """Return integers as an array; ModelError for a wrong number of them, or one out of range.
+
+    Args:
+        name: what they are, for the error.
+        values: the integers.
+        count: how many there must be.
+        end: the number that all are below; none is below 0.
+    """
     array = np.asarray(values, np.int64) if values else np.zeros(0, np.int64)
     if len(array) != count:
         raise ModelError(f"{name} has {len(array)} values; the ensemble needs {count}")
@@ -125,7 +132,7 @@ def flatten(
 
 
 class _Places:
-    """The position of each node, by tree and number."""
+    """Map the tree and the number of each node to its position."""
 
     def __init__(self, trees: Ints, ids: Ints) -> None:
         count = len(ids)

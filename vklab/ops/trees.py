@@ -37,7 +37,7 @@ COMBINES = {"SUM": "a + b", "AVERAGE": "a + b", "MIN": "(b < a ? b : a)", "MAX":
 
 @dataclass(frozen=True)
 class _Shape:
-    """The rows and columns of an ensemble's input; a vector is one row."""
+    """Hold the rows and columns of an ensemble's input; a vector is one row."""
 
     rows: int
     columns: int
