@@ -33,7 +33,7 @@ def no_kernels(monkeypatch):
 def forest(tmp_path):
     """Return the path of a random forest."""
     doubles = onnx.TensorProto.DOUBLE
-    onnx.save(classifiers.forest(zipmap=False, kind=doubles), tmp_path / "forest.onnx")
+    onnx.save(classifiers.forest(zipmap=False, features=doubles), tmp_path / "forest.onnx")
     return str(tmp_path / "forest.onnx")
 
 
