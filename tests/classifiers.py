@@ -26,18 +26,21 @@ def _with_ml(made: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def forest(zipmap: bool = True) -> onnx.ModelProto:
-    """Return a random forest; its probabilities are a sequence of maps, skl2onnx's default."""
+def forest(zipmap: bool = True, features: int = TensorProto.FLOAT) -> onnx.ModelProto:
+    """Return a random forest; its probabilities are a sequence of maps, skl2onnx's default.
+
+    Features of the type DOUBLE have no kernel.
+    """
     label = value("label", ("N",), TensorProto.INT64)
     if not zipmap:
-        return _with_ml(model([_forest()], [value("X", ("N", 3))], [label, "scores"]))
+        return _with_ml(model([_forest()], [value("X", ("N", 3), features)], [label, "scores"]))
     zipped = helper.make_node("ZipMap", ["scores"], ["probabilities"], "zipmap",
                               domain="ai.onnx.ml", classlabels_int64s=[0, 1])  # fmt: skip
     kind = helper.make_map_type_proto(
         TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, [])
     )
     maps = helper.make_value_info("probabilities", helper.make_sequence_type_proto(kind))
-    return _with_ml(model([_forest(), zipped], [value("X", ("N", 3))], [label, maps]))
+    return _with_ml(model([_forest(), zipped], [value("X", ("N", 3), features)], [label, maps]))
 
 
 def encoder() -> onnx.ModelProto:

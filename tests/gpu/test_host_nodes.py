@@ -32,7 +32,8 @@ def no_kernels(monkeypatch):
 @pytest.fixture
 def forest(tmp_path):
     """Return the path of a random forest."""
-    onnx.save(classifiers.forest(zipmap=False), tmp_path / "forest.onnx")
+    doubles = onnx.TensorProto.DOUBLE
+    onnx.save(classifiers.forest(zipmap=False, features=doubles), tmp_path / "forest.onnx")
     return str(tmp_path / "forest.onnx")
 
 

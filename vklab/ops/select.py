@@ -21,7 +21,8 @@ from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
 from vklab.ops.shape import view
 from vklab.types import Dispatch, Operands, TensorInfo
 
-__all__ = ["compact", "compress", "non_zero", "top_k", "top_k_by_attribute", "unique"]
+__all__ = ["compact", "compress", "key_defines", "non_zero", "top_k", "top_k_by_attribute",
+           "unique"]  # fmt: skip
 
 BLOCK = 1024  # elements that a workgroup sorts: SIZE of shaders/ops/top_k.slang
 EACH = 4  # elements of an invocation: EACH of shaders/ops/compact.slang
@@ -64,7 +65,7 @@ def _sort(
     padded = 1 << (columns - 1).bit_length()
     block = min(BLOCK, padded)
     typed = (
-        *_key_defines("X", X.dtype),
+        *key_defines("X", X.dtype),
         *index_defines("J", indices.dtype)[::2],
         ("FLIP", str(int(largest))),
     )
@@ -100,7 +101,8 @@ def _sort(
     return Result((values, indices), tuple(dispatches), tuple(orders[: len(dispatches) - 1]))
 
 
-def _key_defines(name: str, dtype: str) -> Defines:
+def key_defines(name: str, dtype: str) -> Defines:
+    """Return the defines by which lib/sort.slang makes keys of a dtype, with a name as prefix."""
     if np.dtype(dtype).itemsize == 8:  # by words: devices may lack 64-bit arithmetic
         return ((name, "uint2"), (f"{name}_LOAD", f"key_{dtype}"))
     return type_defines(name, dtype)[:2]
@@ -209,7 +211,7 @@ def unique(X: TensorInfo, *, axis: int | None = None, sorted: int = 1) -> Result
             push=(("count", X.count),),
             defines=(
                 ("STAGE", stage),
-                *_key_defines("V", X.dtype),
+                *key_defines("V", X.dtype),
                 *index_defines("K", "int64")[::2],
             ),
         )

@@ -48,12 +48,16 @@ def common_subexpressions(graph: Graph) -> Graph:
 def _meaning(graph: Graph, node: Node) -> Hashable:
     """Return a key that is equal for nodes that compute the same values."""
     # Numbers become text, because 0.0 == -0.0 and 1 == 1.0.
-    attributes = tuple(
-        (name, _bytes(value) if isinstance(value, np.ndarray) else repr(value))
-        for name, value in sorted(node.attributes.items())
-    )
+    attributes = tuple((name, _text(value)) for name, value in sorted(node.attributes.items()))
     asked = tuple(map(bool, node.outputs))
     return node.domain, node.op_type, graph.opset_of(node), node.inputs, attributes, asked
+
+
+def _text(value: object) -> Hashable:
+    if isinstance(value, np.ndarray):
+        return _bytes(value)
+    is_long = isinstance(value, tuple) and len(value) > COMPARED_BYTES  # as of trees
+    return id(value) if is_long else repr(value)
 
 
 def _bytes(array: np.ndarray) -> Hashable:
