@@ -223,15 +223,19 @@ class Session:
 
     # --------------------------------------------------------------------------------- running
 
-    def run(self, *inputs: Any) -> Outputs:
+    def run(self, *inputs: Any, outputs: Sequence[str] | None = None) -> Outputs:
         """Run the model once.
 
         Args:
-            inputs: one dict of arrays by input name, or the arrays in the graph's order.
+            inputs: one dict of arrays by input name, or the arrays in the graph's order; tensors
+                of other libraries are read through DLPack.
+            outputs: the outputs to return; the others are not copied. Default: all of them.
 
-        Returns the outputs by name, in the graph's order. Raises ModelError for a wrong name,
-        dtype or shape.
+        Returns the outputs by name, in the graph's order, or in that of `outputs`. Raises
+        ModelError for a wrong name, dtype or shape.
         """
+        if outputs is not None:
+            return optional.require("runtime.bound.chosen").run(self, inputs, outputs)
         with self._lock:
             if self._opened is None:  # saves a call in each run
                 self.require_open()
@@ -239,10 +243,10 @@ class Session:
             if int(settings.get("DEBUG")) >= 2:
                 print(_profile(self.roots[0], dict(values)), file=sys.stderr)
             root = self.roots[0]
-            outputs = dict(root.executor.run(root, dict(values)))  # run adds to its `values`
+            made = dict(root.executor.run(root, dict(values)))  # run adds to its `values`
         if settings.get("CHECK"):
-            self.require_equal(values, 0, outputs)
-        return outputs
+            self.require_equal(values, 0, made)
+        return made
 
     def arrays(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
         """Return the checked inputs of a run by name; `inputs` as `run` takes them."""
@@ -269,6 +273,7 @@ class Session:
         return optional.require(f"runtime.{name}")
 
     # Methods of optional folders: functions whose first parameter is the session.
+    bind = Door("runtime.bound.binding", "bind")
     submit = Door("runtime.many.streams", "submit")
     run_async = Door("runtime.many.streams", "run_async")
     map = Door("runtime.many.streams", "map_items")
