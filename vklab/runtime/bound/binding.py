@@ -217,12 +217,10 @@ def _require_names(
 def _by_name(session: Any, given: tuple[Any, ...], states: Mapping[str, str]) -> dict[str, Any]:
     """Return the given values by name, with zeros for states that were left out."""
     infos: Mapping[str, TensorInfo] = {info.name: info for info in session.inputs}
-    if len(given) == 1 and isinstance(given[0], Mapping):
-        fed = dict(given[0])
-    elif len(given) > len(infos):
-        fed = dict(enumerate(given))  # refused by the check of all inputs, which has the words
-    else:
-        fed = dict(zip(infos, given, strict=False))
+    if len(given) > len(infos):
+        session.arrays(given)  # raises: there are too many
+    is_named = len(given) == 1 and isinstance(given[0], Mapping)
+    fed = dict(given[0] if is_named else zip(infos, given, strict=False))
     fed = {name: on_host(f"input {infos.get(name, name)}", value) for name, value in fed.items()}
     sizes: dict[Any, int] = {}
     for name, value in fed.items():

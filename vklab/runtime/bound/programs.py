@@ -43,11 +43,11 @@ def refusal(root: PlanCache, entry: Entry) -> str:
     if root.needs:
         return f"the plan depends on the values of {', '.join(root.needs)}"
     if entry.whole is None:
-        chunks = (*entry.chunks, *(chunk for later in root.path() for chunk in later.chunks))
-        kinds = {chunk.kind for chunk in chunks}
-        nodes = "control flow" if "control" in kinds else "some nodes"
-        on_host = bool(kinds & {"host", "control"})
-        return f"{nodes} run on the host" if on_host else "some outputs need no run"
+        kinds = {chunk.kind for chunk in entry.chunks}
+        left = entry.plan.rest.nodes if entry.plan.rest else ()
+        if "control" in kinds or any(node.bodies for node in left):
+            return "control flow runs on the host"
+        return "nodes run on the host" if left or "host" in kinds else "an output needs no run"
     if entry.chunks[0].trims:
         return f"the size of {next(iter(entry.chunks[0].trims))} is known after each run only"
     return ""

@@ -132,7 +132,9 @@ class DeviceTensor:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         view = self.home.view(self.key)
-        array = self.home.read(self.key) if view is None else view
+        array = view
+        if array is None:  # all of it is written, or some of it is changed
+            array = np.empty(self.shape, self.dtype) if index is ... else self.home.read(self.key)
         value = on_host(self.name, value)
         given = getattr(value, "dtype", None)
         if given is not None and str(given).removeprefix("torch.") != str(array.dtype):
