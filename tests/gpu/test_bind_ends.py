@@ -85,8 +85,7 @@ def test_what_is_forgotten_is_freed(opened, device, kept):
 
 
 def test_an_array_outlives_its_binding(opened, device):
-    import torch
-
+    torch = pytest.importorskip("torch")
     with vklab.load(cell(), device) as session:
         before = count(opened)
         with bind(session) as bound:

@@ -70,7 +70,6 @@ def load(
     if devices is not None or place or memory_caps or policy or profiles or replicate:
         options = optional.require("runtime.many.device_options").DeviceOptions(
             place or {}, memory_caps or {}, policy, profiles or {}, replicate,
-            fastest_first=isinstance(devices, str),
-        )  # fmt: skip
+            fastest_first=isinstance(devices, str))  # fmt: skip
     return Session(graph, open_devices.open_all(device, devices), source, progress, saved,
                    dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip

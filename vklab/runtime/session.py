@@ -83,7 +83,6 @@ class Session:
         options: Any = None,
     ) -> None:
         used = tuple(opened) if isinstance(opened, Sequence) else (opened,)
-        infos = [each.info for each in used]
         dtype = saved.dtype if saved and dtype is None else dtype
         limits = saved.upper_bounds if saved and upper_bounds is None else upper_bounds
         self.upper_bounds = bounds.resolve(graph.inputs, limits or {})
@@ -92,7 +91,7 @@ class Session:
         made = Options(dtype or "", self.upper_bounds)
         self.is_split = options is not None and options.is_split(len(used))
         if self.is_split:
-            made = replace(made, placement=options.placement(infos))
+            made = replace(made, placement=options.placement([each.info for each in used]))
         self.states = tuple(map(DeviceState, used))
         self._lock = threading.Lock()
         self._owner = forking.owner()
@@ -218,8 +217,7 @@ class Session:
         return f"Session of {self.graph} on {where}{more}"
 
     def _repr_html_(self) -> str:
-        is_planned = any(self.roots[0].path())
-        return self.plan._repr_html_() if is_planned else self.graph._repr_html_()
+        return self.plan._repr_html_() if any(self.roots[0].path()) else self.graph._repr_html_()
 
     # --------------------------------------------------------------------------------- running
 
@@ -304,10 +302,8 @@ class Session:
         if self._frames is not None:
             self._frames.end()
         with self._lock:
-            is_free = True
-            if self._frames is not None:
-                is_free = self._frames.close()
-            elif self._opened:
+            is_free = self._frames is None or self._frames.close()
+            if self._frames is None and self._opened:
                 for part in self._closables():
                     part.close()
             for state in self.states:

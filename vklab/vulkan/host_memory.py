@@ -41,7 +41,7 @@ class HostMemory:
 
 
 class PageMemory(HostMemory):
-    """The whole pages around bytes that the process has allocated, and keeps, elsewhere.
+    """Whole pages around bytes that the process has allocated, and keeps, elsewhere.
 
     Args:
         address: the first byte.

@@ -91,7 +91,7 @@ class CopiedRun:
         self.view(key)[...] = array
 
     def import_input(self, name: str, array: np.ndarray) -> str:
-        """Return why an input cannot be read in place by the device; the host does read it there."""
+        """Return why the device cannot read an input in place; the host reads it there."""
         return self.reason
 
     def run(self) -> None:

@@ -73,7 +73,7 @@ def _lowered(root: PlanCache, entry: Entry, unseen: Collection[str]) -> Chunk:
 
 
 class BoundPrograms:
-    """The recordings of a binding, and the memory of its inputs and outputs.
+    """Recordings of a binding, and the memory of its inputs and outputs.
 
     Args:
         root: the plans of the model, for one device.
@@ -110,7 +110,8 @@ class BoundPrograms:
         self._memory = BoundMemory(self.opened, self._chunk.memory.arenas, doubled)
 
     def _require_states(self) -> None:
-        infos = self._chunk.graph.infos | {info.name: info for info in self._chunk.graph.inputs}
+        graph = self._chunk.graph
+        infos = {**graph.infos, **{info.name: info for info in graph.inputs}}
         for past, present in self._states.items():
             before, after = infos[past], infos[present]
             if (before.dtype, before.shape) != (after.dtype, after.shape):
@@ -188,6 +189,7 @@ class BoundPrograms:
         self._require_value(key)
         if not self._slot(key).size_bytes:
             return np.zeros(shape, dtype)
+        buffer: Any
         buffer, offset = self.place(key)
         data = device_copies.download(self.opened, buffer, offset, self._slot(key).size_bytes)
         array = np.frombuffer(bytearray(data), self._chunk.stored[key[0]]).reshape(shape)
@@ -195,6 +197,7 @@ class BoundPrograms:
 
     def write(self, key: Key, array: np.ndarray) -> None:
         """Replace a whole value."""
+        buffer: Any
         buffer, offset = self.place(key)
         encoded = storage.encode(array, self._chunk.stored[key[0]])
         upload.upload(self.opened, buffer, [(offset, encoded)])

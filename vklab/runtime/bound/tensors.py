@@ -41,7 +41,7 @@ def on_host(name: str, value: Any) -> Any:
 
 
 class TensorHome(Protocol):
-    """What has the values of a binding: `programs.BoundPrograms` or `copying.CopiedRun`."""
+    """Interface of a binding's values: a `programs.BoundPrograms` or a `copying.CopiedRun`."""
 
     opened: OpenDevice
     reason: str
@@ -78,8 +78,14 @@ class DeviceTensor:
 
     `tensor[index] = array` writes. Raises VklabError once the binding is closed.
 
-    Attributes:
+    Args:
+        home: the binding's values.
         name: the name of the input or output.
+        is_output: True for an output.
+        origin: as the attribute.
+        reason: as the attribute.
+
+    Attributes:
         origin: "copied", an input's own memory; "imported", the memory of the caller's array;
             "bound", a tensor of another binding; "state"; or "output".
         reason: why an input that was to be imported was copied; else empty.
