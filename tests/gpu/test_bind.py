@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from onnx import helper
@@ -158,3 +160,31 @@ def test_check_compares_the_runs_of_a_binding(device_index, monkeypatch):
         monkeypatch.setattr(bound._home, "run", wrong)
         with pytest.raises(CheckError, match="h2"):
             bound.run()
+
+
+def test_bindings_of_one_session_run_beside_each_other_and_its_runs(device):
+    with vklab.load(cell(), device) as session:
+        failures = []
+
+        def steps():
+            try:
+                require_steps(session, "cell", {"h": "h2"}, 10)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=steps) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not failures and not any(thread.is_alive() for thread in threads)
+
+
+SWITCHES = ("DISABLE_REPLAY", "DISABLE_ALIASING", "DISABLE_PUSH_DESCRIPTORS")
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_switches_hold_for_bindings(device_index, switch):
+    build, states = STATES["attention"]
+    with settings.settings(**{switch: True}), vklab.load(build(), device_index) as session:
+        assert require_steps(session, "attention", states, 4) == ""

@@ -104,6 +104,8 @@ class DeviceBinding:
         try:
             self.inputs = Tensors({name: self._input(name, array, states, bound, in_place)
                                    for name, array in values.items()})  # fmt: skip
+            if isinstance(self._home, BoundPrograms):
+                self._home.recording()
         except BaseException:
             self.close()
             raise

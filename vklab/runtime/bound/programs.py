@@ -216,7 +216,7 @@ class BoundPrograms:
 
     def run(self) -> None:
         """Run once, and swap the states; after an error the states are those before the run."""
-        program = self._program()
+        program = self.recording()
         program.prepare()
         for pool in self._memory.pools:  # both turns write the same activations
             pool.last = program
@@ -226,7 +226,7 @@ class BoundPrograms:
         if self._states:
             self._turn = 1 - self._turn
 
-    def _program(self) -> Program:
+    def recording(self) -> Program:
         """Return the recording for where the inputs are now, made at its first use."""
         self.require_open()
         given = {name: self.place((name, False)) for name in (*self._given, *self._imported)}
