@@ -87,6 +87,9 @@ def test_states_in_memory_that_the_host_cannot_map(device_index, name, unmapped,
             kept[..., :1] = 7
             np.testing.assert_array_equal(bound.inputs[past].numpy(), kept)
             np.testing.assert_array_equal(np.from_dlpack(bound.inputs[past]), kept)
+            for read in (np.array, np.from_dlpack):
+                with pytest.raises((ValueError, BufferError), match="copy=False forbids a copy"):
+                    read(bound.inputs[past], copy=False)
 
 
 def test_a_state_may_be_a_view_of_another_output_or_of_an_input(device):
@@ -106,6 +109,38 @@ def test_a_state_may_be_a_view_of_another_output_or_of_an_input(device):
                 for key in expected:
                     np.testing.assert_array_equal(outputs[key].numpy(), expected[key])
                 values |= {past: expected[present] for past, present in states.items()}
+
+
+def test_two_states_of_one_value_start_apart(device_index):
+    nodes = [node("Add", ["a", "b"], ["a2"]), node("Reshape", ["a2", "shape"], ["b2"])]
+    names, states = [value("a", (2, 3)), value("b", (2, 3))], {"a": "a2", "b": "b2"}
+    proto = model(nodes, names, ["a2", "b2"], {"shape": np.int64([2, 3])})
+    with vklab.load(proto, device_index) as session:
+        values = {"a": random_array((2, 3)), "b": random_array((2, 3), 1)}
+        with session.bind(values, state=states) as bound:
+            assert bound.reason == "the outputs a2 and b2 are one value"
+            for _ in range(3):
+                expected = session.run(values)
+                values = {past: expected[present] for past, present in states.items()}
+                outputs = bound.run()
+                for key, array in expected.items():
+                    np.testing.assert_array_equal(outputs[key].numpy(), array)
+
+
+def test_an_input_may_be_an_output_and_a_state(device_index):
+    proto = model([node("Add", ["x", "h"], ["y"])], [value("x", (3,)), value("h", (3,))],
+                  ["x", "y", "h"])  # fmt: skip
+    x, h = random_array((3,)), random_array((3,), 1)
+    with vklab.load(proto, device_index) as session:
+        for states in ({}, {"h": "y"}, {"h": "h"}, {"h": "x"}):
+            with session.bind(x, h, state=states) as bound:
+                carried = {"x": x, "h": h}
+                for _ in range(3):
+                    expected = session.run(carried)
+                    carried |= {past: expected[present] for past, present in states.items()}
+                    outputs = bound.run()
+                    for key, array in expected.items():
+                        np.testing.assert_array_equal(outputs[key].numpy(), array, err_msg=key)
 
 
 def test_a_state_starts_where_the_caller_says_and_can_be_written(device_index):

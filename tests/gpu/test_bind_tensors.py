@@ -202,6 +202,7 @@ def test_bindings_that_do_not_fit_say_why(device_index):
         for given, named, words in (
             (x, {"state": {"g": "h2"}}, "the model has no input 'g'; choose from x, h"),
             (x, {"state": {"h": "g"}}, "the model has no output 'g'; choose from y, h2"),
+            (x, {"state": {"h": "h2", "x": "h2"}}, "output h2 is given as the next value of two"),
             (x, {"in_place": ["g"]}, "no input 'g'"),
             (x, {"resident": ["g"]}, "no output 'g'"),
             (x, {"state": {"h": "h2"}, "in_place": ["h"]}, "h is a state, and cannot be read in"),

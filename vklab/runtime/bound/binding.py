@@ -38,7 +38,7 @@ def bind(
             libraries (DLPack), or tensors of other bindings, which are read where they are.
         state: the output of one run that is an input of the next, by the name of the input:
             {"past_key": "present_key"}. They are swapped, not copied. A state that `inputs`
-            leaves out starts as zeros.
+            leaves out starts as zeros. Writing a state also changes outputs that are views of it.
         in_place: inputs to read in the caller's memory, if the device can; `origin` and `reason`
             of the input's tensor tell. The next run sees what the caller writes there.
         resident: outputs that stay in device memory where the host cannot map it: for another
@@ -93,7 +93,7 @@ class DeviceBinding:
         root = session.roots[0]
         with session.exclusive():
             entry = root.find(values)
-            self.reason = programs.refusal(root, entry)
+            self.reason = programs.refusal(root, entry, states)
         if self.reason:
             own = {name: array if name in in_place else array.copy()
                    for name, array in values.items() if name not in bound}  # fmt: skip
@@ -210,9 +210,12 @@ def _require_names(
         if unknown:
             raise ModelError(f"the model has no {kind} {unknown[0]!r}; choose from "
                              f"{', '.join(known)}")  # fmt: skip
-    twice = [name for name in in_place if name in states]
+    twice = [name for name in states.values() if [*states.values()].count(name) > 1]
     if twice:
-        raise ModelError(f"{twice[0]} is a state, and cannot be read in place: it changes memory "
+        raise ModelError(f"output {twice[0]} is given as the next value of two states")
+    shared = [name for name in in_place if name in states]
+    if shared:
+        raise ModelError(f"{shared[0]} is a state, and cannot be read in place: it changes memory "
                          "in each run")  # fmt: skip
 
 

@@ -6,6 +6,7 @@ writes A. Visited by lab 12.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -31,12 +32,13 @@ __all__ = ["BoundPrograms", "refusal"]
 Key = tuple[str, bool]
 
 
-def refusal(root: PlanCache, entry: Entry) -> str:
+def refusal(root: PlanCache, entry: Entry, states: Mapping[str, str]) -> str:
     """Return why a plan's values cannot stay on the device; empty if they can.
 
     Args:
         root: the plans of the model.
         entry: the first part of the plan.
+        states: the output that each state is after a run, by the state's input name.
     """
     if root.executor.splitter:
         return "the model is split over several devices"
@@ -50,6 +52,10 @@ def refusal(root: PlanCache, entry: Entry) -> str:
         return "nodes run on the host" if left or "host" in kinds else "an output needs no run"
     if entry.chunks[0].trims:
         return f"the size of {next(iter(entry.chunks[0].trims))} is known after each run only"
+    slots = entry.chunks[0].output_slots
+    for one, other in itertools.combinations(states.values(), 2):
+        if slots[one].overlaps(slots[other]):  # but the first values of the states may differ
+            return f"the outputs {one} and {other} are one value"
     return ""
 
 

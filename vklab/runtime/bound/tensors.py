@@ -121,9 +121,13 @@ class DeviceTensor:
         return self.home.read(self.key) if view is None else view
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False and not self.is_view:
+            raise ValueError(f"{self} has no view, and copy=False forbids a copy")
         return np.array(self.numpy(), dtype, copy=copy)
 
     def __dlpack__(self, **options: Any) -> Any:
+        if options.get("copy") is False and not self.is_view:
+            raise BufferError(f"{self} has no view, and copy=False forbids a copy")
         array = self.numpy()
         if array.dtype.kind not in "biufc":
             raise BufferError(f"{self}: DLPack from NumPy has no {array.dtype}; view numpy() as "
