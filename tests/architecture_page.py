@@ -34,7 +34,7 @@ BOXES = (
 )
 UNDER = {
     "graph/": ("passes",), "plan/": ("fusion", "tuning", "place", "report"),
-    "runtime/": ("many", "observe", "compiled"),
+    "runtime/": ("many", "observe", "compiled", "bound"),
 }  # fmt: skip
 ARROWS = ((180, 116, 180, 150), (180, 206, 180, 240), (180, 330, 330, 400), (580, 206, 430, 400),
           (580, 116, 580, 150))  # fmt: skip

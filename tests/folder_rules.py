@@ -11,8 +11,8 @@ import architecture_rules as rules
 # a door, when it is used. `tests/gpu/test_reading_path.py` deletes them.
 OPTIONAL = (
     "graph/passes", "plan/place", "plan/tuning", "plan/fusion", "plan/report", "runtime/many",
-    "runtime/observe", "runtime/compiled", "bench", "distributed", "pytorch", "quantization", "llm",
-    "backends", "course", "doctor",
+    "runtime/observe", "runtime/compiled", "runtime/bound", "bench", "distributed", "pytorch",
+    "quantization", "llm", "backends", "course", "doctor",
 )  # fmt: skip
 # The files that may call `vklab.optional`: they load folders, one a rare expansion of training.
 DOORS = {"plan/plan.py", "plan/memory.py", "runtime/session.py", "runtime/loading.py",
@@ -21,12 +21,15 @@ DOORS = {"plan/plan.py", "plan/memory.py", "runtime/session.py", "runtime/loadin
 DOOR_OF = {"graph/passes": "plan.plan", "plan/place": "plan.plan", "plan/tuning": "plan.plan",
            "plan/fusion": "plan.plan", "plan/report": "plan.plan",
            "runtime/many": "runtime.session",
-           "runtime/observe": "runtime.session", "runtime/compiled": "runtime.session"}  # fmt: skip
+           "runtime/observe": "runtime.session", "runtime/compiled": "runtime.session",
+           "runtime/bound": "runtime.session"}  # fmt: skip
 # Optional folders that another one needs, with the reason.
 NEEDED = {
     ("runtime/many", "plan/place"): "runs the plans that placement has split",
     ("runtime/observe", "runtime/many"): "calibration keeps the speeds that splitting reads",
     ("runtime/observe", "plan/place"): "calibration measures what placement weighs",
+    ("runtime/bound", "graph/passes"): "drops the nodes that no chosen output needs",
+    ("runtime/bound", "runtime/many"): "reads device memory that the host cannot map",
 }
 
 

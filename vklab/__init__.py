@@ -21,6 +21,7 @@ _HOME_OF = {
     "measure": "vklab.runtime.observe.calibration",
     "from_torch": "vklab.pytorch.frontend",
     "Session": "vklab.runtime.session",
+    **dict.fromkeys(("DeviceBinding", "DeviceTensor"), "vklab.runtime.bound.binding"),
     "TensorInfo": "vklab.types",
     "DeviceInfo": "vklab.types",
     **dict.fromkeys(
@@ -47,6 +48,8 @@ if TYPE_CHECKING:  # `as`: type checkers take these names as exported; isort: of
     from vklab.errors import VklabError as VklabError
     from vklab.errors import VulkanError as VulkanError
     from vklab.pytorch.frontend import from_torch as from_torch
+    from vklab.runtime.bound.binding import DeviceBinding as DeviceBinding
+    from vklab.runtime.bound.tensors import DeviceTensor as DeviceTensor
     from vklab.runtime.loading import load as load
     from vklab.runtime.observe.calibration import measure as measure
     from vklab.runtime.open_devices import devices as devices

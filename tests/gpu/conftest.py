@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from vklab.errors import SetupError
-from vklab.runtime import open_devices
+from vklab.runtime import open_devices, upload
+from vklab.runtime.io_binding import IOBinding
+from vklab.runtime.many import device_copies
 from vklab.types import DeviceInfo
 from vklab.vulkan import api, instance
+from vklab.vulkan.memory import Buffer
 
 HERE = Path(__file__).resolve().parent
 
@@ -93,3 +96,40 @@ def opened(device: int) -> Iterator[open_devices.OpenDevice]:
     assert (api.live_handles(), found.allocator.used_bytes) == before
     if found.device.instance.validate:
         found.device.instance.raise_messages()
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """Return a list that notes every copy between host and device memory."""
+    noted: list[str] = []
+
+    def note(owner, name):
+        real = getattr(owner, name)
+
+        def noting(*given, **named):
+            noted.append(name)
+            return real(*given, **named)
+
+        monkeypatch.setattr(owner, name, noting)
+
+    note(IOBinding, "copy_in")
+    note(IOBinding, "copy_out")
+    note(upload, "upload")
+    note(device_copies, "download")
+    return noted
+
+
+@pytest.fixture
+def unmapped(monkeypatch):
+    """Hide device memory from the host, as a GPU without resizable BAR does."""
+    real_init, real_mapped = Buffer.__init__, Buffer.mapped.fget
+
+    def init(buffer, allocator, size_bytes, kind="device"):
+        buffer.is_hidden = kind == "device"
+        real_init(buffer, allocator, size_bytes, kind)
+
+    def mapped(buffer):
+        return None if buffer.is_hidden else real_mapped(buffer)
+
+    monkeypatch.setattr(Buffer, "__init__", init)
+    monkeypatch.setattr(Buffer, "mapped", property(mapped))

@@ -24,7 +24,8 @@ USER = """
 import logging
 import numpy as np
 import vklab
-from vklab import DeviceInfo, HostWarning, ModelError, Session, TensorInfo, VklabError, load
+from vklab import (DeviceBinding, DeviceInfo, DeviceTensor, HostWarning, ModelError, Session,
+                   TensorInfo, VklabError, load)
 
 def classify(path: str, image: np.ndarray) -> int:
     with load(path, device="gpu", upper_bounds={"batch": 8}) as session:
@@ -34,6 +35,17 @@ def classify(path: str, image: np.ndarray) -> int:
         device: DeviceInfo = session.device
         logging.info("%s %s %s %s", infos, names, device.name, session.host_nodes.total)
     return int(outputs[names[0]].argmax())
+
+def generate(session: Session, first: np.ndarray) -> np.ndarray:
+    bound: DeviceBinding
+    with session.bind({"token": first}, state={"past": "present"}, in_place=["token"]) as bound:
+        bound.inputs["token"][...] = first
+        logits: DeviceTensor = bound.run({"token": first})["logits"]
+        chosen: dict[str, np.ndarray] = session.run(first, outputs=["logits"])
+        print(logits.dtype, logits.shape, bound.reason, bound.inputs["token"].origin, chosen)
+        shared: np.ndarray = np.from_dlpack(logits)
+        total: np.ndarray = logits.numpy() + np.asarray(bound.outputs["present"]) + shared
+        return total
 
 def main(session: Session) -> None:
     try:

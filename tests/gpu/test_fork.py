@@ -98,6 +98,24 @@ def test_an_inherited_device_names_the_fork(device_index):
     assert end == "status 7"
 
 
+BOUND = """
+bound = session.bind(X)
+y = bound.run()["y"].numpy()
+"""
+
+
+def test_an_inherited_binding_names_the_fork(device_index):
+    told = ERROR.replace("session", "binding", 1)
+    assert in_child(device_index, "bound.run()", BOUND) == [told, "status 7"]
+
+
+@pytest.mark.full
+def test_an_inherited_binding_may_be_closed_or_dropped(device_index):
+    for call in ("bound.close()", "(session.close(), bound.close())",
+                 "(globals().pop('bound'), globals().pop('y'), api.live_handles())"):  # fmt: skip
+        assert in_child(device_index, call, BOUND)[-1] == "status 7"
+
+
 @pytest.mark.full
 def test_a_frame_in_flight_ends_in_the_parent_only(device_index):
     before = """

@@ -25,6 +25,12 @@ def test_the_digit_of_the_readme_is_the_right_one(device_index):
     assert said.split() == [str(label)] * 2
 
 
+def test_a_binding_does_as_the_readme_says(device_index):
+    said = python(example("np.load") + example("session.bind"), VKLAB_DEVICE=str(device_index))
+    label = np.load(DATA / "digits.npz")["labels"][1]
+    assert said.splitlines()[1:] == [f"{label} {label}", "['logits']"]
+
+
 def test_several_devices_do_as_the_readme_says():
     said = both(example("np.load") + example("replicate=True")).splitlines()
     plan = r"plan for .*: \d+ nodes, .* transfers; (memory: |in \d+ chunks)"

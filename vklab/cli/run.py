@@ -51,6 +51,11 @@ def run(
         Path | None, typer.Option(help="Folder that receives every output as NAME.npy, a "
                              "sequence or map as NAME.npz.")
     ] = None,
+    chosen: Annotated[
+        str | None, typer.Option("--outputs", metavar="NAME,NAME", help="Outputs to compute, "
+                                 "joined by commas; nodes that only others need are dropped. "
+                                 "Default: all.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """Run an ONNX model on a Vulkan device, or on several."""
@@ -59,9 +64,10 @@ def run(
     bounds = parse_dims(upper, "--upper-bound")
     flags = placement.PlacementFlags.of(devices, pins, caps, policy)
     several = flags.arguments() if flags else {}
+    names = None if chosen is None else [name.strip() for name in chosen.split(",")]
     with (
         console.compiling() as progress,
-        loading.load(model, device, progress, dtype=dtype, upper_bounds=bounds,
+        loading.load(model, device, progress, dtype=dtype, upper_bounds=bounds, outputs=names,
                      **several) as loaded,
     ):
         fed = feed(loaded.inputs, files, dims)

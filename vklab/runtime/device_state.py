@@ -38,6 +38,11 @@ class DeviceState:
         return other
 
     def close(self) -> None:
-        """Free the pool unless the device may still use it; weights are freed with programs."""
+        """Close the session's bindings, and free the pool unless the device may still use it.
+
+        Weights are freed with programs.
+        """
+        for part in [each for each in self.opened.sessions if getattr(each, "state", 0) is self]:
+            part.close()
         if not self.opened.is_stuck:
             self.pool.close()

@@ -92,8 +92,10 @@ def _as_array(info: TensorInfo, value: Any) -> np.ndarray:
     """Convert a value without a dtype, such as a list of Python numbers, to an array."""
     try:
         # A tensor of PyTorch that requires gradients, or is on a GPU, does not convert itself.
-        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-    except (ValueError, TypeError, RuntimeError) as error:
+        value = value.detach().cpu() if hasattr(value, "detach") else value
+        is_foreign = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+        array = np.from_dlpack(value) if is_foreign else np.asarray(value)
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
         raise ModelError(f"input {info} cannot be converted to an array: {error}") from error
     if array.dtype == object:
         raise ModelError(f"input {info} is given as {type(value).__name__}, not as an array")

@@ -59,10 +59,10 @@ class IOBinding:
             target, array = self.inputs[name], values[name]
             target[...] = storage.encode(array, str(target.dtype)) if self._encodes else array
 
-    def copy_out(self) -> dict[str, np.ndarray]:
-        """Return copies of the outputs by name, in the model's dtypes."""
+    def copy_out(self, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
+        """Return copies of the outputs, or of some, by name, in the model's dtypes."""
         outputs = {}
-        for name in self._out:
+        for name in names or self._out:
             array = self.outputs[name].copy()
             for step in self._finishers[name]:
                 array = step(array)

@@ -32,6 +32,7 @@ def load(
     replicate: bool = False,
     dtype: str | None = None,
     upper_bounds: Mapping[str, int] | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> Session:
     """Load an ONNX model, or one that `vklab compile` wrote, on one or several Vulkan devices.
 
@@ -50,6 +51,7 @@ def load(
             float32. A device without float16 storage uses 32 bits: same results, no memory saved.
         upper_bounds: the largest size of each open dimension, by name (INPUT.AXIS for one without
             a name): memory for all shapes up to these bounds is reserved once.
+        outputs: the outputs to compute; nodes that only others need are dropped. Default: all.
 
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError; for a
     model of known or bounded shapes, which is compiled here, ShaderError and OutOfMemoryError.
@@ -62,11 +64,12 @@ def load(
     saved = optional.require("runtime.compiled.saved").read(source) if is_compiled else None
     # Not optional, but imported here: it imports onnx, which a compiled model does not need.
     graph = saved.graph if saved else optional.require("graph.onnx_import").load_graph(source)
+    if outputs is not None:
+        graph = optional.require("runtime.bound.chosen").only(graph, outputs, saved)
     options = None
     if devices is not None or place or memory_caps or policy or profiles or replicate:
         options = optional.require("runtime.many.device_options").DeviceOptions(
             place or {}, memory_caps or {}, policy, profiles or {}, replicate,
-            fastest_first=isinstance(devices, str),
-        )  # fmt: skip
+            fastest_first=isinstance(devices, str))  # fmt: skip
     return Session(graph, open_devices.open_all(device, devices), source, progress, saved,
                    dtype=dtype, upper_bounds=upper_bounds, options=options)  # fmt: skip

@@ -83,7 +83,6 @@ class Session:
         options: Any = None,
     ) -> None:
         used = tuple(opened) if isinstance(opened, Sequence) else (opened,)
-        infos = [each.info for each in used]
         dtype = saved.dtype if saved and dtype is None else dtype
         limits = saved.upper_bounds if saved and upper_bounds is None else upper_bounds
         self.upper_bounds = bounds.resolve(graph.inputs, limits or {})
@@ -92,7 +91,7 @@ class Session:
         made = Options(dtype or "", self.upper_bounds)
         self.is_split = options is not None and options.is_split(len(used))
         if self.is_split:
-            made = replace(made, placement=options.placement(infos))
+            made = replace(made, placement=options.placement([each.info for each in used]))
         self.states = tuple(map(DeviceState, used))
         self._lock = threading.Lock()
         self._owner = forking.owner()
@@ -218,20 +217,23 @@ class Session:
         return f"Session of {self.graph} on {where}{more}"
 
     def _repr_html_(self) -> str:
-        is_planned = any(self.roots[0].path())
-        return self.plan._repr_html_() if is_planned else self.graph._repr_html_()
+        return self.plan._repr_html_() if any(self.roots[0].path()) else self.graph._repr_html_()
 
     # --------------------------------------------------------------------------------- running
 
-    def run(self, *inputs: Any) -> Outputs:
+    def run(self, *inputs: Any, outputs: Sequence[str] | None = None) -> Outputs:
         """Run the model once.
 
         Args:
-            inputs: one dict of arrays by input name, or the arrays in the graph's order.
+            inputs: one dict of arrays by input name, or the arrays in the graph's order; tensors
+                of other libraries are read through DLPack.
+            outputs: the outputs to return; the others are not copied. Default: all of them.
 
-        Returns the outputs by name, in the graph's order. Raises ModelError for a wrong name,
-        dtype or shape.
+        Returns the outputs by name, in the graph's order, or in that of `outputs`. Raises
+        ModelError for a wrong name, dtype or shape.
         """
+        if outputs is not None:
+            return optional.require("runtime.bound.chosen").run(self, inputs, outputs)
         with self._lock:
             if self._opened is None:  # saves a call in each run
                 self.require_open()
@@ -239,10 +241,10 @@ class Session:
             if int(settings.get("DEBUG")) >= 2:
                 print(_profile(self.roots[0], dict(values)), file=sys.stderr)
             root = self.roots[0]
-            outputs = dict(root.executor.run(root, dict(values)))  # run adds to its `values`
+            made = dict(root.executor.run(root, dict(values)))  # run adds to its `values`
         if settings.get("CHECK"):
-            self.require_equal(values, 0, outputs)
-        return outputs
+            self.require_equal(values, 0, made)
+        return made
 
     def arrays(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
         """Return the checked inputs of a run by name; `inputs` as `run` takes them."""
@@ -269,6 +271,7 @@ class Session:
         return optional.require(f"runtime.{name}")
 
     # Methods of optional folders: functions whose first parameter is the session.
+    bind = Door("runtime.bound.binding", "bind")
     submit = Door("runtime.many.streams", "submit")
     run_async = Door("runtime.many.streams", "run_async")
     map = Door("runtime.many.streams", "map_items")
@@ -299,10 +302,8 @@ class Session:
         if self._frames is not None:
             self._frames.end()
         with self._lock:
-            is_free = True
-            if self._frames is not None:
-                is_free = self._frames.close()
-            elif self._opened:
+            is_free = self._frames is None or self._frames.close()
+            if self._frames is None and self._opened:
                 for part in self._closables():
                     part.close()
             for state in self.states:

@@ -20,7 +20,8 @@ from vklab.vulkan.memory import (
     choose_memory_type,
 )
 
-__all__ = ["EXTENSION", "ExternalBuffer", "HostMemory", "ImportedBuffer"]
+__all__ = ["EXTENSION", "ExternalBuffer", "HostMemory", "ImportedBuffer", "PageMemory",
+           "pointer_alignment"]  # fmt: skip
 
 EXTENSION = "VK_EXT_external_memory_host"
 # The largest minImportedHostPointerAlignment that Vulkan allows, so that it suits every device.
@@ -37,6 +38,36 @@ class HostMemory:
         start = -int(api.ffi.cast("uintptr_t", self._pin)) % ALIGNMENT
         self.address = self._pin + start
         self.view = memoryview(pages)[start : start + self.size_bytes]
+
+
+class PageMemory(HostMemory):
+    """Whole pages around bytes that the process has allocated, and keeps, elsewhere.
+
+    Args:
+        address: the first byte.
+        size_bytes: the number of bytes.
+        alignment: a divisor of the page size that the device requires, `pointer_alignment`.
+
+    Attributes:
+        offset_bytes: the position of the first byte in the pages.
+    """
+
+    def __init__(self, address: int, size_bytes: int, alignment: int) -> None:
+        self.offset_bytes = address % alignment
+        self.size_bytes = -(-(self.offset_bytes + size_bytes) // alignment) * alignment
+        self.address = api.ffi.cast("char *", address - self.offset_bytes)
+        self.view = memoryview(api.ffi.buffer(self.address, self.size_bytes))
+
+
+def pointer_alignment(device: Device) -> int:
+    """Return the alignment in bytes that a device requires of host memory to import.
+
+    Vulkan: vkGetPhysicalDeviceProperties2
+    """
+    wanted = api.struct("VkPhysicalDeviceExternalMemoryHostPropertiesEXT")
+    properties = api.struct("VkPhysicalDeviceProperties2", pNext=wanted)
+    api.lib.vkGetPhysicalDeviceProperties2(device.physical, properties)
+    return int(wanted.minImportedHostPointerAlignment)
 
 
 class ExternalBuffer(DeviceObject):
