@@ -1,8 +1,8 @@
 """Optional folders of the package: loaded when they are used, and missed only then.
 
 Only `plan/plan.py`, `plan/memory.py`, `runtime/session.py`, `runtime/loading.py` and
-`graph/onnx_import.py` load them. A `Door` is a method whose body is in an optional folder. Visited
-by lab 12.
+`graph/onnx_import.py` load them. A `Door` is a method or a property whose body is in an optional
+folder. Visited by lab 12.
 """
 
 from __future__ import annotations
@@ -49,11 +49,14 @@ class Door:
     Args:
         module: the dotted name of the module in the package.
         name: a function of it, whose first parameter is the object.
+        is_property: True for a property, whose function has no other parameter.
     """
 
-    def __init__(self, module: str, name: str) -> None:
-        self._module, self._name = module, name
+    def __init__(self, module: str, name: str, is_property: bool = False) -> None:
+        self._module, self._name, self._is_property = module, name, is_property
 
     def __get__(self, instance: Any, owner: type) -> Any:
         function = getattr(require(self._module), self._name)
-        return function if instance is None else types.MethodType(function, instance)
+        if instance is None:
+            return function
+        return function(instance) if self._is_property else types.MethodType(function, instance)

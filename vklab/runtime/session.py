@@ -196,17 +196,9 @@ class Session:
         self.require_open()
         return sum(len(chunk.steps) for chunk in plan_cache.all_chunks(self.roots[0]))
 
-    @property
-    def host_nodes(self) -> Any:
-        """Return the nodes that run on the host, as far as they are planned, with the reasons."""
-        self.require_open()
-        return optional.require("runtime.observe.host_nodes").of(self.roots[0])
-
-    @property
-    def output_infos(self) -> tuple[TensorInfo, ...]:
-        """Return name, dtype and shape of every output; open dimensions are names."""
-        found: tuple[TensorInfo, ...] = optional.require("runtime.observe.outputs").infos(self)
-        return found
+    # Properties that optional folders implement, as functions whose parameter is the session.
+    host_nodes = Door("runtime.observe.host_nodes", "of_session", is_property=True)
+    output_infos = Door("runtime.observe.outputs", "infos", is_property=True)
 
     def __repr__(self) -> str:
         if self._opened is None:
