@@ -20,10 +20,10 @@ from vklab import forking, optional, settings
 from vklab.errors import ModelError, VklabError
 from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph
-from vklab.optional import Door
+from vklab.optional import Door, PropertyDoor
 from vklab.plan.options import Options
 from vklab.plan.plan import Plan
-from vklab.runtime import feeds, kernels, open_devices, plan_cache
+from vklab.runtime import feeds, kernels, open_devices
 from vklab.runtime.device_state import DeviceState
 from vklab.runtime.executor import Executor
 from vklab.runtime.plan_cache import PlanCache
@@ -184,21 +184,11 @@ class Session:
         """Return why a compiled model had to be planned again here; empty if it had not."""
         return str(getattr(self.roots[0], "reason", ""))
 
-    @property
-    def host_reasons(self) -> dict[str, str]:
-        """Return why each host node of the last run is on the host, nodes of bodies included."""
-        self.require_open()
-        return plan_cache.host_reasons(self.roots[0])
-
-    @property
-    def step_count(self) -> int:
-        """Return the number of dispatches and copies of the last run; 0 if all was constant."""
-        self.require_open()
-        return sum(len(chunk.steps) for chunk in plan_cache.all_chunks(self.roots[0]))
-
-    # Properties that optional folders implement, as functions whose parameter is the session.
-    host_nodes = Door("runtime.observe.host_nodes", "of_session", is_property=True)
-    output_infos = Door("runtime.observe.outputs", "infos", is_property=True)
+    # Properties in other modules: functions whose parameter is the session.
+    host_reasons = PropertyDoor[dict[str, str]]("runtime.last_run", "host_reasons")
+    step_count = PropertyDoor[int]("runtime.last_run", "step_count")
+    host_nodes = PropertyDoor[Any]("runtime.observe.host_nodes", "of_session")
+    output_infos = PropertyDoor[tuple[TensorInfo, ...]]("runtime.observe.outputs", "infos")
 
     def __repr__(self) -> str:
         if self._opened is None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from vklab.errors import HostWarning
 from vklab.graph.graph import Node
-from vklab.runtime import plan_cache
+from vklab.runtime import last_run
 from vklab.runtime.plan_cache import PlanCache
 
 __all__ = ["HostNodes", "announce", "of", "of_session", "warn"]
@@ -79,7 +79,7 @@ def of(root: PlanCache) -> HostNodes:
     left = len(last.rest.nodes) if last.rest else 0
     nodes: list[tuple[Node, str]] = []
     total = left
-    for chunk in plan_cache.all_chunks(root):
+    for chunk in last_run.chunks(root):
         total += len((chunk.source or chunk.graph).nodes)
         if chunk.kind == "host":
             nodes += [(node, chunk.reasons.get(node.name, "")) for node in chunk.graph.nodes]
