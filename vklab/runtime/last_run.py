@@ -1,4 +1,4 @@
-"""What the last run of a session used: its chunks and steps, and why nodes were on the host.
+"""Chunks and steps that the last run of a session used, and why nodes of it were on the host.
 
 Loaded when a caller asks. Visited by lab 12.
 """

@@ -116,6 +116,8 @@ class Session:
         """Return the root plan cache; with replicas, one for each device."""
         groups = [self.states] if self.is_split else [(state,) for state in self.states]
         split = optional.require("runtime.many.split").Split if self.is_split else None
+        # Not optional, but most models and their readers do not need it.
+        root = optional.require("runtime.overrides").Root if self.graph.defaults else PlanCache
         lock = threading.RLock()
         # No method of the session: a session that is forgotten must not be kept by its executors.
         on_host = functools.partial(_warn_of_host, threading.Event())
@@ -133,7 +135,7 @@ class Session:
                 restore = optional.require("runtime.compiled.restore")
                 caches.append(restore.root(saved, start, executor))
             else:
-                caches.append(PlanCache(start, executor))
+                caches.append(root(start, executor))
         return caches
 
     # ------------------------------------------------------------------------------ looking in
@@ -142,6 +144,11 @@ class Session:
     def inputs(self) -> tuple[TensorInfo, ...]:
         """Return name, dtype and shape of every input; open dimensions are names."""
         return self.graph.inputs
+
+    @property
+    def defaults(self) -> tuple[TensorInfo, ...]:
+        """Return the further inputs that a run may set, which have an initializer as default."""
+        return self.graph.defaults
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -209,7 +216,8 @@ class Session:
         """Run the model once.
 
         Args:
-            inputs: one dict of arrays by input name, or the arrays in the graph's order.
+            inputs: one dict of arrays by input name, or the arrays in the graph's order; a dict may
+                also override `defaults`.
 
         Returns the outputs by name, in the graph's order. Raises ModelError for a wrong name,
         dtype or shape.
@@ -217,7 +225,7 @@ class Session:
         with self._lock:
             if self._opened is None:  # saves a call in each run
                 self.require_open()
-            values = feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
+            values = feeds.arrays(self.graph, inputs, self.upper_bounds)
             if int(settings.get("DEBUG")) >= 2:
                 print(_profile(self.roots[0], dict(values)), file=sys.stderr)
             root = self.roots[0]
@@ -228,7 +236,7 @@ class Session:
 
     def arrays(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
         """Return the checked inputs of a run by name; `inputs` as `run` takes them."""
-        return feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
+        return feeds.arrays(self.graph, inputs, self.upper_bounds)
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
