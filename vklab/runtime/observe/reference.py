@@ -228,6 +228,7 @@ def compare_nodes(
         is_half: True if values are stored in float16: then a node that overflows is reported first.
     """
     largest = relative = 0.0
+    shares: list[tuple[str, float]] = []
     notes = _first_overflow(graph, actual, expected) if is_half else {}
     tolerance = compare.HALF if is_half else (compare.RTOL, compare.ATOL)
     for number, node in enumerate(graph.nodes, 1):
@@ -236,9 +237,11 @@ def compare_nodes(
                                *tolerance)  # fmt: skip
         largest = max(largest, each.max_abs_error)
         relative = max(relative, each.max_rel_error)
+        shares.append((node.name, max((share for _, share in each.shares), default=0.0)))
         if number in notes or (not notes and not each.passed):
-            return replace(each, node=str(node), nodes=number, note=notes.get(number, ""))
-    return Comparison(True, largest, relative, (), nodes=len(graph.nodes))
+            return replace(each, node=str(node), nodes=number, note=notes.get(number, ""),
+                           shares=tuple(shares))  # fmt: skip
+    return Comparison(True, largest, relative, (), nodes=len(graph.nodes), shares=tuple(shares))
 
 
 def _compared(node: Node, expected: Mapping[str, Any]) -> list[str]:
