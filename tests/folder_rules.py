@@ -49,7 +49,7 @@ def optional_folders(root: Path) -> list[str]:
         own = optional_of(name.removesuffix(".py"))
         if rules.part_of(root, path) not in rules.CORE:
             continue
-        calls = re.search(r"\boptional\.(load|require)\(|\bDoor\(", path.read_text("utf-8"))
+        calls = re.search(r"\boptional\.(load|require)\(|Door[\[(]", path.read_text("utf-8"))
         if calls and name not in DOORS:
             problems.append(f"vklab/{name}: loads an optional folder and is no door")
         for item in rules.imports_of(root, path):

@@ -32,9 +32,10 @@ _HOME_OF = {
     ),
 }  # fmt: skip
 
-__all__ = [*_HOME_OF, "__version__"]  # noqa: PLE0604  (the table above is the list)
+__all__ = [*_HOME_OF, "settings", "__version__"]  # noqa: PLE0604  (the table above is the list)
 
 if TYPE_CHECKING:  # `as`: type checkers take these names as exported; isort: off
+    from vklab import settings as settings
     from vklab.errors import CheckError as CheckError
     from vklab.errors import DeviceLostError as DeviceLostError
     from vklab.errors import HostWarning as HostWarning
@@ -59,8 +60,8 @@ if TYPE_CHECKING:  # `as`: type checkers take these names as exported; isort: of
 
 
 def __getattr__(name: str) -> Any:
-    if name == "distributed":  # a sub-package that needs no import statement of the caller
-        return importlib.import_module("vklab.distributed")
+    if name in ("distributed", "settings"):  # modules that need no import statement of the caller
+        return importlib.import_module(f"vklab.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'vklab' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME_OF[name]), name)

@@ -25,7 +25,7 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from vklab import onnx_backend, settings
-from vklab.errors import UnsupportedOperatorError, VklabError
+from vklab.errors import HostWarning, UnsupportedOperatorError, VklabError
 from vklab.plan import constant_folding
 
 __all__ = ["KINDS", "STATUSES", "Case", "Outcome", "Report", "cases", "run"]
@@ -179,7 +179,11 @@ def run(
         jobs: number of processes; a crash of one is an error of all cases in its batch.
     """
     outcomes: dict[Case, Outcome] = {}
-    with settings.settings(FALLBACK=fallback), np.errstate(all="ignore"):
+    with (
+        settings.settings(FALLBACK=fallback),
+        np.errstate(all="ignore"),
+        warnings.catch_warnings(action="ignore", category=HostWarning),  # the report names them
+    ):
         pairs: Iterator[tuple[Case, Outcome]] = ((case, _run_case(case, device)) for case in chosen)
         if jobs > 1:
             pairs = _spread(chosen, device, fallback, jobs)

@@ -1,19 +1,21 @@
 """Optional folders of the package: loaded when they are used, and missed only then.
 
 Only `plan/plan.py`, `plan/memory.py`, `runtime/session.py`, `runtime/loading.py` and
-`graph/onnx_import.py` load them. A `Door` is a method whose body is in an optional folder. Visited
-by lab 12.
+`graph/onnx_import.py` load them. A `Door` is a method whose body is in another module, mostly of an
+optional folder. Visited by lab 12.
 """
 
 from __future__ import annotations
 
 import importlib
 import types
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from vklab.errors import SetupError
 
-__all__ = ["Door", "load", "require"]
+__all__ = ["Door", "PropertyDoor", "load", "require"]
+
+Value = TypeVar("Value")
 
 
 def load(name: str) -> Any:
@@ -44,7 +46,7 @@ def require(name: str) -> Any:
 
 
 class Door:
-    """A method that an optional folder implements; the folder is loaded when it is used.
+    """A method whose module, mostly of an optional folder, is loaded when the method is used.
 
     Args:
         module: the dotted name of the module in the package.
@@ -57,3 +59,12 @@ class Door:
     def __get__(self, instance: Any, owner: type) -> Any:
         function = getattr(require(self._module), self._name)
         return function if instance is None else types.MethodType(function, instance)
+
+
+class PropertyDoor(Door, Generic[Value]):
+    """A property of that kind: its function has no other parameter than the object."""
+
+    def __get__(self, instance: Any, owner: type) -> Value:
+        bound: Any = super().__get__(instance, owner)
+        value: Value = bound if instance is None else bound()
+        return value

@@ -1,7 +1,7 @@
 """Table of all switches; each is an environment variable, a `with settings(...)` and a CLI flag.
 
-Decides nothing itself: the code that obeys a switch calls `get("NAME")` when the value matters.
-Visited by lab 00.
+Decides nothing itself: the code that obeys a switch calls `get("NAME")` when the value matters. A
+session keeps the switches that affect plans as they are when it is loaded. Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ _OF_RUNS: tuple[tuple[str, Value, str], ...] = (
     ("DISABLE_DMA_BUF", False, "no device reads the memory of another"),
     ("STAGING_SLOT_BYTES", 4 << 20, "most bytes in one slot of a staging ring"),
     ("KEPT_PLANS", 0, "plans kept, one per input shape; 0: 8, under upper bounds 64"),
+    ("THREADS", 0, "most threads of a node on the host, and of compiling; 0: one a core"),
     ("DISABLE_CACHE", False, "compile shaders and pipelines anew"),
 )  # fmt: skip
 # ... and of those that affect the plan itself.
@@ -91,7 +92,7 @@ _OF_PLANS: tuple[tuple[str, Value, str], ...] = (
     ("DISABLE_EARLY_MOVES", False, "let values leave a device only when a stage ends"),
     ("DISABLE_STAGING_RING", False, "transfer whole values in host memory, not pieces"),
     ("DISABLE_NARROW", False, "store 8 and 16-bit types in 32 bits, as some devices do"),
-    ("FALLBACK", True, "run nodes without a kernel on the host; 0: raise an error"),
+    ("FALLBACK", True, "run nodes without a kernel on the host; 0: refuse the model"),
     ("HOST", "", "operators or node names, by commas, with *: run these on the host"),
     ("ONLY", "", "like HOST: run only these on Vulkan, all others on the host"),
     ("KEEP_FLOAT32", "", "operators or node names, by commas, with *: not in float16"),
@@ -146,6 +147,9 @@ def names(switch: str) -> frozenset[str]:
 @contextlib.contextmanager
 def settings(**values: Value) -> Iterator[None]:
     """Set switches inside a `with` block; names as in the table, upper or lower case.
+
+    A session that is loaded in the block keeps the switches that affect its plans, such as
+    FALLBACK; others, such as TIMEOUT, count where they are used, so runs belong in the block too.
 
     Raises KeyError for an unknown switch and ValueError for a value of the wrong type.
     """

@@ -6,7 +6,9 @@ import io
 import logging
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
+import child
 import numpy as np
 import onnx
 import pytest
@@ -15,7 +17,7 @@ from small_models import DATA, ROOT, model, random_array, relu, value
 
 import vklab
 from vklab import SetupError, cli
-from vklab.shader import compiler
+from vklab.shader import compiler, processes
 from vklab.types import ANY_SHAPE
 
 DIGITS = DATA / "digits_cnn.onnx"
@@ -47,8 +49,19 @@ def generate(session: Session, first: np.ndarray) -> np.ndarray:
         total: np.ndarray = logits.numpy() + np.asarray(bound.outputs["present"]) + shared
         return total
 
+
+def strictly(path: str) -> Session:
+    with vklab.settings.settings(FALLBACK=False, THREADS=2, CACHE="cache", TIMEOUT=5.0):
+        threads: str | int | float | bool = vklab.settings.get("THREADS")
+        print(threads, [setting.help for setting in vklab.settings.SETTINGS.values()])
+        return vklab.load(path)
+
 def main(session: Session) -> None:
     try:
+        defaults: tuple[TensorInfo, ...] = session.defaults
+        reasons: dict[str, str] = session.host_reasons
+        steps: int = session.step_count
+        print(defaults, reasons, steps, strictly("m.onnx"))
         print(classify("m.onnx", np.zeros((1, 1, 28, 28), np.float32)), vklab.devices()[0].name)
     except (ModelError, VklabError, HostWarning) as error:
         print(error)
@@ -131,6 +144,65 @@ def test_nothing_is_printed_where_logging_is_not_configured():
             "    session.run(np.zeros((1, 1, 28, 28), np.float32))")  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr and not done.stdout
+
+
+def normalizer(batch: str | int) -> onnx.ModelProto:
+    """Return a model of a node with a kernel and one that runs on the host."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"], "matmul"),
+             helper.make_node("Normalizer", ["m"], ["y"], "normalizer", domain="ai.onnx.ml")]
+    made = model(nodes, [value("x", (batch, 4))], ["y"], {"w": random_array((4, 2))})
+    made.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    return made
+
+
+def test_a_program_forbids_host_nodes_when_it_loads_a_model(device_index):
+    x = np.ones((3, 4), np.float32)
+    with vklab.settings.settings(FALLBACK=False):
+        for made, bounds in ((normalizer(3), None), (normalizer("n"), {"n": 8})):
+            with pytest.raises(vklab.UnsupportedOperatorError, match="'normalizer'.*FALLBACK=0"):
+                vklab.load(made, device_index, upper_bounds=bounds)
+        session = vklab.load(normalizer("n"), device_index)  # sizes are known in the first run
+    with session, pytest.raises(vklab.UnsupportedOperatorError, match="Normalizer"):
+        session.run(x)  # outside of the block: the session keeps what it was loaded with
+    with (
+        pytest.warns(vklab.HostWarning),
+        vklab.load(normalizer(3), device_index) as session,
+        vklab.settings.settings(FALLBACK=False),  # too late for this session
+    ):
+        assert session.run(x)["y"].shape == (3, 2)
+
+
+def test_a_program_sets_threads_and_the_cache_folder(device_index, tmp_path, monkeypatch):
+    widths = []
+    monkeypatch.setattr(processes, "ThreadPoolExecutor", _counting(widths))
+    compiler._memory.clear()
+    with (
+        vklab.settings.settings(CACHE=str(tmp_path), threads=1),
+        pytest.warns(vklab.HostWarning),
+        vklab.load(normalizer(3), device_index) as session,
+    ):
+        session.run(np.ones((3, 4), np.float32))
+        runners = [entry.runner for entry in session.roots[0].path()]
+        (options,) = [r._fast.get_session_options() for r in runners if hasattr(r, "_fast")]
+    assert options.intra_op_num_threads == 1
+    assert widths and set(widths) == {1} and any(tmp_path.rglob("*.spv"))
+    with pytest.raises(KeyError, match="no switch 'FALBACK'; there are CACHE, "):
+        vklab.settings.settings(FALBACK=0).__enter__()
+
+
+def _counting(widths: list[int]) -> type:
+    class Counting(ThreadPoolExecutor):
+        def __init__(self, count: int) -> None:
+            widths.append(count)
+            super().__init__(count)
+
+    return Counting
+
+
+def test_settings_need_no_import_of_their_own():
+    code = "import vklab\nwith vklab.settings.settings(DEBUG=1): print(vklab.settings.get('DEBUG'))"
+    assert child.python(code, PYTHON_SERVER="").strip() == "1"
+    assert "settings" in dir(vklab) and "settings" in vklab.__all__
 
 
 @pytest.mark.full

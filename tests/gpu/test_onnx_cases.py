@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 
 import pytest
 import suite_cases
 
 from vklab import conformance, ops
 from vklab.conformance import Case
+from vklab.errors import HostWarning
 
 REGISTERED = sorted({op_type for domain, op_type in ops.registry.OPERATORS if not domain})
 # The suite has no cases of these; ONNX Runtime is what their own tests compare with.
@@ -101,6 +103,14 @@ def test_without_the_host_a_case_is_skipped_for_a_reason_that_names_node_and_rul
     (outcome,) = report.outcomes.values()
     assert outcome.status == "skipped" and "StringConcat" in outcome.reason
     assert "string, not numbers" in outcome.reason
+
+
+def test_host_nodes_are_told_by_the_report_and_not_by_a_warning_for_each_case(device_index):
+    (case,) = [case for case in suite_cases.node_cases() if case.name == "test_string_concat"]
+    with warnings.catch_warnings(action="error", category=HostWarning):
+        report = conformance.run([case], f"VULKAN:{device_index}")
+    (outcome,) = report.outcomes.values()
+    assert outcome.status == "fallback" and "string, not numbers" in outcome.reason
 
 
 def test_a_wrong_result_is_called_wrong(device_index, monkeypatch):

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from child import python
+from child import python, run
 from small_models import DATA, ROOT
 from two_drivers import both
 
@@ -44,3 +44,39 @@ def test_pytorch_agrees_as_the_readme_says(device_index):
     # Where vklab is not installed but only on the path, no entry point tells torch of it.
     code = "import vklab.pytorch.backend\n" + example("from_torch")
     assert python(code, VKLAB_DEVICE=str(device_index)).split() == ["True"]
+
+
+SECTION = "## Using it as a library"
+
+
+def section() -> str:
+    """Return the README's section for programs that import vklab."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    _, _, rest = text.partition(f"{SECTION}\n")
+    return rest.partition("\n## ")[0]
+
+
+def shown(text: str) -> list[str]:
+    """Return the outputs that the comments of the section's code state."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    return re.findall(r"# -> (.*)$", "".join(blocks), re.M)
+
+
+@pytest.mark.full
+def test_the_section_on_the_library_runs_from_top_to_bottom(device_index, tmp_path):
+    (tmp_path / "data").symlink_to(DATA)
+    blocks = re.findall(r"^```python\n(.*?)^```$", section(), re.M | re.S)
+    words = ("check(", "devices()", "profile(", "ModelError", "logging", "settings.settings(",
+             "from_torch", "torch.compile", 'devices="all"', "replicate=True")  # fmt: skip
+    assert not [word for word in words if not any(word in block for block in blocks)]
+    # Where vklab is not installed but only on the path, no entry point tells torch of it.
+    start = f"import os; os.chdir({str(tmp_path)!r}); import vklab.pytorch.backend\n"
+    done = run(start + "\n".join(blocks), VKLAB_DEVICE=str(device_index))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    expected = shown(section())
+    assert len(expected) >= 6
+    for line in expected:  # in the order of the page
+        assert line in lines, f"{line!r} is not printed: {lines}"
+        del lines[: lines.index(line) + 1]
+    assert re.search(r"^INFO:vklab\S*:planned for image: float32\[8,1,28,28\]", done.stderr, re.M)

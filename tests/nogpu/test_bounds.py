@@ -7,6 +7,7 @@ import pytest
 
 from vklab.errors import ModelError
 from vklab.graph import bounds
+from vklab.graph.graph import Graph
 from vklab.runtime import feeds
 from vklab.types import ANY_SHAPE, TensorInfo
 
@@ -67,12 +68,12 @@ def test_inputs_at_their_bounds():
 
 
 def test_arrays_up_to_their_bounds_are_taken_and_no_larger_ones():
-    infos, most = INFOS[:2], {"batch": 2, "mask.2": 3}
+    graph, most = Graph("g", 17, (), INFOS[:2], (), {}), {"batch": 2, "mask.2": 3}
     ids, mask = np.zeros((2, 99), np.int64), np.zeros((2, 1, 3), np.float32)
-    assert len(feeds.arrays(infos, (ids, mask), most)) == 2
-    assert len(feeds.arrays(infos, (ids[:0], mask[:0]), most)) == 2
+    assert len(feeds.arrays(graph, (ids, mask), most)) == 2
+    assert len(feeds.arrays(graph, (ids[:0], mask[:0]), most)) == 2
     with pytest.raises(ModelError, match=r"mask.*'mask.2' = 4, above its upper bound 3; load the "
                        r"model with upper_bounds=\{'batch': 2, 'mask.2': 4\}"):
-        feeds.arrays(infos, (ids, np.zeros((2, 1, 4), np.float32)), most)
+        feeds.arrays(graph, (ids, np.zeros((2, 1, 4), np.float32)), most)
     with pytest.raises(ModelError, match="ids.*'batch' = 3, above its upper bound 2"):
-        feeds.arrays(infos, (np.zeros((3, 1), np.int64), np.zeros((3, 1, 3), np.float32)), most)
+        feeds.arrays(graph, (np.zeros((3, 1), np.int64), np.zeros((3, 1, 3), np.float32)), most)

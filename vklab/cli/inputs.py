@@ -28,7 +28,8 @@ Files = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="NAME=FILE.npy",
                  help="Read an input from a file, or inputs by name from FILE.npz; repeatable. "
-                 "Other inputs are random, the same numbers every time."),
+                 "Other inputs are random, the same numbers every time; a default keeps its "
+                 "initializer."),
 ]  # fmt: skip
 Dims = Annotated[
     list[str] | None,
@@ -63,9 +64,12 @@ class Fed:
 
 
 def feed(
-    infos: Sequence[TensorInfo], files: Sequence[str] | None, dims: Sequence[str] | None
+    infos: Sequence[TensorInfo],
+    files: Sequence[str] | None,
+    dims: Sequence[str] | None,
+    defaults: Sequence[TensorInfo] = (),
 ) -> Fed:
-    """Return an array for every input: from its file, else random.
+    """Return an array for every input: from its file, else random; for a default from its file.
 
     Raises typer.BadParameter for options that do not fit the model, and FileNotFoundError.
 
@@ -73,9 +77,11 @@ def feed(
         infos: the model's inputs.
         files: values of --input.
         dims: values of --dim.
+        defaults: the model's initializers that a file may override.
     """
     given = _read_files(files or ())
-    _require_known("--input", given, [info.name for info in infos])
+    _require_known("--input", given, [info.name for info in (*infos, *defaults)])
+    infos = (*infos, *(info for info in defaults if info.name in given))
     sizes = open_sizes(infos, given, parse_dims(dims))
     arrays, origins = {}, []
     for info in infos:

@@ -28,7 +28,7 @@ def profile(
     Each dispatch runs alone between barriers, so the sum is longer than a run.
     """
     with console.compiling() as progress, loading.load(model, device, progress) as loaded:
-        fed = feed(loaded.inputs, files, dims)
+        fed = feed(loaded.inputs, files, dims, loaded.defaults)
         announce_cpu(loaded.device)
         measured = loaded.profile(fed.arrays, repeats=repeat)
     if as_json:

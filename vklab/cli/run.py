@@ -70,7 +70,7 @@ def run(
         loading.load(model, device, progress, dtype=dtype, upper_bounds=bounds, outputs=names,
                      **several) as loaded,
     ):
-        fed = feed(loaded.inputs, files, dims)
+        fed = feed(loaded.inputs, files, dims, loaded.defaults)
         for info in loaded.devices:
             announce_cpu(info)
         started = time.perf_counter_ns()

@@ -62,7 +62,7 @@ def trace(
         loading.load(model, device, progress, devices=chosen,
                      replicate=bool(chosen and frames)) as loaded,
     ):  # fmt: skip
-        fed = feed(loaded.inputs, files, dims)
+        fed = feed(loaded.inputs, files, dims, loaded.defaults)
         announce_cpu(loaded.device)
         traced = loaded.trace(fed.arrays, repeats=repeat, steps=steps, frames=frames,
                               in_flight=in_flight)  # fmt: skip

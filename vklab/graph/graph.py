@@ -64,7 +64,8 @@ class Graph:
 
     `infos` holds dtype and shape of values: in an imported graph of inputs and initializers, in a
     chunk's graph, which `plan.partition` has made, of every value. Initializers are infos with a
-    constant. `captures` are the values of an outer graph that a body reads.
+    constant. `captures` are the values of an outer graph that a body reads. `defaults` declares the
+    initializers that are inputs, too: a run may override them, but not one of a compiled model.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Graph:
     infos: Mapping[str, TensorInfo] = field(default_factory=dict)
     opsets: Mapping[str, int] = field(default_factory=dict)
     captures: tuple[str, ...] = ()
+    defaults: tuple[TensorInfo, ...] = field(default=(), compare=False)  # not saved
 
     def with_nodes(self, nodes: Iterable[Node], **changes: Any) -> Graph:
         """Return a copy with other nodes, without the initializers that these do not read."""

@@ -117,12 +117,12 @@ def from_graph(
         name = sparse.values.name
         value = onnx_tensors.sparse(sparse, f"initializer {name!r}", folder)
         initializers[name] = onnx_tensors.info(name, value)
-    # Before IR version 4 initializers were listed among the inputs as well.
-    given = [value for value in graph.input if value.name not in initializers]
     for value in (*graph.input, *graph.output):
         if not isinstance(value.name, str):
             raise ModelError(f"graph {graph.name!r}: {value.name!r} is not text")
-    inputs = tuple(value_info(value, is_typed=outer is None) for value in given)
+    # An initializer among the inputs is a default. Before IR version 4 all were listed there.
+    listed = [value_info(v, outer is None and v.name not in initializers) for v in graph.input]
+    inputs = tuple(info for info in listed if info.name not in initializers)
     outer = outer or frozenset()
     if len({info.name for info in inputs}) < len(inputs):
         raise ModelError(f"graph {graph.name!r} has two inputs of one name")
@@ -150,6 +150,7 @@ def from_graph(
         outputs=outputs,
         initializers=initializers,
         captures=captures,
+        defaults=tuple(info for info in listed if info.name in initializers and info.dtype),
         infos={info.name: info for info in (*inputs, *initializers.values())},
     )
 

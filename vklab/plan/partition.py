@@ -281,7 +281,7 @@ class _Traversal:
             self.infos.get(name, replace(blank, name=name))
             for name in read if name not in made and name not in constants
         )  # fmt: skip
-        chosen = {node.name for node in nodes}
+        chosen, strict = {node.name for node in nodes}, not settings.get("FALLBACK")
         ends = frozenset(self.graph.outputs)
         return Chunk(
             place=place,
@@ -294,11 +294,17 @@ class _Traversal:
                 captures=(),
                 infos=self.infos,
             ),
-            # Reasons of this chunk's host nodes, and of folded nodes, which are in no chunk.
-            reasons={n: r for n, r in self.reasons.items() if n in chosen or n not in self.host},
+            # Reasons of this chunk's host nodes, and of folded nodes, in no chunk. Without FALLBACK
+            # those of later host nodes too: the first chunk refuses the model.
+            reasons={n: r for n, r in self.reasons.items()
+                     if n in chosen or n not in self.host or (strict and not self._steers(n))},
             known={n: v.constant for n, v in self.folder.folded.items()
                    if n in ends and v.constant is not None},
         )
+
+    def _steers(self, name: str) -> bool:
+        """Tell whether a host node is a control node, whose bodies run on the device."""
+        return self.host[name].op_type in CONTROL_NODES and not self.host[name].domain
 
     def _constants(self, names: Iterable[str]) -> dict[str, TensorInfo]:
         infos = {name: self.infos[name] for name in names if name in self.infos}

@@ -27,7 +27,7 @@ from vklab.runtime.plan_cache import Entry, PlanCache, Runner
 from vklab.runtime.program import Program
 from vklab.shader import compiler
 
-__all__ = ["Executor", "evaluate", "load_host", "results"]
+__all__ = ["Executor", "evaluate", "load_runner", "results"]
 
 # Plans that a cache keeps. A program in a shared pool costs only its plan and a command buffer.
 # Chosen, not measured.
@@ -143,7 +143,7 @@ class Executor:
         if chunk.place == HOST:
             self._has_new_host = True
             reason = next(iter(chunk.reasons.values()), "")
-            runner: Runner = load_host(reason).HostChunk(chunk.graph)
+            runner: Runner = load_runner("host", reason).HostChunk(chunk.graph)
             return runner
         if not chunk.is_on_device:
             return self._control(plan, chunk, like)
@@ -177,7 +177,7 @@ class Executor:
             for name, body in chunk.graph.nodes[0].bodies.items()
         }  # fmt: skip
         run = functools.partial(self.run, is_body=True)
-        runner: Runner = load_host(part="control").Control(chunk.graph, bodies, run)
+        runner: Runner = load_runner("control").Control(chunk.graph, bodies, run)
         return runner
 
     def tell_host(self, cache: PlanCache) -> None:
@@ -267,17 +267,17 @@ def _report(plan: Plan) -> None:
         plan.write(str(settings.get("DUMP")))
 
 
-def load_host(reason: str = "", part: str = "host") -> Any:
-    """Import a module for nodes on the host, which most models and their readers do not need.
+def load_runner(module: str, reason: str = "") -> Any:
+    """Import the runners of host or control nodes, which most models and readers do not need.
 
     Args:
-        reason: why a node runs on the host, for the error.
-        part: "host", which needs ONNX Runtime, or "control".
+        module: "host", which needs ONNX Runtime, or "control".
+        reason: why a node runs on the host, for the error; "" if it depends on sizes.
 
     Raises SetupError if onnx or onnxruntime is not installed.
     """
     try:
-        return importlib.import_module(f"vklab.runtime.{part}")
+        return importlib.import_module(f"vklab.runtime.{module}")
     except ImportError as error:
         raise SetupError(f"nodes of this model run on the host, in ONNX Runtime ({error}); "
                          f"reason: {reason or 'they depend on sizes'}",
@@ -286,4 +286,4 @@ def load_host(reason: str = "", part: str = "host") -> Any:
 
 def evaluate(*given: Any) -> Any:
     """Compute one node with known inputs on the host, for constant folding: `host.evaluate`."""
-    return load_host().evaluate(*given)
+    return load_runner("host").evaluate(*given)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vklab.errors import ModelError
+from vklab.graph.graph import Graph
 from vklab.ops.dtypes import OTHER_TYPES
 from vklab.types import ANY_SHAPE, TensorInfo
 
@@ -18,27 +19,23 @@ __all__ = ["arrays"]
 
 
 def arrays(
-    infos: Sequence[TensorInfo], inputs: tuple[Any, ...], bounds: Mapping[str, int] | None = None
+    graph: Graph, inputs: tuple[Any, ...], bounds: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """Return one array per input by name, in the graph's order.
+    """Return one array per input by name, in the graph's order; overridden defaults follow.
 
     Args:
-        infos: name, dtype and shape of each input of the graph.
+        graph: the model, for name, dtype and shape of each input and default.
         inputs: the arguments of `Session.run`: one mapping by name, or the arrays in order.
         bounds: the largest size of each open dimension, by name.
 
     Raises ModelError for a wrong name, number, dtype or shape.
     """
     given: Any = inputs[0] if len(inputs) == 1 else inputs
+    infos = graph.inputs
     if type(given) is dict or isinstance(given, Mapping):
-        names = [info.name for info in infos]
-        if given.keys() != {*names}:
-            unknown, missing = sorted(given.keys() - {*names}), sorted({*names} - given.keys())
-            problems = [f"{found} are {words}" for found, words in ((unknown, "not known"),
-                                                                    (missing, "missing")) if found]
-            raise ModelError(f"inputs {', '.join(problems)}; the model has "
-                             + ", ".join(str(info) for info in infos))  # fmt: skip
-        given = [given[name] for name in names]
+        if given.keys() != {info.name for info in infos}:
+            infos = _named(graph, given)
+        given = [given[info.name] for info in infos]
     else:
         given = inputs
     if len(given) != len(infos):
@@ -47,6 +44,21 @@ def arrays(
     checked = [_check_array(info, value) for info, value in zip(infos, given, strict=True)]
     _check_sizes(infos, checked, bounds or {})
     return {info.name: value for info, value in zip(infos, checked, strict=True)}
+
+
+def _named(graph: Graph, given: Mapping[str, Any]) -> tuple[TensorInfo, ...]:
+    """Return the inputs and the overridden defaults; raise ModelError for wrong names."""
+    infos = *graph.inputs, *(info for info in graph.defaults if info.name in given)
+    names = {info.name for info in infos}
+    if names == given.keys():
+        return infos
+    unknown, missing = sorted(given.keys() - names), sorted(names - given.keys())
+    problems = [f"{found} are {words}" for found, words in ((unknown, "not known"),
+                                                            (missing, "missing")) if found]
+    fixed = [name for name in unknown if name in graph.initializers]
+    hint = f"; to override {fixed}, load an ONNX file that lists them as inputs" if fixed else ""
+    raise ModelError(f"inputs {', '.join(problems)}; the model has "
+                     + ", ".join(map(str, graph.inputs)) + hint)  # fmt: skip
 
 
 def _check_sizes(

@@ -18,6 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from vklab import settings
 from vklab.errors import ModelError, SetupError
 from vklab.graph import functions
 from vklab.graph.graph import Graph, Node
@@ -118,6 +119,7 @@ class HostChunk:
             runtime = load_onnxruntime()
             options = runtime.SessionOptions()
             options.log_severity_level = 4
+            options.intra_op_num_threads = max(0, int(settings.get("THREADS")))
             if self._is_short:
                 options.intra_op_num_threads, options.enable_cpu_mem_arena = 1, False
             self._fast = runtime.InferenceSession(

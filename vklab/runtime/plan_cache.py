@@ -26,8 +26,7 @@ from vklab.plan.chunk import Chunk
 from vklab.plan.plan import Plan
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["Entry", "Key", "PlanCache", "Runner", "all_chunks", "describe", "host_reasons",
-           "planned_key", "signature"]
+__all__ = ["Entry", "Key", "PlanCache", "Runner", "describe", "planned_key", "signature"]
 
 Key = tuple[Any, ...]
 log = logging.getLogger(__name__)
@@ -235,27 +234,6 @@ class PlanCache:
         """Free every program of this cache and of the caches of its entries."""
         while self.entries:
             _close(self.entries.popitem()[1])
-
-
-def all_chunks(root: PlanCache) -> Iterator[Chunk]:
-    """Yield the chunks used last; in the place of a control node those of its bodies."""
-    for entry in root.path():
-        bodies = getattr(entry.runner, "bodies", None)
-        if bodies is None:
-            yield from entry.chunks
-        else:
-            for body in bodies.values():
-                yield from all_chunks(body)
-
-
-def host_reasons(root: PlanCache) -> dict[str, str]:
-    """Return why each node that ran on the host last did so, by node name."""
-    reasons: dict[str, str] = {}
-    for chunk in all_chunks(root):
-        if chunk.kind == "host":
-            reasons |= dict.fromkeys((node.name for node in chunk.graph.nodes), "")
-        reasons |= chunk.reasons
-    return reasons
 
 
 def planned_key(infos: Iterable[TensorInfo]) -> Key:

@@ -20,10 +20,10 @@ from vklab import forking, optional, settings
 from vklab.errors import ModelError, VklabError
 from vklab.graph import bounds, shapes
 from vklab.graph.graph import Graph
-from vklab.optional import Door
+from vklab.optional import Door, PropertyDoor
 from vklab.plan.options import Options
 from vklab.plan.plan import Plan
-from vklab.runtime import feeds, kernels, open_devices, plan_cache
+from vklab.runtime import feeds, kernels, open_devices
 from vklab.runtime.device_state import DeviceState
 from vklab.runtime.executor import Executor
 from vklab.runtime.plan_cache import PlanCache
@@ -115,6 +115,8 @@ class Session:
         """Return the root plan cache; with replicas, one for each device."""
         groups = [self.states] if self.is_split else [(state,) for state in self.states]
         split = optional.require("runtime.many.split").Split if self.is_split else None
+        # Not optional, but most models and their readers do not need it.
+        root = optional.require("runtime.overrides").Root if self.graph.defaults else PlanCache
         lock = threading.RLock()
         # No method of the session: a session that is forgotten must not be kept by its executors.
         on_host = functools.partial(_warn_of_host, threading.Event())
@@ -132,7 +134,7 @@ class Session:
                 restore = optional.require("runtime.compiled.restore")
                 caches.append(restore.root(saved, start, executor))
             else:
-                caches.append(PlanCache(start, executor))
+                caches.append(root(start, executor))
         return caches
 
     # ------------------------------------------------------------------------------ looking in
@@ -141,6 +143,11 @@ class Session:
     def inputs(self) -> tuple[TensorInfo, ...]:
         """Return name, dtype and shape of every input; open dimensions are names."""
         return self.graph.inputs
+
+    @property
+    def defaults(self) -> tuple[TensorInfo, ...]:
+        """Return the further inputs that a run may set, which have an initializer as default."""
+        return self.graph.defaults
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -183,29 +190,11 @@ class Session:
         """Return why a compiled model had to be planned again here; empty if it had not."""
         return str(getattr(self.roots[0], "reason", ""))
 
-    @property
-    def host_reasons(self) -> dict[str, str]:
-        """Return why each host node of the last run is on the host, nodes of bodies included."""
-        self.require_open()
-        return plan_cache.host_reasons(self.roots[0])
-
-    @property
-    def step_count(self) -> int:
-        """Return the number of dispatches and copies of the last run; 0 if all was constant."""
-        self.require_open()
-        return sum(len(chunk.steps) for chunk in plan_cache.all_chunks(self.roots[0]))
-
-    @property
-    def host_nodes(self) -> Any:
-        """Return the nodes that run on the host, as far as they are planned, with the reasons."""
-        self.require_open()
-        return optional.require("runtime.observe.host_nodes").of(self.roots[0])
-
-    @property
-    def output_infos(self) -> tuple[TensorInfo, ...]:
-        """Return name, dtype and shape of every output; open dimensions are names."""
-        found: tuple[TensorInfo, ...] = optional.require("runtime.observe.outputs").infos(self)
-        return found
+    # Properties in other modules: functions whose parameter is the session.
+    host_reasons = PropertyDoor[dict[str, str]]("runtime.last_run", "host_reasons")
+    step_count = PropertyDoor[int]("runtime.last_run", "step_count")
+    host_nodes = PropertyDoor[Any]("runtime.observe.host_nodes", "of_session")
+    output_infos = PropertyDoor[tuple[TensorInfo, ...]]("runtime.observe.outputs", "infos")
 
     def __repr__(self) -> str:
         if self._opened is None:
@@ -226,7 +215,7 @@ class Session:
 
         Args:
             inputs: one dict of arrays by input name, or the arrays in the graph's order; tensors
-                of other libraries are read through DLPack.
+                of other libraries are read through DLPack. A dict may also override `defaults`.
             outputs: the outputs to return; the others are not copied. Default: all of them.
 
         Returns the outputs by name, in the graph's order, or in that of `outputs`. Raises
@@ -237,7 +226,7 @@ class Session:
         with self._lock:
             if self._opened is None:  # saves a call in each run
                 self.require_open()
-            values = feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
+            values = feeds.arrays(self.graph, inputs, self.upper_bounds)
             if int(settings.get("DEBUG")) >= 2:
                 print(_profile(self.roots[0], dict(values)), file=sys.stderr)
             root = self.roots[0]
@@ -248,7 +237,7 @@ class Session:
 
     def arrays(self, inputs: tuple[Any, ...]) -> dict[str, Any]:
         """Return the checked inputs of a run by name; `inputs` as `run` takes them."""
-        return feeds.arrays(self.graph.inputs, inputs, self.upper_bounds)
+        return feeds.arrays(self.graph, inputs, self.upper_bounds)
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:

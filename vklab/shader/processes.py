@@ -17,6 +17,7 @@ from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from vklab import settings
 from vklab.errors import ShaderError
 
 __all__ = ["LIMIT_SECONDS", "pool", "result", "run"]
@@ -89,7 +90,8 @@ def pool(count: int) -> Iterator[Submit]:
     outer = _group.get()
     group = outer or _Group()
     token = _group.set(group)
-    threads = ThreadPoolExecutor(max(1, min(count, os.cpu_count() or 1)))
+    most = int(settings.get("THREADS")) or os.cpu_count() or 1
+    threads = ThreadPoolExecutor(max(1, min(count, most)))
 
     def submit(call: Callable[..., Any], *arguments: Any) -> Future[Any]:
         # Threads of a pool start without `with settings(...)`: each gets a copy of the caller's.

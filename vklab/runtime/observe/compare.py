@@ -5,11 +5,15 @@ Visited by lab 17.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
+
+from vklab.draw import charts
 
 __all__ = ["ATOL", "HALF", "RTOL", "Comparison", "arrays", "compare"]
 
@@ -20,6 +24,7 @@ RTOL, ATOL = 1e-4, 5e-6
 # accumulates some hundred of them; the largest occur beside the largest elements.
 HALF = (4e-3, 2e-2)
 SHOWN = 10
+DRAWN = 24  # rows of a picture
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,8 @@ class Comparison:
     """Distance of outputs from the reference; `worst` lists the first ten wrong elements.
 
     If nodes were compared one by one, `nodes` is their number and `node` the first that differs.
-    `note` gives the likely cause and what to do.
+    `note` gives the likely cause and what to do. `shares` pairs each output, or node, with its
+    largest error as a share of the tolerance: up to 1 passes, infinity is not comparable.
     """
 
     passed: bool
@@ -37,6 +43,7 @@ class Comparison:
     node: str = ""
     nodes: int = 0
     note: str = ""
+    shares: tuple[tuple[str, float], ...] = ()
 
     def summary(self) -> dict[str, Any]:
         """Return the comparison ready for JSON."""
@@ -62,6 +69,23 @@ class Comparison:
             for item in self.worst
         ]
         return "\n".join(lines)
+
+    def picture(self) -> str:
+        """Return the errors as SVG, on a logarithmic scale: of the largest ones, in order."""
+        kept = sorted(range(len(self.shares)), key=lambda n: -self.shares[n][1])[:DRAWN]
+        rows = [self.shares[number] for number in sorted(kept)]
+        left = len(self.shares) - len(rows)
+        what = "node" if self.nodes else "output"
+        verdict = "agrees with" if self.passed else "DIFFERS from"
+        return charts.log_marks(
+            f"Error by {what}: the model {verdict} the reference", rows,
+            f"largest error of each {what}, as a share of its tolerance (no unit)",
+            f"{left} more with smaller errors are not drawn" if left else "",
+        )  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<div>{escape(line)}</div>" for line in str(self).splitlines())
+        return lines + (self.picture() if self.shares else "")
 
 
 def arrays(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -99,6 +123,7 @@ def compare(
     """
     actual, expected = arrays(actual), arrays(expected)
     worst: list[dict[str, Any]] = []
+    shares: dict[str, float] = {}
     max_abs = max_rel = 0.0
     passed = actual.keys() == expected.keys()
     for name, truth in expected.items():
@@ -108,8 +133,9 @@ def compare(
             worst.append({"output": name, "index": [], "got": shown,
                           "expected": f"{truth.dtype}{list(truth.shape)}"})  # fmt: skip
             passed = False
+            shares[name] = math.inf
             continue
-        error, relative, bad = _errors(got, truth, rtol, atol)
+        error, relative, shares[name], bad = _errors(got, truth, rtol, atol)
         max_abs, max_rel = max(max_abs, error), max(max_rel, relative)
         passed = passed and not len(bad)  # not size: a scalar's index has no elements
         worst += [
@@ -117,15 +143,23 @@ def compare(
              "expected": np.asarray(truth[tuple(index)]).tolist()}
             for index in bad[:SHOWN].tolist()
         ]  # fmt: skip
-    return Comparison(passed, max_abs, max_rel, tuple(worst[:SHOWN]))
+    return Comparison(passed, max_abs, max_rel, tuple(worst[:SHOWN]), shares=(*shares.items(),))
 
 
 def _errors(
     got: np.ndarray, truth: np.ndarray, rtol: float, atol: float
-) -> tuple[float, float, np.ndarray]:
-    """Return the largest absolute and relative error, and the indices of the wrong elements."""
+) -> tuple[float, float, float, np.ndarray]:
+    """Return the largest absolute, relative and tolerated error, and indices of wrong elements.
+
+    Args:
+        got: the computed array.
+        truth: the reference.
+        rtol: as in `compare`.
+        atol: as in `compare`.
+    """
     if got.dtype.kind not in "fcV":  # V: dtypes that NumPy does not define, such as bfloat16
-        return float(np.any(got != truth)), float(np.any(got != truth)), np.argwhere(got != truth)
+        differs = float(np.any(got != truth))
+        return differs, differs, math.inf if differs else 0.0, np.argwhere(got != truth)
     wide, reference = got.astype(np.float64), truth.astype(np.float64)
     finite = np.isfinite(wide) & np.isfinite(reference)
     distance = np.abs(wide[finite] - reference[finite])
@@ -134,4 +168,7 @@ def _errors(
     size = np.maximum(np.abs(reference[finite]), max(floor, float(np.finfo(np.float32).tiny)))
     largest = float(distance.max()) if distance.size else 0.0
     relative = float((distance / size).max()) if distance.size else 0.0
-    return largest, relative, np.argwhere(~close)
+    allowed = floor + rtol * np.abs(reference[finite])
+    shares = np.divide(distance, allowed, out=np.zeros_like(distance), where=distance > 0)
+    share = float(shares.max()) if distance.size else 0.0
+    return largest, relative, share if close[~finite].all() else math.inf, np.argwhere(~close)

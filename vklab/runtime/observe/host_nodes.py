@@ -13,13 +13,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vklab.errors import HostWarning
 from vklab.graph.graph import Node
-from vklab.runtime import plan_cache
+from vklab.runtime import last_run
 from vklab.runtime.plan_cache import PlanCache
 
-__all__ = ["HostNodes", "announce", "of", "warn"]
+__all__ = ["HostNodes", "announce", "of", "of_session", "warn"]
 
 _SHOWN = 3
 _PACKAGE = str(Path(__file__).resolve().parents[2])
@@ -78,12 +79,18 @@ def of(root: PlanCache) -> HostNodes:
     left = len(last.rest.nodes) if last.rest else 0
     nodes: list[tuple[Node, str]] = []
     total = left
-    for chunk in plan_cache.all_chunks(root):
+    for chunk in last_run.chunks(root):
         total += len((chunk.source or chunk.graph).nodes)
         if chunk.kind == "host":
             nodes += [(node, chunk.reasons.get(node.name, "")) for node in chunk.graph.nodes]
     names = " + ".join(state.opened.info.name for state in root.executor.devices)
     return HostNodes(nodes, total, names, left)
+
+
+def of_session(session: Any) -> HostNodes:
+    """Return the nodes of a session that run on the host, as far as they are planned."""
+    session.require_open()
+    return of(session.roots[0])
 
 
 def warn(nodes: HostNodes) -> None:

@@ -18,7 +18,7 @@ __all__ = ["infos"]
 
 
 def infos(session: Any) -> tuple[TensorInfo, ...]:
-    """Return the TensorInfo of each output, in order; what is not known stays open.
+    """Return name, dtype and shape of each output, in order; open dimensions are names.
 
     Source: ONNX, "ONNX Shape Inference"
     """

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from vklab import draw
+from vklab.draw import charts
 from vklab.plan.barriers import Copy
 from vklab.plan.chunk import Chunk
 from vklab.runtime.observe import timestamps
@@ -60,6 +61,23 @@ class Timing:
     def overhead_ns(self) -> float:
         """Return the median difference between the host's and the device's time of a run."""
         return median(h - d for h, d in zip(self.host_ns, self.device_ns, strict=True))
+
+    def __str__(self) -> str:
+        if not self.host_ns:
+            return "no run was timed"
+        times = {"host": self.host_ns, "device": self.device_ns}
+        texts = [f"{name} {draw.time_text(median(values))} "
+                 f"(95 % {draw.time_text(charts.percentile(values, 95))})"
+                 for name, values in times.items()]  # fmt: skip
+        return f"{len(self.host_ns)} runs: median {', '.join(texts)}"
+
+    def picture(self) -> str:
+        """Return the distribution of the times as SVG, with median and 95th percentile."""
+        return charts.histograms(str(self), {
+            "host, copies included": self.host_ns, "device": self.device_ns})  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        return self.picture()
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from vklab.runtime.plan_cache import PlanCache
 __all__ = ["SessionReference", "all_values", "check", "compare_nodes", "compare_outputs",
            "outputs", "require_equal"]  # fmt: skip
 
+OVERRIDING_IR = 4  # in older models ONNX Runtime takes all initializers as constants
 LARGEST = float(np.finfo(np.float16).max)
 Outputs = dict[str, np.ndarray]
 _references: weakref.WeakKeyDictionary[Any, SessionReference] = weakref.WeakKeyDictionary()
@@ -153,14 +154,20 @@ class SessionReference:
         self.graph = graph
         self._model: onnx_import.Model | onnx.ModelProto = model or host.to_proto(graph)
         self._is_half = is_half
-        self._runner: host.Reference | None = None
+        self._runners: dict[bool, host.Reference] = {}  # by whether initializers are overridden
 
     def outputs(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the outputs of the CPU by name."""
-        if self._runner is None:
-            self._runner = host.Reference(*onnx_import.load_proto(self._model))
-        made = self._runner.run(inputs)
+        overrides = self._overrides(inputs)
+        if overrides not in self._runners:
+            proto, folder = onnx_import.load_proto(self._model)
+            newer = _overridable(proto) if overrides else proto
+            self._runners[overrides] = host.Reference(newer, folder)
+        made = self._runners[overrides].run(inputs)
         return {name: made[name] for name in self.graph.outputs if name in made}
+
+    def _overrides(self, inputs: Mapping[str, Any]) -> bool:
+        return any(info.name in inputs for info in self.graph.defaults)
 
     def compare(self, outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> Comparison:
         """Compare outputs with the CPU's outputs for the same inputs."""
@@ -173,12 +180,22 @@ class SessionReference:
         proto, folder = onnx_import.load_proto(self._model)
         whole = onnx.ModelProto()
         whole.CopyFrom(onnx_import.prepare(proto))
+        if self._overrides(inputs):
+            whole = _overridable(whole)
         listed = {value.name for value in whole.graph.output}
         for name in all_values(self.graph).outputs:
             if name not in listed:
                 whole.graph.output.append(onnx.ValueInfoProto(name=name))
         expected = host.Reference(whole, folder).run(inputs)
         return compare_nodes(self.graph, values, expected, self._is_half)
+
+
+def _overridable(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in an IR version in which ONNX Runtime overrides initializers."""
+    newer = onnx.ModelProto()
+    newer.CopyFrom(proto)
+    newer.ir_version = max(proto.ir_version, OVERRIDING_IR)
+    return newer
 
 
 def compare_outputs(
@@ -212,6 +229,7 @@ def compare_nodes(
         is_half: True if values are stored in float16: then a node that overflows is reported first.
     """
     largest = relative = 0.0
+    shares: list[tuple[str, float]] = []
     notes = _first_overflow(graph, actual, expected) if is_half else {}
     tolerance = compare.HALF if is_half else (compare.RTOL, compare.ATOL)
     for number, node in enumerate(graph.nodes, 1):
@@ -220,9 +238,11 @@ def compare_nodes(
                                *tolerance)  # fmt: skip
         largest = max(largest, each.max_abs_error)
         relative = max(relative, each.max_rel_error)
+        shares.append((node.name, max((share for _, share in each.shares), default=0.0)))
         if number in notes or (not notes and not each.passed):
-            return replace(each, node=str(node), nodes=number, note=notes.get(number, ""))
-    return Comparison(True, largest, relative, (), nodes=len(graph.nodes))
+            return replace(each, node=str(node), nodes=number, note=notes.get(number, ""),
+                           shares=tuple(shares))  # fmt: skip
+    return Comparison(True, largest, relative, (), nodes=len(graph.nodes), shares=tuple(shares))
 
 
 def _compared(node: Node, expected: Mapping[str, Any]) -> list[str]:
