@@ -6,7 +6,9 @@ onnxruntime. Visited by lab 17.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from vklab import settings
+from vklab import forking, settings
 from vklab.errors import ModelError, SetupError
 from vklab.graph import functions
 from vklab.graph.graph import Graph, Node
@@ -42,6 +44,27 @@ def load_onnxruntime() -> ModuleType:
     return onnxruntime
 
 
+_sessions: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _open_session(proto: onnx.ModelProto, options: Any) -> Any:
+    """Return an InferenceSession on the CPU."""
+    session = load_onnxruntime().InferenceSession(
+        _readable(proto).SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    _sessions.add(session)
+    return session
+
+
+def _keep_inherited() -> None:
+    """Keep a child from ending inherited sessions: that waits for threads of the parent."""
+    for session in list(_sessions):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+
+
+forking.in_child(_keep_inherited)
+
+
 class Reference:
     """A model in ONNX Runtime on the CPU, without optimisations that change results."""
 
@@ -54,9 +77,7 @@ class Reference:
         if folder is not None:
             options.add_session_config_entry(_EXTERNAL_FOLDER, str(folder))
         try:
-            self._session = runtime.InferenceSession(
-                _readable(proto).SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
+            self._session = _open_session(proto, options)
         except Exception as error:  # ONNX Runtime's exceptions share no other base class
             raise ModelError(f"ONNX Runtime cannot load the model: {error}") from error
 
@@ -122,10 +143,7 @@ class HostChunk:
             options.intra_op_num_threads = max(0, int(settings.get("THREADS")))
             if self._is_short:
                 options.intra_op_num_threads, options.enable_cpu_mem_arena = 1, False
-            self._fast = runtime.InferenceSession(
-                _readable(self._model(fed, typed=True)).SerializeToString(), options,
-                providers=["CPUExecutionProvider"],
-            )  # fmt: skip
+            self._fast = _open_session(self._model(fed, typed=True), options)
             self.runner = "onnxruntime"
         return self._fast.run(names, dict(fed))
 

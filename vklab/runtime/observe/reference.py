@@ -31,7 +31,7 @@ OVERRIDING_IR = 4  # in older models ONNX Runtime takes all initializers as cons
 LARGEST = float(np.finfo(np.float16).max)
 Outputs = dict[str, np.ndarray]
 _references: weakref.WeakKeyDictionary[Any, SessionReference] = weakref.WeakKeyDictionary()
-forking.in_child(_references.clear)  # ONNX Runtime's threads stay in the parent
+forking.in_child(_references.clear)  # their ONNX Runtime sessions are the parent's
 
 
 def outputs(session: Any, inputs: Mapping[str, np.ndarray]) -> Outputs:
