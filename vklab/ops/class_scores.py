@@ -44,7 +44,7 @@ class Scoring:
 
     rule: int
     transform: str
-    combine: str = "a + b"
+    combine: str = "a+b"
     base: tuple[float, ...] = ()
     divisor: int = 1
     labels: tuple[int, ...] = ()

@@ -32,7 +32,7 @@ STEPS = 60_000  # loop iterations of an invocation in one dispatch
 IN_REGISTERS = 8  # the most targets whose sums an invocation keeps in registers
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")  # TreeEnsemble's numbers of both
 POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-COMBINES = {"SUM": "a + b", "AVERAGE": "a + b", "MIN": "(b < a ? b : a)", "MAX": "(b > a ? b : a)"}
+COMBINES = {"SUM": "a+b", "AVERAGE": "a+b", "MIN": "(b<a?b:a)", "MAX": "(b>a?b:a)"}
 
 
 @dataclass(frozen=True)
