@@ -173,7 +173,7 @@ class Control:
     def _scan_no_batch(
         self, inputs: Sequence[Any], count: int, values: Mapping[str, Any]
     ) -> list[Any]:
-        """Return the outputs of a Scan of opset 8 for an empty batch: no elements, known dimensions.
+        """Return the outputs of a Scan of opset 8 for an empty batch: no elements, all dimensions.
 
         Args:
             inputs: the states, then the scanned inputs.
