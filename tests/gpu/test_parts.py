@@ -272,3 +272,19 @@ def test_onnx_own_runner_takes_the_backend():
     for group in suite.test_cases.values():
         unittest.defaultTestLoader.loadTestsFromTestCase(group).run(result)
     assert result.testsRun >= 3 and not result.failures and not result.errors
+
+
+@pytest.mark.parametrize(("batch", "steps"), [(0, 3), (0, 0), (2, 3)])
+def test_a_scan_of_opset_8_keeps_its_dimensions_for_an_empty_batch(batch, steps, device):
+    nodes = [helper.make_node("Add", ["s", "item"], ["next"]),
+             helper.make_node("Concat", ["next", "next"], ["row"], axis=0)]  # fmt: skip
+    inside = [value("s", (2,)), value("item", (2,))]
+    body = helper.make_graph(nodes, "body", inside, [value("next", (2,)), value("row", (4,))])
+    scan = helper.make_node("Scan", ["", "x", "items"], ["y", "rows"], num_scan_inputs=1, body=body)
+    given = [value("x", ("batch", 2)), value("items", ("batch", "steps", 2))]
+    fed = {"x": np.ones((batch, 2), np.float32), "items": np.ones((batch, steps, 2), np.float32)}
+    with vklab.load(model([scan], given, ["y", "rows"], opset=8), device) as session:
+        found = session.run(fed)
+    assert found["y"].shape == (batch, 2) and found["rows"].shape == (batch, steps, 4)
+    assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
+    assert (found["y"] == 1 + steps).all()

@@ -208,3 +208,15 @@ def test_an_unknown_device_is_an_error(device_index):
     with pytest.raises(Exception, match="no device is called 'no such device'"):
         function(torch.ones(2))
     torch._dynamo.reset()
+
+
+def test_an_unknown_device_is_told_where_pytorch_suppresses_errors(device_index, caplog):
+    layer, x = nn.Linear(4, 3).eval(), torch.randn(2, 4)
+    options = {"device": "no such device"}
+    caplog.set_level(logging.WARNING)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(suppress_errors=True), torch.no_grad():
+        made = torch.compile(layer, backend=backend.vklab_backend, options=options)(x)
+        torch.testing.assert_close(made, layer(x))  # PyTorch runs it, as its option promises
+    torch._dynamo.reset()
+    assert "no device is called 'no such device'" in caplog.text

@@ -116,6 +116,10 @@ def test_python_numbers_keep_the_precision_of_float64():
         lambda x: x.clamp(0.2, 1e200), lambda x: torch.where(x > 0.3, x, 0.7),
         lambda x: x / 3, lambda x: x**2.7, lambda x: x.masked_fill(x > 0.5, 0.1),
         lambda x: torch.full((3,), 0.1, dtype=x.dtype) * x,
+        lambda x: nn.functional.leaky_relu(-x, 1e-300) * 1e300,
+        lambda x: nn.functional.leaky_relu(x - 0.3, 1 / 3), lambda x: nn.functional.elu(-x, 0.1),
+        lambda x: torch.selu(-x), lambda x: nn.functional.celu(0.3 - x, 0.1),
+        lambda x: torch.ops.aten.elu(x - 0.3, 0.1, 0.7, 0.3),
     ]  # fmt: skip
     module = Returned(lambda x: [function(x) for function in functions])
     x = torch.tensor([0.1, 0.3, 0.9], dtype=torch.float64)
@@ -180,6 +184,10 @@ REFUSED = [
      "Returned returns a Opaque as output_1_a, and its tensors would be lost"),
     ("alpha", Returned(lambda x: x.add(x, alpha=0.1)), X.double(), None,
      "add.Tensor in float64 takes alpha=0.1, which PyTorch's exporter rounds"),
+    ("beta", Returned(lambda x: nn.functional.softplus(x, 0.1)), X.double(), None,
+     "softplus.default in float64 takes beta=0.1, which PyTorch's exporter rounds"),
+    ("eps", nn.LayerNorm(4, eps=1e-300).double(), X.double(), None,
+     "layer_norm.default in float64 takes eps=1e-300, which PyTorch's exporter rounds"),
     ("no module", "a module", X, None, "takes a torch.nn.Module, not str"),
     ("name", LINEAR, {"y": X}, None, "cannot take the example inputs: missing a required"),
     ("no tensor", LINEAR, (3,), None, "hold no tensor"),

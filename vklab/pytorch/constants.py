@@ -61,13 +61,61 @@ def _masked_fill(self: Any, mask: Any, value: float) -> Any:
     return op.Where(mask, _constant(value, self.dtype), self)
 
 
+def _below_zero(x: Any, below: Any) -> Any:
+    return op.Where(op.Less(x, _constant(0.0, x.dtype)), below, x)
+
+
+def _leaky_relu(self: Any, negative_slope: float = 0.01) -> Any:
+    if self.dtype != ir.DataType.DOUBLE:  # an attribute of ONNX is a float32
+        return op.LeakyRelu(self, alpha=negative_slope)
+    return _below_zero(self, op.Mul(self, _constant(negative_slope, self.dtype)))
+
+
+def _elu(self: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+    if self.dtype != ir.DataType.DOUBLE and scale == input_scale == 1:
+        return op.Elu(self, alpha=alpha)
+    negative = op.Mul(op.Elu(op.Mul(self, _constant(input_scale, self.dtype))),
+                      _constant(alpha * scale, self.dtype))  # fmt: skip
+    positive = self if scale == 1 else op.Mul(self, _constant(scale, self.dtype))
+    return op.Where(op.Less(self, _constant(0.0, self.dtype)), negative, positive)
+
+
+def _selu(self: Any) -> Any:
+    if self.dtype != ir.DataType.DOUBLE:
+        return op.Selu(self)
+    return _elu(self, 1.6732632423543772, 1.0507009873554805)
+
+
+def _celu(self: Any, alpha: float = 1.0) -> Any:
+    if self.dtype != ir.DataType.DOUBLE:
+        return op.Celu(self, alpha=alpha)
+    factor = _constant(alpha, self.dtype)
+    return _below_zero(self, op.Mul(op.Elu(op.Div(self, factor)), factor))
+
+
 # The custom_translation_table of torch.onnx.export.
 EXACT: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.scalar_tensor.default: _scalar_tensor,
     torch.ops.aten.full.default: _full,
     torch.ops.aten.full_like.default: _full_like,
     torch.ops.aten.masked_fill.Scalar: _masked_fill,
+    torch.ops.aten.leaky_relu.default: _leaky_relu,
+    torch.ops.aten.elu.default: _elu,
+    torch.ops.aten.selu.default: _selu,
+    torch.ops.aten.celu.default: _celu,
 }
+
+
+# Positional factors that become attributes of ONNX; rounding eps matters only if it underflows.
+_POSITIONAL, _ADDED, _LARGEST_ERROR = ("beta", "eps"), ("eps",), 1e-6
+
+
+def _is_lost(name: str, number: float) -> bool:
+    """Tell whether a number changes its value, or its size if it is only added, in float32."""
+    rounded = torch.tensor(number).item()
+    if name in _ADDED:
+        return abs(rounded - number) > _LARGEST_ERROR * abs(number)
+    return rounded != number
 
 
 def require_exact(nodes: Iterable[torch.fx.Node]) -> None:
@@ -76,7 +124,11 @@ def require_exact(nodes: Iterable[torch.fx.Node]) -> None:
         made = node.meta.get("val")
         if not isinstance(made, torch.Tensor) or made.dtype != torch.float64:
             continue
-        for name, number in node.kwargs.items():
-            if isinstance(number, float) and torch.tensor(number).item() != number:
+        schema = getattr(node.target, "_schema", None)
+        names = [argument.name for argument in schema.arguments] if schema else []
+        placed = dict(zip(names, node.args, strict=False))
+        given = {**{name: placed[name] for name in _POSITIONAL if name in placed}, **node.kwargs}
+        for name, number in given.items():
+            if node.target not in EXACT and isinstance(number, float) and _is_lost(name, number):
                 raise ModelError(f"{node.target} in float64 takes {name}={number}, which PyTorch's "
                                  "exporter rounds to float32; multiply by it instead")  # fmt: skip

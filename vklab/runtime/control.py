@@ -157,7 +157,9 @@ class Control:
         count = int(given.get("num_scan_inputs", len(rest)))
         backwards = given.get("directions") or (0,) * count
         results: list[list[Any]] = []
-        for number in range(rest[0].shape[0] if rest else 0):
+        if rest and not len(rest[0]):
+            return self._scan_no_batch(rest, count, values)
+        for number in range(len(rest[0]) if rest else 0):
             states = [value[number] for value in rest[: len(rest) - count]]
             end = None if lengths is None else int(lengths[number])
             rows = [
@@ -167,6 +169,24 @@ class Control:
             states, collected = self._steps(states, rows, values)
             results.append([*states, *map(_stack, collected)])
         return [np.stack(column) for column in zip(*results, strict=True)]
+
+    def _scan_no_batch(
+        self, inputs: Sequence[Any], count: int, values: Mapping[str, Any]
+    ) -> list[Any]:
+        """Return the outputs of a Scan of opset 8 for an empty batch: no elements, all dimensions.
+
+        Args:
+            inputs: the states, then the scanned inputs.
+            count: the number of scanned inputs.
+            values: the outer values by name.
+        """
+        items = [np.zeros(value.shape[1:], value.dtype) for value in inputs]
+        states, rows = items[: len(items) - count], items[len(items) - count :]
+        states, collected = self._steps(states, [row[:0] for row in rows], values)
+        shapes_of = [*(value.shape for value in states),
+                     *((len(rows[0]), *value.shape[1:]) for value in collected)]  # fmt: skip
+        made = zip(shapes_of, [*states, *collected], strict=True)
+        return [np.zeros((0, *shape), value.dtype) for shape, value in made]
 
     def _steps(
         self, states: list[Any], rows: Sequence[np.ndarray], values: Mapping[str, Any]
