@@ -21,6 +21,11 @@ import pytest
 
 # What the fuzzer found once: (what it was, the model); each is to be examined without an exception.
 FOUND = {
+    "more products of matrices than there are dispatches": (
+        "CAcSDGJhY2tlbmQtdGVzdDqFAQoRCgFhCgFiEgFjIgZNYXRNdWwSEXRlc3RfbWF0bXVsX2JjYXN0WiMKAWESHgocCA"
+        "ESGAoKCICAgICAgICAEAoCCAEKAggDCgIIBFobCgFiEhYKFAgBEhAKAggBCgIIAgoCCAQKAggCYhsKAWMSFgoUCAES"
+        "EAoCCAMKAggCCgIIAwoCCAJCBAoAEA0="
+    ),
     "an op_type that is no text": (
         "CAcSDGJhY2tlbmQtdGVzdDpJCgsKAXgSAXkiA8FicxIIdGVzdF9hYnNaFwoBeBISChAIARIMCgIIAwoCCAQKAggFYh"
         "cKAXkSEgoQCAESDAoCCAMKAggECgIIBUIECgAQDQ=="

@@ -9,7 +9,7 @@ from __future__ import annotations
 from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.dtypes import FLOATS, type_defines
 from vklab.ops.inputs import require, same
-from vklab.ops.linear import COLUMN_WORKGROUP, MOST_GROUPS, batch_axes, matrix_batches
+from vklab.ops.linear import COLUMN_WORKGROUP, MOST_GROUPS, batch_axes, batch_starts, matrix_batches
 from vklab.ops.registry import Result, operator, output
 from vklab.types import Dispatch, TensorInfo
 
@@ -111,7 +111,7 @@ def integer_product(
             iterations=k,
             stores=True,
         )
-        for start in range(0, count, MOST_GROUPS)
+        for start in batch_starts(count)
     ))  # fmt: skip
 
 

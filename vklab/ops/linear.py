@@ -18,6 +18,7 @@ from vklab.types import Dispatch, TensorInfo
 __all__ = [
     "COLUMN_WORKGROUP",
     "MOST_GROUPS",
+    "batch_starts",
     "PRODUCTS",
     "batch_axes",
     "default_lanes",
@@ -35,6 +36,7 @@ PRODUCTS = REALS | {"int32", "uint32", "int64", "uint64"}
 BATCH_AXES = (2, 6)
 COLUMN_WORKGROUP = 64
 MOST_GROUPS = 65535
+MOST_PRODUCTS = 4096 * MOST_GROUPS
 
 
 def row_blocks(
@@ -57,6 +59,17 @@ def row_blocks(
     workgroups = (-(-n // COLUMN_WORKGROUP), -(-m // (lanes * blocks)), batch)
     sizes = {"LANES": lanes, "BLOCKS": blocks, "COLUMNS": columns}
     return workgroups, (*sizes.items(), ("WORKGROUP", COLUMN_WORKGROUP // columns))
+
+
+def batch_starts(count: int) -> range:
+    """Return the first product of each dispatch of a batch: a grid is MOST_GROUPS deep.
+
+    Raises UnsupportedOperatorError for more products than a few thousand dispatches compute.
+    """
+    if count > MOST_PRODUCTS:
+        raise UnsupportedOperatorError(f"{count} products of matrices; kernels compute at most "
+                                       f"{MOST_PRODUCTS}")  # fmt: skip
+    return range(0, count, MOST_GROUPS)
 
 
 def default_lanes(m: int) -> int:
@@ -174,7 +187,7 @@ def product(
         *type_defines("Y", result.dtype)[::2],
     )  # fmt: skip
     dispatches = []
-    for start in range(0, count, MOST_GROUPS):
+    for start in batch_starts(count):
         batches = min(count - start, MOST_GROUPS)
         workgroups, constants = row_blocks(m, n, batches, default_lanes(m), 1)
         push: tuple[tuple[str, float | tuple[int, ...]], ...] = (
