@@ -62,6 +62,8 @@ def test_no_byte_of_a_state_is_copied(device_index, name, direct, copies):
                   for copy in program.chunk.copies}  # fmt: skip
         assert not staged & {*states, *states.values()}
         assert bool(staged) is not direct
+        if not all(bound.inputs[past].is_view for past in states):
+            return  # the device has memory that the host cannot map: there is no address to compare
         seen = [bound.outputs[present].numpy() for present in states.values()]
         addresses = {bound.inputs[past].numpy().ctypes.data for past in states}
         assert addresses == {array.ctypes.data for array in seen}

@@ -89,9 +89,11 @@ def test_an_array_outlives_its_binding(opened, device):
     with vklab.load(cell(), device) as session:
         before = count(opened)
         with bind(session) as bound:
-            h = torch.from_dlpack(bound.run()["h2"])
+            tensor = bound.run()["h2"]
+            is_view, h = tensor.is_view, torch.from_dlpack(tensor)
             expected = h.clone()
-        assert count(opened) != before
+        # A view keeps the memory; of memory that the host cannot map there is only a copy.
+        assert (count(opened) != before) == is_view
         with bind(session) as other:  # which would get freed memory
             other.run(step_inputs("cell", 7))
             assert torch.equal(h, expected)

@@ -138,7 +138,8 @@ def test_a_tensor_is_the_input_of_another_session(device, copies, resident):
             assert not copies
             np.testing.assert_array_equal(b.outputs["z"].numpy(), -np.maximum(x, 0))
         assert b.inputs["y"].origin == "bound"
-        assert b.inputs["y"].numpy().ctypes.data == a.outputs["y"].numpy().ctypes.data
+        if a.outputs["y"].is_view:  # else each call of numpy() copies
+            assert b.inputs["y"].numpy().ctypes.data == a.outputs["y"].numpy().ctypes.data
         assert len(b._home._programs) == 1
 
 
