@@ -2,6 +2,7 @@
 
 VklabError
   SetupError                  no loader, driver or compiler: what to install on this system
+    SettingError              a switch with a wrong value: its name and the values it takes
   VulkanError                 the command, the VkResult name, requested and available
     OutOfMemoryError   DeviceLostError   TimeoutError
   ShaderError                 file:line, variant, compiler text
@@ -23,6 +24,7 @@ __all__ = [
     "ModelError",
     "OutOfMemoryError",
     "PlanError",
+    "SettingError",
     "SetupError",
     "ShaderError",
     "TimeoutError",
@@ -43,6 +45,10 @@ class SetupError(VklabError):
     def __init__(self, message: str, repair: str = "") -> None:
         super().__init__(f"{message}\n  to repair: {repair}" if repair else message)
         self.repair = repair
+
+
+class SettingError(SetupError, ValueError):
+    """A switch or environment variable has a value that it does not take."""
 
 
 class VulkanError(VklabError):

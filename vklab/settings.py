@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from vklab.errors import SettingError
 
 __all__ = ["SETTINGS", "Setting", "get", "names", "plan_switches", "settings"]
 
@@ -40,7 +41,7 @@ class Setting:
     def parse(self, text: str) -> Value:
         """Convert the text of an environment variable or flag into a value of the switch's type.
 
-        Raises ValueError for a text of another type.
+        Raises SettingError for a text of another type, or a number out of range.
         """
         if isinstance(self.default, bool):
             lowered = text.strip().lower()
@@ -48,15 +49,14 @@ class Setting:
                 return True
             if lowered in ("0", "false", "no", "off", ""):
                 return False
-            raise ValueError(f"{self.variable}={text!r} is not a switch; use 1 or 0")
-        try:
+            raise SettingError(f"{self.variable}={text!r} is not a switch; use 1 or 0")
+        most = {"DEBUG": 2, "MEMORY_LIMIT": 1}.get(self.name, 10**9)
+        with contextlib.suppress(ValueError):
             value = type(self.default)(text)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError("waits and limits are finite")
-            return value
-        except ValueError:
-            kind = "finite number" if isinstance(self.default, float) else "whole number"
-            raise ValueError(f"{self.variable}={text!r} is not a {kind}") from None
+            if isinstance(value, str) or 0 <= value <= most:
+                return value
+        kind = "finite number" if isinstance(self.default, float) else "whole number"
+        raise SettingError(f"{self.variable}={text!r} is not a {kind} from 0 to {most}")
 
 
 # Name, default and purpose of the switches that affect how plans are made, executed or
@@ -151,7 +151,7 @@ def settings(**values: Value) -> Iterator[None]:
     A session that is loaded in the block keeps the switches that affect its plans, such as
     FALLBACK; others, such as TIMEOUT, count where they are used, so runs belong in the block too.
 
-    Raises KeyError for an unknown switch and ValueError for a value of the wrong type.
+    Raises KeyError for an unknown switch and SettingError, a ValueError, for a wrong value.
     """
     checked: dict[str, Value] = {}
     for name, value in values.items():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import os
+import pickle
 
 import numpy as np
+import onnx
 import pytest
 from child import run
 from small_models import DATA, relu
@@ -37,6 +41,68 @@ def test_wrong_names_are_listed_without_empty_lists(device_index, given, words):
 def test_a_profile_that_is_none(device_index):
     with pytest.raises(SetupError, match=r"profiles\[0\] is 'x', not a profile; give Session"):
         vklab.load(DIGITS, devices=[device_index], profiles={0: "x"})
+
+
+@pytest.mark.parametrize(("name", "value", "words"), [
+    ("TIMEOUT", "abc", "VKLAB_TIMEOUT='abc' is not a finite number from 0 to"),
+    ("DEBUG", "x", "VKLAB_DEBUG='x' is not a whole number from 0 to 2"),
+    ("CHECK", "foo", "VKLAB_CHECK='foo' is not known; use 'outputs' or 'nodes'"),
+])  # fmt: skip
+def test_a_wrong_variable_is_an_error_of_load(device_index, monkeypatch, name, value, words):
+    monkeypatch.setenv(f"VKLAB_{name}", value)
+    with pytest.raises(SetupError, match=words):
+        vklab.load(relu(), device_index)
+
+
+def test_an_unknown_variable_is_warned_of_once(device_index, monkeypatch, recwarn):
+    monkeypatch.setenv("VKLAB_TIMEOUTS", "1")
+    monkeypatch.setenv("VKLAB_NOSUCH", "1")
+    for _ in range(2):
+        vklab.load(relu(), device_index).close()
+    told = [str(each.message) for each in recwarn]
+    assert len(told) == 2 and "VKLAB_NOSUCH is set, but vklab has no such switch" in told[0]
+    assert "did you mean VKLAB_TIMEOUT" in told[1] and recwarn[1].filename == __file__
+
+
+def test_one_device_is_no_list_of_devices(device_index):
+    with pytest.raises(SetupError, match='devices=0 is neither "all" nor a list; for one, use dev'):
+        vklab.load(relu(), devices=0)
+
+
+def _read(data):
+    file = io.BytesIO(data)
+    file.read()
+    return file
+
+
+@pytest.mark.parametrize(("make", "words"), [
+    (lambda: DIGITS.open(errors="replace"), r"TextIOWrapper yields text; open it in binary mode"),
+    (lambda: io.StringIO("x"), "StringIO yields text; open it in binary mode"),
+    (lambda: _read(b"model"), "BytesIO: 0 bytes; a file object is read from its position"),
+    (lambda: b"", "in the given bytes: 0 bytes$"),
+    (onnx.ModelProto, "the given ModelProto: no ONNX model, as it has no IR version"),
+    (lambda: bytes(9), "the given bytes: no ONNX model, or one that is cut off"),
+])  # fmt: skip
+def test_a_source_without_a_model(device_index, make, words):
+    with pytest.raises(ModelError, match=words):
+        vklab.load(make(), device_index)
+
+
+def test_a_session_is_not_copied(device_index):
+    with vklab.load(relu(), device_index) as session:
+        for use in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="load the model in each process, or compile it"):
+                use(session)
+        assert session.run(X)["y"].all()
+
+
+def test_arrays_are_inputs_of_checks_and_times_need_a_run(device_index):
+    with vklab.load(relu(), device_index) as session:
+        assert session.check(X).passed and session.check(X, nodes=True).passed
+        assert session.check({"x": X}, True).passed
+        assert np.array_equal(session.reference(X)["y"], X)
+        with pytest.raises(ValueError, match="repeats=0: time at least one run"):
+            session.time(X, repeats=0)
 
 
 @pytest.mark.full

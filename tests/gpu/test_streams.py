@@ -79,6 +79,14 @@ def test_results_come_in_order_and_weights_are_shared(session):
     assert is_right(session.run(items[0]), items[0]) and session.plan.dispatches
 
 
+def test_a_session_has_no_more_slots_and_threads_than_items(session):
+    before = threading.active_count()
+    assert len(list(session.map([rows(2)] * 20, in_flight=1000))) == 20
+    assert len(session.frames().slots) <= 20 and threading.active_count() <= before + 21
+    with pytest.raises(ValueError, match="in_flight=5000: at most 1024 frames are in flight"):
+        session.map([rows(2)], in_flight=5000)
+
+
 def test_frames_do_not_share_memory(session, monkeypatch):
     meet, real, seen = threading.Barrier(3, timeout=30), Program.wait, set()
 

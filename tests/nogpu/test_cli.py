@@ -50,6 +50,9 @@ def test_switches_hold_during_the_command_only(capsys):
     ("settings --set NIX=1", "NAME=VALUE"),
     ("settings --set DEBUG", "NAME=VALUE"),
     ("settings --set DEBUG=many", "is not a whole number"),
+    ("settings --set DEBUG=99", "from 0 to 2"),
+    ("settings --debug 9", "from 0 to 2"),
+    ("plan nix.onnx --libraries", "give --show too"),
     ("settings --debug", "requires an argument"),
     ("nix", "No such command"),
     ("run", "Missing argument"),
@@ -229,3 +232,10 @@ def test_outputs_are_saved_inside_the_folder(tmp_path):
     saved = save(outputs, folder)
     assert len(set(saved.values())) == 4 and len(list(tmp_path.iterdir())) == 1
     assert all(np.array_equal(np.load(saved[name]), outputs[name]) for name in outputs)
+
+
+@pytest.mark.parametrize("command", ["plan", "compile"])
+def test_help_names_only_options_of_the_command(command, capsys):
+    assert cli.main([command, "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--dim" in shown and "--input" not in shown and "or 1." in shown

@@ -8,7 +8,7 @@ import threading
 import pytest
 from small_models import ROOT
 
-from vklab import settings
+from vklab import SetupError, settings
 
 
 @pytest.mark.parametrize("name", settings.SETTINGS)
@@ -37,10 +37,13 @@ def test_the_environment(name, text, value, monkeypatch):
 @pytest.mark.parametrize(("name", "text"), [
     ("DEBUG", "two"), ("DEBUG", "1.5"), ("VALIDATE", "maybe"), ("TIMEOUT", "soon"),
     ("TIMEOUT", "nan"), ("TIMEOUT", "inf"), ("MEMORY_LIMIT", "-inf"),
+    ("TIMEOUT", "-1"), ("DEBUG", "99"), ("MEMORY_LIMIT", "1.5"), ("THREADS", "-2"),
 ])  # fmt: skip
 def test_wrong_values_are_named(name, text, monkeypatch):
     monkeypatch.setenv(f"VKLAB_{name}", text)
     words = f"VKLAB_{name}='{text}'"
+    with pytest.raises(SetupError, match=words + r" is not a .*(from 0 to \d|; use 1 or 0)"):
+        settings.get(name)
     with pytest.raises(ValueError, match=words):
         settings.get(name)
     with pytest.raises(ValueError, match=words), settings.settings(**{name: text}):
@@ -50,8 +53,8 @@ def test_wrong_values_are_named(name, text, monkeypatch):
 def test_with_goes_before_the_environment_and_ends(monkeypatch):
     monkeypatch.setenv("VKLAB_DEBUG", "1")
     with settings.settings(debug=2, DEVICE="a"):
-        with settings.settings(DEBUG=3):
-            assert (settings.get("DEBUG"), settings.get("DEVICE")) == (3, "a")
+        with settings.settings(DEBUG=0):
+            assert (settings.get("DEBUG"), settings.get("DEVICE")) == (0, "a")
         assert settings.get("DEBUG") == 2
     assert (settings.get("DEBUG"), settings.get("DEVICE")) == (1, "")
 

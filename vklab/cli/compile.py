@@ -9,7 +9,7 @@ import typer
 
 from vklab import draw
 from vklab.cli import console
-from vklab.cli.inputs import Device, Dims, DType, Model, UpperBounds, feed, open_sizes, parse_dims
+from vklab.cli.inputs import Device, DType, Model, Size, UpperBounds, feed, open_sizes, parse_dims
 from vklab.graph import bounds, onnx_import
 from vklab.runtime import open_devices
 from vklab.runtime.compiled import build, container, profile
@@ -25,7 +25,7 @@ def compile(  # noqa: A001  (the command's name)
         Path | None, typer.Option("--output", "-o", metavar="FILE", show_default=False,
                                   help="File to write. Default: MODEL.vklab, beside the model.")
     ] = None,
-    dims: Dims = None,
+    dims: Size = None,
     upper: UpperBounds = None,
     dtype: DType = None,
     device: Device = None,

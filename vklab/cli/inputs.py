@@ -18,8 +18,8 @@ from vklab import draw
 from vklab.graph import shapes
 from vklab.types import ANY_SHAPE, TensorInfo
 
-__all__ = ["DType", "Device", "Dims", "Fed", "Files", "Model", "UpperBounds", "feed", "open_sizes",
-           "parse_dims"]  # fmt: skip
+__all__ = ["DType", "Device", "Dims", "Fed", "Files", "Model", "Size", "UpperBounds", "feed",
+           "open_sizes", "parse_dims"]  # fmt: skip
 
 SEED = 0
 
@@ -35,6 +35,11 @@ Dims = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=SIZE",
                  help="Size of an open dimension; repeatable. Default: that of --input, or 1."),
+]  # fmt: skip
+Size = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=SIZE",
+                 help="Size of an open dimension; repeatable. Default: its upper bound, or 1."),
 ]  # fmt: skip
 UpperBounds = Annotated[
     list[str] | None,

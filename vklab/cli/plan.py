@@ -17,7 +17,7 @@ import typer
 
 from vklab import draw, settings
 from vklab.cli import console, placement, tables
-from vklab.cli.inputs import Device, Dims, DType, Model, UpperBounds, feed, open_sizes, parse_dims
+from vklab.cli.inputs import Device, DType, Model, Size, UpperBounds, feed, open_sizes, parse_dims
 from vklab.graph import bounds, onnx_import, passes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
@@ -54,7 +54,7 @@ class _Planned:
 
 def plan(
     model: Model,
-    dims: Dims = None,
+    dims: Size = None,
     upper: UpperBounds = None,
     device: Device = None,
     dtype: DType = None,
@@ -82,6 +82,8 @@ def plan(
     Open dimensions have their upper bounds, unless --dim gives sizes. A model with nodes on the
     host runs once on random inputs, because only a run yields the sizes after them.
     """
+    if libraries and show is None:
+        raise typer.BadParameter("--libraries: give --show too, which names the kernel")
     is_compiled = container.is_compiled(model)
     graph = saved.read(model).graph if is_compiled else onnx_import.load_graph(model)
     most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))

@@ -44,10 +44,8 @@ def load_graph(model: Model) -> Graph:
 
 def load_proto(model: Model) -> tuple[onnx.ModelProto, Path | None]:
     """Return a parsed model and the folder of its external data (None unless it is a file)."""
-    if isinstance(model, onnx.ModelProto):
-        return model, None
-    if isinstance(model, bytes):
-        return _parse(model, "the given bytes"), None
+    if isinstance(model, (bytes, onnx.ModelProto)):
+        return _parse(model, f"the given {type(model).__name__}"), None
     if not isinstance(model, (str, os.PathLike)):
         raise ModelError(
             f"a model must be a path, bytes or an onnx.ModelProto, not {type(model).__name__}"
@@ -65,16 +63,17 @@ def _file(model: str | os.PathLike[str]) -> Path:
     return path.resolve()
 
 
-def _parse(data: bytes, label: str) -> onnx.ModelProto:
-    onnx_file.require_parsable(len(data), label)
-    proto = onnx.ModelProto()
+def _parse(model: bytes | onnx.ModelProto, label: str) -> onnx.ModelProto:
+    proto = onnx.ModelProto() if isinstance(model, bytes) else model
     try:
-        proto.ParseFromString(data)
+        if isinstance(model, bytes):
+            onnx_file.require_parsable(len(model), label)
+            proto.ParseFromString(model)
     except DecodeError as error:
-        raise ModelError(f"{label} is not an ONNX model, or is cut off: {error}") from error
+        raise ModelError(f"{label}: no ONNX model, or one that is cut off: {error}") from error
     # Nearly any bytes parse as protobuf; a model also has a version and a graph with outputs.
     if not proto.ir_version or not proto.graph.output:
-        raise ModelError(f"{label} is not an ONNX model: it has no IR version or no graph outputs")
+        raise ModelError(f"{label}: no ONNX model, as it has no IR version or no graph outputs")
     return proto
 
 

@@ -108,7 +108,8 @@ def _as_array(info: TensorInfo, value: Any) -> np.ndarray:
         is_foreign = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
         array = np.from_dlpack(value) if is_foreign else np.asarray(value)
     except (ValueError, TypeError, RuntimeError, BufferError) as error:
-        raise ModelError(f"input {info} cannot be converted to an array: {error}") from error
+        hint = "; copy it to the host, for example with .cpu()" * hasattr(value, "__dlpack__")
+        raise ModelError(f"input {info} cannot be converted to an array: {error}{hint}") from error
     if array.dtype == object:
         raise ModelError(f"input {info} is given as {type(value).__name__}, not as an array")
     plain = isinstance(value, (list, tuple, bool, int, float))

@@ -5,7 +5,6 @@ Reads the model, opens the devices, and returns a Session. Visited by all labs.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
@@ -56,9 +55,8 @@ def load(
     Raises FileNotFoundError, ModelError, UnsupportedOperatorError, PlanError, SetupError; for a
     model of known or bounded shapes, which is compiled here, ShaderError and OutOfMemoryError.
     """
-    source: Any = model.read() if isinstance(model, io.IOBase) else model
-    if isinstance(source, (bytearray, memoryview)):
-        source = bytes(source)
+    given = optional.load("runtime.observe.given")
+    source: Any = given.source(model) if given else model
     compiled = optional.load("runtime.compiled.container")
     is_compiled = compiled and compiled.is_compiled(source)
     saved = optional.require("runtime.compiled.saved").read(source) if is_compiled else None

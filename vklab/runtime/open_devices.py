@@ -195,15 +195,15 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
     found = devices()
     if not found:
         raise instances.no_driver()
-    if wanted is None or wanted == "":
-        wanted = str(settings.get("DEVICE"))
-    if wanted == "":
+    if wanted is None:
+        wanted = str(settings.get("DEVICE")) or None
+    if wanted is None:
         usable = [info for info in found if not info.refusal]
         if not usable:
             reasons = "; ".join(f"{info.name}: {info.refusal}" for info in found)
             raise SetupError(f"no device can be used: {reasons}")
         return max(usable, key=_speed)
-    if not isinstance(wanted, (int, np.integer, str)):
+    if not isinstance(wanted, (int, np.integer, str)) or not str(wanted).strip():
         raise SetupError(f"device={wanted!r} is neither an index nor part of a device's name")
     if wanted in ("gpu", "cpu"):
         kind = [info for info in found if info.is_cpu == (wanted == "cpu") and not info.refusal]
@@ -223,9 +223,9 @@ def select(wanted: int | str | None = None) -> DeviceInfo:
 
 def select_all(wanted: Sequence[int | str] | str) -> tuple[DeviceInfo, ...]:
     """Return several devices: "all" usable ones, or one for each item as in `select`."""
-    if isinstance(wanted, str):
+    if isinstance(wanted, str) or not hasattr(wanted, "__iter__"):
         if wanted != "all":
-            raise SetupError(f'devices={wanted!r} is neither "all" nor a list of devices')
+            raise SetupError(f'devices={wanted!r} is neither "all" nor a list; for one, use device')
         found = tuple(info for info in devices() if not info.refusal)
         return found or (select(),)  # raises with the reasons
     chosen = tuple(select(one) for one in wanted)

@@ -269,6 +269,7 @@ class Session:
     trace = Door("runtime.observe.tracing", "trace_session")
     reference = Door("runtime.observe.reference", "outputs")
     check = Door("runtime.observe.reference", "check")
+    __reduce_ex__ = Door("runtime.observe.given", "refuse_copy")
     require_equal = Door("runtime.observe.reference", "require_equal")
 
     # --------------------------------------------------------------------------------- closing
@@ -315,6 +316,7 @@ class Session:
                 state.opened.forget(*parts)
 
     def __enter__(self) -> Session:
+        self.require_open()
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -17,6 +17,7 @@ __all__ = ["IN_FLIGHT", "ahead", "in_order", "map_items", "room", "run_async", "
 
 # Frames in flight for each device: one runs while the next is copied in.
 IN_FLIGHT = 2
+MOST_IN_FLIGHT = 1024
 # Frames taken ahead for each frame in flight: faster replicas go on while a slow one works.
 AHEAD = 4
 
@@ -58,15 +59,23 @@ def map_items(session: Any, items: Iterable[Any], in_flight: int = 0) -> Iterato
     after it are cancelled.
     """
     count = room(session, in_flight)
-    session.frames().grow(count)
-    each = (item if isinstance(item, tuple) else (item,) for item in items)
-    return in_order(lambda item: submit(session, *item), each, ahead(session.roots, count))
+    frames = session.frames()
+
+    def start(numbered: tuple[int, Any]) -> Future[Outputs]:
+        number, item = numbered
+        frames.grow(min(number, count))  # no more slots than items
+        return submit(session, *(item if isinstance(item, tuple) else (item,)))
+
+    return in_order(start, enumerate(items, 1), ahead(session.roots, count))
 
 
 def room(session: Any, in_flight: int) -> int:
     """Return the number of frames in flight: `in_flight`, or the default for 0."""
     if in_flight < 0:
         raise ValueError(f"in_flight={in_flight}: at least one run must be in flight")
+    if in_flight > MOST_IN_FLIGHT:
+        raise ValueError(f"in_flight={in_flight}: at most {MOST_IN_FLIGHT} frames are in flight, "
+                         "each in memory of its own")  # fmt: skip
     return in_flight or IN_FLIGHT * len(session.states)
 
 

@@ -147,8 +147,7 @@ def profile(session: Any, *inputs: Any, repeats: int = 10) -> Profile:
         inputs: the inputs as in `run`.
         repeats: the number of runs, of which medians are taken, after one warm-up run.
     """
-    if repeats < 1:
-        raise ValueError(f"repeats={repeats}: time at least one run")
+    _require_runs(repeats)
     with timed_arrays(session, inputs) as values:
         root = session.roots[0]
         return Profile(device_names(root.executor.devices), _rows(root, values, repeats), repeats)
@@ -162,8 +161,14 @@ def time_runs(session: Any, *inputs: Any, repeats: int = 30) -> Timing:
         inputs: the inputs as in `run`.
         repeats: the number of runs, after one warm-up run.
     """
+    _require_runs(repeats)
     with timed_arrays(session, inputs) as values:
         return _whole(session.roots[0], values, repeats)
+
+
+def _require_runs(repeats: int) -> None:
+    if repeats < 1:
+        raise ValueError(f"repeats={repeats}: time at least one run")
 
 
 def once(root: PlanCache, values: Values) -> Profile:

@@ -16,11 +16,11 @@ import numpy as np
 import onnx
 
 from vklab import forking, settings
-from vklab.errors import CheckError, SetupError
+from vklab.errors import CheckError
 from vklab.graph import onnx_import
 from vklab.graph.graph import Graph, Node
 from vklab.runtime import host
-from vklab.runtime.observe import compare
+from vklab.runtime.observe import compare, given
 from vklab.runtime.observe.compare import Comparison
 from vklab.runtime.plan_cache import PlanCache
 
@@ -34,12 +34,12 @@ _references: weakref.WeakKeyDictionary[Any, SessionReference] = weakref.WeakKeyD
 forking.in_child(_references.clear)  # their ONNX Runtime sessions are the parent's
 
 
-def outputs(session: Any, inputs: Mapping[str, np.ndarray]) -> Outputs:
+def outputs(session: Any, *inputs: Any) -> Outputs:
     """Return the outputs that ONNX Runtime computes on the CPU for the same inputs."""
-    return _of(session).outputs(inputs)
+    return _of(session).outputs(session.arrays(inputs))
 
 
-def check(session: Any, inputs: Mapping[str, np.ndarray], nodes: bool = False) -> Comparison:
+def check(session: Any, *inputs: Any, nodes: bool = False) -> Comparison:
     """Run the model, and compare every output with ONNX Runtime on the CPU.
 
     If values are stored in float16, errors up to `compare.HALF` pass. Replicas are compared one
@@ -47,11 +47,14 @@ def check(session: Any, inputs: Mapping[str, np.ndarray], nodes: bool = False) -
 
     Args:
         session: the session.
-        inputs: arrays by input name.
+        inputs: the inputs as in `run`.
         nodes: True to compare the outputs of every node, and name the first that differs.
     """
+    if len(inputs) == 2 and isinstance(inputs[0], Mapping):  # `nodes` by its position
+        inputs, nodes = inputs[:1], inputs[1]
+    values = session.arrays(inputs)
     for replica in range(len(session.roots)):
-        comparison = _compare(session, inputs, replica, nodes)
+        comparison = _compare(session, values, replica, nodes)
         if not comparison.passed:
             break
     return comparison
@@ -68,10 +71,7 @@ def require_equal(
         replica: the number of the device that ran, among the devices that have the whole model.
         made: the computed outputs by name.
     """
-    wanted = settings.get("CHECK")
-    if wanted not in ("outputs", "nodes"):
-        raise SetupError(f"VKLAB_CHECK={wanted!r} is not known; use 'outputs' or 'nodes'")
-    comparison = _compare(session, inputs, replica, wanted == "nodes", made)
+    comparison = _compare(session, inputs, replica, given.check_kind() == "nodes", made)
     if not comparison.passed:
         used = session.states[replica:][:1] if len(session.roots) > 1 else session.states
         names = " and ".join(state.opened.info.name for state in used)

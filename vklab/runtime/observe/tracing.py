@@ -69,7 +69,7 @@ def _trace_frames(
     notes = Notes(steps)
     with contextlib.ExitStack() as stack:
         stack.callback(frames.close)
-        frames.grow(in_flight)
+        frames.grow(min(in_flight, count))
         for slot in frames.slots:
             slot.executor.run(slot.plans, dict(values))
             _watch(notes, slot.plans, stack)
