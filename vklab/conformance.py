@@ -25,7 +25,7 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from vklab import onnx_backend, settings
-from vklab.errors import HostWarning, UnsupportedOperatorError, VklabError
+from vklab.errors import HostWarning, SetupError, UnsupportedOperatorError, VklabError
 from vklab.plan import constant_folding
 
 __all__ = ["KINDS", "STATUSES", "Case", "Outcome", "Report", "cases", "run"]
@@ -152,14 +152,21 @@ def cases(kinds: Sequence[str] = KINDS, pattern: str = "") -> list[Case]:
     Args:
         kinds: among KINDS.
         pattern: a regular expression over case names, or the name of an operator.
+
+    Raises SetupError for a pattern that is no regular expression.
     """
     chosen = []
+    try:
+        is_named = re.compile(pattern).search
+    except re.error as error:
+        raise SetupError(f"{pattern!r} is no regular expression ({error}); give one over names of "
+                         "cases, or the name of an operator") from error  # fmt: skip
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for kind in kinds:
             for test in sorted(load_model_tests(kind=kind), key=lambda test: test.name):
                 chosen.append(Case(test.name, kind, _operator(test, kind), test))
-    return [c for c in chosen if re.search(pattern, c.name) or pattern == c.operator]
+    return [c for c in chosen if is_named(c.name) or pattern == c.operator]
 
 
 def run(

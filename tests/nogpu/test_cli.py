@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from small_models import ROOT, stock_variant
+from small_models import DATA, ROOT, stock_variant
 
 import vklab
 from vklab import cli, settings
@@ -239,3 +239,15 @@ def test_help_names_only_options_of_the_command(command, capsys):
     assert cli.main([command, "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "--dim" in shown and "--input" not in shown and "or 1." in shown
+
+
+def test_compile_overwrites_compiled_models_only(capsys, tmp_path):
+    model, path = DATA / "digits_cnn.onnx", tmp_path / "README.md"
+    path.write_text("kept")
+    assert cli.main(["compile", str(model), "--output", str(path)]) == 2
+    assert "no compiled model" in capsys.readouterr().err and path.read_text() == "kept"
+
+
+def test_a_pattern_that_is_no_regular_expression_is_named(capsys):
+    assert cli.main(["conformance", "[", "--json"]) == 2
+    assert "'[' is no regular expression" in json.loads(capsys.readouterr().out)["error"]["message"]

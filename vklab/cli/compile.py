@@ -46,6 +46,9 @@ def compile(  # noqa: A001  (the command's name)
     target = output or model.with_suffix(container.SUFFIX)
     if target.resolve() == model.resolve():
         raise typer.BadParameter(f"{target} is the model itself; name another file with --output")
+    if target.is_file() and target.stat().st_size and not container.is_compiled(target):
+        raise typer.BadParameter(f"{target} is there, and no compiled model; delete the file or "
+                                 "name another one with --output")  # fmt: skip
     is_compiled = container.is_compiled(model)
     graph = saves.read(model).graph if is_compiled else onnx_import.load_graph(model)
     most = bounds.resolve(graph.inputs, parse_dims(upper, "--upper-bound"))
