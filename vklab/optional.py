@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import types
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from vklab.errors import SetupError
@@ -45,26 +46,27 @@ def require(name: str) -> Any:
     return module
 
 
-class Door:
+class Door(Generic[Value]):
     """A method whose module, mostly of an optional folder, is loaded when the method is used.
 
     Args:
         module: the dotted name of the module in the package.
         name: a function of it, whose first parameter is the object.
+
+    `Door[T]` tells type checkers that the method returns a T.
     """
 
     def __init__(self, module: str, name: str) -> None:
         self._module, self._name = module, name
 
-    def __get__(self, instance: Any, owner: type) -> Any:
-        function = getattr(require(self._module), self._name)
+    def __get__(self, instance: Any, owner: type) -> Callable[..., Value]:
+        function: Any = getattr(require(self._module), self._name)
         return function if instance is None else types.MethodType(function, instance)
 
 
-class PropertyDoor(Door, Generic[Value]):
+class PropertyDoor(Door[Value]):
     """A property of that kind: its function has no other parameter than the object."""
 
-    def __get__(self, instance: Any, owner: type) -> Value:
-        bound: Any = super().__get__(instance, owner)
-        value: Value = bound if instance is None else bound()
-        return value
+    def __get__(self, instance: Any, owner: type) -> Value:  # type: ignore[override]
+        bound = super().__get__(instance, owner)
+        return bound() if instance is not None else bound  # type: ignore[return-value]

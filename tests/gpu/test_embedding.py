@@ -50,6 +50,14 @@ def generate(session: Session, first: np.ndarray) -> np.ndarray:
         return total
 
 
+async def later(session: Session, first: np.ndarray) -> np.ndarray:
+    frames: list[dict[str, np.ndarray]] = list(session.map([first, first], in_flight=2))
+    queued: dict[str, np.ndarray] = session.submit(first).result(60)
+    outputs: dict[str, np.ndarray] = await session.run_async({"token": first})
+    reveal_type(session.map)
+    expected: dict[str, np.ndarray] = session.reference(first)
+    return np.stack([each["y"] for each in (outputs, queued, frames[0], expected)])
+
 def strictly(path: str) -> Session:
     with vklab.settings.settings(FALLBACK=False, THREADS=2, CACHE="cache", TIMEOUT=5.0):
         threads: str | int | float | bool = vklab.settings.get("THREADS")
@@ -216,3 +224,4 @@ def test_a_users_file_passes_mypy_strict(tmp_path):
         cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "Iterator[dict[str, numpy.ndarray" in done.stdout, done.stdout  # not Any

@@ -64,11 +64,10 @@ def _file(model: str | os.PathLike[str]) -> Path:
 
 
 def _parse(model: bytes | onnx.ModelProto, label: str) -> onnx.ModelProto:
-    proto = onnx.ModelProto() if isinstance(model, bytes) else model
     try:
         if isinstance(model, bytes):
             onnx_file.require_parsable(len(model), label)
-            proto.ParseFromString(model)
+        proto = onnx.ModelProto.FromString(model) if isinstance(model, bytes) else model
     except DecodeError as error:
         raise ModelError(f"{label}: no ONNX model, or one that is cut off: {error}") from error
     # Nearly any bytes parse as protobuf; a model also has a version and a graph with outputs.

@@ -106,7 +106,7 @@ class MemoryPlan:
         """Return the number of steps that the lifetimes span."""
         return max((life.last for life in self.lifetimes), default=0) + 1
 
-    _repr_html_ = Door("plan.report.picture", "memory_svg")
+    _repr_html_ = Door[str]("plan.report.picture", "memory_svg")
 
 
 def lower_bound(lifetimes: Sequence[Lifetime]) -> int:

@@ -98,11 +98,11 @@ class Plan:
         return f"plan for {' and '.join(names)}: {', '.join(counts)}; {size}{more}"
 
     # Functions of the optional folder `plan/report`, whose first parameter is the plan.
-    summary = Door("plan.report.table", "summary")
-    rows = Door("plan.report.table", "rows")
-    picture = Door("plan.report.table", "picture")
-    write = Door("plan.report.table", "write")
-    _repr_html_ = Door("plan.report.table", "html")
+    summary = Door[Any]("plan.report.table", "summary")
+    rows = Door[Any]("plan.report.table", "rows")
+    picture = Door[Any]("plan.report.table", "picture")
+    write = Door[Any]("plan.report.table", "write")
+    _repr_html_ = Door[Any]("plan.report.table", "html")
 
 
 # -------------------------------------------------------------------------------- the whole model

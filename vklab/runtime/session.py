@@ -10,7 +10,8 @@ import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -260,17 +261,17 @@ class Session:
         return optional.require(f"runtime.{name}")
 
     # Methods of optional folders: functions whose first parameter is the session.
-    bind = Door("runtime.bound.binding", "bind")
-    submit = Door("runtime.many.streams", "submit")
-    run_async = Door("runtime.many.streams", "run_async")
-    map = Door("runtime.many.streams", "map_items")
-    profile = Door("runtime.observe.profile", "profile")
-    time = Door("runtime.observe.profile", "time_runs")
-    trace = Door("runtime.observe.tracing", "trace_session")
-    reference = Door("runtime.observe.reference", "outputs")
-    check = Door("runtime.observe.reference", "check")
-    __reduce_ex__ = Door("runtime.observe.given", "refuse_copy")
-    require_equal = Door("runtime.observe.reference", "require_equal")
+    bind = Door[Any]("runtime.bound.binding", "bind")
+    submit = Door[Future[Outputs]]("runtime.many.streams", "submit")
+    run_async = Door[Coroutine[Any, Any, Outputs]]("runtime.many.streams", "run_async")
+    map = Door[Iterator[Outputs]]("runtime.many.streams", "map_items")
+    profile = Door[Any]("runtime.observe.profile", "profile")
+    time = Door[Any]("runtime.observe.profile", "time_runs")
+    trace = Door[Any]("runtime.observe.tracing", "trace_session")
+    reference = Door[Outputs]("runtime.observe.reference", "outputs")
+    check = Door[Any]("runtime.observe.reference", "check")
+    __reduce_ex__ = Door[Any]("runtime.observe.given", "refuse_copy")
+    require_equal = Door[Any]("runtime.observe.reference", "require_equal")
 
     # --------------------------------------------------------------------------------- closing
 

@@ -50,8 +50,8 @@ def check(session: Any, *inputs: Any, nodes: bool = False) -> Comparison:
         inputs: the inputs as in `run`.
         nodes: True to compare the outputs of every node, and name the first that differs.
     """
-    if len(inputs) == 2 and isinstance(inputs[0], Mapping):  # `nodes` by its position
-        inputs, nodes = inputs[:1], inputs[1]
+    if len(inputs) > 1 and isinstance(inputs[0], Mapping):
+        nodes, inputs = bool(inputs[-1]), inputs[:1]  # `nodes` by its position
     values = session.arrays(inputs)
     for replica in range(len(session.roots)):
         comparison = _compare(session, values, replica, nodes)
