@@ -159,7 +159,13 @@ class MutantReport:
 
 
 def try_mutants(lab: Lab, exercise: Exercise, every: int = 1) -> MutantReport:
-    """Run a check on every mutant of its solution; on each third one if `every` is 3."""
+    """Run a check on the mutants of its solution.
+
+    Args:
+        lab: the lab.
+        exercise: the exercise.
+        every: 3 tries every third mutant.
+    """
     cell = lab.named("exercise")[exercise.id]
     started = time.monotonic()
     if judge(exercise, answer_of(lab, exercise.id)).status == "skipped":
