@@ -154,7 +154,7 @@ def test_errors_of_the_model_come_as_they_are(client, device_index, batches):
     with pytest.raises(ModelError, match="image"):
         next(running)
     assert set(map(tuple, client.run(models_held).values())) == {()}
-    with pytest.raises(ModelError, match="not an ONNX model"):
+    with pytest.raises(ModelError, match="no ONNX model"):
         next(distributed.map(b"nothing", batches, client))
     with pytest.raises(FileNotFoundError, match="nowhere"):
         distributed.map("nowhere.onnx", batches, client)

@@ -80,8 +80,8 @@ def test_who_ends_the_client_ends_the_fork(forked):
 
 
 def test_a_signal_to_the_client_is_one_to_the_fork(forked):
-    code = ("import time\nprint(1, flush=True)\n"
-            "try: time.sleep(60)\nexcept KeyboardInterrupt: print(2)")  # fmt: skip
+    code = ("import time\ntry:\n    print(1, flush=True)\n    time.sleep(60)\n"
+            "except KeyboardInterrupt: print(2)")  # fmt: skip
     fork = forked("-c", code)
     assert fork.stdout.readline() == "1\n"
     fork.send_signal(signal.SIGINT)

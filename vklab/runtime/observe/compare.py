@@ -169,6 +169,7 @@ def _errors(
     largest = float(distance.max()) if distance.size else 0.0
     relative = float((distance / size).max()) if distance.size else 0.0
     allowed = floor + rtol * np.abs(reference[finite])
-    shares = np.divide(distance, allowed, out=np.zeros_like(distance), where=distance > 0)
+    with np.errstate(divide="ignore"):  # without a tolerance every error is infinitely too large
+        shares = np.divide(distance, allowed, out=np.zeros_like(distance), where=distance > 0)
     share = float(shares.max()) if distance.size else 0.0
     return largest, relative, share if close[~finite].all() else math.inf, np.argwhere(~close)
