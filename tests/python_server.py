@@ -32,7 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # for those that run notebooks.
 LOADED = {
     loaded_python.PLAIN: (
-        "cloudpickle", "onnx", "vklab.course.kernel_child", "vklab.course.limited_child",
+        "cloudpickle", "onnx", "vklab.course.children.kernel_child",
+        "vklab.course.children.limited_child",
         "small_models", "plan_checks", "exported_models", "light_models", "vklab.bench.models",
         "vklab.plan.report.table", "vklab.runtime.many.streams", "vklab.graph.passes",
         "vklab.plan.fusion",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vklab.course.answers import alternative, equivalent, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.plan import memory
 
 # ------------------------------------------------------------------------------------- 00-1

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from vklab.course.answers import alternative, equivalent, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 
 # ------------------------------------------------------------------------------------------- 02-1
 

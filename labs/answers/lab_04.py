@@ -5,7 +5,7 @@ import struct
 
 import vulkan as vk
 
-from vklab.course.answers import alternative, wrong
+from vklab.course.author.answers import alternative, wrong
 from vklab.shader import toolchain
 
 LIMIT, ROW = 65535, 32768

@@ -49,7 +49,7 @@ import vklab
 from vklab import draw
 from vklab.course import attempt, banner, check, hint, picture, show, swap
 from vklab.course.checks import lab_02_pictures as pictures
-from vklab.course.checks.lab_02_machines import Needs, families, machine
+from vklab.course.figures.machines import Needs, families, machine
 from vklab.doctor import detect
 from vklab.vulkan.device import Device
 from vklab.vulkan.instance import Instance

@@ -23,7 +23,7 @@
 # `if (i < n) y[i] = a[i];`.
 #
 # **Files it opens**: `shaders/labs/vector_add.comp`, `shaders/labs/vector_add.slang`, `shaders/lib/index.slang`,
-# `vklab/shader/reflection.py`, `vklab/vulkan/command.py`, `vklab/vulkan/pipeline.py`, `vklab/course/kernel_child.py`.
+# `vklab/shader/reflection.py`, `vklab/vulkan/command.py`, `vklab/vulkan/pipeline.py`, `vklab/course/children/kernel_child.py`.
 
 # %% id="l04-setup"
 import struct
@@ -38,8 +38,8 @@ from onnx import TensorProto, helper
 
 import vklab
 from vklab.course import Run, attempt, banner, check, hint, run_kernel, show
-from vklab.course.checks.lab_04_pictures import ObjectStack, draw
-from vklab.course.checks.lab_04_trace import READ, clone, trace
+from vklab.course.figures.dispatch import ObjectStack, draw
+from vklab.course.figures.trace import READ, clone, trace
 from vklab.runtime import open_devices
 from vklab.shader import compiler, reflection, source, toolchain
 
@@ -476,7 +476,7 @@ print(done.status, np.array_equal(done.buffers["y"], a + b))
 # Nothing is hidden. This is the function that does your steps 6 and 7; each method carries one command.
 
 # %% id="l04-five-show"
-show("vklab.course.kernel_child._submit")
+show("vklab.course.children.kernel_child._submit")
 
 # %% [markdown] id="l04-five-module"
 # And this one does step 3. It keeps the words in `code` until the call has returned: your trap of step 1, met once for all
@@ -624,7 +624,7 @@ draw(trace(UNGUARDED, {"a": x, "b": x, "y": np.zeros_like(x)}, (2,), {}))
 # hold reading outside for as wrong as writing: what lies there is not yours.
 
 # %% id="l04-guard-show"
-show("vklab.course.kernel_child._guarded")
+show("vklab.course.children.kernel_child._guarded")
 
 # %% [markdown] id="l04-e4t"
 # ### Exercise 04-4: map

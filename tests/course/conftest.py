@@ -11,8 +11,9 @@ import pytest
 import python_server
 from stand_ins import loaded_python as forks
 
-from vklab.course import build
-from vklab.course.lab import PROJECT, Lab, all_labs, read_lab
+from vklab.course.author import build
+from vklab.course.author.lab import Lab, all_labs, read_lab
+from vklab.course.places import PROJECT
 from vklab.shader import modules, toolchain
 
 FIXTURE = Path(__file__).resolve().parent / "labs"

@@ -8,9 +8,9 @@ import nbformat
 import pytest
 
 from vklab import cli
-from vklab.course import build, regions
-from vklab.course.lab import LabError, all_labs, find_lab, read_lab
-from vklab.course.new import new_lab
+from vklab.course.author import build, regions
+from vklab.course.author.lab import LabError, all_labs, find_lab, read_lab
+from vklab.course.author.new import new_lab
 
 
 def source(notebook, identifier):

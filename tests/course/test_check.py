@@ -12,10 +12,10 @@ import pytest
 from student_functions import hangs, hangs_and_catches, right
 
 from vklab.course import check, hint, show, swap
-from vklab.course.exercise import exercise, exercises_of
+from vklab.course.definition.exercise import exercise, exercises_of
+from vklab.course.definition.report import Report
+from vklab.course.definition.verdict import MIME, Part, Verdict
 from vklab.course.limits import OutOfTime, limited
-from vklab.course.report import Report
-from vklab.course.verdict import MIME, Part, Verdict
 from vklab.errors import ShaderError
 from vklab.plan import memory
 

@@ -7,9 +7,9 @@ import shutil
 import notebooks
 import pytest
 
-from vklab.course import build, gates, trials
-from vklab.course.answers import answers_of
-from vklab.course.exercise import exercises_of
+from vklab.course.author import build, gates, trials
+from vklab.course.author.answers import answers_of
+from vklab.course.definition.exercise import exercises_of
 
 pytestmark = pytest.mark.usefixtures("loaded_notebooks")
 # By default every third wrong answer and mutant is tried, all of them with --all.

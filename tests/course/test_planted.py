@@ -8,9 +8,9 @@ import shutil
 import nbformat
 import pytest
 
-from vklab.course import build, gates, trials
-from vklab.course.answers import answers_of
-from vklab.course.lab import LabError, read_lab
+from vklab.course.author import build, gates, trials
+from vklab.course.author.answers import answers_of
+from vklab.course.author.lab import LabError, read_lab
 
 SOURCE = "source/90_fixture.py"
 CHECKS, ANSWERS = "checks/lab_90.py", "answers/lab_90.py"

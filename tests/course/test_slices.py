@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from vklab.course import slices
+from vklab.course.author import slices
 
 CELLS = """
 import math

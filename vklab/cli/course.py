@@ -33,7 +33,7 @@ def _part(name: str) -> Any:
 
 
 def _chosen(numbers: list[str] | None) -> list[Any]:
-    sources = _part("lab")
+    sources = _part("author.lab")
     if numbers:
         return [sources.find_lab(number) for number in numbers]
     return [sources.read_lab(path) for path in sources.all_labs()]
@@ -50,7 +50,7 @@ def build(
     ] = None,
 ) -> None:
     """Build the student notebook and the executed solution notebook of each lab."""
-    builds = _part("build")
+    builds = _part("author.build")
     for lab in _chosen(numbers):
         console.say(f"{lab.name}: {builds.write_student(lab)}")
         if not no_run:
@@ -65,7 +65,7 @@ def new(
     slug: Annotated[str, typer.Argument(metavar="SLUG", help="Small letters, digits and _.")],
 ) -> None:
     """Create the three files of a new lab."""
-    for path in _part("new").new_lab(number, slug):
+    for path in _part("author.new").new_lab(number, slug):
         console.say(str(path))
 
 
@@ -89,10 +89,10 @@ def lint(
 
 
 def _problems(lab: Any, mutants: bool) -> list[str]:
-    trials = _part("trials")
+    trials = _part("author.trials")
     try:
-        problems: list[str] = _part("gates").static_problems(lab)
-        answers = _part("answers").answers_of(lab)
+        problems: list[str] = _part("author.gates").static_problems(lab)
+        answers = _part("author.answers").answers_of(lab)
         problems += trials.answer_problems(lab, answers)
         for report, wrong in trials.reject_mutants(lab, answers) if mutants else ():
             console.say(f"{lab.name}: {report}")
@@ -103,13 +103,13 @@ def _problems(lab: Any, mutants: bool) -> list[str]:
 
 
 def _work(given: Path | None) -> Path:
-    return given or Path(_part("lab").PROJECT) / "work"
+    return given or Path(_part("places").PROJECT) / "work"
 
 
 @course.command("update")
 def update(work: Work = None) -> None:
     """Update the student's copies of changed labs, cell by cell; keep everything they wrote."""
-    for done in _part("work").update(_part("lab").folder(), _work(work)):
+    for done in _part("student.work").update(_part("places").labs_folder(), _work(work)):
         detail = f" ({done.detail})" if done.detail else ""
         console.say(f"{done.name}: {done.status}{detail}")
 
@@ -120,7 +120,7 @@ def progress(
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:
     """Show which exercises are solved in the saved notebooks."""
-    entries = _part("work").progress(_part("lab").folder(), _work(work))
+    entries = _part("student.work").progress(_part("places").labs_folder(), _work(work))
     if as_json:
         console.emit({"labs": [vars(entry) for entry in entries]})
         return

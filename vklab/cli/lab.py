@@ -50,7 +50,7 @@ def lab(
                          "without VKLAB_NO_BOOTSTRAP)")  # fmt: skip
     work = root / "work"
     # Imported here: it needs JupyterLab's packages, which the lines above check.
-    from vklab.course import work as copies
+    from vklab.course.student import work as copies
 
     copied = copies.copy_labs(root / "labs", work)
     if copied:

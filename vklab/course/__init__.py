@@ -7,11 +7,11 @@ Visited by lab 00.
 from vklab.course.attempt import attempt
 from vklab.course.banner import banner
 from vklab.course.check import check
+from vklab.course.children.run_kernel import Run, run_kernel
+from vklab.course.children.run_limited import run_limited
 from vklab.course.data import data
 from vklab.course.hint import hint
 from vklab.course.picture import picture
-from vklab.course.run_kernel import Run, run_kernel
-from vklab.course.run_limited import run_limited
 from vklab.course.show import show
 from vklab.course.swap import swap
 from vklab.runtime import loading as _loading  # noqa: F401  (with it, every part of the runtime)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from vklab.course import limits, words
-from vklab.course.verdict import NOTE
+from vklab.course.definition.verdict import NOTE
 
 __all__ = ["Note", "attempt"]
 

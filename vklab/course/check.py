@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from vklab.course import seam, words
-from vklab.course.exercise import Exercise, exercises_of, find, number_of
+from vklab.course.definition.exercise import Exercise, exercises_of, find, number_of
+from vklab.course.definition.report import NotAttempted, Report, Stopped
+from vklab.course.definition.verdict import Verdict
 from vklab.course.features import missing_features
 from vklab.course.limits import LimitReached, limited
-from vklab.course.report import NotAttempted, Report, Stopped
-from vklab.course.verdict import Verdict
 
 __all__ = ["check", "judge"]
 

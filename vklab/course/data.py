@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from vklab.course.places import PROJECT
 from vklab.errors import SetupError
 
 __all__ = ["data"]
 
-FOLDER = Path(__file__).resolve().parent.parent.parent / "data"
+FOLDER = PROJECT / "data"
 
 
 def data(name: str) -> Path:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from html import escape
 
-from vklab.course.exercise import find
+from vklab.course.definition.exercise import find
 
 __all__ = ["Hint", "hint"]
 

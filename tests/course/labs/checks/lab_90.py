@@ -3,8 +3,8 @@
 import numpy as np
 
 from vklab.course import Run
-from vklab.course.exercise import exercise
-from vklab.course.kernel_check import dispatch
+from vklab.course.children.kernel_check import dispatch
+from vklab.course.definition.exercise import exercise
 
 ROUND_UP = "vklab.plan.memory.round_up"
 

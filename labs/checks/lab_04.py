@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from vklab.course import Run, words
-from vklab.course.checks.lab_04_trace import READ, WRITE, Arrays, is_glsl, named, trace_runs
-from vklab.course.exercise import exercise
-from vklab.course.kernel_check import dispatch
-from vklab.course.report import Report
-from vklab.course.run_kernel import Dispatched
+from vklab.course.children.kernel_check import dispatch
+from vklab.course.children.run_kernel import Dispatched
+from vklab.course.definition.exercise import exercise
+from vklab.course.definition.report import Report
+from vklab.course.figures.trace import READ, WRITE, Arrays, is_glsl, named, trace_runs
 from vklab.errors import ShaderError
 
 __all__ = [

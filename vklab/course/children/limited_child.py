@@ -1,6 +1,6 @@
 """Child process of run_limited: calls one function and writes its outcome to a file.
 
-Run as `python -m vklab.course.limited_child FOLDER`.
+Run as `python -m vklab.course.children.limited_child FOLDER`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 
 from vklab.course import words
-from vklab.course.child import begin
+from vklab.course.children.child import begin
 
 try:
     import resource

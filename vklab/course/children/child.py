@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vklab.course.places import PROJECT
+
 __all__ = ["Ended", "begin", "end_group", "run_child"]
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 POLL_S = 0.01
 OUTPUT_BYTES = 1 << 20
 # A busy machine may take long to start an interpreter: the child's limit counts from `begin`.
@@ -50,7 +51,7 @@ def run_child(
         seconds: time limit, counted from the child's call of `begin`.
         variables: environment variables to set.
     """
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
     own = {"PYTHONPATH": path, LIFE: str(math.ceil(seconds) + 5)}
     environment = {**os.environ, **own, **(variables or {})}
     log = folder / "output.txt"

@@ -6,18 +6,16 @@ in the same file under the folder that the LABS switch names.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import re
 import sys
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from vklab import settings
-from vklab.course.report import Report
+from vklab.course.definition.report import Report
+from vklab.course.places import labs_folder
 
 __all__ = ["Exercise", "exercise", "exercises_of", "find", "number_of"]
 
@@ -111,16 +109,11 @@ def find(identifier: str) -> Exercise:
 
 def _load(number: str) -> str:
     """Import the checks of a lab; return the module's name, or "" if there are none."""
-    folder = str(settings.get("LABS"))
     if not re.fullmatch(r"\d\d", number):
         return ""
-    path = Path(folder) / "checks" / f"lab_{number}.py"
-    if not folder or not path.is_file():
-        name = f"vklab.course.checks.lab_{number}"
-        if importlib.util.find_spec(name) is None:
-            return ""
-        importlib.import_module(name)
-        return name
+    path = labs_folder() / "checks" / f"lab_{number}.py"
+    if not path.is_file():
+        return ""
     name = f"vklab_checks_{zlib.crc32(bytes(path.resolve())):08x}_{number}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)

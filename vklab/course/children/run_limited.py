@@ -18,7 +18,7 @@ from typing import Any
 
 import cloudpickle
 
-from vklab.course.child import Ended, run_child
+from vklab.course.children.child import Ended, run_child
 
 __all__ = ["Outcome", "run_limited"]
 
@@ -55,7 +55,7 @@ def run_limited(function: Callable[..., Any], *arguments: Any, seconds: float = 
                 (folder / "call").write_bytes(cloudpickle.dumps((function, arguments)))
         except Exception as error:
             return Outcome("raised", message=f"cannot be sent to a process of its own: {error}")
-        ended = run_child("vklab.course.limited_child", [str(folder)], folder, seconds)
+        ended = run_child("vklab.course.children.limited_child", [str(folder)], folder, seconds)
         result = folder / "result"
         if ended.how == "exited" and result.is_file():
             status, value, message = cloudpickle.loads(result.read_bytes())

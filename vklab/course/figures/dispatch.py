@@ -14,7 +14,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from vklab.course.check import check
-from vklab.course.checks.lab_04_trace import Traced
+from vklab.course.figures.trace import Traced
 from vklab.course.picture import Picture, picture
 from vklab.draw.svg import PALETTE
 

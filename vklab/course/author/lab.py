@@ -12,13 +12,12 @@ from typing import Any
 
 import jupytext
 
-from vklab import settings
+from vklab.course.places import labs_folder
 from vklab.errors import VklabError
 
-__all__ = ["Cell", "Lab", "LabError", "ROLES", "all_labs", "find_lab", "folder", "read_lab"]
+__all__ = ["Cell", "Lab", "LabError", "ROLES", "all_labs", "find_lab", "read_lab"]
 
 ROLES = ("exercise", "check", "demo", "text")
-PROJECT = Path(__file__).resolve().parent.parent.parent
 
 
 class LabError(VklabError):
@@ -77,14 +76,9 @@ class Lab:
         return cells
 
 
-def folder() -> Path:
-    """Return the folder of the labs: the project's, or the one that the LABS switch names."""
-    return Path(str(settings.get("LABS")) or PROJECT / "labs").resolve()
-
-
 def all_labs(root: Path | None = None) -> list[Path]:
     """Return the sources of all labs, by number."""
-    return sorted(((root or folder()) / "source").glob("[0-9][0-9]_*.py"))
+    return sorted(((root or labs_folder()) / "source").glob("[0-9][0-9]_*.py"))
 
 
 def find_lab(number: str, root: Path | None = None) -> Lab:
@@ -96,7 +90,7 @@ def find_lab(number: str, root: Path | None = None) -> Lab:
         )):
             return read_lab(path)
     names = ", ".join(path.stem for path in paths) or "none"
-    where = (root or folder()) / "source"
+    where = (root or labs_folder()) / "source"
     raise LabError(f"there is no lab {number!r} in {where}; there is {names}")
 
 

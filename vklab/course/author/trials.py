@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vklab.course import mutants, regions, slices
-from vklab.course.answers import Answers
+from vklab.course.author import mutants, regions, slices
+from vklab.course.author.answers import Answers
+from vklab.course.author.lab import Cell, Lab, LabError
+from vklab.course.author.mutants import Mutant
 from vklab.course.check import judge
-from vklab.course.exercise import Exercise, exercises_of
-from vklab.course.lab import Cell, Lab, LabError
-from vklab.course.mutants import Mutant
-from vklab.course.verdict import Verdict
+from vklab.course.definition.exercise import Exercise, exercises_of
+from vklab.course.definition.verdict import Verdict
 
 __all__ = [
     "MutantReport", "answer_of", "answer_problems", "names_after", "reject_mutants", "try_mutants",

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from vklab.course import seam, words
+from vklab.course.children.run_kernel import Dispatched
+from vklab.course.definition.verdict import Part
 from vklab.course.limits import LimitReached, OutOfTime
-from vklab.course.run_kernel import Dispatched
-from vklab.course.verdict import Part
 
 __all__ = ["NotAttempted", "Report", "Stopped"]
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vklab.course.checks.lab_02_machines import Needs, families, machine
-from vklab.course.exercise import exercise
-from vklab.course.report import Report
+from vklab.course.definition.exercise import exercise
+from vklab.course.definition.report import Report
+from vklab.course.figures.machines import Needs, families, machine
 from vklab.types import DeviceInfo
 
 __all__ = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vklab.course.lab import Lab, LabError
+from vklab.course.author.lab import Lab, LabError
 
 __all__ = ["Answers", "alternative", "answers_of", "equivalent", "wrong"]
 

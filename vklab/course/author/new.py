@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from vklab.course.lab import PROJECT, LabError, all_labs, folder
+from vklab.course.author.lab import LabError, all_labs
+from vklab.course.places import PROJECT, labs_folder
 
 __all__ = ["new_lab"]
 
@@ -56,8 +57,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vklab.course.exercise import exercise
-from vklab.course.report import Report
+from vklab.course.definition.exercise import exercise
+from vklab.course.definition.report import Report
 
 __all__ = ["check_double"]
 
@@ -74,7 +75,7 @@ def check_double(answer: Any, report: Report) -> None:
 
 ANSWERS = '''"""Answers to try the checks of lab {nn} with."""
 
-from vklab.course.answers import alternative, wrong
+from vklab.course.author.answers import alternative, wrong
 
 
 @wrong("{nn}-1", says="on 3: expected 6, got 9")
@@ -99,7 +100,7 @@ def new_lab(number: str, slug: str, root: Path | None = None) -> list[Path]:
     if not re.fullmatch(r"\d\d?", number) or not re.fullmatch(r"[a-z][a-z0-9_]*", slug):
         raise LabError(f"{number!r} {slug!r}: a lab is a number of two digits and a slug of small "
                        "letters, digits and _")  # fmt: skip
-    nn, root = f"{int(number):02}", root or folder()
+    nn, root = f"{int(number):02}", root or labs_folder()
     taken = [path.stem for path in all_labs(root) if path.stem.startswith(f"{nn}_")]
     if taken:
         raise LabError(f"lab {nn} exists already: {taken[0]}")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from vklab.course import words
-from vklab.course.child import Ended, run_child
+from vklab.course.children.child import Ended, run_child
 
 __all__ = ["Dispatched", "Run", "run_kernel"]
 
@@ -90,7 +90,7 @@ def run_kernel(
         (folder / f"kernel{ENDINGS[language]}").write_text(text, encoding="utf-8")
         _write(folder, wanted, f"kernel{ENDINGS[language]}", seconds, device)
         limit = START_S + seconds * len(wanted)
-        ended = run_child("vklab.course.kernel_child", [str(folder)], folder, limit)
+        ended = run_child("vklab.course.children.kernel_child", [str(folder)], folder, limit)
         return [_read(folder, number, ended) for number in range(len(wanted))]
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import nbformat
 
-from vklab.course import build, regions, verdict
-from vklab.course.exercise import exercises_of
-from vklab.course.lab import ROLES, Cell, Lab
+from vklab.course.author import build, regions
+from vklab.course.author.lab import ROLES, Cell, Lab
+from vklab.course.definition import verdict
+from vklab.course.definition.exercise import exercises_of
 
 __all__ = [
     "LEAK_CHARACTERS", "TAGS", "format_problems", "leak_problems", "output_problems",

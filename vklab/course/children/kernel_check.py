@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vklab.course.report import NotAttempted, Report, Stopped
-from vklab.course.run_kernel import Dispatched, Run, run_kernel
+from vklab.course.children.run_kernel import Dispatched, Run, run_kernel
+from vklab.course.definition.report import NotAttempted, Report, Stopped
 
 __all__ = ["dispatch"]
 

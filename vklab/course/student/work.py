@@ -13,9 +13,9 @@ from typing import Any
 
 import nbformat
 
-from vklab.course import merge
-from vklab.course.build import write_notebook
-from vklab.course.gates import verdicts_of
+from vklab.course.author.build import write_notebook
+from vklab.course.author.gates import verdicts_of
+from vklab.course.student import merge
 
 __all__ = ["Progress", "Updated", "copy_labs", "progress", "update"]
 

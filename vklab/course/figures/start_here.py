@@ -18,8 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from vklab.course.definition.verdict import Verdict
 from vklab.course.picture import Picture, picture
-from vklab.course.verdict import Verdict
 from vklab.doctor import Check, Report
 from vklab.draw import bytes_text
 from vklab.draw.svg import PALETTE

@@ -12,7 +12,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from vklab.course.checks.lab_02_machines import Needs
+from vklab.course.figures.machines import Needs
 from vklab.course.words import short
 from vklab.draw.svg import PALETTE
 from vklab.types import DeviceInfo, QueueFamily

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from vklab.course.lab import Cell, Lab, LabError
+from vklab.course.author.lab import Cell, Lab, LabError
 
 __all__ = ["Line", "hidden_lines", "lines_of", "solution_lines", "solved", "stub", "unsolved"]
 

@@ -1,6 +1,6 @@
 """Child process of run_kernel: dispatches a kernel on each input, with guard words around buffers.
 
-Run as `python -m vklab.course.kernel_child FOLDER`.
+Run as `python -m vklab.course.children.kernel_child FOLDER`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from vklab.course import words
-from vklab.course.child import begin
+from vklab.course.children.child import begin
 from vklab.errors import SetupError, ShaderError, TimeoutError, VklabError
 from vklab.runtime import kernels, open_devices, upload
 from vklab.runtime.many import device_copies

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course.exercise import exercise
-from vklab.course.report import Report
+from vklab.course.definition.exercise import exercise
+from vklab.course.definition.report import Report
 from vklab.course.words import short
 from vklab.doctor import Check
 from vklab.doctor import Report as DoctorReport

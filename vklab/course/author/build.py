@@ -18,8 +18,9 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from vklab.course import regions
-from vklab.course.lab import PROJECT, Cell, Lab, folder
+from vklab.course.author import regions
+from vklab.course.author.lab import Cell, Lab
+from vklab.course.places import PROJECT, labs_folder
 
 __all__ = [
     "execute",
@@ -102,7 +103,7 @@ def execute(notebook: NotebookNode, workplace: Path, allow_errors: bool = False)
 
 
 def _lab_variable() -> dict[str, str]:
-    return {"VKLAB_LABS": str(folder())} if folder() != (PROJECT / "labs") else {}
+    return {"VKLAB_LABS": str(labs_folder())} if labs_folder() != (PROJECT / "labs") else {}
 
 
 def write_notebook(notebook: NotebookNode, path: Path) -> bool:
@@ -120,14 +121,14 @@ def write_notebook(notebook: NotebookNode, path: Path) -> bool:
 
 def write_student(lab: Lab, root: Path | None = None) -> Path:
     """Build `labs/NN_slug.ipynb`; return its path."""
-    path = (root or folder()) / f"{lab.name}.ipynb"
+    path = (root or labs_folder()) / f"{lab.name}.ipynb"
     write_notebook(student_notebook(lab), path)
     return path
 
 
 def write_solution(lab: Lab, root: Path | None = None) -> Path:
     """Build and execute `labs/solutions/NN_slug.ipynb`; return its path."""
-    path = (root or folder()) / "solutions" / f"{lab.name}.ipynb"
+    path = (root or labs_folder()) / "solutions" / f"{lab.name}.ipynb"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_notebook(execute(solution_notebook(lab), path.parent), path)
     return path

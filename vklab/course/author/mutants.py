@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from vklab.course import regions
-from vklab.course.lab import Cell, Lab
+from vklab.course.author import regions
+from vklab.course.author.lab import Cell, Lab
 
 __all__ = ["Mutant", "mutants_of"]
 

@@ -1,0 +1,1 @@
+"""Tools of authors: the source of a lab, its products and its gates."""

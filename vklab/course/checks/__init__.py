@@ -1,1 +1,0 @@
-"""Visible checks of the labs: one file `lab_NN.py` a lab, one function an exercise."""

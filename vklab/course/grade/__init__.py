@@ -1,0 +1,1 @@
+"""Grading: releases, submissions, sandbox, marks and reports."""

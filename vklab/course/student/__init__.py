@@ -1,0 +1,1 @@
+"""Copies of the labs in `work/`, their updates and what is handed in."""
