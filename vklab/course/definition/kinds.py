@@ -9,7 +9,7 @@ import numpy as np
 
 from vklab.course import words
 from vklab.course.definition.case import Case
-from vklab.course.definition.exercise import Value
+from vklab.course.definition.exercise import Exercise, Value
 from vklab.course.definition.report import Report
 
 __all__ = ["Choice", "Predict", "Text"]
@@ -61,15 +61,17 @@ class Text(Value):
         return sum(self.rubric.values())
 
 
-class Predict(Value):
+class Predict(Exercise):
     """A prediction: recorded before the explanation is shown, never marked.
 
     Attributes:
-        asks: the question.
-        explains: the explanation, with the right values.
+        explains: the explanation, shown after the student has committed to values.
     """
 
+    takes = "prediction"
     marked = False
-    asks: ClassVar[str] = ""
     explains: ClassVar[str] = ""
-    parts: ClassVar[Mapping[str, tuple[str, float]]] = {"said": ("your prediction", 0)}
+
+    def answers(self) -> Mapping[str, Any]:
+        """Return the right value by name."""
+        raise NotImplementedError(f"prediction {self.id} has no answers here")
