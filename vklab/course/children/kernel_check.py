@@ -11,6 +11,7 @@ __all__ = ["dispatch"]
 
 WORDS = {
     "compile_error": "the kernel does not compile:\n{}",
+    "refused": "{}",
     "mismatch": "the kernel does not fit its dispatch: {}",
     "timeout": "{}",
     "crashed": "{}",
