@@ -200,9 +200,10 @@ def run_one(
         data = device_copies.download(opened, buffers[name], 0, len(guarded[name]))
         inner = data[GUARD_BYTES : GUARD_BYTES + array.nbytes]
         after[name] = np.frombuffer(inner, array.dtype).reshape(array.shape).copy()
-        changed = np.flatnonzero(np.frombuffer(data, np.uint8) != guarded[name])
-        far = [int(i) - GUARD_BYTES for i in changed]
-        offsets = sorted({i - i % 4 for i in far if not 0 <= i < array.nbytes})
+        changed = np.frombuffer(data, np.uint8) != guarded[name]
+        changed[GUARD_BYTES : GUARD_BYTES + array.nbytes] = False
+        far = np.flatnonzero(changed) - GUARD_BYTES
+        offsets = np.unique(far - far % 4).tolist()
         if offsets:
             outside[name] = offsets[:REPORTED]
     for part in buffers.values():

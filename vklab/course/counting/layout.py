@@ -12,23 +12,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["ENTRY", "FIELDS", "HEADER", "KIND_BITS", "Layout", "NONE", "OWN", "Order", "PLACES",
+__all__ = ["ENTRY", "FIELDS", "HEADER", "Layout", "NONE", "OWN", "Order", "PLACES",
            "READ", "SECTOR", "WRITE", "too_large"]  # fmt: skip
 
 READ, WRITE = 1, 2
 SECTOR = 32  # bytes
 NONE = 0xFFFFFFFF  # no element
 # Words of the header, and for each buffer of the exercise.
-HEADER = ("logged", "log_room", "log_at", "dump", "traffic", "records_at", "sectors_at", "sectors",
+HEADER = ("log_room", "log_at", "dump", "traffic", "records_at", "sectors_at", "sectors",
           "mirrored", "reversed", "grid_x", "grid_y", "grid_z", "local_x", "local_y", "local_z",
           "base_x", "base_y", "base_z")  # fmt: skip
 PLACES = ("bytes", "elements_at", "read_sectors", "written_sectors")
 # Counts of each invocation, and those that it has for each buffer.
 FIELDS = ("loads", "stores", "bytes_read", "bytes_written", "barriers", "shared_loads",
-          "shared_stores", "atomics", "turns", "shared_outside", "shared_far")  # fmt: skip
-OWN = ("read", "written", "first", "last", "outside", "far", "far_kind")
-ENTRY = 2  # words of a logged access: invocation with buffer and kind, and element
-KIND_BITS = 24  # position of buffer and kind above the invocation
+          "shared_stores", "atomics", "turns", "shared_outside", "shared_far",
+          "logged")  # fmt: skip
+OWN = ("read", "written", "first", "last", "outside_1", "far_1", "outside_2", "far_2")
+ENTRY = 2  # words of a logged access: buffer and kind, and element
 MOST_BYTES = 192 << 20
 TRAFFIC_BYTES = 32 << 20
 
@@ -57,7 +57,7 @@ class Layout:
         local: invocations of a workgroup along each axis.
         sizes: bytes of each buffer, by name.
         units: bytes of an element of each buffer, by name.
-        room: number of accesses that the log holds; 0 where neither a log nor sectors are kept.
+        room: accesses in the log of all invocations; 0 where neither log nor sectors are kept.
     """
 
     grid: tuple[int, ...]
@@ -98,6 +98,11 @@ class Layout:
         return words if self.room and words * self.groups * 4 <= TRAFFIC_BYTES else 0
 
     @property
+    def log_rows(self) -> int:
+        """Return the accesses that the log holds of each invocation."""
+        return self.room // max(self.invocations, 1)
+
+    @property
     def starts(self) -> dict[str, int]:
         """Return the first word of each part of the buffer, and its length as `end`."""
         counts = len(HEADER) + len(PLACES) * len(self.sizes)
@@ -105,14 +110,15 @@ class Layout:
         sectors = records + self.record * self.invocations
         dump = sectors + self.group_words * self.groups
         return {"counts": counts, "records": records, "sectors": sectors, "dump": dump,
-                "log": dump + 1, "end": dump + 1 + self.room * ENTRY}  # fmt: skip
+                "log": dump + 1,
+                "end": dump + 1 + self.invocations * self.log_rows * ENTRY}  # fmt: skip
 
     def words(self, order: Order) -> np.ndarray:
         """Return the buffer before a dispatch."""
         starts = self.starts
         words = np.zeros(starts["end"], np.uint32)
         facts = {
-            "log_room": self.room, "log_at": starts["log"], "dump": starts["dump"],
+            "log_room": self.log_rows, "log_at": starts["log"], "dump": starts["dump"],
             "traffic": self.group_words > 0, "records_at": starts["records"],
             "sectors_at": starts["sectors"], "sectors": self.group_words,
             "mirrored": order.mirrored, "reversed": order.reversed,
@@ -133,7 +139,7 @@ class Layout:
 def too_large(layout: Layout) -> str:
     """Return why a dispatch is too large for its counters, or the empty string."""
     size = layout.starts["end"] * 4
-    if size <= MOST_BYTES and layout.invocations < 1 << KIND_BITS:
+    if size <= MOST_BYTES:
         return ""
     return (f"{layout.invocations} invocations on {sum(layout.sizes.values())} bytes need {size} "
             f"bytes of counters, at most {MOST_BYTES} are allowed: use a smaller case")  # fmt: skip
