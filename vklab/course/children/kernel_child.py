@@ -142,7 +142,8 @@ class Pipelines:
         key = (shader.spirv, tuple(constants))
         if key not in self._made:
             self._made[key] = ComputePipeline(
-                opened.device, shader.spirv, [b.number for b in shader.reflection.bindings.values()],
+                opened.device, shader.spirv,
+                [binding.number for binding in shader.reflection.bindings.values()],
                 shader.reflection.push_bytes, constants, entry=shader.reflection.entry,
                 label="kernel",
             )  # fmt: skip

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from vklab.course.counting.layout import (
-    ENTRY, FIELDS, NONE, OWN, READ, SECTOR, WRITE, Layout,
+    ENTRY,
+    FIELDS,
+    NONE,
+    OWN,
+    READ,
+    SECTOR,
+    WRITE,
+    Layout,
 )  # fmt: skip
 
 __all__ = ["Counts", "Touch", "read_counts"]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from vklab.course.counting import access, refuse
 from vklab.course.counting.access import Layouts, Place, Root
-from vklab.course.counting.counters import COUNTERS, Counters
+from vklab.course.counting.cells import COUNTERS
+from vklab.course.counting.counters import Counters
 from vklab.course.counting.ids import Ids
 from vklab.course.counting.layout import READ, WRITE
 from vklab.course.counting.spirv import Code, Decoration, Instruction, Module, Op, Storage

@@ -26,15 +26,16 @@ VERBS = {READ: "read", WRITE: "written"}
 
 def outside_shape(observed: Observed) -> str:
     """Name the first element outside of a buffer or shared array that was read or written."""
-    for way in observed.ways.values():
-        for touch in way.counts.outside_first[:1]:
-            array = observed.run.buffers.get(touch.buffer)
-            has = f", which has {array.size} elements" if array is not None else ""
-            what = touch.buffer if array is not None else f"the shared array {touch.buffer}"
-            element = f"element {touch.element} of {what}" if array is not None else (
-                f"an element outside of {what}")  # fmt: skip
-            return f"{element} was {VERBS[touch.kind]}{has}; is there a guard, and is the index right?"
-    return ""
+    found = (touch for way in observed.ways.values() for touch in way.counts.outside_first)
+    touch = next(found, None)
+    if touch is None:
+        return ""
+    array, verb = observed.run.buffers.get(touch.buffer), VERBS[touch.kind]
+    if array is None:
+        return (f"an element outside of the shared array {touch.buffer} was {verb} by invocation "
+                f"{touch.invocation}; is the index right?")  # fmt: skip
+    return (f"element {touch.element} of {touch.buffer} was {verb}, which has {array.size} "
+            "elements; is there a guard, and is the index right?")  # fmt: skip
 
 
 def work_shape(
