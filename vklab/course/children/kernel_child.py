@@ -68,6 +68,8 @@ def main(folder: Path) -> None:
             facts = {"buffers": list(after), "out_of_bounds": outside, "unused": unused,
                      "push_formats": formats}  # fmt: skip
             _write(folder / f"out-{number}.json", facts)
+            if run["stop"] and after[run["stop"][0]].reshape(-1)[run["stop"][1]]:
+                break
         pipelines.close()
     except TimeoutError:
         said = f"the kernel did not end within {job['seconds']:g} s; does every loop stop?"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from vklab.course.counting import layout
 from vklab.course.counting.cells import Cells
-from vklab.course.counting.layout import FIELDS, OWN, READ, WRITE
+from vklab.course.counting.layout import FIELDS, HEADER, OWN, READ, WRITE
 from vklab.course.counting.spirv import Code, Module, Op
 
 __all__ = ["Counters"]
@@ -60,6 +60,12 @@ class Counters(Cells):
         known = self._blocks[-1]
         known[name] = known.get(name, 0) + by
 
+    def turn(self, code: Code) -> int:
+        """Count a turn of a loop; return the id of a bool: whether more turns are allowed."""
+        turns = code.word(Op.I_ADD, self.get(code, "turns"), self.module.number(1))
+        self.set(code, "turns", turns)
+        return code.flag(Op.U_LESS_THAN, turns, self.get(code, "turn_room"))
+
     # ------------------------------------------------------------------ start and end of main
 
     def call(self, code: Code, name: str) -> None:
@@ -87,6 +93,10 @@ class Counters(Cells):
         number = self.module.number
         for name in ("log_room", "dump", "traffic"):
             self.set(code, name, self.header(code, name))
+        # Once an invocation has met an endless loop, those that start later make one turn each.
+        is_endless = code.flag(Op.I_NOT_EQUAL, self.header(code, "endless"), number(0))
+        room = code.word(Op.SELECT, is_endless, number(0), self.header(code, "turn_room"))
+        self.set(code, "turn_room", room)
         mine = code.word(Op.I_MUL, self.get(code, "invocation"), self.get(code, "log_room"))
         mine = code.word(Op.I_MUL, mine, number(layout.ENTRY))
         self.set(code, "log_at", code.word(Op.I_ADD, self.header(code, "log_at"), mine))
@@ -129,6 +139,11 @@ class Counters(Cells):
         for n, name in enumerate(names):
             word = code.word(Op.I_ADD, first, number(n))
             code.do(Op.STORE, self._at(code, word), self._total(code, name))
+        if "turns" in self._private:
+            turns, room = self.get(code, "turns"), self.header(code, "turn_room")
+            is_inside = code.flag(Op.U_LESS_THAN, turns, room)
+            stopped = code.word(Op.SELECT, is_inside, number(0), number(1))
+            self._atomic(code, Op.ATOMIC_OR, number(HEADER.index("endless")), stopped)
 
     def _total(self, code: Code, name: str) -> int:
         """Return the id of a count: what a variable holds, or a sum over executed blocks."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vklab.course.counting import access, refuse
+from vklab.course.counting import access, loops, refuse
 from vklab.course.counting.access import Layouts, Place, Root
 from vklab.course.counting.cells import COUNTERS
 from vklab.course.counting.counters import Counters
@@ -23,6 +23,8 @@ __all__ = ["COUNTERS", "Instrumented", "instrument"]
 _LISTS_ALL = 0x10400  # from this version on, an entry point lists all global variables
 _HAS_BUFFERS = 0x10300
 _STORAGE_CLASS = "SPV_KHR_storage_buffer_storage_class"
+# What stands before the first instruction of a function that computes: lines, labels, variables.
+_BEFORE_CODE = frozenset({8, 317, Op.FUNCTION, Op.FUNCTION_PARAMETER, Op.LABEL, Op.VARIABLE})
 
 
 @dataclass(frozen=True)
@@ -102,23 +104,20 @@ class _Pass:
         for opcode, words in functions:
             if opcode not in refuse.HAS_NO_TYPE and len(words) > 1:
                 module.type_of[words[1]] = words[0]
-        continues = {words[1] for opcode, words in functions if opcode == Op.LOOP_MERGE}
-        done = Code(module)
-        turning = starting = False
-        for opcode, words in functions:
+        turns = loops.find_loops(functions)
+        done, starting = Code(module), False
+        for position, (opcode, words) in enumerate(functions):
             if opcode == Op.FUNCTION:
                 self.is_main = starting = words[1] == self.main
-            skipped = (Op.LABEL, Op.PHI, Op.VARIABLE, 8, 317)
-            if starting and opcode not in (*skipped, Op.FUNCTION):
+            if starting and opcode not in _BEFORE_CODE:
                 self.counters.call(done, "begin")
                 starting = False
-            if turning and opcode not in skipped:
-                self.counters.tally(done, "turns")
-                turning = False
             if opcode == Op.LABEL:
-                turning = words[0] in continues
                 self.counters.open_block()
-            self._one(done, opcode, words)
+            if position in turns:
+                self._turn(done, turns[position], opcode, words)
+            else:
+                self._one(done, opcode, words)
         self._define_ends()
         module.functions = [*done, *module.functions]
         self._finish_head()
@@ -220,6 +219,28 @@ class _Pass:
         return (Op.COPY_OBJECT, (type_id, result, length))
 
     # ------------------------------------------------------------------ counting
+
+    def _turn(
+        self, done: Code, loop: loops.Loop, opcode: int, words: tuple[int, ...]
+    ) -> None:
+        """Count a turn of a loop, and leave a loop that does not end.
+
+        Args:
+            done: receives the instructions.
+            loop: the loop.
+            opcode: the branch that begins the next turn.
+            words: its operands.
+        """
+        goes_on = self.counters.turn(done)
+        if not loop.can_leave:
+            done.do(opcode, *words)
+            return
+        if opcode == Op.BRANCH_CONDITIONAL:
+            wants = words[0]
+            if words[1] != loop.header:
+                wants = done.flag(Op.LOGICAL_NOT, wants)
+            goes_on = done.flag(Op.LOGICAL_AND, wants, goes_on)
+        done.do(Op.BRANCH_CONDITIONAL, goes_on, loop.header, loop.merge)
 
     def _atomic(self, done: Code, opcode: int, words: tuple[int, ...]) -> None:
         pointer = words[0] if opcode == Op.ATOMIC_STORE else words[2]

@@ -21,21 +21,23 @@ from vklab.course.children.child import BARE, run_child
 from vklab.course.children.run_kernel import Dispatched, Job, Run
 from vklab.course.counting.counts import Counts, read_counts
 from vklab.course.counting.instrument import COUNTERS, Instrumented, instrument
-from vklab.course.counting.layout import Layout, Order, too_large
+from vklab.course.counting.layout import (
+    ENDLESS_TURNS, HEADER, READ, WRITE, Layout, Order, too_large,
+)  # fmt: skip
 from vklab.errors import ShaderError
 from vklab.shader.reflection import Reflection, reflect
 
-__all__ = ["ENDLESS_TURNS", "PINNED", "WAYS", "Observed", "Way", "observe_kernel"]
+__all__ = ["PINNED", "WAYS", "Observed", "Way", "observe_kernel", "outside"]
 
 WAYS = ("plain", "counted", "mirrored", "reversed", "partial")
 LOG_ROOM = 65_536  # accesses
-# Mesa's llvmpipe ends all loops of an invocation after 65535 turns, without a word.
-ENDLESS_TURNS = 65_000
 # Threads and vector width of Mesa's llvmpipe, so that marks do not depend on the machine.
 PINNED: Mapping[str, str] = MappingProxyType(
     {"LP_NUM_THREADS": "2", "LP_NATIVE_VECTOR_WIDTH": "256"}
 )
 COMPILE_S = 60.0
+STOP = (COUNTERS, HEADER.index("endless"))
+VERBS = {READ: "read", WRITE: "written"}
 
 
 @dataclass(frozen=True)
@@ -165,18 +167,24 @@ def _observe(
         raise _Refused(str(error)) from error
     jobs: list[Job] = []
     plans: list[list[_Plan]] = []
+    # The counted dispatch comes first: it ends in spite of endless loops, and harms nothing.
     for run in runs:
-        if "plain" in ways:
-            jobs.append(Job("plain.spv", run, unused))
         plans.append(_plans(run, interface, counted, kept, ways))
-        jobs += [Job("counted.spv" if plan.layout.room else "ordered.spv",
-                     _with_counters(run, plan), unused) for plan in plans[-1]]  # fmt: skip
+        made = [Job("counted.spv" if plan.layout.room else "ordered.spv",
+                    _with_counters(run, plan), unused, STOP) for plan in plans[-1]]  # fmt: skip
+        plain = [Job("plain.spv", run, unused)] if "plain" in ways else []
+        jobs += [*made[:1], *plain, *made[1:]]
     modules = {"plain.spv": spirv, "counted.spv": counted.spirv, "ordered.spv": ordered.spirv}
     done = iter(run_kernel.run_jobs(modules, jobs, *limits))
-    observed = []
+    observed: list[Observed] = []
     for run, each in zip(runs, plans, strict=True):
-        plain = next(done) if "plain" in ways else None
-        observed.append(_read(run, plain, each, [next(done) for _ in each], counted))
+        first_way = [next(done) for _ in each[:1]]
+        plain_way = next(done) if "plain" in ways else None
+        rest = [next(done) for _ in each[1:]]
+        result = _read(run, plain_way, each, [*first_way, *rest], counted)
+        if observed and observed[-1].status != "ran":  # the child has ended there
+            result = replace(observed[-1], run=run, ways={})
+        observed.append(result)
     return observed
 
 
@@ -225,19 +233,41 @@ def _read(
     counted: Instrumented,
 ) -> Observed:
     """Return one run's result: that of the plain dispatch, unless a later one did not run."""
-    every = [*([plain] if plain else []), *done]
-    failed = next((each for each in every if each.status != "ran"), None)
-    if failed is not None:
-        return _observed(failed, run)
     ways = {}
     for plan, each in zip(plans, done, strict=True):
-        buffers = {name: array for name, array in each.buffers.items() if name != COUNTERS}
-        counts = read_counts(plan.layout, each.buffers[COUNTERS], counted.shared)
-        ways[plan.way] = Way(buffers, counts, plan.order.base, plan.groups)
-    result = plain or replace(done[0], buffers=ways[plans[0].way].buffers, out_of_bounds={})
-    if (said := _endless(ways)) and result.status == "ran":
-        result = replace(result, status="timeout", message=said)
+        if each.status == "ran":
+            buffers = {name: array for name, array in each.buffers.items() if name != COUNTERS}
+            counts = read_counts(plan.layout, each.buffers[COUNTERS], counted.shared)
+            ways[plan.way] = Way(buffers, counts, plan.order.base, plan.groups)
+    every = [*([plain] if plain else []), *done]
+    failed = next((each for each in every if each.status != "ran"), None)
+    if said := _endless(ways):
+        failed = Dispatched("timeout", message=said)
+    elif failed and (said := outside(ways, run)):
+        failed = replace(failed, message=said)
+    result = failed or plain or replace(done[0], out_of_bounds={})
+    if COUNTERS in result.buffers:
+        result = replace(result, buffers=ways[plans[0].way].buffers)
     return _observed(result, run, ways)
+
+
+def outside(ways: Mapping[str, Way], run: Run) -> str:
+    """Name the first element outside of a buffer or shared array that was read or written.
+
+    Args:
+        ways: the dispatches with counters.
+        run: the run.
+    """
+    found = (touch for way in ways.values() for touch in way.counts.outside_first)
+    touch = next(found, None)
+    if touch is None:
+        return ""
+    array, verb = run.buffers.get(touch.buffer), VERBS[touch.kind]
+    if array is None:
+        return (f"an element outside of the shared array {touch.buffer} was {verb} by invocation "
+                f"{touch.invocation}; is the index right?")  # fmt: skip
+    return (f"element {touch.element} of {touch.buffer} was {verb}, which has {array.size} "
+            "elements; is there a guard, and is the index right?")  # fmt: skip
 
 
 def _endless(ways: Mapping[str, Way]) -> str:
@@ -246,5 +276,5 @@ def _endless(ways: Mapping[str, Way]) -> str:
         if turns.size and turns.max() >= ENDLESS_TURNS:
             worst = int(turns.argmax())
             return (f"a loop of this kernel does not end: invocation {worst} went round "
-                    f"{turns[worst]} times before the driver stopped it; does every loop stop?")
+                    f"{turns[worst]} times before it was stopped; does every loop stop?")  # fmt: skip
     return ""

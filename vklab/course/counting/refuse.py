@@ -33,6 +33,8 @@ _POINTERS = frozenset({Op.VARIABLE, Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN, 
 _IN_PLACE = {35: "modf", 51: "frexp"}  # functions of GLSL.std.450 that write through a pointer
 _IMAGES = {25: "an image", 26: "a sampler", 27: "a sampled image"}
 _KINDS = frozenset(Storage)
+_NEEDS = {5347: "pointers to memory (PhysicalStorageBufferAddresses)", 43: "images", 44: "images",
+          6022: "matrices of a whole subgroup"}  # fmt: skip
 
 
 def refuse(module: Module, names: Collection[str], bindings: dict[int, str]) -> None:
@@ -45,7 +47,7 @@ def refuse(module: Module, names: Collection[str], bindings: dict[int, str]) -> 
     """
     for opcode, words in (*module.head, *module.annotations, *module.declared, *module.functions):
         if opcode == Op.CAPABILITY and words[0] not in _CAPABILITIES:
-            _fail(f"it needs SPIR-V capability {words[0]}")
+            _fail(f"it needs {_NEEDS.get(words[0], f'SPIR-V capability {words[0]}')}")
         if opcode in _IMAGES:
             _fail(f"it declares {_IMAGES[opcode]}: use storage buffers")
         if opcode not in _OPCODES:

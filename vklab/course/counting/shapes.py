@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from vklab.course.counting import observe
 from vklab.course.counting.counts import Counts
-from vklab.course.counting.layout import READ, WRITE
+from vklab.course.counting.layout import WRITE
 from vklab.course.counting.observe import Observed, Way
 
 __all__ = ["load_shape", "order_matters", "outside_shape", "partial_shape", "work_shape"]
@@ -21,21 +22,11 @@ ORDERS = {
     "reversed": "with the workgroups in reversed order",
     "counted": "in a second run",
 }
-VERBS = {READ: "read", WRITE: "written"}
 
 
 def outside_shape(observed: Observed) -> str:
     """Name the first element outside of a buffer or shared array that was read or written."""
-    found = (touch for way in observed.ways.values() for touch in way.counts.outside_first)
-    touch = next(found, None)
-    if touch is None:
-        return ""
-    array, verb = observed.run.buffers.get(touch.buffer), VERBS[touch.kind]
-    if array is None:
-        return (f"an element outside of the shared array {touch.buffer} was {verb} by invocation "
-                f"{touch.invocation}; is the index right?")  # fmt: skip
-    return (f"element {touch.element} of {touch.buffer} was {verb}, which has {array.size} "
-            "elements; is there a guard, and is the index right?")  # fmt: skip
+    return observe.outside(observed.ways, observed.run)
 
 
 def work_shape(
