@@ -15,7 +15,7 @@ from vklab.errors import ShaderError
 
 __all__ = ["Layouts", "Place", "Root", "chain", "whole"]
 
-MOST_PIECES = 64
+MOST_PIECES, MOST_BYTES = 64, 1024  # of one access
 MOST_STRIDE = 1024  # a quarter of the guard words behind a buffer
 
 
@@ -109,6 +109,9 @@ class Layouts:
 
     def pieces(self, type_id: int, start: int = 0) -> list[tuple[int, int]]:
         """Return the offset and size of every number and vector in a type."""
+        if not 0 < self.size(type_id) <= MOST_BYTES:
+            raise ShaderError(f"{self.size(type_id) or 'an unknown number of'} bytes are copied at "
+                              "once: copy the elements one by one")  # fmt: skip
         opcode, words = self.module.types[type_id]
         found: list[tuple[int, int]] = []
         if opcode == Op.TYPE_STRUCT:
@@ -116,9 +119,6 @@ class Layouts:
                 found += self.pieces(member, start + self.offset(type_id, n))
         elif opcode in (Op.TYPE_ARRAY, Op.TYPE_MATRIX):
             count = words[1] if opcode == Op.TYPE_MATRIX else self.module.constants.get(words[1], 0)
-            if not 0 < count <= MOST_PIECES:
-                raise ShaderError(f"an array of {count or 'unknown'} elements is copied at once: "
-                                  "copy the elements one by one")  # fmt: skip
             for n in range(count):
                 found += self.pieces(words[0], start + n * self.stride(type_id))
         else:

@@ -156,7 +156,7 @@ class _Pass:
             done.append(self._chain(done, words))
             return
         if opcode == Op.COPY_OBJECT and self._is_far(words[2]):
-            self.aliases[words[1]] = words[2]
+            self.aliases[words[1]] = self.aliases.get(words[2], words[2])
         elif opcode == Op.ARRAY_LENGTH:
             done.append(self._length(done, words))
             return

@@ -18,13 +18,13 @@ __all__ = ["ENDLESS_TURNS", "ENTRY", "FIELDS", "HEADER", "Layout", "NONE", "OWN"
 READ, WRITE = 1, 2
 SECTOR = 32  # bytes
 NONE = 0xFFFFFFFF  # no element
-# More turns of loops than any kernel of a lab needs. Mesa's llvmpipe ends all loops of an invocation
-# after 65535 turns, without a word.
+# More turns of loops than any kernel of a lab needs. Mesa's llvmpipe ends all loops of an
+# invocation after 65535 turns, without a word.
 ENDLESS_TURNS = 65_000
 # Words of the header, and for each buffer of the exercise.
-HEADER = ("endless", "turn_room", "log_room", "log_at", "dump", "traffic", "records_at", "sectors_at", "sectors",
-          "mirrored", "reversed", "grid_x", "grid_y", "grid_z", "local_x", "local_y", "local_z",
-          "base_x", "base_y", "base_z")  # fmt: skip
+HEADER = ("endless", "turn_room", "log_room", "log_at", "dump", "traffic", "records_at",
+          "sectors_at", "sectors", "mirrored", "reversed", "grid_x", "grid_y", "grid_z", "local_x",
+          "local_y", "local_z", "base_x", "base_y", "base_z")  # fmt: skip
 PLACES = ("bytes", "elements_at", "read_sectors", "written_sectors")
 # Counts of each invocation, and those that it has for each buffer.
 FIELDS = ("loads", "stores", "bytes_read", "bytes_written", "barriers", "shared_loads",
@@ -121,7 +121,8 @@ class Layout:
         starts = self.starts
         words = np.zeros(starts["end"], np.uint32)
         facts = {
-            "turn_room": ENDLESS_TURNS, "log_room": self.log_rows, "log_at": starts["log"], "dump": starts["dump"],
+            "turn_room": ENDLESS_TURNS, "log_room": self.log_rows,
+            "log_at": starts["log"], "dump": starts["dump"],
             "traffic": self.group_words > 0, "records_at": starts["records"],
             "sectors_at": starts["sectors"], "sectors": self.group_words,
             "mirrored": order.mirrored, "reversed": order.reversed,

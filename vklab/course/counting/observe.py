@@ -22,7 +22,13 @@ from vklab.course.children.run_kernel import Dispatched, Job, Run
 from vklab.course.counting.counts import Counts, read_counts
 from vklab.course.counting.instrument import COUNTERS, Instrumented, instrument
 from vklab.course.counting.layout import (
-    ENDLESS_TURNS, HEADER, READ, WRITE, Layout, Order, too_large,
+    ENDLESS_TURNS,
+    HEADER,
+    READ,
+    WRITE,
+    Layout,
+    Order,
+    too_large,
 )  # fmt: skip
 from vklab.errors import ShaderError
 from vklab.shader.reflection import Reflection, reflect

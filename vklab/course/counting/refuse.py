@@ -13,6 +13,7 @@ from vklab.errors import ShaderError
 
 __all__ = ["ATOMICS", "HAS_NO_TYPE", "refuse", "uses_subgroups"]
 
+MOST_INSTRUCTIONS = 50_000
 _SUBGROUPS = frozenset({*range(61, 69), 4423, 4431})
 # Matrix, Shader, Float16, Float64, Int64, Int16, Int8, small numbers in buffers, dot products,
 # the Vulkan memory model, and variable pointers, whose uses are refused one by one.
@@ -45,7 +46,9 @@ def refuse(module: Module, names: Collection[str], bindings: dict[int, str]) -> 
         names: the exercise's buffers; a kernel may have no others.
         bindings: name of each variable with a binding, by its id.
     """
-    for opcode, words in (*module.head, *module.annotations, *module.declared, *module.functions):
+    if len(module.functions) > MOST_INSTRUCTIONS:
+        _fail(f"it has {len(module.functions)} instructions, at most {MOST_INSTRUCTIONS} are allowed")
+    for opcode, words in (*module.declared, *module.head, *module.annotations, *module.functions):
         if opcode == Op.CAPABILITY and words[0] not in _CAPABILITIES:
             _fail(f"it needs {_NEEDS.get(words[0], f'SPIR-V capability {words[0]}')}")
         if opcode in _IMAGES:

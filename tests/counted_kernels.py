@@ -72,10 +72,10 @@ SLANG_REDUCTION = slang("""
     }
     if (lane == 0) y[group.x] = part[0];
 """, "groupshared float part[64];\n")
-# Right in the driver's order: an invocation reads what a later one overwrites only afterwards.
+# Right in the driver's order: the first half of a workgroup writes before the second half reads.
 RACE = slang("""
     part[lane] = id.x < push.count ? x[id.x] : 0;
-    y[id.x] = lane >= 32 ? part[lane - 32] : part[lane];
+    if (id.x < push.count) y[id.x] = lane >= 32 ? part[lane - 32] : x[id.x];
 """, "groupshared float part[64];\n")  # fmt: skip
 HISTOGRAM = """
 StructuredBuffer<uint> values;
