@@ -22,8 +22,8 @@ from vklab.course.children.child import begin, without
 from vklab.errors import SetupError, ShaderError, TimeoutError, VklabError
 from vklab.runtime import kernels, open_devices, upload
 from vklab.runtime.many import device_copies
-from vklab.shader import compiler
-from vklab.shader.reflection import Reflection, reflect
+from vklab.shader import compiler, reflection
+from vklab.shader.reflection import Reflection
 from vklab.types import Dispatch
 from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.descriptors import DescriptorPool
@@ -88,7 +88,7 @@ def _shader(path: Path) -> compiler.Shader:
     if path.suffix != ".spv":
         return compiler.compile_variant(str(path))
     spirv = path.read_bytes()
-    return compiler.Shader(path.stem, (), spirv, reflect(spirv), "given")
+    return compiler.Shader(path.stem, (), spirv, reflection.reflect(spirv), "given")
 
 
 def _stop(folder: Path, status: str, message: str) -> None:

@@ -92,7 +92,7 @@ class Layouts:
 
     def offset(self, type_id: int, member: int) -> int:
         """Return the byte offset of a member of a structure."""
-        facts = self.module.members[type_id, member]
+        facts = self.module.member_decorations[type_id, member]
         if Decoration.ROW_MAJOR in facts and self._is_matrix(type_id, member):
             raise ShaderError("a matrix that is stored by rows cannot be followed; use an array")
         before = self.module.types[type_id][1][:member]
@@ -127,7 +127,7 @@ class Layouts:
 
 
 class _Walk:
-    """The way from a variable along indices: offset, checks, and the place of the first index."""
+    """Offset and checks of a pointer, from a variable along its indices."""
 
     def __init__(self, code: Code, counters: Counters, layouts: Layouts, root: Root) -> None:
         self.code, self.layouts, self.root = code, layouts, root
@@ -244,7 +244,14 @@ def chain(
 
 
 def whole(code: Code, counters: Counters, layouts: Layouts, root: Root) -> Place:
-    """Return the place of a whole variable."""
+    """Return the place of a whole variable.
+
+    Args:
+        code: receives the check of its size.
+        counters: the sizes of buffers.
+        layouts: sizes of the module's types.
+        root: the variable.
+    """
     walk = _Walk(code, counters, layouts, root)
     zero = code.module.number(0)
     return Place(root, (), root.type_id, zero, walk.inside(zero), zero)

@@ -5,7 +5,7 @@ A size that loops need is computed once, at the start of `main`, into a private 
 
 from __future__ import annotations
 
-from vklab.course.counting.layout import HEADER, PLACES
+from vklab.course.counting.layout import FACTS, HEADER
 from vklab.course.counting.spirv import Code, Decoration, Module, Op, Storage
 
 __all__ = ["COUNTERS", "Cells"]
@@ -15,7 +15,7 @@ _DEVICE, _QUEUE_FAMILY, _VULKAN_MODEL = 1, 5, 3
 
 
 class Cells:
-    """The buffer of counters of one module, and the private variables beside it.
+    """Buffer of counters of one module, and the private variables beside it.
 
     Args:
         module: the module; it gets the declarations.
@@ -63,7 +63,13 @@ class Cells:
         return code.word(Op.LOAD, self.private(name))
 
     def set(self, code: Code, name: str, value: int) -> None:
-        """Store a value in a private variable."""
+        """Store a value in a private variable.
+
+        Args:
+            code: receives the instruction.
+            name: name of the variable.
+            value: id of the value.
+        """
         code.do(Op.STORE, self.private(name), value)
 
     def _at(self, code: Code, word: int) -> int:
@@ -74,7 +80,7 @@ class Cells:
         return code.word(Op.LOAD, self._at(code, self.module.number(HEADER.index(name))))
 
     def _place(self, code: Code, buffer: int, name: str) -> int:
-        row = len(HEADER) + buffer * len(PLACES) + PLACES.index(name)
+        row = len(HEADER) + buffer * len(FACTS) + FACTS.index(name)
         return code.word(Op.LOAD, self._at(code, self.module.number(row)))
 
     def _atomic(self, code: Code, opcode: int, word: int, value: int) -> int:
@@ -100,7 +106,13 @@ class Cells:
         return self.get(code, name)
 
     def beyond(self, code: Code, buffer: int, stride: int) -> int:
-        """Return the id of the number of the first element that is wholly behind a buffer."""
+        """Return the id of the number of the first element that is wholly behind a buffer.
+
+        Args:
+            code: receives the instructions.
+            buffer: number of the buffer.
+            stride: bytes of an element.
+        """
         name = f"beyond {buffer} {stride}"
         self._limits[name] = (buffer, stride, 0, True)
         return self.get(code, name)

@@ -17,7 +17,7 @@ __all__ = ["Counters"]
 
 
 class Counters(Cells):
-    """The counters of one module.
+    """Counters of one module.
 
     Args:
         module: the module; it gets the declarations.

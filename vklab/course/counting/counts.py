@@ -40,7 +40,7 @@ class Counts:
     Attributes:
         grid: workgroups along each axis.
         local: invocations of a workgroup along each axis.
-        reads: number of reads of each element, for each buffer, in the way `counted` only.
+        reads: number of reads of each element, for each buffer, in the dispatch `counted` only.
         writes: number of writes of each element, for each buffer; an atomic operation is both.
         outside: number of accesses outside of each buffer.
         outside_first: the first of each invocation, shared arrays included, for a few invocations.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["ENDLESS_TURNS", "ENTRY", "FIELDS", "HEADER", "Layout", "NONE", "OWN", "Order", "PLACES",
+__all__ = ["ENDLESS_TURNS", "ENTRY", "FIELDS", "HEADER", "Layout", "NONE", "OWN", "Order", "FACTS",
            "READ", "SECTOR", "WRITE", "too_large"]  # fmt: skip
 
 READ, WRITE = 1, 2
@@ -25,7 +25,7 @@ ENDLESS_TURNS = 65_000
 HEADER = ("endless", "turn_room", "log_room", "log_at", "dump", "traffic", "records_at",
           "sectors_at", "sectors", "mirrored", "reversed", "grid_x", "grid_y", "grid_z", "local_x",
           "local_y", "local_z", "base_x", "base_y", "base_z")  # fmt: skip
-PLACES = ("bytes", "elements_at", "read_sectors", "written_sectors")
+FACTS = ("bytes", "elements_at", "read_sectors", "written_sectors")
 # Counts of each invocation, and those that it has for each buffer.
 FIELDS = ("loads", "stores", "bytes_read", "bytes_written", "barriers", "shared_loads",
           "shared_stores", "atomics", "turns", "shared_outside", "shared_far",
@@ -38,7 +38,7 @@ TRAFFIC_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Order:
-    """The workgroups of a dispatch, and their order.
+    """Workgroups of a dispatch, and their order.
 
     Attributes:
         base: the first workgroup along each axis.
@@ -53,7 +53,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the counters of one dispatch lie.
+    """Positions of the counters of one dispatch.
 
     Attributes:
         grid: workgroups along each axis.
@@ -108,7 +108,7 @@ class Layout:
     @property
     def starts(self) -> dict[str, int]:
         """Return the first word of each part of the buffer, and its length as `end`."""
-        counts = len(HEADER) + len(PLACES) * len(self.sizes)
+        counts = len(HEADER) + len(FACTS) * len(self.sizes)
         records = counts + sum(2 * (n + 1) for n in self.elements.values())
         sectors = records + self.record * self.invocations
         dump = sectors + self.group_words * self.groups
@@ -134,9 +134,9 @@ class Layout:
         at, sector, row = starts["counts"], 0, len(HEADER)
         for name, size in self.sizes.items():
             room = self.sector_words[name]
-            words[row : row + len(PLACES)] = (size, at, sector, sector + room)
+            words[row : row + len(FACTS)] = (size, at, sector, sector + room)
             at, sector = at + 2 * (self.elements[name] + 1), sector + 2 * room
-            row += len(PLACES)
+            row += len(FACTS)
         return words
 
 

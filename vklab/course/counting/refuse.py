@@ -1,4 +1,4 @@
-"""What a kernel may contain, so that no access to a buffer escapes the counters.
+"""Refusal of kernels with accesses to buffers that could escape the counters.
 
 Capabilities, instructions, kinds of variables and bindings are allowed by list; everything else is
 refused with a sentence.
@@ -47,7 +47,7 @@ def refuse(module: Module, names: Collection[str], bindings: dict[int, str]) -> 
         bindings: name of each variable with a binding, by its id.
     """
     if len(module.functions) > MOST_INSTRUCTIONS:
-        _fail(f"it has {len(module.functions)} instructions, at most {MOST_INSTRUCTIONS} are allowed")
+        _fail(f"it has {len(module.functions)} instructions, of at most {MOST_INSTRUCTIONS}")
     for opcode, words in (*module.declared, *module.head, *module.annotations, *module.functions):
         if opcode == Op.CAPABILITY and words[0] not in _CAPABILITIES:
             _fail(f"it needs {_NEEDS.get(words[0], f'SPIR-V capability {words[0]}')}")

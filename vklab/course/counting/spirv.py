@@ -126,12 +126,12 @@ class Module:
     def _read(self) -> None:
         self.names = {words[0]: _text(words[1:]) for op, words in self.head if op == Op.NAME}
         self.decorations: dict[int, dict[int, int]] = defaultdict(dict)
-        self.members: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        self.member_decorations: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         for opcode, words in self.annotations:
             if opcode == Op.DECORATE:
-                self.decorations[words[0]][words[1]] = words[2] if len(words) > 2 else 1
+                self.decorations[words[0]][words[1]] = (*words, 1)[2]
             elif opcode == Op.MEMBER_DECORATE:
-                self.members[words[0], words[1]][words[2]] = words[3] if len(words) > 3 else 1
+                self.member_decorations[words[0], words[1]][words[2]] = (*words, 1)[3]
         self.types: dict[int, Instruction] = {}
         self.constants: dict[int, int] = {}  # the first word of every constant number
         self.type_of: dict[int, int] = {}
