@@ -22,7 +22,7 @@ __all__ = ["Cgroup", "Limits", "Watch", "family", "find_cgroup", "kill_tree"]
 MIB = 1 << 20
 # torch and lavapipe reserve more than they use.
 ADDRESS_SPARE, DATA_SPARE = 12 << 30, 1 << 30
-POLL_S = 0.05
+POLL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,28 @@ def _works(cgroup: Cgroup) -> bool:
 
 def family(pid: int) -> list[psutil.Process]:
     """Return a process and everything below it."""
-    try:
-        top = psutil.Process(pid)
-        return [*top.children(recursive=True), top]
-    except psutil.NoSuchProcess:
-        return []
+    found = []
+    for number in [*_below(pid), pid]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(number))
+    return found
+
+
+def _below(pid: int) -> list[int]:
+    """Return the ids of everything below a process; psutil's way reads every process there is."""
+    if not Path(f"/proc/self/task/{os.getpid()}/children").is_file():
+        try:
+            return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{pid}/task/{thread}/children").read_text()
+                for child in map(int, text.split()):
+                    found += [*_below(child), child]
+    return found
 
 
 def kill_tree(pid: int, seconds: float = 5.0) -> None:
@@ -161,7 +178,17 @@ def kill_tree(pid: int, seconds: float = 5.0) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(processes, timeout=seconds)
+    ends = time.monotonic() + seconds
+    while any(map(_runs, processes)) and time.monotonic() < ends:
+        time.sleep(0.01)
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Tell whether a process has not ended; whoever inherited it may be slow to collect it."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Watch(threading.Thread):
