@@ -21,7 +21,8 @@ from vklab.course.places import PROJECT
 from vklab.errors import SetupError
 
 __all__ = [
-    "APPARMOR", "HOME", "PACKAGE", "Bubblewrap", "Sandbox", "bubblewrap", "install_advice",
+    "APPARMOR", "HOME", "PACKAGE", "Bubblewrap", "Sandbox", "bubblewrap", "from_settings",
+    "install_advice",
 ]  # fmt: skip
 
 HOME, PACKAGE, TEMP = "/home/student", "/opt/vklab", "/tmp"
@@ -67,6 +68,9 @@ class Sandbox(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """Return the sandbox as plain data, for the result of a submission."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return what `from_settings` needs to make the sandbox again in another process."""
 
     def closed(self) -> None:
         """Remove what the sandbox has made on the host."""
@@ -198,6 +202,11 @@ class Bubblewrap:
         by = "cgroup v2" if self.cgroup else "rlimits and a watch on memory"
         return {"kind": "bubblewrap", "limits_by": by, "limits": dataclasses.asdict(self.limits)}
 
+    def settings(self) -> dict[str, Any]:
+        """Return what `from_settings` needs to make the sandbox again in another process."""
+        return {"kind": "bubblewrap", "package": str(self.package or ""),
+                "extra": {inside: str(path) for inside, path in self.extra.items()}}  # fmt: skip
+
     def closed(self) -> None:
         """Remove the cgroups that the sandbox has made."""
         if self.cgroup:
@@ -247,6 +256,15 @@ def bubblewrap(limits: Limits | None = None, **more: Any) -> Bubblewrap:
     if problem:
         raise SetupError(problem, install_advice())
     return Bubblewrap(limits or Limits(), sandbox_package.installed_copy(), find_cgroup(), **more)
+
+
+def from_settings(settings: Mapping[str, Any], limits: Limits) -> Sandbox:
+    """Return the sandbox that another process has described by `settings`."""
+    if settings["kind"] == "bubblewrap":
+        package = Path(settings["package"]) if settings["package"] else None
+        extra = {inside: Path(path) for inside, path in settings["extra"].items()}
+        return Bubblewrap(limits, package, find_cgroup(), extra=extra)
+    raise SetupError(f"unknown sandbox {settings['kind']!r}", "choose bubblewrap")
 
 
 def install_advice() -> str:

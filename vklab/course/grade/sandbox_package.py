@@ -65,7 +65,8 @@ def _digest(source: Path) -> str:
     seen = hashlib.sha256()
     for root in (source, source.parent / "shaders"):
         for path in sorted(root.rglob("*")):
-            if path.is_file() and path.suffix != ".pyc":
+            unused = path.relative_to(root).as_posix().startswith(LEFT_OUT)
+            if path.is_file() and path.suffix != ".pyc" and not unused:
                 facts = path.stat()
                 seen.update(f"{path}|{facts.st_size}|{facts.st_mtime_ns}\n".encode())
     return seen.hexdigest()[:20]
