@@ -34,6 +34,9 @@ class Starter(Protocol):
                 Mapping[str, str], private: Path) -> list[str]:  # fmt: skip
         """Return the command line that runs `argv` in the sandbox."""
 
+    def ended(self, private: Path) -> None:
+        """End what the processes of a command line, now killed, may have left running."""
+
 
 # The sandbox of the children that this process starts, and its folder; none in a notebook.
 _sandbox: tuple[Starter, Path] | None = None
@@ -98,6 +101,8 @@ def run_child(
             how = _watch(process, folder, seconds)
         finally:
             end_group(process)
+            if _sandbox is not None:
+                _sandbox[0].ended(_sandbox[1])
     text = log.read_bytes()[:OUTPUT_BYTES].decode("utf-8", "replace")
     return Ended(how, process.returncode, text)
 

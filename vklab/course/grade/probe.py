@@ -143,6 +143,7 @@ def _inside(sandbox: Sandbox, job: Mapping[str, Any], private: Path) -> dict[str
             watch.stop()
             kill_tree(process.pid)
             process.wait()
+            sandbox.ended(private / str(job["stage"]))
         out.seek(0)
         said.seek(0)
         text, problem = out.read(100_000), said.read(2000).decode("utf-8", "replace")

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vklab.course.grade import sandbox_package, sandbox_seccomp
+from vklab.course.grade.sandbox_container import Container, container
 from vklab.course.grade.sandbox_limits import Cgroup, Limits, find_cgroup
 from vklab.course.places import PROJECT
 from vklab.errors import SetupError
 
 __all__ = [
-    "APPARMOR", "HOME", "PACKAGE", "Bubblewrap", "Sandbox", "bubblewrap", "from_settings",
+    "APPARMOR", "HOME", "PACKAGE", "Bubblewrap", "Sandbox", "bubblewrap", "find_sandbox",
+    "from_settings",
     "install_advice",
 ]  # fmt: skip
 
@@ -71,6 +73,9 @@ class Sandbox(Protocol):
 
     def settings(self) -> dict[str, Any]:
         """Return what `from_settings` needs to make the sandbox again in another process."""
+
+    def ended(self, private: Path) -> None:
+        """End what the processes of a command line, now killed, may have left running."""
 
     def closed(self) -> None:
         """Remove what the sandbox has made on the host."""
@@ -207,6 +212,9 @@ class Bubblewrap:
         return {"kind": "bubblewrap", "package": str(self.package or ""),
                 "extra": {inside: str(path) for inside, path in self.extra.items()}}  # fmt: skip
 
+    def ended(self, private: Path) -> None:
+        """Do nothing: bubblewrap's first process ends with its parent, and all others with it."""
+
     def closed(self) -> None:
         """Remove the cgroups that the sandbox has made."""
         if self.cgroup:
@@ -258,13 +266,23 @@ def bubblewrap(limits: Limits | None = None, **more: Any) -> Bubblewrap:
     return Bubblewrap(limits or Limits(), sandbox_package.installed_copy(), find_cgroup(), **more)
 
 
+def find_sandbox(limits: Limits | None = None, image: str = "") -> Sandbox:
+    """Return the sandbox of this machine: a container if an image is named, else bubblewrap.
+
+    Args:
+        limits: most memory, processes, bytes and processors.
+        image: name@sha256:digest of a container's image.
+    """
+    return container(image, limits) if image else bubblewrap(limits)
+
+
 def from_settings(settings: Mapping[str, Any], limits: Limits) -> Sandbox:
     """Return the sandbox that another process has described by `settings`."""
+    extra = {inside: Path(path) for inside, path in settings["extra"].items()}
     if settings["kind"] == "bubblewrap":
         package = Path(settings["package"]) if settings["package"] else None
-        extra = {inside: Path(path) for inside, path in settings["extra"].items()}
         return Bubblewrap(limits, package, find_cgroup(), extra=extra)
-    raise SetupError(f"unknown sandbox {settings['kind']!r}", "choose bubblewrap")
+    return Container(settings["image"], settings["program"], limits, settings["python"], extra)
 
 
 def install_advice() -> str:

@@ -85,7 +85,7 @@ class GradedKernel:
             private: folder outside the sandbox.
             seconds: time limit of the start.
         """
-        self.sandbox, self.ended, self.problem = sandbox, False, ""
+        self.sandbox, self.private, self.ended, self.problem = sandbox, private, False, ""
         # A socket's path has at most 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="vk-", dir="/tmp"))
         try:
@@ -266,6 +266,7 @@ class GradedKernel:
         if hasattr(self, "process"):
             kill_tree(self.process.pid)
             self.process.wait()
+            self.sandbox.ended(self.private)
         if hasattr(self, "kc"):
             self.kc.close()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -27,7 +27,7 @@ from vklab.course.grade.session_marks import RemoteAnswers, entry, marked
 __all__ = ["Job", "Run", "expression_of"]
 
 # Processor time of a cell; an answer has its exercise's seconds. The wall limits are generous.
-CELL_S, WALL_FACTOR, WALL_SPARE_S = 60.0, 5.0, 20.0
+CELL_S, WALL_FACTOR = 60.0, 4.0
 ANSWER_FACTOR, ANSWER_SPARE_S = 2.0, 2.0
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -43,6 +43,7 @@ class Job:
         times: processor seconds of the reference's answers by exercise, where known.
         wall_seconds: time limit of the whole session.
         cell_seconds: processor time of one cell.
+        spare_seconds: time that a piece of work may wait beside four times its processor time.
         sandbox: where the submission's code runs.
         private: folder outside the sandbox.
     """
@@ -55,6 +56,7 @@ class Job:
     times: Mapping[str, float] = field(default_factory=dict)
     wall_seconds: float = 900.0
     cell_seconds: float = CELL_S
+    spare_seconds: float = 20.0
 
 
 class Run:
@@ -123,7 +125,7 @@ class Run:
                 self.end()
 
     def _allow(self, kernel: GradedKernel, cpu_seconds: float) -> None:
-        wall = WALL_FACTOR * cpu_seconds + WALL_SPARE_S
+        wall = WALL_FACTOR * cpu_seconds + self.job.spare_seconds
         kernel.allow(cpu_seconds, max(1.0, min(wall, self.ends - time.monotonic())))
 
     def _check_clock(self) -> None:
