@@ -6,31 +6,49 @@ import re
 from pathlib import Path
 
 from vklab.course.author.lab import LabError, all_labs
-from vklab.course.places import PROJECT, labs_folder
+from vklab.course.places import labs_folder
 
 __all__ = ["new_lab"]
 
 SOURCE = '''# ---
 # jupyter:
 #   kernelspec: {{display_name: Python 3, language: python, name: python3}}
-#   vklab: {{title: "{title}", minutes: 60}}
+#   vklab: {{title: "{title}", minutes: 8}}
 # ---
 
 # %% [markdown] id="l{nn}-title"
 # # Lab {nn} · {title}
-# 60 minutes. Afterwards you can: ...
+# **One line that says what** · 8 minutes, 1 exercise
 #
-# You need: ... It opens: `vklab/...`
+# **Afterwards you can**
+# * verb something that a check can see.
+#
+# **Before this lab**: lab 00.
+#
+# **Files it opens**: `vklab/...`
 
 # %% id="l{nn}-setup"
-from vklab.course import banner, check, hint
+from vklab.course import banner, check, predict
+from vklab.course.figures.diagram import Diagram
 
 banner()
 
-# %% [markdown] id="l{nn}-1t"
-# ## An idea in plain words
-# Predict first, then run.
+# %% id="l{nn}-own" vklab={{"role": "own"}}
+# Your imports and helpers. This cell is handed in with your answers.
 
+# %% [markdown] id="l{nn}-1t"
+# ## 1 · An idea in plain words
+# A concrete case first: three becomes six.
+
+# %% id="l{nn}-1d" tags=["hide-input"]
+diagram = Diagram(400, 70).box((10, 15, 110, 40), "3").arrow((120, 35), (270, 35), "twice")
+diagram.box((270, 15, 110, 40), "6").picture("An arrow from 3 to 6.", "Twice three is six.")
+
+# %% id="l{nn}-1p"
+predict("{nn}-p1", of_minus_four=...)
+
+# %% [markdown] id="l{nn}-1e"
+# ### Exercise {nn}-1: double
 
 # %% id="l{nn}-1" vklab={{"role": "exercise", "id": "{nn}-1", "points": 2, "lines": 1}}
 def double(number):
@@ -48,29 +66,49 @@ def double(number):
 check("{nn}-1", double)
 
 # %% id="l{nn}-1h" vklab={{"role": "demo"}}
-hint("{nn}-1")
+# from vklab.course import hint; hint("{nn}-1")
+
+# %% [markdown] id="l{nn}-recap"
+# ## Recap
+# | word | what it is |
+# |---|---|
+# | double | a number and itself, added |
 '''
 
-CHECKS = '''"""The visible checks of lab {nn}: {title}."""
+CHECKS = '''"""Exercises of lab {nn}: {title}."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from vklab.course.definition.exercise import exercise
-from vklab.course.definition.report import Report
+import numpy as np
 
-__all__ = ["check_double"]
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, exercise
+from vklab.course.definition.kinds import Predict
 
 
-@exercise("{nn}-1", points=2, hints=("What is 3 + 3?", "Which operator makes it twice?"))
-def check_double(answer: Any, report: Report) -> None:
-    """Compare with a table."""
-    with report.part("whole numbers", 1):
-        for number in (0, 3, -4):
-            report.equal(report.call(answer, number), 2 * number)
-    with report.part("fractions", 1):
-        report.equal(report.call(answer, 0.5), 1.0)
+@exercise("{nn}-p1", hints=("Try it with a positive number first.",))
+class MinusFour(Predict):
+    explains = "Adding a negative number to itself makes it more negative."
+
+    def answers(self) -> dict[str, Any]:
+        return {{"of_minus_four": -8}}
+
+
+@exercise("{nn}-1", hints=("What is 3 + 3?", "Which operator makes it twice?"))
+class Double(Function):
+    parts = {{"whole": ("whole numbers", 1), "fractions": ("fractions", 1)}}
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        for number in (3, 0, -4, *random.integers(-99, 99, 3).tolist()):
+            yield Case("whole", (number,))
+        for number in (0.5, *random.uniform(-9, 9, 3).tolist()):
+            yield Case("fractions", (number,))
+
+    def expected(self, case: Case) -> Any:
+        return 2 * case.args[0]
 '''
 
 ANSWERS = '''"""Answers to try the checks of lab {nn} with."""
@@ -104,12 +142,10 @@ def new_lab(number: str, slug: str, root: Path | None = None) -> list[Path]:
     taken = [path.stem for path in all_labs(root) if path.stem.startswith(f"{nn}_")]
     if taken:
         raise LabError(f"lab {nn} exists already: {taken[0]}")
-    own = root == PROJECT / "labs"
-    checks = PROJECT / "vklab" / "course" / "checks" if own else root / "checks"
     facts = {"nn": nn, "title": slug.replace("_", " ").capitalize()}
     files = {
         root / "source" / f"{nn}_{slug}.py": SOURCE,
-        checks / f"lab_{nn}.py": CHECKS,
+        root / "checks" / f"lab_{nn}.py": CHECKS,
         root / "answers" / f"lab_{nn}.py": ANSWERS,
     }
     for path in files:

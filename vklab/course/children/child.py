@@ -16,7 +16,9 @@ from typing import Protocol
 
 from vklab.course.places import PROJECT
 
-__all__ = ["Ended", "Starter", "begin", "end_group", "run_child", "started_by"]
+__all__ = [
+    "BARE", "Ended", "Starter", "begin", "end_group", "run_child", "started_by", "without",
+]  # fmt: skip
 
 POLL_S = 0.01
 OUTPUT_BYTES = 1 << 20
@@ -25,6 +27,8 @@ START_S = 30.0
 STARTED = "started"
 # Seconds after which a child ends by itself, in case this process is gone by then.
 LIFE = "VKLAB_CHILD_SECONDS"
+# Set for a child that needs no part of the course but its own module: it starts sooner.
+BARE = "VKLAB_CHILD_BARE"
 
 
 class Starter(Protocol):
@@ -125,6 +129,11 @@ def begin(folder: Path) -> None:
     (folder / STARTED).touch()
     if hasattr(signal, "alarm") and LIFE in os.environ:
         signal.alarm(int(os.environ[LIFE]))
+
+
+def without(folder: Path, error: Exception) -> str:
+    """Return an error's text with the files of a child's folder, but without that folder."""
+    return str(error).replace(str(folder) + os.sep, "")
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from vklab.course.children import child
 from vklab.course.children.kernel_answers import KernelAnswers
+from vklab.course.counting.observe import PINNED
 from vklab.course.definition.case import Case
 from vklab.course.definition.codec import CodecError
 from vklab.course.definition.draw import draw, public_cases
@@ -221,7 +222,8 @@ class _Text:
             said = text.message or "the answer is no text of a kernel"
             return [type(text)(how, message=said)] * len(cases), ""
         with child.started_by(self.job.sandbox, self.job.private / "device"):
-            return KernelAnswers(text.value[:1_000_000]).ask(exercise, cases)[0], printed
+            answers = KernelAnswers(text.value[:1_000_000], variables=PINNED)
+            return answers.ask(exercise, cases)[0], printed
 
 
 def expression_of(source: str) -> str:
