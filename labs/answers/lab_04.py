@@ -3,93 +3,75 @@
 import math
 import struct
 
-import vulkan as vk
-
 from vklab.course.author.answers import alternative, wrong
 from vklab.shader import toolchain
 
 LIMIT, ROW = 65535, 32768
-STORAGE, COMPUTE = vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, vk.VK_SHADER_STAGE_COMPUTE_BIT
-UNIFORM = vk.VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER
+STORAGE, UNIFORM = 7, 6
 
 
-def slot(number, kind=STORAGE, count=1, stages=COMPUTE):
-    return vk.VkDescriptorSetLayoutBinding(
-        binding=number, descriptorType=kind, descriptorCount=count, stageFlags=stages
-    )
+def slots_of(buffers):
+    return [(number, STORAGE, 1) for number in buffers.values()]
 
 
-def pushed(size=4, offset=0, stages=COMPUTE):
-    return vk.VkPushConstantRange(stageFlags=stages, offset=offset, size=size)
-
-
-THREE = [slot(0), slot(1), slot(2)]
+def range_of(members):
+    return (0, 4 * len(members)) if members else None
 
 
 @wrong("04-1", says="expected [0, 1, 2], got [0, 1]  (a slot for each binding")
-def two_slots():
-    return [slot(0), slot(1)], pushed()
+def two_slots(buffers, members):
+    return slots_of(buffers)[:2], range_of(members)
 
 
-@wrong("04-1", says="expected [0, 1, 2], got [1, 2, 3]")
-def counts_from_one():
-    return [slot(1), slot(2), slot(3)], pushed()
+@wrong("04-1", says="expected [3], got [0]  (a slot for each binding")
+def numbers_them_itself(buffers, members):
+    return [(n, STORAGE, 1) for n in range(len(buffers))], range_of(members)
 
 
-@wrong("04-1", says="two slots have one number: [0, 0, 2]")
-def same_number_twice():
-    return [slot(0), slot(0), slot(2)], pushed()
+@wrong("04-1", says="expected 7, got 6  (type of binding 0: which constant?)")
+def uniform_buffer(buffers, members):
+    return [(n, UNIFORM, 1) for n in buffers.values()], range_of(members)
 
 
-@wrong("04-1", says="on binding 1: expected 7, got 6  (descriptorType: which constant is it?)")
-def uniform_buffer():
-    return [slot(0), slot(1, UNIFORM), slot(2)], pushed()
+@wrong("04-1", says="slots: expected a list of (binding, descriptor type, descriptor count), got (0")
+def one_slot_of_three(buffers, members):
+    return (0, STORAGE, 3), range_of(members)
 
 
-@wrong("04-1", says="one slot for each buffer, by its binding number (1)\n      on vector_add")
-def one_slot_of_three():
-    return slot(0, count=3), pushed()
+@wrong("04-1", says="expected 1, got 3  (buffers of binding 0)")
+def count_of_all(buffers, members):
+    return [(n, STORAGE, len(buffers)) for n in buffers.values()], range_of(members)
 
 
-@wrong("04-1", says="expected 1, got 0  (descriptorCount)")
-def forgets_the_count():
-    return [slot(n, count=0) for n in range(3)], pushed()
+@wrong("04-1", says="expected (0, 4), got (0, 1)  (the first byte, and the bytes of the struct)")
+def one_uint_not_four_bytes(buffers, members):
+    return slots_of(buffers), (0, len(members)) if members else None
 
 
-@wrong("04-1", says="on binding 0: stageFlags lacks the compute stage")
-def forgets_the_stage():
-    return [slot(n, stages=0) for n in range(3)], pushed()
+@wrong("04-1", says="expected (0, 4), got (0, 32)")
+def bits(buffers, members):
+    return slots_of(buffers), (0, 32 * len(members)) if members else None
 
 
-@wrong("04-1", says="expected 4, got 1  (size: one uint, in bytes)")
-def one_uint_not_four_bytes():
-    return THREE, pushed(1)
+@wrong("04-1", says="expected (0, 4), got (12, 4)")
+def behind_the_buffers(buffers, members):
+    return slots_of(buffers), (4 * len(buffers), 4 * len(members)) if members else None
 
 
-@wrong("04-1", says="expected 4, got 32  (size: one uint, in bytes)")
-def bits():
-    return THREE, pushed(32)
-
-
-@wrong("04-1", says="expected 0, got 12  (offset: the struct starts at the first byte)")
-def behind_the_buffers():
-    return THREE, pushed(4, 12)
+@wrong("04-1", says="on one buffer at binding 3, no push constants: expected None, got (0, 0)")
+def empty_range(buffers, members):
+    return slots_of(buffers), (0, 4 * len(members))
 
 
 @wrong("04-1", says="expected two things, (slots, push_range), got None (is a return missing?)")
-def returns_nothing():
-    THREE, pushed()
-
-
-@wrong("04-1", says="expected a VkDescriptorSetLayoutBinding, got 0")
-def bare_numbers():
-    return [0, 1, 2], 4
+def returns_nothing(buffers, members):
+    slots_of(buffers), range_of(members)
 
 
 @alternative("04-1")
-def backwards():
-    every = vk.VK_SHADER_STAGE_ALL
-    return tuple(slot(n, stages=every) for n in (2, 1, 0)), pushed(4, 0, every)
+def backwards(buffers, members):
+    slots = tuple([number, STORAGE, 1] for number in sorted(buffers.values(), reverse=True))
+    return slots, None if not len(members) else [0, sum(4 for _ in members)]
 
 
 @wrong("04-2", says="on 1000: expected (16, 1, 1), got (15, 1, 1)")
@@ -117,7 +99,7 @@ def not_bytes(count):
     return count, (-(-count // 64), 1, 1)
 
 
-@wrong("04-2", says="three ints in a tuple, please")
+@wrong("04-2", says="three ints in a tuple, got 16")
 def one_group_number(count):
     return struct.pack("<I", count), -(-count // 64)
 
@@ -148,22 +130,22 @@ def second_row_too_early(count, size=64):
     return (groups, 1, 1) if groups <= ROW else (ROW, -(-groups // ROW), 1)
 
 
-@wrong("04-3", says="expected (16, 1, 1), got None (is a return missing?)")
+@wrong("04-3", says="expected (16, 1, 1): three ints in a tuple, got None")
 def forgets_to_return(count, size=64):
     print(-(-count // size))
 
 
-@wrong("04-3", says="three ints in a tuple, please")
+@wrong("04-3", says="expected (16, 1, 1): three ints in a tuple, got 16")
 def one_number(count, size=64):
     return -(-count // size)
 
 
-@wrong("04-3", says="np.ceil makes floats")
+@wrong("04-3", says="expected ints, got the float 16.0 (np.ceil and / make floats)")
 def floats(count, size=64):
     return (float(math.ceil(count / size)), 1, 1)
 
 
-@wrong("04-3", says="on 1000, 64: got (16, 1, 1): three ints in a tuple, please; np.ceil makes")
+@wrong("04-3", says="on 1000, 64: expected ints, got the float 16.0")
 def right_in_floats(count, size=64):
     groups = float(-(-count // size))
     return (groups, 1, 1) if groups <= LIMIT else (ROW, math.ceil(groups / ROW), 1)

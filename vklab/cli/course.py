@@ -45,9 +45,6 @@ def build(
     no_run: Annotated[
         bool, typer.Option("--no-run", help="Do not execute the solution notebook.")
     ] = False,
-    hidden: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write the hidden tests there, too.")
-    ] = None,
 ) -> None:
     """Build the student notebook and the executed solution notebook of each lab."""
     builds = _part("author.build")
@@ -55,8 +52,6 @@ def build(
         console.say(f"{lab.name}: {builds.write_student(lab)}")
         if not no_run:
             console.say(f"{lab.name}: {builds.write_solution(lab)}")
-        if hidden:
-            console.say(f"{lab.name}: {builds.write_hidden(lab, hidden)}")
 
 
 @course.command("new")

@@ -12,6 +12,7 @@ from vklab.course.children.run_limited import run_limited
 from vklab.course.data import data
 from vklab.course.hint import hint
 from vklab.course.picture import picture
+from vklab.course.predict import predict
 from vklab.course.show import show
 from vklab.course.swap import swap
 from vklab.runtime import loading as _loading  # noqa: F401  (with it, every part of the runtime)
@@ -24,6 +25,7 @@ __all__ = [
     "data",
     "hint",
     "picture",
+    "predict",
     "run_kernel",
     "run_limited",
     "show",

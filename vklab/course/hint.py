@@ -50,4 +50,4 @@ def hint(identifier: str, number: int | None = None) -> Hint:
     count = len(exercise.hints)
     wanted = min(_given[exercise.id] + 1 if number is None else max(1, int(number)), count)
     _given[exercise.id] = max(_given[exercise.id], wanted)
-    return Hint(exercise.id, wanted, count, exercise.hints[wanted - 1])
+    return Hint(exercise.id, wanted, count, exercise.render(exercise.hints[wanted - 1]))

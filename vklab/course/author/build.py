@@ -1,4 +1,4 @@
-"""Build a lab's source into the student notebook, the executed solution and the hidden tests.
+"""Build a lab's source into the student notebook and the executed solution.
 
 Decides the content of each product. Cells keep their ids, and nothing depends on the machine, so
 that a second build gives the same cells.
@@ -6,7 +6,6 @@ that a second build gives the same cells.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
@@ -24,10 +23,8 @@ from vklab.course.places import PROJECT, labs_folder
 
 __all__ = [
     "execute",
-    "hidden_bundle",
     "solution_notebook",
     "student_notebook",
-    "write_hidden",
     "write_notebook",
     "write_solution",
     "write_student",
@@ -65,12 +62,12 @@ def _cell(cell: Cell, text: str) -> NotebookNode:
 
 
 def student_notebook(lab: Lab) -> NotebookNode:
-    """Return the student's notebook: no solutions, no hidden tests, no outputs."""
+    """Return the student's notebook: no solutions, no outputs."""
     return _notebook(lab, {cell.id: regions.unsolved(lab, cell) for cell in lab.cells})
 
 
 def solution_notebook(lab: Lab) -> NotebookNode:
-    """Return the solved notebook, not yet executed and without hidden tests."""
+    """Return the solved notebook, not yet executed."""
     return _notebook(lab, {cell.id: regions.solved(lab, cell) for cell in lab.cells})
 
 
@@ -133,23 +130,3 @@ def write_solution(lab: Lab, root: Path | None = None) -> Path:
     write_notebook(execute(solution_notebook(lab), path.parent), path)
     return path
 
-
-def hidden_bundle(lab: Lab) -> dict[str, Any]:
-    """Return the hidden tests of a lab by exercise, for instructors."""
-    tests: dict[str, Any] = {}
-    for cell in lab.cells:
-        code = [line.text for line in regions.lines_of(lab, cell) if line.region == "hidden"]
-        if code:
-            entry = tests.setdefault(cell.exercise, {"cells": [], "code": []})
-            entry["cells"].append(cell.id)
-            entry["code"].append("\n".join(code))
-    points = {key: cell.meta.get("points", 0) for key, cell in lab.named("exercise").items()}
-    return {"lab": lab.name, "title": lab.title, "points": points, "tests": tests}
-
-
-def write_hidden(lab: Lab, out: Path) -> Path:
-    """Write the hidden tests of a lab to `OUT/NN_slug.hidden.json`; return its path."""
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / f"{lab.name}.hidden.json"
-    path.write_text(json.dumps(hidden_bundle(lab), indent=1) + "\n", encoding="utf-8")
-    return path

@@ -48,8 +48,7 @@ def static_problems(lab: Lab) -> list[str]:
     cells = nbformat.read(student, as_version=4).cells
     given = [(f"{student.name}, cell {cell.id}", cell.source) for cell in cells]
     known = exercises_of(lab.number).values()
-    given += [(Path(f).name, Path(f).read_text("utf-8")) for f in sorted({
-        exercise.check.__code__.co_filename for exercise in known})]  # fmt: skip
+    given += [(f"a hint of {exercise.id}", hint) for exercise in known for hint in exercise.hints]
     return problems + leak_problems(lab, given)
 
 
@@ -234,14 +233,13 @@ def skeleton_problems(lab: Lab, student: Path, solution: Path) -> list[str]:
 
 
 def leak_problems(lab: Lab, texts: Iterable[tuple[str, str]]) -> list[str]:
-    """Check that no line of a solution or a hidden test occurs in the student's files.
+    """Check that no line of a solution occurs in the student's files.
 
     Args:
         lab: the lab.
-        texts: names and texts: the student notebook's cells, the checks, a release's files.
+        texts: names and texts: the student notebook's cells, the hints, a release's files.
     """
     secret = [line for line in regions.solution_lines(lab) if len(line) >= LEAK_CHARACTERS]
-    secret += regions.hidden_lines(lab)
     problems = []
     for name, text in texts:
         lines = {line.strip() for line in text.splitlines()}

@@ -6,18 +6,20 @@ Reads the source; `build` decides what is made from it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jupytext
 
+from vklab.course.definition.exercise import exercises_of
 from vklab.course.places import labs_folder
 from vklab.errors import VklabError
 
 __all__ = ["Cell", "Lab", "LabError", "ROLES", "all_labs", "find_lab", "read_lab"]
 
-ROLES = ("exercise", "check", "demo", "text")
+ROLES = ("exercise", "check", "own", "demo", "text")
 
 
 class LabError(VklabError):
@@ -36,7 +38,7 @@ class Cell:
 
     @property
     def role(self) -> str:
-        """Return the cell's role: exercise, check, demo or text."""
+        """Return the cell's role: exercise, check, own, demo or text."""
         return str(self.meta.get("role", "demo" if self.kind == "code" else "text"))
 
     @property
@@ -53,6 +55,14 @@ class Lab:
     title: str
     minutes: int
     cells: tuple[Cell, ...]
+    variants: Mapping[str, int] = field(default_factory=dict)
+
+    def rendered(self, cell: Cell) -> str:
+        """Return a cell's text with the parameters of its exercise's variant."""
+        if not cell.exercise or "[[" not in cell.text:
+            return cell.text
+        known = exercises_of(self.number, self.variants)
+        return known[cell.exercise].render(cell.text) if cell.exercise in known else cell.text
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from vklab.course.author.lab import LabError, all_labs
-from vklab.course.places import PROJECT, labs_folder
+from vklab.course.places import labs_folder
 
 __all__ = ["new_lab"]
 
@@ -51,26 +51,31 @@ check("{nn}-1", double)
 hint("{nn}-1")
 '''
 
-CHECKS = '''"""The visible checks of lab {nn}: {title}."""
+CHECKS = '''"""Exercises of lab {nn}: {title}."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from vklab.course.definition.exercise import exercise
-from vklab.course.definition.report import Report
+import numpy as np
 
-__all__ = ["check_double"]
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, exercise
 
 
-@exercise("{nn}-1", points=2, hints=("What is 3 + 3?", "Which operator makes it twice?"))
-def check_double(answer: Any, report: Report) -> None:
-    """Compare with a table."""
-    with report.part("whole numbers", 1):
-        for number in (0, 3, -4):
-            report.equal(report.call(answer, number), 2 * number)
-    with report.part("fractions", 1):
-        report.equal(report.call(answer, 0.5), 1.0)
+@exercise("{nn}-1", hints=("What is 3 + 3?", "Which operator makes it twice?"))
+class Double(Function):
+    parts = {{"whole": ("whole numbers", 1), "fractions": ("fractions", 1)}}
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        for number in (3, 0, -4, *random.integers(-99, 99, 3).tolist()):
+            yield Case("whole", (number,))
+        for number in (0.5, *random.uniform(-9, 9, 3).tolist()):
+            yield Case("fractions", (number,))
+
+    def expected(self, case: Case) -> Any:
+        return 2 * case.args[0]
 '''
 
 ANSWERS = '''"""Answers to try the checks of lab {nn} with."""
@@ -104,12 +109,10 @@ def new_lab(number: str, slug: str, root: Path | None = None) -> list[Path]:
     taken = [path.stem for path in all_labs(root) if path.stem.startswith(f"{nn}_")]
     if taken:
         raise LabError(f"lab {nn} exists already: {taken[0]}")
-    own = root == PROJECT / "labs"
-    checks = PROJECT / "vklab" / "course" / "checks" if own else root / "checks"
     facts = {"nn": nn, "title": slug.replace("_", " ").capitalize()}
     files = {
         root / "source" / f"{nn}_{slug}.py": SOURCE,
-        checks / f"lab_{nn}.py": CHECKS,
+        root / "checks" / f"lab_{nn}.py": CHECKS,
         root / "answers" / f"lab_{nn}.py": ANSWERS,
     }
     for path in files:

@@ -1,4 +1,4 @@
-"""Regions of a lab's source: solutions, hidden tests, and the stubs in their place.
+"""Regions of a lab's source: solutions, and the stubs in their place.
 
 `### BEGIN SOLUTION` in Python, `// ### BEGIN SOLUTION` in the text of a shader.
 """
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from vklab.course.author.lab import Cell, Lab, LabError
 
-__all__ = ["Line", "hidden_lines", "lines_of", "solution_lines", "solved", "stub", "unsolved"]
+__all__ = ["Line", "lines_of", "solution_lines", "solved", "stub", "unsolved"]
 
-MARK = re.compile(r"^(\s*)(#|//)\s?###?#? (BEGIN|END) (SOLUTION|HIDDEN TESTS)\s*$")
-PYTHON_MARK = re.compile(r"^(\s*)()###\s+(BEGIN|END) (SOLUTION|HIDDEN TESTS)\s*$")
+MARK = re.compile(r"^(\s*)(#|//)\s?###?#? (BEGIN|END) (SOLUTION)\s*$")
+PYTHON_MARK = re.compile(r"^(\s*)()###\s+(BEGIN|END) (SOLUTION)\s*$")
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a cell: its text, and its region (mark, solution, hidden or none)."""
+    """One line of a cell: its text, and its region (mark, solution or none)."""
 
     text: str
     region: str = ""
@@ -29,11 +29,10 @@ def lines_of(lab: Lab, cell: Cell) -> list[Line]:
     """Return a cell's lines with their regions. Raises LabError if marks do not pair."""
     lines: list[Line] = []
     inside = ""
-    for text in cell.text.splitlines():
+    for text in lab.rendered(cell).splitlines():
         match = PYTHON_MARK.match(text) or MARK.match(text)
         if match is None:
-            region = {"SOLUTION": "solution", "HIDDEN TESTS": "hidden", "": ""}[inside]
-            lines.append(Line(text, region))
+            lines.append(Line(text, inside.lower()))
             continue
         begins, name = match[3] == "BEGIN", match[4]
         if begins == bool(inside) or (inside and inside != name):
@@ -74,7 +73,7 @@ def unsolved(lab: Lab, cell: Cell) -> str:
 
 
 def solved(lab: Lab, cell: Cell) -> str:
-    """Return the text of a cell with its solution, without marks and hidden tests."""
+    """Return the text of a cell with its solution, without marks."""
     kept = (line for line in lines_of(lab, cell) if line.region in ("", "solution"))
     return "\n".join(line.text for line in kept).rstrip()
 
@@ -84,8 +83,3 @@ def solution_lines(lab: Lab) -> list[str]:
     return [line.text.strip() for cell in lab.cells for line in lines_of(lab, cell)
             if line.region == "solution" and line.text.strip()]  # fmt: skip
 
-
-def hidden_lines(lab: Lab) -> list[str]:
-    """Return every line of every hidden test, stripped."""
-    return [line.text.strip() for cell in lab.cells for line in lines_of(lab, cell)
-            if line.region == "hidden" and line.text.strip()]  # fmt: skip

@@ -17,7 +17,7 @@ from vklab.course.author import mutants, regions, slices
 from vklab.course.author.answers import Answers
 from vklab.course.author.lab import Cell, Lab, LabError
 from vklab.course.author.mutants import Mutant
-from vklab.course.check import judge
+from vklab.course.check import check_answer
 from vklab.course.definition.exercise import Exercise, exercises_of
 from vklab.course.definition.verdict import Verdict
 
@@ -104,7 +104,7 @@ def answer_problems(
     known = {k: e for k, e in exercises_of(lab.number).items() if e.takes in takes}
     problems = []
     for key, exercise in known.items():
-        verdict = judge(exercise, answer_of(lab, key))
+        verdict = check_answer(exercise, answer_of(lab, key))
         problems += _expect(key, "the solution", verdict, "correct") + _points(key, verdict)
         if not any(k == key for k, _ in answers.alternative):
             problems.append(f"{key}: no second, independent solution")
@@ -112,10 +112,10 @@ def answer_problems(
             problems.append(f"{key}: no wrong answer")
     for key, answer in ((k, a) for k, a in answers.alternative if k in known):
         problems += _expect(key, f"the second solution {_name(answer)}",
-                            judge(known[key], answer), "correct")  # fmt: skip
+                            check_answer(known[key], answer), "correct")  # fmt: skip
     wrong = [entry for entry in answers.wrong if entry[0] in known]
     for key, answer, says, status in wrong[::every]:
-        verdict = judge(known[key], answer)
+        verdict = check_answer(known[key], answer)
         problems += _expect(key, f"the wrong answer {_name(answer)}", verdict, status)
         if says not in str(verdict):
             problems.append(f"{key}: the verdict on {_name(answer)} does not say {says!r}:\n"
@@ -168,7 +168,7 @@ def try_mutants(lab: Lab, exercise: Exercise, every: int = 1) -> MutantReport:
     """
     cell = lab.named("exercise")[exercise.id]
     started = time.monotonic()
-    if judge(exercise, answer_of(lab, exercise.id)).status == "skipped":
+    if check_answer(exercise, answer_of(lab, exercise.id)).status == "skipped":
         return MutantReport(exercise.id, 0, (), skipped=True)
     patience = max(MUTANT_S, MUTANT_TIMES * (time.monotonic() - started))
     limit = None if exercise.takes == "kernel" else min(exercise.seconds, patience)
@@ -179,7 +179,7 @@ def try_mutants(lab: Lab, exercise: Exercise, every: int = 1) -> MutantReport:
             answer = answer_of(lab, exercise.id, mutant.text)
         except Exception:
             continue  # the mutant fails before it can be checked
-        if judge(exercise, answer, limit).status == "correct":
+        if check_answer(exercise, answer, limit).status == "correct":
             survivors.append(mutant)
     return MutantReport(exercise.id, count, tuple(survivors))
 

@@ -1,87 +1,144 @@
-"""Registry of exercises by id, with the check, points and hints of each.
+"""Registry of exercises by id: each is one class with its cases, its oracle and its comparison.
 
-The decorator is the registration. An exercise "03-1" is in `checks/lab_03.py` of the package, or
-in the same file under the folder that the LABS switch names.
+The decorator is the registration. Exercise "03-1" is in `checks/lab_03.py` of the labs' folder.
+The same definition gives feedback in the notebook and marks in the grader.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
+from vklab.course.definition.case import Case
 from vklab.course.definition.report import Report
 from vklab.course.places import labs_folder
 
-__all__ = ["Exercise", "exercise", "exercises_of", "find", "number_of"]
+__all__ = ["Exercise", "Function", "Value", "exercise", "exercises_of", "find", "number_of"]
 
-Check = Callable[[Any, Report], None]
-TAKES = ("function", "kernel", "value")
+Kind = TypeVar("Kind", bound="type[Exercise]")
 
 
-@dataclass(frozen=True)
 class Exercise:
-    """One exercise: its check, its points and its hints.
+    """One exercise in one variant.
+
+    A definition overrides `cases`, `expected` and, where equality is not the question, `compare`.
+    All three are pure functions of their arguments and of `params`.
 
     Attributes:
-        title: the answer's name, taken from the check's: `check_choose_memory_type`.
-        takes: `function`; `kernel`, a shader's text; or `value`, anything else.
-        seams: dotted paths whose real functions raise while an answer is checked.
-        needs: device features without which the check is skipped.
-        seconds: time limit of the check of an answer.
+        id: lab and number, "03-1".
+        takes: function, kernel, value, or text.
+        parts: title and points by key; a case belongs to one part, or with key "" to all.
+        hints: from a nudge to almost the line.
+        variants: parameters of each variant; the first is the default.
+        seams: dotted paths whose real functions raise while an answer is asked.
+        needs: device features without which the exercise is skipped.
+        seconds: time limit of the answers to one batch of cases.
     """
 
-    id: str
-    title: str
-    points: float
-    hints: tuple[str, ...]
-    check: Check
-    takes: str = "function"
+    id: str = ""
+    takes: ClassVar[str] = "function"
+    parts: ClassVar[Mapping[str, tuple[str, float]]] = {}
+    marked: ClassVar[bool] = True
+    hints: tuple[str, ...] = ()
+    variants: tuple[Mapping[str, Any], ...] = ({},)
     seams: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     seconds: float = 10.0
 
+    def __init__(self, variant: int = 0) -> None:
+        self.variant = variant % len(self.variants)
+        self.params: dict[str, Any] = dict(self.variants[self.variant])
+
+    @cached_property
+    def title(self) -> str:
+        """Return the answer's name: `kernel_interface` for a class KernelInterface."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
+
+    @property
+    def points(self) -> float:
+        """Return the points of all parts."""
+        return sum(points for _, points in self.parts.values())
+
+    def render(self, text: str) -> str:
+        """Return a text with `[[name]]` replaced by the variant's parameter."""
+        return re.sub(r"\[\[([a-z]\w*)\]\]",
+                      lambda m: str(self.params.get(m[1], m[0])), text)  # fmt: skip
+
+    # ------------------------------------------------------------- what a definition overrides
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        """Yield the cases of one draw."""
+        raise NotImplementedError(f"exercise {self.id} has no cases here")
+
+    def expected(self, case: Case) -> Any:
+        """Return the right result for a case, or raise what an answer must raise."""
+        raise NotImplementedError(f"exercise {self.id} has no oracle here")
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        """Compare a result with `case.expected`, for the part `report.part`."""
+        report.equal(got, case.expected)
+
+
+class Function(Exercise):
+    """An answer that is called."""
+
+
+class Value(Exercise):
+    """An answer that is a value: a number, a text, a choice, a table.
+
+    Without inputs there is one case; `expected` returns the value.
+    """
+
+    takes = "value"
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        """Yield the one case."""
+        yield Case(on="your answer")
+
 
 # Keyed by module and id, because two folders of labs may use the same number.
-_exercises: dict[tuple[str, str], Exercise] = {}
+_exercises: dict[tuple[str, str], type[Exercise]] = {}
 
 
 def exercise(
     identifier: str,
     *,
-    points: float,
     hints: Sequence[str],
-    takes: str = "function",
+    variants: Sequence[Mapping[str, Any]] = ({},),
     seams: Sequence[str] = (),
     needs: Sequence[str] = (),
-    seconds: float = 10.0,
-) -> Callable[[Check], Check]:
-    """Register the decorated `check_NAME(answer, report)` as the check of an exercise.
+    seconds: float | None = None,
+) -> Callable[[Kind], Kind]:
+    """Register the decorated class as the definition of an exercise.
 
     Args:
         identifier: the exercise, "03-1".
-        points: its points, the sum of its parts.
-        hints: at least one, from a nudge to almost the line.
-        takes: function, kernel or value, as in `Exercise`.
+        hints: at least one.
+        variants: as in `Exercise`.
         seams: as in `Exercise`.
         needs: as in `Exercise`.
-        seconds: as in `Exercise`.
+        seconds: as in `Exercise`; default: that of the kind.
     """
-    if not re.fullmatch(r"\d\d-[1-9]\d?", identifier) or takes not in TAKES or not hints:
-        raise ValueError(f"exercise {identifier!r}: write an id such as 03-1, takes= one of "
-                         f"{', '.join(TAKES)}, and at least one hint")  # fmt: skip
+    if not re.fullmatch(r"\d\d-p?[1-9]\d?", identifier) or not hints or not variants:
+        raise ValueError(f"exercise {identifier!r}: write an id such as 03-1, at least one hint "
+                         "and at least one variant")  # fmt: skip
 
-    def register(function: Check) -> Check:
-        title = function.__name__.removeprefix("check_")
-        _exercises[function.__module__, identifier] = Exercise(
-            identifier, title, points, tuple(hints), function, takes, tuple(seams), tuple(needs),
-            seconds,
-        )  # fmt: skip
-        return function
+    def register(definition: Kind) -> Kind:
+        definition.id, definition.hints = identifier, tuple(hints)
+        definition.variants = tuple(dict(each) for each in variants)
+        definition.seams, definition.needs = tuple(seams), tuple(needs)
+        if seconds is not None:
+            definition.seconds = seconds
+        _exercises[definition.__module__, identifier] = definition
+        return definition
 
     return register
 
@@ -91,16 +148,32 @@ def number_of(identifier: str) -> str:
     return str(identifier).partition("-")[0]
 
 
-def exercises_of(number: str) -> dict[str, Exercise]:
-    """Return the exercises of a lab by id, in order."""
+def exercises_of(number: str, variants: Mapping[str, int] | None = None) -> dict[str, Exercise]:
+    """Return the exercises of a lab by id, in order, without predictions.
+
+    Args:
+        number: the lab, "03".
+        variants: the variant of each exercise; default: those of the labs' folder.
+    """
     module = _load(number)
-    own = {key: value for (home, key), value in _exercises.items() if home == module}
+    chosen = chosen_variants() if variants is None else variants
+    own = {key: kind(int(chosen.get(key, 0))) for (home, key), kind in _exercises.items()
+           if home == module and kind.marked}  # fmt: skip
     return dict(sorted(own.items(), key=lambda item: int(item[0].partition("-")[2])))
+
+
+def chosen_variants() -> dict[str, int]:
+    """Return the variant of each exercise in the labs' folder; a release writes variants.json."""
+    path = labs_folder() / "variants.json"
+    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
 
 
 def find(identifier: str) -> Exercise:
     """Return an exercise by id. Raises LookupError with the ids that exist."""
     exercises = exercises_of(number_of(identifier))
+    other = _exercises.get((_load(number_of(identifier)), identifier))
+    if other is not None and not other.marked:
+        return other()
     if identifier not in exercises:
         names = ", ".join(exercises) or f"no lab {number_of(identifier)!r}"
         raise LookupError(f"there is no exercise {identifier!r}; there is {names}")
@@ -108,7 +181,7 @@ def find(identifier: str) -> Exercise:
 
 
 def _load(number: str) -> str:
-    """Import the checks of a lab; return the module's name, or "" if there are none."""
+    """Import the definitions of a lab; return the module's name, or "" if there are none."""
     if not re.fullmatch(r"\d\d", number):
         return ""
     path = labs_folder() / "checks" / f"lab_{number}.py"

@@ -1,136 +1,74 @@
-"""Report of a check: weighted parts, each passed or with a message.
+"""Comparison of an answer's result with the expected one; the first difference ends a part.
 
-A part ends at its first difference; the next part still runs. Decides how values are compared;
-the checks of each lab decide which values are expected.
+Decides how values are compared; the definitions of each lab decide which values are expected.
 """
 
 from __future__ import annotations
 
-import contextlib
-import copy
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 
-from vklab.course import seam, words
-from vklab.course.children.run_kernel import Dispatched
-from vklab.course.definition.verdict import Part
-from vklab.course.limits import LimitReached, OutOfTime
+from vklab.course import words
 
-__all__ = ["NotAttempted", "Report", "Stopped"]
+__all__ = ["Differs", "Report"]
 
 
-class _Differs(AssertionError):
+class Differs(AssertionError):
     """A difference from the expected value; ends the part."""
 
 
-class NotAttempted(Exception):
-    """A call of the stub: the exercise has not been tried."""
-
-
-class Stopped(Exception):
-    """End of a check that cannot continue; the message is for the student."""
-
-
 class Report:
-    """Collect the parts of one check, with messages on the calls and their results."""
+    """Compare results for one part of an exercise.
 
-    def __init__(self, real: Mapping[str, Callable[..., Any]] | None = None) -> None:
-        self.parts: list[Part] = []
-        self.notes: list[str] = []
-        self._real = dict(real or {})
+    Attributes:
+        part: key of the part.
+        notes: lines below the parts of the verdict, right or wrong.
+        share: share of the part's points, where `score` has set one.
+    """
+
+    def __init__(self, part: str = "", notes: list[str] | None = None) -> None:
+        self.part, self.notes = part, [] if notes is None else notes
+        self.share = 1.0
+        self.scored = ""
         self._on = ""
-
-    def real(self, path: str) -> Callable[..., Any]:
-        """Return a working copy of a seam's real function, which raises during the check."""
-        return self._real[path]
-
-    def note(self, text: str) -> None:
-        """Add a line below the parts of the verdict, right or wrong."""
-        self.notes.append(text)
-
-    # ----------------------------------------------------------------------------------- parts
-
-    @contextlib.contextmanager
-    def part(self, name: str, points: float) -> Iterator[None]:
-        """Open one weighted part; the first difference or error inside it ends it."""
-        self._on = ""
-        try:
-            yield
-        except _Differs as difference:
-            self.parts.append(Part(name, points, False, str(difference)))
-        except (NotAttempted, Stopped):
-            raise
-        except LimitReached as limit:
-            said = f"{self._on_text()}{limit}"
-            if isinstance(limit, OutOfTime):
-                said = f"{self._on_text()}your function did not end ({limit}); does a loop stop?"
-            self.parts.append(Part(name, points, False, said))
-            raise Stopped("") from None
-        except NotImplementedError as error:
-            if words.short_message(error).startswith("Lab "):
-                raise NotAttempted(words.short_message(error)) from None
-            self._failed(name, points, error)
-        except (Exception, SystemExit, GeneratorExit) as error:
-            if words.short_message(error) == seam.REFUSAL:
-                raise Stopped(seam.REFUSAL) from None
-            self._failed(name, points, error)
-        else:
-            self.parts.append(Part(name, points, True))
-
-    def _failed(self, name: str, points: float, error: BaseException) -> None:
-        text = f"{self._on_text()}raised {words.error_text(error)}"
-        self.parts.append(Part(name, points, False, text))
-
-    def _on_text(self) -> str:
-        return f"on {self._on}: " if self._on else ""
-
-    # ------------------------------------------------------------------------------- answering
-
-    def call(self, answer: Callable[..., Any], *arguments: Any, on: str = "", **named: Any) -> Any:
-        """Call the answer on copies of the arguments, and remember the input for messages.
-
-        Args:
-            answer: the student's function.
-            arguments: its positional arguments.
-            on: the input in words a student recognises; default: the arguments themselves.
-            named: its keyword arguments.
-        """
-        listed = [words.short(a) for a in arguments]
-        listed += [f"{key}={words.short(value)}" for key, value in named.items()]
-        self._on = on or ", ".join(listed)
-        return answer(*_copied(arguments), **_copied(named))
 
     def on(self, text: str) -> None:
         """Name the input of the next comparisons."""
         self._on = text
 
-    def raises(
-        self, kind: type[BaseException], answer: Callable[..., Any], *arguments: Any, on: str = ""
-    ) -> None:
-        """Expect the answer to raise an exception.
+    def note(self, text: str) -> None:
+        """Add a line below the parts of the verdict, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def score(self, achieved: float, bound: float, natural: float, what: str) -> None:
+        """Give a share of the part's points: all at the bound, none at the natural answer's score.
+
+        The worst case of a part counts. Smaller is better.
 
         Args:
-            kind: the exception's type.
-            answer: the student's function.
-            arguments: its positional arguments.
-            on: as in `call`.
+            achieved: what the answer needs, counted.
+            bound: what no answer can go below.
+            natural: what the obvious answer needs.
+            what: the unit, "bytes moved".
         """
-        try:
-            got = self.call(answer, *arguments, on=on)
-        except kind as error:
-            if isinstance(error, NotImplementedError) or words.short_message(error) == seam.REFUSAL:
-                raise
-            return
-        self._differs(f"expected {kind.__name__} to be raised, got {words.short(got)}")
+        share = float(np.clip((natural - achieved) / max(natural - bound, 1e-12), 0, 1))
+        if share <= self.share or not self.scored:
+            self.scored = (f"{self._on_text()}{achieved:g} {what}; the bound is {bound:g}, the "
+                           f"obvious answer needs {natural:g}")  # fmt: skip
+        self.share = min(self.share, share)
 
     # ------------------------------------------------------------------------------- comparing
+
+    def _on_text(self) -> str:
+        return f"on {self._on}: " if self._on else ""
 
     def expect(self, true: Any, message: str) -> None:
         """Expect a condition to be true; `message` is the whole sentence for the student."""
         if not true:
-            raise _Differs(f"{self._on_text()}{message}")
+            raise Differs(f"{self._on_text()}{message}")
 
     def equal(self, got: Any, expected: Any, hint: str = "") -> None:
         """Expect exactly one value; a list equals a tuple, a NumPy number a number.
@@ -168,13 +106,6 @@ class Report:
         right = np.isclose(array, wanted, rtol, atol, equal_nan=True)
         self._elements(array, wanted, right, hint)
 
-    def inside(self, result: Dispatched) -> None:
-        """Expect that a kernel wrote nothing outside its buffers."""
-        for name, offsets in result.out_of_bounds.items():
-            side = "behind its end" if offsets[-1] > 0 else "before its start"
-            listed = ", ".join(map(str, offsets[:3])) + (", ..." if len(offsets) > 3 else "")
-            self._differs(f"{name} was written {side}, at byte {listed}; is there a guard?")
-
     def _array(self, got: Any, expected: np.ndarray, hint: str) -> np.ndarray:
         if not isinstance(got, np.ndarray):
             self._differs(f"expected {_array_text(expected)}, got {_got(got)}", hint)
@@ -202,8 +133,8 @@ class Report:
         count = f"{len(wrong)} of {got.size} elements differ{nan}"
         self._differs(f"{count}; " + "; ".join(lines), hint)
 
-    def _differs(self, text: str, hint: str = "") -> Any:
-        raise _Differs(f"{self._on_text()}{text}" + (f"  ({hint})" if hint else ""))
+    def _differs(self, text: str, hint: str = "") -> NoReturn:
+        raise Differs(f"{self._on_text()}{text}" + (f"  ({hint})" if hint else ""))
 
 
 def _nans(array: np.ndarray) -> int:
@@ -226,13 +157,6 @@ def _values(array: np.ndarray) -> str:
     if not array.shape:
         return words.short(array[()])
     return f"[{', '.join(_values(row) for row in array)}]"
-
-
-def _copied(value: Any) -> Any:
-    try:
-        return copy.deepcopy(value)
-    except Exception:
-        return value  # a device or a session cannot be copied: pass the object itself
 
 
 def _same(got: Any, expected: Any) -> bool:

@@ -21,6 +21,7 @@ STATUSES = {
     "incorrect": ("✘", "#D55E00", "incorrect"),
     "not_attempted": ("○", "#56B4E9", "not attempted"),
     "skipped": ("–", "#999999", "skipped"),
+    "recorded": ("✎", "#56B4E9", "recorded"),
 }
 PART_MARKS = {True: ("✔", "ok"), False: ("✘", "no")}
 
@@ -32,12 +33,27 @@ def points_text(points: float, of: float) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """One weighted part of a check: passed, or with a message on the expected value."""
+    """One weighted part of a check: passed, or with a message on the expected value.
+
+    Attributes:
+        name: the part in words.
+        points: its points.
+        passed: whether all of them are earned.
+        message: what was expected on which input.
+        share: share of the points that is earned; between 0 and 1 for a score.
+    """
 
     name: str
     points: float
     passed: bool
     message: str = ""
+    share: float = -1.0
+
+    @property
+    def earned(self) -> float:
+        """Return the points that the part gives, two digits at most."""
+        share = float(self.passed) if self.share < 0 else self.share
+        return round(self.points * share, 2)
 
 
 @dataclass(frozen=True)
@@ -62,7 +78,8 @@ class Verdict:
     def summary(self) -> dict[str, Any]:
         """Return the verdict ready for JSON; notebooks store it for `vklab course progress`."""
         parts = [
-            {"name": p.name, "points": p.points, "passed": p.passed, "message": p.message}
+            {"name": p.name, "points": p.points, "passed": p.passed, "message": p.message,
+             "earned": p.earned}
             for p in self.parts
         ]
         return {"id": self.id, "status": self.status, "points": self.points, "of": self.of,

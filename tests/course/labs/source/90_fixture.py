@@ -26,7 +26,7 @@ show(vklab.plan.memory.round_up)
 
 
 # %% id="l90-1" vklab={"role": "exercise", "id": "90-1", "points": 4, "lines": 3}
-def round_up(count, multiple=256):
+def round_up(count, multiple=[[usual]]):
     """Return the smallest multiple that is not below `count`.
 
     TODO     divide, rounding up; multiply again. Raise ValueError if `multiple` is not positive.
@@ -45,9 +45,6 @@ with attempt("90-1"), swap("vklab.plan.memory.round_up", round_up):
 
 # %% id="l90-1c" vklab={"role": "check", "id": "90-1"}
 check("90-1", round_up)
-### BEGIN HIDDEN TESTS
-assert round_up(1_000_003, 4096) == 1_003_520
-### END HIDDEN TESTS
 
 # %% [markdown] id="l90-2t"
 # ## A kernel
