@@ -13,7 +13,7 @@ from vklab.course.author.lab import LabError
 
 __all__ = ["SECRET", "is_exercise", "stripped"]
 
-SECRET = ("cases", "expected")
+SECRET = ("cases", "expected", "questions")
 
 
 def is_exercise(node: ast.stmt) -> str:

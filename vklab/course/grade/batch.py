@@ -7,20 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vklab.course.definition.draw import fingerprint
 from vklab.course.grade import jobs as running
 from vklab.course.grade import rebuild as rebuilding
 from vklab.course.grade.intake import Entry
 from vklab.course.grade.jobs import Job, Judge
 from vklab.course.grade.manifest import LabFacts, Release
 from vklab.course.grade.rebuild import Rebuilt
-from vklab.course.grade.results import Results, file_key, fingerprint
+from vklab.course.grade.results import Results, file_key
 from vklab.course.grade.schema import Submission, digest
 from vklab.course.grade.submission import BadSubmission, Notebook
 
-__all__ = ["BY_HAND", "NEVER", "Batch", "Options", "Planned", "SelfTest", "job_hash", "make_job",
+__all__ = ["BY_HAND", "Batch", "Options", "Planned", "SelfTest", "job_hash", "make_job",
            "plan"]  # fmt: skip
 
-BY_HAND, NEVER = ("text",), ("predict",)
+BY_HAND = ("text",)
 SelfTest = Callable[["Batch", Sequence[LabFacts]], Mapping[str, Any]]
 
 
@@ -130,7 +131,7 @@ def make_job(batch: Batch, key: str, lab: LabFacts, notebook: str,
         notebook: JSON text of the rebuilt notebook.
         exercises: the exercises to grade; default all that a check can mark.
     """
-    chosen = exercises or [e.id for e in lab.exercises if e.kind not in BY_HAND + NEVER]
+    chosen = exercises or [e.id for e in lab.exercises if e.kind not in BY_HAND]
     return Job(key, lab.name, notebook, tuple(chosen), batch.release.variant(lab), batch.seed,
                str(batch.labs), batch.options.unsafe)  # fmt: skip
 

@@ -87,7 +87,7 @@ def write_marks(
 def _generic(
     marks: Iterable[tuple[Student, SubmissionResult | None]], lab: LabFacts
 ) -> Iterable[Sequence[str | float]]:
-    ids = [e.id for e in lab.exercises if e.kind != "predict"]
+    ids = [e.id for e in lab.exercises]
     yield ["student", "name", "id", "email", "group", "lab", "points", "of", "attempt", "state",
            *ids, *(f"{key} status" for key in ids), "note"]  # fmt: skip
     for student, record in marks:

@@ -17,7 +17,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from vklab.course.author import slices
 from vklab.course.grade.manifest import LabFacts
-from vklab.course.grade.schema import ExerciseResult
 from vklab.course.grade.submission import BadSubmission, Cell, Notebook
 
 __all__ = ["COLLECTED", "Rebuilt", "answers_in", "check_lab", "names_read", "rebuild"]
@@ -28,10 +27,10 @@ UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowErro
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A notebook ready to be graded, results that are known without running, and notes."""
+    """A notebook ready to be graded, why an exercise has no answer, and notes."""
 
     notebook: Any
-    known: dict[str, ExerciseResult]
+    missing: dict[str, str]
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
@@ -80,7 +79,7 @@ def rebuild(released: Any, submission: Notebook) -> Rebuilt:
     """
     given = submission.by_id()
     cells: list[tuple[Any, str]] = []
-    known: dict[str, ExerciseResult] = {}
+    missing: dict[str, str] = {}
     notes: list[str] = []
     for cell in released.cells:
         about = cell.metadata.get("vklab", {})
@@ -91,13 +90,12 @@ def rebuild(released: Any, submission: Notebook) -> Rebuilt:
             continue
         text, problem = _collected(cell, given.get(cell.id, []))
         if problem and role == "exercise":
-            points = float(about.get("points", 0))
-            known[exercise] = ExerciseResult(status="missing", of=points, messages=(problem,))
+            missing[exercise] = problem
         elif problem:
             notes.append(problem)
         if not problem:
             cells.append((cell, text))
-    return Rebuilt(_notebook(released, _sliced(cells)), known, tuple(notes[:20]))
+    return Rebuilt(_notebook(released, _sliced(cells)), missing, tuple(notes[:20]))
 
 
 def answers_in(notebook: Any) -> dict[str, str]:

@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from vklab.course.definition.draw import fingerprint
 from vklab.course.grade import jobs as running
 from vklab.course.grade import rebuild as rebuilding
-from vklab.course.grade.batch import BY_HAND, NEVER, Batch, Planned
+from vklab.course.grade.batch import BY_HAND, Batch, Planned
 from vklab.course.grade.jobs import Outcome
-from vklab.course.grade.results import fingerprint
 from vklab.course.grade.schema import ExerciseResult, SubmissionResult
 
 __all__ = ["broken_record", "complete", "validated"]
@@ -22,7 +22,7 @@ __all__ = ["broken_record", "complete", "validated"]
 def broken_record(batch: Batch, one: Planned) -> SubmissionResult:
     """Return the record of a submission that cannot be graded."""
     exercises = {e.id: ExerciseResult(status="missing", of=e.points)
-                 for e in (one.lab.exercises if one.lab else ()) if e.kind not in NEVER}
+                 for e in (one.lab.exercises if one.lab else ())}
     return SubmissionResult(
         submission=one.submission, lab=one.lab.name if one.lab else "unknown",
         lab_version=one.lab.version if one.lab else "", broken=one.cause, exercises=exercises,
@@ -46,10 +46,10 @@ def complete(batch: Batch, one: Planned, outcome: Outcome, hashed: str) -> Submi
     unsafe = {"unsafe": True} if batch.options.unsafe else {}
     exercises = {}
     for facts in one.lab.exercises:
-        if facts.kind in NEVER:
-            continue
-        if facts.id in one.rebuilt.known:
-            exercises[facts.id] = one.rebuilt.known[facts.id]
+        if facts.id in one.rebuilt.missing:
+            said = one.rebuilt.missing[facts.id]
+            exercises[facts.id] = ExerciseResult(status="missing", of=facts.points,
+                                                 messages=(said,))  # fmt: skip
         elif facts.kind in BY_HAND:
             exercises[facts.id] = _by_hand(batch, one, facts.id, facts.points)
         else:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vklab.course.definition.draw import fingerprint
 from vklab.course.grade import jobs as running
-from vklab.course.grade.batch import BY_HAND, NEVER, Batch, job_hash, make_job
+from vklab.course.grade.batch import BY_HAND, Batch, job_hash, make_job
 from vklab.course.grade.manifest import LabFacts
 from vklab.course.grade.records import validated
-from vklab.course.grade.results import fingerprint
 from vklab.course.grade.schema import ExerciseResult, GradeError, SubmissionResult
 
 __all__ = ["Change", "regrade", "replay"]
@@ -63,7 +63,7 @@ def regrade(
             if mine:
                 lab = _facts(batch, record)
                 kinds = {e.id: e.kind for e in lab.exercises}
-                mine = [e for e in mine if kinds[e] not in BY_HAND + NEVER]
+                mine = [e for e in mine if kinds[e] not in BY_HAND]
             if mine:
                 records[key] = record
                 jobs.append(make_job(batch, key, lab, batch.results.notebook(key), mine))

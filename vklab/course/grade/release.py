@@ -7,8 +7,8 @@ only after the leak gate has found no expression of a solution in any of its tex
 from __future__ import annotations
 
 import ast
+import dataclasses
 import hashlib
-import importlib
 import json
 import re
 import shutil
@@ -24,8 +24,10 @@ from vklab.course import places
 from vklab.course.author import build, leaks, strip
 from vklab.course.author.answers import taught_in
 from vklab.course.author.lab import Lab
+from vklab.course.definition import draw
 from vklab.course.definition.exercise import exercises_of
 from vklab.course.grade import manifest
+from vklab.course.grade.batch import BY_HAND
 from vklab.course.grade.manifest import ExerciseFacts, LabFacts, Manifest
 from vklab.course.grade.results import write_atomic
 from vklab.course.grade.schema import GradeError, digest
@@ -42,8 +44,8 @@ def choose_variants(labs: Sequence[Lab], seed: str) -> dict[str, int]:
     """Return the variant of every exercise, drawn from a class's seed; no seed: the first."""
     chosen = {}
     for lab in labs:
-        for identifier, exercise in exercises_of(lab.number).items():
-            count = len(getattr(exercise, "variants", ())) or 1
+        for identifier, exercise in exercises_of(lab.number, {}).items():
+            count = len(exercise.variants)
             drawn = hashlib.sha256(f"{seed}/{identifier}".encode()).digest()
             chosen[identifier] = int.from_bytes(drawn[:8], "big") % count if seed else 0
     return chosen
@@ -91,8 +93,11 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
         notebook = student_notebook(lab, variants)
         build.write_notebook(notebook, root / f"{lab.name}.ipynb")
         write_atomic(root / "checks" / f"lab_{lab.number}.py", _definitions(lab, variants))
-        facts.append(_facts(lab, notebook))
-    freeze(labs, variants, root / "checks" / "frozen")
+        facts.append(_facts(lab, notebook, variants))
+        for identifier, exercise in exercises_of(lab.number, variants).items():
+            if exercise.takes not in BY_HAND:
+                data = draw.freeze(exercise, draw.draw(exercise, draw.PUBLIC))
+                write_atomic(root / "checks" / "frozen" / f"{identifier}.bin", data)
     _copy_data(folder)
     page = jinja2.Environment(autoescape=False).from_string(
         (PAGES / "release.md.j2").read_text("utf-8")
@@ -108,7 +113,7 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
 
 def student_notebook(lab: Lab, variants: dict[str, int]) -> Any:
     """Return a lab's student notebook in the given variants, with its version in the metadata."""
-    notebook = build.student_notebook(lab, variants)
+    notebook = build.student_notebook(dataclasses.replace(lab, variants=variants))
     notebook.metadata["vklab"] = {**notebook.metadata["vklab"],
                                   "version": manifest.lab_version(notebook.cells)}  # fmt: skip
     return notebook
@@ -119,24 +124,14 @@ def _definitions(lab: Lab, variants: dict[str, int]) -> str:
     return strip.stripped(path.read_text("utf-8"), variants, path.name)
 
 
-def _facts(lab: Lab, notebook: Any) -> LabFacts:
+def _facts(lab: Lab, notebook: Any, variants: dict[str, int]) -> LabFacts:
     exercises = tuple(
         ExerciseFacts(id=key, title=exercise.title, points=float(exercise.points),
-                      kind=str(getattr(exercise, "kind", getattr(exercise, "takes", "function"))))
-        for key, exercise in exercises_of(lab.number).items()
+                      kind=exercise.takes)
+        for key, exercise in exercises_of(lab.number, variants).items()
     )  # fmt: skip
     return LabFacts(name=lab.name, title=lab.title, minutes=lab.minutes, exercises=exercises,
                     version=notebook.metadata["vklab"]["version"])  # fmt: skip
-
-
-def freeze(labs: Sequence[Lab], variants: dict[str, int], folder: Path) -> None:
-    """Write the public cases of every exercise, inputs and results, as data."""
-    frozen = importlib.import_module("vklab.course.definition.frozen")
-    for lab in labs:
-        for identifier, exercise in exercises_of(lab.number).items():
-            data = frozen.freeze(exercise.variant(variants[identifier]))
-            if data:
-                write_atomic(folder / f"{identifier}.bin", data)
 
 
 def _copy_data(folder: Path) -> None:

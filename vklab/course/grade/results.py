@@ -24,7 +24,7 @@ import nbformat
 from vklab.course.grade import rebuild, schema
 from vklab.course.grade.schema import GradeError, Run, SubmissionResult
 
-__all__ = ["Results", "file_key", "fingerprint", "new_seed", "read_seed", "write_atomic"]
+__all__ = ["Results", "file_key", "new_seed", "read_seed", "write_atomic"]
 
 DAY_S = 86_400
 
@@ -83,11 +83,6 @@ def read_seed(path: Path, create: bool = False) -> str:
         raise GradeError(f"the seed file {path} has {len(text)} characters; give at least 16 "
                          "random ones, or delete it and let vklab make one")  # fmt: skip
     return text
-
-
-def fingerprint(seed: str) -> str:
-    """Return what may be shown of a seed: it identifies the seed and does not give it away."""
-    return hashlib.sha256(b"vklab seed " + seed.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class PartResult(Record):
     points: Points
     passed: bool
     message: Text = ""
+    earned: Points | None = None
 
 
 class ExerciseResult(Record):
