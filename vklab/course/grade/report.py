@@ -34,7 +34,8 @@ def report_page(results: Results, release: Release) -> str:
     labs = [statistics(records.values(), lab) for lab in release.manifest.labs if lab.name in names]
     if not labs:
         raise GradeError(f"there are no marks in {results.folder} of the labs of this release")
-    unknown = [r for r in records.values() if r.lab not in {lab.name for lab in release.manifest.labs}]
+    known = {lab.name for lab in release.manifest.labs}
+    unknown = [record for record in records.values() if record.lab not in known]
     return page("report.html.j2", labs=labs, bars=bars, histogram=histogram, unknown=unknown,
                 conditions=common_conditions(records), release=release.manifest, run=results.run())
 
@@ -65,9 +66,11 @@ def bars(exercise: ExerciseStatistics) -> Markup:
     for (name, count), fill, dash in zip(exercise.groups.items(), FILLS, DASHES, strict=True):
         width = WIDTH * count / total
         if count:
-            shapes.append(f'<rect x="{x:.1f}" y="0" width="{width:.1f}" height="24" fill="{fill}"/>'
-                          f'<line x1="{x:.1f}" x2="{x + width:.1f}" y1="22" y2="22" stroke='
-                          f'"var(--text)" stroke-width="3" stroke-dasharray="{dash}"/>')  # fmt: skip
+            shapes += [
+                f'<rect x="{x:.1f}" y="0" width="{width:.1f}" height="24" fill="{fill}"/>',
+                f'<line x1="{x:.1f}" x2="{x + width:.1f}" y1="22" y2="22" stroke="var(--text)" '
+                f'stroke-width="3" stroke-dasharray="{dash}"/>',
+            ]
         label = f"{name}: {count}"
         shapes.append(f'<rect x="{len(said) * 160}" y="34" width="12" height="12" fill="{fill}"/>')
         shapes.append(f'<text x="{len(said) * 160 + 18}" y="45">{escape(label)}</text>')

@@ -16,11 +16,10 @@ from typing import Any
 
 import nbformat
 
-from vklab.course.check import check_answer, refusal
-from vklab.course.children.kernel_answers import KernelAnswers
+from vklab.course.check import answers_for, check_answer, refusal
 from vklab.course.definition import draw
 from vklab.course.definition.exercise import Exercise, exercises_of
-from vklab.course.definition.judge import Answers, LocalAnswers, judge
+from vklab.course.definition.judge import judge
 from vklab.course.definition.verdict import Verdict
 from vklab.course.grade.jobs import Job, Outcome
 
@@ -96,10 +95,7 @@ def verdict_on(exercise: Exercise, answer: Any, seed: str) -> Verdict:
     if refused is not None:
         return Verdict(exercise.id, exercise.title, refused[0], 0, exercise.points, (),
                        (refused[1],))  # fmt: skip
-    answers: Answers = LocalAnswers(answer)
-    if exercise.takes == "kernel":
-        answers = KernelAnswers(answer)
-    return judge(exercise, answers, draw.draw(exercise, seed))
+    return judge(exercise, answers_for(exercise, answer), draw.draw(exercise, seed))
 
 
 def result_of(verdict: Verdict, seconds: float) -> dict[str, Any]:

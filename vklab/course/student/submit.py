@@ -143,8 +143,8 @@ def warnings_of(released: Any, data: bytes) -> list[str]:
             elsewhere = {name for name in lost if _binds(name, given, mine)}
             where = about.get("id", identifier)
             if elsewhere:
-                warnings.append(f"{where} uses {_list(elsewhere)}, which a cell that is not collected "
-                                "defines: define it in the exercise cell or in the own cell")
+                warnings.append(f"{where} uses {_list(elsewhere)}, defined by a cell that is not "
+                                "collected: define it in the exercise cell or in the own cell")
             if lost - elsewhere and about.get("role") == "exercise":
                 warnings.append(f"{where} uses {_list(lost - elsewhere)}, which nothing defines")
             path = ABSOLUTE.search(one.text)
