@@ -1,4 +1,4 @@
-"""Commands on a batch: `vklab course grade`, `regrade`, `replay`, `report`, `marks`, `feedback`."""
+"""Commands on a batch of submissions: `vklab course grade`, `marks`, `report` and their kin."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import typer
 from vklab.cli import console
 from vklab.cli.course_parts import part, show_results
 
-__all__ = ["expire", "feedback", "grade", "grading", "judge", "marks", "regrade", "replay", "report",
-           "rubric"]  # fmt: skip
+__all__ = ["expire", "feedback", "grade", "grading", "judge", "marks", "regrade", "replay",
+           "report", "rubric"]  # fmt: skip
 
 grading = typer.Typer()
 Results = Annotated[Path, typer.Option("--out", metavar="RESULTS", help="The results folder.")]
@@ -89,9 +89,9 @@ def grade(
     strangers = [r.submission.student for r in records.values()
                  if known and known.find(r.submission) is None]  # fmt: skip
     broken = {r.submission.file: r.broken for r in records.values() if r.broken}
+    unmarked = sum(bool(record.unmarked) for record in records.values())
     facts = {"records": len(records), "new": len(new), "broken": broken,
-             "not_in_roster": strangers, "unmarked": sum(bool(r.unmarked) for r in records.values()),
-             "unsafe": unsafe, "results": str(out)}  # fmt: skip
+             "not_in_roster": strangers, "unmarked": unmarked, "unsafe": unsafe, "results": str(out)}  # fmt: skip
     if as_json:
         console.emit(facts)
         return
@@ -101,8 +101,8 @@ def grade(
         console.say(f"  {name!r}: {cause}", "yellow")
     for name in strangers:
         console.say(f"  {name!r} is not in the roster", "yellow")
-    if facts["unmarked"]:
-        console.say(f"  {facts['unmarked']} wait for marks by hand: vklab course rubric")
+    if unmarked:
+        console.say(f"  {unmarked} wait for marks by hand: vklab course rubric")
 
 
 @grading.command("regrade")

@@ -1,4 +1,4 @@
-"""Commands `vklab course release`, what a class gets, and `vklab course submit`, what comes back."""
+"""Commands `vklab course release`, for instructors, and `vklab course submit`, for students."""
 
 from __future__ import annotations
 

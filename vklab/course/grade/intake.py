@@ -33,7 +33,7 @@ MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_(?:file|onlinet
                     re.DOTALL)  # fmt: skip
 AGAIN = re.compile(r"-(\d{1,3})$")
 ATTEMPT = re.compile(r"(?i)\battempt[ _-]?(\d{1,3})\b")
-IGNORED = re.compile(r"(^|/)(\.|__MACOSX/|Thumbs\.db$|desktop\.ini$)")
+IGNORED = re.compile(r"(^|/)(\.(?!\.)|__MACOSX/|Thumbs\.db$|desktop\.ini$)")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import nbformat
 from vklab.course.author import build
 from vklab.course.author.answers import Answers, answers_of
 from vklab.course.author.lab import Lab, find_lab
+from vklab.course.author.trials import empty_answers
 from vklab.course.definition.exercise import Exercise, exercises_of
 from vklab.course.grade import jobs as running
 from vklab.course.grade import rebuild as rebuilding
@@ -25,25 +26,9 @@ from vklab.course.grade.schema import GradeError
 from vklab.course.grade.submission import read_notebook
 from vklab.course.student.rehearsal import verdict_on
 
-__all__ = ["EMPTY", "self_test"]
+__all__ = ["self_test"]
 
 COUNTED = ("passed", "skipped")
-
-
-def _raises(*args: Any, **named: Any) -> Any:
-    raise LookupError("nothing here")
-
-
-# Answers that say nothing: none of them may earn a point.
-EMPTY = {
-    "None": lambda *args, **named: None,
-    "[]": lambda *args, **named: [],
-    "{}": lambda *args, **named: {},
-    "0": lambda *args, **named: 0,
-    "its input": lambda *args, **named: args[0] if args else None,
-    "LookupError": _raises,
-}
-EMPTY_VALUES: dict[str, Any] = {"[]": [], "{}": {}, "0": 0, '""': ""}
 
 
 def self_test(batch: Batch, labs: Sequence[LabFacts]) -> dict[str, Any]:
@@ -108,21 +93,16 @@ def _answers(
                 fine = got.status in (status, "skipped") and got.status != "correct"
                 yield 1, "" if fine else f"{key}: the wrong answer {_name(answer)} is {got.status}"
         for key, answer in answers.alternative:
-            if key == exercise.id:
+            # A second solution is written for the first variant.
+            if key == exercise.id and not exercise.variant:
                 got = verdict_on(exercise, answer, seed)
                 fine = got.status in COUNTED or got.status == "correct"
                 yield 1, "" if fine else (f"{key}: the second solution {_name(answer)} is "
                                           f"{got.status}:\n{got}")  # fmt: skip
-        for name, answer in _empty(exercise).items():
+        for name, answer in empty_answers(exercise, ()):
             got = verdict_on(exercise, answer, seed)
-            said = f"{exercise.id}: an answer that gives {name} earns {got.points:g}"
+            said = f"{exercise.id}: {name} earns {got.points:g}"
             yield 1, said if got.points else ""
-
-
-def _empty(exercise: Exercise) -> dict[str, Any]:
-    if exercise.takes == "function":
-        return EMPTY
-    return EMPTY_VALUES if exercise.takes == "value" else {}
 
 
 def _name(answer: Any) -> str:
