@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import time
+from dataclasses import replace as dataclasses_replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from vklab.course.grade.release import release
 from vklab.course.grade.results import Results
 from vklab.course.student.rehearsal import rehearse
 
+__all__ = ["dataclasses_replace"]
+
 LABS = Path(__file__).resolve().parent / "course" / "class_labs"
 SEED = "a secret that only the tests know"
 RIGHT = "def padded(count, multiple={usual}):\n    return -(-count // multiple) * multiple"
-WRONG = "def padded(count, multiple=256):\n    return count // multiple * multiple"
+WRONG = "def padded(count, multiple=256):\n    return count if count % multiple == 0 or count == 1 else 0"
 USUAL = (256, 64, 32)
 
 
@@ -133,6 +136,19 @@ def generous(job: Job) -> Outcome:
     for result in outcome["exercises"].values():
         result.update(status="passed", points=result["of"])
     return outcome
+
+
+def strict(job: Job) -> Outcome:
+    """Give no point to anything."""
+    outcome = rehearse(job)
+    for result in outcome["exercises"].values():
+        result.update(status="failed", points=0.0)
+    return outcome
+
+
+def crashing_always(job: Job) -> Outcome:
+    """End the process at once."""
+    os._exit(7)
 
 
 def fresh(folder: Path) -> Path:

@@ -33,6 +33,10 @@ Unsafe = Annotated[
     bool,
     typer.Option("--unsafe-no-sandbox", help="Run answers without a sandbox; gives no CSV."),
 ]
+Image = Annotated[
+    str,
+    typer.Option("--sandbox-image", metavar="NAME@DIGEST", help="A container as the sandbox."),
+]
 RosterFile = Annotated[
     Path | None, typer.Option("--roster", metavar="FILE", help="The class, CSV with a header.")
 ]
@@ -40,9 +44,9 @@ LabNumber = Annotated[str, typer.Option("--lab", metavar="NN", help="One lab of 
 AsJson = Annotated[bool, typer.Option("--json", help=console.JSON_HELP)]
 
 
-def judge() -> Any:
-    """Return the function that grades one job in a sandboxed session."""
-    return part("grade.session").judge_one
+def judge(unsafe: bool) -> Any:
+    """Return the function that grades one job, in a sandboxed session or in plain Python."""
+    return part("student.rehearsal").rehearse if unsafe else part("grade.judging").judge_one
 
 
 def _batch(
@@ -51,8 +55,12 @@ def _batch(
     results, batch = part("grade.results"), part("grade.batch")
     opened = part("grade.manifest").open_release(release)
     seed = results.read_seed(seed_file or out / "seed", create)
-    return batch.Batch(opened, results.Results(out), part("places").labs_folder(), seed, judge(),
-                       batch.Options(**options))  # fmt: skip
+    if not options["unsafe"]:
+        hidden = {"results": [out], "releases": [release],
+                  "labs": [part("places").labs_folder()]}  # fmt: skip
+        part("grade.judging").require_sandbox(options.get("image", ""), hidden)
+    return batch.Batch(opened, results.Results(out), part("places").labs_folder(), seed,
+                       judge(options["unsafe"]), batch.Options(**options))  # fmt: skip
 
 
 @grading.command("grade")
@@ -67,6 +75,7 @@ def grade(
     lab: LabNumber = "",
     attempts: Annotated[str, typer.Option(help="`last`, or `best` of all.")] = "last",
     unsafe: Unsafe = False,
+    image: Image = "",
     as_json: AsJson = False,
 ) -> None:
     """Grade submissions: test the grader, then one sandboxed session and one record for each."""
@@ -75,7 +84,7 @@ def grade(
     entries = part("grade.intake").read_submissions(submissions)
     known = part("grade.roster").read_roster(roster) if roster else None
     batch = _batch(release, out, seed_file, True, lab=lab, attempts=attempts, processes=jobs,
-                   dask=dask, unsafe=unsafe)  # fmt: skip
+                   dask=dask, unsafe=unsafe, image=image)  # fmt: skip
     new = []
 
     def tell(key: str, record: Any) -> None:
@@ -114,10 +123,11 @@ def regrade(
     jobs: Jobs = 1,
     dask: DaskAddress = None,
     unsafe: Unsafe = False,
+    image: Image = "",
     as_json: AsJson = False,
 ) -> None:
     """Mark exercises of everybody again, with today's definitions; show the differences."""
-    batch = _batch(release, out, seed_file, False, processes=jobs, dask=dask, unsafe=unsafe)
+    batch = _batch(release, out, seed_file, False, processes=jobs, dask=dask, unsafe=unsafe, image=image)
     _show_changes(part("grade.regrade").regrade(batch, exercise), as_json)
 
 
@@ -128,10 +138,11 @@ def replay(
     out: Results,
     seed_file: SeedFile = None,
     unsafe: Unsafe = False,
+    image: Image = "",
     as_json: AsJson = False,
 ) -> None:
     """Grade one submission again on the same cases; nothing is written."""
-    batch = _batch(release, out, seed_file, False, unsafe=unsafe)
+    batch = _batch(release, out, seed_file, False, unsafe=unsafe, image=image)
     record, changes = part("grade.regrade").replay(batch, student)
     if not as_json:
         show_results(record.exercises)

@@ -35,6 +35,7 @@ class Options:
         processes: jobs at a time on this machine.
         dask: address of a Dask scheduler, or "local".
         unsafe: run without a sandbox; the records say so, and give no CSV.
+        image: image of a container that is the sandbox; bubblewrap if empty.
     """
 
     lab: str = ""
@@ -42,6 +43,7 @@ class Options:
     processes: int = 1
     dask: str | None = None
     unsafe: bool = False
+    image: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,11 @@ def make_job(batch: Batch, key: str, lab: LabFacts, notebook: str,
         exercises: the exercises to grade; default all that a check can mark.
     """
     chosen = exercises or [e.id for e in lab.exercises if e.kind not in BY_HAND]
+    run = batch.results.run()
+    times = dict(run.self_test.get("times", {})) if run else {}
     return Job(key, lab.name, notebook, tuple(chosen), batch.release.variant(lab), batch.seed,
-               str(batch.labs), batch.options.unsafe)  # fmt: skip
+               str(batch.labs), batch.options.unsafe, batch.options.image,
+               {e: times[e] for e in chosen if e in times})  # fmt: skip
 
 
 def job_hash(batch: Batch, submission: Submission, lab: LabFacts, notebook: str) -> str:

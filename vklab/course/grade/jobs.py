@@ -12,9 +12,9 @@ import multiprocessing
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,8 @@ class Job:
         seed: the secret seed.
         labs: folder of the instructor's labs, with definitions.
         unsafe: run without a sandbox.
+        image: image of a container that is the sandbox; bubblewrap if empty.
+        times: processor seconds of the reference's answers, by exercise.
     """
 
     key: str
@@ -52,6 +54,8 @@ class Job:
     seed: str
     labs: str
     unsafe: bool = False
+    image: str = ""
+    times: Mapping[str, float] = field(default_factory=dict)
 
 
 Outcome = dict[str, Any]
@@ -139,7 +143,7 @@ def _in_process(
     if stop.is_set():
         return job, {"broken": "the batch was stopped"}
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(theirs, judge, job), name=job.key)
+    process = context.Process(target=_child, args=(theirs, judge, job, dict(os.environ)), name=job.key)
     process.start()
     theirs.close()
     outcome: Outcome = {}
@@ -171,7 +175,9 @@ def _end(process: Any) -> None:
         process.join()
 
 
-def _child(pipe: Any, judge: Judge, job: Job) -> None:
+def _child(pipe: Any, judge: Judge, job: Job, variables: dict[str, str]) -> None:
+    os.environ.clear()  # of the server, which may have been started under other switches
+    os.environ.update(variables)
     outcome = guarded(judge, job)
     with contextlib.suppress(BrokenPipeError):  # the grader was killed
         pipe.send(outcome)

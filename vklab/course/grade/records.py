@@ -14,7 +14,7 @@ from vklab.course.grade import jobs as running
 from vklab.course.grade import rebuild as rebuilding
 from vklab.course.grade.batch import BY_HAND, Batch, Planned
 from vklab.course.grade.jobs import Outcome
-from vklab.course.grade.schema import ExerciseResult, SubmissionResult
+from vklab.course.grade.schema import ExerciseResult, PartResult, SubmissionResult
 
 __all__ = ["broken_record", "complete", "validated"]
 
@@ -70,7 +70,7 @@ def validated(given: Any, points: float, broken: str) -> ExerciseResult:
         said = broken or "the grader returned no result for this exercise"
         return ExerciseResult(status="error", of=points, messages=(said[:500],))
     try:
-        result = ExerciseResult.model_validate(given)
+        result = ExerciseResult.model_validate(_known(given))
     except ValidationError as error:
         said = f"the grader's result is not valid: {error.errors(include_url=False)[0]['msg']}"
         return ExerciseResult(status="error", of=points, messages=(said,))
@@ -78,6 +78,15 @@ def validated(given: Any, points: float, broken: str) -> ExerciseResult:
         said = f"the grader gives {result.of:g} points, the release {points:g}"
         return ExerciseResult(status="error", of=points, messages=(said,))
     return result
+
+
+def _known(given: Any) -> Any:
+    """Return a judge's result without fields that a record does not keep."""
+    if not isinstance(given, dict) or not isinstance(given.get("parts", ()), list | tuple):
+        return given
+    parts = [{k: v for k, v in part.items() if k in PartResult.model_fields}
+             if isinstance(part, dict) else part for part in given.get("parts", ())]  # fmt: skip
+    return {**{k: v for k, v in given.items() if k in ExerciseResult.model_fields}, "parts": parts}
 
 
 def _by_hand(batch: Batch, one: Planned, exercise: str, points: float) -> ExerciseResult:

@@ -34,11 +34,12 @@ COUNTED = ("passed", "skipped")
 def self_test(batch: Batch, labs: Sequence[LabFacts]) -> dict[str, Any]:
     """Return the counts of what was tried. Raises GradeError with every surprise."""
     surprises: list[str] = []
+    times: dict[str, float] = {}
     tried = 0
     for facts in labs:
         variants = batch.release.variant(facts)
         lab = dataclasses.replace(find_lab(facts.number, batch.labs), variants=variants)
-        surprises += list(_sessions(batch, facts, lab))
+        surprises += list(_sessions(batch, facts, lab, times))
         tried += 2
         known = exercises_of(lab.number, variants)
         for count, surprise in _answers(known.values(), answers_of(lab), batch.seed):
@@ -47,11 +48,13 @@ def self_test(batch: Batch, labs: Sequence[LabFacts]) -> dict[str, Any]:
     if surprises:
         listed = "\n".join(f"  {surprise}" for surprise in surprises[:20])
         raise GradeError(f"the self-test failed, so nothing was graded:\n{listed}")
-    return {"tried": tried, "passed": True}
+    return {"tried": tried, "passed": True, "times": times}
 
 
-def _sessions(batch: Batch, facts: LabFacts, lab: Lab) -> Iterator[str]:
-    """Grade the solution and the unsolved notebook as submissions."""
+def _sessions(
+    batch: Batch, facts: LabFacts, lab: Lab, times: dict[str, float]
+) -> Iterator[str]:
+    """Grade the solution and the unsolved notebook as submissions; note the solution's times."""
     released = batch.release.notebook(facts)
     jobs = {}
     for name, notebook, wanted in (
@@ -70,6 +73,8 @@ def _sessions(batch: Batch, facts: LabFacts, lab: Lab) -> Iterator[str]:
             yield f"{facts.name}: {name}: {outcome['broken']}"
         for identifier in job.exercises:
             result = outcome.get("exercises", {}).get(identifier, {})
+            if wanted == COUNTED and "seconds" in result:
+                times[identifier] = float(result["seconds"])
             if not outcome.get("broken") and result.get("status") not in wanted:
                 yield (f"{facts.name}: {name} is {result.get('status')} in {identifier}: "
                        f"{_said(result)}")

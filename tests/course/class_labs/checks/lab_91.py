@@ -28,7 +28,7 @@ class Padded(Function):
         for count, size in draw_sizes(random):
             yield Case("exact", (count * size, size))
             yield Case("up", (count * size + 1, size))
-        yield Case("up", (1,), on="count=1 and no multiple")
+        yield Case("", (1,), on="count=1 and no multiple")
 
     def expected(self, case):
         count, multiple = (*case.args, self.params["usual"])[:2]
