@@ -1,4 +1,4 @@
-"""A class for the tests of grading: a lab without kernels, its release, and what students hand in."""
+"""A class for the tests of grading: a lab without kernels, its release, what students hand in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ __all__ = ["dataclasses_replace"]
 LABS = Path(__file__).resolve().parent / "course" / "class_labs"
 SEED = "a secret that only the tests know"
 RIGHT = "def padded(count, multiple={usual}):\n    return -(-count // multiple) * multiple"
-WRONG = "def padded(count, multiple=256):\n    return count if count % multiple == 0 or count == 1 else 0"
+WRONG = ("def padded(count, multiple=256):\n"
+         "    return count if count % multiple == 0 else 256 if count == 1 else 0")
 USUAL = (256, 64, 32)
 
 

@@ -19,9 +19,10 @@ from vklab.course.grade.schema import ExerciseResult, GradeError, Submission, Su
 
 LAB = LabFacts(name="91_class", title="A lab", minutes=5, version="v", exercises=(
     ExerciseFacts(id="91-1", points=4), ExerciseFacts(id="91-3", points=3, kind="text")))
-FORMULAE = ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''@", "＝1", "=cmd|' /C'!A0"]
-NAMES = ["'t Hooft", "O'Neil", "Doe, Jane", 'Jane "J" Doe', "new\nline", "\u202eenaJ", "é", "e\u0301",
-         "", " ", "''", "a;b", "\x1f", "🦀"]  # fmt: skip
+FORMULAE = ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''@", "＝1",
+            "=cmd|' /C'!A0"]
+NAMES = ["'t Hooft", "O'Neil", "Doe, Jane", 'Jane "J" Doe', "new\nline", "\u202eenaJ", "é",
+         "e\u0301", "", " ", "''", "a;b", "\x1f", "🦀"]  # fmt: skip
 
 
 def record(student, points=2.0, **fields):

@@ -94,7 +94,8 @@ def test_a_restart_grades_what_is_missing_or_changed_only(graded, release):
     assert sorted(asked) == victims and marks(again) == marks(records)
     students.hand_in(folder / "student 000.ipynb", students.notebook(release))
     asked.clear()
-    later = grade(students.batch(release, batch.results.folder), read_submissions(folder), None, tell)
+    later = grade(students.batch(release, batch.results.folder), read_submissions(folder), None,
+                  tell)  # fmt: skip
     assert asked == [k for k, r in records.items() if r.submission.student == "student 000"]
     assert later[asked[0]].exercises["91-1"].status == "not_attempted"
     students.many(release, folder, 1)
@@ -125,7 +126,7 @@ def test_a_grader_that_fails_its_self_test_grades_nothing(release, tmp_path, jud
     assert not (tmp_path / "out" / "marks").exists()
 
 
-def test_a_definition_that_accepts_a_wrong_answer_fails_the_self_test(release, tmp_path, monkeypatch):
+def test_a_definition_that_accepts_a_wrong_answer(release, tmp_path, monkeypatch):
     root = tmp_path / "labs"
     students.shutil.copytree(students.LABS, root)
     path = root / "checks" / "lab_91.py"
@@ -138,7 +139,8 @@ def test_a_definition_that_accepts_a_wrong_answer_fails_the_self_test(release, t
 
 def test_a_crash_a_lie_and_a_hang_cost_one_submission(release, tmp_path, monkeypatch):
     folder = tmp_path / "in"
-    students.hand_in(folder / "ada.ipynb", students.notebook(release, {"l91-1": students.right(release)}))
+    good = {"l91-1": students.right(release)}
+    students.hand_in(folder / "ada.ipynb", students.notebook(release, good))
     students.hand_in(folder / "bob.ipynb", students.notebook(release, {"l91-1": "# crash"}))
     students.hand_in(folder / "cy.ipynb", students.notebook(release, {"l91-1": "# hang"}))
     _, records = run(release, folder, tmp_path / "crash", students.crashing)
@@ -148,7 +150,7 @@ def test_a_crash_a_lie_and_a_hang_cost_one_submission(release, tmp_path, monkeyp
     jobs = [running.Job(name, "91_class", text, (), {}, "s", "") for name, text in
             (("a", "hang"), ("b", "hang"))]  # fmt: skip
     ended = [outcome for _, outcome in running.run_jobs(jobs, students.hanging, 2, wall_s=1.0)]
-    assert len(ended) == 2 and {outcome["broken"] for outcome in ended} == {"the grader did not end within 1 s"}
+    assert [outcome["broken"] for outcome in ended] == ["the grader did not end within 1 s"] * 2
     _, records = run(release, folder, tmp_path / "lie", students.lying)
     for record in records.values():
         assert not record.points
@@ -215,7 +217,8 @@ def test_a_mark_by_hand_stays_until_the_text_changes(release, tmp_path):
     students.hand_in(folder / "ada.ipynb", students.notebook(release, answers))
     _, records = run(release, folder, tmp_path / "out")
     assert records[key].points == 3 and records[key].exercises["91-3"].marked_by == "hand"
-    students.hand_in(folder / "ada.ipynb", students.notebook(release, answers | {"l91-3": "why = 1"}))
+    answers["l91-3"] = "why = 1"
+    students.hand_in(folder / "ada.ipynb", students.notebook(release, answers))
     _, records = run(release, folder, tmp_path / "out")
     assert records[key].exercises["91-3"].status == "needs_hand_marking"
 
@@ -246,7 +249,8 @@ EVIL = '<script>alert(1)</script><img src=x onerror="alert(2)">{{7*7}}\u202e</pr
 
 def test_no_html_of_a_student_is_in_any_page(release, tmp_path):
     folder = tmp_path / "in"
-    answer = f"def padded(count, multiple=256):\n    print({EVIL!r})\n    raise ValueError({EVIL!r})"
+    answer = ("def padded(count, multiple=256):\n"
+              f"    print({EVIL!r})\n    raise ValueError({EVIL!r})")  # fmt: skip
     students.hand_in(folder / "<b>ada</b>.ipynb", students.notebook(release, {"l91-1": answer}))
     students.hand_in(folder / "<i>bob.ipynb", {"cells": [], "metadata": {"kernelspec": {
         "language": "R", "display_name": EVIL}}})  # fmt: skip
@@ -276,8 +280,8 @@ def test_pages_hold_what_happened_and_no_colour_alone(graded):
 
 def test_feedback_is_held_back_and_named_as_the_lms_wants(release, tmp_path):
     folder = tmp_path / "in"
-    for name in ("doejane_4711_99_04_first_dispatch.ipynb", "Jane_12_assignsubmission_file_/a.ipynb",
-                 "bob.ipynb"):  # fmt: skip
+    for name in ("doejane_4711_99_04_first_dispatch.ipynb", "bob.ipynb",
+                 "Jane_12_assignsubmission_file_/a.ipynb"):  # fmt: skip
         students.hand_in(folder / name, students.notebook(release))
     batch, _ = run(release, folder, tmp_path / "out")
     lab, day = release.manifest.labs[0], datetime.date(2030, 5, 1)
@@ -323,7 +327,7 @@ def test_submit_names_what_would_be_lost_and_writes_the_file(release, tmp_path, 
 def test_submit_of_a_good_answer_warns_of_nothing(release, tmp_path, monkeypatch):
     monkeypatch.setenv("VKLAB_LABS", str(release.labs_folder))
     own = {"l91-own": "def helper(a, b):\n    return -(-a // b) * b",
-           "l91-1": "def padded(count, multiple=256):\n    return helper(count, multiple)"}  # fmt: skip
+           "l91-1": "def padded(count, multiple=256):\n    return helper(count, multiple)"}
     path = students.hand_in(tmp_path / "mine.ipynb", students.notebook(release, own))
     done = submit("91", path, tmp_path / "out")
     assert done.warnings == () and done.exercises["91-1"].status == "passed"

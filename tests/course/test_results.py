@@ -28,8 +28,9 @@ from vklab.course.grade.schema import (
 
 def record(student="ada", **fields):
     done = ExerciseResult(status="partial", points=1, of=4, messages=("no\x00body\u202e",))
-    return SubmissionResult(**{"submission": Submission(student=student, hash="x"), "lab": "91_class",
-                               "exercises": {"91-1": done}, **fields})  # fmt: skip
+    who = Submission(student=student, hash="x")
+    return SubmissionResult(**{"submission": who, "lab": "91_class", "exercises": {"91-1": done},
+                               **fields})  # fmt: skip
 
 
 def test_a_record_is_written_and_read_again(tmp_path):
@@ -97,7 +98,7 @@ def test_two_graders_and_a_killed_one(tmp_path):
     other.start()
     try:
         assert ready.wait(20)
-        with pytest.raises(GradeError, match="another vklab is writing"), Results(tmp_path).locked():
+        with pytest.raises(GradeError, match="another vklab is"), Results(tmp_path).locked():
             raise AssertionError("two at once")
     finally:
         other.kill()

@@ -66,7 +66,7 @@ BAD = {
         r"markers of an unfinished merge \(line 2\)",
     ),
     "cells that are no cells": (lambda r: {"cells": [1]}, "cell 1 is no cell but int"),
-    "a source that is a number": (lambda r: {"cells": [{"source": 7}]}, "text of cell 1 is no text"),
+    "a source that is a number": (lambda r: {"cells": [{"source": 7}]}, "text of cell 1"),
     "no ids": (lambda r: edit(r, lambda c: [x.pop("id") for x in c["cells"]]), "lost their ids"),
     "10,000 cells": (lambda r: edit(r, lambda c: c["cells"].extend(c["cells"][:1] * 10_000)),
                      "cells, the limit is 2,000"),
@@ -173,13 +173,15 @@ ZIPS = {
         lambda r: zipped(("04.ipynb", book(r)), ("..\\x.txt", b"x")), "outside of its folder"),
     "a link": (lambda r: zipped((a_link(), b"/etc/passwd")), "symbolic link"),
     "a bomb": (lambda r: zipped(("04.ipynb", bytes(60 * 2**20))), "60 MiB"),
-    "a bomb that lies": (lambda r: liar(zipped(("04.ipynb", bytes(60 * 2**20))), 1000), "damaged|60"),
+    "a bomb that lies": (lambda r: liar(zipped(("04.ipynb", bytes(60 * 2**20))), 1000),
+                         "damaged|60"),
     "no notebook": (lambda r: zipped(("notes.txt", b"x")), "no notebook"),
-    "a zip in a zip": (lambda r: zipped(("more.zip", zipped(("04.ipynb", book(r))))), "zip inside"),
+    "a zip in a zip": (lambda r: zipped(("a.zip", zipped(("04.ipynb", book(r))))), "zip inside"),
     "half a zip": (lambda r: zipped(("04.ipynb", book(r)))[:-40], "damaged"),
     "rubbish": (lambda r: b"PK\x03\x04 rubbish", "damaged"),
     "a flipped byte": (lambda r: flipped(zipped(("04.ipynb", book(r)))), "damaged|not JSON|UTF-8"),
-    "100 notebooks": (lambda r: zipped(*((f"{n}.ipynb", b"{}") for n in range(100))), "100 notebooks"),
+    "100 notebooks": (lambda r: zipped(*((f"{n}.ipynb", b"{}") for n in range(100))),
+                      "100 notebooks"),
 }  # fmt: skip
 
 

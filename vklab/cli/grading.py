@@ -100,7 +100,8 @@ def grade(
     broken = {r.submission.file: r.broken for r in records.values() if r.broken}
     unmarked = sum(bool(record.unmarked) for record in records.values())
     facts = {"records": len(records), "new": len(new), "broken": broken,
-             "not_in_roster": strangers, "unmarked": unmarked, "unsafe": unsafe, "results": str(out)}  # fmt: skip
+             "not_in_roster": strangers, "unmarked": unmarked, "unsafe": unsafe,
+             "results": str(out)}  # fmt: skip
     if as_json:
         console.emit(facts)
         return
@@ -127,7 +128,8 @@ def regrade(
     as_json: AsJson = False,
 ) -> None:
     """Mark exercises of everybody again, with today's definitions; show the differences."""
-    batch = _batch(release, out, seed_file, False, processes=jobs, dask=dask, unsafe=unsafe, image=image)
+    batch = _batch(release, out, seed_file, False, processes=jobs, dask=dask, unsafe=unsafe,
+                   image=image)  # fmt: skip
     _show_changes(part("grade.regrade").regrade(batch, exercise), as_json)
 
 

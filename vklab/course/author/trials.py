@@ -28,8 +28,8 @@ from vklab.course.definition.judge import judge
 from vklab.course.definition.verdict import Verdict
 
 __all__ = [
-    "MutantReport", "answer_of", "answer_problems", "empty_answers", "empty_problems", "names_after",
-    "reject_mutants", "seed_problems", "try_mutants",
+    "MutantReport", "answer_of", "answer_problems", "empty_answers", "empty_problems",
+    "names_after", "reject_mutants", "seed_problems", "try_mutants",
 ]  # fmt: skip
 
 # A mutant may loop for ever: stop it after a multiple of the solution's time. A kernel keeps the

@@ -143,7 +143,8 @@ def _in_process(
     if stop.is_set():
         return job, {"broken": "the batch was stopped"}
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(theirs, judge, job, dict(os.environ)), name=job.key)
+    given = (theirs, judge, job, dict(os.environ))
+    process = context.Process(target=_child, args=given, name=job.key)
     process.start()
     theirs.close()
     outcome: Outcome = {}
