@@ -317,7 +317,9 @@ def test_answers_and_own_cells_are_taken_and_demos_are_not(release):
     assert kept["l91-1"].endswith("return SCALE") and kept["l91-own"] == "def helper(): ..."
     assert kept["l91-demo"] == "SCALE = 2" and "abort" not in kept["l91-setup"]
     assert kept["l91-1c"] == 'check("91-1", padded)' and not {"extra", "l91-1d"} & set(kept)
-    assert not any(c.get("outputs") for c in rebuilt(release, change).notebook.cells)
+    cells = rebuilt(release, change).notebook.cells
+    assert not any(c.get("outputs") for c in cells)
+    assert [c.metadata["vklab"]["role"] for c in cells[:4]] == ["given", "own", "given", "exercise"]
 
 
 def test_a_missing_a_doubled_and_a_turned_cell_cost_their_exercise_only(release):

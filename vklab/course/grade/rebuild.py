@@ -135,9 +135,15 @@ def _sliced(cells: Sequence[tuple[Any, str]]) -> list[tuple[Any, str]]:
     return kept[::-1]
 
 
+def _about(cell: Any) -> dict[str, Any]:
+    """Return a cell's metadata; what is kept of a demo is `given`, since demos are not run."""
+    role = cell.metadata.get("vklab", {}).get("role")
+    return dict(cell.metadata) if role in (*COLLECTED, "check") else {"vklab": {"role": "given"}}
+
+
 def _notebook(released: Any, cells: Sequence[tuple[Any, str]]) -> Any:
     make = {"code": new_code_cell, "markdown": new_markdown_cell}
-    made = [make[cell.cell_type](text, id=cell.id, metadata=cell.metadata) for cell, text in cells]
+    made = [make[cell.cell_type](text, id=cell.id, metadata=_about(cell)) for cell, text in cells]
     notebook = new_notebook(cells=made, metadata=released.metadata)
     notebook.nbformat_minor = 5
     return notebook
