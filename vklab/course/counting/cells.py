@@ -72,19 +72,28 @@ class Cells:
         """
         code.do(Op.STORE, self.private(name), value)
 
-    def _at(self, code: Code, word: int) -> int:
+    def word_at(self, code: Code, word: int) -> int:
+        """Return the id of a pointer to a word of the buffer."""
         return code.value(Op.ACCESS_CHAIN, self._pointer, self.variable, self._relaxed, word)
 
     def header(self, code: Code, name: str) -> int:
         """Return the id of a word of the header."""
-        return code.word(Op.LOAD, self._at(code, self.module.number(HEADER.index(name))))
+        return code.word(Op.LOAD, self.word_at(code, self.module.number(HEADER.index(name))))
 
     def _place(self, code: Code, buffer: int, name: str) -> int:
         row = len(HEADER) + buffer * len(FACTS) + FACTS.index(name)
-        return code.word(Op.LOAD, self._at(code, self.module.number(row)))
+        return code.word(Op.LOAD, self.word_at(code, self.module.number(row)))
 
-    def _atomic(self, code: Code, opcode: int, word: int, value: int) -> int:
-        return code.word(opcode, self._at(code, word), self._scope, self._relaxed, value)
+    def atomic(self, code: Code, opcode: int, word: int, value: int) -> int:
+        """Return the id of a word before an atomic operation on it.
+
+        Args:
+            code: receives the instructions.
+            opcode: the operation.
+            word: id of the word's position.
+            value: id of the operand.
+        """
+        return code.word(opcode, self.word_at(code, word), self._scope, self._relaxed, value)
 
     # ------------------------------------------------------------------ sizes of buffers
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vklab.course.counting import access, loops, refuse
+from vklab.course.counting import access, loops, refuse, shadows
 from vklab.course.counting.access import Layouts, Place, Root
 from vklab.course.counting.cells import COUNTERS
 from vklab.course.counting.counters import Counters
@@ -34,11 +34,13 @@ class Instrumented:
     Attributes:
         spirv: the module; one more buffer, named COUNTERS, holds the counts.
         shared: names of the shared arrays, in the order of their numbers.
+        cells: elements of the shared arrays of a workgroup whose races are watched.
         uses_subgroups: whether the order of invocations may change the kernel's results.
     """
 
     spirv: bytes
     shared: tuple[str, ...]
+    cells: int
     uses_subgroups: bool
 
 
@@ -88,6 +90,12 @@ class _Pass:
         self.shared = tuple(module.names.get(variable, "a shared array") for variable in shared)
         for n, variable in enumerate(shared):
             self.roots[variable] = self._root(variable, self.shared[n], len(units) + n, True)
+        if is_full:
+            arrays = [self.roots[variable] for variable in shared]
+            self.counters.watched = shadows.watched(
+                {root.number: self.layouts.size(root.type_id) for root in arrays},
+                {root.number: self.layouts.smallest(root.type_id) for root in arrays},
+            )
         entry = next(words for opcode, words in module.head if opcode == Op.ENTRY_POINT)
         self.main, self.is_main = entry[1], False
         self.places: dict[int, Place] = {}
@@ -122,7 +130,8 @@ class _Pass:
         module.functions = [*done, *module.functions]
         self._finish_head()
         subgroups = refuse.uses_subgroups(module)
-        return Instrumented(module.assembled(), self.shared, subgroups)
+        cells = sum(each.cells for each in self.counters.watched.values())
+        return Instrumented(module.assembled(), self.shared, cells, subgroups)
 
     def _define_ends(self) -> None:
         begin, finish = Code(self.module), Code(self.module)
@@ -172,6 +181,7 @@ class _Pass:
             self._atomic(done, opcode, words)
         elif opcode == Op.CONTROL_BARRIER:
             self.counters.tally(done, "barriers")
+            shadows.pass_barrier(done, self.counters)
         elif opcode == Op.RETURN and self.is_main:
             self.counters.call(done, "finish")
         done.do(opcode, *words)
@@ -248,18 +258,26 @@ class _Pass:
             return
         self.counters.tally(done, "atomics")
         if opcode != Op.ATOMIC_STORE:
-            self._count(done, pointer, READ)
+            self._count(done, pointer, READ, True)
         if opcode != Op.ATOMIC_LOAD:
-            self._count(done, pointer, WRITE)
+            self._count(done, pointer, WRITE, True)
 
-    def _count(self, done: Code, pointer: int, kind: int) -> None:
-        """Count an access through a pointer."""
+    def _count(self, done: Code, pointer: int, kind: int, is_atomic: bool = False) -> None:
+        """Count an access through a pointer.
+
+        Args:
+            done: receives the instructions.
+            pointer: id of the pointer.
+            kind: READ or WRITE.
+            is_atomic: whether an atomic operation makes the access.
+        """
         place = self._place(done, pointer)
         root, tally, is_read = place.root, self.counters.tally, kind == READ
         if root.is_shared:
             tally(done, "shared_loads" if is_read else "shared_stores")
-            if place.inside != self.module.true:
-                self.counters.touch(done, root.number, kind, place.at, place.said, place.inside)
+            if place.inside != self.module.true or root.number in self.counters.watched:
+                self.counters.touch(done, root.number, kind, place.at, place.said, place.inside,
+                                    is_atomic=is_atomic)  # fmt: skip
             return
         pieces, unit = self.layouts.pieces(place.type_id), root.unit
         tally(done, "loads" if is_read else "stores")

@@ -209,7 +209,8 @@ def _plans(
     grid = (x, y, z)
     sizes = {name: run.buffers[name].nbytes for name in kept}
     units = {name: run.buffers[name].itemsize for name in kept}
-    layout = Layout(grid, interface.workgroup.shape(constants), sizes, units, 0)
+    layout = Layout(grid, interface.workgroup.shape(constants), sizes, units, 0,
+                    counted.cells)  # fmt: skip
     if reason := too_large(replace(layout, room=LOG_ROOM)):
         raise _Refused(reason)
     axis = int(np.argmax(grid))
