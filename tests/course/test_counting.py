@@ -147,12 +147,14 @@ ALONE = "one invocation did all the work: invocation 0 wrote 1000 elements of y,
     (slang(EACH + " else y[-1] = 3;"), "element -1 of y was written, which has 1000", ""),
     (slang(EACH.replace("x[id.x]", "x[id.x + (1 << 30)]").replace("y[id", "y[id")),
      "element 1073741824 of x was read", None),
+    (kernels.INNER, "at element 68 of Y, an index into an array within an element is outside", None),
     (glsl("part[i] = 1.0; if (i < count) y[i] = 2.0 * x[i];", "shared float part[65];"),
      "an element outside of the shared array part was written by invocation 65", ""),
 ], ids=["serial", "last", "all", "clamped", "one group", "ifdef", "length", "partial", "unguarded",
-        "-1", "far", "shared"])  # fmt: skip
+        "-1", "far", "inner", "shared"])  # fmt: skip
 def test_a_cheat_is_named(text, said, partly):
-    seen, y = look(text)
+    run = run_of(text, y=np.zeros(100, np.float32)) if text == kernels.INNER else None
+    seen, y = look(text, run)
     assert said in (seen.message if seen.status == "crashed" else shapes.work_shape(seen, y))
     if partly is not None and seen.status == "ran":
         assert partly in shapes.partial_shape(seen, y)

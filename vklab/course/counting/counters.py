@@ -6,7 +6,7 @@ invocation stay in private variables, which are written to the buffer where `mai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from vklab.course.counting import layout, shadows
 from vklab.course.counting.cells import Cells
@@ -190,7 +190,7 @@ class Counters(Cells):
             tag = module.number(buffer * 4 + kind)
             self.note(code, inside, "shared_outside", {"shared_far": tag})
             if buffer in self.watched and not is_atomic:
-                shadows.watch(code, self, buffer, kind, (at, inside))
+                shadows.watch(code, self, self.watched[buffer], kind, (at, inside))
         else:
             self._own(code, buffer, kind, said, inside)
             if self._is_full or kind == WRITE:
@@ -211,23 +211,6 @@ class Counters(Cells):
             self.set(code, f"first {buffer}", code.word(Op.SELECT, is_none, said, first))
             self.set(code, f"last {buffer}", said)
         self.note(code, inside, f"outside_{kind} {buffer}", {f"far_{kind} {buffer}": said})
-
-    def note(self, code: Code, is_good: int, count: str, facts: Mapping[str, int]) -> None:
-        """Count an access that is not good, and keep facts of the first one.
-
-        Args:
-            code: receives the instructions.
-            is_good: id of a bool.
-            count: name of the variable that counts.
-            facts: ids of values, by the names of their variables.
-        """
-        number, before = self.module.number, self.get(code, count)
-        more = code.word(Op.SELECT, is_good, number(0), number(1))
-        self.set(code, count, code.word(Op.I_ADD, before, more))
-        is_known = code.flag(Op.LOGICAL_OR, is_good, code.flag(Op.I_NOT_EQUAL, before, number(0)))
-        for name, value in facts.items():
-            kept = code.word(Op.SELECT, is_known, self.get(code, name), value)
-            self.set(code, name, kept)
 
     def _element(self, code: Code, buffer: int, kind: int, at: int, inside: int) -> None:
         """Count an access to an element; those outside share the place behind the last one."""
@@ -258,16 +241,3 @@ class Counters(Cells):
         code.do(Op.STORE, self.word_at(code, first), number(buffer * 4 + kind))
         code.do(Op.STORE, self.word_at(code, code.word(Op.I_ADD, first, number(1))), said)
         self.end_if(code, end)
-
-    def begin_if(self, code: Code, condition: int) -> int:
-        """Open a block for a condition; return the label of the block behind it."""
-        end, inner = self.module.fresh(), self.module.fresh()
-        code.do(Op.SELECTION_MERGE, end, 0)
-        code.do(Op.BRANCH_CONDITIONAL, condition, inner, end)
-        code.open(inner)
-        return end
-
-    def end_if(self, code: Code, end: int) -> None:
-        """Close the block of a condition."""
-        code.do(Op.BRANCH, end)
-        code.open(end)

@@ -122,7 +122,8 @@ def read_counts(layout: Layout, words: np.ndarray, shared: Sequence[str]) -> Cou
         {name: sum(int(own[f"outside_{kind}"][name].sum(dtype=np.int64)) for kind in (READ, WRITE))
          for name in names},
         _outside(own, by_field, known), _races(by_field, known), by_field, own["read"],
-        own["written"], first, last, sectors[READ], sectors[WRITE], _log(layout, words, by_field["logged"]),
+        own["written"], first, last, sectors[READ], sectors[WRITE],
+        _log(layout, words, by_field["logged"]),
         not layout.room or bool((by_field["logged"] > layout.log_rows).any()),
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ array length tells a kernel that it is observed.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -57,7 +58,7 @@ def instrument(spirv: bytes, units: Mapping[str, int], is_full: bool = True) -> 
         bindings = _bindings(module)
         refuse.refuse(module, set(units), bindings)
         return _Pass(module, bindings, units, is_full).run()
-    except (KeyError, IndexError, StopIteration, RecursionError) as error:
+    except (LookupError, StopIteration, RecursionError, ValueError, struct.error) as error:
         raise ShaderError(f"damaged SPIR-V: {error!r}") from error
 
 

@@ -9,13 +9,11 @@ ThreadSanitizer: data race detection in practice (2009), for a shadow of each me
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from vklab.course.counting.cells import Cells
 from vklab.course.counting.layout import READ, SHADOW
 from vklab.course.counting.spirv import Code, Op
-
-if TYPE_CHECKING:
-    from vklab.course.counting.counters import Counters
 
 __all__ = ["Watched", "begin", "pass_barrier", "watch", "watched"]
 
@@ -23,8 +21,16 @@ _MANY = 0xFFFF  # in place of a reader: more than one
 
 
 class Watched(NamedTuple):
-    """Elements of one shared array: number of the first one, how many, and bytes of each."""
+    """Elements of one shared array.
 
+    Attributes:
+        array: number of the array.
+        first: number of its first element among those of all arrays.
+        cells: how many elements it has.
+        unit: bytes of an element.
+    """
+
+    array: int
     first: int
     cells: int
     unit: int
@@ -40,12 +46,12 @@ def watched(sizes: Mapping[int, int], units: Mapping[int, int]) -> dict[int, Wat
     found, first = {}, 0
     for number, size in sizes.items():
         if size:
-            found[number] = Watched(first, -(-size // units[number]), units[number])
+            found[number] = Watched(number, first, -(-size // units[number]), units[number])
             first += found[number].cells
     return found
 
 
-def begin(code: Code, counters: Counters, group: int) -> None:
+def begin(code: Code, counters: Cells, group: int) -> None:
     """Set the variables of the shadows, at the start of `main`.
 
     Args:
@@ -62,25 +68,25 @@ def begin(code: Code, counters: Counters, group: int) -> None:
     counters.set(code, "epoch", number(1 << 16))
 
 
-def pass_barrier(code: Code, counters: Counters) -> None:
+def pass_barrier(code: Code, counters: Cells) -> None:
     """Count a barrier of an invocation, before it."""
     later = code.word(Op.I_ADD, counters.get(code, "epoch"), code.module.number(1 << 16))
     counters.set(code, "epoch", later)
 
 
 def watch(
-    code: Code, counters: Counters, array: int, kind: int, place: tuple[int, int]
+    code: Code, counters: Cells, of: Watched, kind: int, place: tuple[int, int]
 ) -> None:
     """Compare an access with the shadow of its element, and change the shadow.
 
     Args:
         code: receives the instructions.
         counters: the counters.
-        array: number of the shared array.
+        of: the shared array.
         kind: READ or WRITE.
         place: ids of the byte offset, and of the bool that tells whether it is inside.
     """
-    number, of = code.module.number, counters.watched[array]
+    number = code.module.number
     is_on = code.flag(Op.I_NOT_EQUAL, counters.get(code, "cells"), number(0))
     end = counters.begin_if(code, code.flag(Op.LOGICAL_AND, is_on, place[1]))
     cell = code.word(Op.SHIFT_RIGHT, place[0], number(of.unit.bit_length() - 1))
@@ -104,7 +110,7 @@ def watch(
         is_race = code.flag(Op.LOGICAL_OR, _is_other(code, wrote, mine, epoch),
                             _is_other(code, read, mine, epoch))  # fmt: skip
     is_good = code.flag(Op.LOGICAL_NOT, is_race)
-    facts = {"race_by": number(array * 4 + kind), "race_at": cell}
+    facts = {"race_by": number(of.array * 4 + kind), "race_at": cell}
     counters.note(code, is_good, "races", facts)
     counters.end_if(code, end)
 
