@@ -21,9 +21,6 @@ from vklab.errors import ShaderError
 
 __all__ = ["COUNTERS", "Instrumented", "instrument"]
 
-_LISTS_ALL = 0x10400  # from this version on, an entry point lists all global variables
-_HAS_BUFFERS = 0x10300
-_STORAGE_CLASS = "SPV_KHR_storage_buffer_storage_class"
 # What stands before the first instruction of a function that computes: lines, labels, variables.
 _BEFORE_CODE = frozenset({8, 317, Op.FUNCTION, Op.FUNCTION_PARAMETER, Op.LABEL, Op.VARIABLE})
 
@@ -129,7 +126,8 @@ class _Pass:
                 self._one(done, opcode, words)
         self._define_ends()
         module.functions = [*done, *module.functions]
-        self._finish_head()
+        inputs = list(self.ids.inputs.values())
+        module.set_interface(self.ids.private, inputs, self.counters.variables())
         subgroups = refuse.uses_subgroups(module)
         cells = sum(each.cells for each in self.counters.watched.values())
         return Instrumented(module.assembled(), self.shared, cells, subgroups)
@@ -140,23 +138,6 @@ class _Pass:
         self.counters.begin(begin, self.ids.start(begin, self.counters))
         self.counters.define("begin", begin)
         self.counters.define("finish", finish)
-
-    def _finish_head(self) -> None:
-        """List the new variables as the entry point's, and the extension of their storage."""
-        module = self.module
-        listed = [*self.ids.inputs.values()]
-        private = [*self.ids.private]
-        if module.version >= _LISTS_ALL:
-            listed += self.counters.variables()
-        for n, (opcode, words) in enumerate(module.head):
-            if opcode == Op.ENTRY_POINT:
-                old = list(words)
-                if module.version < _LISTS_ALL:
-                    start = _end_of_text(words, 2)
-                    old = [*words[:start], *(i for i in words[start:] if i not in private)]
-                module.head[n] = (opcode, (*old, *listed))
-        if module.version < _HAS_BUFFERS:
-            module.add_extension(_STORAGE_CLASS)
 
     # ------------------------------------------------------------------ one instruction
 
@@ -300,10 +281,3 @@ class _Pass:
             if element:
                 said = done.word(Op.I_ADD, said, number(element))
             self.counters.touch(done, root.number, kind, at, said, place.inside)
-
-
-def _end_of_text(words: tuple[int, ...], start: int) -> int:
-    """Return the position behind a text that starts at a word."""
-    while words[start] >> 24:
-        start += 1
-    return start + 1
