@@ -273,20 +273,19 @@ class FirstMissing(Function):
 
     def _case(self, part: str, device: DeviceInfo, needs: Needs) -> Case:
         """Name what is asked, and what the device has of it."""
-        plain, version = Needs(), ".".join(map(str, device.api_version))
+        plain = Needs()
         asked = {key: value for key, value in vars(needs).items() if value != getattr(plain, key)}
-        has = {"api_version": f"Vulkan {version}",
-               "queue": f"families {[sorted(f.flags) for f in device.queue_families]}",
-               "features": f"features {sorted(device.features & set(needs.features))}",
-               "heap_mib": "heaps " + ", ".join(f"{h.size_bytes >> 20}{'' if h.device_local else ' (host)'}"
-                                                for h in device.heaps) + " MiB"}  # fmt: skip
-        limits = {n: device.limits[n] for n in (*needs.at_least, *needs.at_most)}
-        told = [has[key] if key in has else f"limits {limits}" for key in asked]
-        if part == "heap" and "heap_mib" not in told:
-            told = [f"the {device.name.lower()}", *told]
+        told = ["Vulkan " + ".".join(map(str, device.api_version))]
+        if "queue" in asked or not any("compute" in f.flags for f in device.queue_families):
+            told.append(f"families {[sorted(f.flags) for f in device.queue_families]}")
+        if needs.features:
+            told.append(f"features {sorted(device.features & set(needs.features))}")
+        told += [f"{n} {device.limits[n]}" for n in (*needs.at_least, *needs.at_most)]
+        if needs.heap_mib:
+            told.append("heaps of " + ", ".join(f"{heap.size_bytes >> 20}"
+                        f"{'' if heap.device_local else ' (host)'}" for heap in device.heaps) + " MiB")
         needed = ", ".join(f"{key}={value!r}" for key, value in asked.items())
-        on = f"a device with {', '.join(dict.fromkeys(told))}, and Needs({needed})"
-        return Case(part, (device, needs), on=on)
+        return Case(part, (device, needs), on=f"a device with {', '.join(told)}; Needs({needed})")
 
     def expected(self, case: Case) -> Any:
         device, needs = case.args
