@@ -92,7 +92,7 @@ def _fields(packed: int, *widths: int) -> list[int]:
         "version, and how far are they from the right end?",
         "Two steps for each field: shift it to the right end, then mask the bits to its left away. "
         "Which mask keeps ten bits?",
-        "An f-string pads hexadecimal digits with zeros: f'{10:04x}' is '000a'.",
+        "hex(...) writes a number the way the exercise asks; dict.get takes a second argument.",
     ),
     seams=("vklab.vulkan.api.version_tuple",),
 )
@@ -106,17 +106,19 @@ class Identify(Function):
             return [int(random.integers(0, n)) for n in most]
 
         old, api, nvidia = (10, 10, 12), (3, 7, 10, 12), (10, 8, 8, 6)
-        for fields in ((0, 1, 3, 289), (0, 1, 4, 0), (0, 127, 1023, 4095), (0, *draw(128, 1024, 9))):
+        for fields in ((0, 1, 3, 289), (0, 1, 4, 0), (0, 127, 1023, 4095),
+                       (0, *draw(128, 1024, 9))):  # fmt: skip
             yield self._case("api", 0x8086, _packed(fields, api), _packed((25, 2, 7), old))
         for variant in (1, 7, 0):
             number = _packed((variant, *draw(128, 1024, 4096)), api)
             yield self._case("variant", 0x1002, number, _packed((1, 2, 3), old))
         for vendor, fields, widths in (
             (0x8086, (25, 2, 7), old), (0x1002, (2, 0, 4095), old),
-            (0x5143, (512, 801, 3), old), (0x5143, draw(1024, 1024, 4096), old), (NVIDIA, (580, 159, 4, 0), nvidia),
+            (0x5143, (512, 801, 3), old), (0x5143, draw(1024, 1024, 4096), old),
+            (NVIDIA, (580, 159, 4, 0), nvidia),
             (NVIDIA, (1023, 255, 255, 63), nvidia), (NVIDIA, draw(1024, 256, 256, 64), nvidia),
         ):  # fmt: skip
-            yield self._case("driver", vendor, _packed((0, 1, 4, 312), api), _packed(fields, widths))
+            yield self._case("driver", vendor, _packed((0, 1, 4, 0), api), _packed(fields, widths))
         for vendor in (*VENDORS, 0x1234, 0xFFFF, 0xAB, 0x10000, 0x10009):
             yield self._case("vendor", vendor, _packed((0, 1, 3, 0), api), _packed((1, 0, 0), old))
 
@@ -127,9 +129,8 @@ class Identify(Function):
     def expected(self, case: Case) -> Any:
         vendor, api, driver = case.args
         variant, *numbers = _fields(api, 3, 7, 10, 12)
-        kind = "PCI" if vendor < 0x10000 else "Khronos"
         widths = (10, 8, 8, 6) if vendor == NVIDIA else (10, 10, 12)
-        return (VENDORS.get(vendor, f"{kind} {vendor:#06x}"),
+        return (VENDORS.get(vendor, f"{vendor:#x}"),
                 ".".join(map(str, numbers)) + (f" (variant {variant})" if variant else ""),
                 ".".join(map(str, _fields(driver, *widths))))  # fmt: skip
 
@@ -169,7 +170,8 @@ class PickQueueFamilies(Function):
             "desktop": "1gct/16gct 8ct/2t 1gct 1ct/3gc/1gct 4c/1gct 2ct-0/1ct 1gct",
             "clock": f"1gct 8ct-0 2ct/4gct 2ct-0/1gct 2ct 8ct/4ct 4ct/4gct-0 4gct/2ct-{bits} 2ct/"
                      f"8ct-{bits - 1} 2ct-{bits}/1ct-{bits + 4} 2ct-{bits}",
-            "copies": "16gcts 2ts 8cts 1tv/1gct 1tv 2t/1gct 1tv/1gct 2gt/2t 1gct 4t/1gct 1s/1ct 2ct",
+            "copies": "16gcts 2ts 8cts 1tv/1gct 1tv 2t/1gct 1tv/1gct 2gt/2t 1gct 4t/1gct 1s/"
+                      "1ct 2ct",
             "none": "1gt 2t/1gct/2t 1ct/1tv",
         }  # fmt: skip
         for part, text in lists.items():
@@ -230,7 +232,7 @@ INVOCATIONS, ALIGNMENT = "maxComputeWorkGroupInvocations", "minStorageBufferOffs
 @exercise(
     "02-4",
     hints=(
-        "Return as soon as something is missing: the order of your lines is the order of the codes.",
+        "Return as soon as something is missing: your lines have the order of the codes.",
         "Python compares tuples number by number. What is (1, 2, 154) < (1, 3)? And (1, 3, 0)?",
         "For limits in at_most a smaller value is the better one.",
         "Only device-local heaps count, and of these only the largest. A heap has .device_local "
@@ -241,7 +243,7 @@ INVOCATIONS, ALIGNMENT = "maxComputeWorkGroupInvocations", "minStorageBufferOffs
 class FirstMissing(Function):
     parts = {"version": ("version and queue", 1), "features": ("features", 1),
              "limits": ("limits: at least, and at most", 1),
-             "heap": ("the largest device-local heap, and the order of the questions", 1)}  # fmt: skip
+             "heap": ("the largest device-local heap, and the order of the questions", 1)}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         (phone,), (station, video), old = (machine("phone"), machine("workstation"),
@@ -250,8 +252,8 @@ class FirstMissing(Function):
         pairs = [((1, 2, 154), (1, 3)), ((1, 2, 154), (1, 2)), ((1, 3, 0), (1, 3)),
                  ((1, 4, 0), (1, 3)), ((2, 0, 0), (1, 3)), ((1, 3, 128), (1, 10)),
                  ((1, 10, 0), (1, 9)), ((1, 10, 0), (2, 0)), ((1, 5, 3), (2, 4))]  # fmt: skip
-        pairs += [((*random.integers(1, 13, 2).tolist(), 0), tuple(random.integers(1, 13, 2).tolist()))
-                  for _ in range(6)]  # fmt: skip
+        pairs += [((major, minor, 0), (other, least))
+                  for major, minor, other, least in random.integers(1, 13, (6, 4)).tolist()]
         for version, wanted in pairs:
             yield self._case("version", replace(station, api_version=version), Needs(wanted))
         for device, queue in ((video, "compute"), (phone, "graphics"), (phone, "video_decode"),
@@ -262,8 +264,9 @@ class FirstMissing(Function):
         most = int(random.integers(300, 1000))
         some = replace(phone, limits={**phone.limits, INVOCATIONS: most})
         for device, least, largest in (
-            (phone, {INVOCATIONS: 256}, {}), (phone, {INVOCATIONS: 257}, {}), (phone, {}, {ALIGNMENT: 64}),
-            (phone, {}, {ALIGNMENT: 63}), (some, {INVOCATIONS: most}, {}), (some, {INVOCATIONS: most + 1}, {}),
+            (phone, {INVOCATIONS: 256}, {}), (phone, {INVOCATIONS: 257}, {}),
+            (phone, {}, {ALIGNMENT: 64}), (phone, {}, {ALIGNMENT: 63}),
+            (some, {INVOCATIONS: most}, {}), (some, {INVOCATIONS: most + 1}, {}),
             (phone, {"maxPushConstantsSize": 128, INVOCATIONS: 512}, {ALIGNMENT: 16}),
         ):  # fmt: skip
             yield self._case("limits", device, Needs(at_least=least, at_most=largest))
@@ -292,8 +295,9 @@ class FirstMissing(Function):
             told.append(f"features {sorted(device.features & set(needs.features))}")
         told += [f"{n} {device.limits[n]}" for n in (*needs.at_least, *needs.at_most)]
         if needs.heap_mib:
-            told.append("heaps of " + ", ".join(f"{heap.size_bytes >> 20}"
-                        f"{'' if heap.device_local else ' (host)'}" for heap in device.heaps) + " MiB")
+            sizes = (f"{heap.size_bytes >> 20}{'' if heap.device_local else ' (host)'}"
+                     for heap in device.heaps)
+            told.append(f"heaps of {', '.join(sizes)} MiB")
         needed = ", ".join(f"{key}={value!r}" for key, value in asked.items())
         return Case(part, (device, needs), on=f"a device with {', '.join(told)}; Needs({needed})")
 
@@ -322,7 +326,7 @@ def cheapest(devices: Devices, programs: Programs) -> int | None:
     for name, (price, room) in devices.items():
         able = [i for i, (_, suited) in enumerate(programs.values()) if name in suited]
         loads = [sum(1 << i for i in some) for n in range(1, len(able) + 1)
-                 for some in combinations(able, n) if sum(sizes[i] for i in some) <= room]  # fmt: skip
+                 for some in combinations(able, n) if sum(sizes[i] for i in some) <= room]
         for done, paid in list(prices.items()):
             for load in loads:
                 if not done & load:
@@ -346,7 +350,8 @@ def _one_by_one(devices: Devices, programs: Programs, order: list[str]) -> int |
     left: dict[str, int] = {}
     for name in order:
         mib, suited = programs[name]
-        places = [(d not in left, devices[d][0], d) for d in suited if left.get(d, devices[d][1]) >= mib]
+        places = [(d not in left, devices[d][0], d) for d in suited
+                  if left.get(d, devices[d][1]) >= mib]  # fmt: skip
         if not places:
             return None
         place = min(places)[2]
@@ -359,8 +364,7 @@ def _one_by_one(devices: Devices, programs: Programs, order: list[str]) -> int |
     hints=(
         "Two questions, one after the other: which set of devices do I try next, and does "
         "everything fit on that set?",
-        "itertools.combinations lists all sets of a size. Five devices have 31 sets: sort them by "
-        "price, and stop at the first that works.",
+        "Five devices have 31 sets, the cheapest comes first: stop at the first that works.",
         "Does everything fit? Try a device for the first program, and ask the same question about "
         "the rest of the programs and of the memory. If the answer is no, try the next device.",
         "With less work: place the largest program first, on the fullest device that still has "
@@ -369,7 +373,7 @@ def _one_by_one(devices: Devices, programs: Programs, order: list[str]) -> int |
 )
 class RentDevices(Function):
     parts = {"valid": ("every program has a device that suits it and has room", 2),
-             "price": ("the price of the worst case, between the obvious answer and the bound", 3)}  # fmt: skip
+             "price": ("the price of the worst case, from the obvious answer to the bound", 3)}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield self._case("valid", {"A": (7, 900)}, {"p": (900, ("A",))})

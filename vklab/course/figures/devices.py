@@ -37,8 +37,8 @@ def draw_loader() -> Picture:
     diagram.arrow((420, 76), (446, 130))
     return diagram.picture(
         "Your program calls the loader, the loader reads manifests, each manifest names a driver, "
-        "the driver opens a GPU. Below each station is a question: installed, any manifest, library "
-        "there, GPU built in and open to you. llvmpipe is a driver without a GPU.",
+        "the driver opens a GPU. Below each station is a question: installed, any manifest, "
+        "library there, GPU built in and open to you. llvmpipe is a driver without a GPU.",
         "From your program to a GPU. Each station may be the one that is missing.",
     )
 
@@ -85,15 +85,18 @@ def draw_chain() -> Picture:
     """Draw a chain of structures through pNext."""
     diagram = Diagram(720, 100)
     links = ("VkPhysicalDeviceProperties2", "...SubgroupProperties", "...DriverProperties")
-    for place, (name, since) in enumerate(zip(links, ("base", "since 1.1", "since 1.2"), strict=True)):
+    since = ("base", "since 1.1", "since 1.2")
+    for place, (name, version) in enumerate(zip(links, since, strict=True)):
         diagram.box((10 + 230 * place, 30, 180, 44), name, "blue" if not place else "orange")
-        diagram.note((100 + 230 * place, 20), since, anchor="middle")
+        diagram.note((100 + 230 * place, 20), version, anchor="middle")
         diagram.arrow((192 + 230 * place, 52), (238 + 230 * place, 52), "pNext")
     diagram.note((702, 57), "0")
     diagram.note((10, 92), "You build the chain. The driver fills every link that it knows.")
     return diagram.picture(
         "VkPhysicalDeviceProperties2 points through pNext to subgroup properties, these to driver "
-        "properties, and these to nothing.", "New questions are new links of the chain.")  # fmt: skip
+        "properties, and these to nothing.",
+        "New questions are new links of the chain.",
+    )
 
 
 def draw_extensions() -> Picture:
@@ -101,19 +104,19 @@ def draw_extensions() -> Picture:
     diagram = Diagram(720, 150)
     rows = ((("VK_NV_cooperative_matrix\n2019", "one vendor"),
              ("VK_KHR_cooperative_matrix\n2023", "Khronos: all vendors"), ("not yet", "core")),
-            (("", ""), ("VK_KHR_timeline_semaphore\n2019", ""), ("Vulkan 1.2\n2020", "")))  # fmt: skip
+            (("", ""), ("VK_KHR_timeline_semaphore\n2019", ""), ("Vulkan 1.2\n2020", "")))
     for row, stations in enumerate(rows):
         for place, (name, title) in enumerate(stations):
-            if title:
-                diagram.note((115 + 245 * place, 18), title, anchor="middle", bold=True)
+            x, y = 10 + 245 * place, 30 + 62 * row
+            diagram.note((x + 105, 18), title, anchor="middle", bold=True)
             if name:
-                diagram.box((10 + 245 * place, 30 + 62 * row, 210, 44), name,
-                            ("pink", "orange", "blue")[place], dashed=name == "not yet")  # fmt: skip
+                diagram.box((x, y, 210, 44), name, ("pink", "orange", "blue")[place],
+                            dashed=name == "not yet")  # fmt: skip
             if place and stations[place - 1][0]:
-                diagram.arrow((222 + 245 * (place - 1), 52 + 62 * row), (8 + 245 * place, 52 + 62 * row))
+                diagram.arrow((x - 33, y + 22), (x - 2, y + 22))
     return diagram.picture(
-        "VK_NV_cooperative_matrix of 2019 became VK_KHR_cooperative_matrix in 2023, which is not in "
-        "the core. VK_KHR_timeline_semaphore of 2019 became part of Vulkan 1.2 in 2020.",
+        "VK_NV_cooperative_matrix of 2019 became VK_KHR_cooperative_matrix in 2023, which is not "
+        "in the core. VK_KHR_timeline_semaphore of 2019 became part of Vulkan 1.2 in 2020.",
         "The life of an extension: one vendor, several vendors (EXT) or Khronos (KHR), the core.",
     )
 
@@ -132,7 +135,8 @@ def draw_memory() -> Picture:
     diagram.note((560, 16), "integrated GPU", anchor="middle", bold=True)
     diagram.box((430, 28, 110, 40), "CPU", "grey")
     diagram.box((580, 28, 110, 40), "GPU", "pink")
-    diagram.box((430, 104, 260, 60), "often one heap: device-local,\nand the CPU reaches it, too", "blue")
+    diagram.box((430, 104, 260, 60), "often one heap: device-local,\nand the CPU reaches it, too",
+                "blue")  # fmt: skip
     diagram.arrow((485, 70), (485, 102), both=True)
     diagram.arrow((635, 70), (635, 102), both=True)
     return diagram.picture(
@@ -187,8 +191,8 @@ def draw_bits(rows: Sequence[tuple[str, int, Fields, str]], caption: str) -> Pic
             for place in range(bit, bit - bits, -1):
                 diagram.box((8 + 22 * (31 - place), top, 22, 24), str(packed >> place & 1), colour)
             bit -= bits
-    alt = "; ".join(f"{title} {packed} has the fields {', '.join(name for name, _ in fields)} {said}"
-                    for title, packed, fields, said in rows)  # fmt: skip
+    alt = "; ".join(f"{title} {packed}, {' '.join(f'{name} {bits}' for name, bits in fields)} bits: "
+                    f"{said}" for title, packed, fields, said in rows)  # fmt: skip
     return diagram.picture(alt, caption)
 
 
@@ -221,11 +225,12 @@ def draw_families(
             clock = f"clock {family.timestamp_valid_bits or 'none'}"
             queues = f"{family.queue_count} queue{'s' * (family.queue_count > 1)}"
             text = f"{family.index}: {queues}, {clock}\n{flags}"
+            text += f"\n→ {' + '.join(jobs)}" if jobs else ""
             colour = {"compute": "blue", "copies": "orange"}.get(jobs[0] if jobs else "", "grey")
-            diagram.box((140 + 194 * place, top, 186, 66), text + ("\n→ " + " + ".join(jobs) if jobs else ""), colour,
+            diagram.box((140 + 194 * place, top, 186, 66), text, colour,
                         filled=bool(jobs) or answer is None)  # fmt: skip
-        told.append(f"{name}: {len(families)} families" + (f", compute on {compute}, copies on {copies}"
-                                                           if answer else ""))  # fmt: skip
+        picked = f", compute on {compute}, copies on {copies}" if answer else ""
+        told.append(f"{name}: {len(families)} families{picked}")
     diagram.width = max(720, 140 + 194 * max(map(len, devices.values())))
     return diagram.picture("; ".join(told), caption)
 
