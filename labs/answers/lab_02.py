@@ -250,7 +250,7 @@ def largest_first(devices, programs):
     return min(found, key=lambda placed: _cost(devices, placed))
 
 
-@wrong("02-5", says="132 cents an hour; the bound is 102")
+@wrong("02-5", says="of the picture: 132 cents an hour; the bound is 102")
 def sets_by_price_largest_first(devices, programs):
     order = sorted(programs, key=lambda n: -programs[n][0])
     sets = [s for count in range(1, len(devices) + 1) for s in combinations(devices, count)]
@@ -259,7 +259,7 @@ def sets_by_price_largest_first(devices, programs):
         placed = _by_order(devices, only, order)
         if placed:
             return placed
-    return by_branches(devices, programs)
+    return largest_first(devices, programs)
 
 
 @wrong("02-5", says="your programs on it need")

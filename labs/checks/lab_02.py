@@ -372,21 +372,24 @@ def _one_by_one(devices: Devices, programs: Programs, order: list[str]) -> int |
     ),
 )
 class RentDevices(Function):
-    parts = {"valid": ("every program has a device that suits it and has room", 2),
-             "price": ("the price of the worst case, from the obvious answer to the bound", 3)}
+    parts = {"valid": ("every program has a device that suits it and has room", 1),
+             "picture": ("the price of the picture's six programs", 1),
+             "first": ("the price of a drawn list", 1), "second": ("of another one", 1),
+             "third": ("and of a third", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield self._case("valid", {"A": (7, 900)}, {"p": (900, ("A",))})
         yield self._case("valid", {"A": (9, 900), "B": (2, 1000)},
                          {"p": (400, ("A", "B")), "q": (500, ("A",)), "r": (1, ("A", "B"))})
         both = ("A", "B", "C")  # the largest first leaves gaps of 1000 MiB
-        yield self._case("", {"A": (50, 10000), "B": (52, 10000), "C": (30, 4000)},
+        yield self._case("picture", {"A": (50, 10000), "B": (52, 10000), "C": (30, 4000)},
                          {"p": (5000, both), "q": (4000, both), "r": (4000, both),
                           "s": (3000, both), "t": (2000, both), "u": (2000, both)})  # fmt: skip
-        for _ in range(4):
-            yield self._hard(random)
+        for part in ("first", "second", "third"):
+            hard = self._hard(part, random)
+            yield from (hard, replace(hard, part="valid"))
 
-    def _hard(self, random: np.random.Generator) -> Case:
+    def _hard(self, part: str, random: np.random.Generator) -> Case:
         """Draw until none of the obvious answers is cheapest."""
         while True:
             rooms = random.choice([4, 6, 8, 12, 16, 24], int(random.integers(4, 6)))
@@ -399,12 +402,13 @@ class RentDevices(Function):
                 programs[program] = (int(random.integers(10, 75)) * 100, suited)
             price, natural = cheapest(devices, programs), obvious(devices, programs)
             if price is not None and natural and price <= 0.9 * min(natural.values()):
-                return self._case("", devices, programs)
+                return self._case(part, devices, programs)
 
     def _case(self, part: str, devices: Devices, programs: Programs) -> Case:
         natural = min(obvious(devices, programs).values(), default=0)
+        on = f"devices={devices}, programs={programs}" if part != "picture" else ""
         return Case(part, (devices, programs), facts={"natural": natural},
-                    on=f"devices={devices}, programs={programs}")  # fmt: skip
+                    on=on or "the devices and programs of the picture")  # fmt: skip
 
     def expected(self, case: Case) -> Any:
         return cheapest(*case.args)
@@ -422,7 +426,7 @@ class RentDevices(Function):
         for device, mib in used.items():
             room = devices[device][1]
             report.expect(mib <= room, f"{device} has {room} MiB, your programs on it need {mib}")
-        if report.part == "price":
+        if report.part != "valid":
             report.score(sum(devices[device][0] for device in used), case.expected,
                          case.facts["natural"], "cents an hour")  # fmt: skip
 
@@ -464,9 +468,9 @@ class RulesOfTheRuntime(Predict):
 @exercise("02-p4", hints=("Whose limit is asked, and for whom?",))
 class FirstDevice(Predict):
     explains = ("The limit of devices[0] is used for all. With the laptop first the phone is told "
-                "to run 1024 invocations and allows 256: an error on that machine. With the phone "
-                "first nothing fails, and the laptop's GPUs get a quarter of their workgroup "
-                "without a word. Ask each device for its own limit.")  # fmt: skip
+                "to run 1024 invocations and allows 256: Vulkan forbids that, and the kernel may "
+                "not be created. With the phone first nothing fails, and the laptop's GPUs get a "
+                "quarter of their workgroup without a word. Ask each device for its own limit.")  # fmt: skip
 
     def answers(self) -> Mapping[str, Any]:
         return {"laptop": True, "phone_first": False, "laptop_first": False}

@@ -111,7 +111,7 @@ for manifest in detect.find_manifests(platform.system()):
 #
 # * `no loader`, `no manifest`, `no library`: that station of the picture is not installed;
 # * `no hardware`: the machine has no GPU;
-# * `no permission`: this user may not open the GPU;
+# * `no permission`: this user may not open the GPU (on many Linux systems only the group `render` may);
 # * `hidden`: a variable tells the loader to use other manifests only;
 # * `not asked for`: the driver translates to another API, and is listed only to programs that ask for such drivers;
 # * `too old`: the driver is found, and supports too old a version of Vulkan.
@@ -143,7 +143,8 @@ figures.draw_walk()
 # %% id="l02-instance"
 available = [item.extensionName for item in vk.vkEnumerateInstanceExtensionProperties(None)]
 wanted = sorted({"VK_KHR_portability_enumeration"} & set(available))
-application = vk.VkApplicationInfo(pApplicationName="lab 02", apiVersion=vk.VK_MAKE_VERSION(1, 3, 0))
+version = vk.VK_MAKE_VERSION(1, 3, 0)
+application = vk.VkApplicationInfo(pApplicationName="lab 02", apiVersion=version)
 create_info = vk.VkInstanceCreateInfo(
     flags=vk.VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR if wanted else 0,
     pApplicationInfo=application,
@@ -174,16 +175,16 @@ HTML(draw.table_html("As the driver says it", headers, rows))
 # %% [markdown] id="l02-order-text"
 # **Is every GPU of your machine in the table, also the integrated one?** Compare with the Device Manager, `lspci`, or "About This Mac". A machine's firmware may switch the integrated GPU off while a discrete one is present, and each GPU needs the driver of its own vendor.
 #
-# The specification promises no order. The loader sorts on Linux (since 1.3.204: by type, then by PCI address), and follows the system's preference on Windows. Device 0 becomes device 1 when somebody plugs a card in. A program that must find the same device again stores its `deviceUUID`, which never changes.
+# The specification promises no order. The loader sorts on Linux (since 1.3.204: by type, then by PCI address), and follows the system's preference on Windows. Device 0 becomes device 1 when somebody plugs a card in. A program that must find the same device again stores its `deviceUUID`, which stays the same over restarts and new drivers.
 
 # %% [markdown] id="l02-bits-text"
 # ### Versions are packed into bits
-# `apiVersion` is four numbers in 32 bits. The variant is 0 for Vulkan and 1 for Vulkan SC, a dialect for cars and planes.
+# `apiVersion` is four numbers in 32 bits. The variant is 0 for Vulkan and 1 for Vulkan SC, which is made for safety-critical systems such as cars and planes.
 
 # %% id="l02-bits-picture" tags=["hide-input"]
 LAYOUT = (("variant", 3), ("major", 7), ("minor", 10), ("patch", 12))
 figures.draw_bits([("apiVersion", 4206881, LAYOUT, "version 1.3.289")],
-                  "In decimal 4206881 looks like nothing. In bits it is variant 0, version 1.3.289.")
+                  "In decimal 4206881 says nothing. In bits it is version 1.3.289.")
 
 # %% [markdown] id="l02-e2-text"
 # ### Exercise 2 · Read the numbers
@@ -428,7 +429,7 @@ for handle in handles:
     vk.vkGetPhysicalDeviceProperties2(handle, base)
     modern = vk.VkPhysicalDeviceVulkan12Features()
     vk.vkGetPhysicalDeviceFeatures2(handle, vk.VkPhysicalDeviceFeatures2(pNext=modern))
-    name = vk.ffi.string(base.properties.deviceName).decode()  # here a C array, not a Python text
+    name = vk.ffi.string(base.properties.deviceName).decode()  # here it is a C array
     rows.append((name, subgroup.subgroupSize, bool(modern.shaderFloat16), bool(modern.shaderInt8)))
 HTML(draw.table_html("Through pNext", ("device", "subgroup", "fp16", "int8"), rows))
 
@@ -439,7 +440,7 @@ HTML(draw.table_html("Through pNext", ("device", "subgroup", "fp16", "int8"), ro
 figures.draw_extensions()
 
 # %% [markdown] id="l02-extensions-read"
-# So a program tests three names for one ability, newest first. An extension at its beginning: with [VK_ARM_data_graph](https://docs.vulkan.org/refpages/latest/refpages/source/VK_ARM_data_graph.html) (2025, Vulkan 1.4.319) a driver runs a whole graph of tensor operations as one pipeline. Few drivers have it. Read its first paragraph and ask: which work of vklab would the driver then do?
+# So a program may have to look for one ability under several names. An extension at its beginning: with [VK_ARM_data_graph](https://docs.vulkan.org/refpages/latest/refpages/source/VK_ARM_data_graph.html) (2025, Vulkan 1.4.319) a driver runs a whole graph of tensor operations as one pipeline. Few drivers have it. Read its first paragraph and ask: which work of vklab would the driver then do?
 
 # %% [markdown] id="l02-3text"
 # ## 3 · The same in one line
@@ -523,7 +524,7 @@ with attempt("02-4"):
     display(figures.draw_capabilities(
         [*park, *vklab.devices()], lambda info: first_missing(info, needs),
         "Dark is much, light is little, within a column. Needed: Vulkan 1.3, compute, fp16, 40000 "
-        "bytes of shared memory, a heap of 8000 MiB. The last rows are this machine."))
+        "bytes of shared memory, a heap of 8000 MiB. Below the video decoder: this machine."))
 
 # %% id="l02-e4-check" vklab={"role": "check", "id": "02-4"}
 check("02-4", first_missing)
@@ -554,7 +555,7 @@ figures.draw_rented(RENT, WORK, {"p": "A", "q": "A", "r": "B", "s": "B", "t": "B
 # Two devices are enough for these six programs. Find a cheaper choice than the obvious one, for any list of devices and programs.
 # `sets_by_price` is given: it lists every set of devices, the cheapest first.
 #
-# The first part of your score asks for a *valid* choice. The second part counts cents: the obvious answer earns nothing, the cheapest possible choice earns everything, and a choice in between earns its share. The worst case counts. There are at most five devices and seven programs, so you may try out many choices. This is the open-ended exercise of the lab: take a quarter of an hour, or come back another day.
+# One point is for *valid* choices. The others count cents, one point for each list of programs: the obvious answer earns nothing, the cheapest possible choice earns the point, and a choice in between earns its share. There are at most five devices and seven programs, so you may try out many choices. This is the open-ended exercise of the lab: take a quarter of an hour, or come back another day.
 
 # %% id="l02-e5" vklab={"role": "exercise", "id": "02-5", "points": 5, "lines": 12}
 from itertools import combinations
@@ -610,7 +611,7 @@ check("02-5", rent_devices)
 
 # %% [markdown] id="l02-6text"
 # ## 6 · What would break this
-# **Bug hunt 1.** This function passed every test on its author's laptop. Then a user plugged in a second GPU, and kernels failed to be created. Read it, and predict for which machines the result is right. Then run the cell, and mend the function until every line says True.
+# **Bug hunt 1.** This function passed every test on its author's laptop. Then a user plugged in a second GPU, and kernels failed to be created. Read the function in the second cell below. For which machines is its result right? Write your guess, run both cells, and mend the function until every line says True.
 
 # %% id="l02-p4"
 predict("02-p4", laptop=..., phone_first=..., laptop_first=...)
@@ -630,7 +631,7 @@ for title, together in (("laptop", laptop), ("phone_first", phone + laptop),
     print(f"{title:13} each device gets the best that it allows: {sizes == allowed}")
 
 # %% [markdown] id="l02-version-text"
-# **Bug hunt 2.** A program wants Vulkan 1.2 or newer. It was written in the days of 1.3. Which versions does it accept? Predict, run, then mend it.
+# **Bug hunt 2.** A program wants Vulkan 1.2 or newer. It was written in the days of 1.3. Which versions does it accept? Guess, run, then mend it.
 
 # %% id="l02-p5"
 predict("02-p5", v1_1_0=..., v1_3_289=..., v1_10_0=...)

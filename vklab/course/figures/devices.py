@@ -191,7 +191,7 @@ def draw_bits(rows: Sequence[tuple[str, int, Fields, str]], caption: str) -> Pic
             for place in range(bit, bit - bits, -1):
                 diagram.box((8 + 22 * (31 - place), top, 22, 24), str(packed >> place & 1), colour)
             bit -= bits
-    alt = "; ".join(f"{title} {packed}, {' '.join(f'{name} {bits}' for name, bits in fields)} bits: "
+    alt = "; ".join(f"{title} {packed}, in bits {' '.join(f'{n} {bits}' for n, bits in fields)}: "
                     f"{said}" for title, packed, fields, said in rows)  # fmt: skip
     return diagram.picture(alt, caption)
 
@@ -244,7 +244,7 @@ CAPABILITIES: Mapping[str, tuple[Callable[[DeviceInfo], float], Callable[[float]
     "Vulkan": (lambda d: d.api_version[1], lambda v: f"1.{v:.0f}"),
     "heap": (_room, lambda v: f"{v / 2**30:.1f} GiB"),
     "invocations": (lambda d: d.limit("maxComputeWorkGroupInvocations"), "{:.0f}".format),
-    "shared KiB": (lambda d: d.limit("maxComputeSharedMemorySize") / 1024, "{:.0f}".format),
+    "shared": (lambda d: d.limit("maxComputeSharedMemorySize") / 1024, "{:.0f} KiB".format),
     "subgroup": (lambda d: d.subgroup_size, "{:.0f}".format),
     "fp16": (lambda d: "shaderFloat16" in d.features, lambda v: "yes" if v else "no"),
 }
@@ -262,18 +262,18 @@ def draw_capabilities(
     """
     diagram, told = Diagram(760, 26 * len(devices) + 34), []
     for column, title in enumerate(CAPABILITIES):
-        diagram.note((190 + 76 * column, 20), title, anchor="middle", size=11, bold=True)
-    diagram.note((616, 20), "your function says", size=11, bold=True)
+        diagram.note((178 + 66 * column, 20), title, anchor="middle", size=11, bold=True)
+    diagram.note((552, 20), "your function says", size=11, bold=True)
     for row, device in enumerate(devices):
         top, code = 26 * row + 30, answer(device)
         said = {"": "✓ usable", None: "None (is a return missing?)"}.get(code, words.short(code))
-        diagram.note((6, top + 16), device.name.partition(" (")[0][:22])
-        diagram.note((616, top + 16), said.replace("maxCompute", "").strip("'")[:24], size=11)
+        diagram.note((6, top + 16), device.name.partition(" (")[0][:20])
+        diagram.note((552, top + 16), said.strip("'")[:36], size=11)
         told.append(f"{device.name}: {said}")
         for column, (value, text) in enumerate(CAPABILITIES.values()):
             logs = [math.log2(1 + value(other)) for other in devices]
             share = (logs[row] - min(logs)) / ((max(logs) - min(logs)) or 1)
-            diagram.box((154 + 76 * column, top, 72, 23), text(value(device)), "blue",
+            diagram.box((147 + 66 * column, top, 62, 23), text(value(device)), "blue",
                         shade=0.04 + 0.5 * share)  # fmt: skip
     return diagram.picture("; ".join(told), caption)
 
