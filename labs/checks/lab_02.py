@@ -17,27 +17,27 @@ from vklab.course.definition.report import Report
 from vklab.course.figures.machines import Needs, families, machine
 from vklab.types import DeviceInfo, MemoryHeap
 
-FINDINGS = {
-    "no loader": "`libvulkan.so.1`: cannot open shared object file",
-    "no manifest": "The loader opens and answers 1.3.275. Every `icd.d` folder is empty.",
-    "no library": "`nvidia_icd.json` names `libGLX_nvidia.so.0`. `ldconfig -p` does not list it.",
-    "no hardware": "`radeon_icd.x86_64.json` and its library are there. "
-                   "`lspci` lists no graphics card. One device is found: llvmpipe.",
-    "no permission": "`lspci` lists an AMD card, manifest and library are there. Opening "
-                     "`/dev/dri/renderD128` says: permission denied. One device: llvmpipe.",
-    "hidden": "`lspci` lists an Intel GPU, manifest and library are there. "
-              "`VK_DRIVER_FILES` is set to `/opt/lavapipe/lvp_icd.json`. One device: llvmpipe.",
-    "not asked for": "A Mac with MoltenVK. `vulkaninfo` lists the GPU. In your program "
-                     "`vkCreateInstance` says: incompatible driver.",
-    "too old": "The GPU is listed with Vulkan 1.1.97. The program needs Vulkan 1.3.",
-}  # fmt: skip
+CAUSES = ("no loader", "no manifest", "no library", "no hardware", "no permission", "hidden",
+          "not asked for", "too old")  # fmt: skip
+SHOWN = (
+    "`libvulkan.so.1`: cannot open shared object file",
+    "The loader opens and answers 1.3.275. Every `icd.d` folder is empty.",
+    "`nvidia_icd.json` names `libGLX_nvidia.so.0`. `ldconfig -p` does not list it.",
+    "`radeon_icd.x86_64.json` and its library are there. `lspci` lists no graphics card. One "
+    "device is found: llvmpipe.",
+    "`lspci` lists an AMD card, manifest and library are there. Opening `/dev/dri/renderD128` "
+    "says: permission denied. One device: llvmpipe.",
+    "`lspci` lists an Intel GPU, manifest and library are there. `VK_DRIVER_FILES` is set to "
+    "`/opt/lavapipe/lvp_icd.json`. One device: llvmpipe.",
+    "A Mac with MoltenVK. `vulkaninfo` lists the GPU. In your program `vkCreateInstance` says: "
+    "incompatible driver.",
+    "The GPU is listed with Vulkan 1.1.97. The program needs Vulkan 1.3.",
+)
 
 
-def _machines(*causes: str) -> dict[str, str]:
-    """Return the parameters of a variant: what machines A to E show, and why."""
-    shown = zip("abcde", causes, strict=True)
-    return {key: text for letter, cause in shown
-            for key, text in ((letter, FINDINGS[cause]), (f"{letter}_cause", cause))}  # fmt: skip
+def _machines(*numbers: int) -> dict[str, str]:
+    """Return the parameters of a variant: what machines A to E show."""
+    return {letter: SHOWN[number] for letter, number in zip("abcde", numbers, strict=True)}
 
 
 @exercise(
@@ -49,18 +49,17 @@ def _machines(*causes: str) -> dict[str, str]:
         "A program on macOS has to ask for drivers that translate; vulkaninfo always asks.",
     ),
     variants=(
-        _machines("no permission", "no manifest", "not asked for", "no library", "no hardware"),
-        _machines("hidden", "no hardware", "no loader", "no permission", "too old"),
-        _machines("no library", "not asked for", "hidden", "no hardware", "no manifest"),
-        _machines("too old", "no permission", "no library", "hidden", "not asked for"),
+        _machines(4, 1, 6, 2, 3), _machines(5, 3, 0, 4, 7), _machines(2, 6, 5, 3, 1),
+        _machines(7, 4, 2, 5, 6),
     ),
 )
 class Causes(Choice):
     parts = {"all": ("every machine", 3)}
 
     def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        return {letter.upper(): (self.params[f"{letter}_cause"], tuple(FINDINGS))
-                for letter in "abcde"}  # fmt: skip
+        right = dict(zip(SHOWN, CAUSES, strict=True))
+        return {letter.upper(): (right[shown], tuple(sorted(CAUSES)))
+                for letter, shown in self.params.items()}  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------- versions
@@ -359,6 +358,29 @@ def _one_by_one(devices: Devices, programs: Programs, order: list[str]) -> int |
     return sum(devices[name][0] for name in left)
 
 
+def _hard(part: str, random: np.random.Generator) -> Case:
+    """Draw until none of the obvious answers is cheapest."""
+    while True:
+        rooms = random.choice([4, 6, 8, 12, 16, 24], int(random.integers(4, 6)))
+        names = "ABCDE"[:len(rooms)]
+        devices = {n: (int(room * random.integers(6, 13)), int(room) * 1000)
+                   for n, room in zip(names, rooms, strict=True)}  # fmt: skip
+        programs = {}
+        for program in "pqrstuv"[:random.integers(5, 8)]:
+            suited = tuple(n for n in names if random.random() < 0.7) or (names[0],)
+            programs[program] = (int(random.integers(10, 75)) * 100, suited)
+        price, natural = cheapest(devices, programs), obvious(devices, programs)
+        if price is not None and natural and price <= 0.9 * min(natural.values()):
+            return _renting(part, devices, programs)
+
+
+def _renting(part: str, devices: Devices, programs: Programs) -> Case:
+    natural = min(obvious(devices, programs).values(), default=0)
+    on = f"devices={devices}, programs={programs}" if part != "picture" else ""
+    return Case(part, (devices, programs), facts={"natural": natural},
+                on=on or "the devices and programs of the picture")  # fmt: skip
+
+
 @exercise(
     "02-5",
     hints=(
@@ -378,37 +400,16 @@ class RentDevices(Function):
              "third": ("and of a third", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        yield self._case("valid", {"A": (7, 900)}, {"p": (900, ("A",))})
-        yield self._case("valid", {"A": (9, 900), "B": (2, 1000)},
+        yield _renting("valid", {"A": (7, 900)}, {"p": (900, ("A",))})
+        yield _renting("valid", {"A": (9, 900), "B": (2, 1000)},
                          {"p": (400, ("A", "B")), "q": (500, ("A",)), "r": (1, ("A", "B"))})
         both = ("A", "B", "C")  # the largest first leaves gaps of 1000 MiB
-        yield self._case("picture", {"A": (50, 10000), "B": (52, 10000), "C": (30, 4000)},
+        yield _renting("picture", {"A": (50, 10000), "B": (52, 10000), "C": (30, 4000)},
                          {"p": (5000, both), "q": (4000, both), "r": (4000, both),
                           "s": (3000, both), "t": (2000, both), "u": (2000, both)})  # fmt: skip
         for part in ("first", "second", "third"):
-            hard = self._hard(part, random)
+            hard = _hard(part, random)
             yield from (hard, replace(hard, part="valid"))
-
-    def _hard(self, part: str, random: np.random.Generator) -> Case:
-        """Draw until none of the obvious answers is cheapest."""
-        while True:
-            rooms = random.choice([4, 6, 8, 12, 16, 24], int(random.integers(4, 6)))
-            names = "ABCDE"[:len(rooms)]
-            devices = {n: (int(room * random.integers(6, 13)), int(room) * 1000)
-                       for n, room in zip(names, rooms, strict=True)}  # fmt: skip
-            programs = {}
-            for program in "pqrstuv"[:random.integers(5, 8)]:
-                suited = tuple(n for n in names if random.random() < 0.7) or (names[0],)
-                programs[program] = (int(random.integers(10, 75)) * 100, suited)
-            price, natural = cheapest(devices, programs), obvious(devices, programs)
-            if price is not None and natural and price <= 0.9 * min(natural.values()):
-                return self._case(part, devices, programs)
-
-    def _case(self, part: str, devices: Devices, programs: Programs) -> Case:
-        natural = min(obvious(devices, programs).values(), default=0)
-        on = f"devices={devices}, programs={programs}" if part != "picture" else ""
-        return Case(part, (devices, programs), facts={"natural": natural},
-                    on=on or "the devices and programs of the picture")  # fmt: skip
 
     def expected(self, case: Case) -> Any:
         return cheapest(*case.args)
@@ -434,7 +435,7 @@ class RentDevices(Function):
 # ------------------------------------------------------------------------------------- predictions
 
 
-@exercise("02-p1", hints=("Which one does the interpreter really compare?",))
+@exercise("02-p1", hints=("Which field is the first that differs?",))
 class Comparisons(Predict):
     explains = ("Packed numbers compare like versions, as long as the variants are equal: a higher "
                 "field outweighs all fields to its right. Tuples compare number by number. Text "
@@ -455,7 +456,7 @@ class Alive(Predict):
         return {"structure": True, "array": False}
 
 
-@exercise("02-p3", hints=("Read the runtime's function from the top: which names occur?",))
+@exercise("02-p3", hints=("Which names occur in the runtime's function?",))
 class RulesOfTheRuntime(Predict):
     explains = ("The runtime keeps compute away from graphics and copies on a family of their own, "
                 "as you do. It never looks at timestamp_valid_bits or queue_count: it uses one "
@@ -470,17 +471,16 @@ class FirstDevice(Predict):
     explains = ("The limit of devices[0] is used for all. With the laptop first the phone is told "
                 "to run 1024 invocations and allows 256: Vulkan forbids that, and the kernel may "
                 "not be created. With the phone first nothing fails, and the laptop's GPUs get a "
-                "quarter of their workgroup without a word. Ask each device for its own limit.")  # fmt: skip
+                "quarter of their workgroup without a word. Ask each device for its own limit.")
 
     def answers(self) -> Mapping[str, Any]:
         return {"laptop": True, "phone_first": False, "laptop_first": False}
 
 
-@exercise("02-p5", hints=("Text is compared character by character.",))
+@exercise("02-p5", hints=("Which character is the first that differs?",))
 class NewEnough(Predict):
     explains = ("Version 1.10.0 will be turned away: '1' comes before '2' at the third character. "
-                "Keep versions as tuples of numbers, and make text of them only to print "
-                "them.")  # fmt: skip
+                "Keep versions as tuples of numbers, and make text of them only to print them.")
 
     def answers(self) -> Mapping[str, Any]:
         return {"v1_1_0": False, "v1_3_289": True, "v1_10_0": False}

@@ -120,8 +120,7 @@ for manifest in detect.find_manifests(platform.system()):
 # Write one cause for each machine: causes = {"A": "no loader", "B": ...}
 causes = ...
 ### BEGIN SOLUTION
-causes = {"A": "[[a_cause]]", "B": "[[b_cause]]", "C": "[[c_cause]]", "D": "[[d_cause]]",
-          "E": "[[e_cause]]"}
+causes = [[right]]
 ### END SOLUTION
 
 # %% id="l02-e1-check" vklab={"role": "check", "id": "02-1"}

@@ -100,7 +100,8 @@ def _not_run(identifier: str, error: BaseException) -> str:
     """Return the note for an answer that is not defined, because its cell has not run."""
     if not isinstance(error, NameError):
         return ""
-    own = [each for each in exercises_of(number_of(identifier)).values() if each.title == error.name]
+    known = exercises_of(number_of(identifier)).values()
+    own = [each for each in known if each.title == error.name]
     return f"run the cell of exercise {own[0].id} first: it defines {error.name}" if own else ""
 
 
