@@ -314,7 +314,8 @@ class FirstMissing(Function):
 
 # ---------------------------------------------------------------------------------- rented devices
 
-Devices, Programs = Mapping[str, tuple[int, int]], Mapping[str, tuple[int, tuple[str, ...]]]
+Devices = Mapping[str, tuple[int, int]]
+Programs = Mapping[str, tuple[int, tuple[str, ...]]]
 
 
 def cheapest(devices: Devices, programs: Programs) -> int | None:

@@ -1,12 +1,12 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Devices: what is in this machine, and which one to use", minutes: 110}
+#   vklab: {title: "Devices: what is in this machine, and which one to use", minutes: 120}
 # ---
 
 # %% [markdown] id="l02-title"
 # # Lab 02 · Devices
-# **What is in this machine, and which device should do the work?** · 110 minutes, 5 exercises
+# **What is in this machine, and which device should do the work?** · 120 minutes, 5 exercises; the last one, about 25 minutes, may wait for another day
 #
 # A laptop may have two GPUs and a software driver. A server has several equal cards. A phone has one GPU without fp16. The same program has to run on all of them, so it asks before it acts. In this lab you ask the questions, first with the raw bindings, then with vklab. Then you write the code that decides.
 #
@@ -37,6 +37,7 @@ import vklab
 from vklab import draw
 from vklab.course import attempt, banner, check, hint, predict, show, swap
 from vklab.course.figures import devices as figures
+from vklab.course.figures import objects
 from vklab.course.figures.machines import Needs, families, machine
 from vklab.doctor import detect
 from vklab.vulkan.device import Device
@@ -56,7 +57,7 @@ banner()
 # A Vulkan program does not talk to a GPU. It calls the **loader**, a library of the system. The loader reads **manifests**, small JSON files. Each manifest names one **driver**, the vendor's library.
 
 # %% id="l02-loader-picture" tags=["hide-input"]
-figures.draw_loader()
+objects.draw_loader()
 
 # %% [markdown] id="l02-1table"
 # | | loader | manifests | drivers, for example |
@@ -65,7 +66,7 @@ figures.draw_loader()
 # | Windows | `vulkan-1.dll` | listed in the registry | `nvoglv64.dll`, `amdvlk64.dll` |
 # | macOS | `libvulkan.1.dylib` | `vulkan/icd.d` below `/opt/homebrew/share` or `etc`, `/usr/local/share` or `etc`, `~/VulkanSDK/*/macOS/share` | `libMoltenVK.dylib`, which translates to Metal |
 #
-# To install loader, drivers and the tool `vulkaninfo`:
+# These lines install the loader, drivers, and `vulkaninfo`, a tool that asks everything that this lab asks:
 #
 # | system | line |
 # |---|---|
@@ -134,10 +135,10 @@ check("02-1", causes)
 # The package `vulkan` is a thin layer over the C headers. The names are Vulkan's own, so every page of the specification applies.
 
 # %% id="l02-walk-picture" tags=["hide-input"]
-figures.draw_walk()
+objects.draw_walk()
 
 # %% [markdown] id="l02-instance-text"
-# **Step 1, the instance.** An instance connects your program to the loader. You say which version of Vulkan you were written for. On macOS you also ask for drivers that translate (*portability* drivers), where the loader knows the word.
+# **Step 1, the instance.** An instance connects your program to the loader. You say which version of Vulkan you were written for. On macOS you also ask for drivers that translate (*portability* drivers), if the loader offers that extension.
 
 # %% id="l02-instance"
 available = [item.extensionName for item in vk.vkEnumerateInstanceExtensionProperties(None)]
@@ -254,7 +255,7 @@ print("text:  ", "1.10.0" > "1.3.224")
 # `create_info` in step 1 is a C structure that holds a *pointer* to `application`. C does not count references. If Python frees `application` too early, the driver reads whatever lies there.
 
 # %% id="l02-pointers-picture" tags=["hide-input"]
-figures.draw_pointers()
+objects.draw_pointers()
 
 # %% [markdown] id="l02-p2-text"
 # The next function builds these three structures and returns the first. A *weak* reference tells whether an object still exists, and does not keep it. **Your guess first:** which of the two is still there when the function has returned?
@@ -373,7 +374,7 @@ show("vklab.vulkan.device.choose_queue_families")
 # **Step 4, memory.** A *heap* is a pool of memory with a size. A *memory type* is a way to allocate from one heap. Its flags say what you get: `device_local` is close to the device, `host_visible` can be mapped by your program, `host_coherent` needs no flush after writing, `host_cached` is fast to read back.
 
 # %% id="l02-memory-picture" tags=["hide-input"]
-figures.draw_memory()
+objects.draw_memory()
 
 # %% id="l02-memory" tags=["nbval-ignore-output"]
 assert handles, "there are no handles: run steps 1 and 2 first"
@@ -414,7 +415,7 @@ HTML(draw.table_html("Limits", ("limit", *(f"device {n}" for n in range(len(hand
 # **Step 6, what came after Vulkan 1.0.** Structures cannot grow, so newer questions are separate structures. You hang them onto the old one through `pNext`.
 
 # %% id="l02-chain-picture" tags=["hide-input"]
-figures.draw_chain()
+objects.draw_chain()
 
 # %% [markdown] id="l02-chain-more"
 # The cell asks two such questions. A **subgroup** is a part of a workgroup that the device handles together; its invocations can exchange values without memory (lab 07). It has 32 invocations on NVIDIA and Apple, 32 or 64 on AMD, 8 to 32 on Intel, 8 on lavapipe with AVX2. A **feature** such as `shaderFloat16` is something that a device may lack. Being listed is not enough: a program must also *enable* the feature when it opens the device.
@@ -436,7 +437,7 @@ HTML(draw.table_html("Through pNext", ("device", "subgroup", "fp16", "int8"), ro
 # **Where new questions come from.** A vendor publishes an *extension* with its own prefix. If others want it, several vendors (`EXT`) or Khronos (`KHR`) publish a common one. A later version of Vulkan may take it into the core.
 
 # %% id="l02-extensions-picture" tags=["hide-input"]
-figures.draw_extensions()
+objects.draw_extensions()
 
 # %% [markdown] id="l02-extensions-read"
 # So a program may have to look for one ability under several names. An extension at its beginning: with [VK_ARM_data_graph](https://docs.vulkan.org/refpages/latest/refpages/source/VK_ARM_data_graph.html) (2025, Vulkan 1.4.319) a driver runs a whole graph of tensor operations as one pipeline. Few drivers have it. Read its first paragraph and ask: which work of vklab would the driver then do?
@@ -459,10 +460,10 @@ print("the same limits: ", all(i.limits[name] == getattr(r.limits, name)
 
 # %% [markdown] id="l02-4text"
 # ## 4 · Why a device is refused
-# A program that stops with "error -8" helps nobody. vklab tests a device once, in a fixed order, and says what to do about the first thing that is missing. The order matters: whoever has an old driver should hear about the driver, not about one of the features that it lacks.
+# A program that stops with "error -8" helps nobody. vklab tests a device once, in a fixed order, and says what to do about the first thing that is missing. The order matters: a user with an old driver should hear about the driver, not about one of the features that it lacks.
 
 # %% id="l02-questions-picture" tags=["hide-input"]
-figures.draw_questions()
+objects.draw_questions()
 
 # %% id="l02-refusal-show"
 show(vklab.vulkan.physical_device.refusal)
@@ -475,7 +476,7 @@ show(vklab.vulkan.physical_device.refusal)
 show(Needs)
 
 # %% [markdown] id="l02-e4-more"
-# Two facts about memory decide. An ordinary buffer lies in *one* heap, so a device with heaps of 256 and 16112 MiB has no room for 16200 MiB. (Only a *sparse* buffer may be spread over several.) And one binding covers at most `maxStorageBufferRange` bytes, so a kernel that reads a buffer of 200 MiB through one binding needs that limit, too: `Needs(at_least={"maxStorageBufferRange": 200 << 20}, heap_mib=200)`.
+# Two facts about memory matter here. An ordinary buffer lies in *one* heap, so a device with heaps of 256 and 16112 MiB has no room for 16200 MiB. (Only a *sparse* buffer may be spread over several.) And one binding covers at most `maxStorageBufferRange` bytes, so a kernel that reads a buffer of 200 MiB through one binding needs that limit, too: `Needs(at_least={"maxStorageBufferRange": 200 << 20}, heap_mib=200)`.
 
 # %% id="l02-e4" vklab={"role": "exercise", "id": "02-4", "points": 4, "lines": 14}
 def first_missing(device, needs):
@@ -554,7 +555,7 @@ figures.draw_rented(RENT, WORK, {"p": "A", "q": "A", "r": "B", "s": "B", "t": "B
 # Two devices are enough for these six programs. Find a cheaper choice than the obvious one, for any list of devices and programs.
 # `sets_by_price` is given: it lists every set of devices, the cheapest first.
 #
-# One point is for *valid* choices. The others count cents, one point for each list of programs: the obvious answer earns nothing, the cheapest possible choice earns the point, and a choice in between earns its share. There are at most five devices and seven programs, so you may try out many choices. This is the open-ended exercise of the lab: take a quarter of an hour, or come back another day.
+# One point is for *valid* choices. The others count cents, one point for each list of programs: the obvious answer earns nothing, the cheapest possible choice earns the point, and a choice in between earns its share. There are at most five devices and seven programs, so you may try out many choices. This is the open-ended exercise of the lab: a first cheaper choice takes a quarter of an hour, and the cheapest one may wait for another day.
 
 # %% id="l02-e5" vklab={"role": "exercise", "id": "02-5", "points": 5, "lines": 12}
 from itertools import combinations
