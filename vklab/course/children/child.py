@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vklab.course.places import PROJECT
 
-__all__ = ["Ended", "begin", "end_group", "run_child"]
+__all__ = ["Ended", "begin", "end_group", "run_child", "without"]
 
 POLL_S = 0.01
 OUTPUT_BYTES = 1 << 20
@@ -87,6 +87,11 @@ def begin(folder: Path) -> None:
     (folder / STARTED).touch()
     if hasattr(signal, "alarm") and LIFE in os.environ:
         signal.alarm(int(os.environ[LIFE]))
+
+
+def without(folder: Path, error: Exception) -> str:
+    """Return an error's text with the files of a child's folder, but without that folder."""
+    return str(error).replace(str(folder) + os.sep, "")
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,248 @@
+"""observe_kernel: run a student's kernel as it is, and with counters in its SPIR-V.
+
+A child without a device compiles the text, this process inserts the counters, and one more child
+holds the device and makes every dispatch: plain, counted, with mirrored invocations, with reversed
+workgroups, and with a part of the workgroups only.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from vklab.course.children import kernel_child, run_kernel
+from vklab.course.children.child import run_child
+from vklab.course.children.run_kernel import Dispatched, Job, Run
+from vklab.course.counting.counts import Counts, read_counts
+from vklab.course.counting.instrument import COUNTERS, Instrumented, instrument
+from vklab.course.counting.layout import Layout, Order, too_large
+from vklab.errors import ShaderError
+from vklab.shader.reflection import Reflection, reflect
+
+__all__ = ["ENDLESS_TURNS", "PINNED", "WAYS", "Observed", "Way", "observe_kernel"]
+
+WAYS = ("plain", "counted", "mirrored", "reversed", "partial")
+LOG_ROOM = 65_536  # accesses
+# Mesa's llvmpipe ends all loops of an invocation after 65535 turns, without a word.
+ENDLESS_TURNS = 65_000
+# Threads and vector width of Mesa's llvmpipe, so that marks do not depend on the machine.
+PINNED: Mapping[str, str] = MappingProxyType(
+    {"LP_NUM_THREADS": "2", "LP_NATIVE_VECTOR_WIDTH": "256"}
+)
+COMPILE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """Result of one more dispatch of a run, with counters.
+
+    Attributes:
+        buffers: every buffer's content afterwards.
+        counts: what the kernel did; only the way `counted` keeps a log.
+        base: the first workgroup along each axis.
+        groups: number of workgroups along each axis.
+    """
+
+    buffers: Mapping[str, np.ndarray]
+    counts: Counts
+    base: tuple[int, ...]
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Observed(Dispatched):
+    """Result of one run of a kernel, and what its invocations did.
+
+    Attributes:
+        status: as for `run_kernel`, or refused: the counters cannot follow this kernel.
+        run: the run.
+        ways: every dispatch with counters, by name; one that says nothing new is left out.
+    """
+
+    run: Run = field(default_factory=lambda: Run({}))
+    ways: Mapping[str, Way] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> Counts:
+        """Return the counts of the whole dispatch in plain order."""
+        return self.ways["counted"].counts
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One dispatch with counters that is to be made."""
+
+    way: str
+    layout: Layout
+    order: Order
+    groups: tuple[int, ...]
+
+
+def observe_kernel(
+    text: str,
+    runs: Run | Sequence[Run],
+    *,
+    language: str = "",
+    seconds: float = 10,
+    device: int | str | None = None,
+    ways: Sequence[str] = WAYS,
+    variables: Mapping[str, str] | None = None,
+) -> list[Observed]:
+    """Compile a kernel, insert counters, and make every dispatch in one child process.
+
+    Args:
+        text: GLSL or Slang.
+        runs: one Run, or several, with buffers of the same names and dtypes.
+        language: glsl or slang; default: GLSL if the text has a #version line.
+        seconds: time limit of each dispatch.
+        device: as in `vklab.load`.
+        ways: which dispatches to make; `plain` is the kernel as it was compiled.
+        variables: environment variables of the child with the device, such as `PINNED`.
+    """
+    wanted = [runs] if isinstance(runs, Run) else list(runs)
+    failed = run_kernel.unsolved(text)
+    if failed is None:
+        spirv, failed = _compile(text, language)
+    if failed is None:
+        try:
+            return _observe(spirv, text, wanted, ways, (seconds, device, variables))
+        except ShaderError as error:
+            failed = Dispatched("mismatch", message=str(error))
+        except _Refused as error:
+            failed = Dispatched("refused", message=str(error))
+    return [_observed(failed, run) for run in wanted]
+
+
+class _Refused(Exception):
+    """The counters cannot follow a kernel, or have no room for a dispatch."""
+
+
+def _observed(
+    done: Dispatched, run: Run, ways: Mapping[str, Way] = MappingProxyType({})
+) -> Observed:
+    facts = {each.name: getattr(done, each.name) for each in fields(Dispatched)}
+    return Observed(**facts, run=run, ways=ways)
+
+
+def _compile(text: str, language: str) -> tuple[bytes, Dispatched | None]:
+    """Return the SPIR-V of a text, compiled in a child without a device, or the failure."""
+    with tempfile.TemporaryDirectory(prefix="vklab-") as name:
+        folder, kernel = Path(name), f"kernel{run_kernel.ending(text, language)}"
+        (folder / kernel).write_text(text, encoding="utf-8")
+        ended = run_child("vklab.course.children.compile_child", [str(folder), kernel], folder,
+                          COMPILE_S)  # fmt: skip
+        compiled, failure = folder / "compiled.spv", folder / "failed.json"
+        if compiled.is_file():
+            return compiled.read_bytes(), None
+        if failure.is_file():
+            facts = json.loads(failure.read_text("utf-8"))
+            return b"", Dispatched(facts["status"], message=facts["message"])
+    last = ended.output.strip().splitlines()[-1:] or [ended.how]
+    return b"", Dispatched("compile_error", message=f"the compiler ended: {last[0][:300]}")
+
+
+def _observe(
+    spirv: bytes,
+    text: str,
+    runs: Sequence[Run],
+    ways: Sequence[str],
+    limits: tuple[float, int | str | None, Mapping[str, str] | None],
+) -> list[Observed]:
+    interface, first = reflect(spirv), runs[0]
+    unused = tuple(kernel_child.dropped(text, interface, first.buffers, first.push))
+    kept = {name: array for name, array in first.buffers.items() if name not in unused}
+    kernel_child.require_buffers(interface, kept)
+    try:
+        counted = instrument(spirv, {name: array.itemsize for name, array in kept.items()})
+    except ShaderError as error:
+        raise _Refused(str(error)) from error
+    jobs: list[Job] = []
+    plans: list[list[_Plan]] = []
+    for run in runs:
+        if "plain" in ways:
+            jobs.append(Job("plain.spv", run, unused))
+        plans.append(_plans(run, interface, counted, kept, ways))
+        jobs += [Job("counted.spv", _with_counters(run, plan), unused) for plan in plans[-1]]
+    done = iter(run_kernel.run_jobs({"plain.spv": spirv, "counted.spv": counted.spirv}, jobs,
+                                    *limits))  # fmt: skip
+    observed = []
+    for run, each in zip(runs, plans, strict=True):
+        plain = next(done) if "plain" in ways else None
+        observed.append(_read(run, plain, each, [next(done) for _ in each], counted))
+    return observed
+
+
+def _plans(
+    run: Run,
+    interface: Reflection,
+    counted: Instrumented,
+    kept: Mapping[str, np.ndarray],
+    ways: Sequence[str],
+) -> list[_Plan]:
+    """Return the dispatches with counters; those whose order is the plain one are left out."""
+    constants = {known.id: run.constants[name] for name, known in interface.constants.items()
+                 if name in run.constants}  # fmt: skip
+    x, y, z = (*run_kernel.whole_numbers(run.workgroups), 1, 1, 1)[:3]
+    grid = (x, y, z)
+    sizes = {name: run.buffers[name].nbytes for name in kept}
+    units = {name: run.buffers[name].itemsize for name in kept}
+    layout = Layout(grid, interface.workgroup.shape(constants), sizes, units, 0)
+    if reason := too_large(replace(layout, room=LOG_ROOM)):
+        raise _Refused(reason)
+    axis = int(np.argmax(grid))
+    base = tuple(n // 2 if i == axis else 0 for i, n in enumerate(grid))
+    part = tuple(n - base[i] for i, n in enumerate(grid))
+    is_single = layout.invocations == layout.groups or counted.uses_subgroups
+    plans = {
+        "counted": _Plan("counted", replace(layout, room=LOG_ROOM), Order(), grid),
+        "mirrored": None if is_single else _Plan("mirrored", layout, Order(mirrored=True), grid),
+        "reversed": _Plan("reversed", layout, Order(reversed=True), grid),
+        "partial": _Plan("partial", layout, Order(base), part),
+    }
+    if layout.groups < 2:
+        plans["reversed"] = plans["partial"] = None
+    return [plan for way, plan in plans.items() if plan is not None and way in ways]
+
+
+def _with_counters(run: Run, plan: _Plan) -> Run:
+    buffers = {**run.buffers, COUNTERS: plan.layout.words(plan.order)}
+    return Run(buffers, plan.groups, run.push, run.constants)
+
+
+def _read(
+    run: Run,
+    plain: Dispatched | None,
+    plans: Sequence[_Plan],
+    done: Sequence[Dispatched],
+    counted: Instrumented,
+) -> Observed:
+    """Return one run's result: that of the plain dispatch, unless a later one did not run."""
+    every = [*([plain] if plain else []), *done]
+    failed = next((each for each in every if each.status != "ran"), None)
+    if failed is not None:
+        return _observed(failed, run)
+    ways = {}
+    for plan, each in zip(plans, done, strict=True):
+        buffers = {name: array for name, array in each.buffers.items() if name != COUNTERS}
+        counts = read_counts(plan.layout, each.buffers[COUNTERS], counted.shared)
+        ways[plan.way] = Way(buffers, counts, plan.order.base, plan.groups)
+    result = plain or replace(done[0], buffers=ways[plans[0].way].buffers, out_of_bounds={})
+    if (said := _endless(ways)) and result.status == "ran":
+        result = replace(result, status="timeout", message=said)
+    return _observed(result, run, ways)
+
+
+def _endless(ways: Mapping[str, Way]) -> str:
+    for way in ways.values():
+        turns = way.counts.by_invocation["turns"]
+        if turns.size and turns.max() >= ENDLESS_TURNS:
+            worst = int(turns.argmax())
+            return (f"a loop of this kernel does not end: invocation {worst} went round "
+                    f"{turns[worst]} times before the driver stopped it; does every loop stop?")
+    return ""
