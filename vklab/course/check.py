@@ -15,7 +15,7 @@ from vklab.course.definition.judge import Answers, LocalAnswers, judge
 from vklab.course.definition.verdict import Verdict
 from vklab.course.features import missing_features
 
-__all__ = ["check", "check_answer"]
+__all__ = ["answers_for", "check", "check_answer"]
 
 
 def check(identifier: str, answer: Any = None) -> Verdict:
@@ -46,12 +46,22 @@ def check_answer(exercise: Exercise, answer: Any, seconds: float | None = None) 
     if refusal is not None:
         status, message = refusal
         return Verdict(exercise.id, exercise.title, status, 0, exercise.points, (), (message,))
-    answers: Answers = LocalAnswers(answer, seconds)
+    return judge(exercise, answers_for(exercise, answer, seconds), public_cases(exercise))
+
+
+def answers_for(exercise: Exercise, answer: Any, seconds: float | None = None) -> Answers:
+    """Return how an answer of this process is reached: called here, or dispatched in a child.
+
+    Args:
+        exercise: the exercise.
+        answer: as in `check`.
+        seconds: as in `check_answer`.
+    """
     if exercise.takes == "kernel":
         from vklab.course.children.kernel_answers import KernelAnswers
 
-        answers = KernelAnswers(answer)
-    return judge(exercise, answers, public_cases(exercise))
+        return KernelAnswers(answer)
+    return LocalAnswers(answer, seconds)
 
 
 def _refusal(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
