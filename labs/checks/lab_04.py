@@ -130,6 +130,10 @@ class Transpose(Kernel):
     def matrix(self, case: Case) -> tuple[int, int]:
         return case.args[2]["columns"], case.args[2]["rows"]
 
+    def owner(self, case: Case, elements: np.ndarray) -> np.ndarray:
+        _, groups, push = case.args
+        return elements % push["rows"] * (8 * groups[0]) + elements // push["rows"]
+
     def expected(self, case: Case) -> Any:
         arrays, _, push = case.args
         return arrays["x"].reshape(push["rows"], push["columns"]).T.reshape(-1).copy()
@@ -166,6 +170,7 @@ class Halves(Kernel):
 ))  # fmt: skip
 class BoxSum(Kernel):
     parts = {"loads": ("few loads of x, with every value right", 4)}
+    is_mapped = False
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         sides = 16 * random.integers(1, 4, 2)
@@ -190,7 +195,7 @@ class BoxSum(Kernel):
         """Score the loads of an answer that is right; a wrong one has no score."""
         for aspect in (self._values, self._inside, self._shape):
             aspect(case, got, report)
-        loads = got.counts.reads.get("x", got.counts.reads.get("X")).sum() / case.expected.size
+        loads = got.counts.reads[self.name_in(got, "x")].sum() / case.expected.size
         report.score(round(float(loads), 2), 1, 9, "loads an element", full=2.25)
 
 

@@ -12,7 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vklab.course import words
-from vklab.course.children.run_kernel import Dispatched, Run, run_kernel
+from vklab.course.children.kernel_child import GUARD_WORD
+from vklab.course.children.run_kernel import Dispatched, Run
+from vklab.course.counting.observe import Observed, observe_kernel
+from vklab.course.counting.shapes import order_matters, partial_shape, work_shape
 from vklab.course.definition.case import Case, Got
 from vklab.course.definition.exercise import Exercise
 from vklab.course.definition.report import Report
@@ -47,17 +50,24 @@ class KernelAnswers:
         """Return one dispatch for each case; a kernel prints nothing."""
         runs = [Run(named(self.text, arrays), groups, push) for arrays, groups, push in (
             case.args for case in cases)]  # fmt: skip
-        done = run_kernel(self.text, runs, seconds=self.seconds)
-        return [_got(result, number, len(done)) for number, result in enumerate(done, 1)], ""
+        done = observe_kernel(self.text, runs, seconds=self.seconds)
+        return [_got(result, self.text, number, len(done))
+                for number, result in enumerate(done, 1)], ""  # fmt: skip
 
 
-def _got(result: Dispatched, number: int, count: int) -> Got:
+def _got(result: Dispatched, text: str, number: int, count: int) -> Got:
     if result.status == "ran":
         return Got("returned", result)
     if result.status == "not_attempted":
         return Got("not_attempted", message=result.message)
+    said = WORDS.get(result.status, "{}").format(result.message)
+    if result.status == "compile_error" and not is_glsl(text) and "gl_GlobalInvo" in text:
+        said = "this looks like GLSL, whose first line is `#version 450`; read as Slang " + said
+    # The host packs a constant by the type that the kernel's struct gives it.
+    said = re.sub(r"kernel kernel: push constant (\w+)=(\S+) does not fit: .*",
+                  r"\1 is an integer in your struct, the host pushes \2", said)  # fmt: skip
     which = f"dispatch {number} of {count}: " if number > 1 else ""
-    return Got("refused", message=which + WORDS.get(result.status, "{}").format(result.message))
+    return Got("refused", message=which + said)
 
 
 class Kernel(Exercise):
@@ -69,6 +79,7 @@ class Kernel(Exercise):
         output: the buffer that is compared, by the array's name.
         start: value of each of its elements before the dispatch.
         types: the types allowed for each push constant, for a part "types".
+        is_mapped: whether `owner` says which invocation writes which element.
     """
 
     takes = "kernel"
@@ -77,6 +88,19 @@ class Kernel(Exercise):
     start: ClassVar[float] = -1.0
     types: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     guard: ClassVar[str] = "is there a guard, and is the index right?"
+    is_mapped: ClassVar[bool] = True
+
+    def elements(self, case: Case) -> int:
+        """Return the number of elements that one invocation writes at most."""
+        return 1
+
+    def owner(self, case: Case, elements: np.ndarray) -> np.ndarray:
+        """Return the linear number of the invocation that writes each element of the output."""
+        return elements // self.elements(case)
+
+    def matrix(self, case: Case) -> tuple[int, ...]:
+        """Return rows and columns of the output, by which messages name its elements."""
+        return (-1,)
 
     def dispatch_case(
         self, arrays: Mapping[str, np.ndarray], size: int, groups: Sequence[int],
@@ -94,28 +118,41 @@ class Kernel(Exercise):
         output = np.full(size, self.start, np.float32)
         return Case(args=({**arrays, self.output: output}, tuple(groups), dict(push)), on=on)
 
-    def compare(self, case: Case, got: Dispatched, report: Report) -> None:
+    def compare(self, case: Case, got: Observed, report: Report) -> None:
         """Compare one aspect of a dispatch, named by the part."""
         if got.unused:
             report.note(f"{words.never_used(got.unused)} by the kernel; the dispatch supplies it")
         getattr(self, f"_{report.part}")(case, got, report)
 
-    def _values(self, case: Case, got: Dispatched, report: Report) -> None:
-        values = got.buffers.get(self.output, got.buffers.get(self.output.upper()))
-        assert values is not None
-        never = f"{self.start:g} means: nobody wrote it" if (values == self.start).any() else ""
-        report.close(values, case.expected, 1e-5, 1e-5, never)
+    def name_in(self, got: Observed, name: str) -> str:
+        """Return the name of an array's buffer in the kernel: in GLSL, that of its block."""
+        return name if name in got.buffers else name.upper()
 
-    def _inside(self, case: Case, got: Dispatched, report: Report) -> None:
+    def _values(self, case: Case, got: Observed, report: Report) -> None:
+        values = got.buffers[self.name_in(got, self.output)]
+        never = f"{self.start:g} means: nobody wrote it. " if (values == self.start).any() else ""
+        bits = values.view(np.uint32).astype(np.int64) - GUARD_WORD
+        if ((bits >= 0) & (bits < len(got.buffers))).any():
+            never += "1.2333 is a guard word, which lies outside of every buffer: who read it?"
+        shape = self.matrix(case)
+        report.close(values.reshape(shape), case.expected.reshape(shape), 1e-5, 1e-5,
+                     never.strip())  # fmt: skip
+
+    def _inside(self, case: Case, got: Observed, report: Report) -> None:
         for name, at in got.out_of_bounds.items():
             where = "behind its end, at byte " if at[-1] > 0 else "before its start, at byte "
             where += ", ".join(map(str, at[:3])) + (", ..." if len(at) > 3 else "")
             report.expect(False, f"{name} was written {where}; {self.guard}")
 
-    def _shape(self, case: Case, got: Dispatched, report: Report) -> None:
-        report.expect(True, "")  # the counters of vklab.course.counting decide this
+    def _shape(self, case: Case, got: Observed, report: Report) -> None:
+        name = self.name_in(got, self.output)
+        said = work_shape(got, name, elements_per_invocation=self.elements(case))
+        if not said and self.is_mapped:
+            said = partial_shape(got, name, owner=lambda each: self.owner(case, each))
+        said = said or order_matters(got, [name])
+        report.expect(not said, said)
 
-    def _types(self, case: Case, got: Dispatched, report: Report) -> None:
+    def _types(self, case: Case, got: Observed, report: Report) -> None:
         for name, allowed in self.types.items():
             letter = got.push_formats.get(name, "")
             report.expect(letter, f"{name} is never used, so the compiler has dropped it")
