@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vklab.course.places import PROJECT
 
-__all__ = ["Ended", "begin", "end_group", "run_child", "without"]
+__all__ = ["BARE", "Ended", "begin", "end_group", "run_child", "without"]
 
 POLL_S = 0.01
 OUTPUT_BYTES = 1 << 20
@@ -24,6 +24,8 @@ START_S = 30.0
 STARTED = "started"
 # Seconds after which a child ends by itself, in case this process is gone by then.
 LIFE = "VKLAB_CHILD_SECONDS"
+# Set for a child that needs no part of the course but its own module: it starts sooner.
+BARE = "VKLAB_CHILD_BARE"
 
 
 @dataclass(frozen=True)

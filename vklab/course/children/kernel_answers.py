@@ -15,7 +15,9 @@ from vklab.course import words
 from vklab.course.children.kernel_child import GUARD_WORD
 from vklab.course.children.run_kernel import Dispatched, Run
 from vklab.course.counting.observe import Observed, observe_kernel
-from vklab.course.counting.shapes import order_matters, partial_shape, work_shape
+from vklab.course.counting.shapes import (
+    order_matters, outside_shape, partial_shape, work_shape,
+)  # fmt: skip
 from vklab.course.definition.case import Case, Got
 from vklab.course.definition.exercise import Exercise
 from vklab.course.definition.report import Report
@@ -143,6 +145,8 @@ class Kernel(Exercise):
             where = "behind its end, at byte " if at[-1] > 0 else "before its start, at byte "
             where += ", ".join(map(str, at[:3])) + (", ..." if len(at) > 3 else "")
             report.expect(False, f"{name} was written {where}; {self.guard}")
+        said = outside_shape(got)
+        report.expect(not said, said)
 
     def _shape(self, case: Case, got: Observed, report: Report) -> None:
         name = self.name_in(got, self.output)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from vklab.course import words
-from vklab.course.children.child import Ended, run_child
+from vklab.course.children.child import BARE, Ended, run_child
 
 __all__ = ["START_S", "Dispatched", "Job", "Run", "ending", "run_jobs", "run_kernel",
            "unsolved", "whole_numbers"]  # fmt: skip
@@ -138,7 +138,7 @@ def run_jobs(
         _write(folder, jobs, seconds, device)
         limit = START_S + seconds * len(jobs)
         ended = run_child("vklab.course.children.kernel_child", [str(folder)], folder, limit,
-                          variables)  # fmt: skip
+                          {BARE: "1", **(variables or {})})  # fmt: skip
         return [_read(folder, number, ended) for number in range(len(jobs))]
 
 

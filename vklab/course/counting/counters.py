@@ -26,12 +26,15 @@ class Counters:
         buffers: names of the exercise's buffers; the place of a name is the number of its buffer.
         units: bytes of an element of each buffer.
         binding: binding number of the counters.
+        is_full: whether reads of each element, sectors and the log are kept, too.
     """
 
     def __init__(
-        self, module: Module, buffers: Sequence[str], units: Sequence[int], binding: int
-    ) -> None:
+        self, module: Module, buffers: Sequence[str], units: Sequence[int], binding: int,
+        is_full: bool,
+    ) -> None:  # fmt: skip
         self.module, self.buffers, self.units = module, buffers, units
+        self._is_full = is_full
         model = next(words[1] for op, words in module.head if op == Op.MEMORY_MODEL)
         scope = _QUEUE_FAMILY if model == _VULKAN_MODEL else _DEVICE
         self._scope, self._relaxed = module.number(scope), module.number(0)
@@ -104,7 +107,7 @@ class Counters:
         number = self.module.number
         for name in FIELDS:
             self.set(code, name, number(0))
-        for name in ("log_room", "log_at", "outside_at", "dump", "traffic"):
+        for name in ("log_room", "log_at", "dump", "traffic"):
             self.set(code, name, self.header(code, name))
         skipped = code.word(Op.I_MUL, self.header(code, "sectors"), group)
         mine = code.word(Op.I_ADD, self.header(code, "sectors_at"), skipped)
@@ -159,30 +162,54 @@ class Counters:
         code.do(Op.FUNCTION, module.void, function, 0, signature)
         at, said, inside = (code.value(Op.FUNCTION_PARAMETER, each) for each in types)
         code.label()
-        if buffer < len(self.buffers):
-            self._count(code, buffer, kind, (at, said, inside))
-            self._log(code, buffer, kind, said)
-        self._outside(code, buffer, kind, said, inside)
+        if buffer >= len(self.buffers):
+            self._note(code, inside, "shared_outside", [("shared_far", buffer * 4 + kind, 0)])
+        else:
+            self._own(code, buffer, kind, said, inside)
+            if self._is_full or kind == WRITE:
+                self._element(code, buffer, kind, at, inside)
+            if self._is_full:
+                self._sector(code, buffer, kind, at, inside)
+                self._log(code, buffer, kind, said)
         code.do(Op.RETURN)
         code.do(Op.FUNCTION_END)
         module.functions += code
         return function
 
-    def _count(
-        self, code: Code, buffer: int, kind: int, place: tuple[int, int, int]
-    ) -> None:
-        number, (at, said, inside) = self.module.number, place
-        shift = number(self.units[buffer].bit_length() - 1)
-        element = code.word(Op.SHIFT_RIGHT, at, shift)
-        slot = code.word(Op.SELECT, inside, element, self.get(code, f"elements {buffer}"))
-        word = code.word(Op.I_ADD, self.get(code, f"counts {kind} {buffer}"), slot)
-        self._atomic(code, Op.ATOMIC_I_ADD, word, number(1))
+    def _own(self, code: Code, buffer: int, kind: int, said: int, inside: int) -> None:
+        """Count an access as one of its invocation."""
         self.more(code, f"{'read' if kind == READ else 'written'} {buffer}")
         if kind == WRITE:
             first = self.get(code, f"first {buffer}")
-            is_none = code.flag(Op.I_EQUAL, first, number(layout.NONE))
+            is_none = code.flag(Op.I_EQUAL, first, self.module.number(layout.NONE))
             self.set(code, f"first {buffer}", code.word(Op.SELECT, is_none, said, first))
             self.set(code, f"last {buffer}", said)
+        facts = [(f"far {buffer}", 0, said), (f"far_kind {buffer}", kind, 0)]
+        self._note(code, inside, f"outside {buffer}", facts)
+
+    def _note(
+        self, code: Code, inside: int, count: str, facts: Sequence[tuple[str, int, int]]
+    ) -> None:
+        """Count an access outside, and keep facts of the first one: name, constant or id."""
+        number, before = self.module.number, self.get(code, count)
+        outside = code.word(Op.SELECT, inside, number(0), number(1))
+        self.set(code, count, code.word(Op.I_ADD, before, outside))
+        is_known = code.flag(Op.LOGICAL_OR, inside, code.flag(Op.I_NOT_EQUAL, before, number(0)))
+        for name, constant, value in facts:
+            new = value or number(constant)
+            self.set(code, name, code.word(Op.SELECT, is_known, self.get(code, name), new))
+
+    def _element(self, code: Code, buffer: int, kind: int, at: int, inside: int) -> None:
+        """Count an access to an element; those outside share the place behind the last one."""
+        shift = self.module.number(self.units[buffer].bit_length() - 1)
+        element = code.word(Op.SHIFT_RIGHT, at, shift)
+        slot = code.word(Op.SELECT, inside, element, self.get(code, f"elements {buffer}"))
+        word = code.word(Op.I_ADD, self.get(code, f"counts {kind} {buffer}"), slot)
+        self._atomic(code, Op.ATOMIC_I_ADD, word, self.module.number(1))
+
+    def _sector(self, code: Code, buffer: int, kind: int, at: int, inside: int) -> None:
+        """Set the bit of a sector among those of the workgroup."""
+        number = self.module.number
         is_counted = code.flag(Op.I_NOT_EQUAL, self.get(code, "traffic"), number(0))
         is_counted = code.flag(Op.LOGICAL_AND, is_counted, inside)
         high = code.word(Op.SHIFT_RIGHT, at, number(10))
@@ -192,35 +219,20 @@ class Counters:
         self._atomic(code, Op.ATOMIC_OR, word, code.word(Op.SHIFT_LEFT, number(1), low))
 
     def _log(self, code: Code, buffer: int, kind: int, said: int) -> None:
-        room = self.get(code, "log_room")
-        has_room = code.flag(Op.U_LESS_THAN, self.header(code, "logged"), room)
+        """Add an access to the log; one that finds it full leaves its count above the room."""
+        number, room = self.module.number, self.get(code, "log_room")
+        has_room = code.flag(Op.U_LESS_THAN_EQUAL, self.header(code, "logged"), room)
         end = self._if(code, has_room)
-        word = self.module.number(HEADER.index("logged"))
-        entry = self._atomic(code, Op.ATOMIC_I_ADD, word, self.module.number(1))
+        entry = self._atomic(code, Op.ATOMIC_I_ADD, number(HEADER.index("logged")), number(1))
         inner = self._if(code, code.flag(Op.U_LESS_THAN, entry, room))
-        self._enter(code, "log_at", entry, buffer, kind, said)
+        first = code.word(Op.I_MUL, entry, number(layout.ENTRY))
+        first = code.word(Op.I_ADD, self.get(code, "log_at"), first)
+        tag = number((buffer * 4 + kind) << layout.KIND_BITS)
+        tagged = code.word(Op.BITWISE_OR, self.get(code, "invocation"), tag)
+        code.do(Op.STORE, self._at(code, first), tagged)
+        code.do(Op.STORE, self._at(code, code.word(Op.I_ADD, first, number(1))), said)
         self._end(code, inner)
         self._end(code, end)
-
-    def _outside(self, code: Code, buffer: int, kind: int, said: int, inside: int) -> None:
-        end = self._if(code, code.flag(Op.LOGICAL_NOT, inside))
-        word = self.module.number(HEADER.index("outside"))
-        entry = self._atomic(code, Op.ATOMIC_I_ADD, word, self.module.number(1))
-        room = self.module.number(layout.OUTSIDE_ROOM)
-        inner = self._if(code, code.flag(Op.U_LESS_THAN, entry, room))
-        self._enter(code, "outside_at", entry, buffer, kind, said)
-        self._end(code, inner)
-        self._end(code, end)
-
-    def _enter(
-        self, code: Code, start: str, entry: int, buffer: int, kind: int, said: int
-    ) -> None:
-        number = self.module.number
-        skipped = code.word(Op.I_MUL, entry, number(layout.ENTRY))
-        first = code.word(Op.I_ADD, self.get(code, start), skipped)
-        values = (self.get(code, "invocation"), number(buffer * 4 + kind), said)
-        for n, value in enumerate(values):
-            code.do(Op.STORE, self._at(code, code.word(Op.I_ADD, first, number(n))), value)
 
     def _if(self, code: Code, condition: int) -> int:
         end, inner = self.module.fresh(), self.module.fresh()

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from vklab.course.counting.layout import (
-    ENTRY, FIELDS, HEADER, NONE, OUTSIDE_ROOM, OWN, READ, SECTOR, WRITE, Layout,
+    ENTRY, FIELDS, HEADER, KIND_BITS, NONE, OWN, READ, SECTOR, WRITE, Layout,
 )  # fmt: skip
 
 __all__ = ["Counts", "Touch", "read_counts"]
+
+MOST_OUTSIDE = 16  # of each array
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,13 @@ class Counts:
     Attributes:
         grid: workgroups along each axis.
         local: invocations of a workgroup along each axis.
-        reads: number of reads of each element, for each buffer.
+        reads: number of reads of each element, for each buffer, in the way `counted` only.
         writes: number of writes of each element, for each buffer; an atomic operation is both.
         outside: number of accesses outside of each buffer.
-        outside_first: the first of them, shared arrays included.
+        outside_first: the first of each invocation, shared arrays included, for a few invocations.
         by_invocation: loads, stores, bytes_read, bytes_written, barriers, shared_loads,
-            shared_stores, atomics and turns of loops, each by invocation.
+            shared_stores, atomics, turns of loops and accesses outside of shared arrays
+            (shared_outside), each by invocation.
         elements_read: elements that each invocation read, for each buffer; again counts again.
         elements_written: elements that each invocation wrote, for each buffer.
         first_written: the first element that each invocation wrote, for each buffer; -1 for none.
@@ -92,39 +95,59 @@ def read_counts(layout: Layout, words: np.ndarray, shared: Sequence[str]) -> Cou
     """
     starts, names = layout.starts, list(layout.sizes)
     elements, reads, writes = starts["counts"], {}, {}
-    outside = {}
     for name, count in layout.elements.items():
         both = words[elements : elements + 2 * (count + 1)].reshape(2, count + 1)
         reads[name], writes[name] = both[0, :count], both[1, :count]
-        outside[name] = int(both[:, count].sum(dtype=np.int64))
         elements += both.size
     records = words[starts["records"] : starts["sectors"]].reshape(-1, layout.record)
     by_field = dict(zip(FIELDS, records.T, strict=False))
-    own = {kind: {name: _signed(records[:, len(FIELDS) + n * len(OWN) + row])
+    own = {kind: {name: records[:, len(FIELDS) + n * len(OWN) + row]
                   for n, name in enumerate(names)} for row, kind in enumerate(OWN)}  # fmt: skip
     sectors = _sectors(layout, words)
-    far = _log(words, starts["outside"], "outside", OUTSIDE_ROOM)
-    known = [*names, *shared]
-    logged = int(words[HEADER.index("logged")])
+    first, last = ({name: _signed(column, NONE) for name, column in own[kind].items()}
+                   for kind in ("first", "last"))  # fmt: skip
     return Counts(
-        layout.grid, layout.local, reads, writes, outside,
-        tuple(Touch(int(i), known[b], int(k), int(e)) for i, b, k, e in far),
-        by_field, own["read"], own["written"], own["first"], own["last"],
-        sectors[READ], sectors[WRITE], _log(words, starts["log"], "logged", layout.room),
-        logged > layout.room or (logged == layout.room and layout.room == 0),
+        layout.grid, layout.local, reads, writes,
+        {name: int(column.sum(dtype=np.int64)) for name, column in own["outside"].items()},
+        _outside(own, by_field, [*names, *shared]), by_field, own["read"], own["written"], first,
+        last, sectors[READ], sectors[WRITE], _log(layout, words),
+        int(words[HEADER.index("logged")]) > layout.room or not layout.room,
     )  # fmt: skip
 
 
-def _signed(column: np.ndarray) -> np.ndarray:
-    return np.where(column == NONE, -1, column.astype(np.int64))
+def _outside(
+    own: Mapping[str, Mapping[str, np.ndarray]],
+    by_field: Mapping[str, np.ndarray],
+    names: Sequence[str],
+) -> tuple[Touch, ...]:
+    """Return the first access outside of each array by each invocation, for the first few."""
+    found = []
+    for name, column in own["outside"].items():
+        for i in np.flatnonzero(column)[:MOST_OUTSIDE]:
+            element = int(_signed(own["far"][name][i]))
+            found.append(Touch(int(i), name, int(own["far_kind"][name][i]), element))
+    for i in np.flatnonzero(by_field["shared_outside"])[:MOST_OUTSIDE]:
+        number, kind = divmod(int(by_field["shared_far"][i]), 4)
+        found.append(Touch(int(i), names[number], kind, -1))
+    return tuple(found)
 
 
-def _log(words: np.ndarray, start: int, count: str, room: int) -> np.ndarray:
+def _signed(words: np.ndarray, none: int | None = None) -> np.ndarray:
+    """Return words as signed numbers, with -1 for `none`, if that is given."""
+    wide = words.astype(np.int64)
+    if none is not None:
+        return np.where(words == none, -1, wide)
+    return np.where(wide < 2**31, wide, wide - 2**32)
+
+
+def _log(layout: Layout, words: np.ndarray) -> np.ndarray:
     """Return logged accesses as rows of invocation, buffer, kind and element."""
-    entries = min(int(words[HEADER.index(count)]), room)
-    rows = words[start : start + ENTRY * entries].reshape(-1, ENTRY).astype(np.int64)
-    element = np.where(rows[:, 2] < 2**31, rows[:, 2], rows[:, 2] - 2**32)
-    return np.column_stack([rows[:, 0], rows[:, 1] // 4, rows[:, 1] % 4, element])
+    start = layout.starts["log"]
+    entries = min(int(words[HEADER.index("logged")]), layout.room)
+    rows = words[start : start + ENTRY * entries].reshape(-1, ENTRY)
+    tags = (rows[:, 0] >> KIND_BITS).astype(np.int64)
+    invocations = (rows[:, 0] & (1 << KIND_BITS) - 1).astype(np.int64)
+    return np.column_stack([invocations, tags // 4, tags % 4, _signed(rows[:, 1])])
 
 
 def _sectors(layout: Layout, words: np.ndarray) -> dict[int, dict[str, np.ndarray]]:

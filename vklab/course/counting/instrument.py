@@ -39,18 +39,19 @@ class Instrumented:
     uses_subgroups: bool
 
 
-def instrument(spirv: bytes, units: Mapping[str, int]) -> Instrumented:
+def instrument(spirv: bytes, units: Mapping[str, int], is_full: bool = True) -> Instrumented:
     """Return a kernel with counters; ShaderError where they could not follow an access.
 
     Args:
         spirv: the compiled kernel.
         units: the exercise's buffers: bytes of one element, by name.
+        is_full: whether reads of each element, sectors and the log are kept, too.
     """
     try:
         module = Module(spirv)
         bindings = _bindings(module)
         refuse.refuse(module, set(units), bindings)
-        return _Pass(module, bindings, units).run()
+        return _Pass(module, bindings, units, is_full).run()
     except (KeyError, IndexError, StopIteration, RecursionError) as error:
         raise ShaderError(f"damaged SPIR-V: {error!r}") from error
 
@@ -69,12 +70,13 @@ class _Pass:
     """One walk over the functions of a module."""
 
     def __init__(
-        self, module: Module, bindings: Mapping[int, str], units: Mapping[str, int]
+        self, module: Module, bindings: Mapping[int, str], units: Mapping[str, int], is_full: bool
     ) -> None:
         self.module, self.layouts, self.units = module, Layouts(module), list(units.values())
         used = [module.decorations[variable][Decoration.BINDING] for variable in bindings]
         self.ids = Ids(module)
-        self.counters = Counters(module, list(units), self.units, max(used, default=-1) + 1)
+        binding = max(used, default=-1) + 1
+        self.counters = Counters(module, list(units), self.units, binding, is_full)
         order = list(units)
         self.roots = {variable: self._root(variable, name, order.index(name))
                       for variable, name in bindings.items()}  # fmt: skip

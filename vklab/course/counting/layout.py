@@ -1,7 +1,7 @@
 """Words of the buffer of counters: a header that the judge writes, then what a kernel counts.
 
 One buffer holds everything: counts of each element, of each invocation, a bit for each 32-byte
-sector that a workgroup touches, the first accesses outside of buffers, and a log.
+sector that a workgroup touches, and a log.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["ENTRY", "FIELDS", "HEADER", "Layout", "NONE", "OUTSIDE_ROOM", "OWN", "Order", "PLACES",
+__all__ = ["ENTRY", "FIELDS", "HEADER", "KIND_BITS", "Layout", "NONE", "OWN", "Order", "PLACES",
            "READ", "SECTOR", "WRITE", "too_large"]  # fmt: skip
 
 READ, WRITE = 1, 2
 SECTOR = 32  # bytes
 NONE = 0xFFFFFFFF  # no element
 # Words of the header, and for each buffer of the exercise.
-HEADER = ("logged", "outside", "log_room", "log_at", "outside_at", "dump", "traffic", "records_at",
-          "sectors_at", "sectors", "mirrored", "reversed", "grid_x", "grid_y", "grid_z", "local_x",
-          "local_y", "local_z", "base_x", "base_y", "base_z")  # fmt: skip
+HEADER = ("logged", "log_room", "log_at", "dump", "traffic", "records_at", "sectors_at", "sectors",
+          "mirrored", "reversed", "grid_x", "grid_y", "grid_z", "local_x", "local_y", "local_z",
+          "base_x", "base_y", "base_z")  # fmt: skip
 PLACES = ("bytes", "elements_at", "read_sectors", "written_sectors")
 # Counts of each invocation, and those that it has for each buffer.
 FIELDS = ("loads", "stores", "bytes_read", "bytes_written", "barriers", "shared_loads",
-          "shared_stores", "atomics", "turns")  # fmt: skip
-OWN = ("read", "written", "first", "last")
-ENTRY = 3  # words of a logged access: invocation, buffer and kind, element
-OUTSIDE_ROOM = 64
+          "shared_stores", "atomics", "turns", "shared_outside", "shared_far")  # fmt: skip
+OWN = ("read", "written", "first", "last", "outside", "far", "far_kind")
+ENTRY = 2  # words of a logged access: invocation with buffer and kind, and element
+KIND_BITS = 24  # position of buffer and kind above the invocation
 MOST_BYTES = 192 << 20
 TRAFFIC_BYTES = 32 << 20
 
@@ -57,7 +57,7 @@ class Layout:
         local: invocations of a workgroup along each axis.
         sizes: bytes of each buffer, by name.
         units: bytes of an element of each buffer, by name.
-        room: number of accesses that the log holds.
+        room: number of accesses that the log holds; 0 where neither a log nor sectors are kept.
     """
 
     grid: tuple[int, ...]
@@ -95,28 +95,27 @@ class Layout:
     def group_words(self) -> int:
         """Return the words with a workgroup's bits for sectors; 0 if these are not counted."""
         words = 2 * sum(self.sector_words.values())
-        return words if words * self.groups * 4 <= TRAFFIC_BYTES else 0
+        return words if self.room and words * self.groups * 4 <= TRAFFIC_BYTES else 0
 
     @property
     def starts(self) -> dict[str, int]:
         """Return the first word of each part of the buffer, and its length as `end`."""
         counts = len(HEADER) + len(PLACES) * len(self.sizes)
-        outside = counts + sum(2 * (n + 1) for n in self.elements.values())
-        records = outside + OUTSIDE_ROOM * ENTRY
+        records = counts + sum(2 * (n + 1) for n in self.elements.values())
         sectors = records + self.record * self.invocations
         dump = sectors + self.group_words * self.groups
-        return {"counts": counts, "outside": outside, "records": records, "sectors": sectors,
-                "dump": dump, "log": dump + 1, "end": dump + 1 + self.room * ENTRY}  # fmt: skip
+        return {"counts": counts, "records": records, "sectors": sectors, "dump": dump,
+                "log": dump + 1, "end": dump + 1 + self.room * ENTRY}  # fmt: skip
 
     def words(self, order: Order) -> np.ndarray:
         """Return the buffer before a dispatch."""
         starts = self.starts
         words = np.zeros(starts["end"], np.uint32)
         facts = {
-            "log_room": self.room, "log_at": starts["log"], "outside_at": starts["outside"],
-            "dump": starts["dump"], "traffic": self.group_words > 0,
-            "records_at": starts["records"], "sectors_at": starts["sectors"],
-            "sectors": self.group_words, "mirrored": order.mirrored, "reversed": order.reversed,
+            "log_room": self.room, "log_at": starts["log"], "dump": starts["dump"],
+            "traffic": self.group_words > 0, "records_at": starts["records"],
+            "sectors_at": starts["sectors"], "sectors": self.group_words,
+            "mirrored": order.mirrored, "reversed": order.reversed,
         }  # fmt: skip
         for name, numbers in (("grid", self.grid), ("local", self.local), ("base", order.base)):
             facts |= {f"{name}_{axis}": numbers[n] for n, axis in enumerate("xyz")}
@@ -134,7 +133,7 @@ class Layout:
 def too_large(layout: Layout) -> str:
     """Return why a dispatch is too large for its counters, or the empty string."""
     size = layout.starts["end"] * 4
-    if size <= MOST_BYTES:
+    if size <= MOST_BYTES and layout.invocations < 1 << KIND_BITS:
         return ""
     return (f"{layout.invocations} invocations on {sum(layout.sizes.values())} bytes need {size} "
             f"bytes of counters, at most {MOST_BYTES} are allowed: use a smaller case")  # fmt: skip

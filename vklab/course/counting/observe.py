@@ -17,7 +17,7 @@ from types import MappingProxyType
 import numpy as np
 
 from vklab.course.children import kernel_child, run_kernel
-from vklab.course.children.child import run_child
+from vklab.course.children.child import BARE, run_child
 from vklab.course.children.run_kernel import Dispatched, Job, Run
 from vklab.course.counting.counts import Counts, read_counts
 from vklab.course.counting.instrument import COUNTERS, Instrumented, instrument
@@ -44,7 +44,7 @@ class Way:
 
     Attributes:
         buffers: every buffer's content afterwards.
-        counts: what the kernel did; only the way `counted` keeps a log.
+        counts: what the kernel did; only the way `counted` has reads, sectors and a log.
         base: the first workgroup along each axis.
         groups: number of workgroups along each axis.
     """
@@ -136,7 +136,7 @@ def _compile(text: str, language: str) -> tuple[bytes, Dispatched | None]:
         folder, kernel = Path(name), f"kernel{run_kernel.ending(text, language)}"
         (folder / kernel).write_text(text, encoding="utf-8")
         ended = run_child("vklab.course.children.compile_child", [str(folder), kernel], folder,
-                          COMPILE_S)  # fmt: skip
+                          COMPILE_S, {BARE: "1"})  # fmt: skip
         compiled, failure = folder / "compiled.spv", folder / "failed.json"
         if compiled.is_file():
             return compiled.read_bytes(), None
@@ -159,7 +159,8 @@ def _observe(
     kept = {name: array for name, array in first.buffers.items() if name not in unused}
     kernel_child.require_buffers(interface, kept)
     try:
-        counted = instrument(spirv, {name: array.itemsize for name, array in kept.items()})
+        units = {name: array.itemsize for name, array in kept.items()}
+        counted, ordered = (instrument(spirv, units, is_full) for is_full in (True, False))
     except ShaderError as error:
         raise _Refused(str(error)) from error
     jobs: list[Job] = []
@@ -168,9 +169,10 @@ def _observe(
         if "plain" in ways:
             jobs.append(Job("plain.spv", run, unused))
         plans.append(_plans(run, interface, counted, kept, ways))
-        jobs += [Job("counted.spv", _with_counters(run, plan), unused) for plan in plans[-1]]
-    done = iter(run_kernel.run_jobs({"plain.spv": spirv, "counted.spv": counted.spirv}, jobs,
-                                    *limits))  # fmt: skip
+        jobs += [Job("counted.spv" if plan.layout.room else "ordered.spv",
+                     _with_counters(run, plan), unused) for plan in plans[-1]]  # fmt: skip
+    modules = {"plain.spv": spirv, "counted.spv": counted.spirv, "ordered.spv": ordered.spirv}
+    done = iter(run_kernel.run_jobs(modules, jobs, *limits))
     observed = []
     for run, each in zip(runs, plans, strict=True):
         plain = next(done) if "plain" in ways else None
