@@ -14,9 +14,9 @@ from vklab.course.definition.exercise import Function, exercise
 from vklab.course.definition.kinds import Predict
 from vklab.course.definition.report import Report
 
-VALUES = ("each y[i] has its value", 2)
+VALUES = ("each y[i] has its value", 1)
 INSIDE = ("only elements that exist are read and written", 1)
-SHAPE = ("each invocation does its own share of the work", 1)
+SHAPE = ("each invocation does its own share of the work", 2)
 
 
 def _ramp(count: int, random: np.random.Generator) -> np.ndarray:
@@ -116,7 +116,7 @@ class Workgroups(Function):
     "The grid is too large in both directions: the guard asks about the row and the column.",
 ))  # fmt: skip
 class Transpose(Kernel):
-    parts = {"values": ("y is x with rows and columns exchanged", 2), "inside": INSIDE,
+    parts = {"values": ("y is x with rows and columns exchanged", 1), "inside": INSIDE,
              "shape": SHAPE}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
@@ -196,7 +196,8 @@ class BoxSum(Kernel):
         for aspect in (self._values, self._inside, self._shape):
             aspect(case, got, report)
         loads = got.counts.reads[self.name_in(got, "x")].sum() / case.expected.size
-        report.score(round(float(loads), 2), 1, 9, "loads an element", full=2.25)
+        bound = case.args[0]["x"].size / case.expected.size  # every element of x, once
+        report.score(round(float(loads), 2), round(bound, 2), 9, "loads an element", full=2.25)
 
 
 STORAGE_BUFFER = 7  # Vulkan's enum values, so that a check needs no driver

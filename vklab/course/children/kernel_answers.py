@@ -150,6 +150,7 @@ class Kernel(Exercise):
 
     def _shape(self, case: Case, got: Observed, report: Report) -> None:
         name = self.name_in(got, self.output)
+        report.expect(not outside_shape(got), "elements outside of a buffer were touched: see above")
         said = work_shape(got, name, elements_per_invocation=self.elements(case))
         if not said and self.is_mapped:
             said = partial_shape(got, name, owner=lambda each: self.owner(case, each))
