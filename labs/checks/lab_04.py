@@ -148,9 +148,6 @@ class Transpose(Kernel):
 class Halves(Kernel):
     parts = {"values": VALUES, "inside": INSIDE, "shape": SHAPE}
 
-    def elements(self, case: Case) -> int:
-        return int(self.params["each"])
-
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         block = 64 * self.params["each"]
         for count in (block, block + 1, 4 * block - 2, _odd(random, block)):
@@ -167,7 +164,7 @@ class Halves(Kernel):
     "Sixteen in a row need 3 x 18 different values. Which other shapes have 16 elements, and how "
     "many different values does each of them need?",
     "Load every value of the tile's surroundings once into a local array, then add up from there.",
-))  # fmt: skip
+), variants=({"each": 16},))  # fmt: skip
 class BoxSum(Kernel):
     parts = {"loads": ("few loads of x, with every value right", 4)}
     is_mapped = False
@@ -179,9 +176,6 @@ class BoxSum(Kernel):
             groups = -(-rows * columns // 1024)
             yield self.dispatch_case({"x": x}, rows * columns, (groups,), push,
                                      f"{rows} rows, {columns} columns")  # fmt: skip
-
-    def elements(self, case: Case) -> int:
-        return 16
 
     def matrix(self, case: Case) -> tuple[int, int]:
         return case.args[2]["rows"], case.args[2]["columns"]

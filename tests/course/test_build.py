@@ -48,7 +48,7 @@ def test_cells_keep_ids_metadata_and_what_varies_is_not_compared(fixture_lab):
     for name in ("l90-show", "l90-banner"):
         assert by_id[name].metadata.tags == [build.IGNORE]
     assert "tags" not in by_id["l90-1c"].metadata
-    assert notebook.metadata.vklab == {"lab": "90", "title": "A lab for the tests", "minutes": 5}
+    assert notebook.metadata.vklab == {"lab": "90", "title": "A lab for the tests", "minutes": 30}
 
 
 def test_building_again_changes_nothing(fixture_lab):

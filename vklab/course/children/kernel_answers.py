@@ -13,11 +13,9 @@ import numpy as np
 
 from vklab.course import words
 from vklab.course.children.kernel_child import GUARD_WORD
-from vklab.course.children.run_kernel import Dispatched, Run
-from vklab.course.counting.observe import Observed, observe_kernel
-from vklab.course.counting.shapes import (
-    order_matters, outside_shape, partial_shape, work_shape,
-)  # fmt: skip
+from vklab.course.children.run_kernel import Run
+from vklab.course.counting import shapes
+from vklab.course.counting.observe import ENDLESS_TURNS, Observed, observe_kernel
 from vklab.course.definition.case import Case, Got
 from vklab.course.definition.exercise import Exercise
 from vklab.course.definition.report import Report
@@ -28,6 +26,7 @@ WORDS = {
     "compile_error": "the kernel does not compile:\n{}",
     "mismatch": "the kernel does not fit its dispatch: {}",
     "no_device": "no device can be used: {}",
+    "refused": "the counters of the check cannot follow this kernel: {}",
 }
 FORMATS = {"I": "uint", "i": "int", "f": "float", "e": "half", "d": "double"}
 
@@ -43,28 +42,36 @@ def named(text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 class KernelAnswers:
-    """A kernel, given as text; it runs in a child process that holds the device."""
+    """A kernel, given as text; it runs in a child process that holds the device.
 
-    def __init__(self, text: str, seconds: float = 4.0) -> None:
-        self.text, self.seconds = text, seconds
+    Args:
+        text: the kernel, in GLSL or Slang.
+        seconds: time limit of each dispatch.
+        variables: environment variables of the child, such as `counting.observe.PINNED`.
+    """
+
+    def __init__(
+        self, text: str, seconds: float = 4.0, variables: Mapping[str, str] | None = None
+    ) -> None:
+        self.text, self.seconds, self.variables = text, seconds, variables
 
     def ask(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[list[Got], str]:
         """Return one dispatch for each case; a kernel prints nothing."""
         runs = [Run(named(self.text, arrays), groups, push) for arrays, groups, push in (
             case.args for case in cases)]  # fmt: skip
-        done = observe_kernel(self.text, runs, seconds=self.seconds)
+        done = observe_kernel(self.text, runs, seconds=self.seconds, variables=self.variables)
         return [_got(result, self.text, number, len(done))
                 for number, result in enumerate(done, 1)], ""  # fmt: skip
 
 
-def _got(result: Dispatched, text: str, number: int, count: int) -> Got:
+def _got(result: Observed, text: str, number: int, count: int) -> Got:
     if result.status == "ran":
         return Got("returned", result)
     if result.status == "not_attempted":
         return Got("not_attempted", message=result.message)
     said = WORDS.get(result.status, "{}").format(result.message)
     if result.status == "compile_error" and not is_glsl(text) and "gl_GlobalInvo" in text:
-        said = "this looks like GLSL, whose first line is `#version 450`; read as Slang " + said
+        said = "this looks like GLSL, whose first line is `#version 450`; read as Slang, " + said
     # The host packs a constant by the type that the kernel's struct gives it.
     said = re.sub(r"kernel kernel: push constant (\w+)=(\S+) does not fit: .*",
                   r"\1 is an integer in your struct, the host pushes \2", said)  # fmt: skip
@@ -81,7 +88,8 @@ class Kernel(Exercise):
         output: the buffer that is compared, by the array's name.
         start: value of each of its elements before the dispatch.
         types: the types allowed for each push constant, for a part "types".
-        is_mapped: whether `owner` says which invocation writes which element.
+        each: most elements that one invocation writes.
+        is_mapped: whether `owner` says which invocation writes an element; else any may.
     """
 
     takes = "kernel"
@@ -89,20 +97,25 @@ class Kernel(Exercise):
     output: ClassVar[str] = "y"
     start: ClassVar[float] = -1.0
     types: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    guard: ClassVar[str] = "is there a guard, and is the index right?"
     is_mapped: ClassVar[bool] = True
+    guard: ClassVar[str] = "is there a guard, and is the index right?"
 
-    def elements(self, case: Case) -> int:
+    @property
+    def each(self) -> int:
         """Return the number of elements that one invocation writes at most."""
-        return 1
+        return int(self.params.get("each", 1))
 
     def owner(self, case: Case, elements: np.ndarray) -> np.ndarray:
-        """Return the linear number of the invocation that writes each element of the output."""
-        return elements // self.elements(case)
+        """Return the invocation, by its linear number, that each element belongs to."""
+        return elements // self.each
 
     def matrix(self, case: Case) -> tuple[int, ...]:
         """Return rows and columns of the output, by which messages name its elements."""
         return (-1,)
+
+    def name_in(self, got: Observed, name: str) -> str:
+        """Return the name of an array's buffer in the kernel: in GLSL, that of its block."""
+        return name if name in got.run.buffers else name.upper()
 
     def dispatch_case(
         self, arrays: Mapping[str, np.ndarray], size: int, groups: Sequence[int],
@@ -126,36 +139,37 @@ class Kernel(Exercise):
             report.note(f"{words.never_used(got.unused)} by the kernel; the dispatch supplies it")
         getattr(self, f"_{report.part}")(case, got, report)
 
-    def name_in(self, got: Observed, name: str) -> str:
-        """Return the name of an array's buffer in the kernel: in GLSL, that of its block."""
-        return name if name in got.buffers else name.upper()
-
     def _values(self, case: Case, got: Observed, report: Report) -> None:
         values = got.buffers[self.name_in(got, self.output)]
-        never = f"{self.start:g} means: nobody wrote it. " if (values == self.start).any() else ""
+        said = f"{self.start:g} means: nobody wrote it. " if (values == self.start).any() else ""
         bits = values.view(np.uint32).astype(np.int64) - GUARD_WORD
         if ((bits >= 0) & (bits < len(got.buffers))).any():
-            never += "1.2333 is a guard word, which lies outside of every buffer: who read it?"
+            said += "1.2333 is a guard word, which lies outside of every buffer: who read it?"
         shape = self.matrix(case)
         report.close(values.reshape(shape), case.expected.reshape(shape), 1e-5, 1e-5,
-                     never.strip())  # fmt: skip
+                     said.strip())  # fmt: skip
 
     def _inside(self, case: Case, got: Observed, report: Report) -> None:
         for name, at in got.out_of_bounds.items():
             where = "behind its end, at byte " if at[-1] > 0 else "before its start, at byte "
             where += ", ".join(map(str, at[:3])) + (", ..." if len(at) > 3 else "")
             report.expect(False, f"{name} was written {where}; {self.guard}")
-        said = outside_shape(got)
+        said = shapes.outside_shape(got)
         report.expect(not said, said)
 
     def _shape(self, case: Case, got: Observed, report: Report) -> None:
-        name = self.name_in(got, self.output)
-        report.expect(not outside_shape(got), "elements outside of a buffer were touched: see above")
-        said = work_shape(got, name, elements_per_invocation=self.elements(case))
-        if not said and self.is_mapped:
-            said = partial_shape(got, name, owner=lambda each: self.owner(case, each))
-        said = said or order_matters(got, [name])
-        report.expect(not said, said)
+        turns = int(got.counts.by_invocation["turns"].max(initial=0))
+        report.expect(turns < ENDLESS_TURNS, f"a loop of one invocation made {turns} turns: does "
+                      "it end? (some drivers end such a loop without a word)")  # fmt: skip
+        report.expect(not shapes.outside_shape(got), "it touches elements outside of a buffer")
+        output = self.name_in(got, self.output)
+        for said in (
+            shapes.work_shape(got, output, elements_per_invocation=self.each),
+            self.is_mapped and shapes.partial_shape(
+                got, output, owner=lambda elements: self.owner(case, elements)),
+            shapes.order_matters(got, [output]),
+        ):
+            report.expect(not said, str(said))
 
     def _types(self, case: Case, got: Observed, report: Report) -> None:
         for name, allowed in self.types.items():
