@@ -61,8 +61,8 @@ for n, words in enumerate(("workgroup 0", "workgroup 1", "...", "workgroup 15"))
     grid.arrow((50 + 162 * n, 54), (50 + 162 * n, 94), "i = id.x" if n == 0 else "")
 grid.box((596, 96, 56, 46), "nothing", "grey", dashed=True, filled=False)
 grid.arrow((628, 54), (628, 94))
-grid.picture("Sixteen workgroups of 64 invocations above a thousand elements; the last workgroup has "
-             "invocations without an element.",
+grid.picture("Sixteen workgroups of 64 invocations above a thousand elements; in the last workgroup "
+             "some invocations have no element.",
              "1000 elements, 16 workgroups of 64: invocation i takes care of element i.")
 
 # %% [markdown] id="l04-one-k"
@@ -78,7 +78,7 @@ show("labs/vector_add.slang")
 # * `SV_DispatchThreadID` is the number of this invocation in the whole dispatch. `SV_` means *system value*: the device supplies it. It is a `uint3`, three unsigned integers, because a grid may have three dimensions; `id.x` is the first of the three.
 # * `params.count` is a **push constant**: a few bytes that travel with the dispatch.
 #
-# **Predict first.** There are 1000 elements and workgroups of 64. Put a number in place of each `...`, then run the cell; the explanation appears below it.
+# First predict: there are 1000 elements and workgroups of 64. Put a number in place of each `...`, then run the cell; the explanation appears below it.
 
 # %% id="l04-p1"
 predict("04-p1", workgroups=..., invocations=..., idle=...)
@@ -106,7 +106,7 @@ draw_invocation_map(add_traced)
 
 # %% [markdown] id="l04-guard"
 # ## 2 · The guard
-# Whole workgroups run, so some invocations have no element. The line `if (i < params.count)` is the **guard** that stops them. Below, `vector_add` has lost its guard; it runs on 100 elements with two workgroups. **Predict** how many elements of `y` are right, and how many writes land outside of `y`.
+# Whole workgroups run, so some invocations have no element. The line `if (i < params.count)` is the **guard** that stops them. Below, `vector_add` has lost its guard; it runs on 100 elements with two workgroups. First predict how many elements of `y` are right, and how many writes land outside of `y`.
 
 # %% id="l04-p2"
 predict("04-p2", elements_right=..., writes_outside=...)
@@ -118,7 +118,7 @@ predict("04-p2", elements_right=..., writes_outside=...)
 draw_arena([("guard words", 4096, "grey"), ("y: 100 floats", 400, "green"),
             ("guard words", 4096, "grey")], least=170,
            alt="A buffer of 400 bytes between two blocks of 4096 bytes of guard words.",
-           caption="What run_kernel allocates for y, with byte numbers; y is drawn wider than it is.")
+           caption="What run_kernel allocates for y, with byte numbers; not to scale.")
 
 # %% id="l04-unguarded"
 UNGUARDED = """
@@ -164,7 +164,7 @@ struct Params { uint count; };
 [shader("compute")]
 [numthreads(64, 1, 1)]
 void main(uint3 id : SV_DispatchThreadID) {
-    // TODO     y[i] = max(x[i], [[low]]) squared, for each i below params.count; touch nothing else.
+    // TODO     y[i] = max(x[i], [[low]]) squared, for each i below params.count
     // Approach the number of this invocation is id.x; guard it, then one element in, one out.
     // Example  x = [3, -4, 5] gives y = [9, [[low]] * [[low]], 25]            (roughly 5 lines)
     // ### BEGIN SOLUTION
@@ -195,7 +195,7 @@ check("04-1", SQUARED_RELU)
 
 # %% [markdown] id="l04-bad-t"
 # ### When a kernel does not end well
-# **Predict** the status of two kernels. The first writes `coutn`, a name that nobody declared. The second declares a buffer `x` and never reads it. Choose from `"ran"`, `"compile_error"`, `"timeout"`.
+# First predict the status of two kernels. The first writes `coutn`, a name that nobody declared. The second declares a buffer `x` and never reads it. Choose from `"ran"`, `"compile_error"`, `"timeout"`.
 
 # %% id="l04-p3"
 predict("04-p3", misspelt=..., unused=...)
@@ -331,7 +331,7 @@ void main(uint3 group : SV_GroupID, uint place : SV_GroupIndex) {  // of the gro
     if (i < params.count) InterlockedAdd(y[i], i + 1);
 }
 """
-with attempt("04-3"):
+with attempt("04-3", seconds=120):
     many = 4_200_000
     run = Run({"y": np.zeros(many, np.uint32)}, workgroups(many), {"count": many})
     done = run_kernel(NUMBER, run)[0]
@@ -364,7 +364,7 @@ matrix.picture("A matrix of two rows and three columns, and the same six element
                "Row r, column c of a matrix with 3 columns is element 3 r + c of the buffer.")
 
 # %% [markdown] id="l04-two-p"
-# **Predict:** a matrix of 37 rows and 53 columns, workgroups of 8 x 8. How many workgroups along x (`across`) and along y (`down`)? How many invocations are idle?
+# First predict: a matrix of 37 rows and 53 columns, workgroups of 8 x 8. How many workgroups along x (`across`) and along y (`down`)? How many invocations are idle?
 
 # %% id="l04-p4"
 predict("04-p4", across=..., down=..., idle=...)
@@ -446,7 +446,7 @@ void main(uint3 id : SV_DispatchThreadID) {
 """
 
 # %% [markdown] id="l04-some-p"
-# **Predict:** how many elements are written outside of `y` with 1000 elements, and with 1003?
+# First predict: how many elements are written outside of `y` with 1000 elements, and with 1003?
 
 # %% id="l04-p5"
 predict("04-p5", outside_1000=..., outside_1003=...)
@@ -477,7 +477,7 @@ void main(uint3 id : SV_DispatchThreadID) {
     uint first = [[each]] * id.x;
     for (uint k = 0; k < [[each]]; ++k) {
         // TODO     y[i] = 0.5 * x[i] for the element i of this turn, if there is such an element
-        // Example  count = [[each]] + 1: invocation 1 has one element, not [[each]]  (roughly 3 lines)
+        // Example  count = [[each]] + 1: invocation 1 has one element             (roughly 3 lines)
         // ### BEGIN SOLUTION
         uint i = first + k;
         if (i < params.count)
@@ -505,14 +505,15 @@ check("04-5", HALVES)
 
 # %% id="l04-e6a" tags=["hide-input"]
 tile = Diagram(640, 150)
-for left, wide, high, words in ((20, 1, 1, "1 x 1: needs 9"), (190, 16, 1, "1 x 16: needs 3 x 18 = 54"),
-                                (510, 2, 8, "8 x 2: needs ...")):
+tiles = ((20, 1, 1, "1 x 1: needs 9"), (190, 16, 1, "1 x 16: needs 3 x 18 = 54"),
+         (510, 2, 8, "8 x 2: needs ..."))
+for left, wide, high, words in tiles:
     cell = 12 if wide < 16 else 14
     tile.box((left, 8, cell * (wide + 2), cell * (high + 2)), "", "orange")
     tile.box((left + cell, 8 + cell, cell * wide, cell * high), "", "green")
     tile.note((left, 144 if high > 1 else 76), words)
 tile.picture("Tiles of elements of y, each with the larger rectangle of x that it needs.",
-             "Green: elements of y that one invocation computes. Orange: elements of x that it needs.")
+             "Green: elements of y of one invocation. Orange: elements of x that it needs.")
 
 # %% id="l04-e6n" tags=["nbval-ignore-output"]
 SIXTEEN_IN_A_ROW = """
@@ -528,8 +529,7 @@ void main(uint3 id : SV_DispatchThreadID) {
     for (uint i = 16 * id.x; i < end; ++i) {
         uint r = i / params.columns, c = i % params.columns;
         float sum = 0.0;
-        for (uint k = 0; k < 9; ++k)
-            sum += x[(r + k / 3) * (params.columns + 2) + c + k % 3];
+        for (uint k = 0; k < 9; ++k) sum += x[(r + k / 3) * (params.columns + 2) + c + k % 3];
         y[i] = sum;
     }
 }
@@ -639,12 +639,11 @@ objects.picture()
 # Vulkan reads neither GLSL nor Slang. It takes **SPIR-V**, a list of 32-bit words that is the same for every vendor; the driver turns it into the machine code of the device.
 
 # %% id="l04-s2d" tags=["hide-input"]
-draw_graph([{"vector_add.comp\nGLSL": "blue", "vector_add.slang\nSlang": "blue"}, {"SPIR-V": "orange"},
-            {"machine code": "green"}],
-           [("vector_add.comp\nGLSL", "SPIR-V", "glslc"), ("vector_add.slang\nSlang", "SPIR-V", "slangc"),
+draw_graph([{"GLSL": "blue", "Slang": "blue"}, {"SPIR-V": "orange"}, {"machine code": "green"}],
+           [("GLSL", "SPIR-V", "glslc"), ("Slang", "SPIR-V", "slangc"),
             ("SPIR-V", "machine code", "the driver")],
-           alt="GLSL and Slang are compiled to SPIR-V; the driver compiles SPIR-V to machine code.",
-           caption="Two compilers: one is a program on any computer, the other a part of the driver.")
+           alt="GLSL and Slang are compiled to SPIR-V; the driver compiles that to machine code.",
+           caption="Two compilers: a program on any computer, and a part of the driver.")
 
 # %% id="l04-comp"
 show("labs/vector_add.comp")
@@ -696,11 +695,11 @@ for n, name in enumerate("aby"):
     slots.box((480, 6 + 40 * n, 140, 32), f"buffer of {name}", "green")
     slots.arrow((150, 22 + 40 * n), (248, 22 + 40 * n))
     slots.arrow((380, 22 + 40 * n), (478, 22 + 40 * n))
-slots.picture("Each name in the kernel leads to a slot with a binding number, and from there to a buffer.",
+slots.picture("Each name in the kernel leads to a slot with a binding number, and on to a buffer.",
               "Step 4 makes the slots, step 5 the buffers and the right-hand arrows.")
 
 # %% [markdown] id="l04-s4p"
-# **Predict:** the kernel uses three buffers. A layout with two slots is passed to the calls of this step: `"an error"` or `"no error"`?
+# First predict: the kernel uses three buffers. A layout with two slots is passed to the calls of this step: `"an error"` or `"no error"`?
 
 # %% id="l04-p6"
 predict("04-p6", calls=...)
@@ -812,12 +811,13 @@ with attempt("04-7"):
 # A **command buffer** is a list of commands for later. Recording runs nothing. Five commands go in: which pipeline, which buffers, which push constants, how many workgroups, and a barrier. `vkQueueSubmit` hands the list to the device and returns at once. A **fence** is an object that the device sets when the work is done; the host waits for it, here for ten seconds at most.
 
 # %% id="l04-s6d" tags=["hide-input"]
-draw_timeline({"host": [("step 6: record", 0, 3, "blue"), ("submit", 3, 4, "orange"),
-                        ("wait for the fence", 4, 8.4, "grey"), ("read y", 8.4, 10, "blue")],
-               "device": [("read a, b; write y", 4.6, 7.4, "green"), ("barrier", 7.4, 8.4, "pink")]},
+host = [("step 6: record", 0, 3, "blue"), ("submit", 3, 4, "orange"),
+        ("wait for the fence", 4, 8.4, "grey"), ("read y", 8.4, 10, "blue")]
+gpu = [("read a, b; write y", 4.6, 7.4, "green"), ("barrier", 7.4, 8.4, "pink")]
+draw_timeline({"host": host, "device": gpu},
               [("host", 3.8, "device", 4.8), ("device", 8.3, "host", 8.5)],
-              alt="The host records, submits and waits; the device runs the kernel and the barrier.",
-              caption="Nothing runs before the submission; the host reads y after fence and barrier.")
+              alt="The host records, submits, waits; the device runs the kernel and the barrier.",
+              caption="Nothing runs before the submission; the host reads y after the barrier.")
 
 # %% [markdown] id="l04-s6b"
 # Why a **barrier**, if the host waits anyway? The fence says that the work is *done*. The specification says that this alone does not make the kernel's writes *visible* to the CPU; the barrier does. In the other direction nothing is needed: `vkQueueSubmit` makes everything that the host wrote before visible to the device.
@@ -907,8 +907,9 @@ kernel void vector_add(device const float* a [[buffer(0)]],
         threadsPerThreadgroup:MTLSizeMake(64, 1, 1)];
 """
 GLSL = source.find("labs/vector_add.comp").read_text("utf-8").partition("\n\n")[2]
-draw_listings({"CUDA (NVIDIA)": CUDA, "HIP (AMD, NVIDIA): the same text, and": "#include <hip/hip_runtime.h>"
-               + CUDA, "SYCL (Intel, AMD, NVIDIA)": SYCL, "Metal (Apple)": METAL,
+HIP = "#include <hip/hip_runtime.h>" + CUDA
+draw_listings({"CUDA (NVIDIA)": CUDA, "HIP (AMD, NVIDIA): the same text, by hipcc": HIP,
+               "SYCL (Intel, AMD, NVIDIA)": SYCL, "Metal (Apple)": METAL,
                "GLSL for Vulkan": GLSL + "vkCmdDispatch(commands, (count + 63) / 64, 1, 1);",
                "Slang": ADD.partition("guard.\n")[2] + "(launch: as for GLSL)"},
               ["threadIdx", "get_global_id", "thread_position", "gl_Global", "SV_Dispatch"],
@@ -922,7 +923,7 @@ draw_listings({"CUDA (NVIDIA)": CUDA, "HIP (AMD, NVIDIA): the same text, and": "
 # | dispatch of *groups* | launch of *blocks* | range in *work-items* | threadgroups, or threads |
 #
 # ### A published version with two bugs
-# A course on the web shows `vector_add` for Vulkan like this (here in Slang): workgroups of 256, no `count`, and a dispatch of `N/256` workgroups. **Predict** for N = 1000: how many elements are `written`? Somebody mends the division and rounds up: how many writes are then outside of `y`?
+# A course on the web shows `vector_add` for Vulkan like this (here in Slang): workgroups of 256, no `count`, and a dispatch of `N/256` workgroups. First predict for N = 1000: how many elements are `written`? Somebody mends the division and rounds up: how many writes are then outside of `y`?
 
 # %% id="l04-p7"
 predict("04-p7", written=..., outside_when_rounded_up=...)
