@@ -9,6 +9,7 @@ import numpy as np
 
 from vklab.course import words
 from vklab.course.children.kernel_answers import Kernel
+from vklab.course.counting.observe import Observed
 from vklab.course.definition.case import Case
 from vklab.course.definition.exercise import Function, exercise
 from vklab.course.definition.kinds import Predict
@@ -158,6 +159,16 @@ class Halves(Kernel):
     def expected(self, case: Case) -> Any:
         return np.float32(0.5) * case.args[0]["x"]
 
+    def _shape(self, case: Case, got: Observed, report: Report) -> None:
+        super()._shape(case, got, report)
+        name = self.name_in(got, "y")
+        first, last = got.counts.first_written[name], got.counts.last_written[name]
+        apart = np.flatnonzero(last - first >= self.each)
+        if apart.size:
+            n = apart[0]
+            report.expect(False, f"the elements of invocation {n} are not {self.each} in a row: "
+                                 f"the first is {first[n]}, the last {last[n]}")  # fmt: skip
+
 
 @exercise("04-6", hints=(
     "Neighbouring elements of y share most of their nine values. Which neighbours share the most?",
@@ -185,7 +196,7 @@ class BoxSum(Kernel):
         windows = np.lib.stride_tricks.sliding_window_view(x.reshape(rows + 2, columns + 2), (3, 3))
         return windows.sum((2, 3), np.float64).astype(np.float32).reshape(-1)
 
-    def compare(self, case: Case, got: Any, report: Report) -> None:
+    def compare(self, case: Case, got: Observed, report: Report) -> None:
         """Score the loads of an answer that is right; a wrong one has no score."""
         for aspect in (self._values, self._inside, self._shape):
             aspect(case, got, report)

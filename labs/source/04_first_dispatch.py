@@ -1,12 +1,12 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "First dispatch", minutes: 130}
+#   vklab: {title: "First dispatch", minutes: 140}
 # ---
 
 # %% [markdown] id="l04-title"
 # # Lab 04 · First dispatch
-# **Write, compile, bind, dispatch, read back** · 130 minutes in two sittings (sections 1 to 6: 85, sections 7 to 9: 45), 7 exercises
+# **Write, compile, bind, dispatch, read back** · 140 minutes in two sittings (sections 1 to 6: 95, sections 7 to 9: 45), 7 exercises
 #
 # NumPy adds two arrays in one line. On a GPU you write what happens to *one* element, and start that code a thousand times. In the first half of this lab you write such kernels. In the second half you open the box below them: seven steps and some twenty objects, each made once by hand.
 #
@@ -58,10 +58,11 @@ for n, words in enumerate(("workgroup 0", "workgroup 1", "...", "workgroup 15"))
     grid.box((10 + 162 * n, 6, 152, 46), words + ("\n64 invocations" if n != 2 else ""), "blue")
     last = "960 to 999" if n == 3 else ("0 to 63", "64 to 127", "...")[min(n, 2)]
     grid.box((10 + 162 * n, 96, 95 if n == 3 else 152, 46), "elements\n" + last, "green")
-    grid.arrow((50 + 162 * n, 54), (50 + 162 * n, 94), "i = id.x" if n == 0 else "")
+    grid.arrow((50 + 162 * n, 54), (50 + 162 * n, 94))
+grid.note((58, 78), "i = id.x")
 grid.box((596, 96, 56, 46), "nothing", "grey", dashed=True, filled=False)
 grid.arrow((628, 54), (628, 94))
-grid.picture("Sixteen workgroups of 64 invocations above a thousand elements; in the last workgroup "
+grid.picture("Sixteen workgroups of 64 invocations above a thousand elements; in the last group "
              "some invocations have no element.",
              "1000 elements, 16 workgroups of 64: invocation i takes care of element i.")
 
@@ -277,7 +278,7 @@ check("04-2", SCALED_SUM)
 # ## 4 · How many workgroups?
 # You dispatch workgroups, so you divide: elements by workgroup size, **rounded up**. Rounding down loses the last elements.
 #
-# There is a second rule. Vulkan promises 65535 workgroups along x (`maxComputeWorkGroupCount`), and many devices offer not one more. With 64 invocations each, that is 4,194,240 elements: an image of 2048 x 2048. A longer grid continues along y, in rows of a fixed length:
+# There is a second rule. Vulkan promises 65535 workgroups along x (`maxComputeWorkGroupCount`), and many devices offer not one more. With 64 invocations each, that is 4,194,240 elements, just short of an image of 2048 x 2048. A longer grid continues along y, in rows of a fixed length:
 
 # %% id="l04-grid-d" tags=["hide-input"] vklab={"id": "04-3"}
 rows_of = Diagram(640, 132)
@@ -334,7 +335,7 @@ void main(uint3 group : SV_GroupID, uint place : SV_GroupIndex) {  // of the gro
 with attempt("04-3", seconds=120):
     many = 4_200_000
     run = Run({"y": np.zeros(many, np.uint32)}, workgroups(many), {"count": many})
-    done = run_kernel(NUMBER, run)[0]
+    done = run_kernel(NUMBER, run, seconds=60)[0]
     if done.status != "ran":
         raise RuntimeError(f"{done.status}: {done.message}")
     once = np.array_equal(done.buffers["y"], np.arange(1, many + 1))
@@ -947,11 +948,11 @@ skipped = ("#", "objects.", "display(", "print(", "with attempt", "a, b =", "y =
 lines = [line for text in cells.values() for line in map(str.strip, text.splitlines())
          if line and not line.startswith(skipped)]
 calls = re.findall(r"vk\.(vk[A-Z]\w+)\(", "\n".join(lines))
-print(f"{len(cells)} steps: {len(lines)} lines of Python, {len(calls)} calls of Vulkan")
+print(f"{len(cells)} steps: {len(lines)} lines of Python, {len(calls)} calls (without those that destroy)")
 print("CUDA: cudaMalloc 3, cudaMemcpy 3, the launch, cudaFree 3: about 10 lines and 10 calls")
 
 # %% [markdown] id="l04-lines-r"
-# The order of magnitude is a factor of ten, not a hundred. In C each structure takes one line a field, which makes some three hundred lines of the same calls. And the lines are paid once: a second kernel repeats steps 2 to 4, a second dispatch only steps 6 and 7.
+# The order of magnitude is a factor of ten, not a hundred. In C, where each field of a structure takes a line, expect two or three times as many lines. And they are paid once: a second kernel repeats steps 2 to 4, a second dispatch only steps 6 and 7.
 #
 # ## 9 · What would break this?
 # The kernel below is `vector_add`, with its guard, unchanged. The function around it has **one wrong line**. The sum is right, and the guard words say that something is not. Find the line before you open the answer.

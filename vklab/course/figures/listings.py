@@ -25,7 +25,7 @@ def draw_listings(listings: Mapping[str, str], marked: Collection[str], caption:
                  for line in text.strip("\n").splitlines()]  # fmt: skip
         blocks.append(
             '<div style="flex:1 1 45%;min-width:22em;background:#fff;color:#222;padding:.3em .6em">'
-            f'<b>{escape(title)}</b><pre style="font-size:11px;line-height:1.35;margin:.2em 0;'
+            f'<b>{escape(title)}</b><pre style="font:11px monospace;line-height:1.35;margin:.2em 0;'
             f'color:#222;background:#fff;overflow-x:auto">{chr(10).join(lines)}</pre></div>'
         )
     html = f'<div style="display:flex;flex-wrap:wrap;gap:.4em">{"".join(blocks)}</div>'
