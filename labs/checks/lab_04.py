@@ -285,7 +285,7 @@ _predict("04-p5", {"outside_1000": 0, "outside_1003": 1},
          "4 divides 1000. With 1003 the last invocation that passes the guard starts at element "
          "1000 and writes elements 1000 to 1003: the last one does not exist.")  # fmt: skip
 _predict("04-p6", {"calls": "no error"},
-         "Each structure on its own is valid, so no call reports an error. What the kernel then "
+         "Each structure on its own is valid, and drivers do not compare the two. What the kernel then "
          "does is undefined: zeros, other memory, a crash of this process. The validation layers "
          "(a library between program and driver that checks every call; lab 06) report it.")
 _predict("04-p7", {"written": 768, "outside_when_rounded_up": 24},

@@ -19,7 +19,7 @@
 #
 # **Before this lab**: lab 00; lab 02 helps with section 7. You need NumPy arrays and enough C to read `if (i < n) y[i] = a[i];`.
 #
-# **Files it opens**: `shaders/labs/vector_add.slang`, `shaders/labs/vector_add.comp`, `shaders/lib/index.slang`, `vklab/course/children/kernel_child.py`.
+# **Files it opens**: `shaders/labs/vector_add.slang`, `shaders/labs/vector_add.comp`, `vklab/course/children/kernel_child.py`.
 
 # %% id="l04-setup"
 import re
@@ -151,7 +151,9 @@ draw_invocation_map(trace(UNGUARDED, arrays, (2,), {}))
 
 # %% [markdown] id="l04-e1t" vklab={"id": "04-1"}
 # ### Exercise 04-1: map
-# **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared ReLU*: `max(x, [[low]])`, times itself. One invocation handles one element. The check also uses sizes that are no multiple of 64, and a workgroup that has no work at all.
+# **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared ReLU*: `max(x, [[low]])`, times itself. One invocation handles one element: a loop in which one invocation does everything gives the right values, and gives away what a GPU is for. The check also uses sizes that are no multiple of 64, and a workgroup that has no work at all.
+#
+# The line with `#error` stops the compiler until you have replaced it.
 #
 # *GLSL instead?* Every exercise accepts it. Replace the whole text, start with `#version 450`, and name the blocks and arrays as `vector_add.comp` in section 7 does: block `X` with array `x`, block `Y` with array `y`.
 
@@ -411,7 +413,7 @@ check("04-4", TRANSPOSE)
 # hint("04-4")
 
 # %% [markdown] id="l04-sectors-t"
-# Each element is read once and written once, as rarely as possible. But memory does not move single floats: GPUs move **sectors**, commonly of 32 bytes or 8 floats. The next cell counts the sectors that eight neighbours in one row touch, and those that a whole workgroup touches.
+# Each element is read once and written once, as rarely as possible. But no GPU moves single floats: memory comes in pieces of 32 to 128 bytes. We count **sectors** of 32 bytes, or 8 floats. The next cell counts the sectors that eight neighbours in one row touch, and those that a whole workgroup touches.
 
 # %% id="l04-sectors" tags=["nbval-ignore-output"]
 with attempt("04-4"):
@@ -546,7 +548,7 @@ def trace_box_sum(text):
 draw_access_counts(trace_box_sum(SIXTEEN_IN_A_ROW), "x", (34, 50))
 
 # %% [markdown] id="l04-e6p"
-# The obvious kernel above loads nine values for each element. Your score is the number of loads of `x` for each element of `y`, counted in the compiled kernel; fewer is better. An invocation can keep values in a local array such as `float seen[54];`, which is no memory access that counts. All points are given from 2.25 on. That is not the end: a bound that no kernel can pass is one load for each element of `x`, and memory that a workgroup shares (lab 07) comes close to it.
+# The obvious kernel above loads nine values for each element. Your score is the number of loads of `x` for each element of `y`, counted in the compiled kernel; fewer is better. A value that an invocation keeps in a local array, such as `float seen[54];`, costs no second load. All points are given from 2.25 on, and that is not the end. No kernel can do with less than one load for each element of `x`; memory that a workgroup shares (lab 07) comes close to this bound.
 
 # %% id="l04-e6" vklab={"role": "exercise", "id": "04-6", "points": 4, "lines": 14}
 BOX_SUM = """
@@ -948,7 +950,7 @@ skipped = ("#", "objects.", "display(", "print(", "with attempt", "a, b =", "y =
 lines = [line for text in cells.values() for line in map(str.strip, text.splitlines())
          if line and not line.startswith(skipped)]
 calls = re.findall(r"vk\.(vk[A-Z]\w+)\(", "\n".join(lines))
-print(f"{len(cells)} steps: {len(lines)} lines of Python, {len(calls)} calls (without those that destroy)")
+print(f"{len(cells)} steps: {len(lines)} lines of Python, {len(calls)} calls that create or do")
 print("CUDA: cudaMalloc 3, cudaMemcpy 3, the launch, cudaFree 3: about 10 lines and 10 calls")
 
 # %% [markdown] id="l04-lines-r"
@@ -996,7 +998,7 @@ print(f"the sum is right: {np.array_equal(total, x + x)}\nbytes outside: {outsid
 # | kernel, invocation, workgroup | code for one element; one run of it; the unit that you dispatch | section 1 |
 # | guard | an invocation asks whether *its* element exists | 04-1 to 04-6 |
 # | workgroups | elements divided by workgroup size, rounded up; in rows beyond the limit | 04-3 |
-# | sector | the piece of memory that a GPU moves, commonly 32 bytes | section 5 |
+# | sector | a piece of memory that moves as a whole, here 32 bytes | section 5 |
 # | instance, physical device, device, queue | the way to one GPU | step 1 |
 # | SPIR-V, shader module | the kernel, for any vendor; the same words, held by the driver | steps 2, 3 |
 # | descriptor set layout, pipeline layout, pipeline | what the kernel takes; the kernel, ready to run | step 4 |
