@@ -1,4 +1,4 @@
-"""Answers to try lab 04's checks with: kernels in Slang and GLSL, and functions, right and wrong."""
+"""Answers that try lab 04's checks: kernels in Slang and GLSL, and functions, right and wrong."""
 
 import math
 
@@ -86,7 +86,7 @@ WRONG = {
         "if (id.y < params.rows && id.x == 0) for (uint c = 0; c < params.columns; ++c) "
         "y[c * params.rows + id.y] = x[id.y * params.columns + c];": "invocation",
         "if (all(id == 0)) for (uint i = 0; i < params.rows * params.columns; ++i) "
-        "y[i % params.columns * params.rows + i / params.columns] = x[i];": "one invocation did all",
+        "y[i % params.columns * params.rows + i / params.columns] = x[i];": "one invocation did",
         "uint c = min(id.x, params.columns - 1), r = min(id.y, params.rows - 1); "
         "y[c * params.rows + r] = x[r * params.columns + c];": "was written by",
     }),
@@ -123,7 +123,7 @@ wrong("04-2", says="scale is an integer in your struct, the host pushes 1.0")(
     ZIP.replace("float scale", "uint scale") + ADD)
 alternative("04-1")(
     MAP.replace("uint3 id : SV_DispatchThreadID", "uint3 g : SV_GroupID, uint lane : SV_GroupIndex")
-    + "uint i = 64 * g.x + lane; if (i >= params.count) return; y[i] = x[i] > 0 ? x[i] * x[i] : 0; }")
+    + "uint i = 64 * g.x + lane; if (i >= params.count) return; y[i] = pow(max(x[i], 0), 2); }")
 alternative("04-2")(
     ZIP.replace("uint count; float scale;", "float scale; uint count;")
     + "if (id.x >= params.count) return; y[id.x] = mad(a[id.x], params.scale, b[id.x]); }")
@@ -142,7 +142,7 @@ if HAS_GLSL:
                         + """uvec2 at = gl_GlobalInvocationID.xy;
     if (any(greaterThanEqual(at, uvec2(columns, rows)))) return;
     y[at.x * rows + at.y] = x[at.y * columns + at.x]; }""")  # fmt: skip
-    wrong("04-5", says="on count=257")(GLSL + """
+    wrong("04-5", says="are not 4 in a row")(GLSL + """
     for (uint i = gl_GlobalInvocationID.x; i < count; i += gl_NumWorkGroups.x * 64)
         y[i] = x[i] / 2.0; }""")
 
@@ -179,7 +179,7 @@ wrong("04-6", says="elements differ")(tiles(4, 4).replace("k < 9", "k < 8"))
 wrong("04-6", says="behind its end")(tiles(4, 4).replace("if (top >= params.rows) return;", ""))
 wrong("04-6", says="one invocation did all")(
     NATURAL.replace("16 * id.x + 16, ", "").replace("min(params.rows * params.columns)",
-    "id.x == 0 ? params.rows * params.columns : 0"))  # fmt: skip
+    "(id.x == 0 ? params.rows * params.columns : 0)"))  # fmt: skip
 alternative("04-6")(IMAGE + """
     uint top = id.x / (params.columns / 4) * 4, left = id.x % (params.columns / 4) * 4;
     if (top >= params.rows) return;
@@ -217,7 +217,7 @@ for answer, says in (
     (lambda count, size=64: (count // size, 1, 1), "on 1000, 64: expected (16, 1, 1), got (15, 1"),
     (lambda count, size=64: (count // size + 1, 1, 1), "on 1024, 64: expected (16, 1, 1), got (17"),
     (lambda count, size=64: (up(count, size), 1, 1), "expected (32768, 2, 1), got (65536, 1, 1)"),
-    (lambda count, size=64: (max(up(count, size), 1), 1, 1), "on 0, 64: expected (0, 1, 1), got (1"),
+    (lambda count, size=64: (max(up(count, size), 1), 1, 1), "on 0, 64: expected (0, 1, 1), got"),
     (second_row_too_early, "(that is 65535 workgroups of 64): expected (65535, 1, 1), got (32768"),
     (lambda count, size=64: print(up(count, size)), "three ints in a tuple, got None"),
     (lambda count, size=64: up(count, size), "expected (16, 1, 1): three ints in a tuple, got 16"),
@@ -256,7 +256,7 @@ for answer, says in (
     (lambda b, m: (slots_of(b), (0, 32 * len(m)) if m else None), "expected (0, 4), got (0, 32)"),
     (lambda b, m: (slots_of(b), (4 * len(b), 4 * len(m)) if m else None), "got (12, 4)"),
     (lambda b, m: (slots_of(b), (0, 4 * len(m))), "no push constants: expected None, got (0, 0)"),
-    (lambda b, m: None, "expected two things, (slots, push_range), got None (is a return missing?)"),
+    (lambda b, m: None, "expected two things, (slots, push_range), got None (is a return"),
 ):  # fmt: skip
     wrong("04-7", says=says)(answer)
 

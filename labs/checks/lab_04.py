@@ -270,8 +270,8 @@ def _predict(identifier: str, answers: dict[str, Any], explains: str) -> None:
 
 
 _predict("04-p1", {"workgroups": 16, "invocations": 1024, "idle": 24},
-         "15 workgroups cover 960 elements, 16 cover 1024. So 1024 invocations run, and the last 24 "
-         "have no element: they are why the kernel asks `if (i < params.count)`.")  # fmt: skip
+         "15 workgroups cover 960 elements, 16 cover 1024. So 1024 invocations run, and the last "
+         "24 have no element: they are why the kernel asks `if (i < params.count)`.")  # fmt: skip
 _predict("04-p2", {"elements_right": 100, "writes_outside": 28},
          "All 100 elements get their value. Invocations 100 to 127 run as well, and each of them "
          "writes one float behind the end of y.")  # fmt: skip
@@ -285,8 +285,8 @@ _predict("04-p5", {"outside_1000": 0, "outside_1003": 1},
          "4 divides 1000. With 1003 the last invocation that passes the guard starts at element "
          "1000 and writes elements 1000 to 1003: the last one does not exist.")  # fmt: skip
 _predict("04-p6", {"calls": "no error"},
-         "Each structure on its own is valid, and drivers do not compare the two. What the kernel then "
-         "does is undefined: zeros, other memory, a crash of this process. The validation layers "
+         "Each structure on its own is valid, and no driver compares the two. What the kernel "
+         "then does is undefined: zeros, other memory, a crash of this process. The validation layers "
          "(a library between program and driver that checks every call; lab 06) report it.")
 _predict("04-p7", {"written": 768, "outside_when_rounded_up": 24},
          "1000 // 256 is 3, so 768 elements are written and 232 are not. With 4 workgroups 1024 "

@@ -72,7 +72,7 @@ def trace(
         groups: workgroups along each axis.
         push: its push constants, by name.
     """
-    done = observe_kernel(text, Run(named(text, arrays), groups, push), ways=("counted",))[0]
+    done = observe_kernel(text, Run(named(text, arrays), groups, push), dispatches=("counted",))[0]
     if done.status == "not_attempted":
         raise NotImplementedError(done.message)
     if done.status != "ran":
