@@ -286,7 +286,7 @@ _predict("04-p5", {"outside_1000": 0, "outside_1003": 1},
          "1000 and writes elements 1000 to 1003: the last one does not exist.")  # fmt: skip
 _predict("04-p6", {"calls": "no error"},
          "Each structure on its own is valid, and no driver compares the two. What the kernel "
-         "then does is undefined: zeros, other memory, a crash of this process. The validation layers "
+         "then does is undefined: zeros, other memory, a crash of this process. Validation layers "
          "(a library between program and driver that checks every call; lab 06) report it.")
 _predict("04-p7", {"written": 768, "outside_when_rounded_up": 24},
          "1000 // 256 is 3, so 768 elements are written and 232 are not. With 4 workgroups 1024 "

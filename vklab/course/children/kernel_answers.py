@@ -51,7 +51,7 @@ class KernelAnswers:
     """
 
     def __init__(
-        self, text: str, seconds: float = 4.0, variables: Mapping[str, str] | None = None
+        self, text: str, seconds: float = 15.0, variables: Mapping[str, str] | None = None
     ) -> None:
         self.text, self.seconds, self.variables = text, seconds, variables
 
