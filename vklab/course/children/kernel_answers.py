@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vklab.course import words
+from vklab.course.children.kernel_child import GUARD_WORD
 from vklab.course.children.run_kernel import Run
 from vklab.course.counting import shapes
 from vklab.course.counting.observe import Observed, observe_kernel
@@ -50,7 +51,7 @@ class KernelAnswers:
     """
 
     def __init__(
-        self, text: str, seconds: float = 4.0, variables: Mapping[str, str] | None = None
+        self, text: str, seconds: float = 15.0, variables: Mapping[str, str] | None = None
     ) -> None:
         self.text, self.seconds, self.variables = text, seconds, variables
 
@@ -59,16 +60,23 @@ class KernelAnswers:
         runs = [Run(named(self.text, arrays), groups, push) for arrays, groups, push in (
             case.args for case in cases)]  # fmt: skip
         done = observe_kernel(self.text, runs, seconds=self.seconds, variables=self.variables)
-        return [_got(result, number, len(done)) for number, result in enumerate(done, 1)], ""
+        return [_got(result, self.text, number, len(done))
+                for number, result in enumerate(done, 1)], ""  # fmt: skip
 
 
-def _got(result: Observed, number: int, count: int) -> Got:
+def _got(result: Observed, text: str, number: int, count: int) -> Got:
     if result.status == "ran":
         return Got("returned", result)
     if result.status == "not_attempted":
         return Got("not_attempted", message=result.message)
+    said = WORDS.get(result.status, "{}").format(result.message)
+    if result.status == "compile_error" and not is_glsl(text) and "gl_GlobalInvo" in text:
+        said = "this looks like GLSL, whose first line is `#version 450`; read as Slang, " + said
+    # The host packs a constant by the type that the kernel's struct gives it.
+    said = re.sub(r"kernel kernel: push constant (\w+)=(\S+) does not fit: .*",
+                  r"\1 is an integer in your struct, the host pushes \2", said)  # fmt: skip
     which = f"dispatch {number} of {count}: " if number > 1 else ""
-    return Got("refused", message=which + WORDS.get(result.status, "{}").format(result.message))
+    return Got("refused", message=which + said)
 
 
 class Kernel(Exercise):
@@ -81,6 +89,7 @@ class Kernel(Exercise):
         start: value of each of its elements before the dispatch.
         types: the types allowed for each push constant, for a part "types".
         each: most elements that one invocation writes.
+        is_mapped: whether `owner` says which invocation writes an element; else any may.
     """
 
     takes = "kernel"
@@ -88,6 +97,7 @@ class Kernel(Exercise):
     output: ClassVar[str] = "y"
     start: ClassVar[float] = -1.0
     types: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    is_mapped: ClassVar[bool] = True
     guard: ClassVar[str] = "is there a guard, and is the index right?"
 
     @property
@@ -98,6 +108,14 @@ class Kernel(Exercise):
     def owner(self, case: Case, elements: np.ndarray) -> np.ndarray:
         """Return the invocation, by its linear number, that each element belongs to."""
         return elements // self.each
+
+    def matrix(self, case: Case) -> tuple[int, ...]:
+        """Return rows and columns of the output, by which messages name its elements."""
+        return (-1,)
+
+    def name_in(self, got: Observed, name: str) -> str:
+        """Return the name of an array's buffer in the kernel: in GLSL, that of its block."""
+        return name if name in got.run.buffers else name.upper()
 
     def dispatch_case(
         self, arrays: Mapping[str, np.ndarray], size: int, groups: Sequence[int],
@@ -122,10 +140,14 @@ class Kernel(Exercise):
         getattr(self, f"_{report.part}")(case, got, report)
 
     def _values(self, case: Case, got: Observed, report: Report) -> None:
-        values = got.buffers.get(self.output, got.buffers.get(self.output.upper()))
-        assert values is not None
-        never = f"{self.start:g} means: nobody wrote it" if (values == self.start).any() else ""
-        report.close(values, case.expected, 1e-5, 1e-5, never)
+        values = got.buffers[self.name_in(got, self.output)]
+        said = f"{self.start:g} means: nobody wrote it. " if (values == self.start).any() else ""
+        bits = values.view(np.uint32).astype(np.int64) - GUARD_WORD
+        if ((bits >= 0) & (bits < len(got.buffers))).any():
+            said += "1.2333 is a guard word, which lies outside of every buffer: who read it?"
+        shape = self.matrix(case)
+        report.close(values.reshape(shape), case.expected.reshape(shape), 1e-5, 1e-5,
+                     said.strip())  # fmt: skip
 
     def _inside(self, case: Case, got: Observed, report: Report) -> None:
         for name, at in got.out_of_bounds.items():
@@ -136,13 +158,15 @@ class Kernel(Exercise):
         report.expect(not said, said)
 
     def _shape(self, case: Case, got: Observed, report: Report) -> None:
-        output = self.output if self.output in got.run.buffers else self.output.upper()
+        report.expect(not shapes.outside_shape(got), "it touches elements outside of a buffer")
+        output = self.name_in(got, self.output)
         for said in (
             shapes.work_shape(got, output, elements_per_invocation=self.each),
-            shapes.partial_shape(got, output, owner=lambda elements: self.owner(case, elements)),
+            self.is_mapped and shapes.partial_shape(
+                got, output, owner=lambda elements: self.owner(case, elements)),
             shapes.order_matters(got, [output]),
         ):
-            report.expect(not said, said)
+            report.expect(not said, str(said))
 
     def _types(self, case: Case, got: Observed, report: Report) -> None:
         for name, allowed in self.types.items():

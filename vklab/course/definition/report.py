@@ -43,8 +43,10 @@ class Report:
         if text not in self.notes:
             self.notes.append(text)
 
-    def score(self, achieved: float, bound: float, natural: float, what: str) -> None:
-        """Give a share of the part's points: all at the bound, none at the natural answer's score.
+    def score(
+        self, achieved: float, bound: float, natural: float, what: str, full: float | None = None
+    ) -> None:
+        """Give a share of the part's points: none at the natural answer's score, all at `full`.
 
         The worst case of a part counts. Smaller is better.
 
@@ -53,11 +55,15 @@ class Report:
             bound: what no answer can go below.
             natural: what the obvious answer needs.
             what: the unit, "bytes moved".
+            full: the score that earns all points, where the bound itself is out of reach;
+                default: the bound.
         """
-        share = float(np.clip((natural - achieved) / max(natural - bound, 1e-12), 0, 1))
+        enough = bound if full is None else full
+        share = float(np.clip((natural - achieved) / max(natural - enough, 1e-12), 0, 1))
         if share <= self.share or not self.scored:
             self.scored = (f"{self._on_text()}{achieved:g} {what}; the bound is {bound:g}, the "
                            f"obvious answer needs {natural:g}")  # fmt: skip
+            self.scored += "" if full is None else f"; all points are given from {full:g} on"
         self.share = min(self.share, share)
 
     # ------------------------------------------------------------------------------- comparing

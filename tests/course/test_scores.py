@@ -1,0 +1,26 @@
+"""Scores of answers between the obvious one and a good one; `pytest -s` prints them."""
+
+from __future__ import annotations
+
+import pytest
+
+from vklab.course.author.answers import answers_of
+from vklab.course.author.lab import find_lab
+from vklab.course.children.kernel_answers import KernelAnswers
+from vklab.course.definition.draw import draw
+from vklab.course.definition.exercise import exercises_of
+from vklab.course.definition.judge import judge
+
+
+@pytest.mark.parametrize("secret", ["one", "two"])
+def test_box_sums_are_scored_by_their_loads_and_the_obvious_one_earns_nothing(secret):
+    exercise = exercises_of("04")["04-6"]
+    answers, cases = answers_of(find_lab("04")), draw(exercise, secret)
+    listed = [each[1] for each in answers.wrong if each[0] == "04-6" and "loads" in each[2]]
+    listed += [each[1] for each in answers.alternative if each[0] == "04-6"]
+    points = []
+    for text in listed:
+        verdict = judge(exercise, KernelAnswers(text), cases)
+        print(verdict.points, verdict.parts[0].message)
+        points.append(verdict.points)
+    assert points[0] == 0 and points == sorted(set(points)) and points[-1] == 4
