@@ -169,7 +169,6 @@ def natural_choices(pictures: int, sizes: Sequence[int]) -> Iterator[list[int]]:
         "Answer the question for 1 picture, then for 2, and so on, and keep the cost and the list "
         "of each. Each answer needs one step from earlier answers, for each size.",
     ),
-    variants=({"run": 6}, {"run": 1}, {"run": 20}, {"run": 45}),
 )
 class ChooseBatches(Function):
     parts = {"valid": ("every picture is read, in sizes that exist", 1),
@@ -177,15 +176,19 @@ class ChooseBatches(Function):
     seconds = 20.0
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        for pictures, sizes in ((0, [4, 8]), (1, [8]), (16, [16, 32]), (17, [16, 32])):
-            yield Case("valid", (pictures, sizes))
-        others = (1, 20) if self.variant == 0 else (6,)
-        for other in (*others, *[self.params["run"]] * 5):
-            yield Case(args=self._drawn(random, other))
+        def case(part: str, pictures: int, sizes: list[int], run: int) -> Case:
+            on = f"{pictures} pictures, sizes {sizes}, run={run}"
+            return Case(part, (pictures, sizes, run), on=on)
 
-    def _drawn(self, random: np.random.Generator, other: int) -> tuple[int, list[int]]:
+        for pictures, sizes in ((17, [16, 32]), (16, [16, 32]), (1, [8]), (0, [4, 8])):
+            yield case("valid", pictures, sizes, 6)
+        for run, other in ((6, 1), (1, 20), (20, 1), (2, 2), (10, 10), (45, 45)):
+            yield case("", *self._drawn(random, run, other), run)
+
+    def _drawn(
+        self, random: np.random.Generator, run: int, other: int
+    ) -> tuple[int, list[int]]:
         """Draw a case that no obvious choice solves, nor the best choice at another price."""
-        run = self.params["run"]
         while True:
             sizes = sorted(random.choice(np.arange(5, 65), 4, replace=False).tolist())
             pictures = int(random.integers(100, 400))
@@ -198,10 +201,10 @@ class ChooseBatches(Function):
                 return pictures, sizes
 
     def expected(self, case: Case) -> Any:
-        return least_cost(*case.args, self.params["run"])
+        return least_cost(*case.args)
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        pictures, sizes = case.args
+        pictures, sizes, run = case.args
         report.expect(isinstance(got, list | tuple), f"expected a list of sizes, got {_kind(got)}")
         strange = [one for one in got if type(one) is not int or one not in sizes]
         report.expect(not strange, f"{words.short(strange[:1])[1:-1]} is none of the sizes {sizes}")
@@ -209,9 +212,8 @@ class ChooseBatches(Function):
         spare = [one for one in got if sum(got) - one >= pictures]
         report.expect(not spare, f"the list has {sum(got)} rows: a run of {spare[:1]} is not needed")
         if report.part == "cost":
-            run = self.params["run"]
             natural = min(sum(each) + run * len(each) for each in natural_choices(pictures, sizes))
-            report.score(sum(got) + run * len(got), case.expected, natural, "rows' worth of time")
+            report.score(sum(got) + run * len(got), case.expected, natural, "rows")
 
 
 ASSIGN, PLACE = "vklab.plan.memory.assign_offsets", "vklab.plan.memory._sweep"

@@ -138,7 +138,8 @@ def to_input(pixels):
 
 
 # %% id="l00-1d" vklab={"role": "demo", "id": "00-1"} tags=["nbval-ignore-output"]
-camera = np.rint(images[ten, 0] * [[white]]).astype("[[type]]")  # ten digits, as a camera gives them
+# Ten digits, as a camera gives them.
+camera = np.rint(images[ten, 0] * [[white]]).astype("[[type]]")
 
 with attempt("00-1"), vklab.load(MODEL) as session:
     mine = to_input(camera)
@@ -192,7 +193,7 @@ def repair_list(report):
     A check has .ok, .essential and .repair ("" where there is nothing to type).
     Returns a list of str in three groups: first the repairs of checks that failed and are
     essential; then of checks that failed and are not; then of notes (ok, with a repair). Each group
-    is in the report's order. A line that is needed several times is listed once, in its first place.
+    is in the report's order. A line that is needed several times is listed once, where it is first.
 
     TODO      collect the checks group by group, take their repairs, drop doubles and "".
     Approach  three loops over report.checks, or one sort (sorted keeps equal items in order).
@@ -260,39 +261,40 @@ batches.draw_batches(17, {"one run of 32": [32], "two runs of 16": [16, 16]}, 6,
                      "Two choices for 17 pictures. Blue: pictures. Orange: empty rows. Grey: the "
                      "price of a run, here that of 6 rows.")
 
-# %% [markdown] id="l00-3t" vklab={"id": "00-3"}
+# %% [markdown] id="l00-3t"
 # ### Exercise 3 · A cheap choice of batches
 #
-# This exercise is **open-ended**: many answers are valid, and some are better. A run with batch size `b` costs `b + [[run]]`. Your cost is compared with two numbers: the cost of the obvious choices (one size only; the largest size that fits), which earns nothing, and the least cost that exists, which earns all points. Everything between earns a share. Hand in what you have, and come back later if you like.
+# This exercise is **open-ended**: many answers are valid, and some are better. A run with batch size `b` costs `b + run`: its rows, and a price that is measured in rows. Your cost is compared with two numbers: the cost of the obvious choices (one size only; the largest size that fits), which earns nothing, and the least cost that exists, which earns all points. Everything between earns a share. Hand in what you have, and come back later if you like.
 
 # %% id="l00-3" vklab={"role": "exercise", "id": "00-3", "points": 5, "lines": 5}
-def choose_batches(pictures, sizes):
+def choose_batches(pictures, sizes, run):
     """Return the batch sizes of runs that read all pictures, at a low cost.
 
     pictures: number of pictures, up to 400.  sizes: list of the prepared batch sizes.
+    run: the price of a run. A run with batch size b costs b + run.
     Returns a list of sizes, repeated as needed, in any order. Their sum is at least `pictures`,
-    and no run can be left out. No pictures need no run: []. A run costs its size plus [[run]].
+    and no run can be left out. No pictures need no run: [].
 
     TODO      find the list with the least cost, or a good one.
     Approach  first make it valid with one size; then try to do better than the picture shows.
-    Example   choose_batches(17, [16, 32]) -> [32]            cost 32 + [[run]]
+    Example   choose_batches(17, [16, 32], 6) -> [32]            cost 38; [16, 16] costs 44
     Length    1 line to be valid, roughly 5 for the least cost
     """
     ### BEGIN SOLUTION
-    best = [(0, [])]  # cost and list for 0, 1, 2, ... pictures
+    best = [[]]  # the best list for 0, 1, 2, ... pictures
     for left in range(1, pictures + 1):
-        tries = [(*best[max(left - size, 0)], size) for size in sizes]
-        best.append(min((cost + size + [[run]], [*runs, size]) for cost, runs, size in tries))
-    return best[pictures][1]
+        tries = [[size, *best[max(left - size, 0)]] for size in sizes]
+        best.append(min(tries, key=lambda runs: sum(runs) + run * len(runs)))
+    return best[pictures]
     ### END SOLUTION
 
 
-# %% id="l00-3d" vklab={"role": "demo", "id": "00-3"} tags=["nbval-ignore-output"]
+# %% id="l00-3d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("00-3"):
     sizes = [15, 35, 41, 48]
-    choices = {"only 48": [48] * 5, "largest first": [48, 48, 48, 48, 15], "you":
-               choose_batches(203, sizes)}
-    display(batches.draw_batches(203, choices, [[run]], f"203 pictures in batches of {sizes}."))
+    choices = {"only 48": [48] * 5, "largest first": [48, 48, 48, 48, 15],
+               "you": choose_batches(203, sizes, 6)}
+    display(batches.draw_batches(203, choices, 6, f"203 pictures in batches of {sizes}."))
 
 # %% id="l00-3c" vklab={"role": "check", "id": "00-3"}
 check("00-3", choose_batches)
@@ -437,7 +439,8 @@ pipelines = {
           "x = x.astype(np.float32)"],
     "B": ["x = photos.reshape(-1, 1, 28, 28)", "x = x / np.float32(255)", "x = x.clip(0, 1)",
           "x = x / 255"],
-    "C": ["x = photos.swapaxes(1, 2)", "x = x[:, None]", "x = x.astype(np.float32)", "x = x / 255"],
+    "C": ["photos = photos.swapaxes(1, 2)", "x = photos[:, None]", "x = x.astype(np.float32)",
+          "x = x / 255"],
     "D": ["x = photos.astype(np.float32)", "x = 255 - x", "x = abs(x) / 255", "x = x[:, None]"],
 }
 
@@ -449,7 +452,7 @@ def symptoms(lines):
         logits = session.run({"image": np.ascontiguousarray(names["x"])})["logits"]
     said = logits.argmax(axis=1)
     return (f"{100 * np.mean(said == labels):3.0f} % right, {len(np.unique(said)):2} different "
-            f"answers, spread {logits.std(axis=0).max():.2f}")
+            f"answers, spread {logits.std(axis=0).max():.1f}")
 
 
 # %% id="l00-symptoms"
