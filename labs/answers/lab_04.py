@@ -33,7 +33,7 @@ def uniform_buffer(buffers, members):
     return [(n, UNIFORM, 1) for n in buffers.values()], range_of(members)
 
 
-@wrong("04-1", says="slots: expected a list of (binding, descriptor type, descriptor count), got (0")
+@wrong("04-1", says="slots: expected a list of (binding, descriptor type, descriptor count)")
 def one_slot_of_three(buffers, members):
     return (0, STORAGE, 3), range_of(members)
 

@@ -238,6 +238,11 @@ class Transpose(Kernel):
             yield self.dispatch_case({"x": x}, x.size, grid, push,
                                      f"{rows} rows, {columns} columns")  # fmt: skip
 
+    def owner(self, case: Case, elements: np.ndarray) -> np.ndarray:
+        _, (across, _), push = case.args
+        column, row = np.divmod(elements, push["rows"])
+        return row * across * 8 + column
+
     def expected(self, case: Case) -> Any:
         arrays, _, push = case.args
         return arrays["x"].reshape(push["rows"], push["columns"]).T.reshape(-1).copy()

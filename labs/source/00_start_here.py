@@ -48,7 +48,7 @@ MODEL = data("digits_cnn.onnx")
 # Your own imports and helper functions.
 
 # %% [markdown] id="l00-device"
-# ## 1. Which device is it?
+# ## 1 · Which device is it?
 #
 # **Vulkan** is a standard for programs that use a GPU. Your notebook does not talk to the GPU itself. It calls the **loader**, a library of the system. The loader reads **driver manifests**: small JSON files, each of which names the library of one **driver**. A driver knows one family of devices. Between your program and a driver the loader can insert a **layer**. The *validation layer*, for example, reports calls that break a rule of Vulkan. Programs run without it, too.
 
@@ -70,10 +70,13 @@ banner()
 #
 # A CPU device is good enough for this course. It takes the same commands as a GPU, and its results are as right. But **its times say nothing about the speed of a GPU.** Each lab that measures time repeats this.
 #
-# How many Vulkan devices has this machine? Write a number in place of the dots. A prediction is recorded and never marked. You learn most if you commit to a value before you look.
+# A laptop has a GPU on the processor's chip, a second GPU on a card, and lavapipe is installed. How many Vulkan devices does it list? Write a number in place of the dots and run the cell. A prediction is recorded, and never marked. You learn most if you commit to a value before you look.
 
 # %% id="l00-p1"
 predict("00-p1", devices=...)
+
+# %% [markdown] id="l00-devicest"
+# And this machine?
 
 # %% id="l00-devices" tags=["nbval-ignore-output"]
 vklab.devices()
@@ -81,7 +84,7 @@ vklab.devices()
 # %% [markdown] id="l00-choose"
 # vklab chooses the device that is probably the fastest: a discrete GPU before an integrated one, then the one with more memory. That is a guess. You may choose another device by its index or by a part of its name: with `vklab.load(model, device=1)`, or with the environment variable `VKLAB_DEVICE`.
 #
-# ## 2. Your first function
+# ## 2 · Your first function
 #
 # | word | what it does |
 # |---|---|
@@ -154,7 +157,7 @@ check("00-1", to_input)
 # hint("00-1")   # remove the first # and run the cell: each run gives one hint more
 
 # %% [markdown] id="l00-doctor"
-# ## 3. A visit to the doctor
+# ## 3 · A visit to the doctor
 #
 # When something does not work, ask the doctor. It checks the machine from Python up to a kernel that adds three numbers on every device. Remember the first picture: each part works only if the part before it works. One missing loader therefore shows up in several checks.
 
@@ -221,7 +224,7 @@ check("00-2", repair_list)
 # hint("00-2")
 
 # %% [markdown] id="l00-digits"
-# ## 4. Ten digits
+# ## 4 · Ten digits
 #
 # `digits_cnn.onnx` is a network that reads digits. 359 pictures were kept aside when it was trained. They were drawn by the same people as the training pictures, so this test is a friendly one. We take ten of the 359, one of each digit.
 
@@ -303,7 +306,7 @@ check("00-3", choose_batches)
 # hint("00-3")
 
 # %% [markdown] id="l00-where"
-# ## 5. Where things are
+# ## 5 · Where things are
 #
 # On its way from a file to an answer, a model passes through six folders of `vklab/`. Two words first. A **kernel** is a small program that the device runs many times at once. A **dispatch** is one order to run a kernel.
 #
@@ -415,7 +418,7 @@ with attempt("00-4"):
 # %% [markdown] id="l00-4s"
 # The runtime can do this without your function, too: `VKLAB_DISABLE_ALIASING=1`. Every optimisation of the runtime has such a switch, so that you can measure what it is worth. `python3 -m vklab settings` lists them all.
 #
-# ## 6. What would break this?
+# ## 6 · What would break this?
 #
 # First, two mistakes that the runtime refuses. **Read the last line of an error first.** It says what the model wants and what it was given.
 
@@ -485,7 +488,7 @@ check("00-5", line_too_many)
 #
 # In each case the cause is that nobody wrote down what the numbers mean between two steps. The docstrings of the exercises always do.
 #
-# ## 7. When you are stuck
+# ## 7 · When you are stuck
 #
 # 1. **Read the message**, its last line first.
 # 2. **`hint("00-3")`** gives one hint more on every call.

@@ -30,7 +30,8 @@ def chromium():
 
 
 @pytest.mark.parametrize(("kind", "allowed"), [
-    ("student", {"not_attempted", "skipped"}), ("solution", {"correct", "skipped"}),
+    ("student", {"not_attempted", "skipped"}),
+    ("solution", {"correct", "recorded", "skipped"}),
 ])  # fmt: skip
 def test_a_lab_in_the_browser(case, kind, allowed, chromium, tmp_path):
     work, runtime = tmp_path / "work", tmp_path / "runtime"

@@ -1,14 +1,12 @@
-"""From a source to notebooks: regions, stubs, ids, hidden tests, and building again."""
+"""From a source to notebooks: regions, stubs, ids, and building again."""
 
 from __future__ import annotations
-
-import json
 
 import nbformat
 import pytest
 
 from vklab import cli
-from vklab.course.author import build, regions
+from vklab.course.author import build
 from vklab.course.author.lab import LabError, all_labs, find_lab, read_lab
 from vklab.course.author.new import new_lab
 
@@ -28,14 +26,14 @@ def test_students_get_stubs_and_no_secrets(fixture_lab):
     assert value == "workgroups = ...\n# Lab 90, exercise 3: your answer goes here"
     assert check == 'check("90-1", round_up)'
     text = nbformat.writes(notebook)
-    assert "SOLUTION" not in text and "HIDDEN" not in text and "assert" not in text
+    assert "SOLUTION" not in text and "if multiple < 1" not in text and "[[" not in function
     names = {}
     exec(function, names)
     with pytest.raises(NotImplementedError, match="Lab 90, exercise 1"):
         names["round_up"](1)
 
 
-def test_solutions_have_neither_marks_nor_hidden_tests(fixture_lab):
+def test_solutions_have_no_marks(fixture_lab):
     text = nbformat.writes(build.solution_notebook(fixture_lab.lab))
     assert "if multiple < 1:" in text and "y[i] = factor * x[i];" in text
     assert "SOLUTION" not in text and "assert" not in text
@@ -50,21 +48,13 @@ def test_cells_keep_ids_metadata_and_what_varies_is_not_compared(fixture_lab):
     for name in ("l90-show", "l90-banner"):
         assert by_id[name].metadata.tags == [build.IGNORE]
     assert "tags" not in by_id["l90-1c"].metadata
-    assert notebook.metadata.vklab == {"lab": "90", "title": "A lab for the tests", "minutes": 5}
+    assert notebook.metadata.vklab == {"lab": "90", "title": "A lab for the tests", "minutes": 30}
 
 
 def test_building_again_changes_nothing(fixture_lab):
     before = fixture_lab.student.stat().st_mtime_ns, fixture_lab.student.read_bytes()
     build.write_student(fixture_lab.lab)
     assert (fixture_lab.student.stat().st_mtime_ns, fixture_lab.student.read_bytes()) == before
-
-
-def test_hidden_tests_go_to_instructors_only(fixture_lab, tmp_path):
-    path = build.write_hidden(fixture_lab.lab, tmp_path / "out")
-    bundle = json.loads(path.read_text())
-    assert bundle["points"] == {"90-1": 4, "90-2": 3, "90-3": 1}
-    assert bundle["tests"]["90-1"]["code"] == ["assert round_up(1_000_003, 4096) == 1_003_520"]
-    assert regions.hidden_lines(fixture_lab.lab) == bundle["tests"]["90-1"]["code"]
 
 
 def test_a_cell_that_raises_stops_the_build(tmp_path):
@@ -95,11 +85,10 @@ def test_a_new_lab_passes_every_gate(labs, capsys):
     assert "07_some_thing.py" in capsys.readouterr().out
     assert cli.main(["course", "lint"]) == 1
     assert "vklab course build 07" in capsys.readouterr().out
-    assert cli.main(["course", "build", "07", "--hidden", str(labs / "hidden")]) == 0
+    assert cli.main(["course", "build", "07"]) == 0
     assert cli.main(["course", "lint", "7"]) == 0
     shown = capsys.readouterr().out
     assert "07_some_thing: fine" in shown and "mutants rejected" in shown
-    assert (labs / "hidden" / "07_some_thing.hidden.json").is_file()
 
 
 @pytest.mark.parametrize(("number", "slug", "words"), [

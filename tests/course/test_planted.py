@@ -50,10 +50,21 @@ def planted(fixture_lab, tmp_path, monkeypatch):
     (SOURCE, '"90-3", "points"', '"90-4", "points"', "90-4: not in checks/lab_90.py"),
     (SOURCE, "banner()", "banner( )", "is not what its source gives (cells l90-banner)"),
     (SOURCE, "print([", "raise NotImplementedError([", "is not what its source gives"),
-    (CHECKS, '"""Compare with the one right number."""',
-     "raise ValueError(f\"multiple={multiple} is not positive\")", "contains the line"),
-    (SOURCE, "# Every element of `y`", "# assert round_up(1_000_003, 4096) == 1_003_520\n# Every",
-     "cell l90-2t contains the line 'assert"),
+    (CHECKS, '"Use //."', "'raise ValueError(f\"multiple={multiple} is not positive\")'",
+     "a hint of 90-1 contains the line"),
+    (SOURCE, "# Every element of `y`", "# return (count + multiple - 1) // multiple * multiple\n#",
+     "cell l90-2t contains the line 'return"),
+    (CHECKS, '"everything else grows", 2', '"everything else grows", 3',
+     "90-1: 4 points in the source, 5 in the check"),
+    (SOURCE, "minutes: 30", "minutes: 90", "90 minutes are stated; words, code and exercises make"),
+    (SOURCE, "# 30 minutes.", "# An hour.", "does not say '30 minutes'"),
+    (SOURCE, "# ## A value", "# [next](91_nothing.ipynb)", "links to 91_nothing.ipynb, which"),
+    (SOURCE, 'id="l90-show"', 'id="show"', "ids of this lab start with l90-"),
+    (SOURCE, "# ## A value", "# #### A value", "follows a heading of level 2"),
+    (SOURCE, "# ## A value", "# ## 3 · A value", "section 3 is the 1. one"),
+    (SOURCE, ' vklab={"role": "own"}', "", "0 cells have the role 'own'"),
+    (SOURCE, '# hint("90-1")', 'hint("90-1")', "comment the hint out"),
+    (SOURCE, "# ## A value", "# **Predict:** how many?", "write a cell with predict(...)"),
 ])  # fmt: skip
 def test_a_planted_fault_is_found(planted, name, before, after, words):
     case = planted(name, before, after, rebuild=words.startswith("cell"))
@@ -66,7 +77,7 @@ def test_a_planted_fault_is_found(planted, name, before, after, words):
     ('id="l90-show"', 'id="l90-banner"', "two cells have the id 'l90-banner'"),
     ("    ### END SOLUTION\n\n\n# %% id=\"l90-1d\"", "# %% id=\"l90-1d\"", "### END SOLUTION"),
     ("    ### BEGIN SOLUTION\n    if multiple", "    ### END SOLUTION\n    if", "does not pair"),
-    ("minutes: 5", "hours: 5", "names no title and minutes"),
+    ("minutes: 30", "hours: 5", "names no title and minutes"),
 ])  # fmt: skip
 def test_a_source_that_cannot_be_read_says_where(planted, before, after, words):
     with pytest.raises(LabError, match=words):
@@ -75,7 +86,6 @@ def test_a_source_that_cannot_be_read_says_where(planted, before, after, words):
 
 @pytest.mark.parametrize(("name", "before", "after", "words"), [
     (SOURCE, "multiple - 1) //", "multiple) //", "the solution is incorrect, not correct"),
-    (CHECKS, '"everything else grows", 2', '"everything else grows", 3', "add up to 5 points"),
     (ANSWERS, "math.ceil(count", "math.floor(count", "second solution 'by_ceil' is incorrect"),
     (ANSWERS, "return count // multiple * multiple",
      "if multiple < 1: raise ValueError\n    return -(-count // multiple) * multiple",

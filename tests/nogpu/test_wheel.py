@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import shutil
@@ -96,3 +97,15 @@ def test_the_downloaded_compiler_is_the_pinned_one(hook, monkeypatch, tmp_path):
     assert program == tmp_path / "slangtorch/bin/slangc"
     assert asked[0].startswith("slangtorch==")
     assert os.access(program, os.X_OK) and not (tmp_path / "slangtorch/__init__.py").exists()
+
+
+@pytest.mark.parametrize(("builder", "secret"), [
+    ("sdist.SdistBuilder", ("labs/source/", "labs/answers/", "labs/solutions/", "labs/checks/")),
+    ("wheel.WheelBuilder", ("labs/",)),
+])  # fmt: skip
+def test_no_package_carries_solutions_or_oracles(builder, secret):
+    module, name = builder.split(".")
+    made = getattr(importlib.import_module(f"hatchling.builders.{module}"), name)(str(ROOT))
+    files = {file.distribution_path for file in made.recurse_included_files()}
+    assert any(file.startswith("vklab/course/definition/") for file in files)
+    assert not [file for file in files if file.startswith(secret)]

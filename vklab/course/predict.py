@@ -34,10 +34,10 @@ class Prediction:
         table = (f"<table><tr><th></th><th>you said</th><th>it is</th><th></th></tr>{rows}</table>"
                  if rows else "")  # fmt: skip
         style = "border-left:.4em solid #56B4E9;padding:.2em .9em;margin:.4em 0"
-        status = "predicted" if self.rows else "not_attempted"
-        return {"text/plain": repr(self),
-                "text/html": f'<div role="status" style="{style}">{table}{escape(self.text)}</div>',
-                NOTE: {"id": self.id, "status": status}}  # fmt: skip
+        html = f'<div role="status" style="{style}">{table}{escape(self.text)}</div>'
+        shown = {"text/plain": repr(self), "text/html": html}
+        note = {} if self.rows else {NOTE: {"id": self.id, "status": "not_attempted"}}
+        return shown | note
 
 
 def predict(identifier: str, **values: Any) -> Prediction:

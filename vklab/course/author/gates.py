@@ -18,6 +18,7 @@ import nbformat
 
 from vklab.course.author import build, regions
 from vklab.course.author.lab import ROLES, Cell, Lab
+from vklab.course.author.layout import layout_problems
 from vklab.course.definition import verdict
 from vklab.course.definition.exercise import exercises_of
 
@@ -30,7 +31,8 @@ TAGS = {"nbval-ignore-output", "nbval-check-output", "nbval-skip", "raises-excep
         "hide-input", "hide-output", "hide-cell"}  # fmt: skip
 # Shorter lines (`return total`) occur by chance.
 LEAK_CHARACTERS = 25
-STUB = re.compile(r'^\s*(raise NotImplementedError\("Lab |#error Lab |# Lab \d\d, exercise )')
+STUB = re.compile(r'^\s*(raise NotImplementedError\("Lab |#error Lab |# Lab \d\d, exercise )'
+                  r"|\b\w+=\.\.\.")  # fmt: skip
 # The columns that fit beside JupyterLab's side bar on a laptop's screen.
 COLUMNS = 100
 ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}|<[\w.]+ object at")
@@ -40,7 +42,8 @@ def static_problems(lab: Lab) -> list[str]:
     """Return the problems of every gate of this module, for a lab and its built notebooks."""
     root = lab.path.parent.parent
     student, solution = root / f"{lab.name}.ipynb", root / "solutions" / f"{lab.name}.ipynb"
-    problems = source_problems(lab) + rebuild_problems(lab, student, solution)
+    problems = source_problems(lab) + layout_problems(lab)
+    problems += rebuild_problems(lab, student, solution)
     if not student.is_file() or not solution.is_file():
         return problems
     problems += format_problems(lab, student) + output_problems(lab, solution)
@@ -174,7 +177,7 @@ def output_problems(lab: Lab, solution: Path) -> list[str]:
     verdicts = verdicts_of(notebook)
     for key in lab.named("exercise"):
         status = verdicts.get(key, {}).get("status", "not shown")
-        if status not in ("correct", "skipped"):
+        if status not in ("correct", "recorded", "skipped"):
             problems.append(f"exercise {key} of the solution is {status}")
     for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
         compared = build.IGNORE not in cell.metadata.get("tags", ())
@@ -188,7 +191,7 @@ def _output_problems(output: Any, compared: bool) -> list[str]:
         return [f"raises {output.ename}: {output.evalue}"]
     data = output.get("data", {"text/plain": output.get("text", "")})
     problems = []
-    if verdict.NOTE in data and not _is_prediction(data[verdict.NOTE]):
+    if verdict.NOTE in data:
         problems.append(f"a note stands in place of an answer: {data['text/plain']}")
     if any(kind in data for kind in ("image/png", "image/jpeg")):
         problems.append("an image without alt text: give the figure to picture(...)")
@@ -197,10 +200,6 @@ def _output_problems(output: Any, compared: bool) -> list[str]:
     if compared and ADDRESS.search(str(data)):
         problems.append("a memory address is printed, which differs in every run")
     return problems
-
-
-def _is_prediction(note: Any) -> bool:
-    return bool(re.fullmatch(r"\d\d-p\d+", str(note.get("id"))))
 
 
 def verdicts_of(notebook: Any) -> dict[str, dict[str, Any]]:
@@ -229,7 +228,7 @@ def skeleton_problems(lab: Lab, student: Path, solution: Path) -> list[str]:
         before, after = given.get(key, "").splitlines(), done.get(key, "").splitlines()
         matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
         for kind, start, end, _, _ in matcher.get_opcodes():
-            removed = [line for line in before[start:end] if not STUB.match(line)]
+            removed = [line for line in before[start:end] if not STUB.search(line)]
             if kind != "equal" and (removed or start == end):
                 problems.append(f"{lab.name}: cell {key}: solving changes {removed or 'lines'} "
                                 "outside of the marked regions")  # fmt: skip

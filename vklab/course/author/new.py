@@ -13,24 +13,42 @@ __all__ = ["new_lab"]
 SOURCE = '''# ---
 # jupyter:
 #   kernelspec: {{display_name: Python 3, language: python, name: python3}}
-#   vklab: {{title: "{title}", minutes: 60}}
+#   vklab: {{title: "{title}", minutes: 8}}
 # ---
 
 # %% [markdown] id="l{nn}-title"
 # # Lab {nn} · {title}
-# 60 minutes. Afterwards you can: ...
+# **One line that says what** · 8 minutes, 1 exercise
 #
-# You need: ... It opens: `vklab/...`
+# **Afterwards you can**
+# * verb something that a check can see.
+#
+# **Before this lab**: lab 00.
+#
+# **Files it opens**: `vklab/...`
 
 # %% id="l{nn}-setup"
-from vklab.course import banner, check, hint
+from vklab.course import banner, check, predict
+from vklab.course.figures.diagram import Diagram
 
 banner()
 
-# %% [markdown] id="l{nn}-1t"
-# ## An idea in plain words
-# Predict first, then run.
+# %% id="l{nn}-own" vklab={{"role": "own"}}
+# Your imports and helpers. This cell is handed in with your answers.
 
+# %% [markdown] id="l{nn}-1t"
+# ## 1 · An idea in plain words
+# A concrete case first: three becomes six.
+
+# %% id="l{nn}-1d" tags=["hide-input"]
+diagram = Diagram(400, 70).box((10, 15, 110, 40), "3").arrow((120, 35), (270, 35), "twice")
+diagram.box((270, 15, 110, 40), "6").picture("An arrow from 3 to 6.", "Twice three is six.")
+
+# %% id="l{nn}-1p"
+predict("{nn}-p1", of_minus_four=...)
+
+# %% [markdown] id="l{nn}-1e"
+# ### Exercise {nn}-1: double
 
 # %% id="l{nn}-1" vklab={{"role": "exercise", "id": "{nn}-1", "points": 2, "lines": 1}}
 def double(number):
@@ -48,7 +66,13 @@ def double(number):
 check("{nn}-1", double)
 
 # %% id="l{nn}-1h" vklab={{"role": "demo"}}
-hint("{nn}-1")
+# from vklab.course import hint; hint("{nn}-1")
+
+# %% [markdown] id="l{nn}-recap"
+# ## Recap
+# | word | what it is |
+# |---|---|
+# | double | a number and itself, added |
 '''
 
 CHECKS = '''"""Exercises of lab {nn}: {title}."""
@@ -62,6 +86,15 @@ import numpy as np
 
 from vklab.course.definition.case import Case
 from vklab.course.definition.exercise import Function, exercise
+from vklab.course.definition.kinds import Predict
+
+
+@exercise("{nn}-p1", hints=("Try it with a positive number first.",))
+class MinusFour(Predict):
+    explains = "Adding a negative number to itself makes it more negative."
+
+    def answers(self) -> dict[str, Any]:
+        return {{"of_minus_four": -8}}
 
 
 @exercise("{nn}-1", hints=("What is 3 + 3?", "Which operator makes it twice?"))

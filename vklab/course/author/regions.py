@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 
 from vklab.course.author.lab import Cell, Lab, LabError
+from vklab.course.definition.exercise import find
+from vklab.course.definition.kinds import Predict
 
 __all__ = ["Line", "lines_of", "solution_lines", "solved", "stub", "unsolved"]
 
@@ -75,7 +77,18 @@ def unsolved(lab: Lab, cell: Cell) -> str:
 def solved(lab: Lab, cell: Cell) -> str:
     """Return the text of a cell with its solution, without marks."""
     kept = (line for line in lines_of(lab, cell) if line.region in ("", "solution"))
-    return "\n".join(line.text for line in kept).rstrip()
+    return _predicted("\n".join(line.text for line in kept).rstrip())
+
+
+def _predicted(text: str) -> str:
+    """Write the right values into a call of `predict`, for the solution notebook."""
+    call = re.search(r"\bpredict\(\s*[\"'](\d\d-p\d+)[\"']", text)
+    if call is None:
+        return text
+    right = find(call[1])
+    assert isinstance(right, Predict)
+    values = right.answers()
+    return re.sub(r"\b(\w+)=\.\.\.", lambda m: f"{m[1]}={values.get(m[1], ...)!r}", text)
 
 
 def solution_lines(lab: Lab) -> list[str]:

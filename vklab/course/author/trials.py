@@ -7,27 +7,37 @@ that the answers need are executed: imports, definitions, exercise cells, and th
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from vklab.course import words
 from vklab.course.author import mutants, regions, slices
 from vklab.course.author.answers import Answers
 from vklab.course.author.lab import Cell, Lab, LabError
 from vklab.course.author.mutants import Mutant
-from vklab.course.check import check_answer
+from vklab.course.check import answers_for, check_answer
+from vklab.course.definition.case import Case
+from vklab.course.definition.codec import Raised
+from vklab.course.definition.draw import draw, public_cases
 from vklab.course.definition.exercise import Exercise, exercises_of
+from vklab.course.definition.judge import judge
 from vklab.course.definition.verdict import Verdict
 
 __all__ = [
-    "MutantReport", "answer_of", "answer_problems", "names_after", "reject_mutants", "try_mutants",
+    "MutantReport", "answer_of", "answer_problems", "empty_answers", "empty_problems",
+    "names_after", "reject_mutants", "seed_problems", "try_mutants",
 ]  # fmt: skip
 
 # A mutant may loop for ever: stop it after a multiple of the solution's time. A kernel keeps the
 # limit of its check.
 MUTANT_S, MUTANT_TIMES = 1.0, 5
+# Of an exercise's right results as many are tried as constants; and errors that answers may raise.
+CONSTANTS = 5
+ERRORS = (ValueError, LookupError, KeyError, TypeError, RuntimeError, StopIteration)
 # Least share of rejected mutants, and the number of survivors that is always allowed.
 REJECTED, ALLOWED = 0.9, 3
 
@@ -139,6 +149,71 @@ def _points(key: str, verdict: Verdict) -> list[str]:
 def _name(answer: Any) -> str:
     text = getattr(answer, "__name__", None) or str(answer).strip()
     return repr(text if len(text) <= 60 else f"...{text[-57:]}")
+
+
+# ------------------------------------------------------------------ empty answers, seeds, variants
+
+
+def empty_problems(lab: Lab) -> list[str]:
+    """Check that an empty answer earns nothing: None, [], an echo, a raise, a constant."""
+    problems = []
+    for key, exercise in exercises_of(lab.number).items():
+        cases = public_cases(exercise)
+        for name, answer in empty_answers(exercise, cases):
+            verdict = check_answer(exercise, answer)
+            problems += [f"{lab.name}: {key}: {name} earns {part.earned:g} in {part.name!r}"
+                         for part in verdict.parts if part.earned]  # fmt: skip
+    return problems
+
+
+def empty_answers(exercise: Exercise, cases: Sequence[Case]) -> Iterator[tuple[str, Any]]:
+    """Yield answers that say nothing, each with its name; constants come from the cases, too."""
+    values: list[Any] = [None, [], {}, (), "", 0, 1, True, ([], {}), (0, 0), ({}, 0)]
+    if exercise.takes == "value":
+        yield from ((words.short(value), value) for value in values)
+    if exercise.takes != "function":
+        return
+    results = [case.expected for case in cases if not isinstance(case.expected, Raised)]
+    step = max(1, len(results) // CONSTANTS)
+    for value in [*values, *results[::step]]:
+        yield f"the constant {words.short(value)}", lambda *_, value=value, **__: value
+    for kind in ERRORS:
+        yield f"raise {kind.__name__}", functools.partial(_raise, kind)
+    yield "an echo of the arguments", lambda *given, **_: given
+    yield "the first argument", lambda *given, **_: given[0] if given else None
+
+
+def _raise(kind: type[Exception], *given: Any, **named: Any) -> None:
+    raise kind("no")
+
+
+def seed_problems(lab: Lab, seeds: int, takes: Sequence[str] = ("function", "value")) -> list[str]:
+    """Check that every variant's solution is right under many seeds, and in its variant only.
+
+    Args:
+        lab: the lab in its default variant.
+        seeds: number of seeds of each variant.
+        takes: kinds of exercise to check.
+    """
+    problems = []
+    for key, exercise in exercises_of(lab.number, {}).items():
+        if exercise.takes not in takes:
+            continue
+        default = answer_of(lab, key)
+        for number in range(len(exercise.variants)):
+            one = type(exercise)(number)
+            own = replace(lab, variants={**lab.variants, key: number})
+            answer = answer_of(own, key)
+            for seed in range(seeds):
+                cases = draw(one, f"seed {seed}")
+                if judge(one, answers_for(one, answer), cases).status != "correct":
+                    problems.append(f"{lab.name}: {key}: the solution of variant {number} "
+                                    f"fails under seed {seed}")  # fmt: skip
+                    break
+            if number and judge(one, answers_for(one, default), cases).status == "correct":
+                problems.append(f"{lab.name}: {key}: the public solution is right in variant "
+                                f"{number}, too")  # fmt: skip
+    return problems
 
 
 # ------------------------------------------------------------------------------------------ mutants

@@ -9,13 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from vklab.course.places import PROJECT
 
-__all__ = ["Ended", "begin", "end_group", "run_child"]
+__all__ = [
+    "BARE", "Ended", "Starter", "begin", "end_group", "run_child", "started_by", "without",
+]  # fmt: skip
 
 POLL_S = 0.01
 OUTPUT_BYTES = 1 << 20
@@ -24,6 +27,46 @@ START_S = 30.0
 STARTED = "started"
 # Seconds after which a child ends by itself, in case this process is gone by then.
 LIFE = "VKLAB_CHILD_SECONDS"
+# Set for a child that needs no part of the course but its own module: it starts sooner.
+BARE = "VKLAB_CHILD_BARE"
+
+
+class Starter(Protocol):
+    """A sandbox that children are started in."""
+
+    def command(self, argv: Sequence[str], *, writable: Sequence[Path], variables:
+                Mapping[str, str], private: Path) -> list[str]:  # fmt: skip
+        """Return the command line that runs `argv` in the sandbox.
+
+        Args:
+            argv: the program and its arguments.
+            writable: folders that may be written.
+            variables: environment variables of the program.
+            private: folder outside the sandbox.
+        """
+
+    def ended(self, private: Path) -> None:
+        """End what the processes of a command line, now killed, may have left running."""
+
+
+# The sandbox of the children that this process starts, and its folder; none in a notebook.
+_sandbox: tuple[Starter, Path] | None = None
+
+
+@contextlib.contextmanager
+def started_by(sandbox: Starter, private: Path) -> Iterator[None]:
+    """Start the children of a `with` block in a sandbox; they may write to their folder only.
+
+    Args:
+        sandbox: the sandbox.
+        private: folder outside it, for the sandbox itself.
+    """
+    global _sandbox
+    before, _sandbox = _sandbox, (sandbox, private)
+    try:
+        yield
+    finally:
+        _sandbox = before
 
 
 @dataclass(frozen=True)
@@ -54,17 +97,23 @@ def run_child(
     path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
     own = {"PYTHONPATH": path, LIFE: str(math.ceil(seconds) + 5)}
     environment = {**os.environ, **own, **(variables or {})}
+    command = [sys.executable, "-m", module, *arguments]
+    if _sandbox is not None:
+        (sandbox, private), mine = _sandbox, {LIFE: own[LIFE], **(variables or {})}
+        command = sandbox.command(command, writable=[folder], variables=mine, private=private)
     log = folder / "output.txt"
     (folder / STARTED).unlink(missing_ok=True)
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments], stdin=subprocess.DEVNULL, stdout=sink,
-            stderr=sink, env=environment, start_new_session=os.name == "posix",
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=environment,
+            start_new_session=os.name == "posix",
         )  # fmt: skip
         try:
             how = _watch(process, folder, seconds)
         finally:
             end_group(process)
+            if _sandbox is not None:
+                _sandbox[0].ended(_sandbox[1])
     text = log.read_bytes()[:OUTPUT_BYTES].decode("utf-8", "replace")
     return Ended(how, process.returncode, text)
 
@@ -87,6 +136,11 @@ def begin(folder: Path) -> None:
     (folder / STARTED).touch()
     if hasattr(signal, "alarm") and LIFE in os.environ:
         signal.alarm(int(os.environ[LIFE]))
+
+
+def without(folder: Path, error: Exception) -> str:
+    """Return an error's text with the files of a child's folder, but without that folder."""
+    return str(error).replace(str(folder) + os.sep, "")
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vklab.course import words
-from vklab.course.children.run_kernel import Dispatched, Run, run_kernel
+from vklab.course.children.run_kernel import Run
+from vklab.course.counting import shapes
+from vklab.course.counting.observe import ENDLESS_TURNS, Observed, observe_kernel
 from vklab.course.definition.case import Case, Got
 from vklab.course.definition.exercise import Exercise
 from vklab.course.definition.report import Report
@@ -23,6 +25,7 @@ WORDS = {
     "compile_error": "the kernel does not compile:\n{}",
     "mismatch": "the kernel does not fit its dispatch: {}",
     "no_device": "no device can be used: {}",
+    "refused": "the counters of the check cannot follow this kernel: {}",
 }
 FORMATS = {"I": "uint", "i": "int", "f": "float", "e": "half", "d": "double"}
 
@@ -38,20 +41,28 @@ def named(text: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 class KernelAnswers:
-    """A kernel, given as text; it runs in a child process that holds the device."""
+    """A kernel, given as text; it runs in a child process that holds the device.
 
-    def __init__(self, text: str, seconds: float = 4.0) -> None:
-        self.text, self.seconds = text, seconds
+    Args:
+        text: the kernel, in GLSL or Slang.
+        seconds: time limit of each dispatch.
+        variables: environment variables of the child, such as `counting.observe.PINNED`.
+    """
+
+    def __init__(
+        self, text: str, seconds: float = 4.0, variables: Mapping[str, str] | None = None
+    ) -> None:
+        self.text, self.seconds, self.variables = text, seconds, variables
 
     def ask(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[list[Got], str]:
         """Return one dispatch for each case; a kernel prints nothing."""
         runs = [Run(named(self.text, arrays), groups, push) for arrays, groups, push in (
             case.args for case in cases)]  # fmt: skip
-        done = run_kernel(self.text, runs, seconds=self.seconds)
+        done = observe_kernel(self.text, runs, seconds=self.seconds, variables=self.variables)
         return [_got(result, number, len(done)) for number, result in enumerate(done, 1)], ""
 
 
-def _got(result: Dispatched, number: int, count: int) -> Got:
+def _got(result: Observed, number: int, count: int) -> Got:
     if result.status == "ran":
         return Got("returned", result)
     if result.status == "not_attempted":
@@ -69,6 +80,7 @@ class Kernel(Exercise):
         output: the buffer that is compared, by the array's name.
         start: value of each of its elements before the dispatch.
         types: the types allowed for each push constant, for a part "types".
+        each: most elements that one invocation writes.
     """
 
     takes = "kernel"
@@ -77,6 +89,15 @@ class Kernel(Exercise):
     start: ClassVar[float] = -1.0
     types: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     guard: ClassVar[str] = "is there a guard, and is the index right?"
+
+    @property
+    def each(self) -> int:
+        """Return the number of elements that one invocation writes at most."""
+        return int(self.params.get("each", 1))
+
+    def owner(self, case: Case, elements: np.ndarray) -> np.ndarray:
+        """Return the invocation, by its linear number, that each element belongs to."""
+        return elements // self.each
 
     def dispatch_case(
         self, arrays: Mapping[str, np.ndarray], size: int, groups: Sequence[int],
@@ -94,28 +115,39 @@ class Kernel(Exercise):
         output = np.full(size, self.start, np.float32)
         return Case(args=({**arrays, self.output: output}, tuple(groups), dict(push)), on=on)
 
-    def compare(self, case: Case, got: Dispatched, report: Report) -> None:
+    def compare(self, case: Case, got: Observed, report: Report) -> None:
         """Compare one aspect of a dispatch, named by the part."""
         if got.unused:
             report.note(f"{words.never_used(got.unused)} by the kernel; the dispatch supplies it")
         getattr(self, f"_{report.part}")(case, got, report)
 
-    def _values(self, case: Case, got: Dispatched, report: Report) -> None:
+    def _values(self, case: Case, got: Observed, report: Report) -> None:
         values = got.buffers.get(self.output, got.buffers.get(self.output.upper()))
         assert values is not None
         never = f"{self.start:g} means: nobody wrote it" if (values == self.start).any() else ""
         report.close(values, case.expected, 1e-5, 1e-5, never)
 
-    def _inside(self, case: Case, got: Dispatched, report: Report) -> None:
+    def _inside(self, case: Case, got: Observed, report: Report) -> None:
         for name, at in got.out_of_bounds.items():
             where = "behind its end, at byte " if at[-1] > 0 else "before its start, at byte "
             where += ", ".join(map(str, at[:3])) + (", ..." if len(at) > 3 else "")
             report.expect(False, f"{name} was written {where}; {self.guard}")
+        said = shapes.outside_shape(got)
+        report.expect(not said, said)
 
-    def _shape(self, case: Case, got: Dispatched, report: Report) -> None:
-        report.expect(True, "")  # the counters of vklab.course.counting decide this
+    def _shape(self, case: Case, got: Observed, report: Report) -> None:
+        turns = int(got.counts.by_invocation["turns"].max(initial=0))
+        report.expect(turns < ENDLESS_TURNS, f"a loop of one invocation made {turns} turns: does "
+                      "it end? (some drivers end such a loop without a word)")  # fmt: skip
+        output = self.output if self.output in got.run.buffers else self.output.upper()
+        for said in (
+            shapes.work_shape(got, output, elements_per_invocation=self.each),
+            shapes.partial_shape(got, output, owner=lambda elements: self.owner(case, elements)),
+            shapes.order_matters(got, [output]),
+        ):
+            report.expect(not said, said)
 
-    def _types(self, case: Case, got: Dispatched, report: Report) -> None:
+    def _types(self, case: Case, got: Observed, report: Report) -> None:
         for name, allowed in self.types.items():
             letter = got.push_formats.get(name, "")
             report.expect(letter, f"{name} is never used, so the compiler has dropped it")

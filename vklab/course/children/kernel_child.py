@@ -1,5 +1,6 @@
 """Child process of run_kernel: dispatches a kernel on each input, with guard words around buffers.
 
+A kernel is a text to compile, or a SPIR-V module; the child holds the device and nothing else.
 Run as `python -m vklab.course.children.kernel_child FOLDER`.
 """
 
@@ -17,20 +18,20 @@ from typing import Any
 import numpy as np
 
 from vklab.course import words
-from vklab.course.children.child import begin
+from vklab.course.children.child import begin, without
 from vklab.errors import SetupError, ShaderError, TimeoutError, VklabError
 from vklab.runtime import kernels, open_devices, upload
 from vklab.runtime.many import device_copies
-from vklab.shader import compiler
+from vklab.shader import compiler, reflection
 from vklab.shader.reflection import Reflection
 from vklab.types import Dispatch
 from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.descriptors import DescriptorPool
 from vklab.vulkan.memory import Buffer
-from vklab.vulkan.pipeline import ComputePipeline
+from vklab.vulkan.pipeline import ComputePipeline, Constant
 from vklab.vulkan.sync import Fence
 
-__all__ = ["dropped", "main", "run_one"]
+__all__ = ["GUARD_BYTES", "Pipelines", "dropped", "main", "require_buffers", "run_one"]
 
 # Guard words stand before and after each buffer. As float32 a word is 1.233, close enough to 1
 # that an addition changes its bits (a NaN would not change). Each buffer has a different word, so
@@ -44,34 +45,50 @@ def main(folder: Path) -> None:
     """Run the dispatches of FOLDER/job.json; write the result of each, or the reason of failure."""
     job = json.loads((folder / "job.json").read_text("utf-8"))
     begin(folder)
+    shaders: dict[str, compiler.Shader] = {}
+    pipelines = Pipelines()
     try:
         opened = open_devices.open_device(job["device"])
-        shader = compiler.compile_variant(str(folder / job["kernel"]))
-        text = (folder / job["kernel"]).read_text("utf-8")
-        formats = {name: member.format for name, member in shader.reflection.push.items()}
         for number, run in enumerate(job["runs"]):
+            if run["kernel"] not in shaders:
+                shaders[run["kernel"]] = _shader(folder / run["kernel"])
+            shader = shaders[run["kernel"]]
             arrays = {
                 name: np.load(folder / f"in-{number}-{index}.npy", allow_pickle=False)
                 for index, name in enumerate(run["buffers"])
             }
-            unused = dropped(text, shader.reflection, arrays, run["push"])
-            after, outside = run_one(opened, shader, arrays, run, job["seconds"], unused)
+            unused = run["unused"]
+            if unused is None:
+                text = (folder / run["kernel"]).read_text("utf-8")
+                unused = dropped(text, shader.reflection, arrays, run["push"])
+            after, outside = run_one(opened, shader, arrays, run, job["seconds"], unused, pipelines)
             for index, array in enumerate(after.values()):
                 np.save(folder / f"out-{number}-{index}.npy", array)
+            formats = {name: member.format for name, member in shader.reflection.push.items()}
             facts = {"buffers": list(after), "out_of_bounds": outside, "unused": unused,
                      "push_formats": formats}  # fmt: skip
             _write(folder / f"out-{number}.json", facts)
+            if run["stop"] and after[run["stop"][0]].reshape(-1)[run["stop"][1]]:
+                break
+        pipelines.close()
     except TimeoutError:
         said = f"the kernel did not end within {job['seconds']:g} s; does every loop stop?"
         _stop(folder, "timeout", said)
     except SetupError as error:
         _stop(folder, "no_device", str(error))
     except ShaderError as error:
-        # Show the line of the error, but not the folder of the temporary file.
-        text = str(error).replace(str(folder) + os.sep, "")
+        text = without(folder, error)
         _stop(folder, "compile_error" if "kernel." in text else "mismatch", text)
     except VklabError as error:
         _stop(folder, "crashed", str(error))
+
+
+def _shader(path: Path) -> compiler.Shader:
+    """Return the shader of a text, which is compiled, or of a SPIR-V module."""
+    if path.suffix != ".spv":
+        return compiler.compile_variant(str(path))
+    spirv = path.read_bytes()
+    return compiler.Shader(path.stem, (), spirv, reflection.reflect(spirv), "given")
 
 
 def _stop(folder: Path, status: str, message: str) -> None:
@@ -108,6 +125,38 @@ def dropped(
     return gone
 
 
+class Pipelines:
+    """Pipelines of the dispatches, made once for each shader and its constants."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[bytes, tuple[Constant, ...]], ComputePipeline] = {}
+
+    def of(
+        self, opened: open_devices.OpenDevice, shader: compiler.Shader, constants: list[Constant]
+    ) -> ComputePipeline:
+        """Return the pipeline of a shader with these constants.
+
+        Args:
+            opened: the device.
+            shader: the kernel.
+            constants: its specialization constants.
+        """
+        key = (shader.spirv, tuple(constants))
+        if key not in self._made:
+            self._made[key] = ComputePipeline(
+                opened.device, shader.spirv,
+                [binding.number for binding in shader.reflection.bindings.values()],
+                shader.reflection.push_bytes, constants, entry=shader.reflection.entry,
+                label="kernel",
+            )  # fmt: skip
+        return self._made[key]
+
+    def close(self) -> None:
+        """Free all pipelines."""
+        while self._made:
+            self._made.popitem()[1].close()
+
+
 def run_one(
     opened: open_devices.OpenDevice,
     shader: compiler.Shader,
@@ -115,6 +164,7 @@ def run_one(
     run: Mapping[str, Any],
     seconds: float,
     unused: Sequence[str] = (),
+    pipelines: Pipelines | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, list[int]]]:
     """Dispatch once; return every buffer afterwards, and the changed guard bytes by buffer.
 
@@ -127,20 +177,16 @@ def run_one(
         run: a Run as JSON: push, constants and workgroups.
         seconds: time limit.
         unused: buffers and push constants to leave out, because the compiler removed them.
+        pipelines: keeps the pipeline for further dispatches; without it the pipeline is closed.
     """
     dispatch = _dispatch(run, unused)
     bindings_of = shader.reflection.bindings
     idle = {name: array for name, array in arrays.items() if name in unused}
     arrays = {name: array for name, array in arrays.items() if name not in unused}
-    if set(bindings_of) != set(arrays):
-        raise ShaderError(f"the shader has buffers {sorted(bindings_of)}, the dispatch gives "
-                          f"{sorted(arrays)}")  # fmt: skip
+    require_buffers(shader.reflection, arrays)
     push = kernels.pack_push(shader.reflection, dispatch)
-    pipeline = ComputePipeline(
-        opened.device, shader.spirv, [b.number for b in bindings_of.values()],
-        shader.reflection.push_bytes, kernels.specialize(shader.reflection, dispatch),
-        entry=shader.reflection.entry, label="kernel",
-    )  # fmt: skip
+    kept = pipelines or Pipelines()
+    pipeline = kept.of(opened, shader, kernels.specialize(shader.reflection, dispatch))
     guarded = {name: _guarded(a, GUARD_WORD + n) for n, (name, a) in enumerate(arrays.items())}
     buffers = {name: Buffer(opened.allocator, len(guarded[name]), "readback") for name in arrays}
     for name, buffer in buffers.items():
@@ -157,14 +203,24 @@ def run_one(
         data = device_copies.download(opened, buffers[name], 0, len(guarded[name]))
         inner = data[GUARD_BYTES : GUARD_BYTES + array.nbytes]
         after[name] = np.frombuffer(inner, array.dtype).reshape(array.shape).copy()
-        changed = np.flatnonzero(np.frombuffer(data, np.uint8) != guarded[name])
-        far = [int(i) - GUARD_BYTES for i in changed]
-        offsets = sorted({i - i % 4 for i in far if not 0 <= i < array.nbytes})
+        changed = np.frombuffer(data, np.uint8) != guarded[name]
+        changed[GUARD_BYTES : GUARD_BYTES + array.nbytes] = False
+        far = np.flatnonzero(changed) - GUARD_BYTES
+        offsets = np.unique(far - far % 4).tolist()
         if offsets:
             outside[name] = offsets[:REPORTED]
-    for part in (*buffers.values(), pipeline):
+    for part in buffers.values():
         part.close()
+    if pipelines is None:
+        kept.close()
     return after, outside
+
+
+def require_buffers(reflection: Reflection, names: Iterable[str]) -> None:
+    """Raise ShaderError unless these are the buffers of a shader."""
+    if set(reflection.bindings) != set(names):
+        raise ShaderError(f"the shader has buffers {sorted(reflection.bindings)}, the dispatch "
+                          f"gives {sorted(names)}")  # fmt: skip
 
 
 def _dispatch(run: Mapping[str, Any], unused: Sequence[str]) -> Dispatch:

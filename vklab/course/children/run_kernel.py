@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from vklab.course import words
-from vklab.course.children.child import Ended, run_child
+from vklab.course.children.child import BARE, Ended, run_child
 
-__all__ = ["Dispatched", "Run", "run_kernel"]
+__all__ = ["START_S", "Dispatched", "Job", "Run", "ending", "run_jobs", "run_kernel",
+           "unsolved", "whole_numbers"]  # fmt: skip
 
 ENDINGS = {"glsl": ".comp", "slang": ".slang"}
 START_S = 20.0
@@ -81,35 +82,86 @@ def run_kernel(
         device: as in `vklab.load`.
     """
     wanted = [runs] if isinstance(runs, Run) else list(runs)
-    if "#error Lab" in text:
-        stub = next(line.strip() for line in text.splitlines() if "#error Lab" in line)
-        return [Dispatched("not_attempted", message=stub)] * len(wanted)
-    language = language or ("glsl" if re.search(r"^\s*#version", text, re.M) else "slang")
+    if stub := unsolved(text):
+        return [stub] * len(wanted)
+    kernel = f"kernel{ending(text, language)}"
+    jobs = [Job(kernel, run) for run in wanted]
+    return run_jobs({kernel: text.encode()}, jobs, seconds, device)
+
+
+def unsolved(text: str) -> Dispatched | None:
+    """Return the result of a kernel that is still the stub of an exercise, else None."""
+    stub = next((line.strip() for line in text.splitlines() if "#error Lab" in line), "")
+    return Dispatched("not_attempted", message=stub) if stub else None
+
+
+def ending(text: str, language: str = "") -> str:
+    """Return the ending of a file with a kernel: its language's, or that of the text."""
+    return ENDINGS[language or ("glsl" if re.search(r"^\s*#version", text, re.M) else "slang")]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One dispatch of one of several kernels.
+
+    Attributes:
+        kernel: name of the kernel's file, a text or a SPIR-V module.
+        run: the dispatch.
+        unused: buffers and push constants that the compiler removed; None to tell by the text.
+        stop: a buffer and a word of it; where that is not 0 afterwards, the child ends.
+    """
+
+    kernel: str
+    run: Run
+    unused: tuple[str, ...] | None = None
+    stop: tuple[str, int] | None = None
+
+
+def run_jobs(
+    files: Mapping[str, bytes],
+    jobs: Sequence[Job],
+    seconds: float,
+    device: int | str | None,
+    variables: Mapping[str, str] | None = None,
+) -> list[Dispatched]:
+    """Dispatch kernels one after another in one child process.
+
+    Args:
+        files: the kernels, by file name.
+        jobs: the dispatches; those before a hang keep their results.
+        seconds: time limit of each dispatch.
+        device: as in `vklab.load`.
+        variables: environment variables to set, such as those of a driver.
+    """
     with tempfile.TemporaryDirectory(prefix="vklab-") as name:
         folder = Path(name)
-        (folder / f"kernel{ENDINGS[language]}").write_text(text, encoding="utf-8")
-        _write(folder, wanted, f"kernel{ENDINGS[language]}", seconds, device)
-        limit = START_S + seconds * len(wanted)
-        ended = run_child("vklab.course.children.kernel_child", [str(folder)], folder, limit)
-        return [_read(folder, number, ended) for number in range(len(wanted))]
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+        _write(folder, jobs, seconds, device)
+        limit = START_S + seconds * len(jobs)
+        ended = run_child("vklab.course.children.kernel_child", [str(folder)], folder, limit,
+                          {BARE: "1", **(variables or {})})  # fmt: skip
+        return [_read(folder, number, ended) for number in range(len(jobs))]
 
 
 def _write(
-    folder: Path, runs: Sequence[Run], kernel: str, seconds: float, device: int | str | None
+    folder: Path, jobs: Sequence[Job], seconds: float, device: int | str | None
 ) -> None:
     listed = []
-    for number, run in enumerate(runs):
-        names = list(run.buffers)
+    for number, job in enumerate(jobs):
+        run, names = job.run, list(job.run.buffers)
         for index, name in enumerate(names):
             np.save(folder / f"in-{number}-{index}.npy", np.ascontiguousarray(run.buffers[name]))
-        listed.append({"buffers": names, "workgroups": _ints(run.workgroups),
+        listed.append({"kernel": job.kernel, "unused": job.unused, "stop": job.stop,
+                       "buffers": names, "workgroups": whole_numbers(run.workgroups),
                        "push": {k: _plain(v) for k, v in run.push.items()},
                        "constants": {k: _plain(v) for k, v in run.constants.items()}})  # fmt: skip
-    job = {"kernel": kernel, "runs": listed, "seconds": seconds, "device": device}
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    facts = {"runs": listed, "seconds": seconds, "device": device}
+    (folder / "job.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
-def _ints(workgroups: Sequence[Any]) -> list[int]:
+def whole_numbers(workgroups: Sequence[Any]) -> list[int]:
+    """Return workgroups as plain ints; TypeError for numbers of another kind."""
     try:
         return [operator.index(count) for count in workgroups]
     except TypeError:

@@ -75,7 +75,10 @@ def results_of(reply: bytes, count: int) -> tuple[list[Got], str]:
 def _got(outcome: Any) -> Got:
     if type(outcome) is not dict or type(outcome.get("how")) is not str:
         raise CodecError("an outcome is no dictionary")
-    value = decode(outcome["data"]) if outcome["how"] == "returned" else outcome.get("value")
+    data = outcome.get("data", b"")
+    if type(data) is not bytes:
+        raise CodecError("a result is no bytes")
+    value = decode(data) if outcome["how"] == "returned" else outcome.get("value")
     if outcome["how"] == "raised" and type(value) is not Raised:
         raise CodecError("an exception without its names")
     return Got(outcome["how"], value, str(outcome.get("message", ""))[:4000])

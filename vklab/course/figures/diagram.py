@@ -43,8 +43,9 @@ class Diagram:
         x, y, width, height = place
         line = ' stroke-dasharray="5 4"' if dashed else ""
         fill = f'fill="{COLOURS[colour]}" fill-opacity="0.22"' if filled else 'fill="#fff"'
-        self._parts.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="4" '
-                           f'{fill} stroke="{COLOURS[colour]}" stroke-width="1.5"{line}/>')
+        size = f'width="{width:g}" height="{height:g}"'
+        self._parts.append(f'<rect x="{x:g}" y="{y:g}" {size} rx="4" {fill} '
+                           f'stroke="{COLOURS[colour]}" stroke-width="1.5"{line}/>')
         lines = words.split("\n") if words else []
         first = y + height / 2 + 4 - LINE * (len(lines) - 1) / 2
         weight = ' font-weight="bold"' if bold else ""

@@ -18,8 +18,8 @@ __all__ = ["check_kind", "refuse_copy", "source"]
 PREFIX = "VKLAB_"
 CHECKS = ("outputs", "nodes")
 # Variables that are no switches: those of the launcher, of workers, and of the tests.
-OTHERS = {"VKLAB_CHILD_SECONDS", "VKLAB_FUZZ", "VKLAB_INSIDE_ENVIRONMENT", "VKLAB_NO_BOOTSTRAP",
-          "VKLAB_SWIFTSHADER", "VKLAB_TEST_ALL_SHAPES"}  # fmt: skip
+OTHERS = {"VKLAB_CHILD_BARE", "VKLAB_CHILD_SECONDS", "VKLAB_FUZZ", "VKLAB_INSIDE_ENVIRONMENT",
+          "VKLAB_NO_BOOTSTRAP", "VKLAB_SWIFTSHADER", "VKLAB_TEST_ALL_SHAPES"}  # fmt: skip
 _warned: set[str] = set()
 
 

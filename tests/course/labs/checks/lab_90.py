@@ -23,6 +23,7 @@ class RoundUp(Function):
     def cases(self, random):
         for count in (0, 64, 128, 64 * int(random.integers(3, 99))):
             yield Case("stay", (count, 64))
+        yield Case("stay", (129, 64))  # or the first argument would be an answer
         for count, multiple in ((1, 64), (65, 64), (257, 256), (7, 3), (5, 1),
                                 *random.integers(1, 1000, (3, 2)).tolist()):
             yield Case("grow", (count, multiple))

@@ -1,24 +1,29 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "A lab for the tests", minutes: 5}
+#   vklab: {title: "A lab for the tests", minutes: 30}
 # ---
 
 # %% [markdown] id="l90-title"
 # # A lab for the tests
+# 30 minutes.
+#
 # It has one exercise of each kind, so that every gate can be tried on it.
 
 # %% id="l90-setup"
 import numpy as np
 
 import vklab
-from vklab.course import Run, attempt, banner, check, hint, run_kernel, show, swap
+from vklab.course import Run, attempt, banner, check, run_kernel, show, swap
 
 # %% id="l90-banner"
 banner()
 
 # %% id="l90-show"
 show(vklab.plan.memory.round_up)
+
+# %% id="l90-own" vklab={"role": "own"}
+# Your imports and helpers.
 
 # %% [markdown] id="l90-1t"
 # ## Rounding up
@@ -91,4 +96,4 @@ workgroups = 16
 check("90-3", workgroups)
 
 # %% id="l90-hint"
-hint("90-1")
+# hint("90-1")

@@ -1,0 +1,366 @@
+"""The sandbox keeps submissions in; the probe refuses by name each setting that does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vklab.course import places
+from vklab.course.grade import probe, sandbox, sandbox_limits, sandbox_seccomp
+from vklab.course.grade.sandbox_container import Container
+from vklab.course.grade.sandbox_limits import Cgroup, Limits, Watch, find_cgroup, kill_tree
+from vklab.errors import SetupError
+
+LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(name)]
+needs_bubblewrap = pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")
+as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0,
+                             reason="the setting exists only where root runs the grader")
+SMALL = Limits(memory_bytes=600 << 20, work_bytes=16 << 20, processes=60)
+IMAGE = "registry.example/vklab@sha256:" + "0" * 64
+
+
+def without(*gone: str, values: int = 0) -> Callable[[list[str]], list[str]]:
+    """Return a change of a command line: these options are gone, with so many values each."""
+    def change(command: list[str]) -> list[str]:
+        kept, skip = [], 0
+        for part in command:
+            if skip:
+                skip -= 1
+            elif part in gone:
+                skip = values
+            else:
+                kept.append(part)
+        return kept
+    return change
+
+
+def with_options(*options: str) -> Callable[[list[str]], list[str]]:
+    """Return a change of a command line: bubblewrap gets these mounts, too."""
+    def change(command: list[str]) -> list[str]:
+        at = command.index("--proc")
+        return [*command[:at], *options, *command[at:]]
+    return change
+
+
+def no_limits(command: list[str]) -> list[str]:
+    at = command.index("prlimit")
+    return command[:at] + command[command.index("--", at) + 1 :]
+
+
+def as_root_inside(command: list[str]) -> list[str]:
+    at = command.index("setpriv")
+    return command[:at] + command[command.index("--", at) + 1 :]
+
+
+def own_environment(command: list[str]) -> list[str]:
+    return without("--clearenv")([part for part in command if part not in ("/usr/bin/env", "-i")
+                                  and not part.startswith("PATH=/usr/bin")])  # fmt: skip
+
+
+def writable_root(command: list[str]) -> list[str]:
+    at = len(command) - 1 - command[::-1].index("--remount-ro")
+    return [*command[:at], "--perms", "0777", "--dir", "/run", *command[at + 2 :]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Altered(sandbox.Bubblewrap):
+    """A sandbox with one bad setting, which the real class has no switch for."""
+
+    change: Callable[[list[str]], list[str]] = list
+
+    def command(self, *args, **named):
+        return self.change(super().command(*args, **named))
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    folder = tmp_path / "home"
+    (folder / "documents").mkdir(parents=True)
+    folder.chmod(0o755)
+    package = sandbox.bubblewrap(SMALL).package
+    monkeypatch.setenv("HOME", str(folder))
+    return folder, package
+
+
+def names(findings) -> set[str]:
+    return {finding.name for finding in findings}
+
+
+@needs_bubblewrap
+def test_the_sandbox_of_this_machine_passes_the_probe():
+    assert probe.probe(sandbox.bubblewrap(SMALL)) == []
+
+
+PLANTED = {
+    "the host's network": (without("--unshare-net"), {"network"}),
+    "the host's processes": (without("--unshare-pid"), {"proc", "orphans"}),
+    "no limits": (no_limits, {"processes", "core"}),
+    "no size of folders": (without("--size", values=1), {"disk"}),
+    "a root that can be written": (writable_root, {"write_outside"}),
+    "the grader's environment": (own_environment, {"environment"}),
+    "no filter of system calls": (without("--seccomp", values=1), {"user_namespaces"}),
+    "root inside": (as_root_inside, {"privileges"}),
+    "the host's folder for temporary files": (with_options("--bind", "/tmp", "/srv"), {"mounts"}),
+    "a socket of docker": (with_options("--ro-bind", "/etc/hostname", "/run/docker.sock"),
+                           {"control_sockets"}),
+}  # fmt: skip
+ROOT_ONLY = {"no filter of system calls", "root inside"}
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("setting", [
+    pytest.param(name, marks=[*([as_root] if name in ROOT_ONLY else []),
+                              *([] if number < 2 else [pytest.mark.slow])])
+    for number, name in enumerate(PLANTED)
+])  # fmt: skip
+def test_the_probe_refuses_a_bad_setting_by_name(setting):
+    change, expected = PLANTED[setting]
+    made = sandbox.bubblewrap(SMALL)
+    bad = Altered(SMALL, made.package, change=change)
+    found = names(probe.probe(bad))
+    assert expected <= found, found
+    with pytest.raises(SetupError, match="nothing is graded") as refused:
+        probe.require(bad)
+    assert all(f"{name}:" in str(refused.value) for name in expected)
+
+
+@needs_bubblewrap
+@pytest.mark.full
+def test_the_probe_refuses_mounted_folders_by_name(home, tmp_path):
+    folder, package = home
+    other = tmp_path / "submission.ipynb"
+    other.write_text("{}")
+    checks = places.labs_folder() / "checks"
+    bad = sandbox.Bubblewrap(SMALL, package, extra={
+        str(folder): folder, str(checks): checks, str(other): other,
+        str(places.PROJECT / "labs"): places.PROJECT / "labs",
+    })  # fmt: skip
+    found = names(probe.probe(bad, {"submissions": [other]}))
+    assert found == {"home", "checks", "submissions", "working_tree"}
+    assert not probe.probe(sandbox.Bubblewrap(SMALL, package), {"submissions": [other]})
+
+
+@needs_bubblewrap
+@pytest.mark.full
+def test_the_probe_refuses_a_sandbox_without_a_limit_of_memory(monkeypatch):
+    class Blind(Watch):
+        def memory(self):
+            return 0
+
+    monkeypatch.setattr(probe, "Watch", Blind)
+    made = sandbox.bubblewrap(SMALL)
+    assert "memory" in names(probe.probe(Altered(SMALL, made.package, change=no_limits)))
+
+
+@needs_bubblewrap
+def test_the_code_inside_sees_the_package_and_neither_labs_nor_the_working_tree(tmp_path):
+    code = ("import os, sys, vklab; print(vklab.__file__, os.getcwd(), os.getuid() != 0)\n"
+            "print(sorted(os.environ))\n"
+            "print([n for _, _, f in os.walk('/') for n in f if n.startswith('lab_0')])")
+    made = sandbox.bubblewrap(SMALL)
+    command = made.command([sys.executable, "-c", code], private=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    first, variables, checks = done.stdout.splitlines()
+    assert first == "/opt/vklab/vklab/__init__.py /home/student True"
+    assert "HOME" in variables and "TESTS_SHARE" not in variables
+    assert checks == "[]"
+    assert not (made.package / "vklab/course/grade").exists()
+
+
+@needs_bubblewrap
+def test_what_runs_inside_ends_with_the_process_that_started_it(tmp_path):
+    made = sandbox.bubblewrap(SMALL)
+    command = made.command(["sleep", "86412"], private=tmp_path)
+    code = f"import subprocess, time; subprocess.Popen({command!r}); time.sleep(100)"
+    parent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    try:
+        _until(lambda: len(sandbox_limits.family(parent.pid)) > 3)
+        inside = sandbox_limits.family(parent.pid)[:-1]
+    finally:
+        parent.kill()  # the parent alone
+        parent.wait()
+    _until(lambda: not any(map(sandbox_limits._runs, inside)))
+    assert not any(map(sandbox_limits._runs, inside))
+
+
+def _until(true: Callable[[], bool]) -> None:
+    for _ in range(300):
+        if true():
+            return
+        sandbox_limits.time.sleep(0.05)
+
+
+def test_without_bubblewrap_the_error_says_what_to_type(monkeypatch):
+    monkeypatch.setattr(sandbox.sys, "platform", "linux")
+    monkeypatch.setattr(sandbox.shutil, "which", lambda name: None)
+    with pytest.raises(SetupError, match=r"bwrap.* not installed[\s\S]*apt-get install"):
+        sandbox.bubblewrap()
+    monkeypatch.setattr(sandbox.sys, "platform", "darwin")
+    with pytest.raises(SetupError, match=r"needs Linux[\s\S]*--sandbox-image"):
+        sandbox.bubblewrap()
+
+
+def test_the_advice_names_the_profile_where_apparmor_restricts(monkeypatch):
+    monkeypatch.setattr(sandbox.sys, "platform", "linux")
+    monkeypatch.setattr(sandbox.os, "geteuid", lambda: 1000, raising=False)
+    monkeypatch.setattr(sandbox.Path, "is_file", lambda self: True)
+    monkeypatch.setattr(sandbox.Path, "read_text", lambda self: "1\n")
+    advice = sandbox.install_advice()
+    assert "profile bwrap /usr/bin/bwrap" in advice and "userns," in advice
+    assert "sysctl" not in advice
+
+
+def test_a_user_without_root_gets_a_user_namespace_of_his_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(sandbox.os, "geteuid", lambda: 1000, raising=False)
+    command = sandbox.Bubblewrap(SMALL).command(["true"], private=tmp_path)
+    assert {"--unshare-user", "--disable-userns"} <= set(command)
+    assert "setpriv" not in command and "CAP_SETUID" not in " ".join(command)
+
+
+def test_the_filter_of_system_calls_is_well_formed():
+    for machine, audit in (("x86_64", 0xC000003E), ("aarch64", 0xC00000B7)):
+        steps = list(struct.iter_unpack("<HBBI", sandbox_seccomp.program(machine)))
+        assert steps[1][3] == audit and len(steps) < 256
+        for number, (code, yes, no, value) in enumerate(steps):
+            jump = max(yes, no) if code & 7 == 5 else 0
+            assert number + jump < len(steps), (number, value)
+        assert steps[-1][0] == 6 and steps[-1][3] == sandbox_seccomp.ALLOW
+    with pytest.raises(ValueError, match="no filter of system calls for riscv64"):
+        sandbox_seccomp.program("riscv64")
+
+
+def test_a_container_has_no_network_no_privileges_and_a_pinned_image(tmp_path):
+    made = Container(IMAGE, "podman", SMALL)
+    command = made.command(["/usr/bin/python", "-m", "x"], writable=[tmp_path], private=tmp_path)
+    text = " ".join(command)
+    for wanted in ("--network none", "--read-only", "--cap-drop ALL", "--pids-limit 60",
+                   "--security-opt no-new-privileges", f"--memory {600 << 20}",
+                   f"--memory-swap {600 << 20}", f"--entrypoint python3 {IMAGE} -m x"):
+        assert wanted in text, wanted
+    assert "--privileged" not in text and "--pid host" not in text
+
+
+@pytest.mark.parametrize("image", [
+    "vklab:latest", "vklab", "vklab@sha256:12", "-v@sha256:" + "0" * 64,
+])  # fmt: skip
+def test_a_container_is_named_by_its_digest(image):
+    with pytest.raises(SetupError, match="not named by its digest"):
+        Container(image)
+
+
+def test_a_container_refuses_the_socket_of_its_own_program(tmp_path):
+    path = tmp_path / "docker.sock"
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(path))
+    link = tmp_path / "innocent"
+    link.symlink_to(path)
+    made = Container(IMAGE)
+    for mounted in (path, link, Path("/"), Path("/var/run"), Path.home()):
+        with pytest.raises(SetupError, match="must not be mounted"):
+            made.command(["python"], readable={"/x": mounted}, private=tmp_path)
+
+
+def test_a_container_is_killed_by_its_id(tmp_path, monkeypatch):
+    run: list[list[str]] = []
+    monkeypatch.setattr("vklab.course.grade.sandbox_container.subprocess.run",
+                        lambda command, **_: run.append(command))
+    made = Container(IMAGE)
+    made.ended(tmp_path)
+    assert not run
+    (tmp_path / "container").write_text("f00d\n")
+    made.ended(tmp_path)
+    assert run == [["docker", "kill", "f00d"]]
+
+
+def test_settings_make_the_same_sandbox_in_another_process(tmp_path):
+    for made in (Container(IMAGE, extra={"/data": tmp_path}),
+                 sandbox.Bubblewrap(SMALL, tmp_path, extra={"/data": tmp_path})):
+        again = sandbox.from_settings(made.settings(), made.limits)
+        assert again.settings() == made.settings() and type(again) is type(made)
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """A cgroup v2 of plain files: a delegated slice with the scope of this process in it."""
+    root = tmp_path / "cgroup"
+    scope = root / "user.slice" / "app.slice" / "my.scope"
+    scope.mkdir(parents=True)
+    (root / "cgroup.controllers").write_text("cpu memory pids")
+    (root / "user.slice" / "app.slice" / "cgroup.subtree_control").write_text("memory pids")
+    own = tmp_path / "own"
+    own.write_text("9:name=systemd:/\n0::/user.slice/app.slice/my.scope\n")
+    return own, root
+
+
+def test_the_nearest_delegated_cgroup_with_memory_and_pids_is_used(tree, monkeypatch):
+    own, root = tree
+    monkeypatch.setattr(sandbox_limits, "_works", lambda cgroup: True)
+    found = find_cgroup(own, root)
+    assert found is not None and found.folder == root / "user.slice" / "app.slice"
+    group = found.enter(SMALL)
+    assert (group / "memory.max").read_text() == str(600 << 20)
+    assert (group / "pids.max").read_text() == "60"
+    assert (group / "memory.swap.max").read_text() == "0"
+    assert not found.ran_out()
+    (group / "memory.events").write_text("oom 1\noom_kill 1\n")
+    assert found.ran_out()
+    (root / "user.slice" / "app.slice" / "cgroup.subtree_control").write_text("pids")
+    assert find_cgroup(own, root) is None
+
+
+def test_a_cgroup_that_cannot_be_entered_is_not_used(tree, monkeypatch):
+    own, root = tree
+    monkeypatch.setattr(sandbox_limits.subprocess, "run", lambda *_, **__: subprocess.
+                        CompletedProcess([], 1))  # fmt: skip
+    monkeypatch.setattr(Cgroup, "remove", lambda self: None)
+    assert find_cgroup(own, root) is None
+
+
+def test_the_command_line_joins_the_cgroup(tree, tmp_path):
+    _, root = tree
+    command = sandbox.Bubblewrap(SMALL, cgroup=Cgroup(root)).command(["true"], private=tmp_path)
+    group = next(part for part in command if part.startswith(str(root)))
+    assert command[command.index(group) - 1] == "sandbox" and "cgroup.procs" in sandbox.ENTER
+    assert "cgroup v2" in sandbox.Bubblewrap(SMALL, cgroup=Cgroup(root)).describe()["limits_by"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_watch_kills_a_tree_above_its_memory():
+    code = ("import subprocess, sys, time\n"
+            "one = \"x = b'x' * (90 << 20); import time; time.sleep(60)\"\n"
+            "for _ in range(2): subprocess.Popen([sys.executable, '-c', one])\n"
+            "time.sleep(60)")  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    watch = Watch(process.pid, Limits(memory_bytes=150 << 20))
+    try:
+        process.wait(30)
+        assert watch.reason == "out_of_memory" and watch.peak_bytes > 150 << 20
+    finally:
+        watch.stop()
+        kill_tree(process.pid)
+        process.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_watch_kills_a_tree_that_fills_a_folder(tmp_path):
+    code = (f"import time; open({str(tmp_path / 'big')!r}, 'w').write('x' * (2 << 20))\n"
+            "time.sleep(60)")
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    watch = Watch(process.pid, SMALL, [tmp_path])
+    try:
+        process.wait(30)
+        assert watch.reason == "too_many_files"
+    finally:
+        watch.stop()
+        kill_tree(process.pid)
+        process.wait()

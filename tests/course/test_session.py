@@ -1,0 +1,276 @@
+"""Sessions: every submission gets the marks that it earned, and nothing is left of any of them."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from hostile import HOSTILE, LASTING
+from nbformat.v4 import new_code_cell, new_notebook
+
+from vklab.course.definition.codec import encode
+from vklab.course.definition.draw import draw
+from vklab.course.definition.exercise import exercises_of
+from vklab.course.grade import sandbox, session_kernel
+from vklab.course.grade.sandbox_limits import Limits
+from vklab.course.grade.session import run_session
+from vklab.course.grade.session_kernel import GradedKernel, KernelEnded
+from vklab.course.grade.session_marks import MESSAGES, RemoteAnswers, marked
+from vklab.course.grade.session_run import Job, Run, expression_of
+
+LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(name)]
+pytestmark = pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")
+LABS = Path(__file__).resolve().parent / "labs"
+LIMITS = Limits(memory_bytes=700 << 20, work_bytes=64 << 20, processes=100)
+WITHOUT_REFUSAL = """def round_up(count, multiple=256):
+    return (count + multiple - 1) // multiple * multiple
+"""
+RIGHT = """def round_up(count, multiple=256):
+    if multiple < 1:
+        raise ValueError(multiple)
+    return (count + multiple - 1) // multiple * multiple
+"""
+# Those that cost little and stand for the others; all of them run in --all.
+DEFAULT = {"exit in the answer", "ten gigabytes", "init's environment", "stub replaced",
+           "modules replaced", "forged broadcast", "fake verdict", "a subclass of int",
+           "daemons"}  # fmt: skip
+# Of an exercise behind an answer that has spoiled their kernel.
+ALLOWED = {"passed", "error", "timeout", "failed"}
+
+
+@pytest.fixture(autouse=True)
+def fixture_labs(monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(LABS))
+
+
+@pytest.fixture(scope="module")
+def box():
+    return sandbox.bubblewrap(LIMITS)
+
+
+@pytest.fixture
+def nothing_left():
+    """Compare processes, folders, sockets and mounts before and after a test."""
+    before = _traces()
+    yield
+    left = {kind: found - before[kind] for kind, found in _traces().items()}
+    assert not any(left.values()), left
+
+
+def _traces() -> dict[str, set]:
+    processes = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            mine = "86411" in words or any("/vk-" in word for word in words)
+            if mine and process.status() != psutil.STATUS_ZOMBIE:
+                processes.add((process.pid, " ".join(words)[:200]))
+    folders = {f for p in ("/tmp/vk-*", "/tmp/vklab-session-*") for f in glob.glob(p)}
+    return {"processes": processes, "folders": folders,
+            "mounts": set(Path("/proc/self/mounts").read_text().splitlines())}  # fmt: skip
+
+
+def cell(source, role="", identifier="", number=0):
+    about = {"vklab": {"role": role, "id": identifier}} if role else {}
+    return new_code_cell(source, id=f"c{number}", metadata=about)
+
+
+def submission(path: Path, *cells) -> Path:
+    made = [cell(*each, number=number) for number, each in enumerate(cells)]
+    nbformat.write(new_notebook(cells=made), path)
+    return path
+
+
+def graded(box, tmp_path, *cells, **more):
+    """Grade cells in this process, without nbval; return the run after its end."""
+    found = exercises_of("90", {})
+    wanted = {key: found[key] for key in ("90-1", "90-3")}
+    settings = {"cell_seconds": 3, "wall_seconds": 150, "spare_seconds": 8, **more}
+    run = Run(Job(wanted, "secret", box, tmp_path / "private", **settings))
+    try:
+        for number, each in enumerate(cells):
+            one = cell(*each, number=number)
+            if one.metadata.get("vklab", {}).get("role") == "check":
+                run.check(one)
+            else:
+                run.execute(one, lambda one=one: run.kernel.run(one["source"]))
+    finally:
+        run.end()
+    return run
+
+
+def two(first: str):
+    return [(first, "exercise", "90-1"), ('check("90-1", round_up)', "check", "90-1"),
+            ("workgroups = 16", "exercise", "90-3"), ('check("90-3", workgroups)', "check", "90-3")]
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.full if name in DEFAULT else pytest.mark.slow])
+    for name in HOSTILE
+])  # fmt: skip
+def test_a_hostile_answer_earns_nothing_and_the_next_exercise_goes_on(
+    box, tmp_path, nothing_left, name
+):
+    run = graded(box, tmp_path, *two(HOSTILE[name]))
+    first, second = run.results["90-1"], run.results["90-3"]
+    assert first["points"] == 0 and first["status"] != "passed", first
+    assert first["messages"] or any(part["message"] for part in first["parts"])
+    assert len(json.dumps(first)) < 2 << 20
+    if name in LASTING:
+        assert second["status"] in ALLOWED
+    else:
+        assert second["status"] == "passed", second
+
+
+def test_there_are_at_least_thirty_hostile_answers():
+    assert len(HOSTILE) >= 30 and set(HOSTILE) >= DEFAULT | LASTING
+
+
+@pytest.mark.full
+def test_a_session_grades_a_notebook_in_a_process_of_its_own(box, tmp_path, nothing_left):
+    path = submission(
+        tmp_path / "a.ipynb", ("import numpy as np\nfrom vklab.course import check",),
+        ("raise SystemError('a demo is not executed')", "demo", "90-1"),
+        (RIGHT, "exercise", "90-1"), ("open('/tmp/ran', 'w')", "check", "90-1"),
+        ("# NBVAL_SKIP\nworkgroups = 15", "exercise", "90-3"),
+        ('check("90-3", workgroups)', "check", "90-3"),
+    )  # fmt: skip
+    found = run_session(path, "90", sandbox=box, secret="a", exercises=("90-1", "90-2", "90-3"))
+    entries = found["exercises"]
+    assert found["broken"] == "" and found["kernels"] == 1
+    # The check cell names no answer; what it says instead is not executed.
+    assert entries["90-1"]["status"] in ("error", "failed")
+    assert entries["90-2"]["status"] == "missing" and entries["90-2"]["of"] == 3
+    assert entries["90-3"]["status"] == "failed" and "15" in entries["90-3"]["parts"][0]["message"]
+    assert "c1" not in found["cells"] and found["cells"]["c4"]["status"] == "ran"
+    assert len(found["seed_fingerprint"]) == 16 and found["sandbox"]["kind"] == "bubblewrap"
+
+
+@pytest.mark.full
+def test_right_answers_pass_and_a_raising_cell_is_told(box, tmp_path, nothing_left):
+    run = graded(box, tmp_path, (RIGHT, "exercise", "90-1"),
+                 ('check("90-1", round_up)', "check", "90-1"),
+                 ("workgroups = 1 / 0", "exercise", "90-3"),
+                 ('check("90-3", workgroups)', "check", "90-3"))  # fmt: skip
+    assert run.results["90-1"]["status"] == "passed" and run.results["90-1"]["points"] == 4
+    assert run.results["90-3"]["status"] == "error"
+    assert "name 'workgroups' is not defined" in run.results["90-3"]["messages"][0]
+
+
+@pytest.mark.full
+def test_part_of_the_points_for_part_of_an_answer(box, tmp_path):
+    stub = "workgroups = ..."
+    run = graded(box, tmp_path, (WITHOUT_REFUSAL, "exercise", "90-1"),
+                 ('check("90-1", round_up)', "check", "90-1"), (stub, "exercise", "90-3"),
+                 ('check("90-3", workgroups)', "check", "90-3"))  # fmt: skip
+    assert run.results["90-1"]["status"] == "partial"
+    assert 0 < run.results["90-1"]["points"] < 4
+    assert run.results["90-3"]["status"] == "not_attempted"
+
+
+@pytest.mark.slow
+def test_a_kernel_of_a_shader_runs_in_a_sandbox_too(box, tmp_path, nothing_left):
+    source = (LABS / "source" / "90_fixture.py").read_text("utf-8")
+    start = source.index('SCALE = """')
+    text = source[start : source.index('"""', start + 12) + 3]
+    path = submission(tmp_path / "a.ipynb", (text, "exercise", "90-2"),
+                      ('check("90-2", SCALE)', "check", "90-2"))  # fmt: skip
+    found = run_session(path, "90", sandbox=sandbox.bubblewrap(), exercises=("90-2",))
+    assert found["exercises"]["90-2"]["status"] == "passed", found
+
+
+@pytest.mark.full
+def test_a_session_that_ends_without_results_gives_an_error_for_each_exercise(box, tmp_path):
+    path = tmp_path / "no.ipynb"
+    path.write_text("{")
+    found = run_session(path, "90", sandbox=box, exercises=("90-1", "90-3"))
+    statuses = {entry["status"] for entry in found["exercises"].values()}
+    assert set(found["exercises"]) == {"90-1", "90-3"} and statuses <= {"error", "missing"}
+
+
+def test_the_secret_is_not_on_the_command_line_nor_in_the_environment(monkeypatch, tmp_path):
+    seen = {}
+
+    class Popen:
+        returncode, pid = 3, 2**22 + 1
+
+        def __init__(self, command, **more):
+            seen.update(command=command, **more)
+
+        def wait(self, seconds=0):
+            return 3
+
+    monkeypatch.setattr("vklab.course.grade.session.subprocess.Popen", Popen)
+    path = submission(tmp_path / "a.ipynb", ("pass",))
+    made = sandbox.Bubblewrap(LIMITS)
+    found = run_session(path, "90", sandbox=made, secret="s3cret", exercises=("90-3",))
+    assert "ended with code 3" in found["broken"]
+    assert "s3cret" not in " ".join(seen["command"]) + str(seen["env"])
+    assert not list(Path(seen["cwd"]).parent.glob("*"))
+
+
+def test_the_answer_is_named_by_the_check_cell_of_the_release():
+    assert expression_of('check("03-2", workgroups)') == "workgroups"
+    assert expression_of('x = 1\ncourse.check("03-2", kernels["add"])') == "kernels['add']"
+    assert expression_of('check("03-2")') == "None"
+
+
+@pytest.mark.parametrize("reply", [
+    b"", b"\xc1", encode([1]), encode({"reply": "text"}), encode({"reply": b"\xc1"}), encode({}),
+    encode({"reply": encode({"outcomes": 3})}),
+    encode({"reply": encode({"outcomes": [{"how": "returned"}], "status": "correct"})}),
+    encode({"reply": encode({"outcomes": [{"how": "passed", "points": 4}] * 30})}),
+])  # fmt: skip
+def test_a_strange_reply_earns_nothing(reply, tmp_path):
+    exercise = exercises_of("90", {})["90-3"]
+    cases = draw(exercise, "secret")
+    try:
+        found = marked(exercise, RemoteAnswers(lambda request: reply, 1.0), cases)
+    except (ValueError, KeyError) as error:
+        found = {"status": "error", "points": 0, "why": str(error)}
+    assert found["points"] == 0 and found["status"] in ("failed", "error")
+
+
+def test_messages_are_bounded(tmp_path):
+    exercise = exercises_of("90", {})["90-3"]
+    outcome = {"how": "returned", "data": encode("x" * 3_000_000)}
+    reply = encode({"reply": encode({"outcomes": [outcome], "printed": "y" * 100_000})})
+    found = marked(exercise, RemoteAnswers(lambda _: reply, 1.0), draw(exercise, "a"))
+    assert found["status"] == "failed" and len(found["messages"]) <= MESSAGES
+    assert len(json.dumps(found)) < 1 << 20
+
+
+@pytest.mark.full
+def test_a_kernel_cannot_put_another_socket_in_the_place_of_its_own(box, tmp_path, nothing_left):
+    kernel = GradedKernel(box, tmp_path)
+    try:
+        assert len(str(kernel.folder)) + len("/k-1") < 107
+        kernel.allow(5, 20)
+        kernel.run("import glob, os\nfor f in glob.glob('/tmp/vk-*/*'): os.unlink(f)")
+        kernel.run("for f in glob.glob('/tmp/vk-*/*'): os.unlink(f)")
+        if os.geteuid() == 0:
+            assert len(list(kernel.folder.iterdir())) >= 3
+        assert kernel.is_alive()
+    finally:
+        kernel.end()
+    with pytest.raises(KernelEnded, match="ended its own process"):
+        kernel.get_message("shell", 1)
+
+
+def test_a_socket_is_no_link_and_has_a_process_behind_it(tmp_path):
+    path, link = tmp_path / "s", tmp_path / "l"
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(path))
+        link.symlink_to(path)
+        assert not session_kernel._listens(path)
+        unix.listen()
+        assert session_kernel._listens(path) and not session_kernel._listens(link)
+    assert not session_kernel._listens(path)

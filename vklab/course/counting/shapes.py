@@ -1,0 +1,197 @@
+"""Judgements on an observed kernel: each returns "" or a sentence for the student.
+
+They are pure functions of what was counted, so a verdict never depends on a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from vklab.course.counting import observe
+from vklab.course.counting.counts import Counts
+from vklab.course.counting.layout import WRITE
+from vklab.course.counting.observe import Counted, Observed
+
+__all__ = ["load_shape", "order_matters", "outside_shape", "partial_shape", "work_shape"]
+
+Owner = Callable[[np.ndarray], np.ndarray]
+ORDERS = {
+    "mirrored": "with the invocations of each workgroup in mirrored order",
+    "reversed": "with the workgroups in reversed order",
+    "counted": "in a second run",
+}
+
+
+def outside_shape(observed: Observed) -> str:
+    """Name the first element outside of a buffer or shared array that was read or written."""
+    return observe.outside(observed.dispatches, observed.run)
+
+
+def work_shape(
+    observed: Observed,
+    buffer: str,
+    *,
+    elements_per_invocation: int | None = 1,
+    writes_per_element: int | None = 1,
+) -> str:
+    """Judge how the writes of a buffer are shared out among invocations.
+
+    Args:
+        observed: the observed kernel.
+        buffer: name of the buffer of results.
+        elements_per_invocation: most elements that one invocation may write; None for any number.
+        writes_per_element: most writes of one element; None for any number.
+    """
+    if said := outside_shape(observed):
+        return said
+    counts = observed.counts
+    if buffer not in counts.writes:
+        return f"nothing was written to {buffer}"
+    written, writes = counts.elements_written[buffer], counts.writes[buffer]
+    workers = np.flatnonzero(written)
+    if not workers.size:
+        return f"nothing was written to {buffer}"
+    elements = int((writes > 0).sum())
+    if elements_per_invocation is not None and workers.size == 1 < written.size and (
+        elements > elements_per_invocation
+    ):
+        return (f"one invocation did all the work: invocation {workers[0]} wrote {elements} "
+                f"elements of {buffer}, {written.size - 1} invocations wrote none")  # fmt: skip
+    if writes_per_element is not None and writes.max() > writes_per_element:
+        return _often(counts, buffer, int(writes.argmax()), writes_per_element)
+    most = elements_per_invocation
+    if most is not None and written.max() > most * (writes_per_element or 1):
+        worst = int(written.argmax())
+        return (f"invocation {worst} wrote {written[worst]} elements of {buffer}, asked were at "
+                f"most {most}")  # fmt: skip
+    return ""
+
+
+def _often(counts: Counts, buffer: str, element: int, most: int) -> str:
+    """Say how often one element was written, and by how many invocations if the log tells."""
+    times = int(counts.writes[buffer][element])
+    number = list(counts.writes).index(buffer)
+    log = counts.log
+    by = np.unique(log[(log[:, 1] == number) & (log[:, 2] == WRITE) & (log[:, 3] == element), 0])
+    if not counts.is_log_full and by.size > 1:
+        return (f"element {element} of {buffer} was written by {by.size} invocations, the first "
+                f"of them {', '.join(map(str, by[:3]))}")  # fmt: skip
+    asked = "once" if most == 1 else f"{most} times"
+    return f"element {element} of {buffer} was written {times} times, asked was at most {asked}"
+
+
+def load_shape(observed: Observed, buffer: str, *, elements_per_invocation: int) -> str:
+    """Judge how many elements of a buffer one invocation reads.
+
+    Args:
+        observed: the observed kernel.
+        buffer: name of a buffer of inputs.
+        elements_per_invocation: most elements that one invocation may read; again counts again.
+    """
+    read = observed.counts.elements_read.get(buffer)
+    if read is None or not read.size or read.max() <= elements_per_invocation:
+        return ""
+    worst = int(read.argmax())
+    return (f"invocation {worst} read {read[worst]} elements of {buffer}, asked were at most "
+            f"{elements_per_invocation}")  # fmt: skip
+
+
+def partial_shape(
+    observed: Observed,
+    buffer: str,
+    *,
+    elements_per_invocation: int = 1,
+    owner: Owner | None = None,
+) -> str:
+    """Judge a dispatch of some workgroups: their elements change, and no others.
+
+    Args:
+        observed: the observed kernel.
+        buffer: name of the buffer of results.
+        elements_per_invocation: elements that belong to each invocation, one after the other.
+        owner: the invocation of each element, if they do not lie one after the other.
+    """
+    way = observed.dispatches.get("partial")
+    if way is None or buffer not in way.counts.writes:
+        return ""
+    before = observed.run.buffers[buffer].reshape(-1)
+    elements = np.arange(before.size)
+    owners = owner(elements) if owner else elements // elements_per_invocation
+    exists = owners < way.counts.by_invocation["stores"].size
+    groups = way.counts.group_of(np.where(exists, owners, 0))
+    ran = _ran(way)[groups]
+    changed = _differ(way.buffers[buffer], before) | (way.counts.writes[buffer] > 0)
+    expected = _differ(observed.buffers[buffer], before)
+    only = f"with only workgroups {_range(way)} dispatched, element"
+    if (wrong := np.flatnonzero(exists & changed & ~ran)).size:
+        return (f"{only} {wrong[0]} of {buffer} changed, which is the work of workgroup "
+                f"{_group(way, int(groups[wrong[0]]))}")  # fmt: skip
+    if (wrong := np.flatnonzero(exists & expected & ran & ~changed)).size:
+        return (f"{only} {wrong[0]} of {buffer} did not change: another workgroup does the work "
+                f"of workgroup {_group(way, int(groups[wrong[0]]))}")  # fmt: skip
+    return ""
+
+
+def _ran(way: Counted) -> np.ndarray:
+    """Return a bool for each workgroup of the grid, by its linear number."""
+    ran = np.zeros(way.counts.grid[::-1], bool)
+    box = tuple(slice(first, first + count)
+                for first, count in zip(way.base[::-1], way.groups[::-1], strict=True))  # fmt: skip
+    ran[box] = True
+    return ran.reshape(-1)
+
+
+def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    bits = np.dtype(f"u{one.itemsize}")
+    return np.asarray(one.reshape(-1).view(bits) != other.reshape(-1).view(bits))
+
+
+def _axes(way: Counted) -> int:
+    return max((n + 1 for n, count in enumerate(way.counts.grid) if count > 1), default=1)
+
+
+def _name(at: Sequence[int], axes: int) -> str:
+    return str(at[0]) if axes == 1 else f"({', '.join(map(str, at[:axes]))})"
+
+
+def _group(way: Counted, number: int) -> str:
+    wide, high = way.counts.grid[0], way.counts.grid[1]
+    return _name((number % wide, number // wide % high, number // (wide * high)), _axes(way))
+
+
+def _range(way: Counted) -> str:
+    last = [first + count - 1 for first, count in zip(way.base, way.groups, strict=True)]
+    return f"{_name(way.base, _axes(way))} to {_name(last, _axes(way))}"
+
+
+def order_matters(
+    observed: Observed,
+    buffers: Sequence[str] | None = None,
+    *,
+    relative: float = 1e-5,
+    absolute: float = 1e-6,
+) -> str:
+    """Judge whether results depend on the order of invocations, which is a race.
+
+    Args:
+        observed: the observed kernel.
+        buffers: names of the buffers of results; by default all.
+        relative: relative difference of floats that does not count.
+        absolute: absolute difference of floats that does not count.
+    """
+    for name in observed.buffers if buffers is None else buffers:
+        plain = observed.buffers[name].reshape(-1)
+        for way, words in ORDERS.items():
+            if way not in observed.dispatches or name not in observed.dispatches[way].buffers:
+                continue
+            other = observed.dispatches[way].buffers[name].reshape(-1)
+            differ = _differ(other, plain)
+            if plain.dtype.kind == "f":
+                differ = ~np.isclose(other, plain, relative, absolute, equal_nan=True)
+            if (wrong := np.flatnonzero(differ)).size:
+                n = wrong[0]
+                return (f"{words}, element {n} of {name} is {other[n]:g} instead of {plain[n]:g}: "
+                        "invocations race for it; is a barrier or an atomic operation missing?")
+    return ""

@@ -1,0 +1,284 @@
+"""Limits of a sandbox: by a delegated cgroup v2, else by rlimits and a watch on the memory.
+
+The watch adds up the memory of a whole process tree, and kills the tree above the cap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+__all__ = ["Cgroup", "Limits", "Watch", "family", "find_cgroup", "kill_tree"]
+
+MIB = 1 << 20
+# torch and lavapipe reserve more than they use.
+ADDRESS_SPARE, DATA_SPARE = 12 << 30, 1 << 30
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Most that the code of one submission may use.
+
+    Attributes:
+        memory_bytes: memory of all its processes together.
+        processes: processes and threads.
+        file_bytes: size of one file.
+        work_bytes: size of each of its folders.
+        open_files: file descriptors of a process.
+        cpu_seconds: processor time of one process.
+        threads: threads of a numerical library.
+        cpus: processors, where a cgroup or a container limits them.
+    """
+
+    memory_bytes: int = 2 << 30
+    processes: int = 160
+    file_bytes: int = 128 * MIB
+    work_bytes: int = 256 * MIB
+    open_files: int = 512
+    cpu_seconds: int = 900
+    threads: int = 2
+    cpus: float = 2.0
+
+    def prlimit(self) -> list[str]:
+        """Return the command line that sets the rlimits, to be put before a command."""
+        address, data = self.memory_bytes + ADDRESS_SPARE, self.memory_bytes + DATA_SPARE
+        return ["prlimit", f"--as={address}", f"--data={data}", f"--nproc={self.processes}",
+                f"--fsize={self.file_bytes}", f"--nofile={self.open_files}", "--core=0",
+                f"--cpu={self.cpu_seconds}", "--memlock=0", "--"]  # fmt: skip
+
+
+@dataclass
+class Cgroup:
+    """A folder of cgroup v2 in which this process may make groups."""
+
+    folder: Path
+    made: list[Path] = field(default_factory=list)
+
+    def enter(self, limits: Limits) -> Path:
+        """Make a group with the limits; a process joins it by its file cgroup.procs."""
+        group = self.folder / f"vklab-{os.getpid()}-{os.urandom(4).hex()}"
+        group.mkdir()
+        self.made.append(group)
+        (group / "memory.max").write_text(str(limits.memory_bytes))
+        (group / "pids.max").write_text(str(limits.processes))
+        wanted = {"memory.swap.max": "0", "cpu.max": f"{int(limits.cpus * 100_000)} 100000",
+                  "memory.oom.group": "1"}  # fmt: skip
+        for name, value in wanted.items():
+            with contextlib.suppress(OSError):  # no swap, or processors are not delegated
+                (group / name).write_text(value)
+        return group
+
+    def ran_out(self) -> bool:
+        """Tell whether a process of a group was killed because the memory had run out."""
+        for group in self.made:
+            with contextlib.suppress(OSError):
+                events = (group / "memory.events").read_text().split()
+                if int(events[events.index("oom_kill") + 1]) > 0:
+                    return True
+        return False
+
+    def remove(self) -> None:
+        """End what still runs in the groups, and remove them."""
+        for group in self.made:
+            with contextlib.suppress(OSError):
+                (group / "cgroup.kill").write_text("1")
+            for _ in range(100):
+                try:
+                    group.rmdir()
+                    break
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    time.sleep(POLL_S)
+        self.made.clear()
+
+
+def find_cgroup(own: Path = Path("/proc/self/cgroup"),
+                root: Path = Path("/sys/fs/cgroup")) -> Cgroup | None:  # fmt: skip
+    """Return the nearest delegated cgroup v2 with memory and pids, or None.
+
+    Args:
+        own: the file that names the cgroup of this process.
+        root: where cgroup v2 is mounted.
+    """
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return None
+    path = next((line[3:] for line in lines if line.startswith("0::")), "")
+    if not path or not (root / "cgroup.controllers").is_file():
+        return None
+    folder = root / path.strip("/")
+    while folder != root.parent:
+        with contextlib.suppress(OSError):
+            given = (folder / "cgroup.subtree_control").read_text().split()
+            if {"memory", "pids"} <= set(given) and os.access(folder, os.W_OK):
+                group = Cgroup(folder)
+                if _works(group):
+                    return group
+        folder = folder.parent
+    return None
+
+
+def _works(cgroup: Cgroup) -> bool:
+    """Try to move a process into a new group."""
+    try:
+        group = cgroup.enter(Limits())
+        script = 'echo $$ > "$0/cgroup.procs"'
+        done = subprocess.run(["/bin/sh", "-c", script, str(group)], capture_output=True)
+        return done.returncode == 0
+    except OSError:
+        return False
+    finally:
+        cgroup.remove()
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """Return a process and everything below it."""
+    found = []
+    for number in [*_below(pid), pid]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(number))
+    return found
+
+
+def _below(pid: int) -> list[int]:
+    """Return the ids of everything below a process; psutil's way reads every process there is."""
+    if not Path(f"/proc/self/task/{os.getpid()}/children").is_file():
+        try:
+            return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{pid}/task/{thread}/children").read_text()
+                for child in map(int, text.split()):
+                    found += [*_below(child), child]
+    return found
+
+
+def kill_tree(pid: int, seconds: float = 5.0) -> None:
+    """Kill a process that leads a group, its group, and everything below it; wait for the end."""
+    processes = family(pid)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(pid) != os.getpgid(0):
+            os.killpg(os.getpgid(pid), signal.SIGKILL)
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    ends = time.monotonic() + seconds
+    while any(map(_runs, processes)) and time.monotonic() < ends:
+        time.sleep(0.01)
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Tell whether a process has not ended; whoever inherited it may be slow to collect it."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+class Watch(threading.Thread):
+    """Watch a process tree: kill it above its memory, and count its processor time.
+
+    Attributes:
+        reason: "out_of_memory", "too_many_files" or "".
+        peak_bytes: largest sum that was seen.
+    """
+
+    def __init__(self, pid: int, limits: Limits, folders: Sequence[Path] = ()) -> None:
+        """Begin to watch.
+
+        Args:
+            pid: the first process of the sandbox.
+            limits: its limits.
+            folders: folders of the host that it may write to: no more than a few small files.
+        """
+        super().__init__(daemon=True)
+        self.pid, self.limits, self.folders = pid, limits, folders
+        self.reason, self.peak_bytes = "", 0
+        self._ended = threading.Event()
+        self._seconds: dict[tuple[int, float], float] = {}
+        self.start()
+
+    def run(self) -> None:
+        """Poll until `stop`, or until the tree has ended."""
+        while not self._ended.wait(POLL_S) and family(self.pid):
+            used = self.memory()
+            self.peak_bytes = max(self.peak_bytes, used)
+            if used > self.limits.memory_bytes:
+                self._kill("out_of_memory")
+            elif any(_too_full(folder) for folder in self.folders):
+                self._kill("too_many_files")
+
+    def memory(self) -> int:
+        """Return the memory of the tree in bytes; shared pages are divided among their users."""
+        processes = family(self.pid)
+        resident = 0
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                resident += process.memory_info().rss + _unmapped(process.pid)
+        if resident <= self.limits.memory_bytes:
+            return resident
+        return sum(_share(p.pid) + _unmapped(p.pid) for p in processes)
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time of the tree, of its ended processes as far as seen."""
+        for process in family(self.pid):
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                own = times.user + times.system
+                key = (process.pid, process.create_time())
+                self._seconds[key] = max(self._seconds.get(key, 0.0), own)
+        return sum(self._seconds.values())
+
+    def stop(self) -> None:
+        """End the watch; the process is not touched."""
+        self._ended.set()
+        if threading.current_thread() is not self:
+            self.join()
+
+    def _kill(self, reason: str) -> None:
+        self.reason = self.reason or reason
+        kill_tree(self.pid)
+
+
+def _share(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    except (OSError, ValueError):
+        return 0
+
+
+def _unmapped(pid: int) -> int:
+    """Return the bytes of anonymous files (memfd), which need not be mapped by a process."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(entry.path).startswith("/memfd:"):
+                    total += os.stat(entry.path).st_blocks * 512
+    return total
+
+
+def _too_full(folder: Path) -> bool:
+    try:
+        entries = list(os.scandir(folder))
+        sizes = sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+    except OSError:
+        return False
+    return len(entries) > 64 or sizes > MIB

@@ -1,0 +1,107 @@
+"""Marks of one exercise: the verdict of the judge, with what became of the kernel.
+
+Nothing here comes from the notebook except decoded answers; the judge's verdict is the only source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vklab.course.definition import stub
+from vklab.course.definition.case import Case, Got
+from vklab.course.definition.codec import CodecError, decode
+from vklab.course.definition.exercise import Exercise
+from vklab.course.definition.judge import Answers, judge
+from vklab.course.definition.verdict import Verdict
+
+__all__ = ["RemoteAnswers", "Transport", "entry", "marked", "plain"]
+
+Transport = Callable[[bytes], bytes]
+MESSAGES, MESSAGE_BYTES = 20, 1 << 20
+STATUS = {"correct": "passed", "not_attempted": "not_attempted", "skipped": "skipped"}
+
+
+class RemoteAnswers:
+    """An answer in a graded kernel, asked through a transport of bytes.
+
+    Attributes:
+        late: a call did not end in time.
+        memory: an answer raised MemoryError.
+        missing: reason why there is no answer, or "".
+    """
+
+    def __init__(self, transport: Transport, seconds: float, takes: str = "") -> None:
+        """Store how to reach the answer.
+
+        Args:
+            transport: sends a request into the kernel, returns its reply.
+            seconds: time limit of the batch, inside the kernel.
+            takes: `value` to get the answer itself; default: as the exercise says.
+        """
+        self.transport, self.seconds, self.takes = transport, seconds, takes
+        self.late = self.memory = False
+        self.missing = ""
+
+    def ask(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[list[Got], str]:
+        """Return what comes back for each case, and what the answer printed."""
+        request = stub.request_for(
+            cases, self.takes or exercise.takes, self.seconds, exercise.seams
+        )
+        content = decode(self.transport(request))
+        if type(content) is not dict:
+            raise CodecError("the reply is no dictionary")
+        if "not_attempted" in content:
+            return [Got("not_attempted", message=str(content["not_attempted"])[:1000])], ""
+        if "no_answer" in content:
+            self.missing = str(content["no_answer"])[:1000]
+            return [Got("refused", message=f"there is no answer: {self.missing}")], ""
+        if type(content.get("reply")) is not bytes:
+            raise CodecError("the reply has no results")
+        results, printed = stub.results_of(content["reply"], len(cases))
+        self.late = any(got.how == "timeout" for got in results)
+        self.memory = any(got.raised and got.raised.kind == "MemoryError" for got in results)
+        return results, printed
+
+
+def marked(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> dict[str, Any]:
+    """Return the entry of an exercise in the results: judged outside the sandbox.
+
+    Args:
+        exercise: the exercise in its variant.
+        answers: how to reach the answer.
+        cases: fresh cases with the oracle's results.
+    """
+    verdict = judge(exercise, answers, cases)
+    status = STATUS.get(verdict.status) or ("partial" if verdict.points > 0 else "failed")
+    for name, reason in (("missing", "error"), ("late", "timeout"), ("memory", "out_of_memory")):
+        if status == "failed" and getattr(answers, name, None):
+            status = reason
+    return plain(verdict, status)
+
+
+def plain(verdict: Verdict, status: str) -> dict[str, Any]:
+    """Return a verdict as plain data, with its messages cut to what an exercise may say."""
+    left = MESSAGE_BYTES
+    parts = []
+    for part in verdict.parts:
+        said = part.message[: max(0, left)]
+        left -= len(said.encode("utf-8", "replace"))
+        parts.append({"name": part.name, "points": part.points, "passed": part.passed,
+                      "message": said})  # fmt: skip
+    messages = [text[: max(0, left // MESSAGES)] for text in verdict.messages[:MESSAGES]]
+    points = float(verdict.points) if status in ("passed", "partial") else 0.0
+    return {"status": status, "points": points, "of": float(verdict.of), "parts": parts,
+            "messages": messages}  # fmt: skip
+
+
+def entry(exercise: Exercise, status: str, message: str) -> dict[str, Any]:
+    """Return the entry of an exercise without a verdict.
+
+    Args:
+        exercise: the exercise.
+        status: error, timeout, out_of_memory, missing, skipped, needs_hand_marking ...
+        message: the reason, for the student.
+    """
+    return {"status": status, "points": 0.0, "of": float(exercise.points), "parts": [],
+            "messages": [message[:4000]] if message else []}  # fmt: skip
