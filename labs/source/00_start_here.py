@@ -159,7 +159,7 @@ check("00-1", to_input)
 # %% [markdown] id="l00-doctor"
 # ## 3 · A visit to the doctor
 #
-# When something does not work, ask the doctor. It checks the machine from Python up to a kernel that adds three numbers on every device. Remember the first picture: each part works only if the part before it works. One missing loader therefore shows up in several checks.
+# When something does not work, ask the doctor. It checks the machine from Python up to a kernel that adds three numbers on every device. Remember the first picture: a device can be reached only if every part on its left works. One missing loader therefore shows up in several checks.
 
 # %% id="l00-examine" tags=["nbval-ignore-output"]
 report_figures.readable(doctor.examine())  # readable: paths are shortened
@@ -262,7 +262,7 @@ print(len(images), "pictures, agrees with ONNX Runtime:", comparison.passed)
 # %% id="l00-batchpicture" tags=["hide-input", "nbval-ignore-output"]
 batches.draw_batches(17, {"one run of 32": [32], "two runs of 16": [16, 16]}, 6,
                      "Two choices for 17 pictures. Blue: pictures. Orange: empty rows. Grey: the "
-                     "price of a run, here that of 6 rows.")
+                     "price of a run, here that of 6 rows. The numbers in the bars are batch sizes.")
 
 # %% [markdown] id="l00-3t"
 # ### Exercise 3 · A cheap choice of batches
@@ -294,10 +294,10 @@ def choose_batches(pictures, sizes, run):
 
 # %% id="l00-3d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("00-3"):
-    sizes = [15, 35, 41, 48]
-    choices = {"only 48": [48] * 5, "largest first": [48, 48, 48, 48, 15],
-               "you": choose_batches(203, sizes, 6)}
-    display(batches.draw_batches(203, choices, 6, f"203 pictures in batches of {sizes}."))
+    sizes = [40, 56, 64]
+    choices = {"only 64": [64, 64, 64], "largest first": [64, 64, 40],
+               "you": choose_batches(134, sizes, 6)}
+    display(batches.draw_batches(134, choices, 6, f"134 pictures in batches of {sizes}."))
 
 # %% id="l00-3c" vklab={"role": "check", "id": "00-3"}
 check("00-3", choose_batches)

@@ -57,7 +57,7 @@ def draw_layers() -> Picture:
     page.box((10, 75, 130, 60), "your notebook\nand vklab", bold=True)
     page.box((190, 75, 130, 60), "Vulkan loader\nlibvulkan, vulkan-1", "green")
     page.box((370, 20, 140, 50), "driver of a GPU", "orange")
-    page.box((370, 130, 140, 50), "llvmpipe,\na driver for the CPU", "orange")
+    page.box((370, 130, 140, 50), "lavapipe,\na driver for the CPU", "orange")
     page.box((560, 20, 140, 50), "GPU", "sky", bold=True)
     page.box((560, 130, 140, 50), "CPU", "sky", bold=True)
     page.box((190, 160, 130, 44), "validation layer\n(optional)", "grey", dashed=True)
@@ -69,9 +69,9 @@ def draw_layers() -> Picture:
     page.arrow((255, 50), (255, 73))
     return page.picture(
         "A notebook calls the Vulkan loader. The loader reads driver manifests, and passes calls "
-        "to a driver of a GPU or to llvmpipe, which runs on the CPU. A validation layer may sit in "
+        "to a driver of a GPU or to lavapipe, which runs on the CPU. A validation layer may sit in "
         "the loader.",
-        "From your notebook to a device. Each part works only if the part on its left works.",
+        "From your notebook to a device. A device can be reached only if every part on its left works.",
     )
 
 

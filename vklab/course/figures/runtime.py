@@ -50,7 +50,7 @@ def draw_swap() -> Picture:
     return page.picture(
         "The runtime asks the student's function instead of its own assign_offsets, and gets a "
         "placement of every value.",
-        "Inside `with swap(...)` the runtime calls your function. After the block it calls its own.",
+        "Inside the block of swap, the runtime calls your function. After the block it calls its own.",
     )
 
 
