@@ -261,8 +261,8 @@ print(len(images), "pictures, agrees with ONNX Runtime:", comparison.passed)
 
 # %% id="l00-batchpicture" tags=["hide-input", "nbval-ignore-output"]
 batches.draw_batches(17, {"one run of 32": [32], "two runs of 16": [16, 16]}, 6,
-                     "Two choices for 17 pictures. Blue: pictures. Orange: empty rows. Grey: the "
-                     "price of a run, here that of 6 rows. The numbers in the bars are batch sizes.")
+                     "Two choices for 17 pictures. Blue: pictures, with the batch size. Orange: "
+                     "empty rows. Grey: the price of a run, here that of 6 rows.")
 
 # %% [markdown] id="l00-3t"
 # ### Exercise 3 · A cheap choice of batches
