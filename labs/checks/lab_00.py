@@ -42,7 +42,8 @@ class ToInput(Function):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         white, third, kind = (self.params[key] for key in ("white", "third", "type"))
-        yield Case(args=(np.full((1, 28, 28), third, kind),), on=f"one picture, every pixel {third}")
+        one = np.full((1, 28, 28), third, kind)
+        yield Case(args=(one,), on=f"one picture, every pixel {third}")
         for count in (3, int(random.integers(4, 9))):
             pixels = random.integers(0, white * 4 // 5, (count, 28, 28)).astype(kind)
             yield Case(args=(pixels,), on=f"{count} pictures")
@@ -159,6 +160,20 @@ def natural_choices(pictures: int, sizes: Sequence[int]) -> Iterator[list[int]]:
     yield largest + [min(size for size in sizes if size >= rest)] * (rest > 0)
 
 
+def drawn(random: np.random.Generator, run: int, other: int) -> tuple[int, list[int]]:
+    """Draw a case that no obvious choice solves, nor the best choice at another price."""
+    while True:
+        sizes = sorted(random.choice(np.arange(5, 65), 4, replace=False).tolist())
+        pictures = int(random.integers(100, 400))
+        least = least_cost(pictures, sizes, run)
+        costs = [sum(each) + run * len(each) for each in natural_choices(pictures, sizes)]
+        tempting = least_cost(pictures, sizes, other)
+        misled = [rows + run * runs for runs, rows in totals(pictures, sizes)
+                  if rows + other * runs == tempting]  # fmt: skip
+        if min(costs) - least >= 4 and (other == run or min(misled) > least):
+            return pictures, sizes
+
+
 @exercise(
     "00-3",
     hints=(
@@ -183,22 +198,7 @@ class ChooseBatches(Function):
         for pictures, sizes in ((17, [16, 32]), (16, [16, 32]), (1, [8]), (0, [4, 8])):
             yield case("valid", pictures, sizes, 6)
         for run, other in ((6, 1), (1, 20), (20, 1), (2, 2), (10, 10), (45, 45)):
-            yield case("", *self._drawn(random, run, other), run)
-
-    def _drawn(
-        self, random: np.random.Generator, run: int, other: int
-    ) -> tuple[int, list[int]]:
-        """Draw a case that no obvious choice solves, nor the best choice at another price."""
-        while True:
-            sizes = sorted(random.choice(np.arange(5, 65), 4, replace=False).tolist())
-            pictures = int(random.integers(100, 400))
-            least = least_cost(pictures, sizes, run)
-            costs = [sum(each) + run * len(each) for each in natural_choices(pictures, sizes)]
-            tempting = least_cost(pictures, sizes, other)
-            misled = [rows + run * runs for runs, rows in totals(pictures, sizes)
-                      if rows + other * runs == tempting]  # fmt: skip
-            if min(costs) - least >= 4 and (other == run or min(misled) > least):
-                return pictures, sizes
+            yield case("", *drawn(random, run, other), run)
 
     def expected(self, case: Case) -> Any:
         return least_cost(*case.args)
@@ -210,7 +210,8 @@ class ChooseBatches(Function):
         report.expect(not strange, f"{words.short(strange[:1])[1:-1]} is none of the sizes {sizes}")
         report.expect(sum(got) >= pictures, f"only {sum(got)} of {pictures} pictures are read")
         spare = [one for one in got if sum(got) - one >= pictures]
-        report.expect(not spare, f"the list has {sum(got)} rows: a run of {spare[:1]} is not needed")
+        report.expect(not spare, f"the list has {sum(got)} rows: a run of {spare[:1]} is not "
+                                 "needed")  # fmt: skip
         if report.part == "cost":
             natural = min(sum(each) + run * len(each) for each in natural_choices(pictures, sizes))
             report.score(sum(got) + run * len(got), case.expected, natural, "rows")

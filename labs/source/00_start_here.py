@@ -30,8 +30,8 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab import doctor, settings
-from vklab.course import attempt, banner, check, data, hint, predict, show, swap
+from vklab import doctor
+from vklab.course import attempt, banner, check, data, hint, predict, show, swap  # noqa: F401
 from vklab.course.figures import batches, digits, runtime
 from vklab.course.figures import doctor as report_figures
 

@@ -1,4 +1,4 @@
-"""Pictures of batches: pictures that a run computes, and rows that stay empty. Visited by lab 00."""
+"""Pictures of batches: the pictures of each run, and rows that stay empty. Visited by lab 00."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def draw_layers() -> Picture:
         "A notebook calls the Vulkan loader. The loader reads driver manifests, and passes calls "
         "to a driver of a GPU or to lavapipe, which runs on the CPU. A validation layer may sit in "
         "the loader.",
-        "From your notebook to a device. A device can be reached only if every part on its left works.",
+        "From your notebook to a device, which can be reached only if every part before it works.",
     )
 
 

@@ -22,7 +22,8 @@ __all__ = ["draw_path", "draw_placements", "draw_session", "draw_swap"]
 def draw_session() -> Picture:
     """Draw what `load` and `run` do."""
     page = Diagram(720, 150)
-    page.note((10, 22), "vklab.load, once", bold=True).note((400, 22), "session.run, often", bold=True)
+    page.note((10, 22), "vklab.load, once", bold=True)
+    page.note((400, 22), "session.run, often", bold=True)
     page.box((10, 40, 90, 50), "model file\n.onnx", "grey").arrow((100, 65), (130, 65))
     page.box((130, 40, 90, 50), "plan").arrow((220, 65), (250, 65))
     page.box((250, 40, 110, 50), "kernels and\nmemory ready", "green").arrow((360, 65), (400, 65))
@@ -50,7 +51,7 @@ def draw_swap() -> Picture:
     return page.picture(
         "The runtime asks the student's function instead of its own assign_offsets, and gets a "
         "placement of every value.",
-        "Inside the block of swap, the runtime calls your function. After the block it calls its own.",
+        "Inside the block of swap, the runtime calls your function. After it, it calls its own.",
     )
 
 
