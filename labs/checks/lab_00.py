@@ -55,14 +55,14 @@ class ToInput(Function):
         wanted = case.expected
         report.expect(isinstance(got, np.ndarray),
                       f"expected an array, float32 of shape {wanted.shape}, got {_kind(got)}")
+        report.expect(got.size == wanted.size and got.dtype.kind in "buif",
+                      f"expected {wanted.size} numbers, got {words.short(got)}")
         if report.part == "type":
             report.expect(got.dtype == np.float32, f"expected dtype float32, got {got.dtype}")
         elif report.part == "shape":
             report.expect(got.shape == wanted.shape,
                           f"expected shape {wanted.shape}, got {got.shape}")
         else:
-            report.expect(got.size == wanted.size and got.dtype.kind in "buif",
-                          f"expected {wanted.size} numbers, got {words.short(got)}")
             brightest = got.size > 0 and abs(float(got.max()) - 1) < 1e-6
             report.close(got.astype(np.float64).reshape(wanted.shape), wanted.astype(np.float64),
                          rtol=1e-5, hint=f"white is {self.params['white']}, also where no pixel is "
