@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 import shutil
 import socket
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -57,25 +57,29 @@ def box():
 
 
 @pytest.fixture
-def nothing_left():
-    """Compare processes, folders, sockets and mounts before and after a test."""
-    before = _traces()
+def nothing_left(box, monkeypatch):
+    """Give a test a short folder for temporary files; nothing of it may stay, nor a process."""
+    folder = tempfile.mkdtemp(prefix="t", dir="/tmp")
+    monkeypatch.setenv("TMPDIR", folder)
+    monkeypatch.setattr(tempfile, "tempdir", folder)
+    before = Path("/proc/self/mounts").read_text()
     yield
-    left = {kind: found - before[kind] for kind, found in _traces().items()}
-    assert not any(left.values()), left
+    assert os.listdir(folder) == []
+    assert not _running(folder, box.uid)
+    assert Path("/proc/self/mounts").read_text() == before
+    os.rmdir(folder)
 
 
-def _traces() -> dict[str, set]:
-    processes = set()
+def _running(folder: str, uid: int) -> list[str]:
+    """Return the processes that name the folder, and those of the sandbox's user."""
+    running = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            words = process.cmdline()
-            mine = "86411" in words or any("/vk-" in word for word in words)
-            if mine and process.status() != psutil.STATUS_ZOMBIE:
-                processes.add((process.pid, " ".join(words)[:200]))
-    folders = {f for p in ("/tmp/vk-*", "/tmp/vklab-session-*") for f in glob.glob(p)}
-    return {"processes": processes, "folders": folders,
-            "mounts": set(Path("/proc/self/mounts").read_text().splitlines())}  # fmt: skip
+            words = " ".join(process.cmdline())
+            ours = f"{folder}/" in words or process.uids().real == uid
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                running.append(words[:300])
+    return running
 
 
 def cell(source, role="", identifier="", number=0):
@@ -254,8 +258,8 @@ def test_a_kernel_cannot_put_another_socket_in_the_place_of_its_own(box, tmp_pat
     try:
         assert len(str(kernel.folder)) + len("/k-1") < 107
         kernel.allow(5, 20)
-        kernel.run("import glob, os\nfor f in glob.glob('/tmp/vk-*/*'): os.unlink(f)")
-        kernel.run("for f in glob.glob('/tmp/vk-*/*'): os.unlink(f)")
+        kernel.run("import glob, os\nfor f in glob.glob('/tmp/*/vk-*/*'): os.unlink(f)")
+        kernel.run("for f in glob.glob('/tmp/*/vk-*/*'): os.unlink(f)")
         if os.geteuid() == 0:
             assert len(list(kernel.folder.iterdir())) >= 3
         assert kernel.is_alive()

@@ -32,7 +32,7 @@ from vklab.course.grade.sandbox_limits import Watch, kill_tree
 
 __all__ = ["GradedKernel", "KernelEnded"]
 
-START_S, SLICE_S = 60.0, 0.2
+START_S, SLICE_S, PATH_BYTES = 60.0, 0.2, 107
 CHANNELS = ("shell", "iopub", "stdin", "hb", "control")
 # Bytes of one message, and messages that may wait: a kernel must not fill the grader's memory.
 MESSAGE_BYTES = {"shell": 48 << 20, "iopub": 2 << 20, "control": 1 << 20}
@@ -86,8 +86,10 @@ class GradedKernel:
             seconds: time limit of the start.
         """
         self.sandbox, self.private, self.ended, self.problem = sandbox, private, False, ""
+        top = tempfile.gettempdir()
         # A socket's path has at most 107 bytes.
-        self.folder = Path(tempfile.mkdtemp(prefix="vk-", dir="/tmp"))
+        short = top if len(top) < PATH_BYTES - 20 else "/tmp"
+        self.folder = Path(tempfile.mkdtemp(prefix="vk-", dir=short))
         try:
             self._start(private)
             self.allow(seconds, seconds)

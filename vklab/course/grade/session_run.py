@@ -151,7 +151,11 @@ class Run:
         if exercise is None or not exercise.marked or identifier in self.results:
             return
         began, used = time.monotonic(), self._used()
-        result = self._result(exercise, expression_of(cell["source"]))
+        try:
+            result = self._result(exercise, expression_of(cell["source"]))
+        except Exception as error:  # of a definition: it must not cost the other exercises
+            said = f"the check could not be completed ({type(error).__name__}: {error})"
+            result = entry(exercise, "error", said[:500])
         result["seconds"] = round(time.monotonic() - began, 3)
         result["cpu_seconds"] = round(self._used() - used, 3)
         self.results[identifier] = result
