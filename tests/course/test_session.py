@@ -180,6 +180,28 @@ def test_part_of_the_points_for_part_of_an_answer(box, tmp_path):
     assert run.results["90-3"]["status"] == "not_attempted"
 
 
+@pytest.mark.full
+def test_an_answer_that_ends_its_kernel_keeps_the_points_of_its_other_parts(box, tmp_path):
+    answer = RIGHT + "whole = round_up\ndef round_up(count, multiple=256):\n" \
+                     "    import os\n    if multiple == 64 and count % 64 == 0: os._exit(1)\n" \
+                     "    return whole(count, multiple)"
+    run = graded(box, tmp_path, *two(answer))
+    found = run.results["90-1"]
+    assert found["status"] == "partial" and found["points"] == 3, found
+    stay = next(part for part in found["parts"] if not part["passed"])
+    assert "ended its own process" in stay["message"] and stay["points"] == 1
+    assert run.results["90-3"]["status"] == "passed"
+
+
+def test_a_definition_that_breaks_costs_its_own_exercise_only(tmp_path, monkeypatch):
+    exercise = exercises_of("90", {})["90-3"]
+    monkeypatch.setattr(exercise, "cases", lambda random: 1 / 0)
+    run = Run(Job({"90-3": exercise}, "a", sandbox.Bubblewrap(LIMITS), tmp_path))
+    run.check(cell('check("90-3", workgroups)', "check", "90-3"))
+    assert run.results["90-3"]["status"] == "error" and run.results["90-3"]["points"] == 0
+    assert "ZeroDivisionError" in run.results["90-3"]["messages"][0]
+
+
 @pytest.mark.slow
 def test_a_kernel_of_a_shader_runs_in_a_sandbox_too(box, tmp_path, nothing_left):
     source = (LABS / "source" / "90_fixture.py").read_text("utf-8")

@@ -23,7 +23,7 @@ from vklab.course.definition.draw import draw, public_cases
 from vklab.course.definition.exercise import Exercise
 from vklab.course.grade.sandbox import Sandbox
 from vklab.course.grade.session_kernel import GradedKernel, KernelEnded
-from vklab.course.grade.session_marks import RemoteAnswers, entry, marked
+from vklab.course.grade.session_marks import PartsAnswers, RemoteAnswers, entry, marked
 
 __all__ = ["Job", "Run", "expression_of"]
 
@@ -132,7 +132,7 @@ class Run:
     def _check_clock(self) -> None:
         if time.monotonic() > self.ends:
             raise KernelEnded("timeout", "was not run: the submission's time limit had passed")
-        if self.starts > 5 + 3 * len(self.job.exercises):
+        if self.starts > 5 + sum(2 + len(one.parts) for one in self.job.exercises.values()):
             raise KernelEnded("error", "was not run: the submission ended too many kernels")
 
     def end(self) -> None:
@@ -169,43 +169,52 @@ class Run:
         if exercise.takes == "text":
             return entry(exercise, "needs_hand_marking", "")
         cases = (draw(exercise, self.job.secret) if self.job.secret else public_cases(exercise))
-        result = self._judged(exercise, expression, cases, 1)
-        if result["status"] == "timeout" or result.pop("late", False):
+        ask = self._remote(exercise, expression, 1)
+        try:
+            answers: Any = ask()
+            result = self._judged(exercise, answers, cases)
+            late = answers.late
+        except KernelEnded as ended:
+            result, late = entry(exercise, ended.status, f"your answer {ended}"), False
+            if exercise.takes != "kernel":
+                result = self._judged(exercise, PartsAnswers(ask), cases)
+        if late:
             self.end()  # once more, alone: a fresh kernel, and twice the time
-            result = self._judged(exercise, expression, cases, 2)
-        result.pop("late", None)
+            answers = PartsAnswers(self._remote(exercise, expression, 2))
+            result = self._judged(exercise, answers, cases)
         problem = self.problems.get(exercise.id)
         if problem and result["status"] not in ("passed", "partial"):
             result["messages"] = [f"the cell of the answer did not run: {problem}"[:1000],
                                   *result["messages"]]  # fmt: skip
-            ended = self.cells.get(f"exercise {exercise.id}", {}).get("status", "")
-            if ended in ("timeout", "out_of_memory") and result["status"] == "error":
-                result["status"] = ended
+            how = self.cells.get(f"exercise {exercise.id}", {}).get("status", "")
+            if how in ("timeout", "out_of_memory") and result["status"] == "error":
+                result["status"] = how
         return result
 
-    def _judged(
-        self, exercise: Exercise, expression: str, cases: list[Case], times: int
-    ) -> dict[str, Any]:
+    def _remote(
+        self, exercise: Exercise, expression: str, times: int
+    ) -> Callable[[], RemoteAnswers]:
+        """Return a function that gives the answer in a living kernel, with its limits of time."""
         seconds = times * max(exercise.seconds, 10 * self.job.times.get(exercise.id, 0.0))
-        is_kernel = exercise.takes == "kernel"
-        try:
+
+        def remote() -> RemoteAnswers:
             kernel = self.living()
             self._allow(kernel, ANSWER_FACTOR * seconds + ANSWER_SPARE_S)
-            remote = RemoteAnswers(
-                lambda request: kernel.ask(request, expression), seconds,
-                "value" if is_kernel else "",
-            )  # fmt: skip
-            answers: Any = _Text(remote, self.job) if is_kernel else remote
-            result = marked(exercise, answers, cases)
-            return {**result, "late": remote.late}
-        except KernelEnded as ended:
-            return entry(exercise, ended.status, f"your answer {ended}")
+            return RemoteAnswers(lambda request: kernel.ask(request, expression), seconds,
+                                 "value" if exercise.takes == "kernel" else "")  # fmt: skip
+
+        return remote
+
+    def _judged(
+        self, exercise: Exercise, answers: Any, cases: list[Case]
+    ) -> dict[str, Any]:
+        if exercise.takes == "kernel":
+            answers = _Text(answers, self.job)
+        try:
+            return marked(exercise, answers, cases)
         except (CodecError, ValueError, RecursionError) as error:
             self.end()
             return entry(exercise, "error", f"what came back cannot be read: {error}")
-        except Exception as error:
-            said = f"the check could not be completed ({type(error).__name__})"
-            return entry(exercise, "error", f"{said}; ask your instructor")
 
 
 class _Text:
