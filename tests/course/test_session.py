@@ -97,7 +97,7 @@ def graded(box, tmp_path, *cells, **more):
     """Grade cells in this process, without nbval; return the run after its end."""
     found = exercises_of("90", {})
     wanted = {key: found[key] for key in ("90-1", "90-3")}
-    settings = {"cell_seconds": 3, "wall_seconds": 150, "spare_seconds": 8, **more}
+    settings = {"cell_seconds": 3, "wall_seconds": 900, "spare_seconds": 8, **more}
     run = Run(Job(wanted, "secret", box, tmp_path / "private", **settings))
     try:
         for number, each in enumerate(cells):
