@@ -85,9 +85,7 @@ class Run:
         identifier = str(cell.get("metadata", {}).get("vklab", {}).get("id", ""))
         key, status, said = str(cell.get("id", "")), "ran", ""
         try:
-            kernel = self.living()
-            self._allow(kernel, self.job.cell_seconds)
-            run()
+            self._execute(run)
             self.sources.append(cell["source"])
         except KernelEnded as ended:
             status, said = ended.status, f"the cell {ended}"
@@ -101,6 +99,18 @@ class Run:
         if said and identifier:
             self.problems[identifier] = said
             self._statuses(identifier, status)
+
+    def _execute(self, run: Callable[[], None]) -> None:
+        """Execute a cell; once more, in a fresh kernel, if an earlier answer may have hurt it."""
+        kernel = self.living()
+        try:
+            self._allow(kernel, self.job.cell_seconds)
+            run()
+        except KernelEnded:
+            if not kernel.asked:
+                raise
+            self._allow(self.living(), self.job.cell_seconds)
+            run()
 
     def _statuses(self, identifier: str, status: str) -> None:
         self.cells[f"exercise {identifier}"] = {"status": status, "message": ""}
@@ -182,6 +192,7 @@ class Run:
             self.end()  # once more, alone: a fresh kernel, and twice the time
             answers = PartsAnswers(self._remote(exercise, expression, 2))
             result = self._judged(exercise, answers, cases)
+            self.end()  # what is still running must not hurt the next exercise
         problem = self.problems.get(exercise.id)
         if problem and result["status"] not in ("passed", "partial"):
             result["messages"] = [f"the cell of the answer did not run: {problem}"[:1000],
