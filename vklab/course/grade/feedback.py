@@ -23,7 +23,7 @@ from vklab.course.grade.manifest import LabFacts, Release
 from vklab.course.grade.results import Results, write_atomic
 from vklab.course.grade.schema import GradeError, SubmissionResult
 
-__all__ = ["PAGES", "WORDS", "feedback_page", "page", "write_feedback"]
+__all__ = ["PAGES", "WORDS", "feedback_page", "page", "shown", "write_feedback"]
 
 PAGES = Path(__file__).resolve().parent / "pages"
 # status -> (mark, words)

@@ -22,7 +22,7 @@ import numpy as np
 import vklab
 from vklab.errors import SetupError
 
-__all__ = ["Job", "Judge", "environment", "run_jobs"]
+__all__ = ["Job", "Judge", "environment", "guarded", "run_jobs"]
 
 # Longer than any session's own limits: only a grader that hangs reaches it.
 WALL_S = 3600.0

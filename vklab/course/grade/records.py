@@ -65,7 +65,13 @@ def complete(batch: Batch, one: Planned, outcome: Outcome, hashed: str) -> Submi
 
 
 def validated(given: Any, points: float, broken: str) -> ExerciseResult:
-    """Return the judge's result of an exercise, or an error without points if it is not valid."""
+    """Return the judge's result of an exercise, or an error without points if it is not valid.
+
+    Args:
+        given: what the judge returned, or None.
+        points: the points of the exercise in the release.
+        broken: why the session ended, or "".
+    """
     if given is None:
         said = broken or "the grader returned no result for this exercise"
         return ExerciseResult(status="error", of=points, messages=(said[:500],))

@@ -32,7 +32,7 @@ from vklab.course.grade.manifest import ExerciseFacts, LabFacts, Manifest
 from vklab.course.grade.results import write_atomic
 from vklab.course.grade.schema import GradeError, digest
 
-__all__ = ["PAGES", "choose_variants", "release", "texts_of"]
+__all__ = ["PAGES", "choose_variants", "leak_problems", "release", "student_notebook", "texts_of"]
 
 PAGES = Path(__file__).resolve().parent / "pages"
 # `vklab lab` classifies digits before it opens JupyterLab.

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from vklab.course.grade.manifest import LabFacts
 from vklab.course.grade.schema import ExerciseResult, SubmissionResult
 
-__all__ = ["GROUPS", "ExerciseStatistics", "LabStatistics", "statistics"]
+__all__ = ["GROUPS", "ExerciseStatistics", "LabStatistics", "common_conditions",
+           "statistics"]  # fmt: skip
 
 # What the bars show -> statuses. The order is that of the bars.
 GROUPS = {
