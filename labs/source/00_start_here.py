@@ -32,11 +32,11 @@
 # %% id="l00-setup" vklab={"define": true}
 import numpy as np
 from IPython.display import display
-from vklab.course.checks import lab_00_pictures as pictures
 
 import vklab
 from vklab import doctor, settings
 from vklab.course import attempt, banner, check, data, hint, show, swap
+from vklab.course.checks import lab_00_pictures as pictures
 
 with np.load(data("digits.npz")) as digits:
     held_out = digits["held_out"]  # the pictures that the network was not trained on

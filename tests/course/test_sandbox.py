@@ -165,7 +165,7 @@ def test_the_probe_refuses_a_sandbox_without_a_limit_of_memory(monkeypatch):
 def test_the_code_inside_sees_the_package_and_neither_labs_nor_the_working_tree(tmp_path):
     code = ("import os, sys, vklab; print(vklab.__file__, os.getcwd(), os.getuid() != 0)\n"
             "print(sorted(os.environ))\n"
-            "print([p for t, d, f in os.walk('/') for p in f if p.startswith('lab_0')])")  # fmt: skip
+            "print([n for _, _, f in os.walk('/') for n in f if n.startswith('lab_0')])")
     made = sandbox.bubblewrap(SMALL)
     command = made.command([sys.executable, "-c", code], private=tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -250,7 +250,9 @@ def test_a_container_has_no_network_no_privileges_and_a_pinned_image(tmp_path):
     assert "--privileged" not in text and "--pid host" not in text
 
 
-@pytest.mark.parametrize("image", ["vklab:latest", "vklab", "vklab@sha256:12", "-v@sha256:" + "0" * 64])
+@pytest.mark.parametrize("image", [
+    "vklab:latest", "vklab", "vklab@sha256:12", "-v@sha256:" + "0" * 64,
+])  # fmt: skip
 def test_a_container_is_named_by_its_digest(image):
     with pytest.raises(SetupError, match="not named by its digest"):
         Container(image)
@@ -351,7 +353,8 @@ def test_the_watch_kills_a_tree_above_its_memory():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_watch_kills_a_tree_that_fills_a_folder(tmp_path):
-    code = f"open({str(tmp_path / 'big')!r}, 'w').write('x' * (2 << 20)); import time; time.sleep(60)"
+    code = (f"import time; open({str(tmp_path / 'big')!r}, 'w').write('x' * (2 << 20))\n"
+            "time.sleep(60)")
     process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
     watch = Watch(process.pid, SMALL, [tmp_path])
     try:

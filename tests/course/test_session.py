@@ -7,15 +7,17 @@ import glob
 import json
 import os
 import shutil
+import socket
 from pathlib import Path
 
 import nbformat
 import psutil
 import pytest
-from hostile import ANSWER, HOSTILE, LASTING
+from hostile import HOSTILE, LASTING
 from nbformat.v4 import new_code_cell, new_notebook
 
 from vklab.course.definition.codec import encode
+from vklab.course.definition.draw import draw
 from vklab.course.definition.exercise import exercises_of
 from vklab.course.grade import sandbox, session_kernel
 from vklab.course.grade.sandbox_limits import Limits
@@ -28,6 +30,9 @@ LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(
 pytestmark = pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")
 LABS = Path(__file__).resolve().parent / "labs"
 LIMITS = Limits(memory_bytes=700 << 20, work_bytes=64 << 20, processes=100)
+WITHOUT_REFUSAL = """def round_up(count, multiple=256):
+    return (count + multiple - 1) // multiple * multiple
+"""
 RIGHT = """def round_up(count, multiple=256):
     if multiple < 1:
         raise ValueError(multiple)
@@ -37,7 +42,7 @@ RIGHT = """def round_up(count, multiple=256):
 DEFAULT = {"exit in the answer", "ten gigabytes", "init's environment", "stub replaced",
            "modules replaced", "forged broadcast", "fake verdict", "a subclass of int",
            "daemons"}  # fmt: skip
-# Each waits for a limit of time, twice.
+# Of an exercise behind an answer that has spoiled their kernel.
 ALLOWED = {"passed", "error", "timeout", "failed"}
 
 
@@ -96,7 +101,7 @@ def graded(box, tmp_path, *cells, **more):
             if one.metadata.get("vklab", {}).get("role") == "check":
                 run.check(one)
             else:
-                run.execute(one, lambda: run.kernel.run(one["source"]))
+                run.execute(one, lambda one=one: run.kernel.run(one["source"]))
     finally:
         run.end()
     return run
@@ -126,7 +131,7 @@ def test_a_hostile_answer_earns_nothing_and_the_next_exercise_goes_on(
 
 
 def test_there_are_at_least_thirty_hostile_answers():
-    assert len(HOSTILE) >= 30 and LASTING <= set(HOSTILE) and DEFAULT <= set(HOSTILE)
+    assert len(HOSTILE) >= 30 and set(HOSTILE) >= DEFAULT | LASTING
 
 
 @pytest.mark.full
@@ -163,7 +168,7 @@ def test_right_answers_pass_and_a_raising_cell_is_told(box, tmp_path, nothing_le
 @pytest.mark.full
 def test_part_of_the_points_for_part_of_an_answer(box, tmp_path):
     stub = "workgroups = ..."
-    run = graded(box, tmp_path, (ANSWER, "exercise", "90-1"),
+    run = graded(box, tmp_path, (WITHOUT_REFUSAL, "exercise", "90-1"),
                  ('check("90-1", round_up)', "check", "90-1"), (stub, "exercise", "90-3"),
                  ('check("90-3", workgroups)', "check", "90-3"))  # fmt: skip
     assert run.results["90-1"]["status"] == "partial"
@@ -226,8 +231,6 @@ def test_the_answer_is_named_by_the_check_cell_of_the_release():
 ])  # fmt: skip
 def test_a_strange_reply_earns_nothing(reply, tmp_path):
     exercise = exercises_of("90", {})["90-3"]
-    from vklab.course.definition.draw import draw
-
     cases = draw(exercise, "secret")
     try:
         found = marked(exercise, RemoteAnswers(lambda request: reply, 1.0), cases)
@@ -238,8 +241,6 @@ def test_a_strange_reply_earns_nothing(reply, tmp_path):
 
 def test_messages_are_bounded(tmp_path):
     exercise = exercises_of("90", {})["90-3"]
-    from vklab.course.definition.draw import draw
-
     outcome = {"how": "returned", "data": encode("x" * 3_000_000)}
     reply = encode({"reply": encode({"outcomes": [outcome], "printed": "y" * 100_000})})
     found = marked(exercise, RemoteAnswers(lambda _: reply, 1.0), draw(exercise, "a"))
@@ -265,8 +266,6 @@ def test_a_kernel_cannot_put_another_socket_in_the_place_of_its_own(box, tmp_pat
 
 
 def test_a_socket_is_no_link_and_has_a_process_behind_it(tmp_path):
-    import socket
-
     path, link = tmp_path / "s", tmp_path / "l"
     with socket.socket(socket.AF_UNIX) as unix:
         unix.bind(str(path))

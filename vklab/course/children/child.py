@@ -36,7 +36,14 @@ class Starter(Protocol):
 
     def command(self, argv: Sequence[str], *, writable: Sequence[Path], variables:
                 Mapping[str, str], private: Path) -> list[str]:  # fmt: skip
-        """Return the command line that runs `argv` in the sandbox."""
+        """Return the command line that runs `argv` in the sandbox.
+
+        Args:
+            argv: the program and its arguments.
+            writable: folders that may be written.
+            variables: environment variables of the program.
+            private: folder outside the sandbox.
+        """
 
     def ended(self, private: Path) -> None:
         """End what the processes of a command line, now killed, may have left running."""

@@ -20,12 +20,11 @@ __all__ = ["main"]
 
 CLONE_NEWUSER, PTRACE_ATTACH, PTRACE_DETACH = 0x10000000, 16, 17
 SPARE_PROCESSES = 40
-Found = dict[str, str]
 
 
-def main(job: dict) -> Found:
+def main(job: dict) -> dict[str, str]:
     """Return the failed protections by name, each with what succeeded."""
-    found: Found = {}
+    found: dict[str, str] = {}
     if job["stage"] == "memory":
         return {"memory": "allocated"} if _memory(job["memory_bytes"]) else {}
     for attempt in (_network, _files, _write, _secrets, _privileges, _host, _mounts, _orphan,
@@ -35,7 +34,7 @@ def main(job: dict) -> Found:
     return found
 
 
-def _network(job: dict, found: Found) -> None:
+def _network(job: dict, found: dict[str, str]) -> None:
     with contextlib.suppress(OSError), socket.socket() as tcp:
         tcp.settimeout(1)
         tcp.connect(("127.0.0.1", job["port"]))
@@ -54,14 +53,14 @@ def _network(job: dict, found: Found) -> None:
     signal.alarm(0)
 
 
-def _files(job: dict, found: Found) -> None:
+def _files(job: dict, found: dict[str, str]) -> None:
     for name, paths in job["hidden"].items():
         seen = [path for path in paths if os.path.lexists(path)]
         if seen:
             found[name] = f"{seen[0]} can be seen"
 
 
-def _write(job: dict, found: Found) -> None:
+def _write(job: dict, found: dict[str, str]) -> None:
     for folder in ("/", "/usr", "/usr/bin", "/etc", "/opt", "/opt/vklab", "/home", "/dev",
                    "/work", "/var/tmp", "/run", *job["read_only"]):  # fmt: skip
         path = os.path.join(folder, job["nonce"])
@@ -71,14 +70,14 @@ def _write(job: dict, found: Found) -> None:
             found["write_outside"] = f"a file was written to {folder}"
 
 
-def _secrets(job: dict, found: Found) -> None:
+def _secrets(job: dict, found: dict[str, str]) -> None:
     for number in ("self", *filter(str.isdigit, os.listdir("/proc"))):
         with contextlib.suppress(OSError), open(f"/proc/{number}/environ", "rb") as file:
             if job["secret"].encode() in file.read():
                 found["environment"] = f"process {number} has the grader's environment"
 
 
-def _privileges(job: dict, found: Found) -> None:
+def _privileges(job: dict, found: dict[str, str]) -> None:
     with open("/proc/self/status", encoding="ascii") as file:
         status = dict(line.strip().split(":", 1) for line in file if ":" in line)
     if os.getuid() == 0:
@@ -99,7 +98,7 @@ def _privileges(job: dict, found: Found) -> None:
             found["control_sockets"] = f"{path} can be seen"
 
 
-def _host(job: dict, found: Found) -> None:
+def _host(job: dict, found: dict[str, str]) -> None:
     victim = job["victim"]
     with contextlib.suppress(OSError), open(f"/proc/{victim}/cmdline", "rb") as file:
         if job["nonce"].encode() in file.read():
@@ -116,7 +115,7 @@ def _host(job: dict, found: Found) -> None:
             found["signals"] = "a process of the host can be signalled"
 
 
-def _mounts(job: dict, found: Found) -> None:
+def _mounts(job: dict, found: dict[str, str]) -> None:
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
         lines = [line.split() for line in file]
     allowed = tuple(job["writable"])
@@ -129,7 +128,7 @@ def _mounts(job: dict, found: Found) -> None:
                 found["mounts"] = f"{point} is mounted for writing"
 
 
-def _orphan(job: dict, found: Found) -> None:
+def _orphan(job: dict, found: dict[str, str]) -> None:
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -142,9 +141,10 @@ def _orphan(job: dict, found: Found) -> None:
     os.wait()
 
 
-def _disk(job: dict, found: Found) -> None:
+def _disk(job: dict, found: dict[str, str]) -> None:
     """Write until something stops it; no more than the cap and a little."""
-    made, size = [], 0
+    size = 0
+    made: list[str] = []
     block = b"\0" * (1 << 20)
     path = ""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -163,7 +163,7 @@ def _disk(job: dict, found: Found) -> None:
             os.unlink(path)
 
 
-def _processes(job: dict, found: Found) -> None:
+def _processes(job: dict, found: dict[str, str]) -> None:
     """Fork until something stops it; no more than the cap and a little."""
     children: list[int] = []
     ready, hold = os.pipe()

@@ -24,7 +24,7 @@ from vklab.errors import SetupError
 __all__ = [
     "APPARMOR", "HOME", "PACKAGE", "Bubblewrap", "Sandbox", "bubblewrap", "find_sandbox",
     "from_settings",
-    "install_advice",
+    "install_advice", "python_folders",
 ]  # fmt: skip
 
 HOME, PACKAGE, TEMP = "/home/student", "/opt/vklab", "/tmp"
@@ -53,9 +53,11 @@ profile bwrap /usr/bin/bwrap flags=(unconfined) {
 
 
 class Sandbox(Protocol):
-    """What a session needs from a sandbox: a command line, and a description for the result."""
+    """A sandbox as a session uses it: a command line, and a description for the result."""
 
-    limits: Limits
+    @property
+    def limits(self) -> Limits:
+        """Return the limits."""
 
     def command(
         self,
@@ -66,7 +68,15 @@ class Sandbox(Protocol):
         variables: Mapping[str, str] | None = None,
         private: Path,
     ) -> list[str]:
-        """Return the command line that runs `argv` in the sandbox."""
+        """Return the command line that runs `argv` in the sandbox.
+
+        Args:
+            argv: the program and its arguments, as paths inside.
+            writable: folders of the host that keep their path and may be written.
+            readable: further files and folders of the host, by their path inside.
+            variables: environment variables of the program.
+            private: folder outside the sandbox, for what the sandbox itself needs.
+        """
 
     def describe(self) -> dict[str, Any]:
         """Return the sandbox as plain data, for the result of a submission."""

@@ -75,7 +75,8 @@ class Container:
         size = f"size={self.limits.work_bytes},mode=1777,nosuid,nodev"
         limits = self.limits
         options = [
-            "--rm", "--init", "--cidfile", str(private / "container"), "--pull", "never", "--network", "none", "--ipc", "private",
+            "--rm", "--init", "--cidfile", str(private / "container"), "--pull", "never",
+            "--network", "none", "--ipc", "private",
             "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
             "--user", USER if os.name == "nt" else f"{_uid()}:{_uid()}",
             "--hostname", "sandbox", "--workdir", HOME,
@@ -97,8 +98,9 @@ class Container:
 
     def settings(self) -> dict[str, Any]:
         """Return what `from_settings` needs to make the sandbox again in another process."""
+        extra = {inside: str(path) for inside, path in self.extra.items()}
         return {"kind": "container", "image": self.image, "program": self.program,
-                "python": self.python, "extra": {k: str(v) for k, v in self.extra.items()}}  # fmt: skip
+                "python": self.python, "extra": extra}  # fmt: skip
 
     def describe(self) -> dict[str, Any]:
         """Return the sandbox as plain data, for the result of a submission."""

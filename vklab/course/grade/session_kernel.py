@@ -101,7 +101,7 @@ class GradedKernel:
     def _start(self, private: Path) -> None:
         file = self.folder / "kernel.json"
         ports = {f"{name}_port": number for number, name in enumerate(CHANNELS, 1)}
-        self.info = {"transport": "ipc", "ip": str(self.folder / "k"), **ports,
+        self.info: Any = {"transport": "ipc", "ip": str(self.folder / "k"), **ports,
                      "key": secrets.token_hex(32), "signature_scheme": "hmac-sha256"}  # fmt: skip
         file.write_text(json.dumps(self.info), encoding="utf-8")
         # A notebook's kernel is started as Jupyter starts it, without a history file on disk.

@@ -74,12 +74,9 @@ def marked(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> dict[
     """
     verdict = judge(exercise, answers, cases)
     status = STATUS.get(verdict.status) or ("partial" if verdict.points > 0 else "failed")
-    if status == "failed" and getattr(answers, "missing", ""):
-        status = "error"
-    elif status == "failed" and getattr(answers, "late", False):
-        status = "timeout"
-    elif status == "failed" and getattr(answers, "memory", False):
-        status = "out_of_memory"
+    for name, reason in (("missing", "error"), ("late", "timeout"), ("memory", "out_of_memory")):
+        if status == "failed" and getattr(answers, name, None):
+            status = reason
     return plain(verdict, status)
 
 

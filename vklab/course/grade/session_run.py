@@ -35,7 +35,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Job:
-    """What a session is told; it comes by a file that only its process can read.
+    """Instructions of a session, from a file that only its process can read.
 
     Attributes:
         exercises: the definitions by id.
@@ -115,14 +115,14 @@ class Run:
             self.starts += 1
             kernel = GradedKernel(self.job.sandbox, self.job.private / f"kernel-{self.starts}")
             self.kernel = kernel
-            number = 0
+            source = ""
             try:
-                for number, source in enumerate(self.sources):
+                for source in self.sources:
                     self._allow(kernel, self.job.cell_seconds)
                     kernel.run(source)
                 return kernel
             except KernelEnded:
-                del self.sources[number]  # it ran once, and ends its kernel now
+                self.sources.remove(source)  # it ran once, and ends its kernel now
                 self.end()
 
     def _allow(self, kernel: GradedKernel, cpu_seconds: float) -> None:
@@ -200,8 +200,8 @@ class Run:
             self.end()
             return entry(exercise, "error", f"what came back cannot be read: {error}")
         except Exception as error:
-            return entry(exercise, "error", f"the check could not be completed "
-                                            f"({type(error).__name__}); ask your instructor")  # fmt: skip
+            said = f"the check could not be completed ({type(error).__name__})"
+            return entry(exercise, "error", f"{said}; ask your instructor")
 
 
 class _Text:
@@ -229,9 +229,9 @@ class _Text:
 def expression_of(source: str) -> str:
     """Return the answer that a check cell of the release names: `f` of `check("03-2", f)`."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("check"):
-            if len(node.args) > 1:
-                return ast.unparse(node.args[1])
+        is_check = isinstance(node, ast.Call) and ast.unparse(node.func).endswith("check")
+        if is_check and isinstance(node, ast.Call) and len(node.args) > 1:
+            return ast.unparse(node.args[1])
     return "None"
 
 
