@@ -229,6 +229,15 @@ def test_the_zip_of_an_lms_is_read_without_unpacking(release, tmp_path):
     assert sorted(tmp_path.iterdir()) == [path]
 
 
+def test_one_folder_around_a_class_is_no_student(release, tmp_path):
+    members = [(f"class/{name}.ipynb", book(release)) for name in ("ada", "bob")]
+    path = students.hand_in(tmp_path / "in.zip", zipped(*members))
+    assert set(planned(release, path)) == {"ada", "bob"}
+    attempts = [(f"ada/attempt {n}/04.ipynb", book(release)) for n in (1, 2)]
+    path = students.hand_in(tmp_path / "one.zip", zipped(*attempts))
+    assert set(planned(release, path)) == {"ada"}
+
+
 def test_what_is_no_folder_of_submissions(tmp_path):
     for name in ("gone", "empty"):
         (tmp_path / "empty").mkdir(exist_ok=True)
