@@ -83,7 +83,8 @@ def many(opened: Release, folder: Path, count: int) -> Path:
              "def padded(count", None)  # fmt: skip
     for number in range(count):
         text = texts[number % len(texts)]
-        answers = {"l91-2": f"workgroups = {14 + number % 4}"} | ({"l91-1": text} if text else {})
+        answers = {"l91-2": f"workgroups = {14 + number % 4}", "l91-3": 'why = "aligned"'}
+        answers |= {"l91-1": text} if text else {}
         hand_in(folder / f"student {number:03}.ipynb", notebook(opened, answers))
     return folder
 

@@ -6,6 +6,9 @@ The judge of these tests is the rehearsal: real answers, no sandbox. The sandbox
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import signal
 
 import class_of_students as students
 import pytest
@@ -66,9 +69,40 @@ def test_a_restart_grades_what_is_missing_or_changed_only(graded, release):
     later = grade(students.batch(release, batch.results.folder), read_submissions(folder), None,
                   tell)  # fmt: skip
     assert asked == [k for k, r in records.items() if r.submission.student == "student 000"]
-    assert later[asked[0]].exercises["91-1"].status == "not_attempted"
+    assert {r.status for r in later[asked[0]].exercises.values()} == {"not_attempted"}
     students.many(release, folder, 1)
     grade(students.batch(release, batch.results.folder), read_submissions(folder))
+
+
+def killed(release, folder, out, count):
+    """Grade a folder, and die by SIGKILL after some records."""
+    seen = []
+
+    def tell(key, record):
+        seen.append(key)
+        if len(seen) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    grade(students.batch(release, out), read_submissions(folder), None, tell)
+
+
+def test_a_grader_that_is_killed_continues_where_it_was(graded, release, tmp_path):
+    _, records, _ = graded
+    folder, out = students.many(release, tmp_path / "in", 5), tmp_path / "out"
+    process = multiprocessing.get_context("fork").Process(
+        target=killed, args=(release, folder, out, 2)
+    )
+    process.start()
+    process.join(120)
+    assert process.exitcode == -signal.SIGKILL
+    done = students.batch(release, out).results.all()
+    assert len(done) == 2
+    asked = []
+    both = grade(students.batch(release, out), read_submissions(folder), None,
+                 lambda key, record: asked.append(key))  # fmt: skip
+    assert len(both) == 5 and len(asked) == 3 and not set(asked) & set(done)
+    expected = marks(records)
+    assert marks(both) == {key: expected[key] for key in both}
 
 
 def test_another_release_seed_or_sandbox_is_another_batch(graded, tmp_path):

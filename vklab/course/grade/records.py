@@ -97,6 +97,8 @@ def _known(given: Any) -> Any:
 
 def _by_hand(batch: Batch, one: Planned, exercise: str, points: float) -> ExerciseResult:
     """Return the mark that a person gave to the same text before, or a place for it."""
+    if one.rebuilt is not None and exercise in one.rebuilt.untouched:
+        return ExerciseResult(status="not_attempted", of=points)
     empty = ExerciseResult(status="needs_hand_marking", of=points)
     before = batch.results.read(one.key)
     marked = before.exercises.get(exercise) if before else None

@@ -73,8 +73,9 @@ def bars(exercise: ExerciseStatistics) -> Markup:
                 f'stroke-width="3" stroke-dasharray="{dash}"/>',
             ]
         label = f"{name}: {count}"
-        shapes.append(f'<rect x="{len(said) * LABEL}" y="34" width="12" height="12" fill="{fill}"/>')
-        shapes.append(f'<text x="{len(said) * LABEL + 18}" y="45">{escape(label)}</text>')
+        at = len(said) * LABEL
+        shapes.append(f'<rect x="{at}" y="34" width="12" height="12" fill="{fill}"/>')
+        shapes.append(f'<text x="{at + 18}" y="45">{escape(label)}</text>')
         said.append(label)
         x += width
     return _svg(shapes, 52, ", ".join(said))
