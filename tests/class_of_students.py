@@ -178,6 +178,18 @@ def crashing_always(job: Job) -> Outcome:
     os._exit(7)
 
 
+def grade_and_die(opened: Release, folder: Path, out: Path, count: int) -> None:
+    """Grade a folder, and die by SIGKILL after some records."""
+    seen = []
+
+    def tell(key: str, record: SubmissionResult) -> None:
+        seen.append(key)
+        if len(seen) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    grade(batch(opened, out), read_submissions(folder), None, tell)
+
+
 def fresh(folder: Path) -> Path:
     """Return a new, empty folder."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import signal
 
 import class_of_students as students
@@ -74,23 +73,11 @@ def test_a_restart_grades_what_is_missing_or_changed_only(graded, release):
     grade(students.batch(release, batch.results.folder), read_submissions(folder))
 
 
-def killed(release, folder, out, count):
-    """Grade a folder, and die by SIGKILL after some records."""
-    seen = []
-
-    def tell(key, record):
-        seen.append(key)
-        if len(seen) == count:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    grade(students.batch(release, out), read_submissions(folder), None, tell)
-
-
 def test_a_grader_that_is_killed_continues_where_it_was(graded, release, tmp_path):
     _, records, _ = graded
     folder, out = students.many(release, tmp_path / "in", 5), tmp_path / "out"
-    process = multiprocessing.get_context("fork").Process(
-        target=killed, args=(release, folder, out, 2)
+    process = multiprocessing.get_context("spawn").Process(
+        target=students.grade_and_die, args=(release, folder, out, 2)
     )
     process.start()
     process.join(120)
