@@ -33,7 +33,7 @@ from vklab.course.grade.results import write_atomic
 from vklab.course.grade.schema import GradeError, digest
 from vklab.course.student import work
 
-__all__ = ["PAGES", "choose_variants", "release", "texts_of"]
+__all__ = ["PAGES", "choose_variants", "leak_problems", "release", "student_notebook", "texts_of"]
 
 PAGES = Path(__file__).resolve().parent / "pages"
 # `vklab lab` classifies digits before it opens JupyterLab.

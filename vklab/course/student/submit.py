@@ -26,7 +26,7 @@ from vklab.course.grade.schema import ExerciseResult, GradeError
 from vklab.course.grade.submission import BadSubmission, read_notebook
 from vklab.course.student.rehearsal import rehearse
 
-__all__ = ["Handed", "submit", "warnings_of"]
+__all__ = ["Handed", "lab_facts", "submit", "warnings_of"]
 
 REHEARSAL_S = 600.0
 ABSOLUTE = re.compile(r"""["'](/(?:home|Users|root|mnt|tmp)/[^"']*|[A-Za-z]:\\\\?[^"']*)["']""")
@@ -34,7 +34,7 @@ ABSOLUTE = re.compile(r"""["'](/(?:home|Users|root|mnt|tmp)/[^"']*|[A-Za-z]:\\\\
 
 @dataclass(frozen=True)
 class Handed:
-    """What was handed in: the file, the results on public cases, and warnings."""
+    """One file to hand in: its path, the results on public cases, and warnings."""
 
     path: Path
     lab: str
