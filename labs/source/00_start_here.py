@@ -31,7 +31,7 @@ from IPython.display import display
 
 import vklab
 from vklab import doctor
-from vklab.course import attempt, banner, check, data, hint, predict, show, swap  # noqa: F401
+from vklab.course import attempt, banner, check, data, hint, predict, show, swap
 from vklab.course.figures import batches, digits, runtime
 from vklab.course.figures import doctor as report_figures
 

@@ -49,7 +49,13 @@ class Choice(Value):
         return {name: right for name, (right, _) in self.questions().items()}
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        """Count the right options; name a question only if its option does not exist."""
+        """Count the right options; name a question only if its option does not exist.
+
+        Args:
+            case: the case with the oracle's result.
+            got: what the answer returned.
+            report: where differences are told.
+        """
         report.expect(type(got) is dict, f"expected a dictionary, got {words.short(got)}")
         for name, options in case.facts["options"].items():
             report.expect(name in got, f"{name!r} has no answer")
