@@ -178,7 +178,7 @@ class PickQueueFamilies(Function):
                 yield self._case(part, kinds.split())
         yield Case("none", ((),), on="no families at all")
         clocks = [0, 36, *(each["bits"] for each in self.variants), 64]
-        for _ in range(8):
+        for _ in range(5):
             flags = ["ct", *random.choice(["gct", "ct", "c", "t", "gt", "tv", "gcts"], 4)]
             random.shuffle(flags)
             self_made = [f"{random.integers(1, 4)}{f}-{random.choice(clocks)}" for f in flags]
