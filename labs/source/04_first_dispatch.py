@@ -403,8 +403,7 @@ void main(uint3 id : SV_DispatchThreadID) {
 with attempt("04-4"):
     x = np.arange(37 * 53, dtype=np.float32)
     arrays, push = {"x": x, "y": np.zeros_like(x)}, {"rows": 37, "columns": 53}
-    transposed = trace(TRANSPOSE, arrays, (7, 5), push)
-    display(draw_owners(transposed, "y", (53, 37)))
+    display(draw_owners(trace(TRANSPOSE, arrays, (7, 5), push), "y", (53, 37)))
 
 # %% id="l04-e4c" vklab={"role": "check", "id": "04-4"}
 check("04-4", TRANSPOSE)
@@ -417,6 +416,7 @@ check("04-4", TRANSPOSE)
 
 # %% id="l04-sectors" tags=["nbval-ignore-output"]
 with attempt("04-4"):
+    transposed = trace(TRANSPOSE, arrays, (7, 5), push)
     for what, touches in (("x, read", transposed.of("x", READ)),
                           ("y, written", transposed.of("y", WRITE))):
         group = touches[(touches[:, 0] // 8 == 1) & (touches[:, 1] // 8 == 1)]  # workgroup (1, 1)
@@ -914,7 +914,7 @@ HIP = "#include <hip/hip_runtime.h>" + CUDA
 draw_listings({"CUDA (NVIDIA)": CUDA, "HIP (AMD, NVIDIA): the same text, by hipcc": HIP,
                "SYCL (Intel, AMD, NVIDIA)": SYCL, "Metal (Apple)": METAL,
                "GLSL for Vulkan": GLSL + "vkCmdDispatch(commands, (count + 63) / 64, 1, 1);",
-               "Slang": ADD.partition("guard.\n")[2] + "(launch: as for GLSL)"},
+               "Slang": ADD.partition("guard.\n")[2].strip() + "\n(launched as GLSL is)"},
               ["threadIdx", "get_global_id", "thread_position", "gl_Global", "SV_Dispatch"],
               "vector_add in six languages, each with its launch; marked: the invocation's number.")
 

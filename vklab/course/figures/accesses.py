@@ -13,8 +13,8 @@ from vklab.course.picture import Picture, picture
 
 __all__ = ["draw_access_counts", "draw_heat_map", "draw_invocation_map", "draw_owners"]
 
-# Workgroups in one map of lines, and lines of one invocation.
-BANDS, LINES = 4, 16
+# Workgroups in one map of lines; lines an invocation from which on few of them are drawn.
+BANDS, CROWDED = 4, 8
 
 
 def _said(traced: Traced, name: str) -> str:
@@ -45,11 +45,11 @@ def draw_invocation_map(traced: Traced, name: str = "y") -> Picture:
     key = " Hollow squares: write nothing, or are not written."
     key += " Orange: outside of the buffer." * bool(_is_outside(rows, end).any())
     key += f" Drawn are the first {BANDS} of {groups} workgroups." * (groups > BANDS)
-    rows = rows[np.argsort(rows[:, 0], kind="stable")]
-    counts = np.unique(rows[:, 0], return_counts=True)[1]
-    nth = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-    key += f" Drawn are {LINES} lines of an invocation at most." * bool((nth >= LINES).any())
-    return picture(_lines(rows, rows[nth < LINES], traced, name), alt=said, caption=said + key)
+    drawn = rows
+    if len(rows) > CROWDED * traced.size[0]:
+        drawn = rows[rows[:, 0] % traced.local[0] == 0]
+        key += " Of so many lines only those of the first invocation of each workgroup are drawn."
+    return picture(_lines(rows, drawn, traced, name), alt=said, caption=said + key)
 
 
 def _lines(rows: np.ndarray, drawn: np.ndarray, traced: Traced, name: str) -> Figure:
