@@ -44,11 +44,11 @@ import numpy as np
 import vulkan as vk
 from IPython.display import HTML
 from onnx import TensorProto, helper
-from vklab.course.checks import lab_02_pictures as pictures
 
 import vklab
 from vklab import draw
 from vklab.course import attempt, banner, check, hint, picture, show, swap
+from vklab.course.checks import lab_02_pictures as pictures
 from vklab.course.figures.machines import Needs, families, machine
 from vklab.doctor import detect
 from vklab.vulkan.device import Device
