@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from vklab.cli import console
-from vklab.errors import SetupError, VklabError
+from vklab.cli.course_parts import part
+from vklab.cli.grading import grading
+from vklab.cli.handing import handing
+from vklab.errors import VklabError
 
 __all__ = ["build", "course", "lint", "new", "progress", "update"]
 
@@ -23,20 +25,15 @@ Work = Annotated[
 MARKS = {"correct": "✔", "incorrect": "✘", "not_attempted": "○", "skipped": "–"}
 
 
-def _part(name: str) -> Any:
-    """Import a module of vklab.course, which needs the packages of the extra `labs`."""
-    try:
-        return importlib.import_module(f"vklab.course.{name}")
-    except ModuleNotFoundError as error:
-        text = f"{error.name} is not installed here; `vklab course` needs it"
-        raise SetupError(text, 'pip install "vklab[labs]"') from None
-
-
 def _chosen(numbers: list[str] | None) -> list[Any]:
-    sources = _part("author.lab")
+    sources = part("author.lab")
     if numbers:
         return [sources.find_lab(number) for number in numbers]
     return [sources.read_lab(path) for path in sources.all_labs()]
+
+
+course.add_typer(handing)
+course.add_typer(grading)
 
 
 @course.command("build")
@@ -47,7 +44,7 @@ def build(
     ] = False,
 ) -> None:
     """Build the student notebook and the executed solution notebook of each lab."""
-    builds = _part("author.build")
+    builds = part("author.build")
     for lab in _chosen(numbers):
         console.say(f"{lab.name}: {builds.write_student(lab)}")
         if not no_run:
@@ -60,7 +57,7 @@ def new(
     slug: Annotated[str, typer.Argument(metavar="SLUG", help="Small letters, digits and _.")],
 ) -> None:
     """Create the three files of a new lab."""
-    for path in _part("author.new").new_lab(number, slug):
+    for path in part("author.new").new_lab(number, slug):
         console.say(str(path))
 
 
@@ -84,10 +81,10 @@ def lint(
 
 
 def _problems(lab: Any, mutants: bool) -> list[str]:
-    trials = _part("author.trials")
+    trials = part("author.trials")
     try:
-        problems: list[str] = _part("author.gates").static_problems(lab)
-        answers = _part("author.answers").answers_of(lab)
+        problems: list[str] = part("author.gates").static_problems(lab)
+        answers = part("author.answers").answers_of(lab)
         problems += trials.answer_problems(lab, answers)
         for report, wrong in trials.reject_mutants(lab, answers) if mutants else ():
             console.say(f"{lab.name}: {report}")
@@ -98,13 +95,13 @@ def _problems(lab: Any, mutants: bool) -> list[str]:
 
 
 def _work(given: Path | None) -> Path:
-    return given or Path(_part("places").PROJECT) / "work"
+    return given or Path(part("places").labs_folder()).parent / "work"
 
 
 @course.command("update")
 def update(work: Work = None) -> None:
     """Update the student's copies of changed labs, cell by cell; keep everything they wrote."""
-    for done in _part("student.work").update(_part("places").labs_folder(), _work(work)):
+    for done in part("student.work").update(part("places").labs_folder(), _work(work)):
         detail = f" ({done.detail})" if done.detail else ""
         console.say(f"{done.name}: {done.status}{detail}")
 
@@ -115,7 +112,7 @@ def progress(
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:
     """Show which exercises are solved in the saved notebooks."""
-    entries = _part("student.work").progress(_part("places").labs_folder(), _work(work))
+    entries = part("student.work").progress(part("places").labs_folder(), _work(work))
     if as_json:
         console.emit({"labs": [vars(entry) for entry in entries]})
         return

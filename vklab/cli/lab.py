@@ -14,7 +14,7 @@ import numpy as np
 import typer
 
 import vklab
-from vklab import doctor, draw
+from vklab import doctor, draw, settings
 from vklab.cli import console, jupyter
 from vklab.cli.doctor import show_repairs
 from vklab.cli.run import announce_cpu
@@ -35,7 +35,9 @@ def lab(
     ] = 8888,
 ) -> None:
     """Check this machine, classify handwritten digits on the best device, open JupyterLab."""
-    root = Path(vklab.__file__).resolve().parent.parent
+    # A release has its own data and work beside its labs.
+    labs = Path(str(settings.get("LABS")) or Path(vklab.__file__).parent.parent / "labs").resolve()
+    root = labs.parent
     if not (root / "data").is_dir():
         raise SetupError("the labs and their data are in the source tree only",
                          "clone the repository and run python3 -m vklab lab in it")  # fmt: skip
@@ -52,7 +54,7 @@ def lab(
     # Imported here: it needs JupyterLab's packages, which the lines above check.
     from vklab.course.student import work as copies
 
-    copied = copies.copy_labs(root / "labs", work)
+    copied = copies.copy_labs(labs, work)
     if copied:
         console.say(f"new in {work.name}/: {', '.join(copied)}")
     raise typer.Exit(jupyter.serve(work, port, not no_browser))

@@ -15,7 +15,7 @@ from vklab.course.definition.judge import Answers, LocalAnswers, judge
 from vklab.course.definition.verdict import Verdict
 from vklab.course.features import missing_features
 
-__all__ = ["answers_for", "check", "check_answer"]
+__all__ = ["answers_for", "check", "check_answer", "refusal"]
 
 
 def check(identifier: str, answer: Any = None) -> Verdict:
@@ -42,9 +42,9 @@ def check_answer(exercise: Exercise, answer: Any, seconds: float | None = None) 
         answer: as in `check`.
         seconds: time limit of the answers; None for the exercise's own.
     """
-    refusal = _refusal(exercise, answer)
-    if refusal is not None:
-        status, message = refusal
+    refused = refusal(exercise, answer)
+    if refused is not None:
+        status, message = refused
         return Verdict(exercise.id, exercise.title, status, 0, exercise.points, (), (message,))
     return judge(exercise, answers_for(exercise, answer, seconds), public_cases(exercise))
 
@@ -64,7 +64,7 @@ def answers_for(exercise: Exercise, answer: Any, seconds: float | None = None) -
     return LocalAnswers(answer, seconds)
 
 
-def _refusal(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
+def refusal(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
     """Return the status and message for an answer that need not be run, else None."""
     missing = missing_features(exercise.needs)
     if missing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vklab.course.places import PROJECT
+from vklab.course.places import PROJECT, labs_folder
 from vklab.errors import SetupError
 
 __all__ = ["data"]
@@ -13,10 +13,11 @@ FOLDER = PROJECT / "data"
 
 
 def data(name: str) -> Path:
-    """Return the path of a file in `data/`, from any working folder."""
+    """Return the path of a file in `data/` of a release or of the project, from any folder."""
+    released = labs_folder().parent / "data" / name
     path = FOLDER / name
-    if path.is_file():
-        return path
+    if released.is_file() or path.is_file():
+        return released if released.is_file() else path
     if not FOLDER.is_dir():
         raise SetupError("the labs and their data are in the source tree only",
                          "clone the repository and run python3 -m vklab lab in it")  # fmt: skip

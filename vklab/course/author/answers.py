@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from vklab.course.author.lab import Lab, LabError
 
-__all__ = ["Answers", "alternative", "answers_of", "equivalent", "wrong"]
+__all__ = ["Answers", "alternative", "answers_of", "equivalent", "taught", "taught_in", "wrong"]
 
 T = TypeVar("T")
 
@@ -25,6 +25,7 @@ class Answers:
     wrong: list[tuple[str, Any, str, str]] = field(default_factory=list)
     alternative: list[tuple[str, Any]] = field(default_factory=list)
     equivalent: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    taught: dict[str, str] = field(default_factory=dict)
 
 
 _current = Answers()
@@ -66,6 +67,19 @@ def equivalent(identifier: str, before: str, after: str, because: str) -> None:
         because: the reason why both compute the same.
     """
     _current.equivalent[identifier, before.strip(), after.strip()] = because
+
+
+def taught(expression: str, because: str) -> None:
+    """List an expression of a solution that students may read: the lab teaches it before."""
+    _current.taught[expression] = because
+
+
+def taught_in(lab: Lab) -> list[str]:
+    """Return the expressions that a lab lists as taught; none without a file of answers."""
+    try:
+        return list(answers_of(lab).taught)
+    except LabError:
+        return []
 
 
 def answers_of(lab: Lab) -> Answers:

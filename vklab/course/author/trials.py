@@ -28,8 +28,8 @@ from vklab.course.definition.judge import judge
 from vklab.course.definition.verdict import Verdict
 
 __all__ = [
-    "MutantReport", "answer_of", "answer_problems", "empty_problems", "names_after",
-    "reject_mutants", "seed_problems", "try_mutants",
+    "MutantReport", "answer_of", "answer_problems", "empty_answers", "empty_problems",
+    "names_after", "reject_mutants", "seed_problems", "try_mutants",
 ]  # fmt: skip
 
 # A mutant may loop for ever: stop it after a multiple of the solution's time. A kernel keeps the
@@ -159,14 +159,15 @@ def empty_problems(lab: Lab) -> list[str]:
     problems = []
     for key, exercise in exercises_of(lab.number).items():
         cases = public_cases(exercise)
-        for name, answer in _empty_answers(exercise, cases):
+        for name, answer in empty_answers(exercise, cases):
             verdict = check_answer(exercise, answer)
             problems += [f"{lab.name}: {key}: {name} earns {part.earned:g} in {part.name!r}"
                          for part in verdict.parts if part.earned]  # fmt: skip
     return problems
 
 
-def _empty_answers(exercise: Exercise, cases: Sequence[Case]) -> Iterator[tuple[str, Any]]:
+def empty_answers(exercise: Exercise, cases: Sequence[Case]) -> Iterator[tuple[str, Any]]:
+    """Yield answers that say nothing, each with its name; constants come from the cases, too."""
     values: list[Any] = [None, [], {}, (), "", 0, 1, True, ([], {}), (0, 0), ({}, 0)]
     if exercise.takes == "value":
         yield from ((words.short(value), value) for value in values)

@@ -22,8 +22,8 @@ from vklab.course.children.child import begin, without
 from vklab.errors import SetupError, ShaderError, TimeoutError, VklabError
 from vklab.runtime import kernels, open_devices, upload
 from vklab.runtime.many import device_copies
-from vklab.shader import compiler
-from vklab.shader.reflection import Reflection, reflect
+from vklab.shader import compiler, reflection
+from vklab.shader.reflection import Reflection
 from vklab.types import Dispatch
 from vklab.vulkan.command import CommandBuffer, Submission
 from vklab.vulkan.descriptors import DescriptorPool
@@ -68,6 +68,8 @@ def main(folder: Path) -> None:
             facts = {"buffers": list(after), "out_of_bounds": outside, "unused": unused,
                      "push_formats": formats}  # fmt: skip
             _write(folder / f"out-{number}.json", facts)
+            if run["stop"] and after[run["stop"][0]].reshape(-1)[run["stop"][1]]:
+                break
         pipelines.close()
     except TimeoutError:
         said = f"the kernel did not end within {job['seconds']:g} s; does every loop stop?"
@@ -86,7 +88,7 @@ def _shader(path: Path) -> compiler.Shader:
     if path.suffix != ".spv":
         return compiler.compile_variant(str(path))
     spirv = path.read_bytes()
-    return compiler.Shader(path.stem, (), spirv, reflect(spirv), "given")
+    return compiler.Shader(path.stem, (), spirv, reflection.reflect(spirv), "given")
 
 
 def _stop(folder: Path, status: str, message: str) -> None:
@@ -142,7 +144,8 @@ class Pipelines:
         key = (shader.spirv, tuple(constants))
         if key not in self._made:
             self._made[key] = ComputePipeline(
-                opened.device, shader.spirv, [b.number for b in shader.reflection.bindings.values()],
+                opened.device, shader.spirv,
+                [binding.number for binding in shader.reflection.bindings.values()],
                 shader.reflection.push_bytes, constants, entry=shader.reflection.entry,
                 label="kernel",
             )  # fmt: skip
@@ -200,9 +203,10 @@ def run_one(
         data = device_copies.download(opened, buffers[name], 0, len(guarded[name]))
         inner = data[GUARD_BYTES : GUARD_BYTES + array.nbytes]
         after[name] = np.frombuffer(inner, array.dtype).reshape(array.shape).copy()
-        changed = np.flatnonzero(np.frombuffer(data, np.uint8) != guarded[name])
-        far = [int(i) - GUARD_BYTES for i in changed]
-        offsets = sorted({i - i % 4 for i in far if not 0 <= i < array.nbytes})
+        changed = np.frombuffer(data, np.uint8) != guarded[name]
+        changed[GUARD_BYTES : GUARD_BYTES + array.nbytes] = False
+        far = np.flatnonzero(changed) - GUARD_BYTES
+        offsets = np.unique(far - far % 4).tolist()
         if offsets:
             outside[name] = offsets[:REPORTED]
     for part in buffers.values():

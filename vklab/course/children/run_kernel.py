@@ -108,11 +108,13 @@ class Job:
         kernel: name of the kernel's file, a text or a SPIR-V module.
         run: the dispatch.
         unused: buffers and push constants that the compiler removed; None to tell by the text.
+        stop: a buffer and a word of it; where that is not 0 afterwards, the child ends.
     """
 
     kernel: str
     run: Run
     unused: tuple[str, ...] | None = None
+    stop: tuple[str, int] | None = None
 
 
 def run_jobs(
@@ -150,8 +152,8 @@ def _write(
         run, names = job.run, list(job.run.buffers)
         for index, name in enumerate(names):
             np.save(folder / f"in-{number}-{index}.npy", np.ascontiguousarray(run.buffers[name]))
-        listed.append({"kernel": job.kernel, "unused": job.unused, "buffers": names,
-                       "workgroups": whole_numbers(run.workgroups),
+        listed.append({"kernel": job.kernel, "unused": job.unused, "stop": job.stop,
+                       "buffers": names, "workgroups": whole_numbers(run.workgroups),
                        "push": {k: _plain(v) for k, v in run.push.items()},
                        "constants": {k: _plain(v) for k, v in run.constants.items()}})  # fmt: skip
     facts = {"runs": listed, "seconds": seconds, "device": device}

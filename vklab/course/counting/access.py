@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vklab.course.counting.counters import Counters
 from vklab.course.counting.spirv import Code, Decoration, Module, Op
 from vklab.errors import ShaderError
 
 __all__ = ["Layouts", "Place", "Root", "chain", "whole"]
 
-MOST_PIECES = 64
+MOST_PIECES, MOST_BYTES = 64, 1024  # of one access
 MOST_STRIDE = 1024  # a quarter of the guard words behind a buffer
 
 
@@ -27,14 +28,16 @@ class Root:
         name: its name in the kernel's text.
         type_id: type of its content.
         number: number of the buffer; for a shared array, its number behind the buffers.
-        size: id of the size in bytes; 0 for a shared array.
+        unit: bytes of one element of a buffer.
+        is_shared: whether it is a shared array.
     """
 
     id: int
     name: str
     type_id: int
     number: int
-    size: int = 0
+    unit: int
+    is_shared: bool
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Layouts:
 
     def offset(self, type_id: int, member: int) -> int:
         """Return the byte offset of a member of a structure."""
-        facts = self.module.members[type_id, member]
+        facts = self.module.member_decorations[type_id, member]
         if Decoration.ROW_MAJOR in facts and self._is_matrix(type_id, member):
             raise ShaderError("a matrix that is stored by rows cannot be followed; use an array")
         before = self.module.types[type_id][1][:member]
@@ -106,6 +109,9 @@ class Layouts:
 
     def pieces(self, type_id: int, start: int = 0) -> list[tuple[int, int]]:
         """Return the offset and size of every number and vector in a type."""
+        if not 0 < self.size(type_id) <= MOST_BYTES:
+            raise ShaderError(f"{self.size(type_id) or 'an unknown number of'} bytes are copied at "
+                              "once: copy the elements one by one")  # fmt: skip
         opcode, words = self.module.types[type_id]
         found: list[tuple[int, int]] = []
         if opcode == Op.TYPE_STRUCT:
@@ -113,9 +119,6 @@ class Layouts:
                 found += self.pieces(member, start + self.offset(type_id, n))
         elif opcode in (Op.TYPE_ARRAY, Op.TYPE_MATRIX):
             count = words[1] if opcode == Op.TYPE_MATRIX else self.module.constants.get(words[1], 0)
-            if not 0 < count <= MOST_PIECES:
-                raise ShaderError(f"an array of {count or 'unknown'} elements is copied at once: "
-                                  "copy the elements one by one")  # fmt: skip
             for n in range(count):
                 found += self.pieces(words[0], start + n * self.stride(type_id))
         else:
@@ -124,13 +127,14 @@ class Layouts:
 
 
 class _Walk:
-    """The way from a variable along indices: offset, checks, and the place of the first index."""
+    """Offset and checks of a pointer, from a variable along its indices."""
 
-    def __init__(self, code: Code, layouts: Layouts, root: Root) -> None:
+    def __init__(self, code: Code, counters: Counters, layouts: Layouts, root: Root) -> None:
         self.code, self.layouts, self.root = code, layouts, root
-        self.module = code.module
+        self.module, self.counters = code.module, counters
         self.type_id, self.fixed = root.type_id, 0
         self.at, self.raw = 0, 0
+        self.is_open = False  # in an array without a length: its elements are whole ones
         self.checks: list[int] = []
         self.arrays: list[tuple[int, int]] = []  # position among the indices, stride
 
@@ -151,7 +155,7 @@ class _Walk:
 
     def _stride(self, type_id: int) -> int:
         stride = self.layouts.stride(type_id)
-        if self.root.size and not 0 < stride <= MOST_STRIDE:
+        if not self.root.is_shared and not 0 < stride <= MOST_STRIDE:
             raise ShaderError(f"an element of an array in {self.root.name} has {stride} bytes; "
                               f"1 to {MOST_STRIDE} can be followed")  # fmt: skip
         return stride
@@ -177,16 +181,11 @@ class _Walk:
             return self.module.number(words[1])
         if opcode == Op.TYPE_ARRAY:
             return words[1]
-        if opcode != Op.TYPE_RUNTIME_ARRAY or not self.root.size:
+        if opcode != Op.TYPE_RUNTIME_ARRAY or self.root.is_shared or self.at:
             raise ShaderError(f"an index into {self.root.name} leads into a type that cannot be "
                               "followed")  # fmt: skip
-        left = self.root.size
-        if self.fixed:
-            fixed = self.module.number(self.fixed)
-            behind = self.code.flag(Op.U_LESS_THAN, left, fixed)
-            left = self.code.word(Op.SELECT, behind, fixed, left)
-            left = self.code.word(Op.I_SUB, left, fixed)
-        return self.code.word(Op.U_DIV, left, self.module.number(stride))
+        self.is_open = True
+        return self.counters.limit(self.code, self.root.number, stride, self.fixed)
 
     def _add(self, term: int) -> None:
         self.at = self.code.word(Op.I_ADD, self.at, term) if self.at else term
@@ -201,10 +200,11 @@ class _Walk:
     def inside(self, at: int) -> int:
         """Return the id of a bool: whether all indices, and the last byte, are inside."""
         checks = list(self.checks)
-        if self.root.size:
+        if not self.root.is_shared and not self.is_open:
             size = self.module.number(self.layouts.size(self.type_id))
             end = self.code.word(Op.I_ADD, at, size)
-            checks.append(self.code.flag(Op.U_LESS_THAN_EQUAL, end, self.root.size))
+            room = self.counters.size(self.code, self.root.number)
+            checks.append(self.code.flag(Op.U_LESS_THAN_EQUAL, end, room))
         result = checks[0] if checks else self.code.module.true
         for check in checks[1:]:
             result = self.code.flag(Op.LOGICAL_AND, result, check)
@@ -212,47 +212,46 @@ class _Walk:
 
 
 def chain(
-    code: Code,
-    layouts: Layouts,
-    place: Place,
-    indices: Sequence[int],
-    unit: int,
+    code: Code, counters: Counters, layouts: Layouts, place: Place, indices: Sequence[int]
 ) -> tuple[Place, tuple[int, ...]]:
     """Follow indices from a place; return the new place, and indices that do no harm.
 
     Args:
         code: receives the instructions that compute the offset.
+        counters: the sizes of buffers.
         layouts: sizes of the module's types.
         place: where the chain begins.
         indices: ids of the further indices, as 32-bit numbers.
-        unit: bytes of one element of the buffer.
     """
-    module, walk = code.module, _Walk(code, layouts, place.root)
-    every = (*place.indices, *indices)
+    root, every = place.root, (*place.indices, *indices)
+    walk = _Walk(code, counters, layouts, root)
     for position, index in enumerate(every):
         walk.step(position, index)
     at = walk.offset()
     inside = walk.inside(at)
     safe = list(every)
     for number, (position, stride) in enumerate(walk.arrays):
-        away = module.number(0)
-        if number == 0 and place.root.size:
-            above = code.word(Op.I_ADD, place.root.size, module.number(stride - 1))
-            away = code.word(Op.U_DIV, above, module.number(stride))
+        away = code.module.number(0)
+        if number == 0 and not root.is_shared:
+            away = counters.beyond(code, root.number, stride)
         safe[position] = code.word(Op.SELECT, inside, every[position], away)
-    is_plain = len(walk.arrays) == 1 and walk.arrays[0][1] == unit and not walk.fixed
-    said = walk.raw if is_plain else _element(code, at, unit)
-    return Place(place.root, every, walk.type_id, at, inside, said), tuple(safe)
+    is_plain = len(walk.arrays) == 1 and walk.arrays[0][1] == root.unit and not walk.fixed
+    said = walk.raw
+    if not is_plain and not root.is_shared:
+        shift = code.module.number(root.unit.bit_length() - 1)
+        said = code.word(Op.SHIFT_RIGHT_ARITHMETIC, at, shift)
+    return Place(root, every, walk.type_id, at, inside, said or at), tuple(safe)
 
 
-def _element(code: Code, at: int, unit: int) -> int:
-    shift = code.module.number(unit.bit_length() - 1)
-    return code.word(Op.SHIFT_RIGHT_ARITHMETIC, at, shift)
+def whole(code: Code, counters: Counters, layouts: Layouts, root: Root) -> Place:
+    """Return the place of a whole variable.
 
-
-def whole(code: Code, layouts: Layouts, root: Root) -> Place:
-    """Return the place of a whole variable."""
-    walk = _Walk(code, layouts, root)
+    Args:
+        code: receives the check of its size.
+        counters: the sizes of buffers.
+        layouts: sizes of the module's types.
+        root: the variable.
+    """
+    walk = _Walk(code, counters, layouts, root)
     zero = code.module.number(0)
     return Place(root, (), root.type_id, zero, walk.inside(zero), zero)
-

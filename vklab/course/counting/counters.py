@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vklab.course.counting import layout
-from vklab.course.counting.layout import FIELDS, HEADER, OWN, PLACES, READ, WRITE
-from vklab.course.counting.spirv import Code, Decoration, Module, Op, Storage
+from vklab.course.counting.cells import Cells
+from vklab.course.counting.layout import FIELDS, HEADER, OWN, READ, WRITE
+from vklab.course.counting.spirv import Code, Module, Op
 
-__all__ = ["COUNTERS", "Counters"]
-
-COUNTERS = "vklab counters"  # a space: no identifier of a kernel can be this name
-_DEVICE, _QUEUE_FAMILY, _VULKAN_MODEL = 1, 5, 3
+__all__ = ["Counters"]
 
 
-class Counters:
-    """The counters of one module.
+class Counters(Cells):
+    """Counters of one module.
 
     Args:
         module: the module; it gets the declarations.
@@ -33,71 +31,59 @@ class Counters:
         self, module: Module, buffers: Sequence[str], units: Sequence[int], binding: int,
         is_full: bool,
     ) -> None:  # fmt: skip
-        self.module, self.buffers, self.units = module, buffers, units
-        self._is_full = is_full
-        model = next(words[1] for op, words in module.head if op == Op.MEMORY_MODEL)
-        scope = _QUEUE_FAMILY if model == _VULKAN_MODEL else _DEVICE
-        self._scope, self._relaxed = module.number(scope), module.number(0)
-        self._declare_buffer(binding)
-        self._private: dict[str, int] = {}
+        super().__init__(module, binding)
+        self.buffers, self.units, self._is_full = buffers, units, is_full
         self._functions: dict[tuple[int, int], int] = {}
+        self._ends: dict[str, int] = {}
+        self._blocks: list[dict[str, int]] = []
+        self._is_new = True
 
-    def _declare_buffer(self, binding: int) -> None:
-        module = self.module
-        array = module.fresh()
-        module.declared.append((Op.TYPE_RUNTIME_ARRAY, (array, module.uint)))
-        block = module.fresh()
-        module.declared.append((Op.TYPE_STRUCT, (block, array)))
-        module.decorate(array, Decoration.ARRAY_STRIDE, 4)
-        module.decorate(block, Decoration.BLOCK)
-        module.annotations.append((Op.MEMBER_DECORATE, (block, 0, Decoration.OFFSET, 0)))
-        self.variable = module.variable(Storage.BUFFER, block)
-        module.decorate(self.variable, Decoration.SET, 0)
-        module.decorate(self.variable, Decoration.BINDING, binding)
-        self._pointer = module.pointer(Storage.BUFFER, module.uint)
-        module.name(self.variable, COUNTERS)
+    # ------------------------------------------------------------------ counts by block
 
-    # ------------------------------------------------------------------ words and variables
+    def open_block(self) -> None:
+        """Begin a block of the kernel: its counts are kept as the number of its executions."""
+        self._is_new = True
 
-    def private(self, name: str) -> int:
-        """Return the id of a private 32-bit variable by its name here."""
-        if name not in self._private:
-            self._private[name] = self.module.variable(Storage.PRIVATE, self.module.uint)
-        return self._private[name]
+    def tally(self, code: Code, name: str, by: int = 1) -> None:
+        """Count an event of the present block; all events of a block cost one addition.
 
-    def variables(self) -> list[int]:
-        """Return the ids of the buffer and of all private variables."""
-        return [self.variable, *self._private.values()]
+        Args:
+            code: receives the addition, at the first event of a block.
+            name: a name of `FIELDS`, or of `OWN` with the number of a buffer.
+            by: amount to count.
+        """
+        if self._is_new:
+            self._is_new = False
+            block = f"block {len(self._blocks)}"
+            self._blocks.append({})
+            self.set(code, block, code.word(Op.I_ADD, self.get(code, block), self.module.number(1)))
+        known = self._blocks[-1]
+        known[name] = known.get(name, 0) + by
 
-    def get(self, code: Code, name: str) -> int:
-        """Return the id of the present value of a private variable."""
-        return code.word(Op.LOAD, self.private(name))
-
-    def set(self, code: Code, name: str, value: int) -> None:
-        """Store a value in a private variable."""
-        code.do(Op.STORE, self.private(name), value)
-
-    def more(self, code: Code, name: str, by: int = 1) -> None:
-        """Increase a private variable by a constant."""
-        self.set(code, name, code.word(Op.I_ADD, self.get(code, name), self.module.number(by)))
-
-    def _at(self, code: Code, word: int) -> int:
-        return code.value(Op.ACCESS_CHAIN, self._pointer, self.variable, self._relaxed, word)
-
-    def header(self, code: Code, name: str) -> int:
-        """Return the id of a word of the header."""
-        return code.word(Op.LOAD, self._at(code, self.module.number(HEADER.index(name))))
-
-    def _place(self, code: Code, buffer: int, name: str) -> int:
-        row = len(HEADER) + buffer * len(PLACES) + PLACES.index(name)
-        return code.word(Op.LOAD, self._at(code, self.module.number(row)))
-
-    def _atomic(self, code: Code, opcode: int, word: int, value: int) -> int:
-        return code.word(opcode, self._at(code, word), self._scope, self._relaxed, value)
+    def turn(self, code: Code) -> int:
+        """Count a turn of a loop; return the id of a bool: whether more turns are allowed."""
+        turns = code.word(Op.I_ADD, self.get(code, "turns"), self.module.number(1))
+        self.set(code, "turns", turns)
+        return code.flag(Op.U_LESS_THAN, turns, self.get(code, "turn_room"))
 
     # ------------------------------------------------------------------ start and end of main
 
-    def start(self, code: Code, group: int) -> None:
+    def call(self, code: Code, name: str) -> None:
+        """Call `begin` or `finish`, which are made when the whole kernel is known."""
+        self._ends.setdefault(name, self.module.fresh())
+        code.value(Op.FUNCTION_CALL, self.module.void, self._ends[name])
+
+    def define(self, name: str, code: Code) -> None:
+        """Define `begin` or `finish` with these instructions, if it was called."""
+        if name not in self._ends:
+            return
+        module, head = self.module, Code(self.module)
+        signature = module.declare(Op.TYPE_FUNCTION, module.void)
+        head.do(Op.FUNCTION, module.void, self._ends[name], 0, signature)
+        head.label()
+        module.functions += [*head, *code, (Op.RETURN, ()), (Op.FUNCTION_END, ())]
+
+    def begin(self, code: Code, group: int) -> None:
         """Set all private variables, at the start of `main`.
 
         Args:
@@ -105,28 +91,44 @@ class Counters:
             group: id of the linear number of the workgroup.
         """
         number = self.module.number
-        for name in FIELDS:
-            self.set(code, name, number(0))
-        for name in ("log_room", "log_at", "dump", "traffic"):
+        for name in ("log_room", "dump", "traffic"):
             self.set(code, name, self.header(code, name))
+        # Once an invocation has met an endless loop, those that start later make one turn each.
+        is_endless = code.flag(Op.I_NOT_EQUAL, self.header(code, "endless"), number(0))
+        room = code.word(Op.SELECT, is_endless, number(0), self.header(code, "turn_room"))
+        self.set(code, "turn_room", room)
+        mine = code.word(Op.I_MUL, self.get(code, "invocation"), self.get(code, "log_room"))
+        mine = code.word(Op.I_MUL, mine, number(layout.ENTRY))
+        self.set(code, "log_at", code.word(Op.I_ADD, self.header(code, "log_at"), mine))
         skipped = code.word(Op.I_MUL, self.header(code, "sectors"), group)
         mine = code.word(Op.I_ADD, self.header(code, "sectors_at"), skipped)
         for n, unit in enumerate(self.units):
-            size = self._place(code, n, "bytes")
-            self.set(code, f"bytes {n}", size)
-            above = code.word(Op.I_ADD, size, number(unit - 1))
-            elements = code.word(Op.U_DIV, above, number(unit))
-            self.set(code, f"elements {n}", elements)
-            at = self._place(code, n, "elements_at")
-            self.set(code, f"counts {READ} {n}", at)
-            past = code.word(Op.I_ADD, at, code.word(Op.I_ADD, elements, number(1)))
-            self.set(code, f"counts {WRITE} {n}", past)
-            for kind, name in ((READ, "read_sectors"), (WRITE, "written_sectors")):
-                sectors = code.word(Op.I_ADD, mine, self._place(code, n, name))
-                self.set(code, f"sectors {kind} {n}", sectors)
-            for name in OWN:
-                value = layout.NONE if name in ("first", "last") else 0
-                self.set(code, f"{name} {n}", number(value))
+            self._begin_buffer(code, n, unit, mine)
+        self._set_limits(code)
+        for name in self._changing():
+            is_element = name.startswith(("first", "last"))
+            self.set(code, name, number(layout.NONE if is_element else 0))
+
+    def _begin_buffer(self, code: Code, n: int, unit: int, mine: int) -> None:
+        number = self.module.number
+        size = self._place(code, n, "bytes")
+        self.set(code, f"bytes {n}", size)
+        above = code.word(Op.I_ADD, size, number(unit - 1))
+        elements = code.word(Op.U_DIV, above, number(unit))
+        self.set(code, f"elements {n}", elements)
+        at = self._place(code, n, "elements_at")
+        self.set(code, f"counts {READ} {n}", at)
+        past = code.word(Op.I_ADD, at, code.word(Op.I_ADD, elements, number(1)))
+        self.set(code, f"counts {WRITE} {n}", past)
+        for kind, name in ((READ, "read_sectors"), (WRITE, "written_sectors")):
+            sectors = code.word(Op.I_ADD, mine, self._place(code, n, name))
+            self.set(code, f"sectors {kind} {n}", sectors)
+
+    def _changing(self) -> list[str]:
+        """Return the names of the variables that the kernel changes."""
+        own = {f"{name} {n}" for n in range(len(self.buffers)) for name in OWN}
+        return [name for name in self._private
+                if name.startswith("block") or name in FIELDS or name in own]  # fmt: skip
 
     def finish(self, code: Code) -> None:
         """Write the counts of an invocation to the buffer, before `main` returns."""
@@ -136,7 +138,24 @@ class Counters:
         first = code.word(Op.I_ADD, self.header(code, "records_at"), skipped)
         for n, name in enumerate(names):
             word = code.word(Op.I_ADD, first, number(n))
-            code.do(Op.STORE, self._at(code, word), self.get(code, name))
+            code.do(Op.STORE, self._at(code, word), self._total(code, name))
+        if "turns" in self._private:
+            turns, room = self.get(code, "turns"), self.header(code, "turn_room")
+            is_inside = code.flag(Op.U_LESS_THAN, turns, room)
+            stopped = code.word(Op.SELECT, is_inside, number(0), number(1))
+            self._atomic(code, Op.ATOMIC_OR, number(HEADER.index("endless")), stopped)
+
+    def _total(self, code: Code, name: str) -> int:
+        """Return the id of a count: what a variable holds, or a sum over executed blocks."""
+        if name in self._private:
+            return self.get(code, name)
+        is_element = name.startswith(("first", "last"))
+        total = self.module.number(layout.NONE if is_element else 0)
+        for n, known in enumerate(self._blocks):
+            if by := known.get(name, 0):
+                times = code.word(Op.I_MUL, self.get(code, f"block {n}"), self.module.number(by))
+                total = code.word(Op.I_ADD, total, times)
+        return total
 
     # ------------------------------------------------------------------ functions for an access
 
@@ -163,7 +182,8 @@ class Counters:
         at, said, inside = (code.value(Op.FUNCTION_PARAMETER, each) for each in types)
         code.label()
         if buffer >= len(self.buffers):
-            self._note(code, inside, "shared_outside", [("shared_far", buffer * 4 + kind, 0)])
+            tag = module.number(buffer * 4 + kind)
+            self._note(code, inside, "shared_outside", "shared_far", tag)
         else:
             self._own(code, buffer, kind, said, inside)
             if self._is_full or kind == WRITE:
@@ -177,27 +197,21 @@ class Counters:
         return function
 
     def _own(self, code: Code, buffer: int, kind: int, said: int, inside: int) -> None:
-        """Count an access as one of its invocation."""
-        self.more(code, f"{'read' if kind == READ else 'written'} {buffer}")
+        """Keep which elements an invocation wrote first and last, and what lay outside."""
         if kind == WRITE:
             first = self.get(code, f"first {buffer}")
             is_none = code.flag(Op.I_EQUAL, first, self.module.number(layout.NONE))
             self.set(code, f"first {buffer}", code.word(Op.SELECT, is_none, said, first))
             self.set(code, f"last {buffer}", said)
-        facts = [(f"far {buffer}", 0, said), (f"far_kind {buffer}", kind, 0)]
-        self._note(code, inside, f"outside {buffer}", facts)
+        self._note(code, inside, f"outside_{kind} {buffer}", f"far_{kind} {buffer}", said)
 
-    def _note(
-        self, code: Code, inside: int, count: str, facts: Sequence[tuple[str, int, int]]
-    ) -> None:
-        """Count an access outside, and keep facts of the first one: name, constant or id."""
-        number, before = self.module.number, self.get(code, count)
+    def _note(self, code: Code, inside: int, count: str, far: str, said: int) -> None:
+        """Count an access outside, and keep the element of the first one."""
+        number, before, known = self.module.number, self.get(code, count), self.get(code, far)
         outside = code.word(Op.SELECT, inside, number(0), number(1))
         self.set(code, count, code.word(Op.I_ADD, before, outside))
         is_known = code.flag(Op.LOGICAL_OR, inside, code.flag(Op.I_NOT_EQUAL, before, number(0)))
-        for name, constant, value in facts:
-            new = value or number(constant)
-            self.set(code, name, code.word(Op.SELECT, is_known, self.get(code, name), new))
+        self.set(code, far, code.word(Op.SELECT, is_known, known, said))
 
     def _element(self, code: Code, buffer: int, kind: int, at: int, inside: int) -> None:
         """Count an access to an element; those outside share the place behind the last one."""
@@ -219,19 +233,14 @@ class Counters:
         self._atomic(code, Op.ATOMIC_OR, word, code.word(Op.SHIFT_LEFT, number(1), low))
 
     def _log(self, code: Code, buffer: int, kind: int, said: int) -> None:
-        """Add an access to the log; one that finds it full leaves its count above the room."""
-        number, room = self.module.number, self.get(code, "log_room")
-        has_room = code.flag(Op.U_LESS_THAN_EQUAL, self.header(code, "logged"), room)
-        end = self._if(code, has_room)
-        entry = self._atomic(code, Op.ATOMIC_I_ADD, number(HEADER.index("logged")), number(1))
-        inner = self._if(code, code.flag(Op.U_LESS_THAN, entry, room))
+        """Add an access to the invocation's part of the log, if that has room."""
+        number, entry = self.module.number, self.get(code, "logged")
+        self.set(code, "logged", code.word(Op.I_ADD, entry, number(1)))
+        end = self._if(code, code.flag(Op.U_LESS_THAN, entry, self.get(code, "log_room")))
         first = code.word(Op.I_MUL, entry, number(layout.ENTRY))
         first = code.word(Op.I_ADD, self.get(code, "log_at"), first)
-        tag = number((buffer * 4 + kind) << layout.KIND_BITS)
-        tagged = code.word(Op.BITWISE_OR, self.get(code, "invocation"), tag)
-        code.do(Op.STORE, self._at(code, first), tagged)
+        code.do(Op.STORE, self._at(code, first), number(buffer * 4 + kind))
         code.do(Op.STORE, self._at(code, code.word(Op.I_ADD, first, number(1))), said)
-        self._end(code, inner)
         self._end(code, end)
 
     def _if(self, code: Code, condition: int) -> int:

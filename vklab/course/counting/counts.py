@@ -8,7 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from vklab.course.counting.layout import (
-    ENTRY, FIELDS, HEADER, KIND_BITS, NONE, OWN, READ, SECTOR, WRITE, Layout,
+    ENTRY,
+    FIELDS,
+    NONE,
+    OWN,
+    READ,
+    SECTOR,
+    WRITE,
+    Layout,
 )  # fmt: skip
 
 __all__ = ["Counts", "Touch", "read_counts"]
@@ -33,7 +40,7 @@ class Counts:
     Attributes:
         grid: workgroups along each axis.
         local: invocations of a workgroup along each axis.
-        reads: number of reads of each element, for each buffer, in the way `counted` only.
+        reads: number of reads of each element, for each buffer, in the dispatch `counted` only.
         writes: number of writes of each element, for each buffer; an atomic operation is both.
         outside: number of accesses outside of each buffer.
         outside_first: the first of each invocation, shared arrays included, for a few invocations.
@@ -48,7 +55,7 @@ class Counts:
             for a dispatch that is too large for these counts.
         sectors_written: 32-byte sectors that each workgroup wrote, for each buffer.
         log: rows of invocation, number of the buffer, kind (1 read, 2 write) and element.
-        is_log_full: whether there were more accesses than `log` has rows.
+        is_log_full: whether an invocation made more accesses than `log` has rows for it.
     """
 
     grid: tuple[int, ...]
@@ -108,10 +115,11 @@ def read_counts(layout: Layout, words: np.ndarray, shared: Sequence[str]) -> Cou
                    for kind in ("first", "last"))  # fmt: skip
     return Counts(
         layout.grid, layout.local, reads, writes,
-        {name: int(column.sum(dtype=np.int64)) for name, column in own["outside"].items()},
+        {name: sum(int(own[f"outside_{kind}"][name].sum(dtype=np.int64)) for kind in (READ, WRITE))
+         for name in names},
         _outside(own, by_field, [*names, *shared]), by_field, own["read"], own["written"], first,
-        last, sectors[READ], sectors[WRITE], _log(layout, words),
-        int(words[HEADER.index("logged")]) > layout.room or not layout.room,
+        last, sectors[READ], sectors[WRITE], _log(layout, words, by_field["logged"]),
+        not layout.room or bool((by_field["logged"] > layout.log_rows).any()),
     )  # fmt: skip
 
 
@@ -122,10 +130,11 @@ def _outside(
 ) -> tuple[Touch, ...]:
     """Return the first access outside of each array by each invocation, for the first few."""
     found = []
-    for name, column in own["outside"].items():
-        for i in np.flatnonzero(column)[:MOST_OUTSIDE]:
-            element = int(_signed(own["far"][name][i]))
-            found.append(Touch(int(i), name, int(own["far_kind"][name][i]), element))
+    for kind in (WRITE, READ):
+        for name, column in own[f"outside_{kind}"].items():
+            for i in np.flatnonzero(column)[:MOST_OUTSIDE]:
+                element = int(_signed(own[f"far_{kind}"][name][i]))
+                found.append(Touch(int(i), name, kind, element))
     for i in np.flatnonzero(by_field["shared_outside"])[:MOST_OUTSIDE]:
         number, kind = divmod(int(by_field["shared_far"][i]), 4)
         found.append(Touch(int(i), names[number], kind, -1))
@@ -140,14 +149,15 @@ def _signed(words: np.ndarray, none: int | None = None) -> np.ndarray:
     return np.where(wide < 2**31, wide, wide - 2**32)
 
 
-def _log(layout: Layout, words: np.ndarray) -> np.ndarray:
+def _log(layout: Layout, words: np.ndarray, logged: np.ndarray) -> np.ndarray:
     """Return logged accesses as rows of invocation, buffer, kind and element."""
-    start = layout.starts["log"]
-    entries = min(int(words[HEADER.index("logged")]), layout.room)
-    rows = words[start : start + ENTRY * entries].reshape(-1, ENTRY)
-    tags = (rows[:, 0] >> KIND_BITS).astype(np.int64)
-    invocations = (rows[:, 0] & (1 << KIND_BITS) - 1).astype(np.int64)
-    return np.column_stack([invocations, tags // 4, tags % 4, _signed(rows[:, 1])])
+    starts, rows = layout.starts, layout.log_rows
+    table = words[starts["log"] : starts["end"]].reshape(layout.invocations, rows, ENTRY)
+    there = np.arange(rows) < logged[:, None]
+    invocations = np.nonzero(there)[0]
+    tags, elements = table[there].astype(np.uint32).T
+    tags = tags.astype(np.int64)
+    return np.column_stack([invocations, tags // 4, tags % 4, _signed(elements)])
 
 
 def _sectors(layout: Layout, words: np.ndarray) -> dict[int, dict[str, np.ndarray]]:

@@ -15,7 +15,7 @@ _NUM_WORKGROUPS, _WORKGROUP_ID, _LOCAL_ID, _GLOBAL_ID, _LOCAL_INDEX = 24, 26, 27
 
 
 class Ids:
-    """The ids of a module's invocations.
+    """Ids of a module's invocations.
 
     Args:
         module: the module; its input variables become private ones.

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vklab.course.counting import access, refuse
+from vklab.course.counting import access, loops, refuse
 from vklab.course.counting.access import Layouts, Place, Root
-from vklab.course.counting.counters import COUNTERS, Counters
+from vklab.course.counting.cells import COUNTERS
+from vklab.course.counting.counters import Counters
 from vklab.course.counting.ids import Ids
 from vklab.course.counting.layout import READ, WRITE
 from vklab.course.counting.spirv import Code, Decoration, Instruction, Module, Op, Storage
@@ -22,6 +23,8 @@ __all__ = ["COUNTERS", "Instrumented", "instrument"]
 _LISTS_ALL = 0x10400  # from this version on, an entry point lists all global variables
 _HAS_BUFFERS = 0x10300
 _STORAGE_CLASS = "SPV_KHR_storage_buffer_storage_class"
+# What stands before the first instruction of a function that computes: lines, labels, variables.
+_BEFORE_CODE = frozenset({8, 317, Op.FUNCTION, Op.FUNCTION_PARAMETER, Op.LABEL, Op.VARIABLE})
 
 
 @dataclass(frozen=True)
@@ -84,16 +87,16 @@ class _Pass:
                   if opcode == Op.VARIABLE and words[2] == Storage.WORKGROUP]  # fmt: skip
         self.shared = tuple(module.names.get(variable, "a shared array") for variable in shared)
         for n, variable in enumerate(shared):
-            self.roots[variable] = self._root(variable, self.shared[n], len(units) + n)
+            self.roots[variable] = self._root(variable, self.shared[n], len(units) + n, True)
         entry = next(words for opcode, words in module.head if opcode == Op.ENTRY_POINT)
         self.main, self.is_main = entry[1], False
         self.places: dict[int, Place] = {}
         self.aliases: dict[int, int] = {}
-        self.sizes: dict[int, int] = {}  # root -> size in bytes, in the present block
 
-    def _root(self, variable: int, name: str, number: int) -> Root:
+    def _root(self, variable: int, name: str, number: int, is_shared: bool = False) -> Root:
         pointee = self.module.types[self.module.type_of[variable]][1][1]
-        return Root(variable, name, pointee, number)
+        return Root(variable, name, pointee, number, 4 if is_shared else self.units[number],
+                    is_shared)  # fmt: skip
 
     def run(self) -> Instrumented:
         module = self.module
@@ -101,26 +104,32 @@ class _Pass:
         for opcode, words in functions:
             if opcode not in refuse.HAS_NO_TYPE and len(words) > 1:
                 module.type_of[words[1]] = words[0]
-        continues = {words[1] for opcode, words in functions if opcode == Op.LOOP_MERGE}
-        done = Code(module)
-        turning = starting = False
-        for opcode, words in functions:
+        turns = loops.find_loops(functions)
+        done, starting = Code(module), False
+        for position, (opcode, words) in enumerate(functions):
             if opcode == Op.FUNCTION:
                 self.is_main = starting = words[1] == self.main
-            skipped = (Op.LABEL, Op.PHI, Op.VARIABLE, 8, 317)
-            if starting and opcode not in (*skipped, Op.FUNCTION):
-                self.counters.start(done, self.ids.start(done, self.counters))
+            if starting and opcode not in _BEFORE_CODE:
+                self.counters.call(done, "begin")
                 starting = False
-            if turning and opcode not in skipped:
-                self.counters.more(done, "turns")
-                turning = False
             if opcode == Op.LABEL:
-                turning = words[0] in continues
-            self._one(done, opcode, words)
+                self.counters.open_block()
+            if position in turns:
+                self._turn(done, turns[position], opcode, words)
+            else:
+                self._one(done, opcode, words)
+        self._define_ends()
         module.functions = [*done, *module.functions]
         self._finish_head()
         subgroups = refuse.uses_subgroups(module)
         return Instrumented(module.assembled(), self.shared, subgroups)
+
+    def _define_ends(self) -> None:
+        begin, finish = Code(self.module), Code(self.module)
+        self.counters.finish(finish)
+        self.counters.begin(begin, self.ids.start(begin, self.counters))
+        self.counters.define("begin", begin)
+        self.counters.define("finish", finish)
 
     def _finish_head(self) -> None:
         """List the new variables as the entry point's, and the extension of their storage."""
@@ -147,7 +156,7 @@ class _Pass:
             done.append(self._chain(done, words))
             return
         if opcode == Op.COPY_OBJECT and self._is_far(words[2]):
-            self.aliases[words[1]] = words[2]
+            self.aliases[words[1]] = self.aliases.get(words[2], words[2])
         elif opcode == Op.ARRAY_LENGTH:
             done.append(self._length(done, words))
             return
@@ -162,9 +171,9 @@ class _Pass:
         elif opcode in refuse.ATOMICS:
             self._atomic(done, opcode, words)
         elif opcode == Op.CONTROL_BARRIER:
-            self.counters.more(done, "barriers")
+            self.counters.tally(done, "barriers")
         elif opcode == Op.RETURN and self.is_main:
-            self.counters.finish(done)
+            self.counters.call(done, "finish")
         done.do(opcode, *words)
 
     def _is_far(self, pointer: int) -> bool:
@@ -172,28 +181,17 @@ class _Pass:
         pointer = self.aliases.get(pointer, pointer)
         return pointer in self.roots or pointer in self.places
 
-    def _sized(self, done: Code, root: Root) -> Root:
-        """Return a root with the present id of its size."""
-        if root.number >= len(self.units):
-            return root
-        size = self.counters.get(done, f"bytes {root.number}")
-        return Root(root.id, root.name, root.type_id, root.number, size)
-
-    def _unit(self, root: Root) -> int:
-        return self.units[root.number] if root.number < len(self.units) else 4
-
     def _place(self, done: Code, pointer: int) -> Place:
         pointer = self.aliases.get(pointer, pointer)
         if pointer in self.places:
             return self.places[pointer]
-        return access.whole(done, self.layouts, self._sized(done, self.roots[pointer]))
+        return access.whole(done, self.counters, self.layouts, self.roots[pointer])
 
     def _chain(self, done: Code, words: tuple[int, ...]) -> Instruction:
         type_id, result, base, *indices = words
         place = self._place(done, base)
         numbers = [self._as_word(done, index) for index in indices]
-        unit = self._unit(place.root)
-        place, safe = access.chain(done, self.layouts, place, numbers, unit)
+        place, safe = access.chain(done, self.counters, self.layouts, place, numbers)
         self.places[result] = place
         return (Op.ACCESS_CHAIN, (type_id, result, place.root.id, *safe))
 
@@ -214,19 +212,41 @@ class _Pass:
     def _length(self, done: Code, words: tuple[int, ...]) -> Instruction:
         """Return the true length of a buffer, whatever is bound behind it."""
         type_id, result, pointer, member = words
-        root = self._sized(done, self.roots[self.aliases.get(pointer, pointer)])
+        root = self.roots[self.aliases.get(pointer, pointer)]
         array = self.module.types[root.type_id][1][member]
-        number = self.module.number
-        left = done.word(Op.I_SUB, root.size, number(self.layouts.offset(root.type_id, member)))
-        return (Op.U_DIV, (type_id, result, left, number(self.layouts.stride(array))))
+        start = self.layouts.offset(root.type_id, member)
+        length = self.counters.limit(done, root.number, self.layouts.stride(array), start)
+        return (Op.COPY_OBJECT, (type_id, result, length))
 
     # ------------------------------------------------------------------ counting
+
+    def _turn(
+        self, done: Code, loop: loops.Loop, opcode: int, words: tuple[int, ...]
+    ) -> None:
+        """Count a turn of a loop, and leave a loop that does not end.
+
+        Args:
+            done: receives the instructions.
+            loop: the loop.
+            opcode: the branch that begins the next turn.
+            words: its operands.
+        """
+        goes_on = self.counters.turn(done)
+        if not loop.can_leave:
+            done.do(opcode, *words)
+            return
+        if opcode == Op.BRANCH_CONDITIONAL:
+            wants = words[0]
+            if words[1] != loop.header:
+                wants = done.flag(Op.LOGICAL_NOT, wants)
+            goes_on = done.flag(Op.LOGICAL_AND, wants, goes_on)
+        done.do(Op.BRANCH_CONDITIONAL, goes_on, loop.header, loop.merge)
 
     def _atomic(self, done: Code, opcode: int, words: tuple[int, ...]) -> None:
         pointer = words[0] if opcode == Op.ATOMIC_STORE else words[2]
         if not self._is_far(pointer):
             return
-        self.counters.more(done, "atomics")
+        self.counters.tally(done, "atomics")
         if opcode != Op.ATOMIC_STORE:
             self._count(done, pointer, READ)
         if opcode != Op.ATOMIC_LOAD:
@@ -235,30 +255,32 @@ class _Pass:
     def _count(self, done: Code, pointer: int, kind: int) -> None:
         """Count an access through a pointer."""
         place = self._place(done, pointer)
-        is_read, number = kind == READ, self.module.number
-        if place.root.number >= len(self.units):
-            self.counters.more(done, "shared_loads" if is_read else "shared_stores")
-            self.counters.touch(done, place.root.number, kind, place.at, place.said, place.inside)
+        root, tally, is_read = place.root, self.counters.tally, kind == READ
+        if root.is_shared:
+            tally(done, "shared_loads" if is_read else "shared_stores")
+            if place.inside != self.module.true:
+                self.counters.touch(done, root.number, kind, place.at, place.said, place.inside)
             return
-        pieces, unit = self.layouts.pieces(place.type_id), self._unit(place.root)
-        self.counters.more(done, "loads" if is_read else "stores")
-        self.counters.more(done, "bytes_read" if is_read else "bytes_written",
-                           sum(size for _, size in pieces))  # fmt: skip
+        pieces, unit = self.layouts.pieces(place.type_id), root.unit
+        tally(done, "loads" if is_read else "stores")
+        tally(done, "bytes_read" if is_read else "bytes_written", sum(size for _, size in pieces))
         starts = dict.fromkeys(
             start // unit * unit + n * unit if unit < size else start
             for start, size in pieces for n in range(max(size // unit, 1))
         )  # fmt: skip
         elements = {start // unit: start for start in starts}
         if len(elements) > access.MOST_PIECES:
-            raise ShaderError(f"{len(elements)} elements of {place.root.name} are accessed at "
+            raise ShaderError(f"{len(elements)} elements of {root.name} are accessed at "
                               "once: access them one by one")  # fmt: skip
+        tally(done, f"{'read' if is_read else 'written'} {root.number}", len(elements))
+        number = self.module.number
         for element, start in elements.items():
             at, said = place.at, place.said
             if start:
                 at = done.word(Op.I_ADD, at, number(start))
             if element:
                 said = done.word(Op.I_ADD, said, number(element))
-            self.counters.touch(done, place.root.number, kind, at, said, place.inside)
+            self.counters.touch(done, root.number, kind, at, said, place.inside)
 
 
 def _end_of_text(words: tuple[int, ...], start: int) -> int:

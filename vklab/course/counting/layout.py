@@ -7,35 +7,38 @@ sector that a workgroup touches, and a log.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["ENTRY", "FIELDS", "HEADER", "KIND_BITS", "Layout", "NONE", "OWN", "Order", "PLACES",
+__all__ = ["ENDLESS_TURNS", "ENTRY", "FIELDS", "HEADER", "Layout", "NONE", "OWN", "Order", "FACTS",
            "READ", "SECTOR", "WRITE", "too_large"]  # fmt: skip
 
 READ, WRITE = 1, 2
 SECTOR = 32  # bytes
 NONE = 0xFFFFFFFF  # no element
+# More turns of loops than any kernel of a lab needs. Mesa's llvmpipe ends all loops of an
+# invocation after 65535 turns, without a word.
+ENDLESS_TURNS = 65_000
 # Words of the header, and for each buffer of the exercise.
-HEADER = ("logged", "log_room", "log_at", "dump", "traffic", "records_at", "sectors_at", "sectors",
-          "mirrored", "reversed", "grid_x", "grid_y", "grid_z", "local_x", "local_y", "local_z",
-          "base_x", "base_y", "base_z")  # fmt: skip
-PLACES = ("bytes", "elements_at", "read_sectors", "written_sectors")
+HEADER = ("endless", "turn_room", "log_room", "log_at", "dump", "traffic", "records_at",
+          "sectors_at", "sectors", "mirrored", "reversed", "grid_x", "grid_y", "grid_z", "local_x",
+          "local_y", "local_z", "base_x", "base_y", "base_z")  # fmt: skip
+FACTS = ("bytes", "elements_at", "read_sectors", "written_sectors")
 # Counts of each invocation, and those that it has for each buffer.
 FIELDS = ("loads", "stores", "bytes_read", "bytes_written", "barriers", "shared_loads",
-          "shared_stores", "atomics", "turns", "shared_outside", "shared_far")  # fmt: skip
-OWN = ("read", "written", "first", "last", "outside", "far", "far_kind")
-ENTRY = 2  # words of a logged access: invocation with buffer and kind, and element
-KIND_BITS = 24  # position of buffer and kind above the invocation
+          "shared_stores", "atomics", "turns", "shared_outside", "shared_far",
+          "logged")  # fmt: skip
+OWN = ("read", "written", "first", "last", "outside_1", "far_1", "outside_2", "far_2")
+ENTRY = 2  # words of a logged access: buffer and kind, and element
 MOST_BYTES = 192 << 20
 TRAFFIC_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class Order:
-    """The workgroups of a dispatch, and their order.
+    """Workgroups of a dispatch, and their order.
 
     Attributes:
         base: the first workgroup along each axis.
@@ -50,14 +53,14 @@ class Order:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the counters of one dispatch lie.
+    """Positions of the counters of one dispatch.
 
     Attributes:
         grid: workgroups along each axis.
         local: invocations of a workgroup along each axis.
         sizes: bytes of each buffer, by name.
         units: bytes of an element of each buffer, by name.
-        room: number of accesses that the log holds; 0 where neither a log nor sectors are kept.
+        room: accesses in the log of all invocations; 0 where neither log nor sectors are kept.
     """
 
     grid: tuple[int, ...]
@@ -98,21 +101,28 @@ class Layout:
         return words if self.room and words * self.groups * 4 <= TRAFFIC_BYTES else 0
 
     @property
+    def log_rows(self) -> int:
+        """Return the accesses that the log holds of each invocation."""
+        return self.room // max(self.invocations, 1)
+
+    @property
     def starts(self) -> dict[str, int]:
         """Return the first word of each part of the buffer, and its length as `end`."""
-        counts = len(HEADER) + len(PLACES) * len(self.sizes)
+        counts = len(HEADER) + len(FACTS) * len(self.sizes)
         records = counts + sum(2 * (n + 1) for n in self.elements.values())
         sectors = records + self.record * self.invocations
         dump = sectors + self.group_words * self.groups
         return {"counts": counts, "records": records, "sectors": sectors, "dump": dump,
-                "log": dump + 1, "end": dump + 1 + self.room * ENTRY}  # fmt: skip
+                "log": dump + 1,
+                "end": dump + 1 + self.invocations * self.log_rows * ENTRY}  # fmt: skip
 
     def words(self, order: Order) -> np.ndarray:
         """Return the buffer before a dispatch."""
         starts = self.starts
         words = np.zeros(starts["end"], np.uint32)
         facts = {
-            "log_room": self.room, "log_at": starts["log"], "dump": starts["dump"],
+            "turn_room": ENDLESS_TURNS, "log_room": self.log_rows,
+            "log_at": starts["log"], "dump": starts["dump"],
             "traffic": self.group_words > 0, "records_at": starts["records"],
             "sectors_at": starts["sectors"], "sectors": self.group_words,
             "mirrored": order.mirrored, "reversed": order.reversed,
@@ -124,16 +134,16 @@ class Layout:
         at, sector, row = starts["counts"], 0, len(HEADER)
         for name, size in self.sizes.items():
             room = self.sector_words[name]
-            words[row : row + len(PLACES)] = (size, at, sector, sector + room)
+            words[row : row + len(FACTS)] = (size, at, sector, sector + room)
             at, sector = at + 2 * (self.elements[name] + 1), sector + 2 * room
-            row += len(PLACES)
+            row += len(FACTS)
         return words
 
 
 def too_large(layout: Layout) -> str:
     """Return why a dispatch is too large for its counters, or the empty string."""
     size = layout.starts["end"] * 4
-    if size <= MOST_BYTES and layout.invocations < 1 << KIND_BITS:
+    if size <= MOST_BYTES:
         return ""
     return (f"{layout.invocations} invocations on {sum(layout.sizes.values())} bytes need {size} "
             f"bytes of counters, at most {MOST_BYTES} are allowed: use a smaller case")  # fmt: skip

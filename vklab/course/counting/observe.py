@@ -21,30 +21,39 @@ from vklab.course.children.child import BARE, run_child
 from vklab.course.children.run_kernel import Dispatched, Job, Run
 from vklab.course.counting.counts import Counts, read_counts
 from vklab.course.counting.instrument import COUNTERS, Instrumented, instrument
-from vklab.course.counting.layout import Layout, Order, too_large
+from vklab.course.counting.layout import (
+    ENDLESS_TURNS,
+    HEADER,
+    READ,
+    WRITE,
+    Layout,
+    Order,
+    too_large,
+)  # fmt: skip
 from vklab.errors import ShaderError
-from vklab.shader.reflection import Reflection, reflect
+from vklab.shader import reflection
+from vklab.shader.reflection import Reflection
 
-__all__ = ["ENDLESS_TURNS", "PINNED", "WAYS", "Observed", "Way", "observe_kernel"]
+__all__ = ["PINNED", "DISPATCHES", "Observed", "Counted", "observe_kernel", "outside"]
 
-WAYS = ("plain", "counted", "mirrored", "reversed", "partial")
+DISPATCHES = ("plain", "counted", "mirrored", "reversed", "partial")
 LOG_ROOM = 65_536  # accesses
-# Mesa's llvmpipe ends all loops of an invocation after 65535 turns, without a word.
-ENDLESS_TURNS = 65_000
 # Threads and vector width of Mesa's llvmpipe, so that marks do not depend on the machine.
 PINNED: Mapping[str, str] = MappingProxyType(
     {"LP_NUM_THREADS": "2", "LP_NATIVE_VECTOR_WIDTH": "256"}
 )
 COMPILE_S = 60.0
+STOP = (COUNTERS, HEADER.index("endless"))
+VERBS = {READ: "read", WRITE: "written"}
 
 
 @dataclass(frozen=True)
-class Way:
+class Counted:
     """Result of one more dispatch of a run, with counters.
 
     Attributes:
         buffers: every buffer's content afterwards.
-        counts: what the kernel did; only the way `counted` has reads, sectors and a log.
+        counts: what the kernel did; only the dispatch `counted` has reads, sectors and a log.
         base: the first workgroup along each axis.
         groups: number of workgroups along each axis.
     """
@@ -62,16 +71,16 @@ class Observed(Dispatched):
     Attributes:
         status: as for `run_kernel`, or refused: the counters cannot follow this kernel.
         run: the run.
-        ways: every dispatch with counters, by name; one that says nothing new is left out.
+        dispatches: every dispatch with counters, by name; one that says nothing new is left out.
     """
 
     run: Run = field(default_factory=lambda: Run({}))
-    ways: Mapping[str, Way] = field(default_factory=dict)
+    dispatches: Mapping[str, Counted] = field(default_factory=dict)
 
     @property
     def counts(self) -> Counts:
         """Return the counts of the whole dispatch in plain order."""
-        return self.ways["counted"].counts
+        return self.dispatches["counted"].counts
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,7 @@ def observe_kernel(
     language: str = "",
     seconds: float = 10,
     device: int | str | None = None,
-    ways: Sequence[str] = WAYS,
+    dispatches: Sequence[str] = DISPATCHES,
     variables: Mapping[str, str] | None = None,
 ) -> list[Observed]:
     """Compile a kernel, insert counters, and make every dispatch in one child process.
@@ -102,7 +111,7 @@ def observe_kernel(
         language: glsl or slang; default: GLSL if the text has a #version line.
         seconds: time limit of each dispatch.
         device: as in `vklab.load`.
-        ways: which dispatches to make; `plain` is the kernel as it was compiled.
+        dispatches: which dispatches to make; `plain` is the kernel as it was compiled.
         variables: environment variables of the child with the device, such as `PINNED`.
     """
     wanted = [runs] if isinstance(runs, Run) else list(runs)
@@ -111,7 +120,7 @@ def observe_kernel(
         spirv, failed = _compile(text, language)
     if failed is None:
         try:
-            return _observe(spirv, text, wanted, ways, (seconds, device, variables))
+            return _observe(spirv, text, wanted, dispatches, (seconds, device, variables))
         except ShaderError as error:
             failed = Dispatched("mismatch", message=str(error))
         except _Refused as error:
@@ -120,14 +129,14 @@ def observe_kernel(
 
 
 class _Refused(Exception):
-    """The counters cannot follow a kernel, or have no room for a dispatch."""
+    """Refusal of a kernel that the counters cannot follow, or that needs too many of them."""
 
 
 def _observed(
-    done: Dispatched, run: Run, ways: Mapping[str, Way] = MappingProxyType({})
+    done: Dispatched, run: Run, dispatches: Mapping[str, Counted] = MappingProxyType({})
 ) -> Observed:
     facts = {each.name: getattr(done, each.name) for each in fields(Dispatched)}
-    return Observed(**facts, run=run, ways=ways)
+    return Observed(**facts, run=run, dispatches=dispatches)
 
 
 def _compile(text: str, language: str) -> tuple[bytes, Dispatched | None]:
@@ -151,10 +160,10 @@ def _observe(
     spirv: bytes,
     text: str,
     runs: Sequence[Run],
-    ways: Sequence[str],
+    dispatches: Sequence[str],
     limits: tuple[float, int | str | None, Mapping[str, str] | None],
 ) -> list[Observed]:
-    interface, first = reflect(spirv), runs[0]
+    interface, first = reflection.reflect(spirv), runs[0]
     unused = tuple(kernel_child.dropped(text, interface, first.buffers, first.push))
     kept = {name: array for name, array in first.buffers.items() if name not in unused}
     kernel_child.require_buffers(interface, kept)
@@ -165,18 +174,24 @@ def _observe(
         raise _Refused(str(error)) from error
     jobs: list[Job] = []
     plans: list[list[_Plan]] = []
+    # The counted dispatch comes first: it ends in spite of endless loops, and harms nothing.
     for run in runs:
-        if "plain" in ways:
-            jobs.append(Job("plain.spv", run, unused))
-        plans.append(_plans(run, interface, counted, kept, ways))
-        jobs += [Job("counted.spv" if plan.layout.room else "ordered.spv",
-                     _with_counters(run, plan), unused) for plan in plans[-1]]  # fmt: skip
+        plans.append(_plans(run, interface, counted, kept, dispatches))
+        made = [Job("counted.spv" if plan.layout.room else "ordered.spv",
+                    _with_counters(run, plan), unused, STOP) for plan in plans[-1]]  # fmt: skip
+        plain = [Job("plain.spv", run, unused)] if "plain" in dispatches else []
+        jobs += [*made[:1], *plain, *made[1:]]
     modules = {"plain.spv": spirv, "counted.spv": counted.spirv, "ordered.spv": ordered.spirv}
     done = iter(run_kernel.run_jobs(modules, jobs, *limits))
-    observed = []
+    observed: list[Observed] = []
     for run, each in zip(runs, plans, strict=True):
-        plain = next(done) if "plain" in ways else None
-        observed.append(_read(run, plain, each, [next(done) for _ in each], counted))
+        first_way = [next(done) for _ in each[:1]]
+        plain_way = next(done) if "plain" in dispatches else None
+        rest = [next(done) for _ in each[1:]]
+        result = _read(run, plain_way, each, [*first_way, *rest], counted)
+        if observed and observed[-1].status != "ran":  # the child has ended there
+            result = replace(observed[-1], run=run, dispatches={})
+        observed.append(result)
     return observed
 
 
@@ -185,7 +200,7 @@ def _plans(
     interface: Reflection,
     counted: Instrumented,
     kept: Mapping[str, np.ndarray],
-    ways: Sequence[str],
+    dispatches: Sequence[str],
 ) -> list[_Plan]:
     """Return the dispatches with counters; those whose order is the plain one are left out."""
     constants = {known.id: run.constants[name] for name, known in interface.constants.items()
@@ -209,7 +224,7 @@ def _plans(
     }
     if layout.groups < 2:
         plans["reversed"] = plans["partial"] = None
-    return [plan for way, plan in plans.items() if plan is not None and way in ways]
+    return [plan for way, plan in plans.items() if plan is not None and way in dispatches]
 
 
 def _with_counters(run: Run, plan: _Plan) -> Run:
@@ -225,26 +240,48 @@ def _read(
     counted: Instrumented,
 ) -> Observed:
     """Return one run's result: that of the plain dispatch, unless a later one did not run."""
+    dispatches = {}
+    for plan, each in zip(plans, done, strict=True):
+        if each.status == "ran":
+            buffers = {name: array for name, array in each.buffers.items() if name != COUNTERS}
+            counts = read_counts(plan.layout, each.buffers[COUNTERS], counted.shared)
+            dispatches[plan.way] = Counted(buffers, counts, plan.order.base, plan.groups)
     every = [*([plain] if plain else []), *done]
     failed = next((each for each in every if each.status != "ran"), None)
-    if failed is not None:
-        return _observed(failed, run)
-    ways = {}
-    for plan, each in zip(plans, done, strict=True):
-        buffers = {name: array for name, array in each.buffers.items() if name != COUNTERS}
-        counts = read_counts(plan.layout, each.buffers[COUNTERS], counted.shared)
-        ways[plan.way] = Way(buffers, counts, plan.order.base, plan.groups)
-    result = plain or replace(done[0], buffers=ways[plans[0].way].buffers, out_of_bounds={})
-    if (said := _endless(ways)) and result.status == "ran":
-        result = replace(result, status="timeout", message=said)
-    return _observed(result, run, ways)
+    if said := _endless(dispatches):
+        failed = Dispatched("timeout", message=said)
+    elif failed and (said := outside(dispatches, run)):
+        failed = replace(failed, message=said)
+    result = failed or plain or replace(done[0], out_of_bounds={})
+    if COUNTERS in result.buffers:
+        result = replace(result, buffers=dispatches[plans[0].way].buffers)
+    return _observed(result, run, dispatches)
 
 
-def _endless(ways: Mapping[str, Way]) -> str:
-    for way in ways.values():
+def outside(dispatches: Mapping[str, Counted], run: Run) -> str:
+    """Name the first element outside of a buffer or shared array that was read or written.
+
+    Args:
+        dispatches: the dispatches with counters.
+        run: the run.
+    """
+    found = (touch for way in dispatches.values() for touch in way.counts.outside_first)
+    touch = next(found, None)
+    if touch is None:
+        return ""
+    array, verb = run.buffers.get(touch.buffer), VERBS[touch.kind]
+    if array is None:
+        return (f"an element outside of the shared array {touch.buffer} was {verb} by invocation "
+                f"{touch.invocation}; is the index right?")  # fmt: skip
+    return (f"element {touch.element} of {touch.buffer} was {verb}, which has {array.size} "
+            "elements; is there a guard, and is the index right?")  # fmt: skip
+
+
+def _endless(dispatches: Mapping[str, Counted]) -> str:
+    for way in dispatches.values():
         turns = way.counts.by_invocation["turns"]
         if turns.size and turns.max() >= ENDLESS_TURNS:
             worst = int(turns.argmax())
             return (f"a loop of this kernel does not end: invocation {worst} went round "
-                    f"{turns[worst]} times before the driver stopped it; does every loop stop?")
+                    f"{turns[worst]} times and was stopped; does every loop stop?")  # fmt: skip
     return ""

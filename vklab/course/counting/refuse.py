@@ -1,4 +1,4 @@
-"""What a kernel may contain, so that no access to a buffer escapes the counters.
+"""Refusal of kernels with accesses to buffers that could escape the counters.
 
 Capabilities, instructions, kinds of variables and bindings are allowed by list; everything else is
 refused with a sentence.
@@ -13,6 +13,7 @@ from vklab.errors import ShaderError
 
 __all__ = ["ATOMICS", "HAS_NO_TYPE", "refuse", "uses_subgroups"]
 
+MOST_INSTRUCTIONS = 50_000
 _SUBGROUPS = frozenset({*range(61, 69), 4423, 4431})
 # Matrix, Shader, Float16, Float64, Int64, Int16, Int8, small numbers in buffers, dot products,
 # the Vulkan memory model, and variable pointers, whose uses are refused one by one.
@@ -33,6 +34,8 @@ _POINTERS = frozenset({Op.VARIABLE, Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN, 
 _IN_PLACE = {35: "modf", 51: "frexp"}  # functions of GLSL.std.450 that write through a pointer
 _IMAGES = {25: "an image", 26: "a sampler", 27: "a sampled image"}
 _KINDS = frozenset(Storage)
+_NEEDS = {5347: "pointers to memory (PhysicalStorageBufferAddresses)", 43: "images", 44: "images",
+          6022: "matrices of a whole subgroup"}  # fmt: skip
 
 
 def refuse(module: Module, names: Collection[str], bindings: dict[int, str]) -> None:
@@ -43,9 +46,11 @@ def refuse(module: Module, names: Collection[str], bindings: dict[int, str]) -> 
         names: the exercise's buffers; a kernel may have no others.
         bindings: name of each variable with a binding, by its id.
     """
-    for opcode, words in (*module.head, *module.annotations, *module.declared, *module.functions):
+    if len(module.functions) > MOST_INSTRUCTIONS:
+        _fail(f"it has {len(module.functions)} instructions, of at most {MOST_INSTRUCTIONS}")
+    for opcode, words in (*module.declared, *module.head, *module.annotations, *module.functions):
         if opcode == Op.CAPABILITY and words[0] not in _CAPABILITIES:
-            _fail(f"it needs SPIR-V capability {words[0]}")
+            _fail(f"it needs {_NEEDS.get(words[0], f'SPIR-V capability {words[0]}')}")
         if opcode in _IMAGES:
             _fail(f"it declares {_IMAGES[opcode]}: use storage buffers")
         if opcode not in _OPCODES:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from vklab.course.counting import observe
 from vklab.course.counting.counts import Counts
-from vklab.course.counting.layout import READ, WRITE
-from vklab.course.counting.observe import Observed, Way
+from vklab.course.counting.layout import WRITE
+from vklab.course.counting.observe import Counted, Observed
 
 __all__ = ["load_shape", "order_matters", "outside_shape", "partial_shape", "work_shape"]
 
@@ -21,20 +22,11 @@ ORDERS = {
     "reversed": "with the workgroups in reversed order",
     "counted": "in a second run",
 }
-VERBS = {READ: "read", WRITE: "written"}
 
 
 def outside_shape(observed: Observed) -> str:
     """Name the first element outside of a buffer or shared array that was read or written."""
-    for way in observed.ways.values():
-        for touch in way.counts.outside_first[:1]:
-            array = observed.run.buffers.get(touch.buffer)
-            has = f", which has {array.size} elements" if array is not None else ""
-            what = touch.buffer if array is not None else f"the shared array {touch.buffer}"
-            element = f"element {touch.element} of {what}" if array is not None else (
-                f"an element outside of {what}")  # fmt: skip
-            return f"{element} was {VERBS[touch.kind]}{has}; is there a guard, and is the index right?"
-    return ""
+    return observe.outside(observed.dispatches, observed.run)
 
 
 def work_shape(
@@ -121,7 +113,7 @@ def partial_shape(
         elements_per_invocation: elements that belong to each invocation, one after the other.
         owner: the invocation of each element, if they do not lie one after the other.
     """
-    way = observed.ways.get("partial")
+    way = observed.dispatches.get("partial")
     if way is None or buffer not in way.counts.writes:
         return ""
     before = observed.run.buffers[buffer].reshape(-1)
@@ -142,7 +134,7 @@ def partial_shape(
     return ""
 
 
-def _ran(way: Way) -> np.ndarray:
+def _ran(way: Counted) -> np.ndarray:
     """Return a bool for each workgroup of the grid, by its linear number."""
     ran = np.zeros(way.counts.grid[::-1], bool)
     box = tuple(slice(first, first + count)
@@ -156,7 +148,7 @@ def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.asarray(one.reshape(-1).view(bits) != other.reshape(-1).view(bits))
 
 
-def _axes(way: Way) -> int:
+def _axes(way: Counted) -> int:
     return max((n + 1 for n, count in enumerate(way.counts.grid) if count > 1), default=1)
 
 
@@ -164,12 +156,12 @@ def _name(at: Sequence[int], axes: int) -> str:
     return str(at[0]) if axes == 1 else f"({', '.join(map(str, at[:axes]))})"
 
 
-def _group(way: Way, number: int) -> str:
+def _group(way: Counted, number: int) -> str:
     wide, high = way.counts.grid[0], way.counts.grid[1]
     return _name((number % wide, number // wide % high, number // (wide * high)), _axes(way))
 
 
-def _range(way: Way) -> str:
+def _range(way: Counted) -> str:
     last = [first + count - 1 for first, count in zip(way.base, way.groups, strict=True)]
     return f"{_name(way.base, _axes(way))} to {_name(last, _axes(way))}"
 
@@ -192,9 +184,9 @@ def order_matters(
     for name in observed.buffers if buffers is None else buffers:
         plain = observed.buffers[name].reshape(-1)
         for way, words in ORDERS.items():
-            if way not in observed.ways or name not in observed.ways[way].buffers:
+            if way not in observed.dispatches or name not in observed.dispatches[way].buffers:
                 continue
-            other = observed.ways[way].buffers[name].reshape(-1)
+            other = observed.dispatches[way].buffers[name].reshape(-1)
             differ = _differ(other, plain)
             if plain.dtype.kind == "f":
                 differ = ~np.isclose(other, plain, relative, absolute, equal_nan=True)

@@ -31,14 +31,15 @@ class Op(IntEnum):
     COMPOSITE_CONSTRUCT, COMPOSITE_EXTRACT = 80, 81
     U_CONVERT, S_CONVERT, BITCAST = 113, 114, 124
     I_ADD, I_SUB, I_MUL, U_DIV = 128, 130, 132, 134
-    LOGICAL_OR, LOGICAL_AND, SELECT, I_EQUAL, I_NOT_EQUAL = 166, 167, 169, 170, 171
+    LOGICAL_OR, LOGICAL_AND, LOGICAL_NOT, SELECT = 166, 167, 168, 169
+    I_EQUAL, I_NOT_EQUAL = 170, 171
     U_LESS_THAN, U_LESS_THAN_EQUAL = 176, 178
     SHIFT_RIGHT, SHIFT_RIGHT_ARITHMETIC, SHIFT_LEFT = 194, 195, 196
     BITWISE_OR, BITWISE_AND = 197, 199
     CONTROL_BARRIER, ATOMIC_LOAD, ATOMIC_STORE, ATOMIC_EXCHANGE = 224, 227, 228, 229
     ATOMIC_I_ADD, ATOMIC_OR, ATOMIC_XOR, ATOMIC_F_ADD = 234, 241, 242, 6035
-    PHI, LOOP_MERGE, SELECTION_MERGE, LABEL, BRANCH, BRANCH_CONDITIONAL = 245, 246, 247, 248, 249, 250
-    RETURN, RETURN_VALUE = 253, 254
+    PHI, LOOP_MERGE, SELECTION_MERGE, LABEL = 245, 246, 247, 248
+    BRANCH, BRANCH_CONDITIONAL, RETURN = 249, 250, 253
 
 
 class Storage(IntEnum):
@@ -125,12 +126,12 @@ class Module:
     def _read(self) -> None:
         self.names = {words[0]: _text(words[1:]) for op, words in self.head if op == Op.NAME}
         self.decorations: dict[int, dict[int, int]] = defaultdict(dict)
-        self.members: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        self.member_decorations: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         for opcode, words in self.annotations:
             if opcode == Op.DECORATE:
-                self.decorations[words[0]][words[1]] = words[2] if len(words) > 2 else 1
+                self.decorations[words[0]][words[1]] = (*words, 1)[2]
             elif opcode == Op.MEMBER_DECORATE:
-                self.members[words[0], words[1]][words[2]] = words[3] if len(words) > 3 else 1
+                self.member_decorations[words[0], words[1]][words[2]] = (*words, 1)[3]
         self.types: dict[int, Instruction] = {}
         self.constants: dict[int, int] = {}  # the first word of every constant number
         self.type_of: dict[int, int] = {}

@@ -1,4 +1,11 @@
-"""Kernels of students for the tests of the counters: right ones, and cheats."""
+"""Kernels of students for the tests of the counters, and how these tests run them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vklab.course import Run
+from vklab.course.counting.observe import observe_kernel
 
 SLANG_HEAD = """
 StructuredBuffer<float> x;
@@ -72,10 +79,10 @@ SLANG_REDUCTION = slang("""
     }
     if (lane == 0) y[group.x] = part[0];
 """, "groupshared float part[64];\n")
-# Right in the driver's order: an invocation reads what a later one overwrites only afterwards.
+# Right in the driver's order: the first half of a workgroup writes before the second half reads.
 RACE = slang("""
     part[lane] = id.x < push.count ? x[id.x] : 0;
-    y[id.x] = lane >= 32 ? part[lane - 32] : part[lane];
+    if (id.x < push.count) y[id.x] = lane >= 32 ? part[lane - 32] : x[id.x];
 """, "groupshared float part[64];\n")  # fmt: skip
 HISTOGRAM = """
 StructuredBuffer<uint> values;
@@ -144,3 +151,27 @@ void main(uint3 l : SV_GroupThreadID, uint3 g : SV_GroupID, uint lane : SV_Group
             c[(64 * g.y + 4 * l.y + r) * push.n + 64 * g.x + 4 * l.x + s] = sum[r][s];
 }
 """
+MAP = slang("if (id.x < push.count) y[id.x] = 2 * x[id.x];")
+GLSL_MAP = glsl("if (i < count) y[i] = 2.0 * x[i];")
+BY_GROUPS = slang("uint i = 64 * group.x + lane; if (i < push.count) y[i] = 2 * x[i];")
+# The id passes through functions, and an early return leaves main before its end.
+CALLS = glsl("if (i >= count) return; put(i, 2.0 * get(i));", """
+float get(uint i) { return x[i]; }
+void put(uint i, float value) { y[i] = value; }
+""")
+
+COUNT = 1000
+X = np.arange(1, COUNT + 1, dtype=np.float32)
+
+
+def run_of(text, groups=(16,), x=X, y=None, **push):
+    names = ("X", "Y") if "#version" in text else ("x", "y")
+    y = np.zeros_like(x) if y is None else y
+    return Run(dict(zip(names, (x, y), strict=True)), groups, push or {"count": len(x)})
+
+
+def look(text, run=None, **options):
+    """Return one observed run of a kernel, and the name of its buffer of results."""
+    run = run or run_of(text)
+    (observed,) = observe_kernel(text, run, seconds=20, **options)
+    return observed, list(run.buffers)[-1]

@@ -1,0 +1,191 @@
+"""Marks as CSV: names come back, formulae do not run, an LMS's own rules accept the file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from vklab.course.grade.csvs import neutral, plain, read_csv, write_csv, write_marks
+from vklab.course.grade.manifest import ExerciseFacts, LabFacts
+from vklab.course.grade.results import Results
+from vklab.course.grade.roster import marks_by_student, read_roster
+from vklab.course.grade.rubric import apply_rubric, rubric_csv
+from vklab.course.grade.schema import ExerciseResult, GradeError, Submission, SubmissionResult
+
+LAB = LabFacts(name="91_class", title="A lab", minutes=5, version="v", exercises=(
+    ExerciseFacts(id="91-1", points=4), ExerciseFacts(id="91-3", points=3, kind="text")))
+FORMULAE = ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''@", "＝1",
+            "=cmd|' /C'!A0"]
+NAMES = ["'t Hooft", "O'Neil", "Doe, Jane", 'Jane "J" Doe', "new\nline", "\u202eenaJ", "é",
+         "e\u0301", "", " ", "''", "a;b", "\x1f", "🦀"]  # fmt: skip
+
+
+def record(student, points=2.0, **fields):
+    lms_id = fields.pop("lms_id", "")
+    status = "partial" if points < 4 else "passed"
+    return SubmissionResult(**{
+        "submission": Submission(student=student, name=fields.pop("name", student), lms_id=lms_id,
+                                 attempt=fields.pop("attempt", 1)),
+        "lab": "91_class",
+        "exercises": {"91-1": ExerciseResult(status=status, points=points, of=4)}, **fields,
+    })  # fmt: skip
+
+
+def spreadsheet(text):
+    """Return the cells as a spreadsheet reads them: RFC 4180, and nothing undone."""
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+@given(st.text() | st.sampled_from(FORMULAE + NAMES))
+@example("'=1")
+@example("\t")
+@settings(max_examples=300, deadline=None)
+def test_a_name_comes_back_and_is_no_formula(name):
+    kept = name.replace("\0", "")
+    assert plain(neutral(kept)) == kept
+    text = write_csv([["name", name], [name, 1.5]])
+    assert read_csv(text) == [["name", kept], [kept, "1.5"]]
+    for cell in (cell for row in spreadsheet(text) for cell in row):
+        assert not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+
+
+@pytest.mark.parametrize("name", FORMULAE + NAMES)
+def test_every_form_holds_a_strange_name(name):
+    records = {"a": record("k", name=name, lms_id="7")}
+    rows = read_csv(write_marks(records, LAB))
+    assert rows[1][1] == (name or "k") and rows[1][6:8] == ["2", "4"]
+    canvas = read_csv(write_marks(records, LAB, "canvas"))
+    assert canvas[2][0] == (name or "k") and canvas[2][1] == "7"
+    assert read_csv(write_marks(records, LAB, "moodle"))[1][1] == (name or "k")
+
+
+def test_generic_marks():
+    records = {"a": record("ada", 4.0), "b": record("bob", broken="the file is empty"),
+               "c": record("cy", notes=("2 attempts",))}  # fmt: skip
+    rows = read_csv(write_marks(records, LAB))
+    assert rows[0][:10] == ["student", "name", "id", "email", "group", "lab", "points", "of",
+                            "attempt", "state"]  # fmt: skip
+    said = {row[0]: (row[6], row[9], row[-1]) for row in rows[1:]}
+    assert said == {"ada": ("4", "graded", ""), "bob": ("", "not graded", "the file is empty"),
+                    "cy": ("2", "graded", "2 attempts")}  # fmt: skip
+
+
+def import_canvas(text):
+    """Read a file by the rules of Canvas's importer; return points by the student's id."""
+    rows = spreadsheet(text)
+    header, possible, students = rows[0], rows[1], rows[2:]
+    assert len(header) > 3 and "Student" in header[0] and "ID" in header[1]
+    columns = 3
+    if re.search(r"SIS\s+Login\s+ID", header[2]):
+        columns = 4
+    elif re.search(r"SIS\s+User\s+ID", header[2]) and re.search(r"SIS\s+Login\s+ID", header[3]):
+        columns = 5
+    assert "Section" in header[columns - 1], "Invalid header row"
+    assert "Points Possible" in possible[0]
+    (title,) = header[columns:]
+    match = re.fullmatch(r"(.*?)(?: \((\d+)\))?", title)
+    return match, float(possible[columns]), {row[1]: float(row[columns]) for row in students}
+
+
+def test_canvas_imports_the_file_by_its_own_rules():
+    records = {"a": record("canvas-7", 4.0, lms_id="7"), "b": record("canvas-8", 2.5, lms_id="8"),
+               "c": record("canvas-9", lms_id="9", broken="the file is empty")}  # fmt: skip
+    match, possible, points = import_canvas(write_marks(records, LAB, "canvas",
+                                                        assignment="Lab 91 (4711)"))  # fmt: skip
+    assert match.groups() == ("Lab 91", "4711") and possible == 7.0
+    assert points == {"7": 4.0, "8": 2.5}, "nobody without a mark may be there: a blank would count"
+
+
+def import_moodle(text):
+    """Read a file by the rules of Moodle's worksheet importer; return grades by participant."""
+    header, *rows = spreadsheet(text)
+    found = {name: header.index(name) for name in ("Identifier", "Grade", "Last modified (grade)")}
+    return {row[found["Identifier"]][len("Participant "):]: row[found["Grade"]] for row in rows}
+
+
+def test_moodle_imports_the_file_by_its_own_rules():
+    records = {"a": record("moodle-12", 4.0, lms_id="12"), "b": record("moodle-13", lms_id="13")}
+    assert import_moodle(write_marks(records, LAB, "moodle")) == {"12": "4", "13": "2"}
+    with pytest.raises(GradeError, match="the column Identifier"):
+        write_marks({"a": record("ada")}, LAB, "moodle")
+
+
+def test_marks_without_a_sandbox_give_no_csv():
+    records = {"a": record("ada"), "b": record("bob", sandbox={"unsafe": True})}
+    for form in ("generic", "canvas", "moodle"):
+        with pytest.raises(GradeError, match="without a sandbox"):
+            write_marks(records, LAB, form)
+    with pytest.raises(GradeError, match="unknown form"):
+        write_marks({}, LAB, "excel")
+
+
+ROSTER = """\ufeffstudent,name,id,group\r
+ada,"Love, Ada",7,red\r
+bob,Bob =1,8,red\r
+cy,Cy,9,\r
+"""
+
+
+def test_a_group_shares_the_marks_of_its_best_submission(tmp_path):
+    path = tmp_path / "roster.csv"
+    path.write_bytes(ROSTER.encode())
+    roster = read_roster(path)
+    records = {"a": record("canvas-7", 1.0, lms_id="7"), "x": record("mallory"),
+               "c": record("Cy", 3.0, attempt=1), "d": record("cy", 2.0, attempt=2)}  # fmt: skip
+    marks, unknown = marks_by_student(records, roster, "91_class")
+    assert {s.key: r.points if r else None for s, r in marks} == {"ada": 1, "bob": 1, "cy": 3}
+    assert [r.submission.student for r in unknown] == ["mallory"]
+    rows = read_csv(write_marks({}, LAB, roster=roster))
+    assert [(r[0], r[9]) for r in rows[1:]] == [(k, "not handed in") for k in ("ada", "bob", "cy")]
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "lists nobody"), ("a,b\n1,2\n", "line 2: no student"),
+    ("student\nada\nada\n", "line 3: 'ada' is there twice"),
+])  # fmt: skip
+def test_a_bad_roster_names_its_line(tmp_path, text, said):
+    path = tmp_path / "roster.csv"
+    path.write_text(text)
+    with pytest.raises(GradeError, match=said):
+        read_roster(path)
+    with pytest.raises(GradeError, match="cannot be read"):
+        read_roster(tmp_path)
+
+
+def test_canvas_and_moodle_exports_are_rosters(tmp_path):
+    path = tmp_path / "roster.csv"
+    path.write_text('Student,ID,SIS User ID,SIS Login ID,Section,Lab\n    Points Possible,,,,,7\n'
+                    '"Doe, Jane",7,s1,jdoe,A,\n')  # fmt: skip
+    (jane,) = read_roster(path).students
+    assert (jane.name, jane.id, jane.login, jane.section) == ("Doe, Jane", "7", "jdoe", "A")
+    assert read_roster(path).find(Submission(student="x", name="doejane", lms="canvas")) == jane
+    path.write_text("Identifier,Full name,Email address\nParticipant 12,Jane Doe,j@x.org\n")
+    assert read_roster(path).find(Submission(student="moodle-12", lms_id="12")).name == "Jane Doe"
+
+
+def test_marks_by_hand_come_back_from_a_csv(tmp_path):
+    results = Results(tmp_path)
+    waiting = ExerciseResult(status="needs_hand_marking", of=3)
+    one = record("ada")
+    results.write("ada", one.model_copy(update={"exercises": {**one.exercises, "91-3": waiting}}))
+    assert results.all()["ada"].unmarked == ["91-3"]
+    rows = read_csv(rubric_csv(results))
+    assert rows[1][:5] == ["ada", "ada", "91-3", "3", ""]
+    path = tmp_path / "marked.csv"
+    for points, said in (("4", "0 to 3"), ("x", "is no number"), ("-1", "0 to 3")):
+        path.write_text(write_csv([rows[0], [*rows[1][:4], points, "good", ""]]))
+        with pytest.raises(GradeError, match=f"line 2: .*{said}"):
+            apply_rubric(results, path)
+    path.write_text(write_csv([rows[0], [*rows[1][:4], "2,5", "good", ""]]))
+    assert apply_rubric(results, path) == 1
+    marked = results.all()["ada"].exercises["91-3"]
+    assert (marked.points, marked.status, marked.messages) == (2.5, "partial", ("good",))
+    assert marked.marked_by == "hand" and not results.all()["ada"].unmarked
+    path.write_text(write_csv([rows[0], ["ada", "ada", "91-1", "4", "4", "", ""]]))
+    with pytest.raises(GradeError, match="marked by its check"):
+        apply_rubric(results, path)

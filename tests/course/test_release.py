@@ -1,0 +1,193 @@
+"""Releases: what a class gets, and what must not be in it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import class_of_students as students
+import nbformat
+import pytest
+
+from vklab.course.author import leaks, regions, strip
+from vklab.course.author.lab import LabError, all_labs, find_lab, read_lab
+from vklab.course.check import check
+from vklab.course.definition.exercise import exercises_of
+from vklab.course.grade.manifest import open_release
+from vklab.course.grade.release import choose_variants, release, texts_of
+from vklab.course.grade.schema import GradeError
+from vklab.course.places import PROJECT
+
+
+@pytest.fixture
+def labs(monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(students.LABS))
+    return students.LABS
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes()
+            for p in sorted(folder.rglob("*")) if p.is_file()}  # fmt: skip
+
+
+def test_a_release_has_notebooks_definitions_and_frozen_cases_only(labs, tmp_path):
+    made = students.make_release(tmp_path / "out")
+    names = {name for name in files(tmp_path / "out") if not name.startswith("data/")}
+    assert names == {"README.md", "manifest.json", "labs/91_class.ipynb", "labs/variants.json",
+                     "labs/checks/lab_91.py", "labs/checks/frozen/91-1.bin",
+                     "labs/checks/frozen/91-2.bin"}  # fmt: skip
+    text = (made.labs_folder / "checks" / "lab_91.py").read_text()
+    for secret in ("expected(self", "cases(self", "math", "ceil", "draw_sizes", "SIZES", "#"):
+        assert secret not in text.replace("case.expected", ""), secret
+    # What compare needs is still there.
+    assert "def whole" in text and "report.equal(got, case.expected)" in text
+
+
+def test_the_released_check_gives_the_same_feedback(labs, tmp_path, monkeypatch):
+    made = students.make_release(tmp_path / "out", "class 0")
+    assert made.manifest.variants["91-1"] != 0
+    names: dict = {}
+    exec(students.right(made), names)
+    good, bad = names["padded"], lambda count, multiple=32: count
+    before = [str(check("91-2", 15)), str(check("91-2", 16))]
+    monkeypatch.setenv("VKLAB_LABS", str(made.labs_folder))
+    assert check("91-1", good).status == "correct", str(check("91-1", good))
+    assert check("91-1", bad).status == "incorrect"
+    assert [str(check("91-2", 15)), str(check("91-2", 16))] == before
+    with pytest.raises(NotImplementedError):
+        exercises_of("91")["91-1"].expected(None)
+
+
+def test_one_class_has_one_variant_and_another_class_another(labs, tmp_path):
+    lab = find_lab("91")
+    drawn = {choose_variants([lab], f"class {n}")["91-1"] for n in range(20)}
+    assert drawn == {0, 1, 2} and choose_variants([lab], "")["91-1"] == 0
+    one = students.make_release(tmp_path / "one", "class 0")
+    again = students.make_release(tmp_path / "again", "class 0")
+    assert files(one.folder) == files(again.folder)
+    usual = students.USUAL[one.manifest.variants["91-1"]]
+    cells = {cell.id: cell.source for cell in one.notebook(one.manifest.labs[0]).cells}
+    assert f"multiple={usual}" in cells["l91-1"] and "NotImplementedError" in cells["l91-1"]
+
+
+def test_the_manifest_notices_a_changed_and_a_lost_file(labs, tmp_path):
+    made = students.make_release(tmp_path / "out")
+    path = made.labs_folder / "checks" / "lab_91.py"
+    path.write_text(path.read_text() + "\n")
+    with pytest.raises(GradeError, match="was changed after"):
+        open_release(made.folder)
+    path.unlink()
+    with pytest.raises(GradeError, match="lacks labs/checks/lab_91.py"):
+        open_release(made.folder)
+    with pytest.raises(GradeError, match="is no release"):
+        open_release(tmp_path)
+
+
+def test_a_release_is_never_mixed_with_an_older_one(labs, tmp_path):
+    students.make_release(tmp_path / "out")
+    with pytest.raises(GradeError, match="is not empty"):
+        students.make_release(tmp_path / "out")
+
+
+@pytest.mark.parametrize("where", ["hint", "text", "comment in code"])
+def test_a_part_of_a_solution_stops_the_release(labs, tmp_path, monkeypatch, where):
+    root = tmp_path / "labs"
+    students.shutil.copytree(students.LABS, root)
+    if where == "hint":
+        path = root / "checks" / "lab_91.py"
+        said = '"Return blocks*m+63*(SCALE-2) / 1."'
+        path.write_text(path.read_text().replace('"Round up."', said))
+    else:
+        path = root / "source" / "91_class.py"
+        mark, said = {
+            "text": ("# It has no kernel", "# `b * k + 63 * (factor - 2)`\n# It has no kernel"),
+            "comment in code": ("SCALE = 2", "SCALE = 2  # x*y  +  63*(z -2)"),
+        }[where]
+        path.write_text(path.read_text().replace(mark, said))
+    monkeypatch.setenv("VKLAB_LABS", str(root))
+    with pytest.raises(GradeError, match=r"blocks \* multiple \+ 63"):
+        students.make_release(tmp_path / "out")
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".out*"))
+
+
+@pytest.mark.parametrize(("text", "leaks_it"), [
+    ("n = (count + 63) // 64", True),
+    ("use (k+63)//64 here", True),
+    ("(k + 63) // 65", False),
+    ("(k + k) // 64", False),
+    ("63 + count // 64", False),
+    ("a sentence on 63 and 64, with counts", False),
+])  # fmt: skip
+def test_an_expression_is_found_with_other_names_and_spacing(text, leaks_it):
+    wanted = leaks.tokens("(count + 63) // 64")
+    assert leaks.weight(wanted) >= leaks.WEIGHT
+    assert leaks._inside(wanted, leaks.tokens(text)) is leaks_it
+
+
+def test_light_expressions_and_given_ones_are_no_leaks(labs):
+    lab = find_lab("91")
+    secrets = [text for _, text in leaks._secrets(lab)]
+    assert secrets == ["blocks * multiple + 63 * (SCALE - 2)"], secrets
+    assert leaks.problems(lab, [("x", secrets[0])], allowed=["b * m + 63 * (s - 2)"]) == []
+
+
+def test_stripping_refuses_a_comparison_that_asks_the_oracle():
+    text = ('@exercise("91-1", hints=("a",))\nclass A(Function):\n    def expected(self, case):\n'
+            "        return 1\n    def compare(self, case, got, report):\n"
+            "        report.equal(got, self.expected(case))\n")  # fmt: skip
+    with pytest.raises(LabError, match="self.expected, which a release does not have"):
+        strip.stripped(text, {})
+
+
+def test_variants_of_other_classes_are_blanked():
+    text = ('@exercise("91-1", hints=("a",), variants=({"n": 1}, {"n": 2}))\n'
+            "class A(Function):\n    parts = {}\n")  # fmt: skip
+    tree = ast.parse(strip.stripped(text, {"91-1": 1}))
+    (node,) = (n for n in tree.body if isinstance(n, ast.ClassDef))
+    assert ast.unparse(node.decorator_list[0].keywords[1].value) == "({}, {'n': 2})"
+
+
+def test_a_name_that_only_an_annotation_or_a_kept_helper_uses_stays():
+    text = ("import json\nimport os\n\ndef used() -> 'Kind':\n    return os.sep\n\n"
+            'class Kind: ...\n\n@exercise("91-1", hints=("a",))\nclass A(Function):\n'
+            '    extra = used\n'
+            "    def cases(self, random):\n        return json.loads('[]')\n")  # fmt: skip
+    kept = strip.stripped(text, {})
+    assert "def used" in kept and "class Kind" in kept and "import os" in kept
+    assert "json" not in kept
+
+
+def test_the_fixture_lab_with_a_kernel_is_released(tmp_path, monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(students.LABS.parent / "labs"))
+    release([find_lab("90")], tmp_path / "out", "s")
+    opened = open_release(tmp_path / "out")
+    assert [e.kind for e in opened.manifest.labs[0].exercises] == ["function", "kernel", "value"]
+
+
+@pytest.mark.parametrize("path", all_labs(PROJECT / "labs"), ids=lambda path: path.stem)
+def test_no_line_of_a_solution_is_in_the_release_of_a_lab(path, tmp_path):
+    checks = (path.parent.parent / "checks" / f"lab_{path.stem[:2]}.py").read_text()
+    if not any(strip.is_exercise(n) for n in ast.parse(checks).body if isinstance(n, ast.ClassDef)):
+        pytest.skip("the exercises of this lab are no classes yet")
+    lab = read_lab(path)
+    release([lab], tmp_path / "out", "s")
+    secret = {line for line in regions.solution_lines(lab) if len(line) > 25}
+    lines = {line.strip() for _, text in texts_of(tmp_path / "out") for line in text.splitlines()}
+    assert secret and not secret & lines
+
+
+def test_the_command_prints_what_it_made(labs, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "vklab", "course", "release", str(tmp_path / "out"), "91",
+         "--variant-seed", "x", "--json"], capture_output=True, text=True, cwd=PROJECT,
+        env={**os.environ, "VKLAB_LABS": str(labs)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["release"] == open_release(tmp_path / "out").manifest.id
+    notebook = nbformat.read(tmp_path / "out" / "labs" / "91_class.ipynb", as_version=4)
+    assert notebook.metadata["vklab"]["version"] == said["labs"][0]["version"]

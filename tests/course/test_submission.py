@@ -1,0 +1,372 @@
+"""Submissions as data: every bad input has a cause, and touches nobody else's result."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import struct
+import zipfile
+from pathlib import Path
+
+import class_of_students as students
+import nbformat
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vklab.course.grade import submission as submissions
+from vklab.course.grade.batch import plan
+from vklab.course.grade.intake import identify, read_submissions
+from vklab.course.grade.rebuild import answers_in, rebuild
+from vklab.course.grade.results import file_key
+from vklab.course.grade.schema import GradeError
+from vklab.course.grade.submission import BadSubmission, read_notebook
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VKLAB_LABS", str(students.LABS))
+        yield students.make_release(tmp_path_factory.mktemp("release") / "out")
+
+
+def planned(release, folder, **options):
+    """Return what is planned for each submission of a folder, by student."""
+    batch = students.batch(release, folder.parent / "results", **options)
+    return {one.submission.student: one for one in plan(batch, read_submissions(folder))}
+
+
+def edit(release, change):
+    content = students.plain(release)
+    change(content)
+    return content
+
+
+def cell(content, identifier):
+    return next(c for c in content["cells"] if c["id"] == identifier)
+
+
+def deep():
+    return b"[" * 100_000 + b"]" * 100_000
+
+
+BAD = {
+    "nothing in it": (lambda r: b"  \n", "the file is empty"),
+    "not JSON": (lambda r: b"def padded(count): ...", "it is not JSON"),
+    "half a notebook": (lambda r: json.dumps(students.plain(r)).encode()[:500], "it is not JSON"),
+    "JSON of something else": (lambda r: {"name": "me"}, "no Jupyter notebook"),
+    "a list": (lambda r: [1, 2], "no Jupyter notebook"),
+    "format 3": (lambda r: {"worksheets": [], "nbformat": 3}, "format 3"),
+    "nested too deep": (lambda r: deep(), "nested too deep"),
+    "UTF-16": (lambda r: json.dumps(students.plain(r)).encode("utf-16"), "not UTF-8"),
+    "merge markers": (
+        lambda r: b'{"cells": [\n<<<<<<< HEAD\n"a",\n=======\n"b"\n>>>>>>> theirs\n]}',
+        r"markers of an unfinished merge \(line 2\)",
+    ),
+    "cells that are no cells": (lambda r: {"cells": [1]}, "cell 1 is no cell but int"),
+    "a source that is a number": (lambda r: {"cells": [{"source": 7}]}, "text of cell 1"),
+    "no ids": (lambda r: edit(r, lambda c: [x.pop("id") for x in c["cells"]]), "lost their ids"),
+    "10,000 cells": (lambda r: edit(r, lambda c: c["cells"].extend(c["cells"][:1] * 10_000)),
+                     "cells, the limit is 2,000"),
+    "a cell of a megabyte": (
+        lambda r: edit(r, lambda c: cell(c, "l91-1").update(source="#" * 2**20)),
+        "characters, the limit is 200,000",
+    ),
+    "another kernel": (
+        lambda r: edit(r, lambda c: c["metadata"].update(
+            kernelspec={"display_name": "R 4", "language": "R", "name": "ir"})),
+        r"its kernel is 'R 4' \(R\)",
+    ),
+    "another lab": (lambda r: edit(r, lambda c: c["metadata"]["vklab"].update(lab="04")),
+                    "it is lab 04, and this batch grades lab 91"),
+    "another version": (lambda r: edit(r, lambda c: c["metadata"]["vklab"].update(version="1")),
+                        "made from version 1 of lab 91"),
+    "a notebook of one's own": (
+        lambda r: {"cells": [{"id": "a", "cell_type": "code", "source": "1"}]},
+        "no exercise cell of lab 91",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_submission_has_its_cause_and_touches_nobody_else(release, tmp_path, name):
+    content, cause = BAD[name]
+    folder = tmp_path / "in"
+    students.hand_in(folder / "ada.ipynb", students.notebook(release))
+    students.hand_in(folder / "bad.ipynb", content(release))
+    students.hand_in(folder / "zoe.ipynb", students.notebook(release))
+    done = planned(release, folder)
+    assert set(done) == {"ada", "bad", "zoe"}
+    with pytest.raises(BadSubmission, match=cause):
+        raise BadSubmission(done["bad"].cause)
+    assert done["ada"].rebuilt and done["zoe"].rebuilt and not done["ada"].cause
+
+
+def test_200_megabytes_are_not_read(release, tmp_path, monkeypatch):
+    path = tmp_path / "in" / "huge.ipynb"
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        file.truncate(200 * 2**20)
+    read = []
+    monkeypatch.setattr("vklab.course.grade.intake.read_notebook", read.append)
+    assert planned(release, path.parent)["huge"].cause.startswith("the notebook has 200 MiB")
+    assert not read
+
+
+def test_links_pipes_and_folders_named_like_notebooks(release, tmp_path):
+    secret = tmp_path / "secret.ipynb"
+    students.hand_in(secret, students.notebook(release))
+    folder = tmp_path / "in"
+    students.hand_in(folder / "ada.ipynb", students.notebook(release))
+    (folder / "link.ipynb").symlink_to(secret)
+    (folder / "loop").symlink_to(folder)
+    os.mkfifo(folder / "pipe.ipynb")
+    (folder / "folder.ipynb").mkdir()
+    done = planned(release, folder)
+    assert set(done) == {"ada", "link", "pipe"}
+    assert "symbolic link" in done["link"].cause and "no regular file" in done["pipe"].cause
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_file_that_may_not_be_read(release, tmp_path):
+    path = students.hand_in(tmp_path / "in" / "ada.ipynb", students.notebook(release))
+    path.chmod(0)
+    assert "cannot be read" in planned(release, path.parent)["ada"].cause
+
+
+# ------------------------------------------------------------------------------------------- zips
+
+
+def zipped(*members, mode="w") -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, mode, zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members:
+            info = name if isinstance(name, zipfile.ZipInfo) else zipfile.ZipInfo(name)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, data)
+    return out.getvalue()
+
+
+def book(release) -> bytes:
+    return nbformat.writes(students.notebook(release), version=4).encode()
+
+
+def a_link() -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo("04.ipynb")
+    info.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return info
+
+
+def liar(data: bytes, size: int) -> bytes:
+    """Return a zip whose directory says another size than its member has."""
+    at = data.index(b"PK\x01\x02")
+    return data[: at + 24] + struct.pack("<I", size) + data[at + 28 :]
+
+
+ZIPS = {
+    "a way out": (lambda r: zipped(("../../evil.ipynb", book(r))), "outside of its folder"),
+    "an absolute path": (lambda r: zipped(("/etc/evil.ipynb", book(r))), "outside of its folder"),
+    "a drive": (lambda r: zipped(("C:\\evil.ipynb", book(r))), "outside of its folder"),
+    "a way out beside a notebook": (
+        lambda r: zipped(("04.ipynb", book(r)), ("..\\x.txt", b"x")), "outside of its folder"),
+    "a link": (lambda r: zipped((a_link(), b"/etc/passwd")), "symbolic link"),
+    "a bomb": (lambda r: zipped(("04.ipynb", bytes(60 * 2**20))), "60 MiB"),
+    "a bomb that lies": (lambda r: liar(zipped(("04.ipynb", bytes(60 * 2**20))), 1000),
+                         "damaged|60"),
+    "no notebook": (lambda r: zipped(("notes.txt", b"x")), "no notebook"),
+    "a zip in a zip": (lambda r: zipped(("a.zip", zipped(("04.ipynb", book(r))))), "zip inside"),
+    "half a zip": (lambda r: zipped(("04.ipynb", book(r)))[:-40], "damaged"),
+    "rubbish": (lambda r: b"PK\x03\x04 rubbish", "damaged"),
+    "a flipped byte": (lambda r: flipped(zipped(("04.ipynb", book(r)))), "damaged|not JSON|UTF-8"),
+    "100 notebooks": (lambda r: zipped(*((f"{n}.ipynb", b"{}") for n in range(100))),
+                      "100 notebooks"),
+}  # fmt: skip
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:80] + bytes([data[80] ^ 255]) + data[81:]
+
+
+@pytest.mark.parametrize("name", ZIPS)
+def test_a_bad_zip_has_its_cause_and_writes_nothing(release, tmp_path, name):
+    content, cause = ZIPS[name]
+    folder = tmp_path / "in"
+    students.hand_in(folder / "ada.zip", zipped(("work/04.ipynb", book(release))))
+    students.hand_in(folder / "bad.zip", content(release))
+    before = sorted(tmp_path.rglob("*"))
+    done = planned(release, folder)
+    assert sorted(p for p in tmp_path.rglob("*") if "results" not in str(p)) == before
+    with pytest.raises(BadSubmission, match=cause):
+        raise BadSubmission(done["bad"].cause)
+    assert done["ada"].rebuilt
+
+
+def test_a_password_is_no_crash(release, tmp_path):
+    data = bytearray(zipped(("04.ipynb", book(release))))
+    for mark, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + at] |= 1
+    students.hand_in(tmp_path / "in" / "ada.zip", bytes(data))
+    assert "password" in planned(release, tmp_path / "in")["ada"].cause
+
+
+@pytest.mark.parametrize(("name", "student", "lms", "shown", "attempt"), [
+    ("doejane_4711_99_04_first_dispatch.ipynb", "canvas-4711", "canvas", "doejane", 1),
+    ("doejane_LATE_4711_99_04_first_dispatch.ipynb", "canvas-4711", "canvas", "doejane", 1),
+    ("doejane_4711_100_04_first_dispatch-1.ipynb", "canvas-4711", "canvas", "doejane", 2),
+    ("doejane_4711_101_04_first_dispatch-2.ipynb", "canvas-4711", "canvas", "doejane", 3),
+    ("anon_anon_77_04.ipynb", "canvas-anon-77", "canvas", "anon", 1),
+    ("Jane Doe_123456_assignsubmission_file_/04.ipynb", "moodle-123456", "moodle", "Jane Doe", 1),
+    ("Jane O_Doe_12_assignsubmission_file_04.ipynb", "moodle-12", "moodle", "Jane O_Doe", 1),
+    ("Course/Jane_7_assignsubmission_file_/a/04.ipynb", "moodle-7", "moodle", "Jane", 1),
+    ("Jane Doe.ipynb", "Jane Doe", "plain", "Jane Doe", 1),
+    ("Jane Doe/attempt 3/04.ipynb", "Jane Doe", "plain", "Jane Doe", 3),
+    ("group 7.zip", "group 7", "plain", "group 7", 1),
+])  # fmt: skip
+def test_names_of_an_lms(name, student, lms, shown, attempt):
+    who = identify(name)
+    assert (who.student, who.lms, who.name, who.attempt) == (student, lms, shown, attempt)
+
+
+def test_the_zip_of_an_lms_is_read_without_unpacking(release, tmp_path):
+    data = zipped(
+        ("doejane_1_9_04.ipynb", b"{}"), ("doejane_1_10_04-1.ipynb", book(release)),
+        ("Zoë_2_11_04.ipynb", book(release)), ("bad_3_12_../../04.ipynb", book(release)),
+        ("__MACOSX/._doejane_1_9_04.ipynb", b"x"), ("zipper_4_13_04.zip",
+                                                    zipped(("04.ipynb", book(release)))),
+    )  # fmt: skip
+    path = students.hand_in(tmp_path / "in.zip", data)
+    done = planned(release, path)
+    assert {s for s, one in done.items() if one.rebuilt} == {"canvas-1", "canvas-2", "canvas-4"}
+    assert any("outside of its folder" in one.cause for one in done.values())
+    assert "not graded: doejane_1_9_04.ipynb: it is JSON and no" in done["canvas-1"].notes[0]
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_folder_of_submissions(tmp_path):
+    for name in ("gone", "empty"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        with pytest.raises(GradeError, match="no folder|no notebook"):
+            read_submissions(tmp_path / name)
+
+
+STRANGE = ["a,b", 'say "hi"', "new\nline", "\u202eesrever", "=1+1", "+1", "-1", "@x", "a\tb", "ß",
+           "é", "e\u0301", "🦀", " ", "con", "x" * 200, "'", "<script>alert(1)</script>",
+           "{{7*7}}", "%s%n", "$(id)", "`id`", "; rm -rf", "..", "a..b", "\\\\server\\x"]  # fmt: skip
+
+
+def test_strange_names_are_names_only(release, tmp_path):
+    folder = tmp_path / "in"
+    for name in STRANGE:
+        if name != "..":
+            students.hand_in(folder / f"{name}.ipynb", students.notebook(release))
+    done = [*planned(release, folder).values()]
+    assert len(done) == len(STRANGE) - 2  # é is one name in both forms
+    assert all(one.rebuilt for one in done)
+    keys = {one.key for one in done}
+    assert len(keys) == len(done)
+    assert all(k.isascii() and k.replace("-", "").replace(".", "").replace("_", "").isalnum()
+               for k in keys)  # fmt: skip
+
+
+@given(st.text(min_size=1, max_size=80), st.text(min_size=1, max_size=80))
+@settings(max_examples=60, deadline=None)
+def test_keys_are_safe_and_different(one, other):
+    key = file_key(one, "91_class")
+    assert Path(key).name == key and len(key.encode()) < 120 and not key.startswith(".")
+    assert (key == file_key(other, "91_class")) == (one == other)
+
+
+@given(st.binary(max_size=300) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
+        st.sampled_from(["cells", "id", "source", "metadata", "vklab", "kernelspec", "cell_type"]),
+        inner, max_size=4), max_leaves=20).map(lambda v: json.dumps(v).encode()))  # fmt: skip
+@settings(max_examples=100, deadline=None)
+def test_any_bytes_are_a_notebook_or_have_a_cause(data):
+    try:
+        assert isinstance(read_notebook(data).cells, tuple)
+    except BadSubmission as error:
+        assert str(error)
+
+
+# ---------------------------------------------------------------------------------------- rebuild
+
+
+def rebuilt(release, change):
+    content = edit(release, change)
+    released = release.notebook(release.manifest.labs[0])
+    return rebuild(released, read_notebook(json.dumps(content).encode()))
+
+
+def sources(done):
+    return {c.id: c.source for c in done.notebook.cells}
+
+
+def test_answers_and_own_cells_are_taken_and_demos_are_not(release):
+    def change(content):
+        cell(content, "l91-1").update(source="def padded(count, multiple=256):\n    return SCALE")
+        cell(content, "l91-own")["source"] = "def helper(): ..."
+        cell(content, "l91-setup")["source"] = "import os; os.abort()"
+        cell(content, "l91-1c")["source"] = "check('91-1', print)"
+        cell(content, "l91-1")["outputs"] = [{"output_type": "stream", "text": "PASSED"}]
+        content["cells"].insert(0, {"id": "extra", "cell_type": "code", "source": "evil()"})
+
+    kept = sources(rebuilt(release, change))
+    assert kept["l91-1"].endswith("return SCALE") and kept["l91-own"] == "def helper(): ..."
+    assert kept["l91-demo"] == "SCALE = 2" and "abort" not in kept["l91-setup"]
+    assert kept["l91-1c"] == 'check("91-1", padded)' and not {"extra", "l91-1d"} & set(kept)
+    cells = rebuilt(release, change).notebook.cells
+    assert not any(c.get("outputs") for c in cells)
+    assert [c.metadata["vklab"]["role"] for c in cells[:4]] == ["given", "own", "given", "exercise"]
+
+
+def test_a_missing_a_doubled_and_a_turned_cell_cost_their_exercise_only(release):
+    def lost(content):
+        content["cells"].remove(cell(content, "l91-1"))
+
+    def doubled(content):
+        content["cells"].append({**cell(content, "l91-1"), "source": "padded = min"})
+
+    def repeated(content):
+        content["cells"].append(cell(content, "l91-1"))
+
+    def turned(content):
+        cell(content, "l91-1")["cell_type"] = "markdown"
+
+    for change, said in ((lost, "was deleted"), (doubled, "2 different cells have the id l91-1"),
+                         (turned, "is a markdown cell")):  # fmt: skip
+        done = rebuilt(release, change)
+        assert said in done.missing["91-1"] and set(done.missing) == {"91-1"}
+        assert set(answers_in(done.notebook)) == {"91-2", "91-3"}
+    assert not rebuilt(release, repeated).missing
+
+
+def test_swapped_cells_come_back_in_order_and_swapped_ids_are_swapped_answers(release):
+    def order(content):
+        content["cells"].reverse()
+
+    def ids(content):
+        one, two = cell(content, "l91-1"), cell(content, "l91-2")
+        one["id"], two["id"] = "l91-2", "l91-1"
+
+    assert sources(rebuilt(release, order)) == sources(rebuilt(release, lambda c: None))
+    assert "workgroups" in answers_in(rebuilt(release, ids).notebook)["91-1"]
+
+
+@pytest.mark.parametrize("text", [
+    "<<<<<<< HEAD\nx = 1\n=======\n", "%matplotlib inline\n!rm -rf /", "def (", "x = '\\d'",
+    "(" * 5000, "x = " + "-" * 50_000 + "1", "\0", "\ud800", "é = 1\nreturn",
+    "lambda: " * 200 + "0", "x" + ".a" * 20_000,
+])  # fmt: skip
+def test_an_answer_that_is_no_python_is_still_an_answer(release, text):
+    done = rebuilt(release, lambda c: cell(c, "l91-1").update(source=text))
+    assert not done.missing and set(answers_in(done.notebook)) == {"91-1", "91-2", "91-3"}
+    assert nbformat.reads(done.text(), as_version=4)
+
+
+def test_a_limit_says_its_value(release):
+    data = b" " * (submissions.MAX_BYTES + 1)
+    with pytest.raises(BadSubmission, match="50 MiB, the limit is 50"):
+        read_notebook(data)

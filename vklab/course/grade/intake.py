@@ -1,0 +1,241 @@
+"""Intake of submissions: a folder, or the zip of a learning management system, read as data.
+
+Nothing is extracted: names of files are labels, never paths to write to. A file that cannot be read
+becomes an entry with its cause, beside the others. Names follow what Canvas and Moodle write into
+their downloads; everything else is a plain folder with a notebook, zip or folder a student.
+
+Source: Moodle mod/assign (download all submissions); Canvas assignment downloads
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import unicodedata
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+
+from vklab.course.grade.schema import GradeError, Submission
+from vklab.course.grade.submission import MAX_BYTES, BadSubmission, Notebook, read_notebook, too_big
+
+__all__ = ["Entry", "identify", "read_submissions"]
+
+MAX_FILES = 20_000
+# What all notebooks of one archive may take in memory, whatever its headers say.
+MAX_ZIP_BYTES = 4 * 2**30
+MAX_STUDENT_ZIP_BYTES = 200 * 2**20
+CANVAS = re.compile(r"(?P<name>[^_]+)_(?:LATE_)?(?P<id>\d+|anon)_(?P<file>\d+)_(?P<rest>.+)",
+                    re.DOTALL)  # fmt: skip
+MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_(?:file|onlinetext)_(?P<rest>.*)",
+                    re.DOTALL)  # fmt: skip
+AGAIN = re.compile(r"-(\d{1,3})$")
+ATTEMPT = re.compile(r"(?i)\battempt[ _-]?(\d{1,3})\b")
+IGNORED = re.compile(r"(^|/)(\.(?!\.)|__MACOSX/|Thumbs\.db$|desktop\.ini$)")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of the intake: whose it is, its notebook, or the cause why there is none."""
+
+    submission: Submission
+    notebook: Notebook | None = None
+    cause: str = ""
+    modified: float = 0.0
+
+
+def read_submissions(source: Path) -> list[Entry]:
+    """Return every submission of a folder or zip, by student, older attempts first.
+
+    Raises GradeError if the folder or zip itself cannot be read.
+    """
+    if source.is_dir():
+        entries = list(_folder(source))
+    elif source.is_file() and zipfile.is_zipfile(source):
+        entries = list(_archive(source))
+    else:
+        raise GradeError(f"{source} is no folder and no zip file; give the folder with the "
+                         "submissions, or the zip that the LMS made")  # fmt: skip
+    if not entries:
+        raise GradeError(f"there is no notebook (.ipynb) and no zip file in {source}")
+    return _numbered(entries)
+
+
+def _numbered(entries: list[Entry]) -> list[Entry]:
+    """Number the attempts of each student in order of attempt, time and name."""
+    entries.sort(key=lambda e: (e.submission.student, e.submission.attempt, e.modified,
+                                e.submission.file))  # fmt: skip
+    count: dict[str, int] = {}
+    numbered = []
+    for entry in entries:
+        student = entry.submission.student
+        count[student] = count.get(student, 0) + 1
+        numbered.append(replace(entry, submission=entry.submission.model_copy(
+            update={"attempt": count[student]})))  # fmt: skip
+    return numbered
+
+
+def identify(name: str) -> Submission:
+    """Return who handed in a file, by its path inside the folder or zip."""
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    asked = ATTEMPT.search(name)
+    attempt = int(asked[1]) if asked else 1
+    for part in parts:
+        moodle = MOODLE.fullmatch(part)
+        if moodle:
+            return Submission(student=f"moodle-{moodle['id']}", name=_clean(moodle["name"]),
+                              lms="moodle", lms_id=moodle["id"], file=name, attempt=attempt)
+    canvas = CANVAS.fullmatch(parts[-1]) if len(parts) == 1 else None
+    if canvas:
+        again = AGAIN.search(PurePosixPath(canvas["rest"]).stem)
+        student = canvas["id"] if canvas["id"] != "anon" else f"anon-{canvas['file']}"
+        return Submission(student=f"canvas-{student}", name=_clean(canvas["name"]), lms="canvas",
+                          lms_id=student, file=name,
+                          attempt=int(again[1]) + 1 if again else attempt)  # fmt: skip
+    student = _clean(parts[0] if len(parts) > 1 else _stem(parts[0])) if parts else ""
+    return Submission(student=student or "(no name)", name=student, file=name, attempt=attempt)
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"(?i)\.(ipynb|zip)$", "", name)
+
+
+def _clean(text: str) -> str:
+    """Return a name in one Unicode form, without halves of characters."""
+    whole = text.encode("utf-8", "replace").decode("utf-8")
+    return unicodedata.normalize("NFC", whole).strip()
+
+
+def _wanted(name: str) -> bool:
+    return not IGNORED.search(name) and name.lower().endswith((".ipynb", ".zip"))
+
+
+def _folder(root: Path) -> Iterator[Entry]:
+    count = 0
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if not _wanted(name) or (path.is_dir() and not path.is_symlink()):
+            continue
+        count += 1
+        if count > MAX_FILES:
+            raise GradeError(f"{root} has more than {MAX_FILES:,} files; is it the right folder?")
+        yield from _file(path, name)
+
+
+def _file(path: Path, name: str) -> Iterator[Entry]:
+    who = identify(name)
+    who = who.model_copy(update={"file": _clean(name)})
+    try:
+        facts = path.lstat()
+        if stat.S_ISLNK(facts.st_mode):
+            raise BadSubmission("it is a symbolic link, which is not followed; hand in the file")
+        if not stat.S_ISREG(facts.st_mode):
+            raise BadSubmission("it is no regular file")
+        if name.lower().endswith(".zip"):
+            with path.open("rb") as file:
+                yield from _student_zip(file, who, facts.st_mtime)
+            return
+        data = _limited(path.stat().st_size, path)
+        yield _entry(who, data, facts.st_mtime)
+    except BadSubmission as error:
+        yield Entry(who, cause=str(error))
+    except OSError as error:
+        yield Entry(who, cause=f"it cannot be read: {error.strerror or error}")
+
+
+def _limited(size: int, path: Path) -> bytes:
+    if size > MAX_BYTES:
+        raise too_big(size)
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)
+
+
+def _entry(who: Submission, data: bytes, modified: float) -> Entry:
+    try:
+        notebook = read_notebook(data)
+    except BadSubmission as error:
+        return Entry(who, None, str(error), modified)
+    return Entry(who.model_copy(update={"hash": notebook.hash}), notebook, "", modified)
+
+
+def _archive(path: Path) -> Iterator[Entry]:
+    """Read the zip of an LMS: notebooks, and one level of zips inside."""
+    total = 0
+    with zipfile.ZipFile(path) as archive:
+        infos = [i for i in archive.infolist() if not i.is_dir() and _wanted(i.filename)]
+        if len(infos) > MAX_FILES:
+            raise GradeError(f"{path} has {len(infos):,} files, the limit is {MAX_FILES:,}")
+        for info in infos:
+            who = identify(info.filename).model_copy(update={"file": _clean(info.filename)})
+            try:
+                nested = info.filename.lower().endswith(".zip")
+                limit = MAX_STUDENT_ZIP_BYTES if nested else MAX_BYTES
+                data = _member(archive, info, limit)
+                total += len(data)
+                if total > MAX_ZIP_BYTES:
+                    raise GradeError(f"{path} unpacks to more than {MAX_ZIP_BYTES >> 30} GiB")
+                if nested:
+                    yield from _student_zip(BytesIO(data), who, _time(info))
+                else:
+                    yield _entry(who, data, _time(info))
+            except BadSubmission as error:
+                yield Entry(who, cause=str(error))
+
+
+def _student_zip(file: object, who: Submission, modified: float) -> Iterator[Entry]:
+    """Read the one notebook of a student's zip; several of one student are several attempts."""
+    try:
+        with zipfile.ZipFile(file) as archive:  # type: ignore[call-overload]
+            every = archive.infolist()
+            if len(every) > MAX_FILES:
+                raise BadSubmission(f"the zip has {len(every):,} files")
+            for info in every:
+                _check_name(info)
+            books = [i for i in every if not i.is_dir() and _wanted(i.filename)]
+            if not books:
+                raise BadSubmission("the zip has no notebook (.ipynb)")
+            if len(books) > 20:
+                raise BadSubmission(f"the zip has {len(books)} notebooks; hand in the lab's only")
+            for info in books:
+                if info.filename.lower().endswith(".zip"):
+                    raise BadSubmission("the zip has a zip inside; hand in the notebook itself")
+                inner = who.model_copy(update={"file": f"{who.file}/{_clean(info.filename)}"})
+                yield _entry(inner, _member(archive, info, MAX_BYTES), modified)
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError) as error:
+        raise BadSubmission(f"the zip is damaged: {error}") from None
+
+
+def _time(info: zipfile.ZipInfo) -> float:
+    year, month, day, hour, minute, second = info.date_time
+    return (((year * 12 + month) * 31 + day) * 24 + hour) * 3600.0 + minute * 60 + second
+
+
+def _check_name(info: zipfile.ZipInfo) -> None:
+    """Refuse a name that leaves the archive's folder, and a link, as what they are: an attack."""
+    name = info.filename.replace("\\", "/")
+    if name.startswith("/") or re.match(r"^[A-Za-z]:", name) or ".." in name.split("/"):
+        raise BadSubmission(f"the zip has a file outside of its folder: {info.filename[:80]!r}")
+    if stat.S_ISLNK(info.external_attr >> 16):
+        raise BadSubmission(f"the zip has a symbolic link: {info.filename[:80]!r}")
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes:
+    """Return the bytes of a member, read no further than the limit whatever its header says."""
+    _check_name(info)
+    if info.flag_bits & 1:
+        raise BadSubmission("the zip has a password; hand in a zip without one")
+    if info.file_size > limit:
+        raise too_big(info.file_size)
+    try:
+        with archive.open(info) as file:
+            data = file.read(limit + 1)
+    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, ValueError,
+            RuntimeError) as error:  # fmt: skip
+        raise BadSubmission(f"the zip is damaged: {error}") from None
+    except Exception as error:  # zlib.error, LZMAError: of the codec, with no common base class
+        raise BadSubmission(f"the zip is damaged: {error}") from None
+    if len(data) > limit:
+        raise too_big(len(data))
+    return data

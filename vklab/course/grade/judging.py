@@ -1,0 +1,42 @@
+"""Judge of a batch: one sandboxed session for each submission, after the sandbox was probed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from vklab.course.grade import probe, sandbox, session
+from vklab.course.grade.jobs import Job, Outcome
+
+__all__ = ["judge_one", "require_sandbox"]
+
+
+def judge_one(job: Job) -> Outcome:
+    """Grade one job in a session whose kernel runs in the sandbox."""
+    os.environ["VKLAB_LABS"] = job.labs
+    box = sandbox.find_sandbox(image=job.image)
+    try:
+        with tempfile.TemporaryDirectory(prefix="vklab-job-") as folder:
+            path = Path(folder) / "submission.ipynb"
+            path.write_text(job.notebook, encoding="utf-8")
+            return session.run_session(path, job.lab[:2], sandbox=box, secret=job.seed,
+                                       variants=job.variant, exercises=job.exercises,
+                                       times=job.times)  # fmt: skip
+    finally:
+        box.closed()
+
+
+def require_sandbox(image: str, hidden: Mapping[str, Sequence[Path]]) -> None:
+    """Raise SetupError unless this machine's sandbox keeps what it promises.
+
+    Args:
+        image: image of a container by its digest, or "" for bubblewrap.
+        hidden: paths that no submission may see, by a name.
+    """
+    box = sandbox.find_sandbox(image=image)
+    try:
+        probe.require(box, hidden)
+    finally:
+        box.closed()
