@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 # conda-forge's name where it differs, and what conda-forge does not have.
-CONDA_NAMES = {"torch": "pytorch"}
+CONDA_NAMES = {"torch": "pytorch", "msgpack": "msgpack-python"}
 PIP_ONLY = {"playwright", "vulkan"}
 CONDA_EXTRAS = ("labs", "test")
 NAME = r"[\w.-]+(\[.*?\])?"

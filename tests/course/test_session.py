@@ -20,6 +20,7 @@ from vklab.course.definition.codec import encode
 from vklab.course.definition.draw import draw
 from vklab.course.definition.exercise import exercises_of
 from vklab.course.grade import sandbox, session_kernel
+from vklab.course.grade.records import validated
 from vklab.course.grade.sandbox_limits import Limits
 from vklab.course.grade.session import run_session
 from vklab.course.grade.session_kernel import GradedKernel, KernelEnded
@@ -150,6 +151,8 @@ def test_a_session_grades_a_notebook_in_a_process_of_its_own(box, tmp_path, noth
     found = run_session(path, "90", sandbox=box, secret="a", exercises=("90-1", "90-2", "90-3"))
     entries = found["exercises"]
     assert found["broken"] == "" and found["kernels"] == 1
+    for one in entries.values():
+        assert validated(one, one["of"], "").status == one["status"]
     # The check cell names no answer; what it says instead is not executed.
     assert entries["90-1"]["status"] in ("error", "failed")
     assert entries["90-2"]["status"] == "missing" and entries["90-2"]["of"] == 3

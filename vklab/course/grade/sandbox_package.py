@@ -16,6 +16,7 @@ from pathlib import Path
 import platformdirs
 
 import vklab
+from vklab import store
 from vklab.course.places import PROJECT
 
 __all__ = ["copy_package", "installed_copy"]
@@ -30,7 +31,8 @@ def installed_copy() -> Path | None:
     source = Path(vklab.__file__).resolve().parent
     if not (PROJECT / "pyproject.toml").is_file():
         return None
-    root = Path(platformdirs.user_cache_dir("vklab", appauthor=False)) / "sandbox"
+    default = Path(platformdirs.user_cache_dir("vklab", appauthor=False)) / "sandbox"
+    root = store.folder("sandbox") or default
     target = root / _digest(source)
     if not target.is_dir():
         root.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from vklab.course.definition.judge import Answers, judge
 from vklab.course.definition.verdict import Verdict
 from vklab.course.grade.session_kernel import KernelEnded
 
-__all__ = ["PartsAnswers", "RemoteAnswers", "Transport", "entry", "marked", "plain"]
+__all__ = ["MESSAGES", "PartsAnswers", "RemoteAnswers", "Transport", "entry", "marked", "plain"]
 
 Transport = Callable[[bytes], bytes]
 MESSAGES, MESSAGE_BYTES = 20, 1 << 20
@@ -126,7 +126,7 @@ def plain(verdict: Verdict, status: str) -> dict[str, Any]:
         said = part.message[: max(0, left)]
         left -= len(said.encode("utf-8", "replace"))
         parts.append({"name": part.name, "points": part.points, "passed": part.passed,
-                      "message": said})  # fmt: skip
+                      "message": said, "earned": float(part.earned)})  # fmt: skip
     messages = [text[: max(0, left // MESSAGES)] for text in verdict.messages[:MESSAGES]]
     points = float(verdict.points) if status in ("passed", "partial") else 0.0
     return {"status": status, "points": points, "of": float(verdict.of), "parts": parts,

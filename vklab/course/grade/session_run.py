@@ -23,7 +23,7 @@ from vklab.course.definition.draw import draw, public_cases
 from vklab.course.definition.exercise import Exercise
 from vklab.course.grade.sandbox import Sandbox
 from vklab.course.grade.session_kernel import GradedKernel, KernelEnded
-from vklab.course.grade.session_marks import PartsAnswers, RemoteAnswers, entry, marked
+from vklab.course.grade.session_marks import MESSAGES, PartsAnswers, RemoteAnswers, entry, marked
 
 __all__ = ["Job", "Run", "expression_of"]
 
@@ -196,7 +196,7 @@ class Run:
         problem = self.problems.get(exercise.id)
         if problem and result["status"] not in ("passed", "partial"):
             result["messages"] = [f"the cell of the answer did not run: {problem}"[:1000],
-                                  *result["messages"]]  # fmt: skip
+                                  *result["messages"]][:MESSAGES]  # fmt: skip
             how = self.cells.get(f"exercise {exercise.id}", {}).get("status", "")
             if how in ("timeout", "out_of_memory") and result["status"] == "error":
                 result["status"] = how

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
-__all__: list[str] = []
+__all__ = ["UNUSED"]
 
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+UNUSED = "rfc3987_syntax"
+sys.modules.setdefault(UNUSED, None)  # type: ignore[arg-type]
