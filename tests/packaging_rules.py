@@ -24,7 +24,7 @@ CONDA_EXTRAS = ("labs", "test")
 NAME = r"[\w.-]+(\[.*?\])?"
 
 # The distribution that brings a module, where the names differ.
-DISTRIBUTIONS = {
+DISTRIBUTIONS = {"zmq": "pyzmq",
     "IPython": "ipython", "PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml",
 }  # fmt: skip
 # Modules that come with a declared distribution and are part of its interface.
