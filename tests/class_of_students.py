@@ -16,15 +16,19 @@ import nbformat
 
 from vklab.course.author.lab import find_lab
 from vklab.course.grade.batch import Batch, Options
+from vklab.course.grade.grade import grade
+from vklab.course.grade.intake import read_submissions
 from vklab.course.grade.jobs import Job, Outcome
 from vklab.course.grade.manifest import Release, open_release
 from vklab.course.grade.release import release
 from vklab.course.grade.results import Results
+from vklab.course.grade.schema import SubmissionResult
 from vklab.course.student.rehearsal import rehearse
 
 __all__ = ["dataclasses_replace"]
 
 LABS = Path(__file__).resolve().parent / "course" / "class_labs"
+SMALL = 12
 SEED = "a secret that only the tests know"
 RIGHT = "def padded(count, multiple={usual}):\n    return -(-count // multiple) * multiple"
 WRONG = ("def padded(count, multiple=256):\n"
@@ -79,9 +83,31 @@ def many(opened: Release, folder: Path, count: int) -> Path:
              "def padded(count", None)  # fmt: skip
     for number in range(count):
         text = texts[number % len(texts)]
-        answers = {"l91-2": f"workgroups = {14 + number % 4}"} | ({"l91-1": text} if text else {})
+        answers = {"l91-2": f"workgroups = {14 + number % 4}", "l91-3": 'why = "aligned"'}
+        answers |= {"l91-1": text} if text else {}
         hand_in(folder / f"student {number:03}.ipynb", notebook(opened, answers))
     return folder
+
+
+def edit(opened: Release, change: Any) -> dict[str, Any]:
+    """Return a notebook as plain JSON data after a change."""
+    content = plain(opened)
+    change(content)
+    return content
+
+
+def cell(content: dict[str, Any], identifier: str) -> dict[str, Any]:
+    """Return a cell of plain JSON data by its id."""
+    return next(c for c in content["cells"] if c["id"] == identifier)
+
+
+def run(
+    opened: Release, folder: Path, out: Path, judge: Any = rehearse, test: Any = None,
+    **options: Any,
+) -> tuple[Batch, dict[str, SubmissionResult]]:  # fmt: skip
+    """Grade a folder; return the batch and its records."""
+    made = batch(opened, out, judge, **options)
+    return made, grade(made, read_submissions(folder), test)
 
 
 # ------------------------------------------------------- judges, importable in other processes
@@ -150,6 +176,18 @@ def strict(job: Job) -> Outcome:
 def crashing_always(job: Job) -> Outcome:
     """End the process at once."""
     os._exit(7)
+
+
+def grade_and_die(opened: Release, folder: Path, out: Path, count: int) -> None:
+    """Grade a folder, and die by SIGKILL after some records."""
+    seen = []
+
+    def tell(key: str, record: SubmissionResult) -> None:
+        seen.append(key)
+        if len(seen) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    grade(batch(opened, out), read_submissions(folder), None, tell)
 
 
 def fresh(folder: Path) -> Path:

@@ -151,6 +151,10 @@ void main(uint3 l : SV_GroupThreadID, uint3 g : SV_GroupID, uint lane : SV_Group
             c[(64 * g.y + 4 * l.y + r) * push.n + 64 * g.x + 4 * l.x + s] = sum[r][s];
 }
 """
+# The fifth of four numbers is the first of the next element.
+INNER = GLSL_HEAD.replace("float y[]", "Four y[]").replace(
+    "layout(std430", "struct Four { float v[4]; };\nlayout(std430", 1
+) + "void main() { uint i = gl_GlobalInvocationID.x; if (i < 25) y[i].v[i / 4] = x[i] + count; }"
 MAP = slang("if (id.x < push.count) y[id.x] = 2 * x[id.x];")
 GLSL_MAP = glsl("if (i < count) y[i] = 2.0 * x[i];")
 BY_GROUPS = slang("uint i = 64 * group.x + lane; if (i < push.count) y[i] = 2 * x[i];")

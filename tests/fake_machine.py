@@ -11,7 +11,7 @@ import pytest
 from vklab.bootstrap import choose, environment, steps, system
 
 ROOT = Path(__file__).resolve().parents[1]
-TOOLS = frozenset({"validation", "glsl", "spirv-val", "swiftshader"})
+TOOLS = frozenset({"validation", "glsl", "spirv-val", "swiftshader", "bubblewrap"})
 READY = system.Machine(
     distribution="debian",
     installers=frozenset({"apt-get"}),

@@ -8,17 +8,17 @@ from vklab.plan import memory
 # ------------------------------------------------------------------------------------- 00-1
 
 
-@wrong("00-1", says="on three pictures: expected dtype float32, got float64")
+@wrong("00-1", says="on one picture, every pixel 85: expected dtype float32, got float64")
 def divides_first(pixels):
     return (pixels / 255)[:, None]
 
 
-@wrong("00-1", says="expected shape (3, 1, 28, 28), got (3, 28, 28)")
+@wrong("00-1", says="expected shape (1, 1, 28, 28), got (1, 28, 28)")
 def forgets_the_axis(pixels):
     return pixels.astype(np.float32) / 255
 
 
-@wrong("00-1", says="expected shape (3, 1, 28, 28), got (3, 28, 28, 1)")
+@wrong("00-1", says="expected shape (1, 1, 28, 28), got (1, 28, 28, 1)")
 def puts_the_axis_last(pixels):
     return pixels.astype(np.float32)[..., None] / 255
 
@@ -28,12 +28,12 @@ def divides_by_the_brightest(pixels):
     return pixels.astype(np.float32)[:, None] / pixels.max()
 
 
-@wrong("00-1", says="element 0, 0, 0: expected 0.2, got 0")
+@wrong("00-1", says="784 of 784 elements differ; element 0, 0, 0, 0: expected 0.333333, got 0;")
 def divides_whole_numbers(pixels):
     return (pixels // 255).astype(np.float32)[:, None]
 
 
-@wrong("00-1", says="an array, float32 of shape (3, 1, 28, 28), got None (is a return missing?)")
+@wrong("00-1", says="an array, float32 of shape (1, 1, 28, 28), got None (is a return missing?)")
 def forgets_to_return(pixels):
     pixels.astype(np.float32)[:, None] / 255
 
@@ -46,33 +46,39 @@ def by_multiplying(pixels):
 # ------------------------------------------------------------------------------------- 00-2
 
 
-@wrong("00-2", says="a failed check that names no repair: expected [], got ['']")
+@wrong("00-2", says="on checks: ok, ok: expected [], got ['', '']")
 def keeps_empty_lines(report):
     rank = sorted(report.checks, key=lambda c: (c.ok, not c.essential if not c.ok else False))
-    return list(dict.fromkeys(c.repair for c in rank if c.repair or not c.ok))
+    return [c.repair for c in rank]
 
 
-@wrong("00-2", says="expected ['B', 'A', 'C'], got ['C', 'B', 'A']")
+@wrong("00-2", says="failed and essential comes first, in the report's order (1)\n      on checks")
 def in_the_order_of_the_report(report):
     lines = [c.repair for c in report.checks if not c.ok and c.repair]
     lines += [c.repair for c in report.checks if c.ok and c.repair]
     return list(dict.fromkeys(lines))
 
 
-@wrong("00-2", says="on B is a note, later an essential repair; A three times: expected ['A', 'B']")
+@wrong("00-2", says="no  each line is listed once, where it is needed first")
 def says_lines_twice(report):
     rank = sorted(report.checks, key=lambda c: c.ok * 2 + (not c.ok and not c.essential))
     return [c.repair for c in rank if c.repair]
 
 
-@wrong("00-2", says="got ['A', 'B', 'C']")
+@wrong("00-2", says="no  failed and essential comes first, in the report's order")
 def sorts_by_the_alphabet(report):
     return sorted({c.repair for c in report.checks if not c.ok and c.repair})
 
 
-@wrong("00-2", says="expected ['B', 'C', 'D', 'A'], got ['B', 'C']")
+@wrong("00-2", says="no  notes come last, in the report's order")
 def leaves_out_the_notes(report):
     rank = sorted((c for c in report.checks if not c.ok), key=lambda c: not c.essential)
+    return list(dict.fromkeys(c.repair for c in rank if c.repair))
+
+
+@wrong("00-2", says="no  notes come last, in the report's order")
+def ranks_notes_by_essential(report):
+    rank = sorted(report.checks, key=lambda c: (c.ok, not c.essential))
     return list(dict.fromkeys(c.repair for c in rank if c.repair))
 
 
@@ -88,63 +94,80 @@ def by_rank(report):
 # ------------------------------------------------------------------------------------- 00-3
 
 
-@wrong("00-3", says="are three pictures in one cell three?")
-def adds_once_a_cell(labels, logits):
-    table = np.zeros((logits.shape[1], logits.shape[1]), int)
-    table[labels, logits.argmax(axis=1)] += 1
-    return table
+@wrong("00-3", says="the obvious answer needs")
+def largest_first(pictures, sizes, run):
+    runs = []
+    for size in sorted(sizes, reverse=True):
+        runs += [size] * (pictures // size)
+        pictures %= size
+    return runs + [min(sizes)] * (pictures > 0)
 
 
-@wrong("00-3", says="on labels 0 0 1 2, predicted 1 1 1 0: ")
-def turns_the_table(labels, logits):
-    table = np.zeros((logits.shape[1], logits.shape[1]), int)
-    np.add.at(table, (logits.argmax(axis=1), labels), 1)
-    return table
+@wrong("00-3", says="the obvious answer needs")
+def one_size_only(pictures, sizes, run):
+    best = min(sizes, key=lambda size: -(-pictures // size) * (size + run))
+    return [best] * -(-pictures // best)
 
 
-@wrong("00-3", says="on ten classes, three pictures: expected shape (10, 10), got (5, 5)")
-def makes_room_for_the_labels_only(labels, logits):
-    count = max(labels.max(), logits.argmax(axis=1).max()) + 1
-    table = np.zeros((count, count), int)
-    np.add.at(table, (labels, logits.argmax(axis=1)), 1)
-    return table
+@wrong("00-3", says="pictures are read")
+def rounds_down(pictures, sizes, run):
+    return [max(sizes)] * (pictures // max(sizes))
 
 
-@wrong("00-3", says="raised IndexError")
-def looks_down_the_columns(labels, logits):
-    table = np.zeros((logits.shape[1], logits.shape[1]), int)
-    for label, predicted in zip(labels, logits.argmax(axis=0), strict=False):
-        table[label, predicted] += 1
-    return table
+@wrong("00-3", says="on 17 pictures, sizes [16, 32], run=6: 17 is none of the sizes [16, 32]")
+def invents_sizes(pictures, sizes, run):
+    return [pictures]
 
 
-@wrong("00-3", says="expected 3 rows of 3 counts, got [[1], [1, 2], []]")
-def forgets_the_empty_cells(labels, logits):
-    return [[1], [1, 2], []]
+@wrong("00-3", says="the list has 32 rows: a run of [16] is not needed")
+def never_stops_early(pictures, sizes, run):
+    return [min(sizes)] * (pictures // min(sizes) + 1)
 
 
-@wrong("00-3", says="expected counts of shape (3, 3), got None (is a return missing?)")
-def prints_it(labels, logits):
-    print(logits.argmax(axis=1) == labels)
+@wrong("00-3", says="expected a list of sizes, got None (is a return missing?)")
+def returns_nothing(pictures, sizes, run):
+    [max(sizes)] * -(-pictures // max(sizes))
+
+
+@wrong("00-3", says="your function did not end")
+def loops_for_ever(pictures, sizes, run):
+    while pictures > 0:
+        pass
+    return []
+
+
+@wrong("00-3", says="expected a list of sizes, got a dict")
+def counts_by_size(pictures, sizes, run):
+    return {max(sizes): -(-pictures // max(sizes))}
+
+
+@wrong("00-3", says="no  the cost, between the obvious choices (0) and the least (all)")
+def ignores_the_price(pictures, sizes, run):
+    best = [[]]
+    for left in range(1, pictures + 1):
+        tries = [[size, *best[max(left - size, 0)]] for size in sizes]
+        best.append(min(tries, key=lambda runs: sum(runs) + 6 * len(runs)))
+    return best[pictures]
 
 
 @alternative("00-3")
-def by_bincount(labels, logits):
-    count = logits.shape[1]
-    pairs = labels * count + np.argmax(logits, axis=1)
-    return np.bincount(pairs, minlength=count * count).reshape(count, count)
+def from_rows_to_runs(pictures, sizes, run):
+    fewest = {0: ()}  # rows -> the shortest list with that sum
+    waiting = [0]
+    for rows in waiting:
+        for size in sizes if rows < pictures else ():
+            if rows + size not in fewest:
+                waiting.append(rows + size)
+                fewest[rows + size] = (*fewest[rows], size)
+    enough = [rows for rows in fewest if rows >= pictures]
+    return list(fewest[min(enough, key=lambda rows: rows + run * len(fewest[rows]))])
 
 
-@alternative("00-3")
-def as_lists(labels, logits):
-    table = [[0.0] * logits.shape[1] for _ in range(logits.shape[1])]
-    for truth, said in zip(labels, logits.argmax(axis=1), strict=True):
-        table[truth][said] += 1
-    return table
-
-
-LOOP = "for truth, row in zip(labels, logits, strict={}):"
-equivalent("00-3", LOOP.format(True), LOOP.format(False), because="both have one entry per picture")
+LOOP = "for left in range(1, pictures + {}):"
+equivalent("00-3", LOOP.format(1), LOOP.format(2), because="one list more than needed is made")
+TRIES = "tries = [[size, *best[max({})]] for size in sizes]"
+equivalent("00-3", TRIES.format("left - size, 0"), TRIES.format("0, left - size"),
+           because="the order of arguments of max is free")  # fmt: skip
 
 # ------------------------------------------------------------------------------------- 00-4
 
@@ -164,7 +187,7 @@ def puts_all_at_the_start(lifetimes, aliasing=True):
     return {life.name: 0 for life in lifetimes}, total
 
 
-@wrong("00-4", says="on three values of 256 bytes: expected 768, got 512")
+@wrong("00-4", says="on sizes 256, 256, 256: expected 768, got 512  (the total)")
 def returns_the_last_offset(lifetimes, aliasing=True):
     offsets, end = {}, 0
     for life in lifetimes:
@@ -173,13 +196,22 @@ def returns_the_last_offset(lifetimes, aliasing=True):
     return offsets, max(offsets.values(), default=0)
 
 
-@wrong("00-4", says="a dict of 3 offsets and the total, got a dict")
+@wrong("00-4", says="expected two things, (offsets, total), got a dict")
 def forgets_the_total(lifetimes, aliasing=True):
     offsets, end = {}, 0
     for life in lifetimes:
         offsets[life.name] = end
         end += memory.round_up(life.size_bytes)
     return offsets
+
+
+@wrong("00-4", says="with a dict from name to offset, got a list as offsets")
+def lists_the_offsets(lifetimes, aliasing=True):
+    offsets, end = [], 0
+    for life in lifetimes:
+        offsets.append(end)
+        end += memory.round_up(life.size_bytes)
+    return offsets, end
 
 
 wrong("00-4", says="the runtime's own function is asked to answer")(memory.assign_offsets)
@@ -196,3 +228,12 @@ def from_the_last_to_the_first(lifetimes, aliasing=True):
     names = [life.name for life in reversed(lifetimes)]
     starts = [sum(sizes[:number]) for number in range(len(sizes))]
     return dict(zip(names, starts, strict=True)), sum(sizes)
+
+
+# ------------------------------------------------------------------------------------- 00-5
+
+wrong("00-5", says="3 of 4 are right")({"A": 3, "B": 2, "C": 1, "D": 2})
+wrong("00-5", says="'B': got 0; choose one of 1, 2, 3, 4")({"A": 2, "B": 0, "C": 0, "D": 1})
+wrong("00-5", says="'D' has no answer")({"A": 3, "B": 4, "C": 1})
+wrong("00-5", says="expected a dictionary, got [3, 4, 1, 2]")([3, 4, 1, 2])
+alternative("00-5")(dict(zip("DCBA", (2, 1, 4, 3), strict=True)))

@@ -1,82 +1,17 @@
 """Answers to try the checks of lab 02 with: wrong ones, and a second right one for each."""
 
-import json
-import os
-from pathlib import Path
+from itertools import combinations
 
 from vklab.course.author.answers import alternative, equivalent, wrong
 
-# ------------------------------------------------------------------------------------------- 02-1
-
-
-def _manifests(folder):
-    return sorted(Path(folder, "vulkan/icd.d").glob("*.json"))
-
-
-@wrong("02-1", says="raised JSONDecodeError")
-def trusts_every_file(folders):
-    return [(path.name, json.loads(path.read_text())["ICD"]["library_path"])
-            for folder in folders for path in _manifests(folder)]  # fmt: skip
-
-
-@wrong("02-1", says="library_path ../lib/libone.so: expected a full path, got '../lib/libone.so'")
-def leaves_relative_paths(folders):
-    found = []
-    for folder in folders:
-        for path in _manifests(folder):
-            try:
-                found.append((path.name, json.loads(path.read_text())["ICD"]["library_path"]))
-            except (ValueError, KeyError, TypeError):
-                pass
-    return found
-
-
-@wrong("02-1", says="expected the path to usr/vulkan/lib/libone.so: it starts from the folder of")
-def starts_from_here(folders):
-    return [(n, os.path.abspath(x) if "/" in x else x) for n, x in leaves_relative_paths(folders)]
-
-
-@wrong("02-1", says="expected ['libalpha.so', '/lib/libzeta.so'], got")
-def makes_every_name_a_path(folders):
-    found = []
-    for folder in folders:
-        here = Path(folder, "vulkan/icd.d")
-        for name, library in leaves_relative_paths([folder]):
-            found.append((name, os.path.normpath(here / library)))
-    return found
-
-
-@wrong("02-1", says="expected a list of (file name, library) pairs, got a dict")
-def forgets_equal_names(folders):
-    return dict(by_rules(folders))
-
-
-@wrong("02-1", says="got ['alpha.json', 'alpha.json', 'beta.json', 'delta.json'")
-def sorts_everything(folders):
-    return sorted(by_rules(folders))
-
-
-@alternative("02-1")
-def by_rules(folders):
-    found = []
-    for place in (Path(folder) / "vulkan" / "icd.d" for folder in folders):
-        if not place.is_dir():
-            continue
-        for name in sorted(os.listdir(place)):
-            if not name.endswith(".json"):
-                continue
-            try:
-                content = json.loads((place / name).read_text())
-            except ValueError:
-                continue
-            icd = content.get("ICD") if isinstance(content, dict) else None
-            library = icd.get("library_path") if isinstance(icd, dict) else None
-            if library and "/" in library and not os.path.isabs(library):
-                library = os.path.abspath(os.path.join(place, library))
-            if library:
-                found.append((name, library))
-    return found
-
+RIGHT = {"E": "no hardware", "D": "no library", "C": "not asked for", "B": "no manifest",
+         "A": "no permission"}  # fmt: skip
+alternative("02-1")(RIGHT)
+wrong("02-1", says="4 of 5 are right")({**RIGHT, "A": "no hardware"})
+wrong("02-1", says="'A' has no answer")({})
+wrong("02-1", says="'E': got 'no GPU'; choose one of 'hidden'")({**RIGHT, "E": "no GPU"})
+wrong("02-1", says="expected a dictionary")(["no permission", "no manifest"])
+wrong("02-1", says="0 of 5 are right")(dict.fromkeys("ABCDE", "hidden"))
 
 # ------------------------------------------------------------------------------------------- 02-2
 
@@ -90,36 +25,36 @@ def reads_decimal(vendor_id, api_version, driver_version):
     return NAMES.get(vendor_id, f"PCI 0x{vendor_id:04x}"), text, str(driver_version)
 
 
-@wrong("02-2", says="expected '1.0.12 (variant 1)', got '129.0.12'")
+@wrong("02-2", says="(variant 1)', got '1")
 def forgets_the_variant(vendor_id, api_version, driver_version):
     vendor, api, driver = by_binary_text(vendor_id, api_version, driver_version)
     return vendor, f"{api_version >> 22}.{api_version >> 12 & 1023}.{api_version & 4095}", driver
 
 
-@wrong("02-2", says="expected '580.159.4.0', got '580.636.256'  (NVIDIA packs 10, 8, 8, 6 bits)")
+@wrong("02-2", says="expected '580.159.4.0', got '580.636.256'  (NVIDIA packs 10, 8, 8 and 6")
 def treats_nvidia_like_others(vendor_id, api_version, driver_version):
     vendor, api, _ = by_binary_text(vendor_id, api_version, driver_version)
     fields = driver_version >> 22, driver_version >> 12 & 1023, driver_version & 4095
     return vendor, api, ".".join(map(str, fields))
 
 
-@wrong("02-2", says="expected 'PCI 0x1234', got 'unknown'")
+@wrong("02-2", says="expected '0x1234', got 'unknown'")
 def gives_up_on_vendors(vendor_id, api_version, driver_version):
     return NAMES.get(vendor_id, "unknown"), *by_binary_text(vendor_id, api_version,
                                                              driver_version)[1:]  # fmt: skip
 
 
-@wrong("02-2", says="expected three texts (vendor, api, driver), got a str")
+@wrong("02-2", says="expected three texts (vendor, api, driver), got 'Intel")
 def gives_one_text(vendor_id, api_version, driver_version):
     return " ".join(by_binary_text(vendor_id, api_version, driver_version))
 
 
-@wrong("02-2", says="expected three texts (vendor, api, driver), got 2 items")
+@wrong("02-2", says="expected three texts (vendor, api, driver), got ('Intel")
 def gives_two_texts(vendor_id, api_version, driver_version):
     return by_binary_text(vendor_id, api_version, driver_version)[:2]
 
 
-@wrong("02-2", says="expected 'PCI 0xffff', got 'PCI 0xFFFF'")
+@wrong("02-2", says="expected '0xffff', got '0xFFFF'")
 def writes_capitals(vendor_id, api_version, driver_version):
     vendor, *rest = by_binary_text(vendor_id, api_version, driver_version)
     return vendor.replace("ffff", "FFFF"), *rest
@@ -138,7 +73,7 @@ def by_binary_text(vendor_id, api_version, driver_version):
     driver = cut(driver_version, *((10, 8, 8, 6) if vendor_id == 0x10DE else (10, 10, 12)))
     vendor = NAMES.get(vendor_id)
     if vendor is None:
-        vendor = ("Khronos " if vendor_id > 0xFFFF else "PCI ") + f"{vendor_id:#06x}"
+        vendor = f"{vendor_id:#x}"
     ending = "" if variant == "0" else f" (variant {variant})"
     return vendor, ".".join(api) + ending, ".".join(driver)
 
@@ -146,7 +81,7 @@ def by_binary_text(vendor_id, api_version, driver_version):
 # ------------------------------------------------------------------------------------------- 02-3
 
 
-@wrong("02-3", says="on families 16gct 8ct: expected (1, 1), got (0, 0)")
+@wrong("02-3", says="('16gct', '8ct'): family 0 has graphics, and another one computes without")
 def takes_the_first(families):
     compute = next((f.index for f in families if "compute" in f.flags), None)
     if compute is None:
@@ -154,25 +89,25 @@ def takes_the_first(families):
     return compute, next((f.index for f in families if f.flags == {"transfer"}), compute)
 
 
-@wrong("02-3", says="on families 1gct 4c (a family with compute may hide transfer): expected")
+@wrong("02-3", says="('1gct', '4c')  (a family with compute copies, too, and need not say so)")
 def asks_compute_for_transfer(families):
     return by_loops(tuple(f for f in families if {"compute", "transfer"} <= f.flags
                           or "compute" not in f.flags) or families)  # fmt: skip
 
 
-@wrong("02-3", says="on families 1gct 2gt: expected (0, 0), got (0, 1)")
+@wrong("02-3", says="('1gct', '2gt'): no family only copies: expected your compute family")
 def copies_on_graphics(families):
     compute = by_loops(families)[0]
     return compute, next((f.index for f in families if "transfer" in f.flags
                           and not f.flags & {"compute", "video_decode"}), compute)  # fmt: skip
 
 
-@wrong("02-3", says="on families 16gcts 2ts 8cts 1tv: expected (2, 1), got (2, 2)")
+@wrong("02-3", says="('16gcts', '2ts', '8cts', '1tv'): expected 1, got 2  (the index for copies)")
 def never_copies_beside(families):
     return (by_loops(families)[0],) * 2
 
 
-@wrong("02-3", says="on families 1gct 8ct- 2ct: expected (2, 2), got (1, 1)")
+@wrong("02-3", says="('1gct', '8ct-0', '2ct'): expected 2, got 1  (the index of the compute")
 def forgets_the_clock(families):
     computing = [f for f in families if "compute" in f.flags]
     if not computing:
@@ -182,7 +117,7 @@ def forgets_the_clock(families):
         0] else best.index  # fmt: skip
 
 
-@wrong("02-3", says="clocks of 64, 36 and 64 bits: expected (1, 1), got (2, 2)")
+@wrong("02-3", says="families('2ct-40', '2ct'): expected 0, got 1")
 def wants_a_longer_clock(families):
     computing = [f for f in families if "compute" in f.flags]
     if not computing:
@@ -206,7 +141,7 @@ def by_loops(families):
     for family in families:
         if "compute" not in family.flags:
             continue
-        score = (0 if "graphics" in family.flags else 4) + (2 if family.timestamp_valid_bits else 0)
+        score = (0 if "graphics" in family.flags else 4) + 2 * (family.timestamp_valid_bits > 39)
         if best is None or (score, family.queue_count) > (best[0], best[1]):
             best = (score, family.queue_count, family.index)
     if best is None:
@@ -219,11 +154,28 @@ def by_loops(families):
 # ------------------------------------------------------------------------------------------- 02-4
 
 
-@wrong("02-4", says="on 'Phone', Needs(api_version=(1, 10)): expected 'version', got ''")
+@wrong("02-4", says="Vulkan 1.3.128; Needs(api_version=(1, 10)): expected 'version', got ''")
 def compares_text(device, needs):
     if ".".join(map(str, device.api_version)) < ".".join(map(str, needs.api_version)):
         return "version"
     return step_by_step(device, type(needs)((0, 0), *list(vars(needs).values())[1:]))
+
+
+def _older(answer):
+    """Return an answer to 02-4 that decides with `answer` whether a version is too old."""
+    def first_missing(device, needs):
+        if answer(device.api_version, needs.api_version):
+            return "version"
+        return step_by_step(device, type(needs)((0, 0), *list(vars(needs).values())[1:]))
+
+    return first_missing
+
+
+too_old = wrong("02-4", says="version and queue (1)\n      on a device with Vulkan")
+too_old(_older(lambda has, wanted: has[:2] != wanted))
+too_old(_older(lambda has, wanted: has[1] < wanted[1]))
+too_old(_older(lambda has, wanted: has[0] + has[1] / 10 < wanted[0] + wanted[1] / 10))
+too_old(_older(lambda has, wanted: has[0] < wanted[0] or has[1] < wanted[1]))
 
 
 @wrong("02-4", says="Needs(at_most={'minStorageBufferOffsetAlignment': 64}): expected '', got")
@@ -234,7 +186,7 @@ def wants_every_limit_large(device, needs):
                                      needs.heap_mib))  # fmt: skip
 
 
-@wrong("02-4", says="on 'Workstation', Needs(heap_mib=16200): expected 'heap', got ''")
+@wrong("02-4", says="700, 2048, 40000 (host) MiB; Needs(heap_mib=2049): expected 'heap', got ''")
 def adds_heaps_up(device, needs):
     code = step_by_step(device, needs)
     return "" if code == "heap" and device.memory_bytes >= needs.heap_mib << 20 else code
@@ -273,62 +225,85 @@ equivalent("02-4", "if device.api_version < needs.api_version:",
 # ------------------------------------------------------------------------------------------- 02-5
 
 
-def _room(device):
-    return max([h.size_bytes for h in device.heaps if h.device_local] or [0])
+def _cost(devices, placed):
+    return sum(devices[name][0] for name in set(placed.values()))
 
 
-@wrong("02-5", says="on all machines, heap_mib=1, subgroup_at_least=1: expected")
-def leaves_ties_to_the_order(devices, heap_mib, subgroup_at_least=1):
-    fitting = by_repeated_choice(devices, heap_mib, subgroup_at_least)
-    there = [d for d in devices if any(d.uuid == f.uuid for f in fitting)]
-    return sorted(there, key=lambda d: (d.is_cpu, _room(d)))
+def _by_order(devices, programs, order):
+    """Place each program on a rented device with room, else on the cheapest that fits."""
+    left, placed = {}, {}
+    for name in order:
+        size, able = programs[name]
+        fits = [d for d in able if left.get(d, devices[d][1]) >= size]
+        if not fits:
+            return None
+        best = min(fits, key=lambda d: (d not in left, devices[d][0]))
+        left[best] = left.get(best, devices[best][1]) - size
+        placed[name] = best
+    return placed
 
 
-@wrong("02-5", says="on the workstation, heap_mib=16113, subgroup_at_least=1: expected [], got")
-def adds_heaps_together(devices, heap_mib, subgroup_at_least=1):
-    fitting = [d for d in devices if not d.refusal and d.subgroup_size >= subgroup_at_least
-               and d.memory_bytes >= heap_mib << 20]  # fmt: skip
-    return sorted(fitting, key=lambda d: (d.is_cpu, _room(d), d.uuid))
+@wrong("02-5", says="the obvious answer needs")
+def largest_first(devices, programs):
+    orders = (sorted(programs, key=lambda n: -programs[n][0]), list(programs))
+    found = [p for p in (_by_order(devices, programs, order) for order in orders) if p]
+    return min(found, key=lambda placed: _cost(devices, placed))
 
 
-@wrong("02-5", says="got ['Server card d5', 'Server card f4', 'Server old driver 66'")
-def takes_refused_devices(devices, heap_mib, subgroup_at_least=1):
-    fitting = [d for d in devices
-               if d.subgroup_size >= subgroup_at_least and _room(d) >= heap_mib << 20]  # fmt: skip
-    return sorted(fitting, key=lambda d: (d.is_cpu, _room(d), d.uuid))
+@wrong("02-5", says="of the picture: 132 cents an hour; the bound is 102")
+def sets_by_price_largest_first(devices, programs):
+    order = sorted(programs, key=lambda n: -programs[n][0])
+    sets = [s for count in range(1, len(devices) + 1) for s in combinations(devices, count)]
+    for some in sorted(sets, key=lambda s: sum(devices[d][0] for d in s)):
+        only = {n: (programs[n][0], [d for d in programs[n][1] if d in some]) for n in programs}
+        placed = _by_order(devices, only, order)
+        if placed:
+            return placed
+    return largest_first(devices, programs)
 
 
-@wrong("02-5", says="on laptop and workstation, heap_mib=8000, subgroup_at_least=1: expected")
-def treats_a_cpu_like_others(devices, heap_mib, subgroup_at_least=1):
-    found = by_repeated_choice(devices, heap_mib, subgroup_at_least)
-    return sorted(found, key=lambda d: (_room(d), d.uuid))
+@wrong("02-5", says="your programs on it need")
+def forgets_the_room(devices, programs):
+    return {name: min(able, key=lambda d: devices[d][0]) for name, (_, able) in programs.items()}
 
 
-@wrong("02-5", says="heap_mib=100, subgroup_at_least=8: expected")
-def largest_first(devices, heap_mib, subgroup_at_least=1):
-    found = by_repeated_choice(devices, heap_mib, subgroup_at_least)
-    return sorted(found, key=lambda d: (d.is_cpu, -_room(d), d.uuid))
+@wrong("02-5", says="does not run on")
+def forgets_what_suits(devices, programs):
+    return dict.fromkeys(programs, max(devices, key=lambda d: devices[d][1]))
 
 
-@wrong("02-5", says="expected a list of devices, best first, got a DeviceInfo")
-def returns_the_best_only(devices, heap_mib, subgroup_at_least=1):
-    return by_repeated_choice(devices, heap_mib, subgroup_at_least)[0]
+@wrong("02-5", says="the programs that have a device")
+def leaves_one_out(devices, programs):
+    return dict(list(by_branches(devices, programs).items())[1:])
 
 
-@wrong("02-5", says="on the laptop, heap_mib=64, subgroup_at_least=9: expected")
-def ignores_subgroups(devices, heap_mib, subgroup_at_least=1):
-    return by_repeated_choice(devices, heap_mib, 1)
+@wrong("02-5", says="expected a dictionary from program to device, got ['")
+def gives_a_list(devices, programs):
+    return list(by_branches(devices, programs).values())
 
 
 @alternative("02-5")
-def by_repeated_choice(devices, heap_mib, subgroup_at_least=1):
-    left = [d for d in devices if d.refusal == "" and _room(d) // 2**20 >= heap_mib]
-    left = [d for d in left if not d.subgroup_size < subgroup_at_least]
-    ranked = []
-    for gpus in (True, False):
-        group = [d for d in left if (d.type != "cpu") is gpus]
-        while group:
-            best = min(group, key=lambda d: f"{_room(d):020d} {d.uuid}")
-            ranked.append(best)
-            group.remove(best)
-    return ranked
+def by_branches(devices, programs):
+    best = [float("inf"), None]
+
+    def place(number, left, placed, cost):
+        if cost >= best[0]:
+            return
+        if number == len(programs):
+            best[:] = cost, placed
+            return
+        name, (size, able) = list(programs.items())[number]
+        for device in able:
+            room = left.get(device, devices[device][1])
+            if size <= room:
+                more = 0 if device in left else devices[device][0]
+                place(number + 1, left | {device: room - size}, placed | {name: device},
+                      cost + more)  # fmt: skip
+
+    place(0, {}, {}, 0)
+    return best[1]
+
+
+equivalent("02-5", "return None", "return", because="a bare return gives None")
+equivalent("02-5", "if room.get(name, 0) >= size:", "if room.get(name, -1) >= size:",
+           because="every program needs memory")  # fmt: skip

@@ -2,7 +2,7 @@
 
 import math
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.shader import toolchain
 
 # -------------------------------------------------------------------------------------- kernels
@@ -265,3 +265,6 @@ for answer, says in (
 def backwards(buffers, members):
     slots = tuple([number, STORAGE, 1] for number in sorted(buffers.values(), reverse=True))
     return slots, None if not len(members) else [0, sum(4 for _ in members)]
+
+equivalent("04-6", "float seen[36];", "float seen[37];",
+           because="room that no turn of the loop uses changes nothing")

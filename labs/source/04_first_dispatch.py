@@ -37,7 +37,7 @@ from vklab.course.figures.accesses import draw_access_counts, draw_invocation_ma
 from vklab.course.figures.diagram import Diagram
 from vklab.course.figures.lanes import draw_arena, draw_graph, draw_timeline
 from vklab.course.figures.listings import draw_listings
-from vklab.course.figures.objects import ObjectStack
+from vklab.course.figures.steps import ObjectStack
 from vklab.course.figures.trace import READ, WRITE, trace
 from vklab.runtime import open_devices
 from vklab.shader import source, toolchain

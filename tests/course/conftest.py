@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import class_of_students
 import pytest
 import python_server
 from stand_ins import loaded_python as forks
 
 from vklab.course.author import build
 from vklab.course.author.lab import Lab, all_labs, read_lab
+from vklab.course.grade.batch import Batch
+from vklab.course.grade.manifest import Release
+from vklab.course.grade.schema import SubmissionResult
+from vklab.course.grade.selftest import self_test
 from vklab.course.places import PROJECT
 from vklab.shader import modules, toolchain
 
@@ -93,3 +98,31 @@ def case(lab_path: Path, request: pytest.FixtureRequest) -> Iterator[Case]:
         yield request.getfixturevalue("fixture_lab")
     else:
         yield Case(read_lab(lab_path), lab_path.parent.parent)
+
+
+@pytest.fixture(scope="module")
+def class_labs() -> Iterator[Path]:
+    """Name the folder of the lab that a class hands in."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VKLAB_LABS", str(class_of_students.LABS))
+        yield class_of_students.LABS
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """Return a release of that lab."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VKLAB_LABS", str(class_of_students.LABS))
+        return class_of_students.make_release(tmp_path_factory.mktemp("release") / "out")
+
+
+@pytest.fixture(scope="module")
+def graded(
+    class_labs: Path, release: Release, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Batch, dict[str, SubmissionResult], Path]:
+    """Grade a small class once, with the self-test: the batch, its records, the submissions."""
+    root = tmp_path_factory.mktemp("graded")
+    folder = class_of_students.many(release, root / "in", class_of_students.SMALL)
+    class_of_students.hand_in(folder / "broken, =1.ipynb", b"{")
+    return (*class_of_students.run(release, folder, root / "out", test=self_test, processes=2),
+            folder)  # fmt: skip

@@ -70,3 +70,10 @@ def test_attempt_blames_the_cell_for_what_it_cannot_use(capsys):
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith("this cell cannot use your answer: got None (is a return missing?)")
     assert second.startswith("exercise 90-1: this cell cannot use your answer: TypeError: ")
+
+
+def test_an_answer_whose_cell_has_not_run_is_not_blamed(fixture_lab, capsys):
+    names = {"attempt": attempt}
+    for code in ("round_up(3)", "(lambda: round_up(3))()"):
+        exec(f"with attempt('90-1'): {code}", names)
+    assert capsys.readouterr().out.count("run the cell of exercise 90-1 first") == 2

@@ -147,12 +147,14 @@ ALONE = "one invocation did all the work: invocation 0 wrote 1000 elements of y,
     (slang(EACH + " else y[-1] = 3;"), "element -1 of y was written, which has 1000", ""),
     (slang(EACH.replace("x[id.x]", "x[id.x + (1 << 30)]").replace("y[id", "y[id")),
      "element 1073741824 of x was read", None),
+    (kernels.INNER, "at element 68 of Y, an index into an array within an element is", None),
     (glsl("part[i] = 1.0; if (i < count) y[i] = 2.0 * x[i];", "shared float part[65];"),
      "an element outside of the shared array part was written by invocation 65", ""),
 ], ids=["serial", "last", "all", "clamped", "one group", "ifdef", "length", "partial", "unguarded",
-        "-1", "far", "shared"])  # fmt: skip
+        "-1", "far", "inner", "shared"])  # fmt: skip
 def test_a_cheat_is_named(text, said, partly):
-    seen, y = look(text)
+    run = run_of(text, y=np.zeros(100, np.float32)) if text == kernels.INNER else None
+    seen, y = look(text, run)
     assert said in (seen.message if seen.status == "crashed" else shapes.work_shape(seen, y))
     if partly is not None and seen.status == "ran":
         assert partly in shapes.partial_shape(seen, y)
@@ -186,6 +188,32 @@ def test_a_race_that_the_order_of_the_driver_hides_is_seen():
     mended = text.replace("0;\n", "0; GroupMemoryBarrierWithGroupSync();\n", 1)
     seen, y = look(mended)
     assert np.array_equal(seen.buffers[y], half) and shapes.order_matters(seen) == ""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("text", "said"), [
+    (kernels.REDUCTION, ""), (kernels.SLANG_REDUCTION, ""),
+    (kernels.RACE, "invocation 32 reads element 0 of the shared array part, which another"),
+    (kernels.SUM.replace("BARRIER", ""), "invocation 32 writes element 32 of the shared array"),
+    # The driver runs the last eight invocations in step, so that this sum comes out right.
+    (kernels.REDUCTION.replace("        barrier();", "        if (step > 4) barrier();"),
+     "invocation 0 reads element 2 of the shared array part"),
+], ids=["right", "slang", "order", "first barrier", "last barriers"])  # fmt: skip
+def test_races_in_shared_memory_are_told_without_luck(text, said):
+    seen, _ = look(text, run_of(text, y=np.zeros(COUNT, np.float32)))
+    assert seen.status == "ran" and shapes.race_shape(seen).startswith(said), seen
+    assert (said == "") == (shapes.race_shape(seen) == "")
+
+
+@pytest.mark.gpu
+def test_atomic_operations_on_shared_memory_do_not_race():
+    values = np.zeros(64, np.uint32)
+    run = Run({"values": values, "bins": np.zeros(16, np.uint32)}, (1,))
+    seen, _ = look(kernels.HISTOGRAM, run)
+    assert shapes.race_shape(seen) == "" and seen.buffers["bins"][0] == 64
+    seen, _ = look(kernels.HISTOGRAM.replace("InterlockedAdd(mine[values[id.x]], 1u)",
+                                             "mine[values[id.x]] += 1"), run)  # fmt: skip
+    assert "of the shared array mine" in shapes.race_shape(seen)
 
 
 # --------------------------------------------------------------------------------- refusals

@@ -17,6 +17,7 @@ from vklab.course.definition.codec import CodecError, Opaque, Raised, decode, en
 from vklab.course.definition.draw import draw, fingerprint, freeze, public_cases, seed_of
 from vklab.course.definition.exercise import Exercise, Function
 from vklab.course.definition.judge import LocalAnswers, judge
+from vklab.course.definition.kinds import Choice
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers() | st.text()
@@ -276,3 +277,16 @@ def test_an_oracle_that_raises_asks_for_that_error():
     assert case.expected.kind == "LookupError"
 
 
+def test_a_choice_writes_its_solution_and_keeps_the_right_options_out_of_the_parameters():
+    class Colour(Choice):
+        variants = ({"sky": "at noon"},)
+
+        def questions(self):
+            return {"A": ("blue", ("blue", "red"))}
+
+    colour = Colour()
+    assert eval(colour.render("[[right]]")) == {"A": "blue"}
+    assert colour.render("the sky [[sky]] [[left]]") == "the sky at noon [[left]]"
+    assert "blue" not in str(colour.params)
+    verdict = judge(colour, LocalAnswers({"A": "blue"}), draw(colour, "s"))
+    assert verdict.status == "correct"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vklab.course.figures import accesses, lanes, listings, objects
+from vklab.course.figures import accesses, lanes, listings, steps
 from vklab.course.figures.trace import READ, trace
 from vklab.shader import source
 
@@ -63,7 +63,7 @@ class Calls(list):
 
 def test_a_second_stack_destroys_the_objects_of_the_first():
     gone = Calls()
-    stack = objects.ObjectStack()
+    stack = steps.ObjectStack()
     stack.step(1)
     stack.keep("instance", "i", gone.destroy)
     stack.keep("queue", "q")
@@ -71,13 +71,13 @@ def test_a_second_stack_destroys_the_objects_of_the_first():
     stack.keep("SPIR-V", "s", gone.destroy)
     stack.step(2)
     assert gone == ["s"] and "SPIR-V" not in repr(stack.picture())
-    objects.ObjectStack()
+    steps.ObjectStack()
     assert gone == ["s", "i"] and stack.end() == 0
 
 
 def test_a_step_before_its_turn_is_one_line():
-    with pytest.raises(objects.TooEarly) as raised:
-        objects.ObjectStack().step(3)
+    with pytest.raises(steps.TooEarly) as raised:
+        steps.ObjectStack().step(3)
     assert raised.value._render_traceback_() == [
         "step 3 waits for step 2, whose cell has not run to its end yet"]
 

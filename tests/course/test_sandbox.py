@@ -110,8 +110,9 @@ PLANTED = {
     "no filter of system calls": (without("--seccomp", values=1), {"user_namespaces"}),
     "root inside": (as_root_inside, {"privileges"}),
     "the host's folder for temporary files": (with_options("--bind", "/tmp", "/srv"), {"mounts"}),
-    "a socket of docker": (with_options("--ro-bind", "/etc/hostname", "/run/docker.sock"),
-                           {"control_sockets"}),
+    "a socket of docker": (
+        with_options("--perms", "0755", "--dir", "/run", "--ro-bind", "/etc/hostname",
+                     "/run/docker.sock"), {"control_sockets"}),
 }  # fmt: skip
 ROOT_ONLY = {"no filter of system calls", "root inside"}
 

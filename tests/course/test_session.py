@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 import shutil
 import socket
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -57,25 +57,29 @@ def box():
 
 
 @pytest.fixture
-def nothing_left():
-    """Compare processes, folders, sockets and mounts before and after a test."""
-    before = _traces()
+def nothing_left(box, monkeypatch):
+    """Give a test a short folder for temporary files; nothing of it may stay, nor a process."""
+    folder = tempfile.mkdtemp(prefix="t", dir="/tmp")
+    monkeypatch.setenv("TMPDIR", folder)
+    monkeypatch.setattr(tempfile, "tempdir", folder)
+    before = Path("/proc/self/mounts").read_text()
     yield
-    left = {kind: found - before[kind] for kind, found in _traces().items()}
-    assert not any(left.values()), left
+    assert os.listdir(folder) == []
+    assert not _running(folder, box.uid)
+    assert Path("/proc/self/mounts").read_text() == before
+    os.rmdir(folder)
 
 
-def _traces() -> dict[str, set]:
-    processes = set()
+def _running(folder: str, uid: int) -> list[str]:
+    """Return the processes that name the folder, and those of the sandbox's user."""
+    running = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            words = process.cmdline()
-            mine = "86411" in words or any("/vk-" in word for word in words)
-            if mine and process.status() != psutil.STATUS_ZOMBIE:
-                processes.add((process.pid, " ".join(words)[:200]))
-    folders = {f for p in ("/tmp/vk-*", "/tmp/vklab-session-*") for f in glob.glob(p)}
-    return {"processes": processes, "folders": folders,
-            "mounts": set(Path("/proc/self/mounts").read_text().splitlines())}  # fmt: skip
+            words = " ".join(process.cmdline())
+            ours = f"{folder}/" in words or process.uids().real == uid
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                running.append(words[:300])
+    return running
 
 
 def cell(source, role="", identifier="", number=0):
@@ -93,7 +97,7 @@ def graded(box, tmp_path, *cells, **more):
     """Grade cells in this process, without nbval; return the run after its end."""
     found = exercises_of("90", {})
     wanted = {key: found[key] for key in ("90-1", "90-3")}
-    settings = {"cell_seconds": 3, "wall_seconds": 150, "spare_seconds": 8, **more}
+    settings = {"cell_seconds": 3, "wall_seconds": 900, "spare_seconds": 8, **more}
     run = Run(Job(wanted, "secret", box, tmp_path / "private", **settings))
     try:
         for number, each in enumerate(cells):
@@ -176,6 +180,28 @@ def test_part_of_the_points_for_part_of_an_answer(box, tmp_path):
     assert run.results["90-3"]["status"] == "not_attempted"
 
 
+@pytest.mark.full
+def test_an_answer_that_ends_its_kernel_keeps_the_points_of_its_other_parts(box, tmp_path):
+    answer = RIGHT + "whole = round_up\ndef round_up(count, multiple=256):\n" \
+                     "    import os\n    if multiple == 64 and count % 64 == 0: os._exit(1)\n" \
+                     "    return whole(count, multiple)"
+    run = graded(box, tmp_path, *two(answer))
+    found = run.results["90-1"]
+    assert found["status"] == "partial" and found["points"] == 3, found
+    stay = next(part for part in found["parts"] if not part["passed"])
+    assert "ended its own process" in stay["message"] and stay["points"] == 1
+    assert run.results["90-3"]["status"] == "passed"
+
+
+def test_a_definition_that_breaks_costs_its_own_exercise_only(tmp_path, monkeypatch):
+    exercise = exercises_of("90", {})["90-3"]
+    monkeypatch.setattr(exercise, "cases", lambda random: 1 / 0)
+    run = Run(Job({"90-3": exercise}, "a", sandbox.Bubblewrap(LIMITS), tmp_path))
+    run.check(cell('check("90-3", workgroups)', "check", "90-3"))
+    assert run.results["90-3"]["status"] == "error" and run.results["90-3"]["points"] == 0
+    assert "ZeroDivisionError" in run.results["90-3"]["messages"][0]
+
+
 @pytest.mark.slow
 def test_a_kernel_of_a_shader_runs_in_a_sandbox_too(box, tmp_path, nothing_left):
     source = (LABS / "source" / "90_fixture.py").read_text("utf-8")
@@ -254,8 +280,8 @@ def test_a_kernel_cannot_put_another_socket_in_the_place_of_its_own(box, tmp_pat
     try:
         assert len(str(kernel.folder)) + len("/k-1") < 107
         kernel.allow(5, 20)
-        kernel.run("import glob, os\nfor f in glob.glob('/tmp/vk-*/*'): os.unlink(f)")
-        kernel.run("for f in glob.glob('/tmp/vk-*/*'): os.unlink(f)")
+        kernel.run("import glob, os\nfor f in glob.glob('/tmp/*/vk-*/*'): os.unlink(f)")
+        kernel.run("for f in glob.glob('/tmp/*/vk-*/*'): os.unlink(f)")
         if os.geteuid() == 0:
             assert len(list(kernel.folder.iterdir())) >= 3
         assert kernel.is_alive()

@@ -19,33 +19,15 @@ from hypothesis import strategies as st
 from vklab.course.grade import submission as submissions
 from vklab.course.grade.batch import plan
 from vklab.course.grade.intake import identify, read_submissions
-from vklab.course.grade.rebuild import answers_in, rebuild
 from vklab.course.grade.results import file_key
 from vklab.course.grade.schema import GradeError
 from vklab.course.grade.submission import BadSubmission, read_notebook
-
-
-@pytest.fixture(scope="module")
-def release(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VKLAB_LABS", str(students.LABS))
-        yield students.make_release(tmp_path_factory.mktemp("release") / "out")
 
 
 def planned(release, folder, **options):
     """Return what is planned for each submission of a folder, by student."""
     batch = students.batch(release, folder.parent / "results", **options)
     return {one.submission.student: one for one in plan(batch, read_submissions(folder))}
-
-
-def edit(release, change):
-    content = students.plain(release)
-    change(content)
-    return content
-
-
-def cell(content, identifier):
-    return next(c for c in content["cells"] if c["id"] == identifier)
 
 
 def deep():
@@ -67,22 +49,25 @@ BAD = {
     ),
     "cells that are no cells": (lambda r: {"cells": [1]}, "cell 1 is no cell but int"),
     "a source that is a number": (lambda r: {"cells": [{"source": 7}]}, "text of cell 1"),
-    "no ids": (lambda r: edit(r, lambda c: [x.pop("id") for x in c["cells"]]), "lost their ids"),
-    "10,000 cells": (lambda r: edit(r, lambda c: c["cells"].extend(c["cells"][:1] * 10_000)),
+    "no ids": (lambda r: students.edit(r, lambda c: [x.pop("id") for x in c["cells"]]),
+               "lost their ids"),
+    "10,000 cells": (lambda r: students.edit(r, lambda c: c["cells"].extend([{}] * 10_000)),
                      "cells, the limit is 2,000"),
     "a cell of a megabyte": (
-        lambda r: edit(r, lambda c: cell(c, "l91-1").update(source="#" * 2**20)),
+        lambda r: students.edit(r, lambda c: students.cell(c, "l91-1").update(source="#" * 2**20)),
         "characters, the limit is 200,000",
     ),
     "another kernel": (
-        lambda r: edit(r, lambda c: c["metadata"].update(
+        lambda r: students.edit(r, lambda c: c["metadata"].update(
             kernelspec={"display_name": "R 4", "language": "R", "name": "ir"})),
         r"its kernel is 'R 4' \(R\)",
     ),
-    "another lab": (lambda r: edit(r, lambda c: c["metadata"]["vklab"].update(lab="04")),
+    "another lab": (lambda r: students.edit(r, lambda c: c["metadata"]["vklab"].update(lab="04")),
                     "it is lab 04, and this batch grades lab 91"),
-    "another version": (lambda r: edit(r, lambda c: c["metadata"]["vklab"].update(version="1")),
-                        "made from version 1 of lab 91"),
+    "another version": (
+        lambda r: students.edit(r, lambda c: c["metadata"]["vklab"].update(version="1")),
+        "made from version 1 of lab 91",
+    ),
     "a notebook of one's own": (
         lambda r: {"cells": [{"id": "a", "cell_type": "code", "source": "1"}]},
         "no exercise cell of lab 91",
@@ -244,6 +229,15 @@ def test_the_zip_of_an_lms_is_read_without_unpacking(release, tmp_path):
     assert sorted(tmp_path.iterdir()) == [path]
 
 
+def test_one_folder_around_a_class_is_no_student(release, tmp_path):
+    members = [(f"class/{name}.ipynb", book(release)) for name in ("ada", "bob")]
+    path = students.hand_in(tmp_path / "in.zip", zipped(*members))
+    assert set(planned(release, path)) == {"ada", "bob"}
+    attempts = [(f"ada/attempt {n}/04.ipynb", book(release)) for n in (1, 2)]
+    path = students.hand_in(tmp_path / "one.zip", zipped(*attempts))
+    assert set(planned(release, path)) == {"ada"}
+
+
 def test_what_is_no_folder_of_submissions(tmp_path):
     for name in ("gone", "empty"):
         (tmp_path / "empty").mkdir(exist_ok=True)
@@ -253,7 +247,8 @@ def test_what_is_no_folder_of_submissions(tmp_path):
 
 STRANGE = ["a,b", 'say "hi"', "new\nline", "\u202eesrever", "=1+1", "+1", "-1", "@x", "a\tb", "ß",
            "é", "e\u0301", "🦀", " ", "con", "x" * 200, "'", "<script>alert(1)</script>",
-           "{{7*7}}", "%s%n", "$(id)", "`id`", "; rm -rf", "..", "a..b", "\\\\server\\x"]  # fmt: skip
+           "{{7*7}}", "%s%n", "$(id)", "`id`", "; rm -rf", "..", "a..b",
+           "\\\\server\\x"]  # fmt: skip
 
 
 def test_strange_names_are_names_only(release, tmp_path):
@@ -289,81 +284,6 @@ def test_any_bytes_are_a_notebook_or_have_a_cause(data):
         assert isinstance(read_notebook(data).cells, tuple)
     except BadSubmission as error:
         assert str(error)
-
-
-# ---------------------------------------------------------------------------------------- rebuild
-
-
-def rebuilt(release, change):
-    content = edit(release, change)
-    released = release.notebook(release.manifest.labs[0])
-    return rebuild(released, read_notebook(json.dumps(content).encode()))
-
-
-def sources(done):
-    return {c.id: c.source for c in done.notebook.cells}
-
-
-def test_answers_and_own_cells_are_taken_and_demos_are_not(release):
-    def change(content):
-        cell(content, "l91-1").update(source="def padded(count, multiple=256):\n    return SCALE")
-        cell(content, "l91-own")["source"] = "def helper(): ..."
-        cell(content, "l91-setup")["source"] = "import os; os.abort()"
-        cell(content, "l91-1c")["source"] = "check('91-1', print)"
-        cell(content, "l91-1")["outputs"] = [{"output_type": "stream", "text": "PASSED"}]
-        content["cells"].insert(0, {"id": "extra", "cell_type": "code", "source": "evil()"})
-
-    kept = sources(rebuilt(release, change))
-    assert kept["l91-1"].endswith("return SCALE") and kept["l91-own"] == "def helper(): ..."
-    assert kept["l91-demo"] == "SCALE = 2" and "abort" not in kept["l91-setup"]
-    assert kept["l91-1c"] == 'check("91-1", padded)' and not {"extra", "l91-1d"} & set(kept)
-    cells = rebuilt(release, change).notebook.cells
-    assert not any(c.get("outputs") for c in cells)
-    assert [c.metadata["vklab"]["role"] for c in cells[:4]] == ["given", "own", "given", "exercise"]
-
-
-def test_a_missing_a_doubled_and_a_turned_cell_cost_their_exercise_only(release):
-    def lost(content):
-        content["cells"].remove(cell(content, "l91-1"))
-
-    def doubled(content):
-        content["cells"].append({**cell(content, "l91-1"), "source": "padded = min"})
-
-    def repeated(content):
-        content["cells"].append(cell(content, "l91-1"))
-
-    def turned(content):
-        cell(content, "l91-1")["cell_type"] = "markdown"
-
-    for change, said in ((lost, "was deleted"), (doubled, "2 different cells have the id l91-1"),
-                         (turned, "is a markdown cell")):  # fmt: skip
-        done = rebuilt(release, change)
-        assert said in done.missing["91-1"] and set(done.missing) == {"91-1"}
-        assert set(answers_in(done.notebook)) == {"91-2", "91-3"}
-    assert not rebuilt(release, repeated).missing
-
-
-def test_swapped_cells_come_back_in_order_and_swapped_ids_are_swapped_answers(release):
-    def order(content):
-        content["cells"].reverse()
-
-    def ids(content):
-        one, two = cell(content, "l91-1"), cell(content, "l91-2")
-        one["id"], two["id"] = "l91-2", "l91-1"
-
-    assert sources(rebuilt(release, order)) == sources(rebuilt(release, lambda c: None))
-    assert "workgroups" in answers_in(rebuilt(release, ids).notebook)["91-1"]
-
-
-@pytest.mark.parametrize("text", [
-    "<<<<<<< HEAD\nx = 1\n=======\n", "%matplotlib inline\n!rm -rf /", "def (", "x = '\\d'",
-    "(" * 5000, "x = " + "-" * 50_000 + "1", "\0", "\ud800", "é = 1\nreturn",
-    "lambda: " * 200 + "0", "x" + ".a" * 20_000,
-])  # fmt: skip
-def test_an_answer_that_is_no_python_is_still_an_answer(release, text):
-    done = rebuilt(release, lambda c: cell(c, "l91-1").update(source=text))
-    assert not done.missing and set(answers_in(done.notebook)) == {"91-1", "91-2", "91-3"}
-    assert nbformat.reads(done.text(), as_version=4)
 
 
 def test_a_limit_says_its_value(release):

@@ -220,3 +220,14 @@ def test_progress_reads_saved_verdicts(folders, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out)["labs"][0]["statuses"] == {"01-1": "not_attempted"}
     assert cli.main(["course", "progress", "--work", str(mine)]) == 0
     assert "○ 01-1" in capsys.readouterr().out
+
+
+def test_pages_that_notebooks_link_to_are_copied_every_time(tmp_path):
+    labs, mine = tmp_path / "labs", tmp_path / "work"
+    labs.mkdir()
+    (labs / "GLOSSARY.md").write_text("old")
+    assert work.copy_labs(labs, mine) == []
+    (labs / "GLOSSARY.md").write_text("new")
+    work.copy_labs(labs, mine)
+    assert (mine / "GLOSSARY.md").read_text() == "new"
+    assert not (mine / "SLANG.md").exists()

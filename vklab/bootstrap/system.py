@@ -94,6 +94,7 @@ def missing_packages(machine: Machine, command: str) -> tuple[SystemPackage, ...
                 ("validation", "vulkan-validationlayers", "the validation layer"),
                 ("glsl", "glslang-tools", "glslangValidator, for GLSL shaders"),
                 ("spirv-val", "spirv-tools", "spirv-val"),
+                ("bubblewrap", "bubblewrap", "bubblewrap, the sandbox of the grader"),
             )
         ]
         # Ubuntu's chromium is a snap without the library; users of others install it themselves.
@@ -240,6 +241,7 @@ def _tools(environment: Mapping[str, str]) -> frozenset[str]:
         "validation": any(path.exists() for path in layers),
         "glsl": bool(shutil.which("glslangValidator") or shutil.which("glslc")),
         "spirv-val": bool(shutil.which("spirv-val")),
+        "bubblewrap": bool(shutil.which("bwrap")),
         "swiftshader": any(path.exists() for path in swiftshader),
         "chromium": bool(shutil.which("chromium") or shutil.which("chromium-browser")),
     }

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from vklab.course import limits, words
+from vklab.course.definition.exercise import exercises_of, number_of
 from vklab.course.definition.verdict import NOTE
 
 __all__ = ["Note", "attempt"]
@@ -72,7 +73,8 @@ class attempt:
             return False
         said = words.short_message(error)
         unsolved = isinstance(error, NotImplementedError) or "#error Lab" in said
-        text = _waits(self.id, said) if unsolved else f"exercise {self.id}: {_words(error, said)}"
+        text = (_waits(self.id, said) if unsolved else _not_run(self.id, error)
+                or f"exercise {self.id}: {_words(error, said)}")  # fmt: skip
         note = Note(self.id, "not_attempted" if unsolved else "error", text)
         shell = sys.modules.get("IPython")
         if shell is None:
@@ -92,6 +94,15 @@ def _waits(identifier: str, said: str) -> str:
         return f"exercise {met} is not solved yet, and this cell of {identifier} uses its answer"
     return (f"exercise {met} is not solved yet: replace its stub, and this cell shows your answer, "
             "right or wrong")  # fmt: skip
+
+
+def _not_run(identifier: str, error: BaseException) -> str:
+    """Return the note for an answer that is not defined, because its cell has not run."""
+    if not isinstance(error, NameError):
+        return ""
+    known = exercises_of(number_of(identifier)).values()
+    own = [each for each in known if each.title == error.name]
+    return f"run the cell of exercise {own[0].id} first: it defines {error.name}" if own else ""
 
 
 def _words(error: BaseException, said: str) -> str:

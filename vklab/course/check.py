@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from vklab.course import seam, words
+from vklab.course.children.kernel_answers import KernelAnswers
 from vklab.course.definition.draw import public_cases
 from vklab.course.definition.exercise import Exercise, exercises_of, find, number_of
 from vklab.course.definition.judge import Answers, LocalAnswers, judge
@@ -58,8 +59,6 @@ def answers_for(exercise: Exercise, answer: Any, seconds: float | None = None) -
         seconds: as in `check_answer`.
     """
     if exercise.takes == "kernel":
-        from vklab.course.children.kernel_answers import KernelAnswers
-
         return KernelAnswers(answer)
     return LocalAnswers(answer, seconds)
 

@@ -54,8 +54,8 @@ def _cell(cell: Cell, text: str) -> NotebookNode:
         tags.append(IGNORE)
     if tags:
         metadata["tags"] = tags
-    if "hide-input" in tags:
-        metadata["jupyter"] = {"source_hidden": True}  # JupyterLab collapses the code
+    if "hide-input" in tags:  # JupyterLab's own name for it
+        metadata["jupyter"] = {"source_hidden": True}
     if cell.role in ("exercise", "check"):
         metadata["deletable"] = False
     make = new_code_cell if cell.kind == "code" else new_markdown_cell

@@ -16,7 +16,8 @@ from typing import Any
 
 import nbformat
 
-from vklab.course.author import build, regions
+from vklab.course.author import build, leaks, regions
+from vklab.course.author.answers import taught_in
 from vklab.course.author.lab import ROLES, Cell, Lab
 from vklab.course.author.layout import layout_problems
 from vklab.course.definition import verdict
@@ -52,7 +53,7 @@ def static_problems(lab: Lab) -> list[str]:
     given = [(f"{student.name}, cell {cell.id}", cell.source) for cell in cells]
     known = exercises_of(lab.number).values()
     given += [(f"a hint of {exercise.id}", hint) for exercise in known for hint in exercise.hints]
-    return problems + leak_problems(lab, given)
+    return problems + leak_problems(lab, given) + leaks.problems(lab, given, taught_in(lab))
 
 
 def source_problems(lab: Lab) -> list[str]:

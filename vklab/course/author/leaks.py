@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from vklab.course.author import regions
 from vklab.course.author.lab import Lab
 
-__all__ = ["WEIGHT", "Leak", "expressions_of", "leaks_in", "normal", "problems", "weight"]
+__all__ = ["WEIGHT", "Leak", "expressions_of", "leaks_in", "normal", "problems", "tokens",
+           "weight"]
 
 TOKEN = re.compile(r"[A-Za-z_]\w*|0[xX][0-9a-fA-F]+|\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?[a-zA-Z]?"
                    r"|\*\*|//|<<|>>|<=|>=|==|!=|&&|\|\||->|\S")  # fmt: skip

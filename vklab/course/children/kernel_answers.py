@@ -134,7 +134,13 @@ class Kernel(Exercise):
         return Case(args=({**arrays, self.output: output}, tuple(groups), dict(push)), on=on)
 
     def compare(self, case: Case, got: Observed, report: Report) -> None:
-        """Compare one aspect of a dispatch, named by the part."""
+        """Compare one aspect of a dispatch, named by the part.
+
+        Args:
+            case: the case with the oracle's result.
+            got: what the answer returned.
+            report: where differences are told.
+        """
         if got.unused:
             report.note(f"{words.never_used(got.unused)} by the kernel; the dispatch supplies it")
         getattr(self, f"_{report.part}")(case, got, report)

@@ -85,6 +85,14 @@ class Layouts:
             return self.module.constants.get(words[1], 0) * self.stride(type_id)
         return 0
 
+    def smallest(self, type_id: int) -> int:
+        """Return the bytes of the smallest number in a type."""
+        opcode, words = self.module.types[type_id]
+        if opcode == Op.TYPE_STRUCT:
+            return min(map(self.smallest, words), default=4)
+        inner = opcode in (Op.TYPE_ARRAY, Op.TYPE_VECTOR, Op.TYPE_MATRIX)
+        return self.smallest(words[0]) if inner else self.size(type_id)
+
     def stride(self, type_id: int) -> int:
         """Return the bytes from one element of an array or vector to the next; 0 if unknown."""
         decorated = self.module.decorations[type_id].get(Decoration.ARRAY_STRIDE)

@@ -5,6 +5,8 @@ A size that loops need is computed once, at the start of `main`, into a private 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vklab.course.counting.layout import FACTS, HEADER
 from vklab.course.counting.spirv import Code, Decoration, Module, Op, Storage
 
@@ -72,19 +74,28 @@ class Cells:
         """
         code.do(Op.STORE, self.private(name), value)
 
-    def _at(self, code: Code, word: int) -> int:
+    def word_at(self, code: Code, word: int) -> int:
+        """Return the id of a pointer to a word of the buffer."""
         return code.value(Op.ACCESS_CHAIN, self._pointer, self.variable, self._relaxed, word)
 
     def header(self, code: Code, name: str) -> int:
         """Return the id of a word of the header."""
-        return code.word(Op.LOAD, self._at(code, self.module.number(HEADER.index(name))))
+        return code.word(Op.LOAD, self.word_at(code, self.module.number(HEADER.index(name))))
 
     def _place(self, code: Code, buffer: int, name: str) -> int:
         row = len(HEADER) + buffer * len(FACTS) + FACTS.index(name)
-        return code.word(Op.LOAD, self._at(code, self.module.number(row)))
+        return code.word(Op.LOAD, self.word_at(code, self.module.number(row)))
 
-    def _atomic(self, code: Code, opcode: int, word: int, value: int) -> int:
-        return code.word(opcode, self._at(code, word), self._scope, self._relaxed, value)
+    def atomic(self, code: Code, opcode: int, word: int, value: int) -> int:
+        """Return the id of a word before an atomic operation on it.
+
+        Args:
+            code: receives the instructions.
+            opcode: the operation.
+            word: id of the word's position.
+            value: id of the operand.
+        """
+        return code.word(opcode, self.word_at(code, word), self._scope, self._relaxed, value)
 
     # ------------------------------------------------------------------ sizes of buffers
 
@@ -128,3 +139,35 @@ class Cells:
                 size = code.word(Op.SELECT, is_short, number(start), size)
                 size = code.word(Op.I_SUB, size, number(start))
             self.set(code, name, code.word(Op.U_DIV, size, number(stride)))
+
+    # ------------------------------------------------------------------ conditions
+
+    def note(self, code: Code, is_good: int, count: str, facts: Mapping[str, int]) -> None:
+        """Count an access that is not good, and keep facts of the first one.
+
+        Args:
+            code: receives the instructions.
+            is_good: id of a bool.
+            count: name of the variable that counts.
+            facts: ids of values, by the names of their variables.
+        """
+        number, before = self.module.number, self.get(code, count)
+        more = code.word(Op.SELECT, is_good, number(0), number(1))
+        self.set(code, count, code.word(Op.I_ADD, before, more))
+        is_known = code.flag(Op.LOGICAL_OR, is_good, code.flag(Op.I_NOT_EQUAL, before, number(0)))
+        for name, value in facts.items():
+            kept = code.word(Op.SELECT, is_known, self.get(code, name), value)
+            self.set(code, name, kept)
+
+    def begin_if(self, code: Code, condition: int) -> int:
+        """Open a block for a condition; return the label of the block behind it."""
+        end, inner = self.module.fresh(), self.module.fresh()
+        code.do(Op.SELECTION_MERGE, end, 0)
+        code.do(Op.BRANCH_CONDITIONAL, condition, inner, end)
+        code.open(inner)
+        return end
+
+    def end_if(self, code: Code, end: int) -> None:
+        """Close the block of a condition."""
+        code.do(Op.BRANCH, end)
+        code.open(end)

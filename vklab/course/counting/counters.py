@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vklab.course.counting import layout
+from vklab.course.counting import layout, shadows
 from vklab.course.counting.cells import Cells
 from vklab.course.counting.layout import FIELDS, HEADER, OWN, READ, WRITE
 from vklab.course.counting.spirv import Code, Module, Op
@@ -32,8 +32,9 @@ class Counters(Cells):
         is_full: bool,
     ) -> None:  # fmt: skip
         super().__init__(module, binding)
+        self.watched: dict[int, shadows.Watched] = {}
         self.buffers, self.units, self._is_full = buffers, units, is_full
-        self._functions: dict[tuple[int, int], int] = {}
+        self._functions: dict[tuple[int, int, bool], int] = {}
         self._ends: dict[str, int] = {}
         self._blocks: list[dict[str, int]] = []
         self._is_new = True
@@ -100,6 +101,7 @@ class Counters(Cells):
         mine = code.word(Op.I_MUL, self.get(code, "invocation"), self.get(code, "log_room"))
         mine = code.word(Op.I_MUL, mine, number(layout.ENTRY))
         self.set(code, "log_at", code.word(Op.I_ADD, self.header(code, "log_at"), mine))
+        shadows.begin(code, self, group)
         skipped = code.word(Op.I_MUL, self.header(code, "sectors"), group)
         mine = code.word(Op.I_ADD, self.header(code, "sectors_at"), skipped)
         for n, unit in enumerate(self.units):
@@ -138,12 +140,12 @@ class Counters(Cells):
         first = code.word(Op.I_ADD, self.header(code, "records_at"), skipped)
         for n, name in enumerate(names):
             word = code.word(Op.I_ADD, first, number(n))
-            code.do(Op.STORE, self._at(code, word), self._total(code, name))
+            code.do(Op.STORE, self.word_at(code, word), self._total(code, name))
         if "turns" in self._private:
             turns, room = self.get(code, "turns"), self.header(code, "turn_room")
             is_inside = code.flag(Op.U_LESS_THAN, turns, room)
             stopped = code.word(Op.SELECT, is_inside, number(0), number(1))
-            self._atomic(code, Op.ATOMIC_OR, number(HEADER.index("endless")), stopped)
+            self.atomic(code, Op.ATOMIC_OR, number(HEADER.index("endless")), stopped)
 
     def _total(self, code: Code, name: str) -> int:
         """Return the id of a count: what a variable holds, or a sum over executed blocks."""
@@ -159,7 +161,9 @@ class Counters(Cells):
 
     # ------------------------------------------------------------------ functions for an access
 
-    def touch(self, code: Code, buffer: int, kind: int, *place: int) -> None:
+    def touch(
+        self, code: Code, buffer: int, kind: int, *place: int, is_atomic: bool = False
+    ) -> None:
         """Call the function that counts an access to one element.
 
         Args:
@@ -167,13 +171,14 @@ class Counters(Cells):
             buffer: number of the buffer or, behind the buffers, of a shared array.
             kind: READ or WRITE.
             place: ids of byte offset, element, and the bool that tells whether it is inside.
+            is_atomic: whether an atomic operation makes the access: these do not race.
         """
-        key = (buffer, kind)
+        key = (buffer, kind, is_atomic)
         if key not in self._functions:
-            self._functions[key] = self._function(buffer, kind)
+            self._functions[key] = self._function(*key)
         code.value(Op.FUNCTION_CALL, self.module.void, self._functions[key], *place)
 
-    def _function(self, buffer: int, kind: int) -> int:
+    def _function(self, buffer: int, kind: int, is_atomic: bool) -> int:
         module, code = self.module, Code(self.module)
         types = (module.uint, module.uint, module.bool)
         function = module.fresh()
@@ -183,7 +188,9 @@ class Counters(Cells):
         code.label()
         if buffer >= len(self.buffers):
             tag = module.number(buffer * 4 + kind)
-            self._note(code, inside, "shared_outside", "shared_far", tag)
+            self.note(code, inside, "shared_outside", {"shared_far": tag})
+            if buffer in self.watched and not is_atomic:
+                shadows.watch(code, self, self.watched[buffer], kind, (at, inside))
         else:
             self._own(code, buffer, kind, said, inside)
             if self._is_full or kind == WRITE:
@@ -203,15 +210,7 @@ class Counters(Cells):
             is_none = code.flag(Op.I_EQUAL, first, self.module.number(layout.NONE))
             self.set(code, f"first {buffer}", code.word(Op.SELECT, is_none, said, first))
             self.set(code, f"last {buffer}", said)
-        self._note(code, inside, f"outside_{kind} {buffer}", f"far_{kind} {buffer}", said)
-
-    def _note(self, code: Code, inside: int, count: str, far: str, said: int) -> None:
-        """Count an access outside, and keep the element of the first one."""
-        number, before, known = self.module.number, self.get(code, count), self.get(code, far)
-        outside = code.word(Op.SELECT, inside, number(0), number(1))
-        self.set(code, count, code.word(Op.I_ADD, before, outside))
-        is_known = code.flag(Op.LOGICAL_OR, inside, code.flag(Op.I_NOT_EQUAL, before, number(0)))
-        self.set(code, far, code.word(Op.SELECT, is_known, known, said))
+        self.note(code, inside, f"outside_{kind} {buffer}", {f"far_{kind} {buffer}": said})
 
     def _element(self, code: Code, buffer: int, kind: int, at: int, inside: int) -> None:
         """Count an access to an element; those outside share the place behind the last one."""
@@ -219,7 +218,7 @@ class Counters(Cells):
         element = code.word(Op.SHIFT_RIGHT, at, shift)
         slot = code.word(Op.SELECT, inside, element, self.get(code, f"elements {buffer}"))
         word = code.word(Op.I_ADD, self.get(code, f"counts {kind} {buffer}"), slot)
-        self._atomic(code, Op.ATOMIC_I_ADD, word, self.module.number(1))
+        self.atomic(code, Op.ATOMIC_I_ADD, word, self.module.number(1))
 
     def _sector(self, code: Code, buffer: int, kind: int, at: int, inside: int) -> None:
         """Set the bit of a sector among those of the workgroup."""
@@ -230,26 +229,15 @@ class Counters(Cells):
         word = code.word(Op.I_ADD, self.get(code, f"sectors {kind} {buffer}"), high)
         word = code.word(Op.SELECT, is_counted, word, self.get(code, "dump"))
         low = code.word(Op.BITWISE_AND, code.word(Op.SHIFT_RIGHT, at, number(5)), number(31))
-        self._atomic(code, Op.ATOMIC_OR, word, code.word(Op.SHIFT_LEFT, number(1), low))
+        self.atomic(code, Op.ATOMIC_OR, word, code.word(Op.SHIFT_LEFT, number(1), low))
 
     def _log(self, code: Code, buffer: int, kind: int, said: int) -> None:
         """Add an access to the invocation's part of the log, if that has room."""
         number, entry = self.module.number, self.get(code, "logged")
         self.set(code, "logged", code.word(Op.I_ADD, entry, number(1)))
-        end = self._if(code, code.flag(Op.U_LESS_THAN, entry, self.get(code, "log_room")))
+        end = self.begin_if(code, code.flag(Op.U_LESS_THAN, entry, self.get(code, "log_room")))
         first = code.word(Op.I_MUL, entry, number(layout.ENTRY))
         first = code.word(Op.I_ADD, self.get(code, "log_at"), first)
-        code.do(Op.STORE, self._at(code, first), number(buffer * 4 + kind))
-        code.do(Op.STORE, self._at(code, code.word(Op.I_ADD, first, number(1))), said)
-        self._end(code, end)
-
-    def _if(self, code: Code, condition: int) -> int:
-        end, inner = self.module.fresh(), self.module.fresh()
-        code.do(Op.SELECTION_MERGE, end, 0)
-        code.do(Op.BRANCH_CONDITIONAL, condition, inner, end)
-        code.open(inner)
-        return end
-
-    def _end(self, code: Code, end: int) -> None:
-        code.do(Op.BRANCH, end)
-        code.open(end)
+        code.do(Op.STORE, self.word_at(code, first), number(buffer * 4 + kind))
+        code.do(Op.STORE, self.word_at(code, code.word(Op.I_ADD, first, number(1))), said)
+        self.end_if(code, end)

@@ -25,7 +25,7 @@ MOST_OUTSIDE = 16  # of each array
 
 @dataclass(frozen=True)
 class Touch:
-    """One access outside of a buffer or shared array; -1 is the element before the first."""
+    """One access to a buffer or shared array; -1 is the element before the first."""
 
     invocation: int
     buffer: str
@@ -44,6 +44,8 @@ class Counts:
         writes: number of writes of each element, for each buffer; an atomic operation is both.
         outside: number of accesses outside of each buffer.
         outside_first: the first of each invocation, shared arrays included, for a few invocations.
+        races: accesses to an element of a shared array that another invocation writes, or reads
+            while this one writes, with no barrier between them; the first of a few invocations.
         by_invocation: loads, stores, bytes_read, bytes_written, barriers, shared_loads,
             shared_stores, atomics, turns of loops and accesses outside of shared arrays
             (shared_outside), each by invocation.
@@ -64,6 +66,7 @@ class Counts:
     writes: Mapping[str, np.ndarray]
     outside: Mapping[str, int]
     outside_first: tuple[Touch, ...]
+    races: tuple[Touch, ...]
     by_invocation: Mapping[str, np.ndarray]
     elements_read: Mapping[str, np.ndarray]
     elements_written: Mapping[str, np.ndarray]
@@ -108,6 +111,7 @@ def read_counts(layout: Layout, words: np.ndarray, shared: Sequence[str]) -> Cou
         elements += both.size
     records = words[starts["records"] : starts["sectors"]].reshape(-1, layout.record)
     by_field = dict(zip(FIELDS, records.T, strict=False))
+    known = [*names, *shared]
     own = {kind: {name: records[:, len(FIELDS) + n * len(OWN) + row]
                   for n, name in enumerate(names)} for row, kind in enumerate(OWN)}  # fmt: skip
     sectors = _sectors(layout, words)
@@ -117,8 +121,9 @@ def read_counts(layout: Layout, words: np.ndarray, shared: Sequence[str]) -> Cou
         layout.grid, layout.local, reads, writes,
         {name: sum(int(own[f"outside_{kind}"][name].sum(dtype=np.int64)) for kind in (READ, WRITE))
          for name in names},
-        _outside(own, by_field, [*names, *shared]), by_field, own["read"], own["written"], first,
-        last, sectors[READ], sectors[WRITE], _log(layout, words, by_field["logged"]),
+        _outside(own, by_field, known), _races(by_field, known), by_field, own["read"],
+        own["written"], first, last, sectors[READ], sectors[WRITE],
+        _log(layout, words, by_field["logged"]),
         not layout.room or bool((by_field["logged"] > layout.log_rows).any()),
     )  # fmt: skip
 
@@ -138,6 +143,14 @@ def _outside(
     for i in np.flatnonzero(by_field["shared_outside"])[:MOST_OUTSIDE]:
         number, kind = divmod(int(by_field["shared_far"][i]), 4)
         found.append(Touch(int(i), names[number], kind, -1))
+    return tuple(found)
+
+
+def _races(by_field: Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[Touch, ...]:
+    found = []
+    for i in np.flatnonzero(by_field["races"])[:MOST_OUTSIDE]:
+        number, kind = divmod(int(by_field["race_by"][i]), 4)
+        found.append(Touch(int(i), names[number], kind, int(by_field["race_at"][i])))
     return tuple(found)
 
 
@@ -166,7 +179,7 @@ def _sectors(layout: Layout, words: np.ndarray) -> dict[int, dict[str, np.ndarra
     if not layout.group_words:
         return found
     starts, at = layout.starts, 0
-    bits = words[starts["sectors"] : starts["dump"]].reshape(layout.groups, -1)
+    bits = words[starts["sectors"] : starts["shadows"]].reshape(layout.groups, -1)
     for name, count in layout.sector_words.items():
         for kind in (READ, WRITE):
             mine = np.ascontiguousarray(bits[:, at : at + count])

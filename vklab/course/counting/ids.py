@@ -84,6 +84,7 @@ class Ids:
             first = code.word(Op.I_MUL, groups[n], size[n])
             globals_.append(code.word(Op.I_ADD, first, locals_[n]))
         wide = [code.word(Op.I_MUL, grid[n], size[n]) for n in range(3)]
+        counters.set(code, "lane", self._linear(code, locals_, size))
         counters.set(code, "invocation", self._linear(code, globals_, wide))
         made = {
             _WORKGROUP_ID: self._vector(code, groups), _LOCAL_ID: self._vector(code, locals_),

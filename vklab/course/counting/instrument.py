@@ -6,10 +6,11 @@ array length tells a kernel that it is observed.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vklab.course.counting import access, loops, refuse
+from vklab.course.counting import access, loops, refuse, shadows
 from vklab.course.counting.access import Layouts, Place, Root
 from vklab.course.counting.cells import COUNTERS
 from vklab.course.counting.counters import Counters
@@ -20,9 +21,6 @@ from vklab.errors import ShaderError
 
 __all__ = ["COUNTERS", "Instrumented", "instrument"]
 
-_LISTS_ALL = 0x10400  # from this version on, an entry point lists all global variables
-_HAS_BUFFERS = 0x10300
-_STORAGE_CLASS = "SPV_KHR_storage_buffer_storage_class"
 # What stands before the first instruction of a function that computes: lines, labels, variables.
 _BEFORE_CODE = frozenset({8, 317, Op.FUNCTION, Op.FUNCTION_PARAMETER, Op.LABEL, Op.VARIABLE})
 
@@ -34,11 +32,13 @@ class Instrumented:
     Attributes:
         spirv: the module; one more buffer, named COUNTERS, holds the counts.
         shared: names of the shared arrays, in the order of their numbers.
+        cells: elements of the shared arrays of a workgroup whose races are watched.
         uses_subgroups: whether the order of invocations may change the kernel's results.
     """
 
     spirv: bytes
     shared: tuple[str, ...]
+    cells: int
     uses_subgroups: bool
 
 
@@ -55,7 +55,7 @@ def instrument(spirv: bytes, units: Mapping[str, int], is_full: bool = True) -> 
         bindings = _bindings(module)
         refuse.refuse(module, set(units), bindings)
         return _Pass(module, bindings, units, is_full).run()
-    except (KeyError, IndexError, StopIteration, RecursionError) as error:
+    except (LookupError, StopIteration, RecursionError, ValueError, struct.error) as error:
         raise ShaderError(f"damaged SPIR-V: {error!r}") from error
 
 
@@ -88,6 +88,12 @@ class _Pass:
         self.shared = tuple(module.names.get(variable, "a shared array") for variable in shared)
         for n, variable in enumerate(shared):
             self.roots[variable] = self._root(variable, self.shared[n], len(units) + n, True)
+        if is_full:
+            arrays = [self.roots[variable] for variable in shared]
+            self.counters.watched = shadows.watched(
+                {root.number: self.layouts.size(root.type_id) for root in arrays},
+                {root.number: self.layouts.smallest(root.type_id) for root in arrays},
+            )
         entry = next(words for opcode, words in module.head if opcode == Op.ENTRY_POINT)
         self.main, self.is_main = entry[1], False
         self.places: dict[int, Place] = {}
@@ -120,9 +126,11 @@ class _Pass:
                 self._one(done, opcode, words)
         self._define_ends()
         module.functions = [*done, *module.functions]
-        self._finish_head()
+        inputs = list(self.ids.inputs.values())
+        module.set_interface(self.ids.private, inputs, self.counters.variables())
         subgroups = refuse.uses_subgroups(module)
-        return Instrumented(module.assembled(), self.shared, subgroups)
+        cells = sum(each.cells for each in self.counters.watched.values())
+        return Instrumented(module.assembled(), self.shared, cells, subgroups)
 
     def _define_ends(self) -> None:
         begin, finish = Code(self.module), Code(self.module)
@@ -130,23 +138,6 @@ class _Pass:
         self.counters.begin(begin, self.ids.start(begin, self.counters))
         self.counters.define("begin", begin)
         self.counters.define("finish", finish)
-
-    def _finish_head(self) -> None:
-        """List the new variables as the entry point's, and the extension of their storage."""
-        module = self.module
-        listed = [*self.ids.inputs.values()]
-        private = [*self.ids.private]
-        if module.version >= _LISTS_ALL:
-            listed += self.counters.variables()
-        for n, (opcode, words) in enumerate(module.head):
-            if opcode == Op.ENTRY_POINT:
-                old = list(words)
-                if module.version < _LISTS_ALL:
-                    start = _end_of_text(words, 2)
-                    old = [*words[:start], *(i for i in words[start:] if i not in private)]
-                module.head[n] = (opcode, (*old, *listed))
-        if module.version < _HAS_BUFFERS:
-            module.add_extension(_STORAGE_CLASS)
 
     # ------------------------------------------------------------------ one instruction
 
@@ -172,6 +163,7 @@ class _Pass:
             self._atomic(done, opcode, words)
         elif opcode == Op.CONTROL_BARRIER:
             self.counters.tally(done, "barriers")
+            shadows.pass_barrier(done, self.counters)
         elif opcode == Op.RETURN and self.is_main:
             self.counters.call(done, "finish")
         done.do(opcode, *words)
@@ -248,18 +240,26 @@ class _Pass:
             return
         self.counters.tally(done, "atomics")
         if opcode != Op.ATOMIC_STORE:
-            self._count(done, pointer, READ)
+            self._count(done, pointer, READ, True)
         if opcode != Op.ATOMIC_LOAD:
-            self._count(done, pointer, WRITE)
+            self._count(done, pointer, WRITE, True)
 
-    def _count(self, done: Code, pointer: int, kind: int) -> None:
-        """Count an access through a pointer."""
+    def _count(self, done: Code, pointer: int, kind: int, is_atomic: bool = False) -> None:
+        """Count an access through a pointer.
+
+        Args:
+            done: receives the instructions.
+            pointer: id of the pointer.
+            kind: READ or WRITE.
+            is_atomic: whether an atomic operation makes the access.
+        """
         place = self._place(done, pointer)
         root, tally, is_read = place.root, self.counters.tally, kind == READ
         if root.is_shared:
             tally(done, "shared_loads" if is_read else "shared_stores")
-            if place.inside != self.module.true:
-                self.counters.touch(done, root.number, kind, place.at, place.said, place.inside)
+            if place.inside != self.module.true or root.number in self.counters.watched:
+                self.counters.touch(done, root.number, kind, place.at, place.said, place.inside,
+                                    is_atomic=is_atomic)  # fmt: skip
             return
         pieces, unit = self.layouts.pieces(place.type_id), root.unit
         tally(done, "loads" if is_read else "stores")
@@ -281,10 +281,3 @@ class _Pass:
             if element:
                 said = done.word(Op.I_ADD, said, number(element))
             self.counters.touch(done, root.number, kind, at, said, place.inside)
-
-
-def _end_of_text(words: tuple[int, ...], start: int) -> int:
-    """Return the position behind a text that starts at a word."""
-    while words[start] >> 24:
-        start += 1
-    return start + 1

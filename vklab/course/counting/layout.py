@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 __all__ = ["ENDLESS_TURNS", "ENTRY", "FIELDS", "HEADER", "Layout", "NONE", "OWN", "Order", "FACTS",
-           "READ", "SECTOR", "WRITE", "too_large"]  # fmt: skip
+           "READ", "SECTOR", "SHADOW", "WRITE", "too_large"]  # fmt: skip
 
 READ, WRITE = 1, 2
 SECTOR = 32  # bytes
@@ -24,13 +24,14 @@ ENDLESS_TURNS = 65_000
 # Words of the header, and for each buffer of the exercise.
 HEADER = ("endless", "turn_room", "log_room", "log_at", "dump", "traffic", "records_at",
           "sectors_at", "sectors", "mirrored", "reversed", "grid_x", "grid_y", "grid_z", "local_x",
-          "local_y", "local_z", "base_x", "base_y", "base_z")  # fmt: skip
+          "local_y", "local_z", "shadows_at", "cells", "base_x", "base_y", "base_z")  # fmt: skip
 FACTS = ("bytes", "elements_at", "read_sectors", "written_sectors")
 # Counts of each invocation, and those that it has for each buffer.
 FIELDS = ("loads", "stores", "bytes_read", "bytes_written", "barriers", "shared_loads",
           "shared_stores", "atomics", "turns", "shared_outside", "shared_far",
-          "logged")  # fmt: skip
+          "races", "race_by", "race_at", "logged")  # fmt: skip
 OWN = ("read", "written", "first", "last", "outside_1", "far_1", "outside_2", "far_2")
+SHADOW = 2  # words of an element of a shared array: who wrote it last, and who read it
 ENTRY = 2  # words of a logged access: buffer and kind, and element
 MOST_BYTES = 192 << 20
 TRAFFIC_BYTES = 32 << 20
@@ -61,6 +62,7 @@ class Layout:
         sizes: bytes of each buffer, by name.
         units: bytes of an element of each buffer, by name.
         room: accesses in the log of all invocations; 0 where neither log nor sectors are kept.
+        cells: elements of all shared arrays of a workgroup whose races are watched.
     """
 
     grid: tuple[int, ...]
@@ -68,6 +70,7 @@ class Layout:
     sizes: Mapping[str, int]
     units: Mapping[str, int]
     room: int
+    cells: int = 0
 
     @property
     def groups(self) -> int:
@@ -101,6 +104,12 @@ class Layout:
         return words if self.room and words * self.groups * 4 <= TRAFFIC_BYTES else 0
 
     @property
+    def shadow_cells(self) -> int:
+        """Return the elements of a workgroup whose races are watched; 0 if there are too many."""
+        size = self.cells * SHADOW * 4 * self.groups
+        return self.cells if self.room and size <= TRAFFIC_BYTES else 0
+
+    @property
     def log_rows(self) -> int:
         """Return the accesses that the log holds of each invocation."""
         return self.room // max(self.invocations, 1)
@@ -111,8 +120,10 @@ class Layout:
         counts = len(HEADER) + len(FACTS) * len(self.sizes)
         records = counts + sum(2 * (n + 1) for n in self.elements.values())
         sectors = records + self.record * self.invocations
-        dump = sectors + self.group_words * self.groups
-        return {"counts": counts, "records": records, "sectors": sectors, "dump": dump,
+        shadows = sectors + self.group_words * self.groups
+        dump = shadows + SHADOW * self.shadow_cells * self.groups
+        return {"counts": counts, "records": records, "sectors": sectors,
+                "shadows": shadows, "dump": dump,
                 "log": dump + 1,
                 "end": dump + 1 + self.invocations * self.log_rows * ENTRY}  # fmt: skip
 
@@ -125,6 +136,7 @@ class Layout:
             "log_at": starts["log"], "dump": starts["dump"],
             "traffic": self.group_words > 0, "records_at": starts["records"],
             "sectors_at": starts["sectors"], "sectors": self.group_words,
+            "shadows_at": starts["shadows"], "cells": self.shadow_cells,
             "mirrored": order.mirrored, "reversed": order.reversed,
         }  # fmt: skip
         for name, numbers in (("grid", self.grid), ("local", self.local), ("base", order.base)):

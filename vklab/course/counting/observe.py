@@ -40,7 +40,7 @@ DISPATCHES = ("plain", "counted", "mirrored", "reversed", "partial")
 LOG_ROOM = 65_536  # accesses
 # Threads and vector width of Mesa's llvmpipe, so that marks do not depend on the machine.
 PINNED: Mapping[str, str] = MappingProxyType(
-    {"LP_NUM_THREADS": "2", "LP_NATIVE_VECTOR_WIDTH": "256"}
+    {"LP_NUM_THREADS": "2", "LP_NATIVE_VECTOR_WIDTH": "128"}
 )
 COMPILE_S = 60.0
 STOP = (COUNTERS, HEADER.index("endless"))
@@ -209,7 +209,8 @@ def _plans(
     grid = (x, y, z)
     sizes = {name: run.buffers[name].nbytes for name in kept}
     units = {name: run.buffers[name].itemsize for name in kept}
-    layout = Layout(grid, interface.workgroup.shape(constants), sizes, units, 0)
+    layout = Layout(grid, interface.workgroup.shape(constants), sizes, units, 0,
+                    counted.cells)  # fmt: skip
     if reason := too_large(replace(layout, room=LOG_ROOM)):
         raise _Refused(reason)
     axis = int(np.argmax(grid))
@@ -273,6 +274,9 @@ def outside(dispatches: Mapping[str, Counted], run: Run) -> str:
     if array is None:
         return (f"an element outside of the shared array {touch.buffer} was {verb} by invocation "
                 f"{touch.invocation}; is the index right?")  # fmt: skip
+    if 0 <= touch.element < array.size:
+        return (f"at element {touch.element} of {touch.buffer}, an index into an array within an "
+                "element is outside of that array")  # fmt: skip
     return (f"element {touch.element} of {touch.buffer} was {verb}, which has {array.size} "
             "elements; is there a guard, and is the index right?")  # fmt: skip
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from vklab.course.counting import observe
 from vklab.course.counting.counts import Counts
-from vklab.course.counting.layout import WRITE
+from vklab.course.counting.layout import READ, WRITE
 from vklab.course.counting.observe import Counted, Observed
 
-__all__ = ["load_shape", "order_matters", "outside_shape", "partial_shape", "work_shape"]
+__all__ = ["load_shape", "order_matters", "outside_shape", "partial_shape", "race_shape",
+           "work_shape"]  # fmt: skip
 
 Owner = Callable[[np.ndarray], np.ndarray]
 ORDERS = {
@@ -80,6 +81,17 @@ def _often(counts: Counts, buffer: str, element: int, most: int) -> str:
                 f"of them {', '.join(map(str, by[:3]))}")  # fmt: skip
     asked = "once" if most == 1 else f"{most} times"
     return f"element {element} of {buffer} was written {times} times, asked was at most {asked}"
+
+
+def race_shape(observed: Observed) -> str:
+    """Name an element of a shared array that two invocations use with no barrier between them."""
+    for touch in observed.counts.races:
+        verb = "reads" if touch.kind == READ else "writes"
+        other = "writes" if touch.kind == READ else "reads or writes"
+        return (f"invocation {touch.invocation} {verb} element {touch.element} of the shared array "
+                f"{touch.buffer}, which another invocation of its workgroup {other} with no "
+                "barrier between them")  # fmt: skip
+    return ""
 
 
 def load_shape(observed: Observed, buffer: str, *, elements_per_invocation: int) -> str:

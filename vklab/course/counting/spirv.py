@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -55,6 +56,8 @@ class Decoration(IntEnum):
     BINDING, SET, OFFSET = 33, 34, 35
 
 
+_LISTS_ALL = 0x10400  # from this version on, an entry point lists all global variables
+_HAS_BUFFERS = 0x10300
 # Instructions that may stand among annotations, and those that open the section of types.
 _ANNOTATIONS = frozenset({71, 72, 73, 74, 75, 332, 5632, 5633})
 _DECLARATIONS = frozenset({*range(19, 40), *range(41, 53), Op.VARIABLE})
@@ -198,8 +201,28 @@ class Module:
         at = opcodes.index(Op.MODULE_PROCESSED) if Op.MODULE_PROCESSED in opcodes else len(opcodes)
         self.head.insert(at, (Op.NAME, (target, *words)))
 
-    def add_extension(self, text: str) -> None:
-        """Name an extension that the module uses, once."""
+    def set_interface(
+        self, private: Sequence[int], inputs: Sequence[int], others: Sequence[int]
+    ) -> None:
+        """List the variables of the entry point, and name the extension of storage buffers.
+
+        Args:
+            private: variables that are no inputs any more.
+            inputs: new input variables.
+            others: new variables of other kinds, which only newer versions list.
+        """
+        for n, (opcode, words) in enumerate(self.head):
+            if opcode != Op.ENTRY_POINT:
+                continue
+            start = 2 + len(_text(words[2:]).encode()) // 4 + 1
+            listed = [*words[start:], *inputs, *others]
+            if self.version < _LISTS_ALL:
+                listed = [*(each for each in words[start:] if each not in private), *inputs]
+            self.head[n] = (opcode, (*words[:start], *listed))
+        if self.version < _HAS_BUFFERS:
+            self._add_extension("SPV_KHR_storage_buffer_storage_class")
+
+    def _add_extension(self, text: str) -> None:
         data = text.encode() + b"\0" * (4 - len(text) % 4)
         line = (Op.EXTENSION, struct.unpack(f"<{len(data) // 4}I", data))
         if line not in self.head:

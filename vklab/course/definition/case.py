@@ -63,7 +63,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Got:
-    """What came back for one case.
+    """Outcome of one case.
 
     Attributes:
         how: returned, raised, not_attempted, timeout, too_much_output, cannot_travel, or not_run

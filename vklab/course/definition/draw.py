@@ -1,4 +1,4 @@
-"""Draws of cases: the public ones of a notebook, and fresh ones under a secret seed.
+"""Cases of a draw: the public ones of a notebook, and fresh ones under a secret seed.
 
 A release has the public cases with their results as data, and neither `cases` nor `expected`.
 """

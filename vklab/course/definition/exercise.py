@@ -6,13 +6,13 @@ The same definition gives feedback in the notebook and marks in the grader.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -21,7 +21,10 @@ from vklab.course.definition.case import Case
 from vklab.course.definition.report import Report
 from vklab.course.places import labs_folder
 
-__all__ = ["Exercise", "Function", "Value", "exercise", "exercises_of", "find", "number_of"]
+__all__ = [
+    "Exercise", "Function", "Value", "chosen_variants", "exercise", "exercises_of", "find",
+    "number_of",
+]  # fmt: skip
 
 Kind = TypeVar("Kind", bound="type[Exercise]")
 
@@ -83,7 +86,13 @@ class Exercise:
         raise NotImplementedError(f"exercise {self.id} has no oracle here")
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        """Compare a result with `case.expected`, for the part `report.part`."""
+        """Compare a result with `case.expected`, for the part `report.part`.
+
+        Args:
+            case: the case with the oracle's result.
+            got: what the answer returned.
+            report: where differences are told.
+        """
         report.equal(got, case.expected)
 
 
@@ -189,11 +198,11 @@ def _load(number: str) -> str:
         return ""
     name = f"vklab_checks_{zlib.crc32(bytes(path.resolve())):08x}_{number}"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec and spec.loader
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module = ModuleType(name)
+        module.__file__ = str(path)
         try:
-            spec.loader.exec_module(module)
+            # Compiled afresh: bytecode on disk may be that of an edit within the same second.
+            exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
         except BaseException:
             del sys.modules[name]
             raise

@@ -28,6 +28,17 @@ class Choice(Value):
         """Return the right option and all options of each question."""
         raise NotImplementedError(f"exercise {self.id} has no questions here")
 
+    def render(self, text: str) -> str:
+        """Return a text with its parameters; `[[right]]` in a solution is the right answer.
+
+        The parameters of a variant ship to students, so the right options cannot be among them.
+        """
+        if "[[right]]" in text:
+            pairs = ",\n    ".join(f'"{name}": "{option}"'
+                                   for name, option in self.expected(Case()).items())  # fmt: skip
+            text = text.replace("[[right]]", f"{{\n    {pairs},\n}}")
+        return super().render(text)
+
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         """Yield one case with the options, and without the right ones."""
         options = {name: list(options) for name, (_, options) in self.questions().items()}
@@ -38,7 +49,13 @@ class Choice(Value):
         return {name: right for name, (right, _) in self.questions().items()}
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        """Count the right options; name a question only if its option does not exist."""
+        """Count the right options; name a question only if its option does not exist.
+
+        Args:
+            case: the case with the oracle's result.
+            got: what the answer returned.
+            report: where differences are told.
+        """
         report.expect(type(got) is dict, f"expected a dictionary, got {words.short(got)}")
         for name, options in case.facts["options"].items():
             report.expect(name in got, f"{name!r} has no answer")

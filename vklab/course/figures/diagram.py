@@ -28,7 +28,7 @@ class Diagram:
 
     def box(
         self, place: tuple[float, float, float, float], words: str = "", colour: str = "blue",
-        *, dashed: bool = False, filled: bool = True, bold: bool = False,
+        *, dashed: bool = False, filled: bool = True, bold: bool = False, shade: float = 0.22,
     ) -> Diagram:  # fmt: skip
         """Draw a box with centred lines of text.
 
@@ -39,10 +39,11 @@ class Diagram:
             dashed: draw a dashed border, for what does not exist yet.
             filled: fill with a light shade of the colour.
             bold: write in bold.
+            shade: opacity of the fill, from 0 to 1; text stays readable up to 0.6.
         """
         x, y, width, height = place
         line = ' stroke-dasharray="5 4"' if dashed else ""
-        fill = f'fill="{COLOURS[colour]}" fill-opacity="0.22"' if filled else 'fill="#fff"'
+        fill = f'fill="{COLOURS[colour]}" fill-opacity="{shade:.2f}"' if filled else 'fill="#fff"'
         size = f'width="{width:g}" height="{height:g}"'
         self._parts.append(f'<rect x="{x:g}" y="{y:g}" {size} rx="4" {fill} '
                            f'stroke="{COLOURS[colour]}" stroke-width="1.5"{line}/>')

@@ -1,11 +1,12 @@
-"""Made-up machines for lab 02 and its checks: DeviceInfo values, no driver."""
+"""Made-up machines for exercises: DeviceInfo values without a driver, which travel as data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from vklab.types import DeviceInfo, MemoryHeap, MemoryType, QueueFamily
+from vklab.course.definition.codec import register
+from vklab.types import CooperativeMatrix, DeviceInfo, MemoryHeap, MemoryType, QueueFamily
 from vklab.vulkan import physical_device
 
 __all__ = ["Needs", "families", "machine"]
@@ -17,9 +18,23 @@ _FLAGS = {"g": "graphics", "c": "compute", "t": "transfer", "s": "sparse_binding
           "v": "video_decode"}  # fmt: skip
 
 
+for _record in (CooperativeMatrix, DeviceInfo, MemoryHeap, MemoryType, QueueFamily):
+    register(_record)
+
+
+@register
 @dataclass(frozen=True)
 class Needs:
-    """Requirements of a program on a device; exercise 02-4 checks them in this order."""
+    """Requirements of a program on a device, in the order in which they are tested.
+
+    Attributes:
+        api_version: oldest version of Vulkan, (major, minor).
+        queue: flag that one queue family must have.
+        features: names of features.
+        at_least: limits that must have this value or a larger one.
+        at_most: limits that must have this value or a smaller one.
+        heap_mib: smallest size of the largest device-local heap, in MiB.
+    """
 
     api_version: tuple[int, int] = (1, 3)
     queue: str = "compute"
@@ -30,19 +45,18 @@ class Needs:
 
 
 def families(*kinds: str) -> tuple[QueueFamily, ...]:
-    """Make up queue families from words such as "16gct": 16 queues, graphics compute transfer.
+    """Make up queue families from words: "16gct" is 16 queues with graphics, compute and transfer.
 
-    A "-" at the end means that the queues cannot write timestamps.
+    Letters: g graphics, c compute, t transfer, s sparse binding, v video decoding. "-36" at the end
+    means timestamps of 36 bits, "-0" none; without it they have 64.
     """
-    return tuple(
-        QueueFamily(
-            index=index,
-            queue_count=int("".join(c for c in kind if c.isdigit())),
-            flags=frozenset(_FLAGS[c] for c in kind if c in _FLAGS),
-            timestamp_valid_bits=0 if kind.endswith("-") else 64,
-        )
-        for index, kind in enumerate(kinds)
-    )
+    made = []
+    for index, kind in enumerate(kinds):
+        flags, _, bits = kind.partition("-")
+        count = flags.rstrip("".join(_FLAGS))
+        made.append(QueueFamily(index, int(count), frozenset(_FLAGS[c] for c in flags[len(count):]),
+                                int(bits or 64)))  # fmt: skip
+    return tuple(made)
 
 
 def _device(name: str, kind: str, vendor: tuple[str, int], version: tuple[int, int, int],
@@ -95,8 +109,8 @@ _MACHINES = {
     ),
     "workstation": (
         _device("Workstation", "discrete", _AMD, (1, 3, 280), (256, -31900, 16112),
-                ("1gct", "4ct", "2t", "1tv-"), "88", 64, minStorageBufferOffsetAlignment=4),
-        _device("Video decoder", "other", ("unknown", 0x1234), (1, 3, 0), (512,), ("2tv-",), "99"),
+                ("1gct", "4ct", "2t", "1tv-0"), "88", 64, minStorageBufferOffsetAlignment=4),
+        _device("Video decoder", "other", ("unknown", 0x1234), (1, 3, 0), (512,), ("2tv-0",), "99"),
     ),
 }  # fmt: skip
 

@@ -1,126 +1,161 @@
-"""Vulkan objects of the seven steps of a dispatch: a stack that owns them, and its picture.
-
-The stack destroys the objects of a step before the step runs again. Visited by lab 04.
-"""
+"""Concept diagrams of Vulkan's objects: loader, devices, structures, extensions and memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any, ClassVar, TypeVar
-
-from vklab.course.check import check
 from vklab.course.figures.diagram import Diagram
 from vklab.course.picture import Picture
 
-__all__ = ["ObjectStack", "TooEarly", "draw_objects"]
-
-T = TypeVar("T", bound=Callable[..., Any])
-
-STEPS = (
-    ("1 instance, device", "instance:the loader", "physical device:instance",
-     "device:physical device", "queue:device"),
-    ("2 compile", "SPIR-V:vector_add"),
-    ("3 shader module", "shader module:device, SPIR-V"),
-    ("4 pipeline", "set layout:device", "pipeline layout:set layout", "pipeline:module, layout"),
-    ("5 buffers", "buffers:device", "memory:device", "descriptor set:set layout, buffers"),
-    ("6 record", "command pool:queue family", "command buffer:pool, pipeline, set"),
-    ("7 submit and wait", "fence:device"),
-)  # fmt: skip
+__all__ = [
+    "draw_chain", "draw_extensions", "draw_loader", "draw_memory", "draw_pointers",
+    "draw_questions", "draw_walk",
+]  # fmt: skip
 
 
-def draw_objects(existing: Collection[str], step: int, alt: str, caption: str) -> Picture:
-    """Draw the objects after a step: new ones in orange, older ones in blue, later ones dashed.
-
-    Args:
-        existing: names of the objects that exist.
-        step: the step, from 1 to 7; only its row is drawn, and all rows at 0 and 7.
-        alt: the content in words.
-        caption: the line below.
-    """
-    rows = [n for n in range(len(STEPS)) if step in (0, 7, n + 1)]
-    drawing = Diagram(818, 44 * len(rows) + 4)
-    for place, row in enumerate(rows):
-        label, *boxes = STEPS[row]
-        y = place * 44 + 4
-        drawing.note((6, y + 22), label, bold=row + 1 == step)
-        for column, (box, source) in enumerate(item.split(":") for item in boxes):
-            there = box in existing
-            drawing.box((152 + column * 166, y, 156, 36), f"{box}\nfrom {source}",
-                        "orange" if there and row + 1 == step else "blue" if there else "grey",
-                        dashed=not there, filled=there)  # fmt: skip
-    return drawing.picture(alt, caption)
-
-
-class TooEarly(NotImplementedError):
-    """A step before its turn; a notebook shows the message, without a traceback."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [str(self)]
+def draw_loader() -> Picture:
+    """Draw the stations between a program and a GPU, with what may be missing at each."""
+    diagram = Diagram(720, 170)
+    stations = (("your program", "grey", "asks for Vulkan"), ("loader", "blue", "installed?"),
+                ("manifests", "orange", "any? hidden by\na variable?"),
+                ("driver", "green", "its library there?\nnew enough?"),
+                ("GPU", "pink", "built in?\nmay you open it?"))  # fmt: skip
+    for place, (name, colour, question) in enumerate(stations):
+        x = 10 + 144 * place
+        diagram.box((x, 30, 106, 44), name, colour, bold=True)
+        diagram.note((x + 53, 98), question, anchor="middle")
+        if place:
+            diagram.arrow((x - 38, 52), (x - 2, 52))
+    diagram.note((226, 20), "libvulkan.so.1", anchor="middle", size=11)
+    diagram.note((370, 20), "icd.d/*.json", anchor="middle", size=11)
+    diagram.note((514, 20), "libGLX_nvidia.so.0", anchor="middle", size=11)
+    diagram.box((442, 132, 250, 28), "llvmpipe: a driver that needs no GPU", "green")
+    diagram.arrow((420, 76), (446, 130))
+    return diagram.picture(
+        "Your program calls the loader, the loader reads manifests, each manifest names a driver, "
+        "the driver opens a GPU. Below each station is a question: installed, any manifest, "
+        "library there, GPU built in and open to you. llvmpipe is a driver without a GPU.",
+        "From your program to a GPU. Each station may be the one that is missing.",
+    )
 
 
-class ObjectStack:
-    """Vulkan objects of the seven steps so far, each with the call that destroys it."""
+def draw_walk() -> Picture:
+    """Draw an instance, its physical devices, and the questions to one of them."""
+    diagram = Diagram(720, 200)
+    diagram.box((10, 78, 110, 44), "instance", "blue", bold=True)
+    for number, y in enumerate((30, 78, 126)):
+        diagram.box((190, y, 130, 44), f"physical device {number}", "orange")
+        diagram.arrow((122, 100), (188, y + 22))
+    questions = ("properties: name, type, ids, versions", "limits: how large, how many",
+                 "queue families: which jobs", "memory: heaps and types", "features: may I use it?")
+    for number, question in enumerate(questions):
+        diagram.box((430, 6 + 38 * number, 270, 30), question, "green")
+        diagram.arrow((322, 52), (428, 21 + 38 * number))
+    return diagram.picture(
+        "An instance leads to three physical devices. Each answers five questions: properties, "
+        "limits, queue families, memory, features.",
+        "An instance lists physical devices; each of them answers the same five questions.",
+    )
 
-    _last: ClassVar[ObjectStack | None] = None
 
-    def __init__(self) -> None:
-        # A second stack in the same notebook would forget what the first one has created.
-        if ObjectStack._last is not None:
-            ObjectStack._last.end()
-        ObjectStack._last = self
-        self.now = 0
-        self.kept: list[tuple[int, str, Callable[[], object] | None]] = []
+def draw_pointers() -> Picture:
+    """Draw a chain of C structures whose last link nobody keeps alive."""
+    diagram = Diagram(720, 110)
+    diagram.box((10, 34, 180, 48), "VkDeviceCreateInfo", "blue")
+    diagram.box((270, 34, 190, 48), "VkDeviceQueueCreateInfo\n(a copy, in C)", "orange")
+    diagram.box((540, 34, 170, 48), "float[1]: priorities", "grey", dashed=True)
+    diagram.arrow((192, 58), (268, 58), "pointer")
+    diagram.arrow((462, 58), (538, 58), "pointer")
+    diagram.note((100, 22), "your variable holds this", anchor="middle")
+    diagram.note((365, 22), "the first one holds this", anchor="middle")
+    diagram.note((625, 22), "and who holds this?", anchor="middle", bold=True)
+    return diagram.picture(
+        "VkDeviceCreateInfo points to a copy of VkDeviceQueueCreateInfo, which points to an array "
+        "of priorities. A variable holds the first, the first holds the copy; for the array there "
+        "is a question mark.",
+        "Three structures and two pointers. A pointer in C keeps nothing alive.",
+    )
 
-    def step(self, number: int) -> None:
-        """Begin a step: destroy the objects of this and later steps, last created first."""
-        if number > self.now + 1:
-            # Not an error where an exercise is still open: `attempt` says what the step waits for.
-            raise TooEarly(f"step {number} waits for step {number - 1}, whose cell has not run to "
-                           "its end yet")  # fmt: skip
-        while self.kept and self.kept[-1][0] >= number:
-            destroy = self.kept.pop()[2]
-            if destroy is not None:
-                destroy()
-        self.now = number
 
-    def checked(self, identifier: str, answer: T) -> T:
-        """Return an answer that its check calls correct; a driver may crash on any other."""
-        verdict = check(identifier, answer)
-        if verdict.status != "correct":
-            raise TooEarly(f"the step waits until {verdict.title} is correct: a driver checks "
-                           "nothing, and may crash")  # fmt: skip
-        return answer
+def draw_chain() -> Picture:
+    """Draw a chain of structures through pNext."""
+    diagram = Diagram(720, 100)
+    links = ("VkPhysicalDeviceProperties2", "...SubgroupProperties", "...DriverProperties")
+    since = ("base", "since 1.1", "since 1.2")
+    for place, (name, version) in enumerate(zip(links, since, strict=True)):
+        diagram.box((10 + 230 * place, 30, 180, 44), name, "blue" if not place else "orange")
+        diagram.note((100 + 230 * place, 20), version, anchor="middle")
+        diagram.arrow((192 + 230 * place, 52), (238 + 230 * place, 52), "pNext")
+    diagram.note((702, 57), "0")
+    diagram.note((10, 92), "You build the chain. The driver fills every link that it knows.")
+    return diagram.picture(
+        "VkPhysicalDeviceProperties2 points through pNext to subgroup properties, these to driver "
+        "properties, and these to nothing.",
+        "New questions are new links of the chain.",
+    )
 
-    def keep(
-        self, box: str, handle: Any, destroy: Callable[..., object] | None = None, *owner: Any
-    ) -> Any:
-        """Push an object and return it; `destroy(*owner, handle, None)` will destroy it.
 
-        Args:
-            box: name of its box in the picture.
-            handle: the object.
-            destroy: the Vulkan call that destroys it; None if none is needed.
-            *owner: the arguments before the handle, usually the device.
-        """
-        end = (lambda: destroy(*owner, handle, None)) if destroy else None
-        self.kept.append((self.now, box, end))
-        return handle
+def draw_extensions() -> Picture:
+    """Draw the stations of an extension, from one vendor to the core of Vulkan."""
+    diagram = Diagram(720, 150)
+    rows = ((("VK_NV_cooperative_matrix\n2019", "one vendor"),
+             ("VK_KHR_cooperative_matrix\n2023", "Khronos: all vendors"), ("not yet", "core")),
+            (("", ""), ("VK_KHR_timeline_semaphore\n2019", ""), ("Vulkan 1.2\n2020", "")))
+    for row, stations in enumerate(rows):
+        for place, (name, title) in enumerate(stations):
+            x, y = 10 + 245 * place, 30 + 62 * row
+            diagram.note((x + 105, 18), title, anchor="middle", bold=True)
+            if name:
+                diagram.box((x, y, 210, 44), name, ("pink", "orange", "blue")[place],
+                            dashed=name == "not yet")  # fmt: skip
+            if place and stations[place - 1][0]:
+                diagram.arrow((x - 33, y + 22), (x - 2, y + 22))
+    return diagram.picture(
+        "VK_NV_cooperative_matrix of 2019 became VK_KHR_cooperative_matrix in 2023, which is not "
+        "in the core. VK_KHR_timeline_semaphore of 2019 became part of Vulkan 1.2 in 2020.",
+        "The life of an extension: one vendor, several vendors (EXT) or Khronos (KHR), the core.",
+    )
 
-    def end(self) -> int:
-        """Destroy all objects, last created first; return the number of destroy calls."""
-        count = sum(destroy is not None for _, _, destroy in self.kept)
-        self.step(1)
-        self.now = 0
-        return count
 
-    def picture(self) -> Picture:
-        """Draw the row of the current step; all rows before the first and after the last step."""
-        made = list(dict.fromkeys(box for _, box, _ in self.kept))
-        new = list(dict.fromkeys(box for at, box, _ in self.kept if at == self.now))
-        if not self.now:
-            return draw_objects((), 0, "Seven rows of dashed boxes, one row a step: none exists "
-                                "yet.", "The objects of the seven steps.")  # fmt: skip
-        said = f"New after step {self.now} of 7: {', '.join(new) or 'nothing'}."
-        said += f" {len(made)} kinds of objects exist, the last in orange." * (self.now == 7)
-        alt = f"Step {self.now}: boxes for {', '.join(new)}. Objects: {', '.join(made)}."
-        return draw_objects(made, self.now, alt, said)
+def draw_memory() -> Picture:
+    """Draw the heaps of a discrete and of an integrated GPU."""
+    diagram = Diagram(720, 190)
+    diagram.note((180, 16), "discrete GPU", anchor="middle", bold=True)
+    diagram.box((10, 28, 130, 40), "CPU", "grey")
+    diagram.box((220, 28, 130, 40), "GPU", "pink")
+    diagram.box((10, 104, 130, 60), "heap: host\n32 GiB", "orange")
+    diagram.box((220, 104, 130, 60), "heap: device-local\n16 GiB", "blue")
+    diagram.arrow((75, 70), (75, 102), both=True)
+    diagram.arrow((285, 70), (285, 102), both=True)
+    diagram.arrow((142, 134), (218, 134), "PCIe bus", both=True)
+    diagram.note((560, 16), "integrated GPU", anchor="middle", bold=True)
+    diagram.box((430, 28, 110, 40), "CPU", "grey")
+    diagram.box((580, 28, 110, 40), "GPU", "pink")
+    diagram.box((430, 104, 260, 60), "often one heap: device-local,\nand the CPU reaches it, too",
+                "blue")  # fmt: skip
+    diagram.arrow((485, 70), (485, 102), both=True)
+    diagram.arrow((635, 70), (635, 102), both=True)
+    return diagram.picture(
+        "A discrete GPU has a device-local heap of its own; the host's heap lies behind the PCIe "
+        "bus. An integrated GPU often has one device-local heap that the CPU reaches, too.",
+        "Where heaps lie. The GPU of the left half reaches the host's heap only over the bus.",
+    )
+
+
+def draw_questions() -> Picture:
+    """Draw the order in which requirements are tested, and the code that each may give."""
+    diagram = Diagram(720, 120)
+    codes = (("version?", '"version"'), ("queue?", '"queue:..."'), ("features?", '"feature:..."'),
+             ("limits?", '"limit:..."'), ("heap?", '"heap"'), ("usable", '""'))  # fmt: skip
+    for place, (question, code) in enumerate(codes):
+        x = 10 + 120 * place
+        last = place == len(codes) - 1
+        diagram.box((x, 18, 92, 36), question, "green" if last else "blue", bold=True)
+        diagram.arrow((x + 46, 56), (x + 46, 86))
+        diagram.note((x + 52, 74), "" if last else "no")
+        diagram.note((x + 46, 104), code, anchor="middle")
+        if place:
+            diagram.arrow((x - 26, 36), (x - 2, 36))
+    return diagram.picture(
+        "Five questions in a row: version, queue, features, limits, heap. The first that is "
+        "answered with no gives its code; after the last one the code is empty.",
+        "The first question that is answered with no ends the test.",
+    )

@@ -78,6 +78,7 @@ def plan(batch: Batch, entries: Iterable[Entry]) -> list[Planned]:
         name = lab.name if lab else "unknown"
         grouped.setdefault((entry.submission.student, name), []).append((entry, lab, cause))
     planned = []
+    released = {lab.name: batch.release.notebook(lab) for lab in batch.release.manifest.labs}
     for (student, name), attempts in sorted(grouped.items()):
         good = [one for one in attempts if not one[2]]
         chosen = good if batch.options.attempts == "best" else good[-1:]
@@ -91,7 +92,7 @@ def plan(batch: Batch, entries: Iterable[Entry]) -> list[Planned]:
             key = file_key(student, name, number)
             rebuilt = None
             if not cause and lab and entry.notebook:
-                rebuilt = rebuilding.rebuild(batch.release.notebook(lab), entry.notebook)
+                rebuilt = rebuilding.rebuild(released[lab.name], entry.notebook)
             planned.append(Planned(key, entry.submission, lab, rebuilt, cause, notes[:10]))
     return planned
 

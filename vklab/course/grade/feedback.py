@@ -23,7 +23,7 @@ from vklab.course.grade.manifest import LabFacts, Release
 from vklab.course.grade.results import Results, write_atomic
 from vklab.course.grade.schema import GradeError, SubmissionResult
 
-__all__ = ["PAGES", "WORDS", "feedback_page", "page", "write_feedback"]
+__all__ = ["PAGES", "WORDS", "feedback_page", "page", "shown", "write_feedback"]
 
 PAGES = Path(__file__).resolve().parent / "pages"
 # status -> (mark, words)
@@ -94,11 +94,15 @@ def write_feedback(
     if not records:
         raise GradeError(f"there are no marks of {lab.name} in {results.folder}")
     zips: dict[str, dict[str, str]] = {}
+    best: dict[tuple[str, str], float] = {}
     folder = results.folder / "feedback" / lab.name
     for key, record in records.items():
         text = feedback_page(record, lab)
         write_atomic(folder / f"{key}.html", text)
-        zips.setdefault(record.submission.lms, {})[_name(key, record)] = text
+        place = record.submission.lms, _name(key, record)
+        if record.points >= best.get(place, -1.0):  # of several attempts the one that counts
+            best[place] = record.points
+            zips.setdefault(place[0], {})[place[1]] = text
     made = []
     for lms, pages in sorted(zips.items()):
         path = results.folder / "feedback" / f"{lab.name}-{lms}.zip"

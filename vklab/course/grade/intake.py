@@ -165,10 +165,12 @@ def _archive(path: Path) -> Iterator[Entry]:
     total = 0
     with zipfile.ZipFile(path) as archive:
         infos = [i for i in archive.infolist() if not i.is_dir() and _wanted(i.filename)]
+        wrapper = _wrapper([info.filename for info in infos])
         if len(infos) > MAX_FILES:
             raise GradeError(f"{path} has {len(infos):,} files, the limit is {MAX_FILES:,}")
         for info in infos:
-            who = identify(info.filename).model_copy(update={"file": _clean(info.filename)})
+            inner = info.filename.removeprefix(wrapper)
+            who = identify(inner).model_copy(update={"file": _clean(inner)})
             try:
                 nested = info.filename.lower().endswith(".zip")
                 limit = MAX_STUDENT_ZIP_BYTES if nested else MAX_BYTES
@@ -182,6 +184,16 @@ def _archive(path: Path) -> Iterator[Entry]:
                     yield _entry(who, data, _time(info))
             except BadSubmission as error:
                 yield Entry(who, cause=str(error))
+
+
+def _wrapper(names: list[str]) -> str:
+    """Return the one folder around all students, as `zip -r class.zip class` makes it, or ""."""
+    tops = {name.partition("/")[0] for name in names}
+    inside = {name.partition("/")[2].partition("/")[0] for name in names}
+    around = len(tops) == 1 and len(inside) > 1 and all("/" in name for name in names)
+    if not around or ".." in tops or any(ATTEMPT.search(name) for name in inside):
+        return ""
+    return f"{tops.pop()}/"
 
 
 def _student_zip(file: object, who: Submission, modified: float) -> Iterator[Entry]:

@@ -22,11 +22,11 @@ import numpy as np
 import vklab
 from vklab.errors import SetupError
 
-__all__ = ["Job", "Judge", "environment", "run_jobs"]
+__all__ = ["Job", "Judge", "environment", "guarded", "run_jobs"]
 
 # Longer than any session's own limits: only a grader that hangs reaches it.
 WALL_S = 3600.0
-START_S = 30.0
+START_S, END_S = 30.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -162,15 +162,15 @@ def _in_process(
         outcome = {"broken": f"the grader's process ended with exit code {process.exitcode}"}
     finally:
         ours.close()
-        _end(process)
+        _end(process, END_S if outcome else 0.0)
     return job, outcome
 
 
-def _end(process: Any) -> None:
-    process.join(5)
+def _end(process: Any, patience_s: float) -> None:
+    process.join(patience_s)
     if process.is_alive():
         process.terminate()
-        process.join(5)
+        process.join(END_S)
     if process.is_alive():
         process.kill()
         process.join()

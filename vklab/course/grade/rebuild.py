@@ -27,10 +27,16 @@ UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowErro
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A notebook ready to be graded, why an exercise has no answer, and notes."""
+    """A notebook ready to be graded, why an exercise has no answer, and notes.
+
+    Attributes:
+        missing: the reason by exercise.
+        untouched: exercises whose cell is still the release's.
+    """
 
     notebook: Any
     missing: dict[str, str]
+    untouched: frozenset[str]
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
@@ -80,6 +86,7 @@ def rebuild(released: Any, submission: Notebook) -> Rebuilt:
     given = submission.by_id()
     cells: list[tuple[Any, str]] = []
     missing: dict[str, str] = {}
+    untouched = set()
     notes: list[str] = []
     for cell in released.cells:
         about = cell.metadata.get("vklab", {})
@@ -93,9 +100,12 @@ def rebuild(released: Any, submission: Notebook) -> Rebuilt:
             missing[exercise] = problem
         elif problem:
             notes.append(problem)
+        elif text.strip() == cell.source.strip():
+            untouched.add(exercise)
         if not problem:
             cells.append((cell, text))
-    return Rebuilt(_notebook(released, _sliced(cells)), missing, tuple(notes[:20]))
+    return Rebuilt(_notebook(released, _sliced(cells)), missing, frozenset(untouched),
+                   tuple(notes[:20]))  # fmt: skip
 
 
 def answers_in(notebook: Any) -> dict[str, str]:

@@ -65,7 +65,13 @@ def complete(batch: Batch, one: Planned, outcome: Outcome, hashed: str) -> Submi
 
 
 def validated(given: Any, points: float, broken: str) -> ExerciseResult:
-    """Return the judge's result of an exercise, or an error without points if it is not valid."""
+    """Return the judge's result of an exercise, or an error without points if it is not valid.
+
+    Args:
+        given: what the judge returned, or None.
+        points: the points of the exercise in the release.
+        broken: why the session ended, or "".
+    """
     if given is None:
         said = broken or "the grader returned no result for this exercise"
         return ExerciseResult(status="error", of=points, messages=(said[:500],))
@@ -91,6 +97,8 @@ def _known(given: Any) -> Any:
 
 def _by_hand(batch: Batch, one: Planned, exercise: str, points: float) -> ExerciseResult:
     """Return the mark that a person gave to the same text before, or a place for it."""
+    if one.rebuilt is not None and exercise in one.rebuilt.untouched:
+        return ExerciseResult(status="not_attempted", of=points)
     empty = ExerciseResult(status="needs_hand_marking", of=points)
     before = batch.results.read(one.key)
     marked = before.exercises.get(exercise) if before else None

@@ -55,6 +55,10 @@ def regrade(
         exercises: the exercises, ("04-4",).
         tell: called with each change.
     """
+    run = batch.results.run()
+    if run is not None and run.unsafe != batch.options.unsafe:
+        raise GradeError(f"{batch.results.folder} holds marks of runs "
+                         f"{'without' if run.unsafe else 'in'} the sandbox; regrade them so, too")
     with batch.results.locked():
         jobs, records = [], {}
         for key, record in batch.results.all().items():

@@ -31,8 +31,9 @@ from vklab.course.grade.batch import BY_HAND
 from vklab.course.grade.manifest import ExerciseFacts, LabFacts, Manifest
 from vklab.course.grade.results import write_atomic
 from vklab.course.grade.schema import GradeError, digest
+from vklab.course.student import work
 
-__all__ = ["PAGES", "choose_variants", "release", "texts_of"]
+__all__ = ["PAGES", "choose_variants", "leak_problems", "release", "student_notebook", "texts_of"]
 
 PAGES = Path(__file__).resolve().parent / "pages"
 # `vklab lab` classifies digits before it opens JupyterLab.
@@ -98,6 +99,9 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
             if exercise.takes not in BY_HAND:
                 data = draw.freeze(exercise, draw.draw(exercise, draw.PUBLIC))
                 write_atomic(root / "checks" / "frozen" / f"{identifier}.bin", data)
+    for name in work.PAGES:
+        if (places.labs_folder() / name).is_file():
+            shutil.copyfile(places.labs_folder() / name, root / name)
     _copy_data(folder)
     page = jinja2.Environment(autoescape=False).from_string(
         (PAGES / "release.md.j2").read_text("utf-8")

@@ -21,10 +21,11 @@ from vklab.course.grade.statistics import (
 
 __all__ = ["bars", "histogram", "report_page"]
 
-FILLS = ("var(--bar-good)", "var(--bar-part)", "var(--bar-bad)", "var(--bar-none)")
+FILLS = ("var(--bar-good)", "var(--bar-part)", "var(--bar-bad)", "var(--bar-none)",
+         "var(--bar-hand)")  # fmt: skip
 # A pattern of its own for each group: stripes tell bars apart in print.
-DASHES = ("none", "6 3", "2 2", "1 5")
-WIDTH, HEIGHT = 640, 150
+DASHES = ("none", "6 3", "2 2", "1 5", "10 2")
+WIDTH, HEIGHT, LABEL = 720, 150, 144
 
 
 def report_page(results: Results, release: Release) -> str:
@@ -72,8 +73,9 @@ def bars(exercise: ExerciseStatistics) -> Markup:
                 f'stroke-width="3" stroke-dasharray="{dash}"/>',
             ]
         label = f"{name}: {count}"
-        shapes.append(f'<rect x="{len(said) * 160}" y="34" width="12" height="12" fill="{fill}"/>')
-        shapes.append(f'<text x="{len(said) * 160 + 18}" y="45">{escape(label)}</text>')
+        at = len(said) * LABEL
+        shapes.append(f'<rect x="{at}" y="34" width="12" height="12" fill="{fill}"/>')
+        shapes.append(f'<text x="{at + 18}" y="45">{escape(label)}</text>')
         said.append(label)
         x += width
     return _svg(shapes, 52, ", ".join(said))

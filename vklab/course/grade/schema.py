@@ -1,4 +1,4 @@
-"""Records of grading: what one submission got, and under which conditions.
+"""Schema of a mark: what one submission got, and under which conditions.
 
 One record is one JSON file of a results folder. Every file is validated when it is read, so that a
 damaged or foreign file is reported by name and never becomes a mark.
@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from vklab.errors import VklabError
 
-__all__ = ["FORMAT", "STATUSES", "ExerciseResult", "GradeError", "PartResult", "Run", "Status",
-           "Submission", "SubmissionResult", "digest", "parse"]  # fmt: skip
+__all__ = ["FORMAT", "STATUSES", "ExerciseResult", "GradeError", "PartResult", "Record", "Run",
+           "Status", "Submission", "SubmissionResult", "digest", "parse"]  # fmt: skip
 
 FORMAT = 1
 Status = Literal[

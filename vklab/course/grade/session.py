@@ -84,8 +84,9 @@ def _graded(
         job.flush()
         command = [*_prefix(), sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir",
                    str(folder), "--noconftest", "-p", "no:cacheprovider", "-p", "no:faulthandler",
-                   "-p", "nbval.plugin", "-p", "vklab.course.grade.session_plugin", "--nbval-lax",
-                   "--tb=no", "--vklab-job", str(job.fileno()), "--vklab-result",
+                   "-p", "vklab.course.grade.session_start", "-p", "nbval.plugin",
+                   "-p", "vklab.course.grade.session_plugin", "--nbval-lax", "--tb=no",
+                   "--vklab-job", str(job.fileno()), "--vklab-result",
                    str(result.fileno()), str(folder / "submission.ipynb")]  # fmt: skip
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder,

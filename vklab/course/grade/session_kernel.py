@@ -32,7 +32,8 @@ from vklab.course.grade.sandbox_limits import Watch, kill_tree
 
 __all__ = ["GradedKernel", "KernelEnded"]
 
-START_S, SLICE_S = 60.0, 0.2
+START_S, SLICE_S, PATH_BYTES = 60.0, 0.2, 107
+SEND_MS = 5000  # a socket without a peer would wait for one for ever
 CHANNELS = ("shell", "iopub", "stdin", "hb", "control")
 # Bytes of one message, and messages that may wait: a kernel must not fill the grader's memory.
 MESSAGE_BYTES = {"shell": 48 << 20, "iopub": 2 << 20, "control": 1 << 20}
@@ -56,6 +57,7 @@ class _Client(BlockingKernelClient):
     def _create_connected_socket(self, channel: str, identity: bytes | None = None) -> Any:
         made = self.context.socket(channel_socket_types[channel])
         made.linger = 0
+        made.sndtimeo = SEND_MS
         made.setsockopt(zmq.RECONNECT_IVL, -1)
         made.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES[channel])
         made.setsockopt(zmq.RCVHWM, WAITING[channel])
@@ -86,8 +88,11 @@ class GradedKernel:
             seconds: time limit of the start.
         """
         self.sandbox, self.private, self.ended, self.problem = sandbox, private, False, ""
+        self.asked = False
+        top = tempfile.gettempdir()
         # A socket's path has at most 107 bytes.
-        self.folder = Path(tempfile.mkdtemp(prefix="vk-", dir="/tmp"))
+        short = top if len(top) < PATH_BYTES - 20 else "/tmp"
+        self.folder = Path(tempfile.mkdtemp(prefix="vk-", dir=short))
         try:
             self._start(private)
             self.allow(seconds, seconds)
@@ -139,8 +144,14 @@ class GradedKernel:
 
     def execute_cell_input(self, cell_input: str, allow_stdin: bool | None = None) -> str:
         """Send a cell; return the id of the request."""
-        return str(self.kc.execute(cell_input, store_history=False, allow_stdin=False,
-                                   stop_on_error=False))  # fmt: skip
+        return self._execute(cell_input, stop_on_error=False)
+
+    def _execute(self, code: str, **more: Any) -> str:
+        try:
+            return str(self.kc.execute(code, store_history=False, allow_stdin=False, **more))
+        except zmq.Again:
+            self._fail("error", "closed its connection")
+            raise
 
     def get_message(self, stream: str, timeout: float | None = None) -> Any:
         """Return the next message. Raises Empty after the timeout, KernelEnded at a limit."""
@@ -219,12 +230,12 @@ class GradedKernel:
             request: the stub's request.
             expression: the answer, as the check cell names it.
         """
+        self.asked = True
         key = secrets.token_hex(8)
         text = base64.b64encode(request).decode("ascii")
         call = (f"__import__('vklab.course.children.graded', fromlist=['reply'])"
                 f".reply({text!r}, {expression!r}, globals())")  # fmt: skip
-        asked = self.kc.execute("", silent=True, store_history=False, allow_stdin=False,
-                                user_expressions={key: call})  # fmt: skip
+        asked = self._execute("", silent=True, user_expressions={key: call})
         content = self.await_reply(asked)
         with contextlib.suppress(Empty):
             while True:

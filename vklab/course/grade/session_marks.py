@@ -14,8 +14,9 @@ from vklab.course.definition.codec import CodecError, decode
 from vklab.course.definition.exercise import Exercise
 from vklab.course.definition.judge import Answers, judge
 from vklab.course.definition.verdict import Verdict
+from vklab.course.grade.session_kernel import KernelEnded
 
-__all__ = ["RemoteAnswers", "Transport", "entry", "marked", "plain"]
+__all__ = ["PartsAnswers", "RemoteAnswers", "Transport", "entry", "marked", "plain"]
 
 Transport = Callable[[bytes], bytes]
 MESSAGES, MESSAGE_BYTES = 20, 1 << 20
@@ -64,6 +65,41 @@ class RemoteAnswers:
         return results, printed
 
 
+class PartsAnswers:
+    """An answer that is asked part by part, after one of them has ended its kernel.
+
+    Attributes:
+        late: a part did not end in time.
+        memory: a part raised MemoryError.
+        ended: status of the last part that ended its kernel, or "".
+    """
+
+    def __init__(self, fresh: Callable[[], RemoteAnswers]) -> None:
+        self.fresh = fresh
+        self.late = self.memory = False
+        self.missing = self.ended = ""
+
+    def ask(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[list[Got], str]:
+        """Return what comes back for each case, and what the answer printed."""
+        results, said = [Got("not_run")] * len(cases), ""
+        for part in dict.fromkeys(case.part for case in cases):
+            numbers = [n for n, case in enumerate(cases) if case.part == part]
+            try:
+                answers = self.fresh()
+                got, said = answers.ask(exercise, [cases[n] for n in numbers])
+                self.late, self.memory = self.late or answers.late, self.memory or answers.memory
+                self.missing = self.missing or answers.missing
+            except KernelEnded as ended:
+                self.ended = ended.status
+                got = [Got("not_run", message=f"your answer {ended}")] * len(numbers)
+            except (CodecError, ValueError, RecursionError) as error:
+                got = [Got("not_run", message=f"what came back cannot be read: {error}")]
+                got *= len(numbers)
+            for number, one in zip(numbers, got, strict=True):
+                results[number] = one
+        return results, said
+
+
 def marked(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> dict[str, Any]:
     """Return the entry of an exercise in the results: judged outside the sandbox.
 
@@ -77,6 +113,8 @@ def marked(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> dict[
     for name, reason in (("missing", "error"), ("late", "timeout"), ("memory", "out_of_memory")):
         if status == "failed" and getattr(answers, name, None):
             status = reason
+    if status == "failed":
+        status = getattr(answers, "ended", "") or status
     return plain(verdict, status)
 
 

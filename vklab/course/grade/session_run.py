@@ -23,7 +23,7 @@ from vklab.course.definition.draw import draw, public_cases
 from vklab.course.definition.exercise import Exercise
 from vklab.course.grade.sandbox import Sandbox
 from vklab.course.grade.session_kernel import GradedKernel, KernelEnded
-from vklab.course.grade.session_marks import RemoteAnswers, entry, marked
+from vklab.course.grade.session_marks import PartsAnswers, RemoteAnswers, entry, marked
 
 __all__ = ["Job", "Run", "expression_of"]
 
@@ -85,9 +85,7 @@ class Run:
         identifier = str(cell.get("metadata", {}).get("vklab", {}).get("id", ""))
         key, status, said = str(cell.get("id", "")), "ran", ""
         try:
-            kernel = self.living()
-            self._allow(kernel, self.job.cell_seconds)
-            run()
+            self._execute(run)
             self.sources.append(cell["source"])
         except KernelEnded as ended:
             status, said = ended.status, f"the cell {ended}"
@@ -101,6 +99,18 @@ class Run:
         if said and identifier:
             self.problems[identifier] = said
             self._statuses(identifier, status)
+
+    def _execute(self, run: Callable[[], None]) -> None:
+        """Execute a cell; once more, in a fresh kernel, if an earlier answer may have hurt it."""
+        kernel = self.living()
+        try:
+            self._allow(kernel, self.job.cell_seconds)
+            run()
+        except KernelEnded:
+            if not kernel.asked:
+                raise
+            self._allow(self.living(), self.job.cell_seconds)
+            run()
 
     def _statuses(self, identifier: str, status: str) -> None:
         self.cells[f"exercise {identifier}"] = {"status": status, "message": ""}
@@ -132,7 +142,7 @@ class Run:
     def _check_clock(self) -> None:
         if time.monotonic() > self.ends:
             raise KernelEnded("timeout", "was not run: the submission's time limit had passed")
-        if self.starts > 5 + 3 * len(self.job.exercises):
+        if self.starts > 5 + sum(2 + len(one.parts) for one in self.job.exercises.values()):
             raise KernelEnded("error", "was not run: the submission ended too many kernels")
 
     def end(self) -> None:
@@ -151,7 +161,11 @@ class Run:
         if exercise is None or not exercise.marked or identifier in self.results:
             return
         began, used = time.monotonic(), self._used()
-        result = self._result(exercise, expression_of(cell["source"]))
+        try:
+            result = self._result(exercise, expression_of(cell["source"]))
+        except Exception as error:  # of a definition: it must not cost the other exercises
+            said = f"the check could not be completed ({type(error).__name__}: {error})"
+            result = entry(exercise, "error", said[:500])
         result["seconds"] = round(time.monotonic() - began, 3)
         result["cpu_seconds"] = round(self._used() - used, 3)
         self.results[identifier] = result
@@ -165,43 +179,53 @@ class Run:
         if exercise.takes == "text":
             return entry(exercise, "needs_hand_marking", "")
         cases = (draw(exercise, self.job.secret) if self.job.secret else public_cases(exercise))
-        result = self._judged(exercise, expression, cases, 1)
-        if result["status"] == "timeout" or result.pop("late", False):
+        ask = self._remote(exercise, expression, 1)
+        try:
+            answers: Any = ask()
+            result = self._judged(exercise, answers, cases)
+            late = answers.late
+        except KernelEnded as ended:
+            result, late = entry(exercise, ended.status, f"your answer {ended}"), False
+            if exercise.takes != "kernel":
+                result = self._judged(exercise, PartsAnswers(ask), cases)
+        if late:
             self.end()  # once more, alone: a fresh kernel, and twice the time
-            result = self._judged(exercise, expression, cases, 2)
-        result.pop("late", None)
+            answers = PartsAnswers(self._remote(exercise, expression, 2))
+            result = self._judged(exercise, answers, cases)
+            self.end()  # what is still running must not hurt the next exercise
         problem = self.problems.get(exercise.id)
         if problem and result["status"] not in ("passed", "partial"):
             result["messages"] = [f"the cell of the answer did not run: {problem}"[:1000],
                                   *result["messages"]]  # fmt: skip
-            ended = self.cells.get(f"exercise {exercise.id}", {}).get("status", "")
-            if ended in ("timeout", "out_of_memory") and result["status"] == "error":
-                result["status"] = ended
+            how = self.cells.get(f"exercise {exercise.id}", {}).get("status", "")
+            if how in ("timeout", "out_of_memory") and result["status"] == "error":
+                result["status"] = how
         return result
 
-    def _judged(
-        self, exercise: Exercise, expression: str, cases: list[Case], times: int
-    ) -> dict[str, Any]:
+    def _remote(
+        self, exercise: Exercise, expression: str, times: int
+    ) -> Callable[[], RemoteAnswers]:
+        """Return a function that gives the answer in a living kernel, with its limits of time."""
         seconds = times * max(exercise.seconds, 10 * self.job.times.get(exercise.id, 0.0))
-        is_kernel = exercise.takes == "kernel"
-        try:
+
+        def remote() -> RemoteAnswers:
             kernel = self.living()
             self._allow(kernel, ANSWER_FACTOR * seconds + ANSWER_SPARE_S)
-            remote = RemoteAnswers(
-                lambda request: kernel.ask(request, expression), seconds,
-                "value" if is_kernel else "",
-            )  # fmt: skip
-            answers: Any = _Text(remote, self.job) if is_kernel else remote
-            result = marked(exercise, answers, cases)
-            return {**result, "late": remote.late}
-        except KernelEnded as ended:
-            return entry(exercise, ended.status, f"your answer {ended}")
+            return RemoteAnswers(lambda request: kernel.ask(request, expression), seconds,
+                                 "value" if exercise.takes == "kernel" else "")  # fmt: skip
+
+        return remote
+
+    def _judged(
+        self, exercise: Exercise, answers: Any, cases: list[Case]
+    ) -> dict[str, Any]:
+        if exercise.takes == "kernel":
+            answers = _Text(answers, self.job)
+        try:
+            return marked(exercise, answers, cases)
         except (CodecError, ValueError, RecursionError) as error:
             self.end()
             return entry(exercise, "error", f"what came back cannot be read: {error}")
-        except Exception as error:
-            said = f"the check could not be completed ({type(error).__name__})"
-            return entry(exercise, "error", f"{said}; ask your instructor")
 
 
 class _Text:

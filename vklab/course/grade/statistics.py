@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from vklab.course.grade.manifest import LabFacts
 from vklab.course.grade.schema import ExerciseResult, SubmissionResult
 
-__all__ = ["GROUPS", "ExerciseStatistics", "LabStatistics", "statistics"]
+__all__ = ["GROUPS", "ExerciseStatistics", "LabStatistics", "common_conditions",
+           "statistics"]  # fmt: skip
 
 # What the bars show -> statuses. The order is that of the bars.
 GROUPS = {
     "passed": ("passed",),
-    "partly passed": ("partial", "needs_hand_marking"),
+    "partly passed": ("partial",),
     "not passed": ("failed", "error", "timeout", "out_of_memory", "tampered"),
     "no answer": ("missing", "not_attempted", "skipped"),
+    "to be marked": ("needs_hand_marking",),
 }
 COMMON = 5
 BINS = 10
@@ -98,7 +100,7 @@ def _exercise(
 def _common(message: str) -> str:
     """Return the first line of a message with its numbers out, so that like messages meet."""
     line = next((line for line in message.splitlines() if line.strip()), "")
-    return re.sub(r"-?\d[\d_.,]*", "#", line)[:160]
+    return re.sub(r"-?\d+(?:[._,]\d+)*", "#", line)[:160]
 
 
 def _mean(values: Sequence[float]) -> float:

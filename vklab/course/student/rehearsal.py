@@ -23,7 +23,7 @@ from vklab.course.definition.judge import judge
 from vklab.course.definition.verdict import Verdict
 from vklab.course.grade.jobs import Job, Outcome
 
-__all__ = ["answer_expression", "rehearse", "result_of"]
+__all__ = ["answer_expression", "rehearse", "result_of", "verdict_on"]
 
 
 def rehearse(job: Job) -> Outcome:
@@ -88,7 +88,13 @@ def _judged(
 
 
 def verdict_on(exercise: Exercise, answer: Any, seed: str) -> Verdict:
-    """Return the verdict on an answer of this process, on the cases of a seed."""
+    """Return the verdict on an answer of this process, on the cases of a seed.
+
+    Args:
+        exercise: the exercise.
+        answer: the answer.
+        seed: the secret, or `public`.
+    """
     if seed == draw.PUBLIC:
         return check_answer(exercise, answer)
     refused = refusal(exercise, answer)

@@ -20,6 +20,8 @@ from vklab.course.student import merge
 __all__ = ["Progress", "Updated", "copy_labs", "progress", "update"]
 
 HIDDEN = ".lab"
+# Pages that notebooks link to; nobody edits them, so that each copy is today's.
+PAGES = ("GLOSSARY.md", "SLANG.md")
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,14 @@ class Progress:
 
 
 def copy_labs(labs: Path, work: Path) -> list[str]:
-    """Copy the notebooks that the student does not have yet, and return their names."""
+    """Copy the notebooks that the student does not have yet, and return their names.
+
+    The pages that notebooks link to are copied every time.
+    """
     work.mkdir(parents=True, exist_ok=True)
+    for page in PAGES:
+        if (labs / page).is_file():
+            _copy(labs / page, work / page)
     new = [path for path in sorted(labs.glob("*.ipynb")) if not (work / path.name).exists()]
     for path in new:
         _copy(path, work / path.name)

@@ -1,0 +1,72 @@
+"""Commands of instructors, one after the other, as the guide tells them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import class_of_students as students
+import pytest
+from typer.testing import CliRunner
+
+from vklab.cli.course import course
+from vklab.course.grade import judging
+from vklab.course.grade.csvs import read_csv, write_csv
+from vklab.course.grade.schema import GradeError
+from vklab.course.grade.selftest import self_test
+
+pytestmark = pytest.mark.usefixtures("class_labs")
+LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(name)]
+
+
+def call(*words, fails=None):
+    done = CliRunner().invoke(course, [str(word) for word in words])
+    if fails:
+        assert isinstance(done.exception, GradeError) and fails in str(done.exception)
+        return ""
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done.stdout
+
+
+def test_from_a_release_to_feedback(tmp_path, monkeypatch):
+    out, results = tmp_path / "release", tmp_path / "results"
+    assert "no part of a solution" in call("release", out, "91", "--variant-seed", "a")
+    opened = students.open_release(out)
+    folder = students.many(opened, tmp_path / "in", 2)
+    students.hand_in(folder / "bad.ipynb", b"{")
+    common = ("--release", out, "--out", results)
+    unsafe = (*common, "--unsafe-no-sandbox")
+    said = json.loads(call("grade", folder, *unsafe, "--json"))
+    assert (said["records"], said["new"], said["unsafe"]) == (3, 3, True)
+    assert "not JSON" in said["broken"]["bad.ipynb"]
+    assert "3 submissions, 0 graded now" in call("grade", folder, *unsafe)
+    assert "0 marks differ" in call("replay", "student 000", *unsafe)
+    assert "0 marks differ" in call("regrade", "--exercise", "91-1", *unsafe)
+    call("rubric", "--out", results)
+    rows = read_csv((results / "rubric.csv").read_text())
+    (results / "rubric.csv").write_text(
+        write_csv([rows[0], *([*row[:4], "3", "fine", row[6]] for row in rows[1:])])
+    )
+    assert "2 marks by hand" in call("rubric", "--out", results, "--marks", results / "rubric.csv")
+    assert "report.html" in call("report", *common)
+    call("marks", *common, fails="without a sandbox")
+    call("feedback", *common, "--hold-until", "2999-01-01", fails="held back until 2999-01-01")
+    assert "91_class-plain.zip" in call("feedback", *common, "--hold-until", "2000-01-01")
+    assert "files deleted; the marks stay" in call("expire", "--out", results, "--days", "0")
+    monkeypatch.setenv("VKLAB_LABS", str(out / "labs"))
+    mine = students.hand_in(tmp_path / "mine.ipynb", students.notebook(opened))
+    said = call("submit", "91", mine, "--to", tmp_path / "handed")
+    assert "not_attempted" in said and "hand in this file" in said
+
+
+@pytest.mark.full
+@pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")
+def test_a_batch_in_the_sandbox_gives_the_marks_of_the_rehearsal(release, tmp_path):
+    folder = students.many(release, tmp_path / "in", 3)
+    _, here = students.run(release, folder, tmp_path / "here")
+    _, boxed = students.run(release, folder, tmp_path / "boxed", judging.judge_one, self_test)
+    assert {k: {e: (r.status, r.points) for e, r in one.exercises.items()}
+            for k, one in boxed.items()} == {
+        k: {e: (r.status, r.points) for e, r in one.exercises.items()}
+        for k, one in here.items()}  # fmt: skip
+    assert {record.sandbox["kind"] for record in boxed.values()} == {"bubblewrap"}

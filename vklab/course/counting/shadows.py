@@ -1,0 +1,122 @@
+"""Races in shared memory: who wrote and who read each element since the last barrier.
+
+Each element of a shared array has a shadow of two words in the counters: its last writer and its
+reader, both with the number of barriers that they had passed. So a race is seen even where a driver
+runs the two invocations in a lucky order, or in step. Source: Serebryany and Iskhodzhanov,
+ThreadSanitizer: data race detection in practice (2009), for a shadow of each memory cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from vklab.course.counting.cells import Cells
+from vklab.course.counting.layout import READ, SHADOW
+from vklab.course.counting.spirv import Code, Op
+
+__all__ = ["Watched", "begin", "pass_barrier", "watch", "watched"]
+
+_MANY = 0xFFFF  # in place of a reader: more than one
+
+
+class Watched(NamedTuple):
+    """Elements of one shared array.
+
+    Attributes:
+        array: number of the array.
+        first: number of its first element among those of all arrays.
+        cells: how many elements it has.
+        unit: bytes of an element.
+    """
+
+    array: int
+    first: int
+    cells: int
+    unit: int
+
+
+def watched(sizes: Mapping[int, int], units: Mapping[int, int]) -> dict[int, Watched]:
+    """Return the shared arrays with a shadow, by number; none for arrays of unknown size.
+
+    Args:
+        sizes: bytes of each array; 0 if unknown.
+        units: bytes of its smallest number.
+    """
+    found, first = {}, 0
+    for number, size in sizes.items():
+        if size:
+            found[number] = Watched(number, first, -(-size // units[number]), units[number])
+            first += found[number].cells
+    return found
+
+
+def begin(code: Code, counters: Cells, group: int) -> None:
+    """Set the variables of the shadows, at the start of `main`.
+
+    Args:
+        code: receives the instructions.
+        counters: the counters.
+        group: id of the linear number of the workgroup.
+    """
+    number = code.module.number
+    cells = counters.header(code, "cells")
+    counters.set(code, "cells", cells)
+    skipped = code.word(Op.I_MUL, code.word(Op.I_MUL, cells, group), number(SHADOW))
+    start = code.word(Op.I_ADD, counters.header(code, "shadows_at"), skipped)
+    counters.set(code, "shadows", start)
+    counters.set(code, "epoch", number(1 << 16))
+
+
+def pass_barrier(code: Code, counters: Cells) -> None:
+    """Count a barrier of an invocation, before it."""
+    later = code.word(Op.I_ADD, counters.get(code, "epoch"), code.module.number(1 << 16))
+    counters.set(code, "epoch", later)
+
+
+def watch(
+    code: Code, counters: Cells, of: Watched, kind: int, place: tuple[int, int]
+) -> None:
+    """Compare an access with the shadow of its element, and change the shadow.
+
+    Args:
+        code: receives the instructions.
+        counters: the counters.
+        of: the shared array.
+        kind: READ or WRITE.
+        place: ids of the byte offset, and of the bool that tells whether it is inside.
+    """
+    number = code.module.number
+    is_on = code.flag(Op.I_NOT_EQUAL, counters.get(code, "cells"), number(0))
+    end = counters.begin_if(code, code.flag(Op.LOGICAL_AND, is_on, place[1]))
+    cell = code.word(Op.SHIFT_RIGHT, place[0], number(of.unit.bit_length() - 1))
+    skipped = code.word(Op.I_ADD, cell, number(of.first))
+    skipped = code.word(Op.I_MUL, skipped, number(SHADOW))
+    writer = code.word(Op.I_ADD, counters.get(code, "shadows"), skipped)
+    reader = code.word(Op.I_ADD, writer, number(1))
+    epoch = counters.get(code, "epoch")
+    lane = code.word(Op.I_ADD, counters.get(code, "lane"), number(1))
+    mine = code.word(Op.BITWISE_OR, epoch, lane)
+    if kind == READ:
+        wrote = code.word(Op.LOAD, counters.word_at(code, writer))
+        read = code.word(Op.LOAD, counters.word_at(code, reader))
+        many = code.word(Op.BITWISE_OR, epoch, number(_MANY))
+        now = code.word(Op.SELECT, _is_other(code, read, mine, epoch), many, mine)
+        code.do(Op.STORE, counters.word_at(code, reader), now)
+        is_race = _is_other(code, wrote, mine, epoch)
+    else:
+        wrote = counters.atomic(code, Op.ATOMIC_EXCHANGE, writer, mine)
+        read = code.word(Op.LOAD, counters.word_at(code, reader))
+        is_race = code.flag(Op.LOGICAL_OR, _is_other(code, wrote, mine, epoch),
+                            _is_other(code, read, mine, epoch))  # fmt: skip
+    is_good = code.flag(Op.LOGICAL_NOT, is_race)
+    facts = {"race_by": number(of.array * 4 + kind), "race_at": cell}
+    counters.note(code, is_good, "races", facts)
+    counters.end_if(code, end)
+
+
+def _is_other(code: Code, word: int, mine: int, epoch: int) -> int:
+    """Return the id of a bool: whether a shadow names another invocation since the barrier."""
+    number = code.module.number
+    is_now = code.flag(Op.I_EQUAL, code.word(Op.BITWISE_AND, word, number(0xFFFF0000)), epoch)
+    return code.flag(Op.LOGICAL_AND, is_now, code.flag(Op.I_NOT_EQUAL, word, mine))

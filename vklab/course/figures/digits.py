@@ -1,0 +1,46 @@
+"""Pictures of handwritten digits with what a network reads in them. Visited by lab 00."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from vklab.course.figures.diagram import COLOURS
+from vklab.course.picture import Picture, picture
+
+__all__ = ["draw_digits"]
+
+
+def draw_digits(
+    pictures: Any, predicted: Sequence[int], truth: Sequence[int], caption: str
+) -> Picture:
+    """Draw pictures in a row, the prediction above each; a wrong one with the true digit.
+
+    Args:
+        pictures: array of shape (count, 1, 28, 28) or (count, 28, 28), from 0 to 1.
+        predicted: the predicted digit of each picture.
+        truth: the true digit of each picture.
+        caption: text below the picture.
+    """
+    pictures = np.asarray(pictures)
+    if pictures.ndim not in (3, 4):
+        raise ValueError(f"expected pictures of shape [count, 1, 28, 28], got {pictures.shape}")
+    figure = Figure(figsize=(1.1 * len(pictures), 1.75))
+    axes = figure.subplots(1, len(pictures), squeeze=False)[0]
+    words = []
+    grey = colormaps["gray"].with_extremes(bad=COLOURS["orange"])
+    if np.isnan(pictures).any():
+        caption += " Orange pixels are no numbers (NaN)."
+    for axis, image, said, is_true in zip(axes, pictures, predicted, truth, strict=True):
+        right = bool(said == is_true)
+        words.append(f"{said}" if right else f"{said} (is {is_true})")
+        axis.imshow(np.squeeze(image), cmap=grey, vmin=0, vmax=1)  # a wrong range shows
+        axis.axis("off")
+        axis.set_title(f"{said}" if right else f"{said} ✘\nis {is_true}", fontsize=13,
+                       color=COLOURS["blue" if right else "red"])  # fmt: skip
+    alt = f"{len(words)} pictures of digits, read by the network as {', '.join(words)}"
+    return picture(figure, alt, caption)
