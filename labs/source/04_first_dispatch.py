@@ -17,7 +17,7 @@
 # * see and count which invocation touches which element, and make a kernel load less;
 # * name the seven steps from an empty process to a result, and say what each object is for.
 #
-# **Before this lab**: lab 00; lab 02 helps with section 7. You need NumPy arrays and enough C to read `if (i < n) y[i] = a[i];`.
+# **Before this lab**: lab 00; lab 02 helps with section 7. You need NumPy arrays and enough C to read `if (i < n) y[i] = a[i];`. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
 #
 # **Files it opens**: `shaders/labs/vector_add.slang`, `shaders/labs/vector_add.comp`, `vklab/course/children/kernel_child.py`.
 
