@@ -25,7 +25,12 @@ DIGITS = DATA / "digits_cnn.onnx"
 USER = """
 import logging
 import numpy as np
+from typing import assert_type
 import vklab
+from vklab.runtime.observe.compare import Comparison
+from vklab.runtime.observe.host_nodes import HostNodes
+from vklab.runtime.observe.profile import Profile, Timing
+from vklab.trace import Trace
 from vklab import (DeviceBinding, DeviceInfo, DeviceTensor, HostWarning, ModelError, Session,
                    TensorInfo, VklabError, load)
 
@@ -57,6 +62,15 @@ async def later(session: Session, first: np.ndarray) -> np.ndarray:
     reveal_type(session.map)
     expected: dict[str, np.ndarray] = session.reference(first)
     return np.stack([each["y"] for each in (outputs, queued, frames[0], expected)])
+
+def look(session: Session, first: np.ndarray) -> str:
+    assert_type(session.bind(first), DeviceBinding)
+    assert_type(session.profile(first, repeats=2), Profile)
+    assert_type(session.time(first), Timing)
+    assert_type(session.trace(first, steps=False), Trace)
+    assert_type(session.check(first, nodes=True), Comparison)
+    assert_type(session.host_nodes, HostNodes)
+    return session.check(first).picture() + f"{session.time(first).overhead_ns:.0f}"
 
 def strictly(path: str) -> Session:
     with vklab.settings.settings(FALLBACK=False, THREADS=2, CACHE="cache", TIMEOUT=5.0):
