@@ -6,6 +6,7 @@ Every plan that a test makes is checked for hazards and for values that are over
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -29,6 +30,22 @@ hypothesis.settings.load_profile("vklab")
 
 # Of a test with more cases than this, every fourth runs by default; `--all` runs all of them.
 WHOLE_CASES, SAMPLE_STEP = 4, 4
+
+
+# A file of which every test has one mark, or is an operator's, which tests/gpu/conftest.py marks.
+WHOLE_FILE = re.compile(r"^pytestmark = \[?pytest\.mark\.(slow|full)\b", re.M)
+OPERATOR_FILES = "gpu/test_op_*.py"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files out that the tier leaves out as a whole: their imports take seconds."""
+    excluded = re.findall(r"not (slow|full)", config.getoption("markexpr"))
+    if not excluded or collection_path.suffix != ".py":
+        return None
+    if collection_path.match(OPERATOR_FILES) and "full" in excluded:
+        return True
+    found = WHOLE_FILE.search(collection_path.read_text("utf-8"))
+    return True if found and found[1] in excluded else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker

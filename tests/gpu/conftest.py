@@ -56,11 +56,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     A sample of every operator's suite cases stays in the quick tier (test_onnx_cases).
     """
+    is_here = functools.cache(lambda path: HERE in path.parents)
+    is_operator = functools.cache(lambda path: path.match("gpu/test_op_*.py"))
     for item in items:
-        path = Path(item.path)
-        if HERE in path.parents:
+        if is_here(item.path):
             item.add_marker(pytest.mark.gpu)
-            if path.name.startswith("test_op_"):
+            if is_operator(item.path):
                 item.add_marker(pytest.mark.full)
 
 

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from vklab.errors import SetupError
 from vklab.runtime.observe import timestamps
@@ -197,6 +196,8 @@ def test_the_chart_shows_every_device_kind_and_name_that_fits():
 
 @pytest.mark.parametrize("width", [3, 8, 20, 60, 300])
 def test_a_label_lies_inside_its_box_or_is_left_out(width):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     name = "a kernel with rather a long name indeed"
     trace = Trace((span(name, 0, width), span("rest", width, 400)))
     figure = trace.gantt()
