@@ -63,7 +63,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def private_cache(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[str]:
     """Keep the tests out of the user's cache folder, and the user's switches out of the tests."""
     folder = str(tmp_path_factory.mktemp("cache"))
     if "PYTEST_XDIST_WORKER" in os.environ:  # workers compile for each other, as processes do
@@ -74,6 +76,7 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             if name.startswith("VKLAB_") and name not in ("VKLAB_SLANGC", "VKLAB_SWIFTSHADER"):
                 patch.delenv(name)
         patch.setenv("PYTHONPATH", STAND_INS, prepend=os.pathsep)
+        patch.setenv("LONG_CASES", "" if "not slow" in pytestconfig.getoption("markexpr") else "1")
         patch.setenv("VKLAB_CACHE", folder)
         Path(folder).mkdir(exist_ok=True)
         patch.setenv("TESTS_SHARE", folder)  # stays where a test has a cache of its own
