@@ -28,13 +28,20 @@ hypothesis.settings.register_profile("vklab", deadline=None, max_examples=40, da
 hypothesis.settings.load_profile("vklab")
 
 
-# Of a test with more cases than this, every fourth runs by default; `--all` runs all of them.
-WHOLE_CASES, SAMPLE_STEP = 4, 4
+# Of a test with more cases than this, every sixth runs by default; `--all` runs all of them.
+WHOLE_CASES, SAMPLE_STEP = 4, 6
 
 
 # A file of which every test has one mark, or is an operator's, which tests/gpu/conftest.py marks.
 WHOLE_FILE = re.compile(r"^pytestmark = \[?pytest\.mark\.(slow|full)\b", re.M)
 OPERATOR_FILES = "gpu/test_op_*.py"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples of a property in the quick tier."""
+    if "not full" in config.getoption("markexpr"):
+        hypothesis.settings.register_profile("quick", hypothesis.settings.default, max_examples=12)
+        hypothesis.settings.load_profile("quick")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -217,6 +217,7 @@ def test_the_picture_is_the_same_every_time_and_is_svg():
     assert FRAMES._repr_html_().startswith("<div") and drawn in FRAMES._repr_html_()
 
 
+@pytest.mark.full
 def test_a_crowd_of_dispatches_is_drawn_as_one_box():
     crowd = Trace(tuple(span(f"{i}", 10 * i, 10 * i + 9, after=(f"{i - 1}",)) for i in range(3000)))
     assert len(crowd.svg()) < 40_000 and len(crowd.critical_path()) == 3000
