@@ -199,8 +199,7 @@ class Session:
     # Properties in other modules: functions whose parameter is the session.
     host_reasons = PropertyDoor[dict[str, str]]("runtime.last_run", "host_reasons")
     step_count = PropertyDoor[int]("runtime.last_run", "step_count")
-    host_nodes: PropertyDoor[HostNodes] = PropertyDoor(
-        "runtime.observe.host_nodes", "of_session")  # fmt: skip
+    host_nodes: PropertyDoor[HostNodes] = PropertyDoor("runtime.observe.host_nodes", "of_session")
     output_infos = PropertyDoor[tuple[TensorInfo, ...]]("runtime.observe.outputs", "infos")
 
     def __repr__(self) -> str:
