@@ -55,7 +55,7 @@ def chosen(
         axis: the first of the axes that `sizes` is of.
     """
     require(MOVABLE, X)
-    _require_inside(indices, X, sizes, axis)
+    _inside(indices, X, sizes, axis)
     if result.count == 0:
         return ()
     if 0 in X.dims or indices.count == 0:
@@ -77,28 +77,13 @@ def chosen(
     return (dispatch,)
 
 
-def _require_inside(
-    indices: TensorInfo, X: TensorInfo, sizes: Sequence[int], axis: int
-) -> None:
-    """Raise ModelError for a known index outside its axis; kernels cannot tell of a computed one.
-
-    Args:
-        indices: one index, or a tuple of as many as there are sizes, after another.
-        X: the tensor that they select from.
-        sizes: of the axes of X.
-        axis: the first of these axes.
-    """
-    if indices.constant is None or not len(sizes):
-        return
-    known, most = indices.constant.reshape(-1, len(sizes)), np.asarray(sizes)
-    wrong = np.argwhere((known < -most) | (known >= most))
-    if len(wrong):
-        row, key = wrong[0]
-        raise ModelError(
-            f"{indices.name or 'indices'} holds the index {known[row, key]}, but axis {axis + key} "
-            f"of {X.name or 'the data'} {X.dims} has {sizes[key]} elements; an index is at least "
-            f"{-sizes[key]} and less than {sizes[key]}"
-        )
+def _inside(indices: TensorInfo, X: TensorInfo, sizes: Sequence[int], axis: int) -> None:
+    """Raise ModelError for a known index outside its axis; kernels cannot tell of others."""
+    if indices.constant is not None and len(sizes):
+        known, most = indices.constant.reshape(-1, len(sizes)), np.asarray(sizes)
+        for row, key in np.argwhere((known < -most) | (known >= most))[:1]:
+            raise ModelError(f"{indices.name} holds the index {known[row, key]}, but axis "
+                             f"{axis + key} of {X.name} {X.dims} has {sizes[key]} elements")
 
 
 @operator("Gather")
@@ -176,7 +161,7 @@ def scatter_elements(
     axis = _check_elements(data, indices, axis)
     if indices.dims != updates.dims:
         raise ModelError(f"{updates.shape} updates for {indices.shape} indices")
-    _require_inside(indices, data, data.dims[axis : axis + 1], axis)
+    _inside(indices, data, data.dims[axis : axis + 1], axis)
     own, dense = dense_strides(indices.dims), dense_strides(data.dims)
     lines = (*indices.dims[:axis], 1, *indices.dims[axis + 1 :])
     sizes, steps = data.dims[axis : axis + 1], (own[axis], own[axis], dense[axis])
@@ -193,7 +178,7 @@ def scatter_nd(
     slices = data.dims[keys:]
     if updates.dims != (*indices.dims[:-1], *slices):
         raise ModelError(f"{updates.shape} updates for {indices.shape} indices of {data.shape}")
-    _require_inside(indices, data, data.dims[:keys], 0)
+    _inside(indices, data, data.dims[:keys], 0)
     inner, dense = math.prod(slices), dense_strides(slices)
     strides = ([0] * len(slices), dense, dense)
     return _scatter(data, indices, updates, reduction, slices, strides, data.dims[:keys],
@@ -229,15 +214,8 @@ def _scatter(
     typed = raw_defines if reduction == "none" else type_defines
     each = len(sizes) + 2  # iterations of both loops per update, the final test included
     chunk = SCATTER_STEPS // each
-    push = (
-        ("count", across * segments),
-        ("segments", segments),
-        ("rank", len(shape)),
-        ("keys", len(sizes)),
-        ("i_step", steps[0]),
-        ("u_step", steps[1]),
-        ("y_step", steps[2]),
-    )
+    push = (("count", across * segments), ("segments", segments), ("rank", len(shape)),
+            ("keys", len(sizes)), ("i_step", steps[0]), ("u_step", steps[1]), ("y_step", steps[2]))
     dispatches = [
         Dispatch(
             kernel="scatter",
