@@ -7,13 +7,13 @@ each, so that every rule is known to be able to fail.
 from __future__ import annotations
 
 import ast
-import functools
 import importlib.util
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from package_imports import Import, imports_of, parsed
 
 BASE = {"errors", "forking", "settings", "store", "types", "trace", "draw", "optional"}
 CORE = {"vulkan", "shader", "graph", "ops", "plan", "runtime"}
@@ -62,20 +62,8 @@ FILE_LINES = 350
 # Longer files, each with the reason that it is one thing.
 LONG_FILES = {"vklab/types.py": "compiled models name the classes of plain data by this module"}
 
-parsed = functools.cache(ast.parse)  # several rules read each file
 OPERATOR = re.compile(r"\boperator\(")
 THIRD_PERSON = re.compile(r"^(This|The)$|^(?!.*ss$)[A-Z][a-z]+s$")
-
-
-@dataclass(frozen=True)
-class Import:
-    """One import: the module, the names taken from it, and where it stands."""
-
-    path: str
-    line: int
-    module: str
-    names: tuple[str, ...]
-    function: str
 
 
 def python_files(root: Path) -> list[Path]:
@@ -87,33 +75,6 @@ def part_of(root: Path, path: Path) -> str:
     """Return the part of vklab that a file belongs to: its folder, or its own name."""
     first = path.relative_to(root / "vklab").parts[0]
     return first.removesuffix(".py")
-
-
-def imports_of(root: Path, path: Path) -> list[Import]:
-    """Return every import of a file, those under TYPE_CHECKING and inside functions too."""
-    name = str(path.relative_to(root))
-    package = path.relative_to(root).with_suffix("").parts[:-1]
-    found: list[Import] = []
-
-    def visit(node: ast.AST, function: str) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            function = function or node.name
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                found.append(Import(name, node.lineno, alias.name, (), function))
-        elif isinstance(node, ast.ImportFrom):
-            start = package[: len(package) - node.level + 1] if node.level else ()
-            module = ".".join([*start, *([node.module] if node.module else [])])
-            names = tuple(alias.name for alias in node.names)
-            found.append(Import(name, node.lineno, module, names, function))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            constants = [a.value for a in node.args[:1] if isinstance(a, ast.Constant)]
-            found.extend(Import(name, node.lineno, str(t), (), function) for t in constants)
-        for child in ast.iter_child_nodes(node):
-            visit(child, function)
-
-    visit(parsed(path.read_text("utf-8")), "")
-    return found
 
 
 def targets(item: Import) -> set[str]:

@@ -6,6 +6,7 @@ Every plan that a test makes is checked for hazards and for values that are over
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -27,8 +28,31 @@ hypothesis.settings.register_profile("vklab", deadline=None, max_examples=40, da
 hypothesis.settings.load_profile("vklab")
 
 
-# Of a test with more cases than this, every fourth runs by default; `--all` runs all of them.
-WHOLE_CASES, SAMPLE_STEP = 4, 4
+# Of a test with more cases than this, every sixth runs by default; `--all` runs all of them.
+WHOLE_CASES, SAMPLE_STEP = 4, 6
+
+
+# A file of which every test has one mark, or is an operator's, which tests/gpu/conftest.py marks.
+WHOLE_FILE = re.compile(r"^pytestmark = \[?pytest\.mark\.(slow|full)\b", re.M)
+OPERATOR_FILES = "gpu/test_op_*.py"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples of a property in the quick tier."""
+    if "not full" in config.getoption("markexpr"):
+        hypothesis.settings.register_profile("quick", hypothesis.settings.default, max_examples=12)
+        hypothesis.settings.load_profile("quick")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files out that the tier leaves out as a whole: their imports take seconds."""
+    excluded = re.findall(r"not (slow|full)", config.getoption("markexpr"))
+    if not excluded or collection_path.suffix != ".py":
+        return None
+    if collection_path.match(OPERATOR_FILES) and "full" in excluded:
+        return True
+    found = WHOLE_FILE.search(collection_path.read_text("utf-8"))
+    return True if found and found[1] in excluded else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
@@ -46,7 +70,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def private_cache(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[str]:
     """Keep the tests out of the user's cache folder, and the user's switches out of the tests."""
     folder = str(tmp_path_factory.mktemp("cache"))
     if "PYTEST_XDIST_WORKER" in os.environ:  # workers compile for each other, as processes do
@@ -57,6 +83,7 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             if name.startswith("VKLAB_") and name not in ("VKLAB_SLANGC", "VKLAB_SWIFTSHADER"):
                 patch.delenv(name)
         patch.setenv("PYTHONPATH", STAND_INS, prepend=os.pathsep)
+        patch.setenv("LONG_CASES", "" if "not slow" in pytestconfig.getoption("markexpr") else "1")
         patch.setenv("VKLAB_CACHE", folder)
         Path(folder).mkdir(exist_ok=True)
         patch.setenv("TESTS_SHARE", folder)  # stays where a test has a cache of its own

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import architecture_rules as rules
+import package_imports
 
 # Folders that a reader of one model on one device may skip, and may delete: each is loaded through
 # a door, when it is used. `tests/gpu/test_reading_path.py` deletes them.
@@ -42,6 +43,7 @@ def optional_folders(root: Path) -> list[str]:
     """Check that optional folders are loaded by doors only, and stand without each other.
 
     Folders above the runtime (bench, course and so on) may import all that the import table allows.
+    A door may import the types of what its methods return, for type checkers alone.
     """
     problems = []
     for path in rules.python_files(root):
@@ -52,7 +54,9 @@ def optional_folders(root: Path) -> list[str]:
         calls = re.search(r"\boptional\.(load|require)\(|Door[\[(]", path.read_text("utf-8"))
         if calls and name not in DOORS:
             problems.append(f"vklab/{name}: loads an optional folder and is no door")
-        for item in rules.imports_of(root, path):
+        for item in package_imports.imports_of(root, path):
+            if item.is_for_types and name in DOORS:
+                continue
             modules = [item.module, *(f"{item.module}.{each}" for each in item.names)]
             for module in modules:
                 inner = module.removeprefix("vklab.")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import architecture_rules as rules
+import package_imports
 
 # The labs of the course, planned ones too: "Visited by labs 09 and 20." may name these.
 LABS = {
@@ -74,7 +75,7 @@ def sources(root: Path, folders: Sequence[str] = ()) -> Iterator[Source]:
     for path in rules.python_files(root):
         name = path.relative_to(root).as_posix()
         if not folders or _inside(name, folders):
-            yield Source(name, path, rules.parsed(path.read_text("utf-8")))
+            yield Source(name, path, package_imports.parsed(path.read_text("utf-8")))
 
 
 def _inside(name: str, folders: Sequence[str]) -> bool:
@@ -272,7 +273,7 @@ def file_imports(root: Path) -> dict[str, set[str]]:
     for path in rules.python_files(root):
         name = path.relative_to(root).as_posix()
         edges[name] = set()
-        for item in rules.imports_of(root, path):
+        for item in package_imports.imports_of(root, path):
             if not (item.function and name.startswith(DOORS)):
                 edges[name] |= {path.relative_to(root).as_posix() for path in _reached(root, item)}
         edges[name] -= {"vklab/__init__.py"}
@@ -280,7 +281,7 @@ def file_imports(root: Path) -> dict[str, set[str]]:
     return edges
 
 
-def _reached(root: Path, item: rules.Import) -> Iterator[Path]:
+def _reached(root: Path, item: package_imports.Import) -> Iterator[Path]:
     folder = root.joinpath(*item.module.split("."))
     for name in item.names or ("__init__",):
         candidates = (

@@ -1,8 +1,8 @@
 """The reading path: the lines of code of the files that a run imports where nothing else is there.
 
 Run in a copy of the package, with that copy as the current folder: prints one JSON object about a
-load and a run of the digits, with the lines where READING_PATH_PROFILED is set. In the repository
-it describes a default run.
+load and a run of the digits, with the lines where READING_PATH_COUNTED is set, and with the lines
+that ran where READING_PATH_PROFILED is. In the repository it describes a default run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 BUDGET_LINES = 6_500
-PROFILED = "READING_PATH_PROFILED"
+COUNTED, PROFILED = "READING_PATH_COUNTED", "READING_PATH_PROFILED"
 ROOT = Path(__file__).resolve().parent.parent
 _BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
           tokenize.ENDMARKER)  # fmt: skip
@@ -73,7 +73,8 @@ def describe(root: Path) -> dict[str, Any]:
     files: dict[str, dict[str, int]] = {}
     for name in sorted(modules):
         # Only where they are counted: reading every file takes longer than the run.
-        text = Path(name).read_text("utf-8") if PROFILED in os.environ else ""
+        is_counted = COUNTED in os.environ or PROFILED in os.environ
+        text = Path(name).read_text("utf-8") if is_counted else ""
         lines = code_lines(text)
         used = {number for code in ran if code.co_filename == name and code.co_name != "<module>"
                 for *_, number in code.co_lines() if number in lines}  # fmt: skip

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stand_ins.loaded_compiler import ADDRESS, LIMIT_S, Popen
@@ -43,7 +43,7 @@ def running(folder: Path) -> Iterator[None]:
         yield
         return
     address = str(folder / "slang")
-    server = subprocess.Popen([sys.executable, "-S", __file__, path, address],
+    server = subprocess.Popen([sys.executable, "-S", __file__, path, address, *_first(folder)],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     try:
         if server.stdout and server.stdout.read(1):
@@ -57,11 +57,30 @@ def running(folder: Path) -> Iterator[None]:
         server.communicate()  # the end of its input ends it
 
 
-def serve(path: str, address: str) -> None:
-    """Answer each connection in a fork, until the input of this process ends."""
+def _first(folder: Path) -> list[str]:
+    """Return the arguments that compile a kernel of the runtime into a folder."""
+    import small_models  # the server itself, which has no packages, imports this file too
+
+    from vklab.shader import source
+
+    name, defines, _ = small_models.stock_variant("reduce")
+    return [str(source.find(name)), *(f"-I{root}" for root in source.roots()),
+            *(f"-D{name}={value}" for name, value in defines), "-target", "spirv", "-O0",
+            "-entry", "main", "-stage", "compute", "-o", str(folder / "first.spv")]  # fmt: skip
+
+
+def serve(path: str, address: str, *first: str) -> None:
+    """Answer each connection in a fork, until the input of this process ends.
+
+    Args:
+        path: the compiler's library.
+        address: the socket.
+        first: arguments of a first kernel: what the compiler reads for it, forks need not read.
+    """
     slang = ctypes.CDLL(path)
     slang.spCreateSession.restype = slang.spCreateCompileRequest.restype = ctypes.c_void_p
     session = ctypes.c_void_p(slang.spCreateSession(None))
+    compiled(slang, session, first)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
@@ -87,15 +106,21 @@ def answer(slang: ctypes.CDLL, session: ctypes.c_void_p, connection: socket.sock
     with connection, connection.makefile("rb") as lines:
         folder, arguments = json.loads(lines.readline())
         os.chdir(folder)
-        request = ctypes.c_void_p(slang.spCreateCompileRequest(session))
-        slang[AS_SLANGC](request)
-        words = (ctypes.c_char_p * len(arguments))(*map(os.fsencode, arguments))
-        good = slang.spProcessCommandLineArguments(request, words, len(words)) >= 0
-        good = good and slang.spCompile(request) >= 0
-        if good:
-            slang.spDestroyCompileRequest(request)
+        if compiled(slang, session, arguments):
             connection.sendall(b"1")
     return 0
+
+
+def compiled(slang: ctypes.CDLL, session: ctypes.c_void_p, arguments: Sequence[str]) -> bool:
+    """Tell whether the compiler did what arguments of slangc ask for."""
+    request = ctypes.c_void_p(slang.spCreateCompileRequest(session))
+    slang[AS_SLANGC](request)
+    words = (ctypes.c_char_p * len(arguments))(*map(os.fsencode, arguments))
+    good: bool = slang.spProcessCommandLineArguments(request, words, len(words)) >= 0
+    good = good and slang.spCompile(request) >= 0
+    if good:
+        slang.spDestroyCompileRequest(request)
+    return good
 
 
 if __name__ == "__main__":

@@ -69,6 +69,8 @@ PLANTED = [
     ("optional folders", "plan/fusion/a.py", "from vklab.plan.tuning import tune", "plan/tuning"),
     ("optional folders", "runtime/many/a.py", "from vklab.runtime.session import load", "its door"),
     ("optional folders", "plan/plan.py", "from vklab.graph import passes", "graph/passes"),
+    ("optional folders", "runtime/a.py",
+     "if TYPE_CHECKING:\n    from vklab.runtime.many.frames import Frames", "many"),
     ("optional folders", "plan/a.py", "optional.load('plan.fusion')", "is no door"),
     ("sizes", "plan/a.py", "x = " + "1" * 97, "101 columns"),
 ]
@@ -105,6 +107,11 @@ def test_allowed_imports_are_left_alone(tmp_path):
     root = plant(tmp_path, "plan/a.py", text)
     (root / "vklab/graph/graph.py").write_text("")
     assert rules.forbidden_imports(root) == rules.names_across_folders(root) == []
+
+
+def test_a_door_may_import_types_for_type_checkers(tmp_path):
+    text = "if TYPE_CHECKING:\n    from vklab.runtime.many.frames import Frames"
+    assert folder_rules.optional_folders(plant(tmp_path, "runtime/session.py", text)) == []
 
 
 def test_a_module_that_owns_a_heavy_package_may_be_imported_late(tmp_path):

@@ -17,22 +17,10 @@ HostWarning is no error: nodes of a model run on the host.
 
 from __future__ import annotations
 
-__all__ = [
-    "CheckError",
-    "DeviceLostError",
-    "HostWarning",
-    "ModelError",
-    "OutOfMemoryError",
-    "PlanError",
-    "SettingError",
-    "SetupError",
-    "ShaderError",
-    "TimeoutError",
-    "UnsupportedOperatorError",
-    "ValueNeededError",
-    "VklabError",
-    "VulkanError",
-]
+__all__ = ["CheckError", "DeviceLostError", "HostWarning", "ModelError", "OutOfMemoryError",
+           "PlanError", "SettingError", "SetupError", "ShaderError", "TimeoutError",
+           "UnsupportedOperatorError", "ValueNeededError", "VklabError",
+           "VulkanError"]  # fmt: skip
 
 
 class VklabError(Exception):

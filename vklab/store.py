@@ -1,15 +1,19 @@
 """Files of the user's cache folder: complete or absent, even while several processes write.
 
 A file ends with a digest, so a damaged one counts as absent. It is written under a temporary name
-and renamed, so no reader sees half of it. A read-only folder is no error. Visited by lab 05.
+and renamed, so no reader sees half of it. A folder that cannot be written is no error: one warning
+tells of it. Visited by lab 05.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import logging
 import os
 import tempfile
+import warnings
 from pathlib import Path
 
 import platformdirs
@@ -17,6 +21,8 @@ import platformdirs
 from vklab import settings
 
 __all__ = ["folder", "read", "write"]
+
+log = logging.getLogger(__name__)
 
 
 def folder(kind: str) -> Path | None:
@@ -50,9 +56,18 @@ def write(path: Path | None, data: bytes) -> bool:
         with os.fdopen(handle, "wb") as file:
             file.write(data + hashlib.sha256(data).digest())
         os.replace(temporary, path)
-    except OSError:
+    except OSError as error:
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+        _warn(folder("") or path.parent, error.strerror or str(error))
         return False
     return True
+
+
+@functools.cache  # once for each folder and reason
+def _warn(root: Path, reason: str) -> None:
+    text = (f"the cache {root} cannot be written ({reason}), so every start compiles again; name "
+            "another folder in VKLAB_CACHE, or switch caches off with VKLAB_DISABLE_CACHE=1")
+    log.warning("%s", text)
+    warnings.warn(text, stacklevel=99)  # of no line: whoever writes first may be any thread

@@ -18,6 +18,8 @@ from vklab.vulkan import api, instance
 from vklab.vulkan.memory import Buffer
 
 HERE = Path(__file__).resolve().parent
+# Files whose tests run under the validation layer in the quick tier too.
+VALIDATED_IN_QUICK = {"test_session.py", "test_vulkan_objects.py"}
 
 
 @functools.cache
@@ -52,15 +54,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything here as needing a device, and the operators' own tests as not for --quick.
+    """Mark everything here as needing a device, and what is not for --quick.
 
-    A sample of every operator's suite cases stays in the quick tier (test_onnx_cases).
+    These are the operators' own tests (a sample of every operator's suite cases stays, in
+    test_onnx_cases) and, in most files, the second run under the validation layer.
     """
+    is_here = functools.cache(lambda path: HERE in path.parents)
+    is_operator = functools.cache(lambda path: path.match("gpu/test_op_*.py"))
     for item in items:
-        path = Path(item.path)
-        if HERE in path.parents:
+        if is_here(item.path):
             item.add_marker(pytest.mark.gpu)
-            if path.name.startswith("test_op_"):
+            if is_operator(item.path) or (item.path.name not in VALIDATED_IN_QUICK
+                                          and "validated-" in item.nodeid):
                 item.add_marker(pytest.mark.full)
 
 

@@ -49,6 +49,7 @@ def require_in_order(wanted: list[tuple[str, str]], calls: list[tuple[str, str]]
     assert sorted(wanted, key=calls.index) == wanted
 
 
+@pytest.mark.full
 def test_the_hops_of_a_load_and_of_a_first_run(device_index):
     open_devices.close_all()  # a device is opened on the way
     sessions = []

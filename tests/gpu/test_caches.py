@@ -201,6 +201,7 @@ def run_relu(device: int) -> list[list[float]]:
         return session.run(X)["y"].tolist()
 
 
+@pytest.mark.full
 def test_an_edited_shader_is_picked_up_at_once(device_index, tmp_path, fresh):
     assert run_relu(device_index) == [[1, 0, 3]]
     with settings.settings(SHADERS=str(write_function(tmp_path, "relu", "a * Real(2)"))):

@@ -83,6 +83,7 @@ def test_a_device_without_timestamps_is_refused(fresh, monkeypatch):
     assert speeds.kept(opened.info) is None
 
 
+@pytest.mark.full
 def test_the_command_line_measures_the_others_where_one_has_no_clock(fresh, capsys, monkeypatch):
     info = open_devices.select()
     others = (dataclasses.replace(info, index=7, name="Clockless"), info)
@@ -116,6 +117,7 @@ def test_the_command_line_measures_and_shows(fresh, capsys):
     assert device["speed"]["is_measured"]
 
 
+@pytest.mark.full
 def test_sessions_and_plans_weigh_what_was_measured(tmp_path):
     said = both("""
 import sys

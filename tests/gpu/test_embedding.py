@@ -22,60 +22,6 @@ from vklab.types import ANY_SHAPE
 
 DIGITS = DATA / "digits_cnn.onnx"
 
-USER = """
-import logging
-import numpy as np
-import vklab
-from vklab import (DeviceBinding, DeviceInfo, DeviceTensor, HostWarning, ModelError, Session,
-                   TensorInfo, VklabError, load)
-
-def classify(path: str, image: np.ndarray) -> int:
-    with load(path, device="gpu", upper_bounds={"batch": 8}) as session:
-        outputs: dict[str, np.ndarray] = session.run({"image": image})
-        infos: tuple[TensorInfo, ...] = session.output_infos
-        names: tuple[str, ...] = session.outputs
-        device: DeviceInfo = session.device
-        logging.info("%s %s %s %s", infos, names, device.name, session.host_nodes.total)
-    return int(outputs[names[0]].argmax())
-
-def generate(session: Session, first: np.ndarray) -> np.ndarray:
-    bound: DeviceBinding
-    with session.bind({"token": first}, state={"past": "present"}, in_place=["token"]) as bound:
-        bound.inputs["token"][...] = first
-        logits: DeviceTensor = bound.run({"token": first})["logits"]
-        chosen: dict[str, np.ndarray] = session.run(first, outputs=["logits"])
-        print(logits.dtype, logits.shape, bound.reason, bound.inputs["token"].origin, chosen)
-        shared: np.ndarray = np.from_dlpack(logits)
-        total: np.ndarray = logits.numpy() + np.asarray(bound.outputs["present"]) + shared
-        return total
-
-
-async def later(session: Session, first: np.ndarray) -> np.ndarray:
-    frames: list[dict[str, np.ndarray]] = list(session.map([first, first], in_flight=2))
-    queued: dict[str, np.ndarray] = session.submit(first).result(60)
-    outputs: dict[str, np.ndarray] = await session.run_async({"token": first})
-    reveal_type(session.map)
-    expected: dict[str, np.ndarray] = session.reference(first)
-    return np.stack([each["y"] for each in (outputs, queued, frames[0], expected)])
-
-def strictly(path: str) -> Session:
-    with vklab.settings.settings(FALLBACK=False, THREADS=2, CACHE="cache", TIMEOUT=5.0):
-        threads: str | int | float | bool = vklab.settings.get("THREADS")
-        print(threads, [setting.help for setting in vklab.settings.SETTINGS.values()])
-        return vklab.load(path)
-
-def main(session: Session) -> None:
-    try:
-        defaults: tuple[TensorInfo, ...] = session.defaults
-        reasons: dict[str, str] = session.host_reasons
-        steps: int = session.step_count
-        print(defaults, reasons, steps, strictly("m.onnx"))
-        print(classify("m.onnx", np.zeros((1, 1, 28, 28), np.float32)), vklab.devices()[0].name)
-    except (ModelError, VklabError, HostWarning) as error:
-        print(error)
-"""
-
-
 @pytest.mark.parametrize("make", [
     bytes, bytearray, memoryview, io.BytesIO, onnx.load_model_from_string,
 ], ids=["bytes", "bytearray", "memoryview", "BytesIO", "proto"])  # fmt: skip
@@ -209,17 +155,3 @@ def test_settings_need_no_import_of_their_own():
     code = "import vklab\nwith vklab.settings.settings(DEBUG=1): print(vklab.settings.get('DEBUG'))"
     assert child.python(code, PYTHON_SERVER="").strip() == "1"
     assert "settings" in dir(vklab) and "settings" in vklab.__all__
-
-
-@pytest.mark.full
-def test_a_users_file_passes_mypy_strict(tmp_path):
-    (tmp_path / "user.py").write_text(USER)
-    (tmp_path / "mypy.ini").write_text("[mypy]\nfollow_imports = silent\n")
-    assert (ROOT / "vklab/py.typed").exists()
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file", str(tmp_path / "mypy.ini"),
-         str(tmp_path / "user.py")],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Iterator[dict[str, numpy.ndarray" in done.stdout, done.stdout  # not Any

@@ -271,6 +271,7 @@ with vklab.load(source, devices=BOTH, place=DIAMOND) as session:
 """
 
 
+@pytest.mark.full
 def test_every_device_of_replicas_and_of_a_split_model_is_checked():
     both(TWO + CHECKED)
 

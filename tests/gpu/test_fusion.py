@@ -66,6 +66,7 @@ def test_a_tree_with_broadcasts_and_a_transpose_is_one_dispatch(device_index):
     assert "// compute: add, relu, move, mul, sigmoid, mul" in text
 
 
+@pytest.mark.full
 def test_a_chain_of_a_thousand_is_one_dispatch(device_index):
     nodes = [node("Add", [f"t{i}", f"c{i}"], [f"t{i + 1}"]) for i in range(1000)]
     constants = {f"c{i}": np.array([0.001 * (i % 7)], np.float32) for i in range(1000)}

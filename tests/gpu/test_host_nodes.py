@@ -10,10 +10,11 @@ import classifiers
 import numpy as np
 import onnx
 import pytest
-from small_models import DATA, relu
+from onnx import helper
+from small_models import DATA, model, relu, value
 
 import vklab
-from vklab import HostWarning, cli, settings
+from vklab import HostWarning, ModelError, cli, settings
 from vklab.runtime import kernels
 
 DIGITS = str(DATA / "digits_cnn.onnx")
@@ -104,3 +105,25 @@ def test_run_says_so_without_a_compiler(capsys, device_index, no_kernels):
     line = ["run", DIGITS, "--repeat", "1", "--device", str(device_index)]
     assert cli.main(line) == 0
     assert "host     10 of 10 nodes on the host: 9 (Conv, Relu, Max" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "given"), [
+    ("max_skip_count", 2**31 - 1), ("ngram_indexes", [0, 2**31 - 1]),
+])  # fmt: skip
+def test_a_node_that_would_take_the_host_hours_or_all_memory_is_refused(device_index, name, given):
+    attributes = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0,
+                  "ngram_counts": [0], "ngram_indexes": [0, 1], "pool_int64s": [2, 3]}  # fmt: skip
+    x = np.array([1, 2, 3, 2], np.int32)
+    made = {}
+    for changes in ({}, {name: given}):
+        node = helper.make_node("TfIdfVectorizer", ["x"], ["y"], **{**attributes, **changes})
+        given_x = value("x", (4,), onnx.TensorProto.INT32)
+        made[name in changes] = model([node], [given_x], ["y"])
+    with warnings.catch_warnings(action="ignore"):
+        with vklab.load(made[False], device_index) as session:
+            assert session.run(x)["y"].tolist() == [2, 1]
+        with (
+            pytest.raises(ModelError, match=rf"TfIdfVectorizer.*{name} reaches 2147483647; the"),
+            vklab.load(made[True], device_index) as session,
+        ):
+            session.run(x)

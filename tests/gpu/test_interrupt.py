@@ -59,7 +59,10 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("text", [".slang-module", "-entry"], ids=["modules", "kernels"])
+@pytest.mark.parametrize("text", [
+    pytest.param(".slang-module", id="modules", marks=pytest.mark.slow),
+    pytest.param("-entry", id="kernels"),
+])  # fmt: skip
 def test_an_interrupt_ends_the_compilers(device_index, tmp_path, text):
     changes = {"VKLAB_SLANGC": str(slow_compiler(tmp_path, text)),
                "VKLAB_CACHE": str(tmp_path / "cache"), "SLANG_SERVER": ""}  # fmt: skip

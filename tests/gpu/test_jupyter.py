@@ -75,6 +75,7 @@ def wait_for(address: str, process: subprocess.Popen[bytes], log) -> dict[str, s
     pytest.fail(f"JupyterLab did not answer within {START_LIMIT_S} s:\n{log.read()[-3000:]}")
 
 
+@pytest.mark.slow
 def test_jupyterlab_starts_and_answers(server):
     address, process, log = server
     assert "version" in wait_for(address, process, log)

@@ -20,6 +20,7 @@ def count(opened):
     return api.live_handles(), opened.allocator.used_bytes, opened.allocator.reserved_bytes
 
 
+@pytest.mark.full
 def test_fifty_loads_and_closes_leave_nothing(device_index):
     images = np.load(DATA / "digits.npz")["images"][:4]
     opened = open_devices.open_device(device_index)

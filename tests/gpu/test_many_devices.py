@@ -133,6 +133,7 @@ with nothing_left(), vklab.load(source, devices="all") as session:
 """)  # fmt: skip
 
 
+@pytest.mark.full
 def test_types_that_a_device_stores_otherwise_cross_and_host_parts_stay():
     both(START + """
 from vklab import settings

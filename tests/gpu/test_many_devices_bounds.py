@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from two_drivers import both
 
 START = """
@@ -21,6 +22,7 @@ want = {n: outputs_of(source, rows_of(fed, n)) for n in (1, 2, 3, 5, 7, 8, 64)}
 """
 
 
+@pytest.mark.full
 def test_memory_does_not_grow_up_to_the_bounds():
     both(START + """
 with nothing_left(), vklab.load(source, devices=BOTH, place=DIAMOND, upper_bounds={"n": 64}) as s:

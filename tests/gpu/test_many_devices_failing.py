@@ -12,6 +12,7 @@ from vklab.errors import *
 """
 
 
+@pytest.mark.full
 def test_every_call_of_a_run_that_fails_is_a_clear_error_and_nothing_is_left():
     both(START + """
 from failing_calls import FailingCalls

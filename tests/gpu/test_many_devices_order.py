@@ -88,6 +88,7 @@ def test_stages_of_one_device_are_submitted_without_a_round_trip(validate):
     both(ORDER, VKLAB_VALIDATE=validate)
 
 
+@pytest.mark.full
 def test_replay_off_and_frames_in_flight_give_the_same():
     both(START + """
 source, fed, place = ladder(4)

@@ -266,6 +266,7 @@ def test_weights_take_no_second_copy_on_the_host(device_index, tmp_path):
     assert peak[0] < (1.3 if on_host else 0.3) * size
 
 
+@pytest.mark.full
 def test_weights_beyond_the_memory_are_refused(device_index, tmp_path):
     path = external(tmp_path, 3, 4096)
     with vklab.load(path, device_index) as session:  # its pipelines stay with the device

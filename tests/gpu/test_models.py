@@ -54,6 +54,7 @@ def test_agrees_with_onnx_runtime(device, name, switches):
             assert_right(session, inputs_of(session, seed=seed))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_agrees_with_the_kernels_that_a_gpu_gets(device, name, monkeypatch):
     monkeypatch.setattr(DeviceInfo, "is_cpu", property(lambda info: False))
@@ -92,6 +93,7 @@ def digits():
         return images, data["labels"], session.reference({"image": images})["logits"]
 
 
+@pytest.mark.full
 def test_all_digits_at_once(device_index):
     images, labels, expected = digits()
     assert len(images) == 1797
@@ -169,7 +171,10 @@ def is_noticed(folder, device_index):
     return not comparison.passed and bool(comparison.worst)
 
 
-@pytest.mark.parametrize("expression", ["a", "min(a, Real(0))", "Real(0)", "abs(a)"])
+@pytest.mark.parametrize("expression", [
+    "min(a, Real(0))",
+    *(pytest.param(text, marks=pytest.mark.slow) for text in ("a", "Real(0)", "abs(a)")),
+])  # fmt: skip
 def test_breaking_relu_makes_the_check_fail(device_index, tmp_path, expression):
     assert is_noticed(write_function(tmp_path, "relu", expression), device_index)
 

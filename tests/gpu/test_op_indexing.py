@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 import pytest
 from check_operator import check_operator
-from small_models import one_node, random_array
+from onnx import helper, numpy_helper
+from small_models import model, one_node, random_array, value
 
 import vklab
 from vklab import settings
-from vklab.errors import ModelError
+from vklab.errors import CheckError, ModelError
 
 
 def integers(*values: int) -> np.ndarray:
@@ -55,6 +58,51 @@ def test_gather_beyond_the_end_reads_nothing_outside(device):
     proto, fed = one_node("Gather", [x, integers(99, -99, 2**40)])
     with vklab.load(proto, device) as session:
         np.testing.assert_array_equal(session.run(fed)["y0"][:2], x[[4, 0]])
+
+
+OUTSIDE = {  # op_type: indices of which one lies outside, attributes, the index, axis and size
+    "Gather": ([[0, 7]], {"axis": 1}, "index 7, but axis 1 of x0 (5, 3) has 3 elements"),
+    "GatherElements": ([[5, 0, -5]], {}, "index 5, but axis 0 of x0 (5, 3) has 5 elements"),
+    "GatherND": ([[0, 0], [1, -4]], {}, "index -4, but axis 1 of x0 (5, 3) has 3 elements"),
+    "ScatterElements": ([[0, -6, 0]], {}, "index -6, but axis 0 of x0 (5, 3) has 5 elements"),
+    "ScatterND": ([[0, 0], [1, 3]], {}, "index 3, but axis 1 of x0 (5, 3) has 3 elements"),
+}
+
+
+@pytest.mark.parametrize("op_type", OUTSIDE)
+def test_an_index_outside_its_axis(device_index, op_type):
+    taken, attributes, words = OUTSIDE[op_type]
+    inputs = [random_array((5, 3)), integers(*taken)]
+    if op_type.startswith("Scatter"):
+        inputs.append(np.ones((2,) if op_type == "ScatterND" else (1, 3), np.float32))
+    for constants in ([1], [0, 1]):  # a known index is refused before the first run
+        proto, _ = one_node(op_type, inputs, constants, **attributes)
+        with pytest.raises(ModelError, match=re.escape(words)):
+            vklab.load(proto, device_index).close()
+    proto, fed = one_node(op_type, inputs, **attributes)
+    with vklab.load(proto, device_index) as session:  # of a computed one the check tells
+        session.run(fed)
+        with pytest.raises(CheckError, match="ONNX Runtime refuses these inputs"):
+            session.check(fed)
+        with settings.settings(CHECK="outputs"), pytest.raises(CheckError, match="refuses these"):
+            session.run(fed)
+
+
+def test_an_index_outside_its_axis_in_a_branch_that_is_not_taken(device_index):
+    gather = helper.make_node("Gather", ["x", "far"], ["a"])
+    keep = helper.make_node("Identity", ["x"], ["b"])
+    far = numpy_helper.from_array(integers(9), "far")
+    bodies = {name: helper.make_graph([node], name, [], [onnx.ValueInfoProto(name=node.output[0])],
+                                      [far][: len(node.input) - 1])
+              for name, node in (("then_branch", gather), ("else_branch", keep))}  # fmt: skip
+    proto = model([helper.make_node("If", ["flag"], ["y"], **bodies)],
+                  [value("flag", (), onnx.TensorProto.BOOL), value("x", (3,))], ["y"])
+    x = random_array((3,))
+    with vklab.load(proto, device_index) as session:
+        fed = {"flag": np.asarray(False), "x": x}
+        np.testing.assert_array_equal(session.run(fed)["y"], x)
+        with pytest.raises(ModelError, match="index 9, but axis 0 of x"):
+            session.run({**fed, "flag": np.asarray(True)})
 
 
 def test_gather_elements_and_nd(device):

@@ -143,6 +143,7 @@ def test_the_command_line_overrides_what_input_names(device_index, tmp_path, cap
     assert "the model has x, w, b" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.full
 def test_split_models_and_replicas_take_overrides():
     both("""
 import vklab

@@ -15,6 +15,7 @@ from small_models import DATA, model, random_array, value
 import vklab
 from vklab import onnx_backend, settings
 from vklab.errors import CheckError, ModelError, UnsupportedOperatorError
+from vklab.runtime import control
 
 DIGITS = DATA / "digits_cnn.onnx"
 INT64 = TensorProto.INT64
@@ -159,8 +160,8 @@ def test_an_if_whose_condition_is_known_leaves_one_branch(device):
         assert [node.op_type for node in session.plan.chunks[0].graph.nodes] == ["Relu", "Add"]
 
 
-@pytest.mark.parametrize("count", [0, 1, 5])
-def test_loop_carries_values_and_collects_rows(device, count):
+def counting_loop() -> onnx.ModelProto:
+    """Return a model that multiplies x by w, n times over, and collects a row each time."""
     body = helper.make_graph(
         [helper.make_node("Mul", ["a", "w"], ["b"]), helper.make_node("Identity", ["b"], ["row"]),
          helper.make_node("Identity", ["go"], ["on"])], "body",
@@ -168,12 +169,26 @@ def test_loop_carries_values_and_collects_rows(device, count):
         [value("on", (), TensorProto.BOOL), value("b", (2,)), value("row", (2,))],
     )  # fmt: skip
     node = helper.make_node("Loop", ["n", "", "x"], ["y", "rows"], body=body)
-    proto = model([node], [value("n", (), INT64), value("x", (2,))], ["y", "rows"],
-                  {"w": np.float32([2, 3])})  # fmt: skip
-    with vklab.load(proto, device) as session:
+    return model([node], [value("n", (), INT64), value("x", (2,))], ["y", "rows"],
+                 {"w": np.float32([2, 3])})  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_loop_carries_values_and_collects_rows(device, count):
+    with vklab.load(counting_loop(), device) as session:
         found = session.run({"n": np.array(count), "x": np.float32([1, 1])})
         assert found["y"].tolist() == [2.0**count, 3.0**count]
         assert len(found["rows"]) == count and session.host_reasons == {}
+
+
+def test_a_loop_that_does_not_end_is_an_error(device_index, monkeypatch):
+    monkeypatch.setattr(control, "MOST_ITERATIONS", 7)
+    x = np.float32([1, 1])
+    with vklab.load(counting_loop(), device_index) as session:
+        assert len(session.run(np.array(7), x)["rows"]) == 7
+        words = r"'Loop_0' \(Loop\) has run 7 times, .* \(trip count: 9223372036854775807\)"
+        with pytest.raises(ModelError, match=words):
+            session.run(np.array(2**63 - 1), x)
 
 
 def body_of_rows(op_type: str, control: bool, **attributes: object) -> onnx.GraphProto:

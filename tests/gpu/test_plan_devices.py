@@ -62,6 +62,7 @@ def test_text_shows_devices_stages_transfers_and_what_was_weighed(model):
         assert words in said, said
 
 
+@pytest.mark.full
 def test_run_splits_a_model_as_plan_says(model):
     options = ["--devices", "all", "--place", "first=swift", "--place", "last=swift", "--check"]
     said = json.loads(both(QUIET + RUN, model, *options, "--dim", "n=5", "--json"))

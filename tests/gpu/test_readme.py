@@ -39,7 +39,7 @@ def test_several_devices_do_as_the_readme_says():
     assert float(said[-1]) > 0.95
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_pytorch_agrees_as_the_readme_says(device_index):
     # Where vklab is not installed but only on the path, no entry point tells torch of it.
     code = "import vklab.pytorch.backend\n" + example("from_torch")

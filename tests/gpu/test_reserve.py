@@ -114,6 +114,7 @@ def test_seen_shapes_are_kept_and_the_oldest_go(device_index):
         assert kept == [(3, 9), (2, 5)]
 
 
+@pytest.mark.full
 def test_bounded_sessions_leave_nothing(device_index):
     opened = open_devices.open_device(device_index)
     seen = []

@@ -179,6 +179,7 @@ def test_dump_writes_plan_and_spirv(device_index, tmp_path):
             assert "elementwise: relu" in plan.read_text()
 
 
+@pytest.mark.full
 def test_check_raises_where_a_kernel_is_wrong(device_index, tmp_path):
     write_function(tmp_path, "relu", "a + Real(1)")
     with (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,36 +12,41 @@ from vklab import settings
 from vklab.runtime import host
 
 pytestmark = pytest.mark.full
-ensemble = pytest.importorskip("sklearn.ensemble", reason="scikit-learn is not installed")
-skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
 
-from sklearn import datasets, linear_model, preprocessing, tree  # noqa: E402
-from sklearn.pipeline import make_pipeline  # noqa: E402
-
+# Steps of each pipeline: the class in sklearn, its arguments. The packages take seconds to import.
 # skl2onnx 1.20 cannot export the histogram boosting of this scikit-learn: it raises a ValueError.
-MODELS = {
-    "a forest": lambda: ensemble.RandomForestClassifier(20, random_state=0),
-    "extra trees": lambda: ensemble.ExtraTreesClassifier(20, random_state=0),
-    "a tree": lambda: tree.DecisionTreeClassifier(random_state=0),
-    "boosting": lambda: ensemble.GradientBoostingClassifier(n_estimators=10, random_state=0),
-    "regression by a forest": lambda: ensemble.RandomForestRegressor(20, random_state=0),
-    "regression by extra trees": lambda: ensemble.ExtraTreesRegressor(20, random_state=0),
-    "regression by a tree": lambda: tree.DecisionTreeRegressor(random_state=0),
-    "regression by boosting": lambda: ensemble.GradientBoostingRegressor(random_state=0),
-    "logistic regression": lambda: make_pipeline(
-        preprocessing.StandardScaler(), linear_model.LogisticRegression()),
-    "linear regression": lambda: make_pipeline(
-        preprocessing.MinMaxScaler(), linear_model.LinearRegression()),
-    "normalized": lambda: make_pipeline(
-        preprocessing.Normalizer(), linear_model.RidgeClassifier()),
+MODELS: dict[str, dict[str, dict[str, int]]] = {
+    "a forest": {"ensemble.RandomForestClassifier": {"n_estimators": 20, "random_state": 0}},
+    "extra trees": {"ensemble.ExtraTreesClassifier": {"n_estimators": 20, "random_state": 0}},
+    "a tree": {"tree.DecisionTreeClassifier": {"random_state": 0}},
+    "boosting": {"ensemble.GradientBoostingClassifier": {"n_estimators": 10, "random_state": 0}},
+    "regression by a forest": {"ensemble.RandomForestRegressor": {"random_state": 0}},
+    "regression by extra trees": {"ensemble.ExtraTreesRegressor": {"random_state": 0}},
+    "regression by a tree": {"tree.DecisionTreeRegressor": {"random_state": 0}},
+    "regression by boosting": {"ensemble.GradientBoostingRegressor": {"random_state": 0}},
+    "logistic regression": {
+        "preprocessing.StandardScaler": {}, "linear_model.LogisticRegression": {}},
+    "linear regression": {
+        "preprocessing.MinMaxScaler": {}, "linear_model.LinearRegression": {}},
+    "normalized": {"preprocessing.Normalizer": {}, "linear_model.RidgeClassifier": {}},
 }  # fmt: skip
+
+
+def part(name: str) -> Any:
+    """Return a class or function of scikit-learn by its module and name."""
+    module, _, last = name.rpartition(".")
+    whole = f"sklearn.{module}"
+    return getattr(pytest.importorskip(whole, reason="scikit-learn is not installed"), last)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("name", MODELS)
 def test_exported_models(device_index, name, classes):
-    estimator = MODELS[name]()
-    X, y = datasets.make_classification(301, 11, n_informative=6, n_classes=classes, random_state=0)
+    skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
+    steps = [part(step)(**arguments) for step, arguments in MODELS[name].items()]
+    estimator = part("pipeline.make_pipeline")(*steps) if len(steps) > 1 else steps[0]
+    X, y = part("datasets.make_classification")(301, 11, n_informative=6, n_classes=classes,
+                                                random_state=0)  # fmt: skip
     X = X.astype(np.float32)
     is_classifier = hasattr(estimator, "predict_proba") or "normalized" in name
     estimator.fit(X, y if is_classifier else X[:, 0] * X[:, 1])

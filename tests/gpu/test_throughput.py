@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from two_drivers import both
 
 from vklab import cli
@@ -22,6 +23,7 @@ def test_one_device_has_two_ways(capsys, monkeypatch, device_index):
     assert "frames/s" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_two_devices_have_five_and_errors_are_told():
     both("""
 from vklab.bench import throughput

@@ -211,6 +211,7 @@ def test_frames_in_flight(device, images):
     assert 'aria-label="Gantt chart: ' in trace._repr_html_()
 
 
+@pytest.mark.full
 def test_frames_of_replicas_and_of_a_split_model():
     both("""
 import numpy as np, vklab

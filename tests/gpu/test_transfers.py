@@ -48,6 +48,7 @@ with nothing_left():
 """, sizes, VKLAB_VALIDATE=validate)  # fmt: skip
 
 
+@pytest.mark.full
 def test_large_values_frames_in_flight_empty_ones_and_traces_go_through_the_ring():
     both(START + """
 sizes = {rows: {n: np.resize(a, (rows, 8)) for n, a in fed.items()} for rows in (20_000, 0, 3)}
@@ -152,6 +153,7 @@ with fake:
 """)  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_dma_buf_that_is_refused_or_lies_is_not_used():
     both(FAKE + """
 def ends(word, found="ring in shared host memory", **facts):

@@ -27,6 +27,7 @@ with vklab.load(relu((1, 3))) as session:
     assert "default: llvmpipe" in said  # the faster compiler of the two
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("validate", ["", "1"])
 def test_both_agree_on_digits_at_once(validate):
     both(IMPORTS + """
@@ -54,7 +55,7 @@ assert before == after and 1e-5 < error < 1e-2, (before, after, error)
 """)  # fmt: skip
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_threads_use_both_at_once():
     both(IMPORTS + """
 import threading

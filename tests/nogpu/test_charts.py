@@ -78,10 +78,15 @@ def test_a_comparison_draws_each_output_against_its_tolerance():
     root = drawn(found.picture())
     said = words(root)
     assert {*expected} <= {*said} and "tolerance" in said
-    assert said.count("not comparable") == 2 and said.count("equal") == 1
+    assert said.count("infinite") == 2 and said.count("equal") == 1
     assert len([*root.iter(f"{SVG}circle")]) == 2  # crosses are not told by their colour alone
     assert "DIFFERS" in root.get("aria-label", "")
     assert "largest error of each output, as a share of its tolerance (no unit)" in said
+
+
+def test_an_integer_that_differs_is_infinitely_wrong_and_not_beyond_comparison():
+    said = words(drawn(compare.compare({"y": np.arange(3)}, {"y": np.arange(1, 4)}).picture()))
+    assert "infinite" in said and not any("comparable" in word for word in said)
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])

@@ -67,6 +67,29 @@ def test_usage_ends_with_2_and_one_message(capsys, line, words):
     assert words in captured.err and "Traceback" not in captured.err and not captured.out
 
 
+@pytest.mark.parametrize("line", [
+    "compile data/digits_cnn.onnx -o {}/m.vklab", "shader compile relu -o {}/r.spv",
+    "plan data/digits_cnn.onnx --svg {}/p.svg", "trace data/digits_cnn.onnx --chrome {}/t.json",
+    "trace data/digits_cnn.onnx --png {}/t.png", "conformance --table {}/t.md",
+    "run data/digits_cnn.onnx --output {}/outputs",
+])  # fmt: skip
+def test_nothing_is_written_into_a_folder_that_is_not_there(tmp_path, capsys, line):
+    missing = tmp_path / "missing" / "inner"
+    assert cli.main([word.format(missing) for word in line.split()]) == 2
+    said = "".join(capsys.readouterr().err.split()).replace("│", "")  # typer wraps its frame
+    assert f"thereisnofolder{missing};" in said and "mkdir-p" in said
+    assert not missing.parent.exists()
+
+
+@pytest.mark.parametrize("line", [
+    "compile data/digits_cnn.onnx -o {}", "shader compile softmax -o {}",
+    "plan data/digits_cnn.onnx --svg {}",
+])  # fmt: skip
+def test_a_folder_is_no_file_to_write(tmp_path, capsys, line):
+    assert cli.main([word.format(tmp_path) for word in line.split()]) == 2
+    assert "is a folder" in " ".join(capsys.readouterr().err.replace("│", "").split())
+
+
 def test_a_bad_environment_variable_is_a_message(capsys, monkeypatch):
     monkeypatch.setenv("VKLAB_DEBUG", "many")
     assert cli.main(["settings"]) == 2

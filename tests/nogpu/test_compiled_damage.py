@@ -135,6 +135,7 @@ def _mutate(picks: random.Random, node: Any) -> None:
         return
 
 
+@pytest.mark.full
 def test_sealed_mutations_are_read_or_refused(data):
     picks = random.Random(7)
     outcomes = {"read": 0, "refused": 0}

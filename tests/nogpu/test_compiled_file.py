@@ -133,6 +133,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.full
 @given(VALUES)
 def test_any_value_comes_back(given_value):
     blobs = codec.Blobs()

@@ -108,6 +108,7 @@ def test_any_graph_is_done_once_in_an_order_that_works(proto, staged, types):
     check_order(layered)
 
 
+@pytest.mark.full
 @given(graphs())
 def test_room_is_counted_as_memory_is_planned(proto):
     """What a layer is let take is what lifetimes say: none is refused in the end for its bound."""

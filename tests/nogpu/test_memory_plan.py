@@ -150,7 +150,7 @@ def check_row(row: memory_table.Row) -> None:
     assert row.arena < row.plain or row.bound == 0, row
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_arenas_of_the_light_models_are_close_to_the_bound():
     rows = list(memory_table.light_rows())
     for row in rows:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import packaging_rules as rules
 import pytest
+import users_program
 from fake_machine import ROOT
 
 RULES: dict[str, Callable[[Path], list[str]]] = {
@@ -100,8 +101,12 @@ def test_ruff_finds_nothing():
 
 
 @pytest.mark.full
-def test_mypy_finds_nothing():
+def test_mypy_finds_nothing_in_the_package_and_in_a_strict_program_that_uses_it(tmp_path):
+    (tmp_path / "user.py").write_text(users_program.USER)
+    assert (ROOT / "vklab/py.typed").exists()
     done = subprocess.run(
-        [sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
+        [sys.executable, "-m", "mypy", "vklab", str(tmp_path / "user.py")],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
     assert done.returncode == 0, "\n" + done.stdout + done.stderr
+    assert "Iterator[dict[str, numpy.ndarray" in done.stdout, done.stdout  # not Any

@@ -137,6 +137,7 @@ def reshapes(draw):
     return source, target, tuple(draw(st.permutations(range(len(target)))))
 
 
+@pytest.mark.full
 @settings(max_examples=300)
 @given(reshapes())
 def test_an_order_behind_a_reshape_is_one_before_it(case):

@@ -45,6 +45,7 @@ def conv_many() -> Graph:
     return shapes.infer(onnx_import.load_graph(models.build("conv_many")))
 
 
+@pytest.mark.full
 def test_greedy_splits_conv_many_as_published(conv_many):
     with settings.settings(DISABLE_FUSION=True):
         placed = planned.place(conv_many, machines(2), caps={0: 128 << 20}, policy="greedy")
@@ -101,6 +102,7 @@ def test_chains_get_the_best_of_all_assignments(seed):
     assert placed.predicted_ns >= best[False] * (1 - 1e-9)
 
 
+@pytest.mark.full
 @given(st.integers(0, 2**32))
 @hypothesis_settings(max_examples=60, deadline=None)
 def test_random_graphs_keep_budgets_and_pins_and_are_never_worse_than_one_device(seed):
@@ -206,7 +208,8 @@ def test_branches_are_what_lies_behind_one_node_alone():
 # -------------------------------------------------------------------------------------- scale
 
 
-@pytest.mark.parametrize("count", [2_500, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.full
+@pytest.mark.parametrize("count", [800, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_ten_thousand_nodes_take_seconds(count):
     layers, end = [], "x"
     while len(layers) < count:

@@ -49,6 +49,7 @@ def test_a_section_replaces_that_of_the_same_devices_and_leaves_the_others():
     assert placement_table.replaced(again, "## A and B\n\n| new |\n") == again
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", placement_table.MODELS)
 def test_every_model_is_there(name):
     model, inputs = placement_table.case(name)

@@ -202,6 +202,7 @@ def test_what_is_fused_at_random_reads_what_is_made_and_not_overwritten(seed):
     plan_graph(passes.run(network(layers, rng.choice([8, 600]))), info)
 
 
+@pytest.mark.full
 def test_thousands_of_steps_take_seconds():
     work = [Access("compute_shader", (Slot("a", 256 * (i % 3), 256),),
                  (Slot("a", 256 * ((i + 1) % 3), 256),)) for i in range(10_000)]  # fmt: skip

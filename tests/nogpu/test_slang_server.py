@@ -20,6 +20,7 @@ def tools():
     return toolchain.find_toolchain("slang")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kernel", ["elementwise", "matmul", "recurrent", "softmax", "conv"])
 def test_a_kernel_is_the_same_to_the_byte(tools, kernel, tmp_path, monkeypatch):
     name, defines, _ = stock_variant(kernel)

@@ -45,6 +45,19 @@ def test_a_folder_that_cannot_be_made_or_written_is_no_failure(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "target"]
 
 
+def test_a_folder_that_cannot_be_written_is_told_of_once(tmp_path, caplog):
+    home = tmp_path / "home"
+    home.write_text("no folder, as for a user without a home")  # also root cannot write below it
+    words = pytest.warns(UserWarning, match="VKLAB_CACHE")
+    with settings.settings(CACHE=str(home)), words as told:
+        for kind in ("spirv", "modules", "spirv"):
+            assert store.write(store.folder(kind) / "x", b"data") is False
+    text = str(told[0].message)
+    assert len(told) == 1 and f"{home} cannot be written (Not a directory)" in text
+    assert [record.getMessage() for record in caplog.records] == [text]
+    assert caplog.records[0].name.startswith("vklab")
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0,
                     reason="root may write everywhere")  # fmt: skip
 def test_a_read_only_folder_is_no_failure(tmp_path):

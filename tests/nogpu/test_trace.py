@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from vklab.errors import SetupError
 from vklab.runtime.observe import timestamps
@@ -197,6 +196,8 @@ def test_the_chart_shows_every_device_kind_and_name_that_fits():
 
 @pytest.mark.parametrize("width", [3, 8, 20, 60, 300])
 def test_a_label_lies_inside_its_box_or_is_left_out(width):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     name = "a kernel with rather a long name indeed"
     trace = Trace((span(name, 0, width), span("rest", width, 400)))
     figure = trace.gantt()
@@ -216,6 +217,7 @@ def test_the_picture_is_the_same_every_time_and_is_svg():
     assert FRAMES._repr_html_().startswith("<div") and drawn in FRAMES._repr_html_()
 
 
+@pytest.mark.full
 def test_a_crowd_of_dispatches_is_drawn_as_one_box():
     crowd = Trace(tuple(span(f"{i}", 10 * i, 10 * i + 9, after=(f"{i - 1}",)) for i in range(3000)))
     assert len(crowd.svg()) < 40_000 and len(crowd.critical_path()) == 3000

@@ -60,6 +60,7 @@ def test_a_wheel_carries_the_stock_kernels(small_project):
         assert "vklab/_shaders/ops/softmax.slang" in names
 
 
+@pytest.mark.full
 def test_a_wheel_without_a_compiler_says_so(hook, monkeypatch):
     said = []
     build = hook.StockKernels.__new__(hook.StockKernels)

@@ -9,7 +9,17 @@ import typer
 
 from vklab import draw
 from vklab.cli import console
-from vklab.cli.inputs import Device, DType, Model, Size, UpperBounds, feed, open_sizes, parse_dims
+from vklab.cli.inputs import (
+    Device,
+    DType,
+    Model,
+    Size,
+    UpperBounds,
+    feed,
+    open_sizes,
+    parse_dims,  # fmt: skip
+    written_file,
+)
 from vklab.graph import bounds, onnx_import
 from vklab.runtime import open_devices
 from vklab.runtime.compiled import build, container, profile
@@ -22,8 +32,8 @@ __all__ = ["compile"]
 def compile(  # noqa: A001  (the command's name)
     model: Model,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", show_default=False,
-                                  help="File to write. Default: MODEL.vklab, beside the model.")
+        Path | None, written_file("--output", "-o", help="File to write. Default: MODEL.vklab, "
+                                  "beside the model.")
     ] = None,
     dims: Size = None,
     upper: UpperBounds = None,

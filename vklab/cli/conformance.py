@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from vklab import conformance as suite
 from vklab.cli import console
-from vklab.cli.inputs import Device
+from vklab.cli.inputs import Device, written_file
 from vklab.runtime import open_devices
 
 __all__ = ["conformance", "coverage_table"]
@@ -43,7 +43,7 @@ def conformance(
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes that share the cases.")] = 1,
     table: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the coverage table as Markdown.")
+        Path | None, written_file(help="Write the coverage table as Markdown.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip

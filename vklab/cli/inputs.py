@@ -1,4 +1,4 @@
-"""Inputs of a model on the command line: files, sizes of open dimensions, random numbers.
+"""Options that commands share: inputs of a model, sizes of open dimensions, files to write.
 
 Decides the input arrays of a run; the session checks them.
 """
@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -19,9 +19,36 @@ from vklab.graph import shapes
 from vklab.types import ANY_SHAPE, TensorInfo
 
 __all__ = ["DType", "Device", "Dims", "Fed", "Files", "Model", "Size", "UpperBounds", "feed",
-           "open_sizes", "parse_dims"]  # fmt: skip
+           "open_sizes", "parse_dims", "require_parent", "written_file"]  # fmt: skip
 
 SEED = 0
+
+
+def written_file(*names: str, help: str, metavar: str = "FILE") -> Any:
+    """Return an option that names a file to write; a folder that is missing is a usage error.
+
+    Args:
+        names: the option's names; by default that of the parameter.
+        help: what is written.
+        metavar: the placeholder in the help.
+    """
+    return typer.Option(*names, metavar=metavar, help=f"{help} Its folder must exist.",
+                        callback=_require_folder, show_default=False)  # fmt: skip
+
+
+def require_parent(path: Path | None) -> Path | None:
+    """Return the path of an option; typer.BadParameter if its folder is not there."""
+    if path is not None and not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent}; create it first, for example "
+                                 f"with mkdir -p {path.parent}")  # fmt: skip
+    return path
+
+
+def _require_folder(path: Path | None) -> Path | None:
+    if path is not None and path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder; name a file in it")
+    return require_parent(path)
+
 
 Model = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
 Files = Annotated[

@@ -17,7 +17,17 @@ import typer
 
 from vklab import draw, settings
 from vklab.cli import console, placement, tables
-from vklab.cli.inputs import Device, DType, Model, Size, UpperBounds, feed, open_sizes, parse_dims
+from vklab.cli.inputs import (
+    Device,
+    DType,
+    Model,
+    Size,
+    UpperBounds,
+    feed,
+    open_sizes,
+    parse_dims,  # fmt: skip
+    written_file,
+)
 from vklab.graph import bounds, onnx_import, passes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
@@ -73,7 +83,7 @@ def plan(
         bool, typer.Option("--libraries", help="With --show: also the modules it imports.")
     ] = False,
     svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw dispatches and memory into this file.")
+        Path | None, written_file(help="Draw dispatches and memory into this file.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip

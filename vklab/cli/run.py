@@ -16,7 +16,18 @@ import typer
 
 from vklab import draw
 from vklab.cli import console, placement
-from vklab.cli.inputs import Device, Dims, DType, Fed, Files, Model, UpperBounds, feed, parse_dims
+from vklab.cli.inputs import (
+    Device,
+    Dims,
+    DType,
+    Fed,
+    Files,
+    Model,
+    UpperBounds,
+    feed,
+    parse_dims,  # fmt: skip
+    require_parent,
+)
 from vklab.runtime import loading, session
 from vklab.runtime.observe import compare
 from vklab.types import DeviceInfo
@@ -49,7 +60,8 @@ def run(
     ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder that receives every output as NAME.npy, a "
-                             "sequence or map as NAME.npz.")
+                             "sequence or map as NAME.npz. It is created in a folder that exists.",
+                             callback=require_parent)
     ] = None,
     chosen: Annotated[
         str | None, typer.Option("--outputs", metavar="NAME,NAME", help="Outputs to compute, "
@@ -128,7 +140,7 @@ def save(outputs: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
     An array becomes a .npy file; a sequence or a map an .npz file with an array for each item.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     paths: dict[str, str] = {}
     for name, value in outputs.items():
         # Names of values are free text in ONNX, but names of files are not.

@@ -13,6 +13,7 @@ import typer
 
 from vklab import draw
 from vklab.cli import console
+from vklab.cli.inputs import written_file
 from vklab.errors import ShaderError
 from vklab.shader import compiler, source, stock_builder
 
@@ -35,7 +36,7 @@ def compile_shader(
                      "macros of the kernel's first stock variant."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", metavar="FILE.spv", help="Write the SPIR-V here.")
+        Path | None, written_file("-o", metavar="FILE.spv", help="Write the SPIR-V here.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip

@@ -13,7 +13,7 @@ import typer
 
 from vklab import draw
 from vklab.cli import console
-from vklab.cli.inputs import Device, Dims, Fed, Files, Model, feed
+from vklab.cli.inputs import Device, Dims, Fed, Files, Model, feed, written_file
 from vklab.cli.run import announce_cpu
 from vklab.runtime import loading
 from vklab.trace import HOST, Trace
@@ -44,12 +44,11 @@ def trace(
                            "each submission as a whole.")
     ] = True,
     chrome: Annotated[
-        Path | None, typer.Option("--chrome", metavar="FILE", help="Write trace events for "
-                                  "ui.perfetto.dev or chrome://tracing.", show_default=False)
+        Path | None, written_file("--chrome", help="Write trace events for ui.perfetto.dev or "
+                                  "chrome://tracing.")
     ] = None,
     png: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw a Gantt chart; .svg and .pdf work "
-                                  "too.", show_default=False)
+        Path | None, written_file(help="Draw a Gantt chart; .svg and .pdf work too.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help=f"{console.JSON_HELP} --json FILE.json is --chrome FILE.")

@@ -9,12 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = [
-    "bytes_text",
-    "shorten",
-    "table_html",
-    "time_text",
-]
+__all__ = ["bytes_text", "shorten", "table_html", "time_text"]
 
 
 def bytes_text(count: int) -> str:

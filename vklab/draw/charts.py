@@ -158,7 +158,7 @@ def _mark(
     at = low if value <= 0 else high if value == math.inf else math.log10(value)
     x = left + (at - low) * across
     good = value <= 1
-    words = "equal" if value <= 0 else "not comparable" if value == math.inf else f"{value:.2g}"
+    words = "equal" if value <= 0 else "infinite" if value == math.inf else f"{value:.2g}"
     colour = BLUE if good else ORANGE
     shape = (f'<circle cx="{x:.1f}" cy="{y}" r="5" fill="{colour}"/>' if good else
              f'<path d="M{x - 5:.1f},{y - 5}l10,10m0,-10l-10,10" stroke="{colour}" '

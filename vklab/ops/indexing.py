@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from vklab.errors import ModelError
 from vklab.ops.dtypes import MOVABLE, NUMBERS, Defines, raw_defines, table, type_defines
 from vklab.ops.elementwise import dense_strides, merge_axes, move
@@ -39,6 +41,7 @@ def chosen(
     strides: Sequence[Sequence[int]],
     sizes: Sequence[int],
     step: int,
+    axis: int = 0,
 ) -> tuple[Dispatch, ...]:
     """Return the dispatch of shaders/ops/gather.slang; none for an empty result.
 
@@ -49,8 +52,10 @@ def chosen(
         strides: of X and of the indices along the axes of the result, in elements.
         sizes: of the axes of X that an index, or a tuple of neighbouring indices, selects from.
         step: elements of X between two values of the last of these indices.
+        axis: the first of the axes that `sizes` is of.
     """
     require(MOVABLE, X)
+    _inside(indices, X, sizes, axis)
     if result.count == 0:
         return ()
     if 0 in X.dims or indices.count == 0:
@@ -72,6 +77,15 @@ def chosen(
     return (dispatch,)
 
 
+def _inside(indices: TensorInfo, X: TensorInfo, sizes: Sequence[int], axis: int) -> None:
+    """Raise ModelError for a known index outside its axis; kernels cannot tell of others."""
+    if indices.constant is not None and len(sizes):
+        known, most = indices.constant.reshape(-1, len(sizes)), np.asarray(sizes)
+        for row, key in np.argwhere((known < -most) | (known >= most))[:1]:
+            raise ModelError(f"{indices.name} holds the index {known[row, key]}, but axis "
+                             f"{axis + key} of {X.name} {X.dims} has {sizes[key]} elements")
+
+
 @operator("Gather")
 def gather(data: TensorInfo, indices: TensorInfo, *, axis: int = 0) -> Result:
     """Select slices of an axis by index. Source: ONNX Gather-13."""
@@ -83,7 +97,7 @@ def gather(data: TensorInfo, indices: TensorInfo, *, axis: int = 0) -> Result:
     x_strides = (*dense[:axis], *[0] * indices.rank, *dense[axis + 1 :])
     i_strides = (*[0] * axis, *dense_strides(indices.dims), *[0] * len(after))
     return Result((result,), chosen(data, indices, result, (x_strides, i_strides),
-                                    data.dims[axis : axis + 1], dense[axis]))  # fmt: skip
+                                    data.dims[axis : axis + 1], dense[axis], axis))  # fmt: skip
 
 
 @operator("GatherElements", since=11)
@@ -96,7 +110,7 @@ def gather_elements(data: TensorInfo, indices: TensorInfo, *, axis: int = 0) -> 
     x_strides = (*dense[:axis], 0, *dense[axis + 1 :])
     strides = (x_strides, dense_strides(indices.dims))
     return Result((result,), chosen(data, indices, result, strides, data.dims[axis : axis + 1],
-                                    dense[axis]))  # fmt: skip
+                                    dense[axis], axis))  # fmt: skip
 
 
 def _check_elements(data: TensorInfo, indices: TensorInfo, axis: int) -> int:
@@ -122,7 +136,7 @@ def gather_nd(data: TensorInfo, indices: TensorInfo, *, batch_dims: int = 0) -> 
     i_strides = (*dense_strides(indices.dims)[:-1], *[0] * len(slices))
     sizes = data.dims[batch_dims : batch_dims + keys]
     return Result((result,), chosen(data, indices, result, (x_strides, i_strides), sizes,
-                                    math.prod(slices)))  # fmt: skip
+                                    math.prod(slices), batch_dims))  # fmt: skip
 
 
 def _check_tuples(data: TensorInfo, indices: TensorInfo, batch_dims: int) -> int:
@@ -147,6 +161,7 @@ def scatter_elements(
     axis = _check_elements(data, indices, axis)
     if indices.dims != updates.dims:
         raise ModelError(f"{updates.shape} updates for {indices.shape} indices")
+    _inside(indices, data, data.dims[axis : axis + 1], axis)
     own, dense = dense_strides(indices.dims), dense_strides(data.dims)
     lines = (*indices.dims[:axis], 1, *indices.dims[axis + 1 :])
     sizes, steps = data.dims[axis : axis + 1], (own[axis], own[axis], dense[axis])
@@ -163,6 +178,7 @@ def scatter_nd(
     slices = data.dims[keys:]
     if updates.dims != (*indices.dims[:-1], *slices):
         raise ModelError(f"{updates.shape} updates for {indices.shape} indices of {data.shape}")
+    _inside(indices, data, data.dims[:keys], 0)
     inner, dense = math.prod(slices), dense_strides(slices)
     strides = ([0] * len(slices), dense, dense)
     return _scatter(data, indices, updates, reduction, slices, strides, data.dims[:keys],
@@ -198,15 +214,8 @@ def _scatter(
     typed = raw_defines if reduction == "none" else type_defines
     each = len(sizes) + 2  # iterations of both loops per update, the final test included
     chunk = SCATTER_STEPS // each
-    push = (
-        ("count", across * segments),
-        ("segments", segments),
-        ("rank", len(shape)),
-        ("keys", len(sizes)),
-        ("i_step", steps[0]),
-        ("u_step", steps[1]),
-        ("y_step", steps[2]),
-    )
+    push = (("count", across * segments), ("segments", segments), ("rank", len(shape)),
+            ("keys", len(sizes)), ("i_step", steps[0]), ("u_step", steps[1]), ("y_step", steps[2]))
     dispatches = [
         Dispatch(
             kernel="scatter",

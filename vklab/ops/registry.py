@@ -16,16 +16,7 @@ from vklab.errors import ModelError, UnsupportedOperatorError
 from vklab.ops.body import Expansion
 from vklab.types import Dispatch, TensorInfo
 
-__all__ = [
-    "OPERATORS",
-    "Operator",
-    "Result",
-    "apply",
-    "find",
-    "grid",
-    "operator",
-    "output",
-]
+__all__ = ["OPERATORS", "Operator", "Result", "apply", "find", "grid", "operator", "output"]
 
 # Workgroups along x before a long grid continues along y: GRID_WIDTH of shaders/lib/index.slang.
 GRID_WIDTH = 32768
@@ -176,8 +167,7 @@ def _shown(op_type: str, inputs: Sequence[TensorInfo | None], label: str) -> str
 
 
 def _check_inputs(entry: Operator, given: list[TensorInfo | None]) -> None:
-    missing = [entry.inputs[i] for i in entry.required
-               if i >= len(given) or given[i] is None]  # fmt: skip
+    missing = [entry.inputs[i] for i in entry.required if i >= len(given) or given[i] is None]
     if missing:
         raise ModelError(f"input {missing[0]} is missing")
     if len(given) > len(entry.inputs) and not entry.variadic:

@@ -30,9 +30,7 @@ __all__ = ["Needed", "Require", "next_chunk"]
 ISLAND_FLOPS = 1 << 16
 CONTROL_NODES = frozenset({"If", "Loop", "Scan"})
 # (graph, node, its inputs, its operator's result, device): raises PlanError with the reason.
-Require = Callable[
-    [Graph, Node, Sequence[TensorInfo | None], registry.Result, DeviceInfo], None
-]
+Require = Callable[[Graph, Node, Sequence[TensorInfo | None], registry.Result, DeviceInfo], None]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from vklab.types import TensorInfo
 __all__ = ["Control"]
 
 RunBody = Callable[[PlanCache, dict[str, Any]], Mapping[str, Any]]
+# A loop that has run so often counts as endless: that took a minute or more.
+MOST_ITERATIONS = 1 << 20
 
 
 class Control:
@@ -43,12 +45,19 @@ class Control:
     def run(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run the node, and return its outputs by name.
 
-        Raises ModelError naming the node for inputs that its bodies cannot take.
+        Raises ModelError naming the node for inputs that do not fit its attributes or bodies.
         """
         step = {"If": self._if, "Loop": self._loop, "Scan": self._scan}[self.node.op_type]
         values = {**values, **self._constants}
         inputs = [values[name] if name else None for name in self.node.inputs]
-        outputs = step(inputs, values)
+        try:
+            outputs = step(inputs, values)
+        except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+            if hasattr(error, "__notes__"):  # a body's own error, which no input explains
+                raise
+            given = ", ".join(map(_described, inputs)) or "no inputs"
+            raise ModelError(f"node {self.node.name!r} ({self.node.op_type}) cannot run with "
+                             f"{given}: {error}") from error  # fmt: skip
         named = zip(self.node.outputs, outputs, strict=False)
         return {name: value for name, value in named if name}
 
@@ -72,7 +81,11 @@ class Control:
         scope = {capture: values[capture] for capture in graph.captures}
         for info, value in zip(graph.inputs, inputs, strict=True):
             scope[info.name] = value
-        outputs = self._run_body(body, scope)
+        try:
+            outputs = self._run_body(body, scope)
+        except Exception as error:
+            error.add_note(f"in {name} of node {self.node.name!r} ({self.node.op_type})")
+            raise
         return [outputs[output] for output in graph.outputs]
 
     def _flag(self, value: Any) -> bool:
@@ -114,6 +127,10 @@ class Control:
         collected: list[Any] = [[] for _ in self.node.outputs[len(carried) :]]
         number = 0
         while going and (limit is None or number < limit):
+            if number >= MOST_ITERATIONS:
+                raise ModelError(f"node {self.node.name!r} (Loop) has run {number} times, and its "
+                                 f"condition still holds (trip count: {limit}); vklab runs a loop "
+                                 f"{MOST_ITERATIONS} times at most")  # fmt: skip
             condition = np.asarray(going)
             made = self._body("body", [np.asarray(number, np.int64), condition, *carried], values)
             going = self._flag(made[0])
@@ -207,6 +224,12 @@ class Control:
             for parts, value in zip(collected, made[len(states) :], strict=False):
                 parts.append(value)
         return states, collected
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return "an input left out" if value is None else f"a {type(value).__name__}"
 
 
 def _stack(parts: Sequence[Any] | np.ndarray, axis: int = 0) -> Any:

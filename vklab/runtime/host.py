@@ -99,10 +99,29 @@ def _readable(proto: onnx.ModelProto) -> onnx.ModelProto:
     return readable
 
 
+# Largest values of attributes that ONNX Runtime turns into time or memory without asking.
+_MOST = {("TfIdfVectorizer", "max_skip_count"): 1 << 16,
+         ("TfIdfVectorizer", "ngram_indexes"): 1 << 28}  # fmt: skip
+
+
+def _require_bounded(graph: Graph) -> None:
+    """Raise ModelError for a node that would take hours or all memory, and could not be stopped."""
+    for node in graph.nodes:
+        for (op_type, name), most in _MOST.items():
+            given = node.attributes.get(name, 0) if node.op_type == op_type else 0
+            if np.max(given, initial=0) > most:
+                raise ModelError(f"node {node.name!r} ({op_type}): {name} reaches "
+                                 f"{np.max(given)}; the host runs it up to {most}")  # fmt: skip
+
+
 class HostChunk:
-    """A chunk of host nodes: run in ONNX Runtime, or in onnx.reference if that fails."""
+    """A chunk of host nodes: run in ONNX Runtime, or in onnx.reference if that fails.
+
+    Raises ModelError for a node whose attributes ask for hours or for all memory.
+    """
 
     def __init__(self, graph: Graph, is_short: bool = False) -> None:
+        _require_bounded(graph)
         self.graph = graph
         self.runner = ""
         self._is_short = is_short  # for a single run: no threads and no arena, they cost the most

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab.errors import ModelError
 from vklab.plan import storage
 from vklab.plan.chunk import Chunk
 from vklab.plan.memory import INPUTS, OUTPUTS, Slot
@@ -96,7 +97,10 @@ class IOBinding:
         self, slot: Slot, dtype: str, shape: tuple[int, ...], given: Given | None = None
     ) -> np.ndarray:
         if slot.size_bytes == 0:
-            return np.zeros(shape, dtype)
+            try:
+                return np.zeros(shape, dtype)
+            except ValueError as error:  # no elements, but a dimension beyond NumPy's numbers
+                raise ModelError(f"an input or output of shape {shape}: {error}") from error
         buffer, start = given or (self._buffers[slot.arena], slot.offset_bytes)
         mapped = buffer.mapped
         assert mapped is not None, "inputs and outputs are in host-visible memory"

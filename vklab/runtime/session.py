@@ -32,6 +32,11 @@ from vklab.types import DeviceInfo, TensorInfo
 
 if TYPE_CHECKING:
     from vklab.graph import onnx_import
+    from vklab.runtime.bound.binding import DeviceBinding
+    from vklab.runtime.observe.compare import Comparison
+    from vklab.runtime.observe.host_nodes import HostNodes
+    from vklab.runtime.observe.profile import Profile, Timing
+    from vklab.trace import Trace
 
 __all__ = ["Outputs", "Session"]
 
@@ -194,7 +199,7 @@ class Session:
     # Properties in other modules: functions whose parameter is the session.
     host_reasons = PropertyDoor[dict[str, str]]("runtime.last_run", "host_reasons")
     step_count = PropertyDoor[int]("runtime.last_run", "step_count")
-    host_nodes = PropertyDoor[Any]("runtime.observe.host_nodes", "of_session")
+    host_nodes: PropertyDoor[HostNodes] = PropertyDoor("runtime.observe.host_nodes", "of_session")
     output_infos = PropertyDoor[tuple[TensorInfo, ...]]("runtime.observe.outputs", "infos")
 
     def __repr__(self) -> str:
@@ -261,17 +266,17 @@ class Session:
         return optional.require(f"runtime.{name}")
 
     # Methods of optional folders: functions whose first parameter is the session.
-    bind = Door[Any]("runtime.bound.binding", "bind")
+    bind: Door[DeviceBinding] = Door("runtime.bound.binding", "bind")
     submit = Door[Future[Outputs]]("runtime.many.streams", "submit")
     run_async = Door[Coroutine[Any, Any, Outputs]]("runtime.many.streams", "run_async")
     map = Door[Iterator[Outputs]]("runtime.many.streams", "map_items")
-    profile = Door[Any]("runtime.observe.profile", "profile")
-    time = Door[Any]("runtime.observe.profile", "time_runs")
-    trace = Door[Any]("runtime.observe.tracing", "trace_session")
+    profile: Door[Profile] = Door("runtime.observe.profile", "profile")
+    time: Door[Timing] = Door("runtime.observe.profile", "time_runs")
+    trace: Door[Trace] = Door("runtime.observe.tracing", "trace_session")
     reference = Door[Outputs]("runtime.observe.reference", "outputs")
-    check = Door[Any]("runtime.observe.reference", "check")
+    check: Door[Comparison] = Door("runtime.observe.reference", "check")
     __reduce_ex__ = Door[Any]("runtime.observe.given", "refuse_copy")
-    require_equal = Door[Any]("runtime.observe.reference", "require_equal")
+    require_equal = Door[None]("runtime.observe.reference", "require_equal")
 
     # --------------------------------------------------------------------------------- closing
 

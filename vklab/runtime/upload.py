@@ -89,8 +89,7 @@ class Staging:
             target_offset: the first byte to write.
         """
         self._commands.begin()
-        self._commands.copy_buffer(source.handle, target.handle, size, source_offset,
-                                   target_offset)  # fmt: skip
+        self._commands.copy_buffer(source.handle, target.handle, size, source_offset, target_offset)
         self._commands.barrier(("transfer",), ("transfer", "host"))
         self._commands.end()
         Submission(self._commands, self._fence).submit()

@@ -16,18 +16,16 @@ __all__ = ["expand", "find", "language", "roots"]
 _SUFFIXES = {".slang": "slang", ".comp": "glsl"}
 _IMPORT = re.compile(r'^\s*(?:__exported\s+)?import\s+([\w.]+)\s*;|^\s*#include\s+"([^"]+)"', re.M)
 _PACKAGE = Path(__file__).resolve().parent.parent
+# A checkout has them beside the package, a wheel inside it; a plan asks for each of its kernels.
+_OWN = [path for path in (_PACKAGE.parent / "shaders", _PACKAGE / "_shaders") if path.is_dir()]
 
 
 def roots() -> list[Path]:
     """Return the folders of shaders, in search order."""
     override = str(settings.get("SHADERS"))
-    # A checkout has them beside the package, a wheel inside it.
-    candidates = [Path(override)] if override else []
-    candidates += [_PACKAGE.parent / "shaders", _PACKAGE / "_shaders"]
-    folders = [folder for folder in candidates if folder.is_dir()]
-    if override and not candidates[0].is_dir():
+    if override and not Path(override).is_dir():
         raise ShaderError(f"VKLAB_SHADERS={override} is not a folder")
-    return folders
+    return [*map(Path, filter(None, [override])), *_OWN]
 
 
 def language(path: Path) -> str:

@@ -129,9 +129,7 @@ class Device(api.VulkanObject):
             ppEnabledExtensionNames=sorted(self.extensions),
         )
         out = api.ffi.new("VkDevice *")
-        api.call(
-            "vkCreateDevice", self.physical, info, api.ffi.NULL, out, detail=self.info.name
-        )
+        api.call("vkCreateDevice", self.physical, info, api.ffi.NULL, out, detail=self.info.name)
         return out[0]
 
     def command(self, name: str) -> Any:

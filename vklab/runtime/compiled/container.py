@@ -49,7 +49,7 @@ def write(path: Path, header: dict[str, Any], blobs: Sequence[Buffer]) -> int:
     """Write a file, whole or not at all; return its size in bytes.
 
     Args:
-        path: the file to write; missing folders are created.
+        path: the file to write, in a folder that exists.
         header: data for JSON; a list of [offset, bytes, SHA-256] is added as `blobs`.
         blobs: the bytes of each blob.
     """
@@ -62,7 +62,6 @@ def write(path: Path, header: dict[str, Any], blobs: Sequence[Buffer]) -> int:
     text = json.dumps({**header, "blobs": index}, separators=(",", ":")).encode()
     first = _aligned(_START.size + _DIGEST + len(text), PAGE_BYTES)
     start = _START.pack(MAGIC, FORMAT, 0, len(text), first + end)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}-{os.getpid()}")
     try:
         with temporary.open("wb") as file:

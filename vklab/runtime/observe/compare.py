@@ -33,7 +33,8 @@ class Comparison:
 
     If nodes were compared one by one, `nodes` is their number and `node` the first that differs.
     `note` gives the likely cause and what to do. `shares` pairs each output, or node, with its
-    largest error as a share of the tolerance: up to 1 passes, infinity is not comparable.
+    largest error as a share of the tolerance: up to 1 passes; it is infinite for a wrong integer, a
+    NaN or another shape.
     """
 
     passed: bool

@@ -163,7 +163,7 @@ class SessionReference:
             proto, folder = onnx_import.load_proto(self._model)
             newer = _overridable(proto) if overrides else proto
             self._runners[overrides] = host.Reference(newer, folder)
-        made = self._runners[overrides].run(inputs)
+        made = _run(self._runners[overrides], inputs)
         return {name: made[name] for name in self.graph.outputs if name in made}
 
     def _overrides(self, inputs: Mapping[str, Any]) -> bool:
@@ -186,8 +186,20 @@ class SessionReference:
         for name in all_values(self.graph).outputs:
             if name not in listed:
                 whole.graph.output.append(onnx.ValueInfoProto(name=name))
-        expected = host.Reference(whole, folder).run(inputs)
+        expected = _run(host.Reference(whole, folder), inputs)
         return compare_nodes(self.graph, values, expected, self._is_half)
+
+
+def _run(runner: host.Reference, inputs: Mapping[str, Any]) -> Outputs:
+    """Run the reference; raise CheckError where ONNX Runtime refuses what it computes.
+
+    It refuses, for example, an index outside its axis, which kernels clamp.
+    """
+    try:
+        return runner.run(inputs)
+    except Exception as error:  # ONNX Runtime's exceptions share no other base class
+        raise CheckError(f"ONNX Runtime refuses these inputs, so there is no reference for them: "
+                         f"{error}") from error  # fmt: skip
 
 
 def _overridable(proto: onnx.ModelProto) -> onnx.ModelProto:
