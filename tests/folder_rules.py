@@ -11,9 +11,9 @@ import package_imports
 # Folders that a reader of one model on one device may skip, and may delete: each is loaded through
 # a door, when it is used. `tests/gpu/test_reading_path.py` deletes them.
 OPTIONAL = (
-    "graph/passes", "plan/place", "plan/tuning", "plan/fusion", "plan/report", "runtime/many",
-    "runtime/observe", "runtime/compiled", "runtime/bound", "bench", "distributed", "pytorch",
-    "quantization", "llm", "backends", "course", "doctor",
+    "graph/passes", "plan/place", "plan/tuning", "plan/fusion", "plan/templates", "plan/report",
+    "runtime/many", "runtime/observe", "runtime/compiled", "runtime/bound", "bench", "distributed",
+    "pytorch", "quantization", "llm", "backends", "course", "doctor",
 )  # fmt: skip
 # The files that may call `vklab.optional`: they load folders, one a rare expansion of training.
 DOORS = {"plan/plan.py", "plan/memory.py", "runtime/session.py", "runtime/loading.py",
@@ -21,6 +21,7 @@ DOORS = {"plan/plan.py", "plan/memory.py", "runtime/session.py", "runtime/loadin
 # The door of each folder: a module of the folder must not import it.
 DOOR_OF = {"graph/passes": "plan.plan", "plan/place": "plan.plan", "plan/tuning": "plan.plan",
            "plan/fusion": "plan.plan", "plan/report": "plan.plan",
+           "plan/templates": "plan.plan",
            "runtime/many": "runtime.session",
            "runtime/observe": "runtime.session", "runtime/compiled": "runtime.session",
            "runtime/bound": "runtime.session"}  # fmt: skip

@@ -23,6 +23,7 @@ import extension_checks
 import numpy as np
 import spread_checks
 import spread_hazards
+import template_checks
 from hazards import Shadow, Span, conflict, ordered, shares_bytes, work_of, written
 
 from vklab.graph.graph import Graph
@@ -40,7 +41,8 @@ from vklab.types import DeviceInfo, Dispatch, TensorInfo
 MOST_STEPS = 20_000
 STAGES = ("compute_shader", "transfer", "host")
 
-counts = {"checked": 0, "too large": 0, "extended": 0, "split": 0, "split and run": 0}
+counts = {"checked": 0, "too large": 0, "extended": 0, "from templates": 0, "split": 0,
+          "split and run": 0}  # fmt: skip
 problems: list[str] = []  # of the test that runs
 _local = threading.local()
 
@@ -263,11 +265,12 @@ def check(chunk: Chunk, lowered: Lowered) -> list[str]:
 def unchecked(reason: str) -> Iterator[None]:
     """Let a test make a plan that is wrong on purpose; the reason is for who reads the test."""
     assert reason
+    before = getattr(_local, "reason", "")
     _local.reason = reason
     try:
         yield
     finally:
-        _local.reason = ""
+        _local.reason = before
 
 
 def _report(kind: str, found: Callable[[], list[str]]) -> None:
@@ -323,6 +326,8 @@ def install() -> None:
         _report("extended", lambda: extension_checks.extension_problems(plan, made))
         return made
 
+    template_checks.install(functools.partial(_report, "from templates"), unchecked,
+                            lambda: _local.lowered[0], check)  # fmt: skip
     arenas.arrange, plans.lower_rewritten, splits.split = listen, checked, split
     plans.extend = extended
 

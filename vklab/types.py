@@ -28,7 +28,7 @@ _CALL = re.compile(r"onnx::(\w+)")
 
 def size_bytes(dtype: str, shape: Shape) -> int:
     """Return the size of a dense tensor in bytes; every dimension must be a number."""
-    return int(math.prod(int(dim) for dim in shape)) * np.dtype(dtype).itemsize
+    return TensorInfo("", dtype, shape).size_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class TensorInfo:
     @functools.cached_property
     def dims(self) -> tuple[int, ...]:
         """Return the shape as numbers; ValueError if a dimension is still a name."""
-        return tuple(int(dim) for dim in self.shape)
+        return tuple(dim if isinstance(dim, int) else int(dim) for dim in self.shape)
 
     @functools.cached_property
     def count(self) -> int:
@@ -67,7 +67,7 @@ class TensorInfo:
     @functools.cached_property
     def size_bytes(self) -> int:
         """Return the size of a dense copy of this tensor in bytes."""
-        return size_bytes(self.dtype, self.shape)
+        return self.count * np.dtype(self.dtype).itemsize
 
     def __str__(self) -> str:
         shape = ",".join(str(dim) for dim in self.shape)

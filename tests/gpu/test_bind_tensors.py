@@ -126,7 +126,10 @@ def test_inputs_that_cannot_be_imported_are_copied_with_a_reason(device_index, g
 
 
 @pytest.mark.parametrize("resident", [(), ("y",)])
-def test_a_tensor_is_the_input_of_another_session(device, copies, resident):
+@pytest.mark.parametrize("hidden", [False, True], ids=["mapped", "hidden"])
+def test_a_tensor_is_the_input_of_another_session(device, copies, resident, hidden, request):
+    if hidden:
+        request.getfixturevalue("unmapped")
     first, second = relu((2, 3)), model([node("Neg", ["y"], ["z"])], [value("y", (2, 3))], ["z"])
     with vklab.load(first, device) as one, vklab.load(second, device) as two, \
             one.bind(random_array((2, 3)), resident=resident) as a, \
@@ -139,7 +142,12 @@ def test_a_tensor_is_the_input_of_another_session(device, copies, resident):
             assert not copies
             np.testing.assert_array_equal(b.outputs["z"].numpy(), -np.maximum(x, 0))
         assert b.inputs["y"].origin == "bound"
-        assert b.inputs["y"].numpy().ctypes.data == a.outputs["y"].numpy().ctypes.data
+        # Both are the same memory: `numpy()` gives a view of it, or else a copy at each call.
+        one_array, other = a.outputs["y"].numpy(), b.inputs["y"].numpy()
+        np.testing.assert_array_equal(one_array, other)
+        shared = one_array.ctypes.data == other.ctypes.data
+        assert (a.outputs["y"].is_view, b.inputs["y"].is_view) == (shared, shared)
+        assert not (hidden and resident and shared)
         assert len(b._home._programs) == 1
 
 

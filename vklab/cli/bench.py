@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from vklab.bench import measure, models, throughput
+from vklab.bench import growing, measure, models, throughput
 from vklab.cli import console
 from vklab.cli.inputs import Device, DType
 from vklab.runtime import open_devices
 
 __all__ = ["bench"]
 
+GROWTHS = ("model", "plans", "new", "slowest", "again")
 RATES = ("model", "mode", "devices", "frames/s", "ratio", "over", "error")
 HEADERS = ("model", "runner", "median", "p05", "p95", "device", "overhead", "error", "first")
 
@@ -40,11 +41,18 @@ def bench(
         str, typer.Option("--devices", metavar="all|DEVICE,...",
                           help="With --throughput: devices, by index or part of a name.")
     ] = "all",
+    grows: Annotated[
+        bool, typer.Option("--growing", help="Measure a decoder with a KV cache instead, whose "
+                           "sequence grows by one at each run.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:  # fmt: skip
     """Measure the benchmark models in whole runs, with inputs and outputs in host arrays."""
     if rates:
         _throughput(names, devices, as_json)
+        return
+    if grows:
+        _growing(device, as_json)
         return
     unknown = [name for name in runner or () if name not in measure.RUNNERS]
     if unknown:
@@ -76,6 +84,20 @@ def _throughput(names: list[str] | None, devices: str, as_json: bool) -> None:
         console.say(str(info), "bold")
     console.say("frames of host arrays; the modes take turns in short rounds", "dim")
     console.table("", RATES, [_rate_cells(row) for row in rows], "frames/s ratio", "model mode")
+
+
+def _growing(device: int | str | None, as_json: bool) -> None:
+    info = open_devices.select(device)
+    rows = list(growing.measure(device))
+    if as_json:
+        console.emit({"machine": {"device": info.name, "driver": info.driver, "type": info.type},
+                      "rows": [row.summary() for row in rows]})  # fmt: skip
+        return
+    console.say(str(info), "bold")
+    console.say("ms of a run of a new size (median, slowest), and of the next of that size", "dim")
+    cells = [(row.model, row.variant, f"{row.first_ms:.1f}", f"{row.slowest_ms:.1f}",
+              f"{row.again_ms:.1f}") for row in rows]  # fmt: skip
+    console.table("", GROWTHS, cells, " ".join(GROWTHS[2:]), "model plans")
 
 
 def _rate_cells(row: throughput.Row) -> tuple[str, ...]:

@@ -79,8 +79,9 @@ def _signature(info: TensorInfo | None) -> Hashable:
     value = info.constant
     if value is None:
         return info.dtype, info.shape
-    is_small = value.nbytes <= SMALL_BYTES and value.dtype != np.dtype(object)
-    return info.dtype, info.shape, value.tobytes() if is_small else id(value)
+    is_plain = type(value) is np.ndarray and not value.dtype.hasobject
+    return info.dtype, info.shape, (
+        value.tobytes() if is_plain and value.nbytes <= SMALL_BYTES else id(value))  # fmt: skip
 
 
 def remembered(

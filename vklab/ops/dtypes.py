@@ -8,6 +8,7 @@ Visited by labs 09 and 14.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 and the 8-bit floats with NumPy)
 import numpy as np
@@ -25,6 +26,7 @@ __all__ = [
     "NUMBERS",
     "REALS",
     "Element",
+    "integer_array",
     "raw_defines",
     "table",
     "type_defines",
@@ -118,7 +120,14 @@ def raw_defines(name: str, dtype: str) -> Defines:
             (f"{name}_STORE", "onnx::identity"))  # fmt: skip
 
 
+def integer_array(values: Any, dtype: str = "int64") -> Any:
+    """Return sizes as an array; those of `plan.templates` make one of their own kind."""
+    make = next((value.array for value in values if hasattr(value, "array")), None)
+    return make(values, dtype) if make else np.asarray(values).astype(dtype)
+
+
 def table(values: object, dtype: str = "int32") -> TensorInfo:
     """Return a constant tensor of numbers that do not fit into push constants."""
-    array = np.ascontiguousarray(np.asarray(values).astype(dtype))
+    array = integer_array(values, dtype) if isinstance(values, list) else (
+        np.ascontiguousarray(np.asarray(values).astype(dtype)))  # fmt: skip
     return TensorInfo("", dtype, array.shape, array)

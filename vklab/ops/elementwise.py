@@ -52,11 +52,11 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
     result = []
     for dims in zip(*padded, strict=True):
-        sizes = {dim for dim in dims if dim != 1}
-        if len(sizes) > 1:
+        sizes = [dim for dim in dims if dim != 1]
+        if any(size != sizes[0] for size in sizes):
             raise ModelError(f"shapes {' and '.join(str(tuple(s)) for s in shapes)} do not "
                              "broadcast: sizes of an axis must be equal, or 1")  # fmt: skip
-        result.append(sizes.pop() if sizes else 1)
+        result.append(sizes[0] if sizes else 1)
     return tuple(result)
 
 

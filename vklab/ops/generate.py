@@ -12,7 +12,7 @@ import numpy as np
 from numpy import ndarray
 
 from vklab.errors import ModelError, UnsupportedOperatorError
-from vklab.ops.dtypes import ELEMENTS, MOVABLE, raw_defines
+from vklab.ops.dtypes import ELEMENTS, MOVABLE, integer_array, raw_defines
 from vklab.ops.indexing import INDICES, index_defines
 from vklab.ops.inputs import affordable, known_array, known_integers, normal_axis, require, same
 from vklab.ops.registry import WORKGROUP, Result, grid, operator, output
@@ -42,13 +42,14 @@ def constant_result(values: np.ndarray) -> Result:
 @operator("Shape")
 def shape_of(data: TensorInfo, *, start: int = 0, end: int | None = None) -> Result:
     """Return the sizes of the axes from start to end. Source: ONNX Shape-21."""
-    return constant_result(np.array(data.dims[slice(start, end)], np.int64))
+    sizes = integer_array(data.dims[slice(start, end)])
+    return Result((output("int64", sizes.shape, sizes),))
 
 
 @operator("Size")
 def size(data: TensorInfo) -> Result:
     """Return the number of elements. Source: ONNX Size-21."""
-    return constant_result(np.array(data.count, np.int64))
+    return Result((output("int64", (), integer_array([data.count]).reshape(())),))
 
 
 @operator("ConstantOfShape", since=9)

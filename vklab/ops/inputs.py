@@ -57,7 +57,7 @@ def known_integers(info: TensorInfo, role: str) -> tuple[int, ...]:
     """Return a tensor's value as integers; ValueNeededError if it is not known before the run."""
     if info.dtype not in ("int64", "int32", "uint64", "uint32", "int8", "uint8", "int16", "uint16"):
         raise ModelError(f"{role} ({info.name}) holds {info.dtype}, not integers")
-    return tuple(int(value) for value in np.ravel(known_array(info, role)))
+    return tuple(np.ravel(known_array(info, role)).tolist())
 
 
 def normal_axis(axis: int, rank: int) -> int:

@@ -173,10 +173,10 @@ def normalize(
         unknown = np.full(shape, np.nan, np.float32)
         return Result((result, *(output("float32", shape, unknown) for _ in known)))
     rows = Rows(math.prod(shape), math.prod(X.dims[axis:]), 1, wide=True)
-    runs = {_run(info, X.dims[axis:]) for info in (scale, bias) if info is not None}
+    run, *others = [_run(info, X.dims[axis:]) for info in (scale, bias) if info is not None]
     plain = bias is None or bias.dtype == scale.dtype
-    if X.dtype in FLOATS and plain and len(runs) == 1 and min(runs):
-        layout = (1, 0, runs.pop())
+    if X.dtype in FLOATS and plain and run and all(run == other for other in others):
+        layout = (1, 0, run)
         return _result(X, scale, bias, (result, *known), rows, layout, epsilon, center)
     body = Body()
     axes = tuple(range(axis, X.rank))

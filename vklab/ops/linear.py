@@ -61,7 +61,7 @@ def row_blocks(
     return workgroups, (*sizes.items(), ("WORKGROUP", COLUMN_WORKGROUP // columns))
 
 
-def batch_starts(count: int) -> range:
+def batch_starts(count: int) -> Sequence[int]:
     """Return the first product of each dispatch of a batch: a grid is MOST_GROUPS deep.
 
     Raises UnsupportedOperatorError for more products than a few thousand dispatches compute.
@@ -69,7 +69,7 @@ def batch_starts(count: int) -> range:
     if count > MOST_PRODUCTS:
         raise UnsupportedOperatorError(f"{count} products of matrices; kernels compute at most "
                                        f"{MOST_PRODUCTS}")  # fmt: skip
-    return range(0, count, MOST_GROUPS)
+    return range(0, count, MOST_GROUPS) if count > MOST_GROUPS else [0][: count > 0]
 
 
 def default_lanes(m: int) -> int:

@@ -129,24 +129,21 @@ def _slice(
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise ModelError(f"starts={tuple(starts)}, ends={tuple(ends)}, axes={tuple(axes)} and "
                          f"steps={tuple(steps)}: lengths must be equal, steps not 0")  # fmt: skip
-    ranges = [range(dim) for dim in data.dims]
-    for number, axis in enumerate(normal_axes(tuple(axes), data.rank)):
-        part = slice(starts[number], ends[number], steps[number])
-        ranges[axis] = range(*part.indices(data.dims[axis]))
-    return _read(data, ranges)
-
-
-def _read(data: TensorInfo, ranges: Sequence[range]) -> Result:
-    """Copy the elements of data at a range of positions along each axis."""
-    shape = [len(part) for part in ranges]
-    result = output(data.dtype, shape)
+    parts = [(0, 1, dim) for dim in data.dims]  # (first, step, size) of each axis
+    places = zip(normal_axes(tuple(axes), data.rank), starts, ends, steps, strict=True)
+    for axis, start, end, step in places:
+        size = data.dims[axis]
+        low, high = (0, size) if step > 0 else (-1, size - 1)
+        first, stop = (min(max(at + size if at < 0 else at, low), high) for at in (start, end))
+        parts[axis] = first, step, max(0, -((first - stop) // step))
+    result = output(data.dtype, [size for _, _, size in parts])
     if result.count == 0:
         return Result((result,))
-    if all(part == range(dim) for part, dim in zip(ranges, data.dims, strict=True)):
+    if all(part == (0, 1, dim) for part, dim in zip(parts, data.dims, strict=True)):
         return view(data, data.dims)
     dense = dense_strides(data.dims)
-    strides = [stride * part.step for stride, part in zip(dense, ranges, strict=True)]
-    start = sum(stride * part.start for stride, part in zip(dense, ranges, strict=True))
+    start = sum(stride * part[0] for stride, part in zip(dense, parts, strict=True))
+    strides = [stride * part[1] for stride, part in zip(dense, parts, strict=True)]
     return Result((result,), move(data, strides, result, start))
 
 
@@ -157,8 +154,8 @@ def concat(*inputs: TensorInfo, axis: int) -> Result:
         raise ModelError("no input is given; one or more are needed")
     dtype = same(*inputs)
     axis = normal_axis(axis, inputs[0].rank)
-    rests = {(*info.dims[:axis], *info.dims[axis + 1 :]) for info in inputs}
-    if len(rests) > 1 or len({info.rank for info in inputs}) > 1:
+    rests = [(*info.dims[:axis], *info.dims[axis + 1 :]) for info in inputs]
+    if any(rest != rests[0] for rest in rests):
         shapes = ", ".join(str(info.shape) for info in inputs)
         raise ModelError(f"shapes {shapes} differ outside axis {axis}")
     sizes = [info.dims[axis] for info in inputs]

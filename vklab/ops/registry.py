@@ -191,8 +191,9 @@ def _is_of_type(value: Any, wanted: str) -> bool:
     if wanted.startswith("Sequence["):
         item = wanted[len("Sequence[") : -1]
         # Of types, not of values: an ensemble of trees has lists of a million numbers.
-        return isinstance(value, tuple) and {t.__name__ for t in set(map(type, value))} <= {item}
-    return type(value).__name__ == wanted
+        known = {item, "Symbol"}  # a size of `plan.templates`
+        return isinstance(value, tuple) and {t.__name__ for t in set(map(type, value))} <= known
+    return type(value).__name__ in (wanted, "Symbol")
 
 
 def output(dtype: str, shape: Sequence[int], constant: Any = None) -> TensorInfo:
@@ -203,7 +204,8 @@ def output(dtype: str, shape: Sequence[int], constant: Any = None) -> TensorInfo
         shape: the shape in elements.
         constant: the value as an array, if it is known before the run.
     """
-    return TensorInfo("", dtype, tuple(int(dim) for dim in shape), constant)
+    dims = tuple(dim if isinstance(dim, int) else int(dim) for dim in shape)  # NumPy's integers
+    return TensorInfo("", dtype, dims, constant)
 
 
 def grid(count: int) -> tuple[int, int, int]:

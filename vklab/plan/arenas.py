@@ -216,7 +216,7 @@ def _lifetimes(
     Source: Aho, Lam, Sethi and Ullman, Compilers (2006), section 9.2.5, Live-Variable Analysis
     """
     spans: dict[str, tuple[int, int, int]] = {
-        name: (size, 0, 0) for name, size in staged_in.items()
+        name: (memory.reserved(size), 0, 0) for name, size in staged_in.items()
     }
     for (begin, last), dispatch in zip(lowered.times, lowered.dispatches, strict=True):
         for _, tensor in dispatch.reads + dispatch.writes:
@@ -224,7 +224,7 @@ def _lifetimes(
             if root in placed:
                 continue
             size, first, _ = spans.get(owners[root], (0, begin, last))
-            size = max(size, lowered.start_bytes(tensor) + tensor.size_bytes)
+            size = max(size, memory.reserved(lowered.start_bytes(tensor) + tensor.size_bytes))
             spans[owners[root]] = (size, first, last)
     end = len(lowered.dispatches)
     lasting = {owners.get(name, name) for name in staged_out}

@@ -129,8 +129,9 @@ class ConstantFolder:
         infos = [self.infos[name] if name else None for name in node.inputs]
         arrays = [info.constant if info else None for info in infos]
         key = operator_cache.key(self.graph, node, infos)
-        large = [a for a in arrays if a is not None and a.nbytes > operator_cache.SMALL_BYTES]
-        if key and large and len(node.outputs) == 1:
+        most = operator_cache.SMALL_BYTES
+        large = [a for a in arrays if key and a is not None and a.nbytes > most]
+        if large and len(node.outputs) == 1:
 
             def compute(*_: np.ndarray) -> np.ndarray:
                 output: np.ndarray = self.evaluate(node, self.graph, arrays)[0]

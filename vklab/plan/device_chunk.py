@@ -64,13 +64,13 @@ def lower(
     if any(kernel_refusal(dispatch) for dispatch in lowered.dispatches if dispatch.fragment):
         lowered = _finished(unfused, info, tools, resident)
     limits.check(lowered.dispatches, info)
-    lowered, arranged, steps = _arranged(graph, lowered, info, tools, unseen)
+    lowered, arranged, steps, found = _arranged(graph, lowered, info, tools, unseen)
     return replace(
         chunk,
         steps=steps,
         nodes=(*(c.name for c in arranged.copies_in), *lowered.nodes,
                *(c.name for c in arranged.copies_out)),
-        barriers=_barriers(steps, arranged),
+        barriers=found,
         memory=arranged.memory,
         input_slots=arranged.input_slots,
         output_slots=arranged.output_slots,
@@ -96,20 +96,20 @@ def _finished(
 
 def _arranged(
     graph: Graph, lowered: Lowered, info: DeviceInfo, tools: Tools, unseen: Collection[str]
-) -> tuple[Lowered, Arenas, tuple[Step, ...]]:
-    """Return dispatches in their final order, their arenas, and the steps with the copies."""
+) -> tuple[Lowered, Arenas, tuple[Step, ...], tuple[Barrier, ...]]:
+    """Return dispatches in their final order, their arenas, the steps, and their barriers."""
     owners = tools.in_place.owners if tools.in_place else arenas.own_memory
     arranged = arenas.arrange(graph, lowered, info, unseen, owners)
     steps: tuple[Step, ...] = (*arranged.copies_in, *lowered.dispatches, *arranged.copies_out)
-    count = len(_barriers(steps, arranged))
-    layered = tools.layers.grouped(lowered, arranged, count) if tools.layers else lowered
+    found = _barriers(steps, arranged)
+    layered = tools.layers.grouped(lowered, arranged, len(found)) if tools.layers else lowered
     if layered is not lowered:
         again = arenas.arrange(graph, layered, info, unseen, owners)
         fewer: tuple[Step, ...] = (*again.copies_in, *layered.dispatches, *again.copies_out)
         larger = again.memory.arena_bytes > arranged.memory.arena_bytes
-        if not larger and len(_barriers(fewer, again)) < count:
-            return layered, again, fewer
-    return lowered, arranged, steps
+        if not larger and len(left := _barriers(fewer, again)) < len(found):
+            return layered, again, fewer, left
+    return lowered, arranged, steps, found
 
 
 def _barriers(steps: Sequence[Step], arranged: Arenas) -> tuple[Barrier, ...]:
@@ -123,5 +123,6 @@ def _access(step: Step, slots: Mapping[str, Slot]) -> Access:
     for _, info in step.writes:
         first, size = lowering.written_bytes(step, info)
         slot = slots[info.name]
-        writes.append(Slot(slot.arena, slot.offset_bytes + first, size))
+        writes.append(slot if size == info.size_bytes else
+                      Slot(slot.arena, slot.offset_bytes + first, size))  # fmt: skip
     return Access("compute_shader", reads, tuple(writes))

@@ -49,7 +49,7 @@ def _broken(dispatch: Dispatch, info: DeviceInfo) -> Iterator[str]:
                f"{LLVMPIPE_ITERATIONS}")  # fmt: skip
     for name, value in dispatch.push:
         for number in value if isinstance(value, tuple) else (value,):
-            if isinstance(number, int) and number not in WORDS:
+            if isinstance(number, int) and not WORDS.start <= number < WORDS.stop:
                 yield f"{name}={number} does not fit into 32 bits"
     most = info.limit("maxStorageBufferRange")
     for name, tensor in dispatch.reads + dispatch.writes:

@@ -19,7 +19,7 @@ from vklab.optional import Door
 
 __all__ = ["ACTIVATIONS", "ALIGNMENT_BYTES", "ARRIVING", "INPUTS", "LEAVING", "Lifetime",
            "MemoryPlan", "OUTPUTS", "Slot", "WEIGHTS", "assign_offsets", "check_offsets",
-           "lower_bound", "pack", "round_up"]  # fmt: skip
+           "lower_bound", "pack", "reserved", "round_up"]  # fmt: skip
 
 # The largest minStorageBufferOffsetAlignment that Vulkan allows a device to require.
 ALIGNMENT_BYTES = 256
@@ -39,6 +39,11 @@ MOST_COMPARED = 1 << 17
 def round_up(count: int, multiple: int = ALIGNMENT_BYTES) -> int:
     """Return the smallest multiple that is not below `count`."""
     return -(-count // multiple) * multiple
+
+
+def reserved(size_bytes: int) -> int:
+    """Return the bytes to reserve for a size: a size of `plan.templates` grows to its bound."""
+    return int(getattr(size_bytes, "reserved", lambda: size_bytes)())
 
 
 @dataclass(frozen=True)
@@ -303,7 +308,7 @@ def pack(
     current = arena
     for name, size in sizes:
         offset = arenas.get(current, 0)
-        length = max(round_up(size), ALIGNMENT_BYTES)
+        length = max(round_up(reserved(size)), ALIGNMENT_BYTES)
         if offset and offset + length > limit_bytes:
             current = f"{arena}{len(arenas)}"
             offset = 0

@@ -130,7 +130,7 @@ def make_plan(
     return extend(start, inputs, facts or Facts())
 
 
-def extend(plan: Plan, infos: Mapping[str, TensorInfo], facts: Facts) -> Plan:
+def extend(plan: Plan, infos: Mapping[str, TensorInfo], facts: Facts, memo: Any = None) -> Plan:
     """Return a longer plan that shares the chunks of a given one.
 
     If a value must be known first, no chunk is added and `needs` names the value.
@@ -139,8 +139,11 @@ def extend(plan: Plan, infos: Mapping[str, TensorInfo], facts: Facts) -> Plan:
         plan: an incomplete plan.
         infos: dtype and shape of every value in `live`, with the contents of those in `needs`.
         facts: as in `make_plan`.
+        memo: a list in which plans of other shapes leave what this one can reuse, or None.
     """
     assert plan.rest is not None, "a complete plan cannot grow"
+    if memo is not None and (templates := optional.load("plan.templates")):
+        return templates.extend(functools.partial(extend, plan), plan, infos, facts, memo)
     with settings.settings(**plan.options.switches), operator_cache.active():
         require = functools.partial(capability.require, **_checks(facts))
         after_host = bool(plan.chunks) and not plan.chunks[-1].is_on_device
@@ -234,7 +237,6 @@ def lower_chunk(
 
     Raises PlanError if the device cannot run the chunk.
     """
-    _check_switches()
     rewritten = replace(chunk, graph=_rewritten(chunk.graph, dtype), source=chunk.graph)
     return lower_rewritten(rewritten, info, facts, unseen)
 
@@ -257,21 +259,12 @@ def lower_rewritten(
     return device_chunk.lower(chunk, info, tools, facts.kernel_refusal, resident, unseen)
 
 
-def _check_switches() -> None:
-    """Raise PlanError for a name in DISABLE_PASSES that is neither a pass nor a fusion."""
-    passes, fusion = optional.load("graph.passes"), optional.load("plan.fusion")
-    if passes and fusion:
-        known = {"all", *(step.__name__ for step in passes.PASSES), *fusion.names()}
-        unknown = sorted(settings.names("DISABLE_PASSES") - known)
-        if unknown:
-            raise PlanError(f"unknown pass {unknown[0]!r} in VKLAB_DISABLE_PASSES; choose from "
-                            f"{', '.join(sorted(known))}")  # fmt: skip
-
-
 def _rewritten(graph: Graph, dtype: str) -> Graph:
     passes = optional.load("graph.passes")
     if passes is None and dtype:
         raise SetupError(f"dtype={dtype!r} takes vklab/graph/passes, which is not there")
+    if passes and (fusion := optional.load("plan.fusion")):
+        fusion.check_names(step.__name__ for step in passes.PASSES)
     return passes.run(graph, dtype) if passes else graph
 
 

@@ -22,7 +22,7 @@ from onnx.reference import ReferenceEvaluator
 
 from vklab import forking, settings
 from vklab.errors import ModelError, SetupError
-from vklab.graph import functions
+from vklab.graph import functions, operator_cache
 from vklab.graph.graph import Graph, Node
 from vklab.ops.dtypes import ELEMENT_TYPES, INTEGERS
 from vklab.types import ANY_SHAPE, TensorInfo
@@ -259,12 +259,35 @@ def evaluate(
                 return [np.asarray(plain(*arrays, **node.attributes))]
         except (TypeError, ValueError, IndexError):
             pass  # ONNX Runtime computes the node, or raises the clearer error
-    infos = {
-        name: TensorInfo(name, str(array.dtype), array.shape, array)
-        for name, array in zip(node.inputs, arrays, strict=True) if array is not None
-    }  # fmt: skip
-    outputs = tuple(filter(None, node.outputs))
-    alone = replace(graph, nodes=(node,), inputs=(), outputs=outputs, initializers=infos,
-                    infos=infos)  # fmt: skip
-    found = HostChunk(alone, is_short=True).run({})
+    fed = {name: array for name, array in zip(node.inputs, arrays, strict=True)
+           if array is not None}  # fmt: skip
+    chunk = _short_chunk(node, graph, fed)
+    found = chunk.run(fed)
     return [found.get(name) for name in node.outputs]
+
+
+# Sessions of folded nodes: a growing sequence folds the same ones for each size. The reference
+# evaluator is not kept: with other values ONNX Runtime may be able to run the node.
+_short_chunks: dict[Any, HostChunk] = {}
+forking.in_child(_short_chunks.clear)
+MOST_SHORT_CHUNKS = 256
+
+
+def _short_chunk(node: Node, graph: Graph, fed: Mapping[str, np.ndarray]) -> HostChunk:
+    """Return a chunk of one node whose inputs are given at each run."""
+    infos = {name: TensorInfo(name, str(array.dtype), ANY_SHAPE) for name, array in fed.items()}
+    ranks = tuple((name, str(array.dtype), array.ndim) for name, array in fed.items())
+    meaning = operator_cache.key(graph, node, ())  # None for a node that has no equal
+    key = (meaning, node.inputs, node.outputs, ranks)
+    if meaning and key in _short_chunks and _short_chunks[key].runner == "onnxruntime":
+        return _short_chunks[key]
+    alone = replace(
+        graph, nodes=(node,), inputs=tuple(infos.values()),
+        outputs=tuple(filter(None, node.outputs)), initializers={}, infos=infos,
+    )  # fmt: skip
+    chunk = HostChunk(alone, is_short=True)
+    if meaning:
+        if len(_short_chunks) >= MOST_SHORT_CHUNKS:
+            _short_chunks.clear()
+        _short_chunks[key] = chunk
+    return chunk

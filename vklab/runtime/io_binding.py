@@ -7,6 +7,7 @@ The memory is host-coherent, so nothing has to be flushed or invalidated. Visite
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -104,8 +105,7 @@ class IOBinding:
         buffer, start = given or (self._buffers[slot.arena], slot.offset_bytes)
         mapped = buffer.mapped
         assert mapped is not None, "inputs and outputs are in host-visible memory"
-        flat = np.frombuffer(mapped, np.uint8, slot.size_bytes, start).view(dtype)
-        return flat.reshape(shape)
+        return np.frombuffer(mapped, dtype, math.prod(shape), start).reshape(shape)
 
     def _steps(self, name: str) -> list[Finish]:
         """Return the conversions from an output's stored form to the model's."""

@@ -7,6 +7,7 @@ by lab 05.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import struct
 import threading
@@ -45,20 +46,15 @@ def pack_push(reflection: Reflection, dispatch: Dispatch) -> bytes:
     if given.keys() != reflection.push.keys():
         raise ShaderError(f"{kernel} takes push constants {sorted(reflection.push)}, the dispatch "
                           f"supplies {sorted(given)}")  # fmt: skip
-    data = bytearray(reflection.push_bytes)
-    for name, member in reflection.push.items():
-        value = given[name]
-        values = value if isinstance(value, tuple) else (value,)
-        if len(values) != member.count:
+    values = [v if isinstance(v, tuple) else (v,) for v in map(given.__getitem__, reflection.push)]
+    for (name, member), value in zip(reflection.push.items(), values, strict=True):
+        if len(value) != member.count:
             raise ShaderError(f"{kernel}: push constant {name} has {member.count} elements, the "
-                              f"dispatch supplies {len(values)}")  # fmt: skip
-        try:
-            struct.pack_into(f"<{member.count}{member.format}", data, member.offset, *values)
-        except struct.error as error:
-            raise ShaderError(
-                f"{kernel}: push constant {name}={value} does not fit: {error}"
-            ) from error
-    return bytes(data)
+                              f"dispatch supplies {len(value)}")  # fmt: skip
+    try:
+        return reflection.packing.pack(*itertools.chain(*values))
+    except struct.error as error:
+        raise ShaderError(f"{kernel}: push constants {given} do not fit: {error}") from error
 
 
 def specialize(reflection: Reflection, dispatch: Dispatch) -> list[tuple[int, str, int | float]]:

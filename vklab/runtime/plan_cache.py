@@ -97,6 +97,7 @@ class PlanCache:
         needs: names of values whose bytes belong to the key too; planning adds them.
         entries: entries by key, the one used last at the end.
         plans: entries of this cache and of its clones, whose plans are reused.
+        memo: what plans for other shapes leave for the next one, shared with clones.
 
     One thread runs a cache at a time: a session runs its own, and each frame a clone. So `find`
     reads `entries` without a lock. Clones share `plans` and `needs`, which change under the
@@ -110,6 +111,7 @@ class PlanCache:
         self.needs: list[str] = []
         self.entries: OrderedDict[Key, Entry] = OrderedDict()
         self.plans: OrderedDict[Key, Entry] = OrderedDict()
+        self.memo: list[Any] = []
 
     def clone(self, executor: Any) -> PlanCache:
         """Return a cache for another executor, with the same plans and programs of its own."""
@@ -207,7 +209,7 @@ class PlanCache:
                 array = (values or {}).get(name)
                 if isinstance(array, np.ndarray):
                     given[name] = describe(name, array, array.copy())
-            plan = plans.extend(self.plan, given, self.executor.facts())
+            plan = plans.extend(self.plan, given, self.executor.facts(), self.memo)
             if not plan.needs:
                 log.info("planned for %s: %s", ", ".join(map(str, given.values())), plan)
                 return plan

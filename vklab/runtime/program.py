@@ -150,8 +150,8 @@ class Program:
             if isinstance(step, Copy):
                 source, source_offset = self._buffer_at(step.source)
                 target, target_offset = self._buffer_at(step.target)
-                commands.copy_buffer(source, target, step.source.size_bytes, source_offset,
-                                     target_offset)  # fmt: skip
+                size = min(step.source.size_bytes, step.target.size_bytes)
+                commands.copy_buffer(source, target, size, source_offset, target_offset)
             else:
                 bound = self._record_dispatch(commands, step, bound)
             if queries:

@@ -41,8 +41,8 @@ class _Entry:
 
     def note(self, array: np.ndarray) -> None:
         """Add an array with the same bytes: earlier ones may be freed with their plans."""
-        others = [ref for ref in self.arrays if ref() is not None and ref() is not array]
-        self.arrays = [*others, weakref.ref(array)]
+        self.arrays = [ref for ref in self.arrays if ref() is not None and ref() is not array]
+        self.arrays.append(weakref.ref(array))
 
     def holds(self, array: np.ndarray, head: bytes) -> bool:
         """Tell whether an array of the same size has the same bytes.
@@ -51,9 +51,9 @@ class _Entry:
         """
         if self.head != head or array.nbytes <= SMALL_BYTES:
             return self.head == head
-        other = next((known for ref in self.arrays if (known := ref()) is not None), None)
-        return other is not None and np.array_equal(
-            upload.array_bytes(other), upload.array_bytes(array)
+        others = [known for ref in self.arrays if (known := ref()) is not None]
+        return any(other is array for other in others) or bool(others) and np.array_equal(
+            upload.array_bytes(others[0]), upload.array_bytes(array)
         )
 
 
@@ -63,6 +63,7 @@ class WeightCache:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.entries: dict[int, list[_Entry]] = {}  # by size
+        self.latest: dict[int, _Entry] = {}  # by the id of an array that may be freed
         self._uses: Counter[Buffer] = Counter()
 
     def find(self, array: np.ndarray, mine: Collection[Buffer]) -> _Entry | None:
@@ -70,11 +71,12 @@ class WeightCache:
 
         Equal arrays are new objects where each plan folds the same constant again.
         """
+        latest = self.latest.get(id(array))
+        if latest and latest.buffer in mine and any(ref() is array for ref in latest.arrays):
+            return latest
         there = sorted(self.entries.get(array.nbytes, ()), key=lambda e: e.buffer not in mine)
-        same = (entry for entry in there if any(ref() is array for ref in entry.arrays))
         head = _head(array) if there else b""
-        equal = (entry for entry in there if entry.holds(array, head))
-        return next(same, None) or next(equal, None)
+        return next((entry for entry in there if entry.holds(array, head)), None)
 
     def close(self) -> None:
         """Do nothing: each buffer is freed with the last program that reads it."""
@@ -86,6 +88,7 @@ class WeightCache:
             del self._uses[buffer]
             for size, entries in list(self.entries.items()):
                 self.entries[size] = [entry for entry in entries if entry.buffer is not buffer]
+            self.latest = {n: e for n, e in self.latest.items() if e.buffer is not buffer}
             buffer.close()
 
 
@@ -130,6 +133,7 @@ class SessionWeights:
             for arena, array in arrays.items():
                 entry = resident.get(arena) or made[_key(array)]
                 entry.note(array)
+                self._cache.latest[id(array)] = entry
                 buffers[arena] = entry.buffer, entry.offset_bytes
             self.count(buffers, 1)
         return WeightRef(self, buffers)

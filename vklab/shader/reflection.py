@@ -6,6 +6,7 @@ Source: SPIR-V specification, sections 2.3 and 3. Visited by labs 04 and 05.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -73,14 +74,18 @@ class Reflection:
     features: frozenset[str] = frozenset()
     workgroup: Workgroup = Workgroup()
 
+    @functools.cached_property
+    def packing(self) -> struct.Struct:
+        """Return the layout of the push-constant block: its members, padded to words."""
+        layout = struct.Struct("<")
+        for m in self.push.values():
+            layout = struct.Struct(f"{layout.format}{m.offset - layout.size}x{m.count}{m.format}")
+        return struct.Struct(f"{layout.format}{-layout.size % 4}x")
+
     @property
     def push_bytes(self) -> int:
         """Return the size of the push-constant block, a multiple of 4."""
-        ends = [
-            member.offset + struct.calcsize(member.format) * member.count
-            for member in self.push.values()
-        ]
-        return -(-max(ends, default=0) // 4) * 4
+        return self.packing.size
 
 
 def instructions(spirv: bytes) -> Iterator[Instruction]:

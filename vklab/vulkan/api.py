@@ -62,14 +62,13 @@ def require_loader() -> None:
 _CORRECTED = {"VK_STRUCTURE_TYPE_CALIBRATED_TIMESTAMP_INFO_EXT": 1000184000}
 
 
+@functools.cache
 def constant(name: str) -> int:
     """Return the value of a VK_ constant of the headers; AttributeError for an unknown name."""
-    if name in _CORRECTED:
-        return _CORRECTED[name]
     # The bindings hold None under the old name of a constant that was promoted and renamed.
     stem = re.sub(r"_(EXT|KHR|NV|ARM|VALVE|INTEL)$", "", name)
     for candidate in (name, stem, f"{stem}_KHR", f"{stem}_EXT"):
-        value = getattr(bindings, candidate, None)
+        value = _CORRECTED.get(candidate, getattr(bindings, candidate, None))
         if value is not None:
             return int(value)
     raise AttributeError(f"the Vulkan bindings have no constant {name}")
@@ -118,6 +117,7 @@ forking.in_child(_forget)
 # ---------------------------------------------------------------------------------- structures
 
 
+@functools.cache
 def structure_type(name: str) -> int | None:
     """Return the VkStructureType of a structure, or None if the bindings have none for it."""
     body = name.removeprefix("Vk")

@@ -6,6 +6,7 @@ order. Visited by labs 04 and 06.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["CommandBuffer", "CommandPool", "Submission"]
 
 POLL_SECONDS = 1e-3
+# Programs of one model for different sizes push mostly the same buffers.
+_writes = functools.lru_cache(maxsize=4096)(Writes)
+_ACCESS = {"compute_shader": "SHADER", "transfer": "TRANSFER", "host": "HOST"}
 
 
 class CommandPool(DeviceObject):
@@ -58,19 +62,11 @@ class CommandBuffer(api.VulkanObject):
         super().__init__(out[0])
         self._array = out
         self._barrier = api.struct("VkMemoryBarrier")
-        self._stages = {
-            name: api.constant(f"VK_PIPELINE_STAGE_{name.upper()}_BIT")
-            for name in ("compute_shader", "transfer", "host")
-        }
-        self._access = {
-            "compute_shader": ("SHADER_READ", "SHADER_WRITE"),
-            "transfer": ("TRANSFER_READ", "TRANSFER_WRITE"),
-            "host": ("HOST_READ", "HOST_WRITE"),
-        }
         command = device.command
         self._dispatch = command("vkCmdDispatch")
         self._bind = command("vkCmdBindPipeline")
         self._push = command("vkCmdPushConstants")
+        self._wait = command("vkCmdPipelineBarrier")
         self._compute = api.constant("VK_PIPELINE_BIND_POINT_COMPUTE")
         self._stage = api.constant("VK_SHADER_STAGE_COMPUTE_BIT")
 
@@ -96,7 +92,7 @@ class CommandBuffer(api.VulkanObject):
 
     def push_descriptors(self, pipeline: ComputePipeline, bindings: Sequence[Binding]) -> None:
         """Write the kernel's buffers into the recording. Vulkan: vkCmdPushDescriptorSetKHR"""
-        writes = Writes(bindings)
+        writes = _writes(tuple(bindings))
         self.device.command("vkCmdPushDescriptorSetKHR")(
             self.handle, self._compute, pipeline.layout, 0, writes.count, writes.array
         )
@@ -141,19 +137,10 @@ class CommandBuffer(api.VulkanObject):
         compute_shader, transfer and host. Vulkan: vkCmdPipelineBarrier
         Source: Vulkan 1.3, section 'Pipeline Barriers'.
         """
-        self._barrier.srcAccessMask = self._access_mask(source, writes_only=True)
-        self._barrier.dstAccessMask = self._access_mask(target, writes_only=False)
-        self.device.command("vkCmdPipelineBarrier")(
-            self.handle, self._stage_mask(source), self._stage_mask(target), 0,
-            1, self._barrier, 0, api.ffi.NULL, 0, api.ffi.NULL,
-        )  # fmt: skip
-
-    def _stage_mask(self, stages: Sequence[str]) -> int:
-        return sum(self._stages[stage] for stage in stages)
-
-    def _access_mask(self, stages: Sequence[str], writes_only: bool) -> int:
-        names = [name for stage in stages for name in self._access[stage][writes_only:]]
-        return sum(api.constant(f"VK_ACCESS_{name}_BIT") for name in names)
+        before, written, after, accessed = _masks(tuple(source), tuple(target))
+        self._barrier.srcAccessMask, self._barrier.dstAccessMask = written, accessed
+        null = api.ffi.NULL
+        self._wait(self.handle, before, after, 0, 1, self._barrier, 0, null, 0, null)
 
     def reset_queries(self, queries: TimestampQueries) -> None:
         """Reset all timestamps of a pool. Vulkan: vkCmdResetQueryPool"""
@@ -168,6 +155,19 @@ class CommandBuffer(api.VulkanObject):
         self.device.command("vkFreeCommandBuffers")(
             self.device.handle, self.pool.handle, 1, self._array
         )
+
+
+@functools.cache
+def _masks(source: Sequence[str], target: Sequence[str]) -> tuple[int, int, int, int]:
+    """Return the stages of a barrier and what they access: (before, written, after, accessed)."""
+
+    def bits(stages: Sequence[str], text: str) -> int:
+        return sum(api.constant(text.format(each.upper(), _ACCESS[each])) for each in stages)
+
+    stage, read, write = (f"VK_{text}_BIT" for text in (
+        "PIPELINE_STAGE_{0}", "ACCESS_{1}_READ", "ACCESS_{1}_WRITE"))  # fmt: skip
+    return (bits(source, stage), bits(source, write), bits(target, stage),
+            bits(target, read) | bits(target, write))  # fmt: skip
 
 
 class Submission:

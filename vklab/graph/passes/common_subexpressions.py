@@ -15,7 +15,8 @@ from vklab.graph.passes import rewriting
 
 __all__ = ["common_subexpressions"]
 
-# Constants up to this size are compared by their bytes, larger ones by identity.
+# Constants up to this size are compared by their bytes, larger ones by identity; so are arrays of
+# `plan.templates`.
 COMPARED_BYTES = 4096
 
 
@@ -61,6 +62,6 @@ def _text(value: object) -> Hashable:
 
 
 def _bytes(array: np.ndarray) -> Hashable:
-    if array.nbytes > COMPARED_BYTES:
+    if type(array) is not np.ndarray or array.nbytes > COMPARED_BYTES:
         return id(array)
     return str(array.dtype), array.shape, array.tobytes()

@@ -12,7 +12,7 @@ import numpy as np
 
 from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
-from vklab.ops import registry
+from vklab.ops import dtypes, registry
 from vklab.types import TensorInfo
 
 __all__ = ["constant", "fixed", "handed_on", "renamed", "reshape", "rewritten"]
@@ -72,7 +72,7 @@ def reshape(graph: Graph, source: str, made: TensorInfo) -> tuple[Node, TensorIn
         source: name of the reshaped value.
         made: the node's output, with a static shape.
     """
-    dims = np.array(made.dims, np.int64)
+    dims = dtypes.integer_array(made.dims)
     shape = constant(f"{made.name}:shape", dims)
     attributes = {} if dims.all() else {"allowzero": 1}
     opset = 0 if graph.opset >= RESHAPE_OPSET else RESHAPE_OPSET

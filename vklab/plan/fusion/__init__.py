@@ -7,16 +7,17 @@ Visited by lab 10.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from vklab import settings
+from vklab.errors import PlanError
 from vklab.graph.graph import Graph
 from vklab.plan.fusion import chains, codegen, epilogues, parts, prologues, siblings
 from vklab.plan.fusion.flow import Flow
 from vklab.plan.lowering import Lowered
 from vklab.types import DeviceInfo
 
-__all__ = ["FUSIONS", "fuse", "names", "write"]
+__all__ = ["FUSIONS", "check_names", "fuse", "names", "write"]
 
 FUSIONS: tuple[Callable[[Flow], None], ...] = (
     chains.fuse_chains,
@@ -30,6 +31,15 @@ FUSIONS: tuple[Callable[[Flow], None], ...] = (
 def names() -> frozenset[str]:
     """Return the names of all fusions, as DISABLE_PASSES spells them."""
     return frozenset(step.__name__ for step in FUSIONS)
+
+
+def check_names(passes: Iterable[str]) -> None:
+    """Raise PlanError for a name in DISABLE_PASSES that is neither a fusion nor one of `passes`."""
+    known = {"all", *passes, *names()}
+    unknown = sorted(settings.names("DISABLE_PASSES") - known)
+    if unknown:
+        raise PlanError(f"unknown pass {unknown[0]!r} in VKLAB_DISABLE_PASSES; choose from "
+                        f"{', '.join(sorted(known))}")  # fmt: skip
 
 
 def fuse(graph: Graph, lowered: Lowered, info: DeviceInfo) -> Lowered:

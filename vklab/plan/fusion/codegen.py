@@ -101,13 +101,20 @@ class _Function:
             kind: the Slang type of the number.
         """
         for known, old in self.push:
-            if old == value and known.rstrip("0123456789") == self.prefix + name:
+            if _equal(old, value) and known.rstrip("0123456789") == self.prefix + name:
                 return f"params.{known}"
         unique = f"{self.prefix}{name}{len(self.push)}"
         size = f"[{len(value)}]" if isinstance(value, tuple) else ""
         self.fields.append(f"{kind} {unique}{size};")
         self.push.append((unique, value))
         return f"params.{unique}"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Tell whether two push constants are equal numbers, for every size of the model."""
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        return all(map(_equal, one, other))
+    return one is other or (type(one) in (int, float) and type(other) is type(one) and one == other)
 
 
 def _pointwise(dispatch: Dispatch, work: Pointwise) -> Dispatch:

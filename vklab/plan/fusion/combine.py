@@ -69,15 +69,15 @@ def _unique(
     given: Sequence[Operand], roots: Mapping[str, str]
 ) -> tuple[list[Operand], list[int]]:
     """Return the distinct operands, and for each given one its number among them."""
-    numbers: dict[tuple[str, str, StridedView], int] = {}
+    keys: list[tuple[str, str, StridedView]] = []
     operands: list[Operand] = []
     slots: list[int] = []
     for operand in given:
         key = (roots.get(operand.info.name, operand.info.name), operand.dtype, operand.view)
-        if key not in numbers:
-            numbers[key] = len(operands)
+        if key not in keys:
+            keys.append(key)
             operands.append(operand)
-        slots.append(numbers[key])
+        slots.append(keys.index(key))
     return operands, slots
 
 

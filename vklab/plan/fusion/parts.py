@@ -84,7 +84,7 @@ def _lives(flow: Flow) -> dict[str, memory.Lifetime]:
     for number, dispatch in flow.alive():
         for info in (*inputs(dispatch), *(info for _, info in dispatch.writes)):
             root, size = flow.roots[info.name], flow.width(info) * info.count
-            size += flow.width(info) * flow.slices.get(info.name, 0)
+            size = memory.reserved(size + flow.width(info) * flow.slices.get(info.name, 0))
             known = lives.get(root, memory.Lifetime(root, 0, number, number))
             if root not in flow.kept:
                 lives[root] = replace(known, size_bytes=max(size, known.size_bytes), last=number)

@@ -88,10 +88,10 @@ def _waits(lowered: Lowered) -> list[set[int]]:
     The ends of slices cut a root into parts, each of which has its own readers and writer.
     """
     spans = [_spans(lowered, dispatch) for dispatch in lowered.dispatches]
-    cuts: dict[str, set[int]] = {}
+    cuts: dict[str, list[int]] = {}
     for root, start, stop, is_part, _ in (each for touched in spans for each in touched):
         if is_part:
-            cuts.setdefault(root, set()).update((start, stop))
+            cuts.setdefault(root, []).extend((start, stop))
     ordered = {root: sorted(ends) for root, ends in cuts.items()}
     writers: dict[tuple[str, int], int] = {}
     readers: dict[tuple[str, int], list[int]] = {}  # since the last writer

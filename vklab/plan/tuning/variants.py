@@ -82,7 +82,7 @@ def _shared_rows(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> D
     """
     m, n, _, batch = sizes
     smallest = info.limit("minSubgroupSize") or info.subgroup_size
-    lanes = next((size for size in (8, 4) if size <= min(m, smallest)), 0)
+    lanes = next((size for size in (8, 4) if size <= m and size <= smallest), 0)
     if not lanes or "shuffle" not in info.subgroup_operations:
         return None
     blocks = 2 if 2 * lanes <= m else 1
