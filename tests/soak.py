@@ -164,7 +164,8 @@ def _outcomes(folder: Path, seed: int, count: int, pattern: str) -> Iterator[dic
     """Run a batch in a process of its own, and yield its outcomes; a crash is one."""
     words = [sys.executable, __file__, "--batch", str(folder), "--seed", str(seed),
              "--models", str(count), "--seeds", pattern]  # fmt: skip
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:3])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:3]),
+           "VKLAB_LOOP_LIMIT": "4096"}  # fmt: skip
     with (folder / "stderr.txt").open("w") as errors:
         try:
             code = subprocess.run(words, stdout=errors, stderr=errors, env=env, check=False,
@@ -226,7 +227,8 @@ def soak(load_count: int, model_count: int, jobs: int, seed: int, pattern: str) 
         report: Report = {"ok": True}
         if load_count:
             words = [sys.executable, __file__, "--loads", str(load_count), "--here"]
-            env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:3])}
+            env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:3]),
+                   "VKLAB_LOOP_LIMIT": "4096"}  # fmt: skip
             done = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
             report["loads"] = (json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0
                                else {"steady": False, "stderr": done.stderr[-3000:]})  # fmt: skip

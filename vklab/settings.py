@@ -71,6 +71,7 @@ _OF_RUNS: tuple[tuple[str, Value, str], ...] = (
     ("CACHE", "", "folder of the shader and pipeline caches"),
     ("DUMP", "", "folder that receives the SPIR-V and the plan of each loaded model"),
     ("TIMEOUT", 60.0, "seconds until a wait for a device fails"),
+    ("LOOP_LIMIT", 1 << 16, "turns after which a Loop of a model counts as endless"),
     ("MEMORY_LIMIT", 0.95, "share of a heap's budget that may be allocated"),
     ("DISABLE_REPLAY", False, "record the command buffer again on every run"),
     ("DISABLE_PUSH_DESCRIPTORS", False, "use descriptor sets from a pool"),

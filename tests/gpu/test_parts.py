@@ -15,7 +15,6 @@ from small_models import DATA, model, random_array, value
 import vklab
 from vklab import onnx_backend, settings
 from vklab.errors import CheckError, ModelError, UnsupportedOperatorError
-from vklab.runtime import control
 
 DIGITS = DATA / "digits_cnn.onnx"
 INT64 = TensorProto.INT64
@@ -181,10 +180,9 @@ def test_loop_carries_values_and_collects_rows(device, count):
         assert len(found["rows"]) == count and session.host_reasons == {}
 
 
-def test_a_loop_that_does_not_end_is_an_error(device_index, monkeypatch):
-    monkeypatch.setattr(control, "MOST_ITERATIONS", 7)
+def test_a_loop_that_does_not_end_is_an_error(device_index):
     x = np.float32([1, 1])
-    with vklab.load(counting_loop(), device_index) as session:
+    with settings.settings(LOOP_LIMIT=7), vklab.load(counting_loop(), device_index) as session:
         assert len(session.run(np.array(7), x)["rows"]) == 7
         words = r"'Loop_0' \(Loop\) has run 7 times, .* \(trip count: 9223372036854775807\)"
         with pytest.raises(ModelError, match=words):

@@ -20,21 +20,11 @@ from vklab.ops.registry import operator
 from vklab.types import TensorInfo
 
 __all__ = [
-    "dynamic_quantize_matmul",
-    "embed_layer_normalization",
-    "fused_conv",
-    "matmul_integer_to_float",
-    "qgemm",
-    "qlinear_add",
-    "qlinear_average_pool",
-    "qlinear_concat",
-    "qlinear_global_average_pool",
-    "qlinear_leaky_relu",
-    "qlinear_mul",
-    "qlinear_sigmoid",
-    "qlinear_softmax",
-    "qlinear_where",
-]
+    "dynamic_quantize_matmul", "embed_layer_normalization", "fused_conv",
+    "matmul_integer_to_float", "qgemm", "qlinear_add", "qlinear_average_pool", "qlinear_concat",
+    "qlinear_global_average_pool", "qlinear_leaky_relu", "qlinear_mul", "qlinear_sigmoid",
+    "qlinear_softmax", "qlinear_where",
+]  # fmt: skip
 
 DOMAIN = "com.microsoft"
 BYTES = frozenset({"int8", "uint8"})

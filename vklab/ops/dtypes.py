@@ -16,21 +16,9 @@ import numpy as np
 from vklab.types import TensorInfo
 
 __all__ = [
-    "BOOL",
-    "ELEMENTS",
-    "ELEMENT_TYPES",
-    "FLOATS",
-    "INTEGERS",
-    "MOVABLE",
-    "OTHER_TYPES",
-    "NUMBERS",
-    "REALS",
-    "Element",
-    "integer_array",
-    "raw_defines",
-    "table",
-    "type_defines",
-]
+    "BOOL", "ELEMENTS", "ELEMENT_TYPES", "FLOATS", "INTEGERS", "MOVABLE", "OTHER_TYPES", "NUMBERS",
+    "REALS", "Element", "integer_array", "raw_defines", "table", "type_defines",
+]  # fmt: skip
 
 Defines = tuple[tuple[str, str], ...]
 

@@ -25,16 +25,9 @@ from vklab.types import (
 )
 
 __all__ = [
-    "apply_expression",
-    "broadcast_shape",
-    "broadcast_strides",
-    "compute",
-    "dense_strides",
-    "elementwise",
-    "merge_axes",
-    "move",
-    "strided",
-]
+    "apply_expression", "broadcast_shape", "broadcast_strides", "compute", "dense_strides",
+    "elementwise", "merge_axes", "move", "strided",
+]  # fmt: skip
 
 PUSHED_AXES = 5
 MOVE = "a"

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from vklab.errors import ModelError
 from vklab.ops.dtypes import MOVABLE, NUMBERS, Defines, raw_defines, table, type_defines
 from vklab.ops.elementwise import dense_strides, merge_axes, move
@@ -79,11 +77,14 @@ def chosen(
 
 def _inside(indices: TensorInfo, X: TensorInfo, sizes: Sequence[int], axis: int) -> None:
     """Raise ModelError for a known index outside its axis; kernels cannot tell of others."""
-    if indices.constant is not None and len(sizes):
-        known, most = indices.constant.reshape(-1, len(sizes)), np.asarray(sizes)
-        for row, key in np.argwhere((known < -most) | (known >= most))[:1]:
-            raise ModelError(f"{indices.name} holds the index {known[row, key]}, but axis "
-                             f"{axis + key} of {X.name} {X.dims} has {sizes[key]} elements")
+    if indices.constant is None or not len(sizes) or indices.count == 0:
+        return
+    known = indices.constant.reshape(-1, len(sizes))
+    for key, size in enumerate(sizes):
+        low, high = known[:, key].min(), known[:, key].max()
+        if low < -size or high >= size:
+            raise ModelError(f"{indices.name} holds the index {low if low < -size else high}, but "
+                             f"axis {axis + key} of {X.name} {X.dims} has {size} elements")
 
 
 @operator("Gather")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab import settings
 from vklab.errors import ModelError
 from vklab.graph import shapes
 from vklab.graph.graph import Graph, Node
@@ -20,8 +21,6 @@ from vklab.types import TensorInfo
 __all__ = ["Control"]
 
 RunBody = Callable[[PlanCache, dict[str, Any]], Mapping[str, Any]]
-# A loop that has run so often counts as endless: that took a minute or more.
-MOST_ITERATIONS = 1 << 20
 
 
 class Control:
@@ -127,10 +126,10 @@ class Control:
         collected: list[Any] = [[] for _ in self.node.outputs[len(carried) :]]
         number = 0
         while going and (limit is None or number < limit):
-            if number >= MOST_ITERATIONS:
+            if number >= int(settings.get("LOOP_LIMIT")):
                 raise ModelError(f"node {self.node.name!r} (Loop) has run {number} times, and its "
-                                 f"condition still holds (trip count: {limit}); vklab runs a loop "
-                                 f"{MOST_ITERATIONS} times at most")  # fmt: skip
+                                 f"condition still holds (trip count: {limit}); VKLAB_LOOP_LIMIT "
+                                 "allows more turns")  # fmt: skip
             condition = np.asarray(going)
             made = self._body("body", [np.asarray(number, np.int64), condition, *carried], values)
             going = self._flag(made[0])
