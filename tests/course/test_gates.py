@@ -12,8 +12,9 @@ from vklab.course.author.answers import answers_of
 from vklab.course.definition.exercise import exercises_of
 
 pytestmark = pytest.mark.usefixtures("loaded_notebooks")
-# By default every third wrong answer and mutant is tried, all of them with --all.
+# By default every third wrong answer and mutant is tried, of kernels every ninth; with --all, all.
 sampled = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+sampled_kernels = pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def clean(problems):
@@ -24,12 +25,13 @@ def test_the_source_and_what_was_built_from_it(case):
     clean(gates.static_problems(case.lab))
 
 
-def test_solutions_second_solutions_and_wrong_answers(case):
-    clean(trials.answer_problems(case.lab, answers_of(case.lab), ("function", "value")))
+@sampled
+def test_solutions_second_solutions_and_wrong_answers(case, every):
+    clean(trials.answer_problems(case.lab, answers_of(case.lab), ("function", "value"), every))
 
 
 @pytest.mark.full
-@sampled
+@sampled_kernels
 def test_solutions_second_solutions_and_wrong_answers_of_kernels(case, every):
     clean(trials.answer_problems(case.lab, answers_of(case.lab), ("kernel",), every))
 
@@ -46,7 +48,7 @@ def test_mutants_of_functions_are_rejected(case, every):
 
 
 @pytest.mark.full
-@sampled
+@sampled_kernels
 def test_mutants_of_kernels_are_rejected(case, every):
     mutants(case, ("kernel",), every)
 

@@ -82,7 +82,10 @@ def templates_of(session):
     return [template for template in session.roots[0].memo if template]
 
 
-@pytest.mark.parametrize("name", MODELS)
+LARGE = pytest.param("gpt2_script", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", [LARGE if name == LARGE.values[0] else name for name in MODELS])
 @pytest.mark.parametrize("sizes", [GROWING, GROWING[::-1], JUMPING], ids=["up", "down", "jump"])
 def test_templates_change_no_bit(device, name, sizes):
     proto, limits, feeds = MODELS[name]()
