@@ -59,7 +59,7 @@ def test_from_a_release_to_feedback(tmp_path, monkeypatch):
     assert "not_attempted" in said and "hand in this file" in said
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")
 def test_a_batch_in_the_sandbox_gives_the_marks_of_the_rehearsal(release, tmp_path):
     folder = students.many(release, tmp_path / "in", 3)

@@ -53,6 +53,7 @@ def test_the_report_says_what_became_of_each_cell(tmp_path, cells, expected, bro
         assert executed.cells[0].outputs[0].text == "1\n"
 
 
+@pytest.mark.slow
 def test_the_whole_notebook_has_one_clock(tmp_path):
     cells = [("import time; time.sleep(1.5)", "")] * 4
     path = notebooks.notebook(tmp_path / "slow.ipynb", cells)
@@ -76,6 +77,7 @@ def test_everything_that_a_kernel_started_ends_with_it(tmp_path, fresh_interpret
         assert not stat.exists() or ") Z" in stat.read_text(), pid
 
 
+@pytest.mark.slow
 def test_lax_runs_and_compares_nothing(tmp_path):
     path = notebooks.notebook(tmp_path / "a.ipynb", [("print(1)", "2\n")])
     report, executed = notebooks.run(path, tmp_path / "out", "--nbval-lax")

@@ -19,6 +19,8 @@ from vklab.vulkan.memory import Buffer
 
 HERE = Path(__file__).resolve().parent
 # Files whose tests run under the validation layer in the quick tier too.
+# By default every third second run is made, with --all every one.
+VALIDATED_STEP = 3
 VALIDATED_IN_QUICK = {"test_session.py", "test_vulkan_objects.py"}
 
 
@@ -67,6 +69,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if is_operator(item.path) or (item.path.name not in VALIDATED_IN_QUICK
                                           and "validated-" in item.nodeid):
                 item.add_marker(pytest.mark.full)
+    again = [item for item in items if is_here(item.path) and "validated-" in item.nodeid
+             and item.path.name not in VALIDATED_IN_QUICK
+             and item.get_closest_marker("slow") is None]  # fmt: skip
+    for number, item in enumerate(again):
+        if number % VALIDATED_STEP:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)
