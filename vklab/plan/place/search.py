@@ -52,7 +52,7 @@ class Search:
         yield "cheapest path from device to device", path, self.workload.forecast(path)
         budgets, seen = list(self.budgets), {tuple(path), *(tuple(p[1]) for p in self.singles)}
         for _ in range(4):
-            over: Sequence[int] = ()
+            over = [0] * len(budgets)
             for cut in self._cuts(budgets):
                 if tuple(cut) in seen:
                     continue
@@ -60,11 +60,11 @@ class Search:
                 forecast = self.workload.forecast(cut)
                 excess = forecast.excess_bytes(self.budgets)
                 if any(excess):
-                    over = over or excess
+                    over = [max(pair) for pair in zip(over, excess, strict=True)]
                     continue
                 order = (str(self.workload.devices[d].index) for d, _ in itertools.groupby(cut))
                 yield f"cheapest cut, devices in the order {', '.join(order)}", cut, forecast
-            if not over:
+            if not any(over):
                 return
             budgets = [b - more for b, more in zip(budgets, over, strict=True)]
 
