@@ -15,14 +15,14 @@ from typing import Any
 import nbformat
 
 from vklab.course.author.lab import find_lab
+from vklab.course.grade.assignment.intake import read_submissions
+from vklab.course.grade.assignment.manifest import Release, open_release
+from vklab.course.grade.assignment.release import release
 from vklab.course.grade.batch import Batch, Options
 from vklab.course.grade.grade import grade
-from vklab.course.grade.intake import read_submissions
 from vklab.course.grade.jobs import Job, Outcome
-from vklab.course.grade.manifest import Release, open_release
-from vklab.course.grade.release import release
-from vklab.course.grade.results import Results
-from vklab.course.grade.schema import SubmissionResult
+from vklab.course.grade.results.folder import Results
+from vklab.course.grade.results.schema import SubmissionResult
 from vklab.course.student.rehearsal import rehearse
 
 __all__ = ["dataclasses_replace"]

@@ -35,7 +35,7 @@ def nbval(path: Path, *options: str, plugin: bool = True) -> subprocess.Complete
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir",
                str(path.parent), "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]  # fmt: skip
-    command += ["-p", "vklab.course.grade.nbval_plugin"] if plugin else []
+    command += ["-p", "vklab.course.grade.session.nbval_plugin"] if plugin else []
     return subprocess.run([*command, *options, str(path)], env=variables, cwd=path.parent,
                           capture_output=True, text=True, timeout=LIMIT_S)  # fmt: skip
 

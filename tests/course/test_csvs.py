@@ -10,12 +10,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vklab.course.grade.csvs import neutral, plain, read_csv, write_csv, write_marks
-from vklab.course.grade.manifest import ExerciseFacts, LabFacts
-from vklab.course.grade.results import Results
-from vklab.course.grade.roster import marks_by_student, read_roster
-from vklab.course.grade.rubric import apply_rubric, rubric_csv
-from vklab.course.grade.schema import ExerciseResult, GradeError, Submission, SubmissionResult
+from vklab.course.grade.assignment.manifest import ExerciseFacts, LabFacts
+from vklab.course.grade.assignment.roster import marks_by_student, read_roster
+from vklab.course.grade.results.csvs import neutral, plain, read_csv, write_csv, write_marks
+from vklab.course.grade.results.folder import Results
+from vklab.course.grade.results.rubric import apply_rubric, rubric_csv
+from vklab.course.grade.results.schema import (
+    ExerciseResult,
+    GradeError,
+    Submission,
+    SubmissionResult,
+)
 
 LAB = LabFacts(name="91_class", title="A lab", minutes=5, version="v", exercises=(
     ExerciseFacts(id="91-1", points=4), ExerciseFacts(id="91-3", points=3, kind="text")))

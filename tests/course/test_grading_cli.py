@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from vklab.cli.course import course
 from vklab.course.grade import judging
-from vklab.course.grade.csvs import read_csv, write_csv
-from vklab.course.grade.schema import GradeError
+from vklab.course.grade.results.csvs import read_csv, write_csv
+from vklab.course.grade.results.schema import GradeError
 from vklab.course.grade.selftest import self_test
 
 pytestmark = pytest.mark.usefixtures("class_labs")

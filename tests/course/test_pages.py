@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 import class_of_students as students
 import pytest
 
-from vklab.course.grade.feedback import write_feedback
-from vklab.course.grade.report import report_page
-from vklab.course.grade.schema import GradeError
+from vklab.course.grade.results.feedback import write_feedback
+from vklab.course.grade.results.report import report_page
+from vklab.course.grade.results.schema import GradeError
 
 pytestmark = pytest.mark.usefixtures("class_labs")
 

@@ -17,9 +17,9 @@ from vklab.course.author import leaks, regions, strip
 from vklab.course.author.lab import LabError, all_labs, find_lab, read_lab
 from vklab.course.check import check
 from vklab.course.definition.exercise import exercises_of
-from vklab.course.grade.manifest import open_release
-from vklab.course.grade.release import choose_variants, release, texts_of
-from vklab.course.grade.schema import GradeError
+from vklab.course.grade.assignment.manifest import open_release
+from vklab.course.grade.assignment.release import choose_variants, release, texts_of
+from vklab.course.grade.results.schema import GradeError
 from vklab.course.places import PROJECT
 
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from vklab.course.grade import results as folders
-from vklab.course.grade import schema
-from vklab.course.grade.results import Results, file_key, read_seed, write_atomic
-from vklab.course.grade.schema import (
+from vklab.course.grade.results import folder as folders
+from vklab.course.grade.results import schema
+from vklab.course.grade.results.folder import Results, file_key, read_seed, write_atomic
+from vklab.course.grade.results.schema import (
     STATUSES,
     ExerciseResult,
     GradeError,

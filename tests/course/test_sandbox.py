@@ -15,9 +15,12 @@ from pathlib import Path
 import pytest
 
 from vklab.course import places
-from vklab.course.grade import probe, sandbox, sandbox_limits, sandbox_seccomp
-from vklab.course.grade.sandbox_container import Container
-from vklab.course.grade.sandbox_limits import Limits, Watch
+from vklab.course.grade.sandbox import command as sandbox
+from vklab.course.grade.sandbox import limits as sandbox_limits
+from vklab.course.grade.sandbox import probe
+from vklab.course.grade.sandbox import seccomp as sandbox_seccomp
+from vklab.course.grade.sandbox.container import Container
+from vklab.course.grade.sandbox.limits import Limits, Watch
 from vklab.errors import SetupError
 
 LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(name)]
@@ -273,7 +276,7 @@ def test_a_container_refuses_the_socket_of_its_own_program(tmp_path):
 
 def test_a_container_is_killed_by_its_id(tmp_path, monkeypatch):
     run: list[list[str]] = []
-    monkeypatch.setattr("vklab.course.grade.sandbox_container.subprocess.run",
+    monkeypatch.setattr("vklab.course.grade.sandbox.container.subprocess.run",
                         lambda command, **_: run.append(command))
     made = Container(IMAGE)
     made.ended(tmp_path)

@@ -10,8 +10,9 @@ import sys
 
 import pytest
 
-from vklab.course.grade import sandbox, sandbox_limits
-from vklab.course.grade.sandbox_limits import Cgroup, Limits, Watch, find_cgroup, kill_tree
+from vklab.course.grade.sandbox import command as sandbox
+from vklab.course.grade.sandbox import limits as sandbox_limits
+from vklab.course.grade.sandbox.limits import Cgroup, Limits, Watch, find_cgroup, kill_tree
 
 LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(name)]
 needs_bubblewrap = pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")

@@ -19,13 +19,14 @@ from nbformat.v4 import new_code_cell, new_notebook
 from vklab.course.definition.codec import encode
 from vklab.course.definition.draw import draw
 from vklab.course.definition.exercise import exercises_of
-from vklab.course.grade import sandbox, session_kernel
-from vklab.course.grade.records import validated
-from vklab.course.grade.sandbox_limits import Limits
-from vklab.course.grade.session import run_session
-from vklab.course.grade.session_kernel import GradedKernel, KernelEnded
-from vklab.course.grade.session_marks import MESSAGES, RemoteAnswers, marked
-from vklab.course.grade.session_run import Job, Run, expression_of
+from vklab.course.grade.results.records import validated
+from vklab.course.grade.sandbox import command as sandbox
+from vklab.course.grade.sandbox.limits import Limits
+from vklab.course.grade.session import kernel as session_kernel
+from vklab.course.grade.session.kernel import GradedKernel, KernelEnded
+from vklab.course.grade.session.marks import MESSAGES, RemoteAnswers, marked
+from vklab.course.grade.session.process import run_session
+from vklab.course.grade.session.run import Job, Run, expression_of
 
 LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(name)]
 pytestmark = pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")
@@ -237,7 +238,7 @@ def test_the_secret_is_not_on_the_command_line_nor_in_the_environment(monkeypatc
         def wait(self, seconds=0):
             return 3
 
-    monkeypatch.setattr("vklab.course.grade.session.subprocess.Popen", Popen)
+    monkeypatch.setattr("vklab.course.grade.session.process.subprocess.Popen", Popen)
     path = submission(tmp_path / "a.ipynb", ("pass",))
     made = sandbox.Bubblewrap(LIMITS)
     found = run_session(path, "90", sandbox=made, secret="s3cret", exercises=("90-3",))

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vklab.course.grade import submission as submissions
+from vklab.course.grade.assignment import submission as submissions
+from vklab.course.grade.assignment.intake import identify, read_submissions
+from vklab.course.grade.assignment.submission import BadSubmission, read_notebook
 from vklab.course.grade.batch import plan
-from vklab.course.grade.intake import identify, read_submissions
-from vklab.course.grade.results import file_key
-from vklab.course.grade.schema import GradeError
-from vklab.course.grade.submission import BadSubmission, read_notebook
+from vklab.course.grade.results.folder import file_key
+from vklab.course.grade.results.schema import GradeError
 
 
 def planned(release, folder, **options):
@@ -95,7 +95,7 @@ def test_200_megabytes_are_not_read(release, tmp_path, monkeypatch):
     with path.open("wb") as file:
         file.truncate(200 * 2**20)
     read = []
-    monkeypatch.setattr("vklab.course.grade.intake.read_notebook", read.append)
+    monkeypatch.setattr("vklab.course.grade.assignment.intake.read_notebook", read.append)
     assert planned(release, path.parent)["huge"].cause.startswith("the notebook has 200 MiB")
     assert not read
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import class_of_students as students
 import pytest
 
-from vklab.course.grade.schema import GradeError
+from vklab.course.grade.results.schema import GradeError
 from vklab.course.student.submit import submit
 
 pytestmark = pytest.mark.usefixtures("class_labs")

@@ -52,8 +52,8 @@ def judge(unsafe: bool) -> Any:
 def _batch(
     release: Path, out: Path, seed_file: Path | None, create: bool, **options: Any
 ) -> Any:
-    results, batch = part("grade.results"), part("grade.batch")
-    opened = part("grade.manifest").open_release(release)
+    results, batch = part("grade.results.folder"), part("grade.batch")
+    opened = part("grade.assignment.manifest").open_release(release)
     seed = results.read_seed(seed_file or out / "seed", create)
     if not options["unsafe"]:
         hidden = {"results": [out], "releases": [release],
@@ -81,8 +81,8 @@ def grade(
     """Grade submissions: test the grader, then one sandboxed session and one record for each."""
     if attempts not in ("last", "best"):
         raise typer.BadParameter(f"--attempts {attempts}: choose last or best")
-    entries = part("grade.intake").read_submissions(submissions)
-    known = part("grade.roster").read_roster(roster) if roster else None
+    entries = part("grade.assignment.intake").read_submissions(submissions)
+    known = part("grade.assignment.roster").read_roster(roster) if roster else None
     batch = _batch(release, out, seed_file, True, lab=lab, attempts=attempts, processes=jobs,
                    dask=dask, unsafe=unsafe, image=image)  # fmt: skip
     new = []
@@ -169,10 +169,11 @@ def _show_changes(changes: Any, as_json: bool) -> None:
 @grading.command("report")
 def report(release: FromRelease, out: Results) -> None:
     """Write RESULTS/report.html: distributions, statuses, messages and times."""
-    results = part("grade.results")
+    results = part("grade.results.folder")
     folder = results.Results(out)
-    opened = part("grade.manifest").open_release(release)
-    results.write_atomic(out / "report.html", part("grade.report").report_page(folder, opened))
+    opened = part("grade.assignment.manifest").open_release(release)
+    page = part("grade.results.report").report_page(folder, opened)
+    results.write_atomic(out / "report.html", page)
     console.say(str(out / "report.html"))
 
 
@@ -189,10 +190,10 @@ def marks(
     to: Annotated[Path | None, typer.Option("--to", metavar="FILE")] = None,
 ) -> None:
     """Write the marks as CSV for a gradebook."""
-    facts = _lab(part("grade.manifest").open_release(release), lab)
-    known = part("grade.roster").read_roster(roster) if roster else None
-    results = part("grade.results")
-    text = part("grade.csvs").write_marks(results.Results(out).all(), facts, form, known,
+    facts = _lab(part("grade.assignment.manifest").open_release(release), lab)
+    known = part("grade.assignment.roster").read_roster(roster) if roster else None
+    results = part("grade.results.folder")
+    text = part("grade.results.csvs").write_marks(results.Results(out).all(), facts, form, known,
                                            assignment)  # fmt: skip
     path = to or out / f"{facts.name}-{form}.csv"
     results.write_atomic(path, text)
@@ -218,10 +219,11 @@ def feedback(
     ] = None,
 ) -> None:
     """Write a feedback page for each student, and zips for the LMS, from a day on."""
-    opened = part("grade.manifest").open_release(release)
-    folder = part("grade.results").Results(out)
+    opened = part("grade.assignment.manifest").open_release(release)
+    folder = part("grade.results.folder").Results(out)
     day = hold_until.date() if hold_until else None
-    for path in part("grade.feedback").write_feedback(folder, opened, _lab(opened, lab), day):
+    pages = part("grade.results.feedback")
+    for path in pages.write_feedback(folder, opened, _lab(opened, lab), day):
         console.say(str(path))
 
 
@@ -233,7 +235,7 @@ def rubric(
     ] = None,
 ) -> None:
     """Write a CSV of the answers that people mark, or read it back with their points."""
-    results, module = part("grade.results"), part("grade.rubric")
+    results, module = part("grade.results.folder"), part("grade.results.rubric")
     if marked:
         console.say(f"{module.apply_rubric(results.Results(out), marked)} marks by hand")
         return
@@ -248,6 +250,6 @@ def expire(
     days: Annotated[float, typer.Option(min=0, help="Keep what is younger.")] = 365.0,
 ) -> None:
     """Delete old answers and feedback pages of a results folder; the marks stay."""
-    folder = part("grade.results").Results(out)
+    folder = part("grade.results.folder").Results(out)
     with folder.locked():
         console.say(f"{len(folder.expire(days))} files deleted; the marks stay in {folder.marks}")

@@ -29,7 +29,7 @@ def release(
     lab = part("author.lab")
     labs = [lab.find_lab(number) for number in numbers or ()]
     labs = labs or [lab.read_lab(path) for path in lab.all_labs()]
-    made = part("grade.release").release(labs, out, variant_seed)
+    made = part("grade.assignment.release").release(labs, out, variant_seed)
     if as_json:
         console.emit({"release": made.id, "labs": [one.model_dump() for one in made.labs],
                       "variants": made.variants, "files": len(made.files)})  # fmt: skip

@@ -9,14 +9,14 @@ from typing import Any
 
 from vklab.course.definition.draw import fingerprint
 from vklab.course.grade import jobs as running
-from vklab.course.grade import rebuild as rebuilding
-from vklab.course.grade.intake import Entry
+from vklab.course.grade.assignment import rebuild as rebuilding
+from vklab.course.grade.assignment.intake import Entry
+from vklab.course.grade.assignment.manifest import LabFacts, Release
+from vklab.course.grade.assignment.rebuild import Rebuilt
+from vklab.course.grade.assignment.submission import BadSubmission, Notebook
 from vklab.course.grade.jobs import Job, Judge
-from vklab.course.grade.manifest import LabFacts, Release
-from vklab.course.grade.rebuild import Rebuilt
-from vklab.course.grade.results import Results, file_key
-from vklab.course.grade.schema import Submission, digest
-from vklab.course.grade.submission import BadSubmission, Notebook
+from vklab.course.grade.results.folder import Results, file_key
+from vklab.course.grade.results.schema import Submission, digest
 
 __all__ = ["BY_HAND", "Batch", "Options", "Planned", "SelfTest", "job_hash", "make_job",
            "plan"]  # fmt: skip

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from vklab.course.definition.draw import fingerprint
 from vklab.course.grade import jobs as running
+from vklab.course.grade.assignment.intake import Entry
+from vklab.course.grade.assignment.manifest import LabFacts
 from vklab.course.grade.batch import Batch, Planned, SelfTest, job_hash, make_job, plan
-from vklab.course.grade.intake import Entry
 from vklab.course.grade.jobs import Job
-from vklab.course.grade.manifest import LabFacts
-from vklab.course.grade.records import broken_record, complete
-from vklab.course.grade.schema import GradeError, Run, SubmissionResult, digest
+from vklab.course.grade.results.records import broken_record, complete
+from vklab.course.grade.results.schema import GradeError, Run, SubmissionResult, digest
 
 __all__ = ["grade"]
 

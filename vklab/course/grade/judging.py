@@ -7,8 +7,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from vklab.course.grade import probe, sandbox, session
 from vklab.course.grade.jobs import Job, Outcome
+from vklab.course.grade.sandbox import command as sandbox
+from vklab.course.grade.sandbox import probe
+from vklab.course.grade.session import process as session
 
 __all__ = ["judge_one", "require_sandbox"]
 

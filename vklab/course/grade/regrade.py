@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from vklab.course.definition.draw import fingerprint
 from vklab.course.grade import jobs as running
+from vklab.course.grade.assignment.manifest import LabFacts
 from vklab.course.grade.batch import BY_HAND, Batch, job_hash, make_job
-from vklab.course.grade.manifest import LabFacts
-from vklab.course.grade.records import validated
-from vklab.course.grade.schema import ExerciseResult, GradeError, SubmissionResult
+from vklab.course.grade.results.records import validated
+from vklab.course.grade.results.schema import ExerciseResult, GradeError, SubmissionResult
 
 __all__ = ["Change", "regrade", "replay"]
 

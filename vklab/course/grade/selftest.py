@@ -19,11 +19,11 @@ from vklab.course.author.lab import Lab, find_lab
 from vklab.course.author.trials import empty_answers
 from vklab.course.definition.exercise import Exercise, exercises_of
 from vklab.course.grade import jobs as running
-from vklab.course.grade import rebuild as rebuilding
+from vklab.course.grade.assignment import rebuild as rebuilding
+from vklab.course.grade.assignment.manifest import LabFacts
+from vklab.course.grade.assignment.submission import read_notebook
 from vklab.course.grade.batch import BY_HAND, Batch, make_job
-from vklab.course.grade.manifest import LabFacts
-from vklab.course.grade.schema import GradeError
-from vklab.course.grade.submission import read_notebook
+from vklab.course.grade.results.schema import GradeError
 from vklab.course.student.rehearsal import verdict_on
 
 __all__ = ["self_test"]

@@ -17,13 +17,13 @@ from vklab.course import places
 from vklab.course.definition import draw
 from vklab.course.definition.exercise import chosen_variants, exercises_of
 from vklab.course.grade import jobs as running
-from vklab.course.grade import manifest
-from vklab.course.grade import rebuild as rebuilding
+from vklab.course.grade.assignment import manifest
+from vklab.course.grade.assignment import rebuild as rebuilding
+from vklab.course.grade.assignment.manifest import ExerciseFacts, LabFacts
+from vklab.course.grade.assignment.submission import BadSubmission, read_notebook
 from vklab.course.grade.jobs import Job, Judge
-from vklab.course.grade.manifest import ExerciseFacts, LabFacts
-from vklab.course.grade.results import write_atomic
-from vklab.course.grade.schema import ExerciseResult, GradeError
-from vklab.course.grade.submission import BadSubmission, read_notebook
+from vklab.course.grade.results.folder import write_atomic
+from vklab.course.grade.results.schema import ExerciseResult, GradeError
 from vklab.course.student.rehearsal import rehearse
 
 __all__ = ["Handed", "lab_facts", "submit", "warnings_of"]

@@ -26,11 +26,11 @@ from vklab.course.author.answers import taught_in
 from vklab.course.author.lab import Lab
 from vklab.course.definition import draw
 from vklab.course.definition.exercise import exercises_of
-from vklab.course.grade import manifest
+from vklab.course.grade.assignment import manifest
+from vklab.course.grade.assignment.manifest import ExerciseFacts, LabFacts, Manifest
 from vklab.course.grade.batch import BY_HAND
-from vklab.course.grade.manifest import ExerciseFacts, LabFacts, Manifest
-from vklab.course.grade.results import write_atomic
-from vklab.course.grade.schema import GradeError, digest
+from vklab.course.grade.results.folder import write_atomic
+from vklab.course.grade.results.schema import GradeError, digest
 from vklab.course.student import work
 
 __all__ = ["PAGES", "choose_variants", "leak_problems", "release", "student_notebook", "texts_of"]

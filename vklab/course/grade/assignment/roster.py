@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vklab.course.grade.schema import GradeError, Submission, SubmissionResult
+from vklab.course.grade.results.schema import GradeError, Submission, SubmissionResult
 
 __all__ = ["Roster", "Student", "marks_by_student", "read_roster"]
 

@@ -16,8 +16,8 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from vklab.course.author import slices
-from vklab.course.grade.manifest import LabFacts
-from vklab.course.grade.submission import BadSubmission, Cell, Notebook
+from vklab.course.grade.assignment.manifest import LabFacts
+from vklab.course.grade.assignment.submission import BadSubmission, Cell, Notebook
 
 __all__ = ["COLLECTED", "Rebuilt", "answers_in", "check_lab", "names_read", "rebuild"]
 

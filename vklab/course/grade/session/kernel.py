@@ -27,8 +27,8 @@ import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.connect import channel_socket_types
 
-from vklab.course.grade.sandbox import Sandbox
-from vklab.course.grade.sandbox_limits import Watch, kill_tree
+from vklab.course.grade.sandbox.command import Sandbox
+from vklab.course.grade.sandbox.limits import Watch, kill_tree
 
 __all__ = ["GradedKernel", "KernelEnded"]
 

@@ -18,8 +18,14 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 
-from vklab.course.grade.schema import GradeError, Submission
-from vklab.course.grade.submission import MAX_BYTES, BadSubmission, Notebook, read_notebook, too_big
+from vklab.course.grade.assignment.submission import (
+    MAX_BYTES,
+    BadSubmission,
+    Notebook,
+    read_notebook,
+    too_big,
+)
+from vklab.course.grade.results.schema import GradeError, Submission
 
 __all__ = ["Entry", "identify", "read_submissions"]
 

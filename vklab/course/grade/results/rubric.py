@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vklab.course.grade.csvs import read_csv, write_csv
-from vklab.course.grade.results import Results
-from vklab.course.grade.schema import ExerciseResult, GradeError, SubmissionResult
+from vklab.course.grade.results.csvs import read_csv, write_csv
+from vklab.course.grade.results.folder import Results
+from vklab.course.grade.results.schema import ExerciseResult, GradeError, SubmissionResult
 
 __all__ = ["HEADER", "apply_rubric", "rubric_csv"]
 

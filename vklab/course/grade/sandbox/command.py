@@ -1,7 +1,7 @@
 """Sandbox: the command line under which a submission's code runs, with nothing of the host in it.
 
 `Bubblewrap` lists what is mounted; all else is absent. The probe (probe.py), not the name of the
-program, decides whether a sandbox is good enough. Container: sandbox_container.py.
+program, decides whether a sandbox is good enough. Container: container.py.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from vklab.course.grade import sandbox_package, sandbox_seccomp
-from vklab.course.grade.sandbox_container import Container, container
-from vklab.course.grade.sandbox_limits import Cgroup, Limits, find_cgroup
+from vklab.course.grade.sandbox import package, seccomp
+from vklab.course.grade.sandbox.container import Container, container
+from vklab.course.grade.sandbox.limits import Cgroup, Limits, find_cgroup
 from vklab.course.places import PROJECT
 from vklab.errors import SetupError
 
@@ -131,7 +131,7 @@ class Bubblewrap:
         for folder in writable:
             _give(folder, self.uid)
         filter_file = private / "seccomp.bpf"
-        filter_file.write_bytes(sandbox_seccomp.program())
+        filter_file.write_bytes(seccomp.program())
         group = str(self.cgroup.enter(self.limits)) if self.cgroup else ""
         options = [
             *self._namespaces(),
@@ -273,7 +273,7 @@ def bubblewrap(limits: Limits | None = None, **more: Any) -> Bubblewrap:
         problem = f"submissions run in a sandbox only, and {', '.join(lacking)} is not installed"
     if problem:
         raise SetupError(problem, install_advice())
-    return Bubblewrap(limits or Limits(), sandbox_package.installed_copy(), find_cgroup(), **more)
+    return Bubblewrap(limits or Limits(), package.installed_copy(), find_cgroup(), **more)
 
 
 def find_sandbox(limits: Limits | None = None, image: str = "") -> Sandbox:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from markupsafe import Markup, escape
 
-from vklab.course.grade.feedback import page
-from vklab.course.grade.manifest import Release
-from vklab.course.grade.results import Results
-from vklab.course.grade.schema import GradeError
-from vklab.course.grade.statistics import (
+from vklab.course.grade.assignment.manifest import Release
+from vklab.course.grade.results.feedback import page
+from vklab.course.grade.results.folder import Results
+from vklab.course.grade.results.schema import GradeError
+from vklab.course.grade.results.statistics import (
     ExerciseStatistics,
     LabStatistics,
     common_conditions,

@@ -21,9 +21,9 @@ from vklab.course.definition.case import Case
 from vklab.course.definition.codec import CodecError
 from vklab.course.definition.draw import draw, public_cases
 from vklab.course.definition.exercise import Exercise
-from vklab.course.grade.sandbox import Sandbox
-from vklab.course.grade.session_kernel import GradedKernel, KernelEnded
-from vklab.course.grade.session_marks import MESSAGES, PartsAnswers, RemoteAnswers, entry, marked
+from vklab.course.grade.sandbox.command import Sandbox
+from vklab.course.grade.session.kernel import GradedKernel, KernelEnded
+from vklab.course.grade.session.marks import MESSAGES, PartsAnswers, RemoteAnswers, entry, marked
 
 __all__ = ["Job", "Run", "expression_of"]
 

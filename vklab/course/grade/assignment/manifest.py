@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import nbformat
 
-from vklab.course.grade import schema
-from vklab.course.grade.schema import GradeError, Record, digest
+from vklab.course.grade.results import schema
+from vklab.course.grade.results.schema import GradeError, Record, digest
 
 __all__ = ["NAME", "ExerciseFacts", "LabFacts", "Manifest", "Release", "lab_version",
            "open_release"]  # fmt: skip

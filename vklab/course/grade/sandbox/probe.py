@@ -22,9 +22,15 @@ from typing import Any
 
 import psutil
 
-from vklab.course.grade import probe_child
-from vklab.course.grade.sandbox import HOME, PACKAGE, Sandbox, install_advice, python_folders
-from vklab.course.grade.sandbox_limits import Watch, kill_tree
+from vklab.course.grade.sandbox import probe_child
+from vklab.course.grade.sandbox.command import (
+    HOME,
+    PACKAGE,
+    Sandbox,
+    install_advice,
+    python_folders,
+)
+from vklab.course.grade.sandbox.limits import Watch, kill_tree
 from vklab.course.places import PROJECT, labs_folder
 from vklab.errors import SetupError
 

@@ -1,4 +1,4 @@
-"""Make nbval's limits hard: `pytest -p vklab.course.grade.nbval_plugin --nbval NOTEBOOK ...`.
+"""Make nbval's limits hard: `pytest -p vklab.course.grade.session.nbval_plugin --nbval PATH ...`.
 
 In stock nbval 0.11 a cell that runs too long can pass, and every cell after it becomes an expected
 failure. Here both fail; a notebook has one wall clock; its kernel ends with its child processes;

@@ -13,9 +13,9 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 
-from vklab.course.grade.manifest import LabFacts
-from vklab.course.grade.roster import Roster, Student, marks_by_student
-from vklab.course.grade.schema import GradeError, SubmissionResult
+from vklab.course.grade.assignment.manifest import LabFacts
+from vklab.course.grade.assignment.roster import Roster, Student, marks_by_student
+from vklab.course.grade.results.schema import GradeError, SubmissionResult
 
 __all__ = ["FORMATS", "neutral", "plain", "read_csv", "write_csv", "write_marks"]
 

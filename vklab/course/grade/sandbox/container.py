@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vklab.course.grade.sandbox_limits import Limits
+from vklab.course.grade.sandbox.limits import Limits
 from vklab.errors import SetupError
 
 __all__ = ["Container", "container"]

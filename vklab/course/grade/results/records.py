@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from vklab.course.definition.draw import fingerprint
 from vklab.course.grade import jobs as running
-from vklab.course.grade import rebuild as rebuilding
+from vklab.course.grade.assignment import rebuild as rebuilding
 from vklab.course.grade.batch import BY_HAND, Batch, Planned
 from vklab.course.grade.jobs import Outcome
-from vklab.course.grade.schema import ExerciseResult, PartResult, SubmissionResult
+from vklab.course.grade.results.schema import ExerciseResult, PartResult, SubmissionResult
 
 __all__ = ["broken_record", "complete", "validated"]
 

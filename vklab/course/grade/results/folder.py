@@ -21,8 +21,9 @@ from pathlib import Path
 import filelock
 import nbformat
 
-from vklab.course.grade import rebuild, schema
-from vklab.course.grade.schema import GradeError, Run, SubmissionResult
+from vklab.course.grade.assignment import rebuild
+from vklab.course.grade.results import schema
+from vklab.course.grade.results.schema import GradeError, Run, SubmissionResult
 
 __all__ = ["Results", "file_key", "new_seed", "read_seed", "write_atomic"]
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from vklab.course.definition.exercise import exercises_of
-from vklab.course.grade.sandbox import Sandbox
-from vklab.course.grade.sandbox_limits import kill_tree
-from vklab.course.grade.session_marks import entry
+from vklab.course.grade.sandbox.command import Sandbox
+from vklab.course.grade.sandbox.limits import kill_tree
+from vklab.course.grade.session.marks import entry
 from vklab.course.places import PROJECT, labs_folder
 
 __all__ = ["run_session"]
@@ -84,8 +84,8 @@ def _graded(
         job.flush()
         command = [*_prefix(), sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir",
                    str(folder), "--noconftest", "-p", "no:cacheprovider", "-p", "no:faulthandler",
-                   "-p", "vklab.course.grade.session_start", "-p", "nbval.plugin",
-                   "-p", "vklab.course.grade.session_plugin", "--nbval-lax", "--tb=no",
+                   "-p", "vklab.course.grade.session.start", "-p", "nbval.plugin",
+                   "-p", "vklab.course.grade.session.plugin", "--nbval-lax", "--tb=no",
                    "--vklab-job", str(job.fileno()), "--vklab-result",
                    str(result.fileno()), str(folder / "submission.ipynb")]  # fmt: skip
         process = subprocess.Popen(

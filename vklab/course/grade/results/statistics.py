@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vklab.course.grade.manifest import LabFacts
-from vklab.course.grade.schema import ExerciseResult, SubmissionResult
+from vklab.course.grade.assignment.manifest import LabFacts
+from vklab.course.grade.results.schema import ExerciseResult, SubmissionResult
 
 __all__ = ["GROUPS", "ExerciseStatistics", "LabStatistics", "common_conditions",
            "statistics"]  # fmt: skip

@@ -14,7 +14,7 @@ from vklab.course.definition.codec import CodecError, decode
 from vklab.course.definition.exercise import Exercise
 from vklab.course.definition.judge import Answers, judge
 from vklab.course.definition.verdict import Verdict
-from vklab.course.grade.session_kernel import KernelEnded
+from vklab.course.grade.session.kernel import KernelEnded
 
 __all__ = ["MESSAGES", "PartsAnswers", "RemoteAnswers", "Transport", "entry", "marked", "plain"]
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import jinja2
 
-from vklab.course.grade.manifest import LabFacts, Release
-from vklab.course.grade.results import Results, write_atomic
-from vklab.course.grade.schema import GradeError, SubmissionResult
+from vklab.course.grade.assignment.manifest import LabFacts, Release
+from vklab.course.grade.results.folder import Results, write_atomic
+from vklab.course.grade.results.schema import GradeError, SubmissionResult
 
 __all__ = ["PAGES", "WORDS", "feedback_page", "page", "shown", "write_feedback"]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vklab.course.grade.schema import digest
+from vklab.course.grade.results.schema import digest
 
 __all__ = ["MAX_BYTES", "MAX_CELLS", "MAX_CELL_CHARACTERS", "BadSubmission", "Cell", "Notebook",
            "read_notebook", "too_big"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Grade one notebook under nbval: `pytest -p vklab.course.grade.session_plugin --nbval-lax ...`.
+"""Grade one notebook under nbval: `pytest -p vklab.course.grade.session.plugin --nbval-lax ...`.
 
 nbval executes the cells; nothing is compared. Check cells are not executed: the judge runs here,
 and its results go to the descriptor that the parent process has opened.
@@ -17,10 +17,10 @@ from nbval.plugin import IPyNbCell, IPyNbFile
 
 from vklab.course.definition.draw import fingerprint
 from vklab.course.definition.exercise import exercises_of
-from vklab.course.grade import sandbox
-from vklab.course.grade.sandbox_limits import Limits
-from vklab.course.grade.session_marks import entry
-from vklab.course.grade.session_run import Job, Run
+from vklab.course.grade.sandbox import command as sandbox
+from vklab.course.grade.sandbox.limits import Limits
+from vklab.course.grade.session.marks import entry
+from vklab.course.grade.session.run import Job, Run
 
 __all__ = [
     "pytest_addoption", "pytest_collection_modifyitems", "pytest_configure",

@@ -1,0 +1,1 @@
+"""Sandbox for code of strangers: its command line, its limits, and a probe of what it does."""
