@@ -1,15 +1,16 @@
-"""The project's .venv: pip's command lines, and when it is made anew; nothing is installed."""
+"""The project's .venv: how it is installed, and when it is made anew; nothing is installed."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from fake_machine import READY, ROOT, make_venv, project, record_commands
 
 from vklab.bootstrap import environment, steps
+
+PIN = f"torch=={environment.torch_pin((ROOT / 'constraints.txt').read_text())}+cpu"
 
 
 @pytest.fixture
@@ -18,14 +19,9 @@ def ran(monkeypatch):
 
 
 def test_without_an_nvidia_gpu_the_cpu_build_of_torch_comes_first():
-    first, second = environment.torch_install_commands("python", "2.13.0", READY)
-    assert first[-1] == "torch==2.13.0+cpu"
-    assert "https://download.pytorch.org/whl/cpu" in first
-    assert first[first.index("--retries") + 1] == "1"
-    assert second[-1] == "torch==2.13.0"
-    assert "--extra-index-url" not in second and "--timeout" not in second
-    for command in (first, second):
-        assert command[command.index("--constraint") + 1] == "constraints.txt"
+    own, pytorch, default = environment.torch_alternatives("2.13.0", READY)
+    assert own == ["torch==2.13.0+cpu"] and default == ["torch==2.13.0"]
+    assert pytorch == ["--extra-index-url", "https://download.pytorch.org/whl/cpu", *own]
 
 
 @pytest.mark.parametrize(
@@ -34,15 +30,31 @@ def test_without_an_nvidia_gpu_the_cpu_build_of_torch_comes_first():
      replace(READY, system="Windows")],
 )  # fmt: skip
 def test_elsewhere_the_default_build_of_torch_is_the_right_one(machine):
-    (only,) = environment.torch_install_commands("python", "2.13.0", machine)
-    assert only[-1] == "torch==2.13.0"
-    assert "--extra-index-url" not in only
+    assert environment.torch_alternatives("2.13.0", machine) == (["torch==2.13.0"],)
 
 
-def test_the_project_is_installed_editable_with_its_extras():
-    command = environment.project_install_command("python", {"test", "labs"})
-    assert command[-2:] == ["--editable", ".[labs,test]"]
-    assert command[:4] == ["python", "-I", "-m", "pip"]
+@pytest.mark.parametrize("make", [environment.uv_command, environment.pip_command])
+def test_versions_are_those_of_the_constraints(make):
+    command = make("bin/python", [], ["--editable", ".[labs]"])
+    assert command[command.index("--constraint") + 1] == "constraints.txt"
+    assert command[-2:] == ["--editable", ".[labs]"] and "--timeout" not in command
+
+
+def test_an_index_that_may_be_out_of_reach_is_not_waited_for():
+    command = environment.pip_command("python", [], ["--extra-index-url",
+                                                     environment.TORCH_CPU_INDEX, "torch"])
+    assert command[command.index("--retries") + 1] == "1"
+
+
+def test_uv_uses_the_indexes_of_pip():
+    config = (":env:.cert='/etc/ca.crt'\n:env:.find-links='/wheels'\nglobal.extra-index-url="
+              "'https://a/simple https://b/simple'\nuser.index-url='https://c/simple'\n")
+    indexes = environment.pip_indexes(config)
+    assert indexes == ["--find-links", "/wheels", "--extra-index-url", "https://a/simple",
+                       "--extra-index-url", "https://b/simple", "--index-url", "https://c/simple"]
+    command = environment.uv_command("bin/python", indexes, ["torch"])
+    assert command[0] == str(Path("bin/uv")) and command[-len(indexes) - 1:-1] == indexes
+    assert environment.pip_indexes("") == environment.pip_indexes("ERROR: no config\n") == []
 
 
 def test_the_pin_of_torch_is_read_from_the_constraints():
@@ -121,36 +133,32 @@ def test_an_unreadable_state_file_is_no_state(tmp_path, text):
 def test_a_first_build_makes_torch_then_the_project(ran, tmp_path):
     environment.build(["labs"], project(tmp_path), {"chromium-common"})
     assert ran[0][-3:] == ["-m", "venv", str(tmp_path / ".venv")]
-    assert ran[1][-1] == "pip>=25"
-    assert ran[2][-1].endswith("+cpu")
-    assert [".[labs]", str(tmp_path / ".venv" / "lib")] == sorted(c[-1] for c in ran[3:5])
-    assert ran[5] == environment.compile_command(ran[5][0], tmp_path / ".venv")
+    assert ran[1][-1] == environment.UV and ran[1][3] == "pip"
+    installed = [command for command in ran[2:] if command[-1] != "list"]
+    assert [command[-1] for command in installed] == [PIN, ".[labs]"]
+    assert {command[0] for command in installed} == {str(tmp_path / ".venv/bin/uv")}
     state = environment.read_state(tmp_path)
     assert (state["status"], state["declined"]) == ("ready", ["chromium-common"])
+
+
+def test_where_uv_fails_pip_installs_the_same(ran, tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "uv_command", lambda *_: ["uv", "bad"])
+    environment.build(["labs"], project(tmp_path), set())
+    assert [command[-1] for command in ran if "--editable" in command] == [".[labs]"]
+    assert environment.read_state(tmp_path)["status"] == "ready"
+
+
+def test_the_default_build_of_torch_is_announced(ran, tmp_path, monkeypatch, capsys):
+    given = [["bad"], ["torch"]]
+    monkeypatch.setattr(environment, "torch_alternatives", lambda *_: given)
+    environment.build(["labs"], project(tmp_path), set())
+    assert "the default one (with CUDA)" in capsys.readouterr().err
 
 
 def test_extras_are_added_to_those_that_are_there(ran, tmp_path):
     make_venv(project(tmp_path), extras=["labs", "test"], key="old")
     environment.build(["labs"], tmp_path, set())
-    (install,) = [command for command in ran if command[-1] == ".[labs,test]"]
-    assert "--no-compile" in install
-    assert ran[-1][2:5] == ["-m", "compileall", "-q"]
-    assert ran[-1][-1] == str(tmp_path / ".venv" / "lib")
-
-
-@pytest.mark.parametrize("file, compiled", [
-    ("sympy/core/add.py", True), ("sympy/core/tests/test_add.py", False),
-    ("pandas/test/x.py", False), ("onnx/backend/test/case/node/add.py", True),
-    ("torch/testing/_comparison.py", True),
-])  # fmt: skip
-def test_tests_of_other_packages_are_not_compiled(tmp_path, file, compiled):
-    root = tmp_path / "tests"  # a project inside a folder of this name is compiled as any other
-    command = environment.compile_command(sys.executable, root / ".venv")
-    path = root / ".venv/lib/python3/site-packages" / file
-    path.parent.mkdir(parents=True)
-    path.write_text("x = 1\n")
-    subprocess.run(command, check=True, timeout=60)
-    assert bool(list(path.parent.glob("__pycache__/*.pyc"))) == compiled
+    assert ran[-1][-1] == ".[labs,test]"
 
 
 def test_an_environment_that_is_there_is_not_made_again(ran, tmp_path):
@@ -160,8 +168,9 @@ def test_an_environment_that_is_there_is_not_made_again(ran, tmp_path):
 
 
 def test_a_failed_step_says_what_and_where(ran, tmp_path, monkeypatch):
-    monkeypatch.setattr(environment, "project_install_command", lambda *_: ["pip", "bad"])
-    with pytest.raises(steps.SetupStopped, match="installing vklab failed") as stopped:
+    for command in ("uv_command", "pip_command"):
+        monkeypatch.setattr(environment, command, lambda *_: ["pip", "bad"])
+    with pytest.raises(steps.SetupStopped, match="installing torch .* failed") as stopped:
         environment.build(["labs"], project(tmp_path), set())
     assert "command: pip bad" in str(stopped.value)
     assert "vklab-setup.log" in str(stopped.value)

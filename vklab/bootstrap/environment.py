@@ -1,11 +1,12 @@
 """Project environment `.venv`: its packages, its state file, and the reasons to rebuild it.
 
-Decides pip's command lines and whether an existing .venv is complete; steps.py runs the commands.
-Visited by lab 00.
+Decides the installers' command lines, and whether an existing .venv is complete; steps.py runs
+them. Visited by lab 00.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -14,7 +15,6 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,16 @@ from vklab.bootstrap import steps, system
 
 __all__ = [
     "build",
-    "compile_command",
     "environment_key",
     "is_ready",
-    "project_install_command",
+    "pip_command",
+    "pip_indexes",
     "read_state",
     "rebuild_reason",
     "required_distributions",
-    "torch_install_commands",
+    "torch_alternatives",
     "torch_pin",
+    "uv_command",
     "venv_python",
     "write_state",
 ]
@@ -39,8 +40,8 @@ STATE_FILE = "vklab-setup.json"
 LOG_FILE = "vklab-setup.log"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 INSTALL_LIMIT_S = 3600
-# Resolves the packages three times as fast as pip 23, which comes with Python 3.11.
-FAST_PIP = "pip>=25"
+# Installs in a tenth of pip's time.
+UV = "uv>=0.9"
 
 
 def venv_python(root: Path) -> Path:
@@ -138,46 +139,55 @@ def torch_pin(constraints_text: str) -> str:
     return version
 
 
-def torch_install_commands(
-    python: str, version: str, machine: system.Machine
-) -> tuple[list[str], ...]:
-    """Return the pip commands to try in turn until one has installed torch.
+def torch_alternatives(version: str, machine: system.Machine) -> tuple[list[str], ...]:
+    """Return the arguments of an installer to try in turn until one has installed torch.
 
-    On Linux the default build brings gigabytes of CUDA packages. Without an NVIDIA GPU the first
-    command therefore accepts the CPU build only; it stops within seconds when no index has it.
+    On Linux the default build brings gigabytes of CUDA packages. Without an NVIDIA GPU the CPU
+    build comes first: from the user's own indexes, then from PyTorch's.
 
     Args:
-        python: path of the Python to install for.
         version: version of torch, as constraints.txt pins it.
         machine: this machine's system and GPU.
     """
-    default = _pip_install(python, f"torch=={version}")
+    default, cpu = f"torch=={version}", f"torch=={version}+cpu"
     if machine.system != "Linux" or machine.has_nvidia:
-        return (default,)
-    hurry = ["--retries", "1", "--timeout", "15", "--extra-index-url", TORCH_CPU_INDEX]
-    return (_pip_install(python, *hurry, f"torch=={version}+cpu"), default)
+        return ([default],)
+    return [cpu], ["--extra-index-url", TORCH_CPU_INDEX, cpu], [default]
 
 
-def project_install_command(python: str, extras: Sequence[str]) -> list[str]:
-    """Return the pip command that installs vklab itself, editable, with its extras."""
-    return _pip_install(python, "--editable", f".[{','.join(sorted(extras))}]")
-
-
-def compile_command(python: str, venv: Path) -> list[str]:
-    """Return the command that compiles the packages of an environment, on all cores at once.
-
-    The packages' own tests are left out, except ONNX's: nobody else's are imported.
-    """
-    packages = venv / ("Lib" if os.name == "nt" else "lib")
-    tests = r"site-packages[/\\](?!onnx).*[/\\]tests?[/\\]"
-    return [python, "-I", "-m", "compileall", "-q", "-j", "0", "-x", tests, str(packages)]
-
-
-def _pip_install(python: str, *arguments: str) -> list[str]:
+def pip_command(python: str, indexes: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """Return the command by which pip installs; it knows its own indexes."""
     # -I: neither PYTHONPATH nor the user's own packages may leak into the environment.
-    # --no-compile: pip compiles on one core, which takes as long as the rest.
     pip = [python, "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
-    return [*pip, "--no-compile", "--constraint", "constraints.txt", *arguments]
+    hurry = ["--retries", "1", "--timeout", "15"] if TORCH_CPU_INDEX in arguments else []
+    return [*pip, "--no-compile", "--constraint", "constraints.txt", *hurry, *arguments]
+
+
+def uv_command(python: str, indexes: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """Return the command by which uv installs: in a tenth of pip's time.
+
+    Args:
+        python: path of the Python to install for; uv lies beside it.
+        indexes: the result of `pip_indexes`: uv does not read pip's configuration.
+        arguments: requirements, after options that pip knows as well.
+    """
+    uv = [str(Path(python).with_name("uv")), "pip", "install", "--python", python]
+    same = ["--system-certs", "--index-strategy", "unsafe-best-match"]  # as pip does
+    return [*uv, *same, "--constraint", "constraints.txt", *indexes, *arguments]
+
+
+def pip_indexes(config: str) -> list[str]:
+    """Return the options by which uv uses the indexes of pip's configuration.
+
+    Args:
+        config: output of `pip config list`: a line `section.option='value'` for each option.
+    """
+    options = []
+    for option, text in re.findall(r"^\S+\.([\w-]+)=(.*)$", config, re.M):
+        if option in ("index-url", "extra-index-url", "find-links"):
+            options += [part for url in ast.literal_eval(text).split()
+                        for part in (f"--{option}", url)]  # fmt: skip
+    return options
 
 
 def build(extras: Sequence[str], root: Path, declined: set[str]) -> None:
@@ -192,7 +202,7 @@ def build(extras: Sequence[str], root: Path, declined: set[str]) -> None:
         declined: optional system packages to record as not installable.
     """
     before = read_state(root)
-    venv, python = root / ".venv", str(venv_python(root))
+    venv = root / ".venv"
     wanted = sorted({*extras, *before.get("extras", ())})
     reason = rebuild_reason(before, root)
     if reason and venv.exists():
@@ -205,13 +215,12 @@ def build(extras: Sequence[str], root: Path, declined: set[str]) -> None:
     try:
         if reason:
             _create(venv, root)
-        _install_torch(python, root)
-        steps.announce(f"installing vklab[{','.join(wanted)}] and the packages it needs")
-        with ThreadPoolExecutor(1) as background:  # pip uses one core
-            background.submit(_compile, python, venv)
-            _step("installing vklab", project_install_command(python, wanted), root)
-        steps.announce("compiling the packages to bytecode")
-        _compile(python, venv)
+        version = torch_pin((root / "constraints.txt").read_text("utf-8"))
+        alternatives = torch_alternatives(version, system.inspect_machine())
+        cpu = " (CPU build)" if len(alternatives) > 1 else ""
+        _install(f"torch {version}{cpu}", alternatives, root)
+        _install(f"vklab[{','.join(wanted)}] and the packages it needs",
+                 [["--editable", f".[{','.join(wanted)}]"]], root)  # fmt: skip
     except steps.SetupStopped as stopped:
         if stopped.clean:
             write_state(root, {**state, "status": "failed"})
@@ -225,39 +234,44 @@ def _create(venv: Path, root: Path) -> None:
     base = getattr(sys, "_base_executable", None) or sys.executable
     steps.announce(f"creating .venv with Python {sys.version.split()[0]}")
     _step("creating .venv", [base, "-I", "-m", "venv", str(venv)], root)
-    # An index without pip is no fault: the pip that comes with Python installs the same packages.
-    steps.run_logged(_pip_install(str(venv_python(root)), FAST_PIP), cwd=root,
+    # An index without uv is no fault: the pip that comes with Python installs the same packages.
+    steps.run_logged(pip_command(str(venv_python(root)), (), [UV]), cwd=root,
                      log=venv / LOG_FILE, limit_s=INSTALL_LIMIT_S)  # fmt: skip
 
 
-def _compile(python: str, venv: Path) -> None:
-    # Some packages carry files that are no Python: what does not compile is left out.
-    steps.run_logged(compile_command(python, venv), log=venv / LOG_FILE, limit_s=INSTALL_LIMIT_S)
-
-
-def _install_torch(python: str, root: Path) -> None:
-    version = torch_pin((root / "constraints.txt").read_text("utf-8"))
-    *first, default = torch_install_commands(python, version, system.inspect_machine())
-    steps.announce(f"installing torch {version}{' (CPU build)' if first else ''}")
-    log = root / ".venv" / LOG_FILE
-    for command in first:
-        result = steps.run_logged(command, cwd=root, log=log, limit_s=INSTALL_LIMIT_S)
-        if result.returncode == 0:
-            return
-        steps.announce("no index has a CPU build of torch; installing the default one (with CUDA)")
-    _step(f"installing torch {version}", default, root)
+def _install(what: str, alternatives: Sequence[list[str]], root: Path) -> None:
+    """Install the first alternative that can be: by uv, or else by pip, whose error is told."""
+    steps.announce(f"installing {what}")
+    python, log = str(venv_python(root)), root / ".venv" / LOG_FILE
+    config = steps.run_logged([python, "-I", "-m", "pip", "config", "list"], limit_s=60)
+    indexes = pip_indexes(config.output)
+    for command in (uv_command, pip_command):
+        for arguments in alternatives:
+            if arguments == alternatives[-1] != alternatives[0]:
+                steps.announce("no index has a CPU build of torch; installing the default one "
+                               "(with CUDA)")  # fmt: skip
+            last = command(python, indexes, arguments)
+            result = steps.run_logged(last, cwd=root, log=log, limit_s=INSTALL_LIMIT_S)
+            if result.returncode == 0:
+                return
+    raise _stopped(f"installing {what}", last, result, log)
 
 
 def _step(title: str, command: list[str], root: Path) -> None:
     log = root / ".venv" / LOG_FILE
     result = steps.run_logged(command, cwd=root, log=log, limit_s=INSTALL_LIMIT_S)
-    if result.returncode == 0:
-        return
+    if result.returncode != 0:
+        raise _stopped(title, command, result, log)
+
+
+def _stopped(
+    title: str, command: list[str], result: steps.StepResult, log: Path
+) -> steps.SetupStopped:
     problem = f"{title} failed (exit code {result.returncode})"
     where = f"  command: {' '.join(command)}\n  log: {log}"
     if re.search(r"NewConnectionError|Timeout|ProxyError|SSLError", result.output):
         # Without an index pip's own last lines mislead: they report a conflict or no such version.
         text = f"{problem}: the package index cannot be reached; connect, then run this again"
-        raise steps.SetupStopped(f"{text}\n{where}", clean=result.returncode > 0)
+        return steps.SetupStopped(f"{text}\n{where}", clean=result.returncode > 0)
     text = f"{problem}; correct the error in its last lines, then run this again"
-    raise steps.SetupStopped(f"{text}\n{where}\n{result.tail}", clean=result.returncode > 0)
+    return steps.SetupStopped(f"{text}\n{where}\n{result.tail}", clean=result.returncode > 0)
