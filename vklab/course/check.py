@@ -6,10 +6,12 @@ and the notebook continues. The verdict is feedback, not a mark. Visited by lab 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from vklab.course import seam, words
 from vklab.course.children.kernel_answers import KernelAnswers
+from vklab.course.definition.case import Case
 from vklab.course.definition.draw import public_cases
 from vklab.course.definition.exercise import Exercise, exercises_of, find, number_of
 from vklab.course.definition.judge import Answers, LocalAnswers, judge
@@ -35,19 +37,24 @@ def check(identifier: str, answer: Any = None) -> Verdict:
     return check_answer(exercise, answer)
 
 
-def check_answer(exercise: Exercise, answer: Any, seconds: float | None = None) -> Verdict:
+def check_answer(
+    exercise: Exercise, answer: Any, seconds: float | None = None,
+    cases: Sequence[Case] | None = None,
+) -> Verdict:
     """Return the verdict on an answer of this process, on the public cases.
 
     Args:
         exercise: the exercise with its definition.
         answer: as in `check`.
         seconds: time limit of the answers; None for the exercise's own.
+        cases: the public cases, where they are drawn already.
     """
     refused = refusal(exercise, answer)
     if refused is not None:
         status, message = refused
         return Verdict(exercise.id, exercise.title, status, 0, exercise.points, (), (message,))
-    return judge(exercise, answers_for(exercise, answer, seconds), public_cases(exercise))
+    drawn = public_cases(exercise) if cases is None else cases
+    return judge(exercise, answers_for(exercise, answer, seconds), drawn)
 
 
 def answers_for(exercise: Exercise, answer: Any, seconds: float | None = None) -> Answers:

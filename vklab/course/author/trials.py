@@ -32,8 +32,8 @@ __all__ = [
     "names_after", "reject_mutants", "seed_problems", "try_mutants",
 ]  # fmt: skip
 
-# A mutant may loop for ever: stop it after a multiple of the solution's time. A kernel keeps the
-# limit of its check.
+# A mutant or a wrong answer may loop for ever: stop it after a multiple of the solution's time. A
+# kernel keeps the limit of its check.
 MUTANT_S, MUTANT_TIMES = 1.0, 5
 # Of an exercise's right results as many are tried as constants; and errors that answers may raise.
 CONSTANTS = 5
@@ -112,9 +112,13 @@ def answer_problems(
         every: 3 tries every third wrong answer.
     """
     known = {k: e for k, e in exercises_of(lab.number).items() if e.takes in takes}
+    cases = {key: public_cases(exercise) for key, exercise in known.items()}
+    limits: dict[str, float | None] = {}
     problems = []
     for key, exercise in known.items():
-        verdict = check_answer(exercise, answer_of(lab, key))
+        solution, started = answer_of(lab, key), time.monotonic()
+        verdict = check_answer(exercise, solution, cases=cases[key])
+        limits[key] = _patience(exercise, time.monotonic() - started)
         problems += _expect(key, "the solution", verdict, "correct") + _points(key, verdict)
         if not any(k == key for k, _ in answers.alternative):
             problems.append(f"{key}: no second, independent solution")
@@ -122,15 +126,22 @@ def answer_problems(
             problems.append(f"{key}: no wrong answer")
     for key, answer in ((k, a) for k, a in answers.alternative if k in known):
         problems += _expect(key, f"the second solution {_name(answer)}",
-                            check_answer(known[key], answer), "correct")  # fmt: skip
+                            check_answer(known[key], answer, cases=cases[key]),
+                            "correct")  # fmt: skip
     wrong = [entry for entry in answers.wrong if entry[0] in known]
     for key, answer, says, status in wrong[::every]:
-        verdict = check_answer(known[key], answer)
+        verdict = check_answer(known[key], answer, limits[key], cases[key])
         problems += _expect(key, f"the wrong answer {_name(answer)}", verdict, status)
         if says not in str(verdict):
             problems.append(f"{key}: the verdict on {_name(answer)} does not say {says!r}:\n"
                             f"{verdict}")  # fmt: skip
     return [f"{lab.name}: {problem}" for problem in problems]
+
+
+def _patience(exercise: Exercise, solved_s: float) -> float | None:
+    """Return the time limit of an answer, from the time of the solution."""
+    longest = max(MUTANT_S, MUTANT_TIMES * solved_s)
+    return None if exercise.takes == "kernel" else min(exercise.seconds, longest)
 
 
 def _expect(key: str, answer: str, verdict: Verdict, status: str) -> list[str]:
@@ -160,7 +171,7 @@ def empty_problems(lab: Lab) -> list[str]:
     for key, exercise in exercises_of(lab.number).items():
         cases = public_cases(exercise)
         for name, answer in empty_answers(exercise, cases):
-            verdict = check_answer(exercise, answer)
+            verdict = check_answer(exercise, answer, cases=cases)
             problems += [f"{lab.name}: {key}: {name} earns {part.earned:g} in {part.name!r}"
                          for part in verdict.parts if part.earned]  # fmt: skip
     return problems
@@ -242,11 +253,11 @@ def try_mutants(lab: Lab, exercise: Exercise, every: int = 1) -> MutantReport:
         every: 3 tries every third mutant.
     """
     cell = lab.named("exercise")[exercise.id]
+    cases, solution = public_cases(exercise), answer_of(lab, exercise.id)
     started = time.monotonic()
-    if check_answer(exercise, answer_of(lab, exercise.id)).status == "skipped":
+    if check_answer(exercise, solution, cases=cases).status == "skipped":
         return MutantReport(exercise.id, 0, (), skipped=True)
-    patience = max(MUTANT_S, MUTANT_TIMES * (time.monotonic() - started))
-    limit = None if exercise.takes == "kernel" else min(exercise.seconds, patience)
+    limit = _patience(exercise, time.monotonic() - started)
     count, survivors = 0, []
     for mutant in itertools.islice(mutants.mutants_of(lab, cell), 0, None, every):
         count += 1
@@ -254,7 +265,7 @@ def try_mutants(lab: Lab, exercise: Exercise, every: int = 1) -> MutantReport:
             answer = answer_of(lab, exercise.id, mutant.text)
         except Exception:
             continue  # the mutant fails before it can be checked
-        if check_answer(exercise, answer, limit).status == "correct":
+        if check_answer(exercise, answer, limit, cases).status == "correct":
             survivors.append(mutant)
     return MutantReport(exercise.id, count, tuple(survivors))
 
