@@ -5,6 +5,7 @@ Every plan that a test makes is checked for hazards and for values that are over
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ import plan_checks
 import pytest
 import python_server
 import slang_server
+import tiers
 
 STAND_INS = str(Path(__file__).resolve().parent / "stand_ins")
 LONG_S, SLOWEST = 60, 10
@@ -24,8 +26,6 @@ LONG_S, SLOWEST = 60, 10
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 plan_checks.install()  # before any test takes a planner by its name
-hypothesis.settings.register_profile("vklab", deadline=None, max_examples=40, database=None)
-hypothesis.settings.load_profile("vklab")
 
 
 # Of a test with more cases than this, every sixth runs by default; `--all` runs all of them.
@@ -38,10 +38,12 @@ OPERATOR_FILES = "gpu/test_op_*.py"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Try fewer examples of a property in the quick tier."""
-    if "not full" in config.getoption("markexpr"):
-        hypothesis.settings.register_profile("quick", hypothesis.settings.default, max_examples=12)
-        hypothesis.settings.load_profile("quick")
+    """Try fewer examples of a property than with --all, fewest in the quick tier."""
+    # Test files read it when they are imported.
+    os.environ[tiers.LONG_CASES] = "" if "not slow" in config.getoption("markexpr") else "1"
+    count = 12 if "not full" in config.getoption("markexpr") else tiers.examples(80)
+    hypothesis.settings.register_profile("vklab", deadline=None, max_examples=count, database=None)
+    hypothesis.settings.load_profile("vklab")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -69,10 +71,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.slow)
 
 
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave out what was collected: thousands of tests stay alive."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def private_cache(
-    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
-) -> Iterator[str]:
+def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Keep the tests out of the user's cache folder, and the user's switches out of the tests."""
     folder = str(tmp_path_factory.mktemp("cache"))
     if "PYTEST_XDIST_WORKER" in os.environ:  # workers compile for each other, as processes do
@@ -83,7 +90,6 @@ def private_cache(
             if name.startswith("VKLAB_") and name not in ("VKLAB_SLANGC", "VKLAB_SWIFTSHADER"):
                 patch.delenv(name)
         patch.setenv("PYTHONPATH", STAND_INS, prepend=os.pathsep)
-        patch.setenv("LONG_CASES", "" if "not slow" in pytestconfig.getoption("markexpr") else "1")
         patch.setenv("VKLAB_CACHE", folder)
         Path(folder).mkdir(exist_ok=True)
         patch.setenv("TESTS_SHARE", folder)  # stays where a test has a cache of its own

@@ -1,7 +1,7 @@
 """ONNX's backend suite, made once for all processes of a run: it computes for seconds.
 
-Three cases take most of its time, as onnx.reference pools volumes by loops: they are made where the
-variable LONG_CASES is set, as tests/conftest.py does for a run with the tests marked slow.
+Three cases take most of its time, as onnx.reference pools volumes by loops: they are made for a run
+with the tests marked slow.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tiers
 from onnx.backend.test.case import base
 
 from vklab import conformance
 from vklab.conformance import Case
 
 WAIT_S = 120
-LONG_CASES = "LONG_CASES"
 LONG = {f"export_{kind}pool_3d_default" for kind in ("average", "lp", "max")}
 
 
 def _export(cls: Any, name: str, bases: tuple[type, ...], members: dict[str, Any]) -> None:
     """Make the cases of one class, as onnx does, without the long ones and without their text."""
     for key in members:
-        if key.startswith("export") and (key not in LONG or os.environ.get(LONG_CASES)):
+        if key.startswith("export") and (key not in LONG or tiers.is_long()):
             np.random.seed(0)
             getattr(cls, key)()
     type.__init__(cls, name, bases, members)

@@ -36,6 +36,7 @@ SAMPLED, SAMPLE_STEP = (
 LONG_GATES = (
     "test_the_unsolved_notebook_runs_to_its_end", "test_mutants_of_kernels_are_rejected",
     "test_every_variant_of_kernels_has_one_solution_under_many_seeds",
+    "test_solutions_second_solutions_and_wrong_answers_of_kernels",
 )  # fmt: skip
 
 

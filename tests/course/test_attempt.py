@@ -11,7 +11,7 @@ from vklab.course import attempt
 from vklab.errors import ShaderError
 from vklab.plan import memory
 
-pytestmark = pytest.mark.usefixtures("fixture_lab")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("fixture_lab")]
 
 
 def right(count, multiple=256):

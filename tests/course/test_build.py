@@ -10,6 +10,8 @@ from vklab.course.author import build
 from vklab.course.author.lab import LabError, all_labs, find_lab, read_lab
 from vklab.course.author.new import new_lab
 
+pytestmark = pytest.mark.full
+
 
 def source(notebook, identifier):
     return next(cell.source for cell in notebook.cells if cell.id == identifier)

@@ -14,6 +14,8 @@ from vklab.course.children.child import run_child
 from vklab.errors import SetupError
 from vklab.runtime import open_devices
 
+pytestmark = pytest.mark.full
+
 
 def twice(number):
     return helper(number)

@@ -19,6 +19,8 @@ from vklab.errors import ShaderError
 from vklab.shader import compiler
 from vklab.vulkan import instance
 
+pytestmark = pytest.mark.full
+
 
 def test_aliases_and_other_buffers_are_refused_in_the_module(tmp_path):
     text = kernels.GLSL_HEAD.replace("binding = 1) buffer", "binding = 0) buffer")

@@ -15,6 +15,7 @@ from vklab.course.counting.observe import observe_kernel
 from vklab.errors import SetupError
 from vklab.runtime import open_devices
 
+pytestmark = pytest.mark.full
 ORDERS = {"counted", "mirrored", "reversed", "partial"}
 
 

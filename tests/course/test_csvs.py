@@ -7,6 +7,7 @@ import io
 import re
 
 import pytest
+import tiers
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from vklab.course.grade.results.schema import (
     SubmissionResult,
 )
 
+pytestmark = pytest.mark.full
 LAB = LabFacts(name="91_class", title="A lab", minutes=5, version="v", exercises=(
     ExerciseFacts(id="91-1", points=4), ExerciseFacts(id="91-3", points=3, kind="text")))
 FORMULAE = ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''@", "＝1",
@@ -49,7 +51,7 @@ def spreadsheet(text):
 @given(st.text() | st.sampled_from(FORMULAE + NAMES))
 @example("'=1")
 @example("\t")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tiers.examples(100), deadline=None)
 def test_a_name_comes_back_and_is_no_formula(name):
     kept = name.replace("\0", "")
     assert plain(neutral(kept)) == kept

@@ -8,6 +8,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
+import tiers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,7 +46,7 @@ def same(a, b):
 
 
 @given(plain)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=tiers.examples(150))
 def test_plain_values_come_back_as_they_are(value):
     assert same(decode(encode(value)), value)
 
@@ -119,7 +120,7 @@ def test_too_much_is_refused(made, words):
 
 
 @given(st.binary(max_size=200))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=tiers.examples(300))
 def test_any_bytes_give_a_value_or_a_codec_error(data):
     try:
         decode(data)

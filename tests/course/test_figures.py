@@ -9,6 +9,7 @@ from vklab.course.figures import accesses, lanes, listings, steps
 from vklab.course.figures.trace import READ, trace
 from vklab.shader import source
 
+pytestmark = pytest.mark.full
 ADD = source.find("labs/vector_add.slang").read_text("utf-8")
 UNGUARDED = ADD.replace("if (i < params.count)", "if (params.count > 0)")
 EVERYTHING = ADD.replace("if (i < params.count) y[i] = a[i] + b[i]",

@@ -42,6 +42,7 @@ def mutants(case, takes, every):
         clean(problems)
 
 
+@pytest.mark.full
 @sampled
 def test_mutants_of_functions_are_rejected(case, every):
     mutants(case, ("function", "value"), every)
@@ -79,7 +80,7 @@ def test_the_solution_gives_its_outputs_again(case, tmp_path):
     assert set(statuses.values()) <= {"correct", "recorded", "skipped"}, statuses
 
 
-
+@pytest.mark.full
 def test_an_empty_answer_earns_nothing(case):
     clean(trials.empty_problems(case.lab))
 

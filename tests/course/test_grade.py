@@ -23,7 +23,7 @@ from vklab.course.grade.selftest import self_test
 CLASS = 500
 
 
-pytestmark = pytest.mark.usefixtures("class_labs")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("class_labs")]
 
 
 def marks(records):
@@ -106,8 +106,9 @@ def test_another_release_seed_or_sandbox_is_another_batch(graded, tmp_path):
 
 @pytest.mark.parametrize(("judge", "said"), [
     (students.generous, "the unsolved notebook is passed in 91-1"),
-    (students.crashing_always, "the grader's process ended with exit code 7"),
-    (students.strict, "the solution is failed in 91-2"),
+    pytest.param(students.crashing_always, "the grader's process ended with exit code 7",
+                 marks=pytest.mark.slow),
+    pytest.param(students.strict, "the solution is failed in 91-2", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_grader_that_fails_its_self_test_grades_nothing(release, tmp_path, judge, said):
     folder = students.many(release, tmp_path / "in", 1)
@@ -233,7 +234,7 @@ def same_by_dask(release, tmp_path, monkeypatch, count, workers):
     assert folders[0] == folders[1]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_small_class_by_dask_with_a_worker_killed(release, tmp_path, monkeypatch):
     same_by_dask(release, tmp_path, monkeypatch, students.SMALL, 2)
 

@@ -22,6 +22,7 @@ from vklab.course.predict import predict
 from vklab.course.student import submit
 from vklab.plan.memory import Lifetime
 
+pytestmark = pytest.mark.full
 EMPTY = (lambda *given: None, lambda *given: [], lambda *given: {}, lambda *given: given[0],
          lambda *given: 1, lambda *given: ({}, 0), lambda *given: 1 / 0)  # fmt: skip
 

@@ -23,6 +23,7 @@ def statuses(report):
     return [cell["status"] for cell in report["cells"]]
 
 
+@pytest.mark.slow
 def test_stock_nbval_passes_a_hung_notebook_and_ours_fails_it(tmp_path):
     path = notebooks.notebook(tmp_path / "hung.ipynb", HUNG)
     stock = notebooks.nbval(path, *LIMIT, plugin=False)

@@ -14,7 +14,7 @@ from vklab.course.grade.results.feedback import write_feedback
 from vklab.course.grade.results.report import report_page
 from vklab.course.grade.results.schema import GradeError
 
-pytestmark = pytest.mark.usefixtures("class_labs")
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("class_labs")]
 
 
 class Tags(HTMLParser):

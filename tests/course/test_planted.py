@@ -12,6 +12,7 @@ from vklab.course.author import build, gates, trials
 from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import LabError, read_lab
 
+pytestmark = pytest.mark.full
 SOURCE = "source/90_fixture.py"
 CHECKS, ANSWERS = "checks/lab_90.py", "answers/lab_90.py"
 

@@ -22,6 +22,8 @@ from vklab.course.grade.assignment.release import choose_variants, release, text
 from vklab.course.grade.results.schema import GradeError
 from vklab.course.places import PROJECT
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def labs(monkeypatch):

@@ -10,6 +10,7 @@ import stat
 import time
 
 import pytest
+import tiers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -155,7 +156,7 @@ results_strategy = st.builds(
 
 
 @given(text, text, st.dictionaries(st.from_regex(r"\d\d-\d", fullmatch=True), results_strategy))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tiers.examples(60), deadline=None)
 def test_any_record_survives_its_file(student, broken, exercises):
     one = SubmissionResult.model_validate({"submission": {"student": student}, "lab": "91_class",
                                            "broken": broken, "exercises": exercises})  # fmt: skip

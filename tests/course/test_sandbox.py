@@ -23,6 +23,7 @@ from vklab.course.grade.sandbox.container import Container
 from vklab.course.grade.sandbox.limits import Limits, Watch
 from vklab.errors import SetupError
 
+pytestmark = pytest.mark.full
 LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(name)]
 needs_bubblewrap = pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")
 as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0,

@@ -11,6 +11,8 @@ from vklab.course.definition.draw import draw
 from vklab.course.definition.exercise import exercises_of
 from vklab.course.definition.judge import judge
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize("secret", ["one", "two"])
 def test_box_sums_are_scored_by_their_loads_and_the_obvious_one_earns_nothing(secret):

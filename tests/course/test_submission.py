@@ -13,6 +13,7 @@ from pathlib import Path
 import class_of_students as students
 import nbformat
 import pytest
+import tiers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -266,7 +267,7 @@ def test_strange_names_are_names_only(release, tmp_path):
 
 
 @given(st.text(min_size=1, max_size=80), st.text(min_size=1, max_size=80))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tiers.examples(60), deadline=None)
 def test_keys_are_safe_and_different(one, other):
     key = file_key(one, "91_class")
     assert Path(key).name == key and len(key.encode()) < 120 and not key.startswith(".")
@@ -278,7 +279,7 @@ def test_keys_are_safe_and_different(one, other):
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
         st.sampled_from(["cells", "id", "source", "metadata", "vklab", "kernelspec", "cell_type"]),
         inner, max_size=4), max_leaves=20).map(lambda v: json.dumps(v).encode()))  # fmt: skip
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tiers.examples(100), deadline=None)
 def test_any_bytes_are_a_notebook_or_have_a_cause(data):
     try:
         assert isinstance(read_notebook(data).cells, tuple)

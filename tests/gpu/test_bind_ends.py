@@ -14,6 +14,7 @@ from vklab.errors import VklabError
 from vklab.runtime import open_devices
 from vklab.vulkan import api
 
+pytestmark = pytest.mark.full
 MEMORY = ("VkBuffer", "VkDeviceMemory", "VkCommandBuffer", "VkCommandPool", "VkFence",
           "VkDescriptorPool")  # fmt: skip
 

@@ -17,6 +17,8 @@ from vklab.runtime.many import speeds
 from vklab.runtime.observe import calibration
 from vklab.vulkan import api
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def fresh(tmp_path, monkeypatch):
@@ -117,7 +119,7 @@ def test_the_command_line_measures_and_shows(fresh, capsys):
     assert device["speed"]["is_measured"]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_sessions_and_plans_weigh_what_was_measured(tmp_path):
     said = both("""
 import sys

@@ -72,7 +72,6 @@ def models_held(dask_worker):
         if hasattr(plugin, "model")
     ]  # fmt: skip
 
-
 pytestmark = pytest.mark.full
 
 
@@ -253,6 +252,7 @@ def test_a_cluster_of_its_own_by_address_and_one_that_is_not_there(batches, expe
         next(distributed.map(DIGITS, batches, "tcp://127.0.0.1:9"))
 
 
+@pytest.mark.slow
 def test_a_worker_for_each_device_of_two_drivers():
     both("""
 import numpy as np, vklab

@@ -17,6 +17,7 @@ from vklab.runtime import open_devices
 from vklab.types import DeviceInfo
 from vklab.vulkan import pipeline
 
+pytestmark = pytest.mark.full
 NODE = helper.make_node
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import tiers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -262,7 +263,7 @@ def test_random_graphs_compute_the_same_fused(device_index, drawn):
 
 @pytest.mark.slow
 @given(drawn=graphs())
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tiers.examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 def test_many_random_graphs_compute_the_same_fused(device_index, drawn):
     check_random_graph(device_index, drawn)
 

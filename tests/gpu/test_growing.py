@@ -21,6 +21,7 @@ from vklab.graph import passes
 from vklab.plan import templates
 from vklab.runtime import open_devices
 
+pytestmark = pytest.mark.full
 NODE = helper.make_node
 GROWING = (*range(1, 12), 16, 17, 31, 32, 33, 40, 41)
 JUMPING = (9, 3, 41, 1, 20, 9, 2, 33, 12, 64, 5)
@@ -82,10 +83,12 @@ def templates_of(session):
     return [template for template in session.roots[0].memo if template]
 
 
-LARGE = pytest.param("gpt2_script", marks=pytest.mark.slow)
+LARGE = ("bert", "gpt2", "gpt2_script", "llama")
 
 
-@pytest.mark.parametrize("name", [LARGE if name == LARGE.values[0] else name for name in MODELS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LARGE)) for n in MODELS]
+)
 @pytest.mark.parametrize("sizes", [GROWING, GROWING[::-1], JUMPING], ids=["up", "down", "jump"])
 def test_templates_change_no_bit(device, name, sizes):
     proto, limits, feeds = MODELS[name]()
@@ -97,7 +100,7 @@ def test_templates_change_no_bit(device, name, sizes):
         assert templates_of(session)
 
 
-@pytest.mark.parametrize("name", ["decoder", "gpt2"])
+@pytest.mark.parametrize("name", ["decoder", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_no_size_is_planned_in_full(device_index, name, made):
     proto, limits, feeds = MODELS[name]()
     with vklab.load(proto, device_index, upper_bounds=limits) as session:

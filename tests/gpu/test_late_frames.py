@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from child import python
 
+pytestmark = pytest.mark.full
 HELD = """
 import threading, time, numpy as np, vklab
 from onnx import helper

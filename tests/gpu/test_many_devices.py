@@ -6,6 +6,7 @@ import light_models
 import pytest
 from two_drivers import both
 
+pytestmark = pytest.mark.full
 START = """
 import numpy as np, vklab
 from split_models import *

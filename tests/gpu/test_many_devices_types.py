@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from two_drivers import both
 
+pytestmark = pytest.mark.full
 START = """
 import sys
 import numpy as np, vklab

@@ -99,10 +99,11 @@ def runtime(model):
 
 
 CASES = [
-    ("vit_script", qdq), ("bert", qoperator), ("gpt2_script", dynamic), ("llama", four_bits),
+    ("bert", qoperator), ("gpt2_script", dynamic), ("llama", four_bits),
     ("bert_script", fused), ("gpt2_script", fused), ("lstm", half),
 ]  # fmt: skip
 MORE = [
+    ("vit_script", qdq),
     ("mobilenet_v3", qdq), ("bert", qdq), ("mobilenet_v3", qoperator), ("bert", dynamic),
     ("vit", four_bits), ("vit_script", fused), ("bert", half), ("unet", half),
     ("mobilenet_v3_script", half), ("efficientnet_b0", qdq), ("unet_script", dynamic),

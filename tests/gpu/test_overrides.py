@@ -16,6 +16,7 @@ import vklab
 from vklab import cli, settings
 from vklab.errors import ModelError
 
+pytestmark = pytest.mark.full
 NODE = onnx.helper.make_node
 
 

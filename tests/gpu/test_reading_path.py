@@ -40,37 +40,45 @@ def test_the_digits_run_without(folder, tmp_path, device_index):
 @pytest.mark.full
 def test_the_reading_path_keeps_its_budget(tmp_path, device_index, capsys):
     root = reading_path.without(tmp_path, *PRESENT)
-    counted = {reading_path.COUNTED: "1"}
-    alone = run(root, device_index, VKLAB_CACHE=str(tmp_path / "cold"), **counted)
-    cold = str(tmp_path / "cold2")
-    usual = run(reading_path.without(tmp_path / "usual"), device_index, VKLAB_CACHE=cold, **counted)
-    with capsys.disabled():
-        print()
-        for row in reading_path.table(alone["files"]):
-            print("{:20} {:3} files {:6} lines of code {:6} lines".format(*row))
-        for label, found in (("reading path", alone), ("default run", usual)):
-            print(f"{label}: {reading_path.total(found['files'])} lines of code without ops/, "
-                  f"{reading_path.total(found['files'], 'all')} lines, "
-                  f"{len(found['files'])} modules")  # fmt: skip
-    assert alone["right"] >= 0.95
-    assert reading_path.total(alone["files"]) <= reading_path.BUDGET_LINES
-    require_on_page(alone["files"], usual["files"])
-
-
-def require_on_page(alone: dict, usual: dict) -> None:
-    """Check the architecture page: it names all files of the reading path, and its figures hold."""
+    files = cold_run(root, tmp_path, device_index, "reading path", capsys)
+    assert reading_path.total(files) <= reading_path.BUDGET_LINES
     page = architecture_page.PAGE.read_text("utf-8")
     order = architecture_page.reading_order(page)
-    unnamed = [name for name in alone if name.split("/")[0] not in ("ops", "draw")
+    unnamed = [name for name in files if name.split("/")[0] not in ("ops", "draw")
                and name.rpartition("/")[2] != "__init__.py"
                and f"`{name.rpartition('/')[2]}`" not in order]  # fmt: skip
     assert not unnamed, f"the reading order does not name {unnamed}"
-    for found in (alone, usual):
-        lines = reading_path.total(found)
-        shown = [int(text.replace(",", "")) for text in re.findall(r"\b\d{1,2},\d{3}\b", page)]
-        assert min(abs(lines - figure) for figure in shown) <= lines // 50, (
-            f"{lines} lines: run python tests/architecture_page.py"
-        )
+    require_on_page(files)
+
+
+@pytest.mark.slow
+def test_the_page_has_the_lines_of_a_default_run(tmp_path, device_index, capsys):
+    root = reading_path.without(tmp_path)
+    require_on_page(cold_run(root, tmp_path, device_index, "default run", capsys))
+
+
+def cold_run(root: Path, tmp_path: Path, device: int, label: str, capsys) -> dict:
+    """Run the digits with an empty cache; print and return the files that were executed."""
+    found = run(root, device, VKLAB_CACHE=str(tmp_path / "cold"), **{reading_path.COUNTED: "1"})
+    files = found["files"]
+    assert found["right"] >= 0.95
+    with capsys.disabled():
+        print()
+        for row in reading_path.table(files):
+            print("{:20} {:3} files {:6} lines of code {:6} lines".format(*row))
+        print(f"{label}: {reading_path.total(files)} lines of code without ops/, "
+              f"{reading_path.total(files, 'all')} lines, {len(files)} modules")  # fmt: skip
+    return files
+
+
+def require_on_page(files: dict) -> None:
+    """Check that the architecture page has the number of lines of these files."""
+    page = architecture_page.PAGE.read_text("utf-8")
+    lines = reading_path.total(files)
+    shown = [int(text.replace(",", "")) for text in re.findall(r"\b\d{1,2},\d{3}\b", page)]
+    assert min(abs(lines - figure) for figure in shown) <= lines // 50, (
+        f"{lines} lines: run python tests/architecture_page.py"
+    )
 
 
 @pytest.mark.slow

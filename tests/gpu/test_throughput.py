@@ -23,7 +23,7 @@ def test_one_device_has_two_ways(capsys, monkeypatch, device_index):
     assert "frames/s" in capsys.readouterr().out
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_two_devices_have_five_and_errors_are_told():
     both("""
 from vklab.bench import throughput

@@ -6,6 +6,8 @@ import pytest
 from transfer_runs import FAKE, START
 from two_drivers import both
 
+pytestmark = pytest.mark.full
+
 
 # Values have 96 bytes: less than a slot, just one, one more or less, many.
 @pytest.mark.parametrize(("validate", "sizes"), [

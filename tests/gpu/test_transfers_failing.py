@@ -74,7 +74,7 @@ with fake:
 SOME, ALL = 4, pytest.param(1, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("step", [SOME, ALL])
+@pytest.mark.parametrize("step", [3 * SOME, ALL])
 @pytest.mark.parametrize("copied", ["", pytest.param("1", marks=pytest.mark.slow)])
 def test_every_call_of_a_run_through_the_ring_that_fails_is_a_clear_error(copied, step):
     both(FAKE + """

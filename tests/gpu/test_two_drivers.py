@@ -28,7 +28,7 @@ with vklab.load(relu((1, 3))) as session:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("validate", ["", "1"])
+@pytest.mark.parametrize("validate", ["", pytest.param("1", marks=pytest.mark.slow)])
 def test_both_agree_on_digits_at_once(validate):
     both(IMPORTS + """
 model = DATA / "digits_cnn.onnx"
@@ -76,7 +76,8 @@ assert not wrong and not any(thread.is_alive() for thread in threads)
 # conv_few takes SwiftShader half a minute.
 @pytest.mark.full
 @pytest.mark.parametrize("name", [
-    "mini_classifier", "mnist12", "mlp", pytest.param("conv_few", marks=pytest.mark.slow),
+    "mlp", *(pytest.param(name, marks=pytest.mark.slow)
+             for name in ("mini_classifier", "mnist12", "conv_few")),
 ])  # fmt: skip
 def test_the_small_device_runs_every_model(name):
     both(IMPORTS + f"""
@@ -96,7 +97,7 @@ with vklab.load(model, swiftshader) as session:
 
 # SwiftShader takes long to compile pipelines: a quarter of the operators runs by default.
 @pytest.mark.full
-@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_operator_runs_on_the_small_device(step):
     said = both("""
 import sys

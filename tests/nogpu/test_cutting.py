@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tiers
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -93,7 +94,7 @@ def placed_graphs(draw: st.DrawFn) -> tuple[Graph, dict[str, int], int]:
 
 
 @given(placed_graphs())
-@hypothesis_settings(max_examples=120, deadline=None)
+@hypothesis_settings(max_examples=tiers.examples(120), deadline=None)
 def test_chunks_in_any_order_compute_what_the_graph_does(case):
     graph, devices, seed = case
     rng = random.Random(seed)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tiers
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
@@ -139,7 +140,7 @@ def axes(draw: st.DrawFn) -> Case:
 ANY = st.one_of(broadcasts(), products(), gemms(), windows(), windows(), reshapes(), axes())
 
 
-@limits(max_examples=250)
+@limits(max_examples=tiers.examples(250))
 @given(ANY)
 @pytest.mark.full
 def test_shapes_are_those_that_onnx_infers(case):

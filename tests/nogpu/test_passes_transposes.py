@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pass_graphs
 import pytest
+import tiers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pass_graphs import FILTERS, GRAPHS, NHWC, TO_NCHW, TO_NHWC, array, kinds, made, shaped
@@ -138,7 +139,7 @@ def reshapes(draw):
 
 
 @pytest.mark.full
-@settings(max_examples=300)
+@settings(max_examples=tiers.examples(300))
 @given(reshapes())
 def test_an_order_behind_a_reshape_is_one_before_it(case):
     source, target, order = case

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+import tiers
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
@@ -124,7 +125,7 @@ def test_a_module_cut_off_at_any_word_is_damaged_or_smaller(compiled, language):
 
 
 @pytest.mark.parametrize("language", ["slang", "glsl"])
-@limits(max_examples=150)
+@limits(max_examples=tiers.examples(150))
 @given(data=st.data())
 @pytest.mark.full
 def test_flipped_bits_are_an_error_or_another_module(compiled, language, data):

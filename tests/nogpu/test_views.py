@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import tiers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,7 +49,7 @@ def drawn_views(draw):
 
 
 @given(drawn_views(), st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tiers.examples(400), deadline=None)
 def test_a_composed_view_visits_the_elements_of_two_views(drawn, data):
     inner_shape, shape, view = drawn
     steps = [data.draw(st.integers(-3, 7)) for _ in inner_shape]
@@ -66,7 +67,7 @@ def test_a_composed_view_visits_the_elements_of_two_views(drawn, data):
 
 
 @given(drawn_views())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tiers.examples(200), deadline=None)
 def test_merged_axes_visit_the_same_positions(drawn):
     _, shape, view = drawn
     target = StridedView.dense(shape)
@@ -76,7 +77,7 @@ def test_merged_axes_visit_the_same_positions(drawn):
 
 
 @given(drawn_views())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tiers.examples(200), deadline=None)
 def test_the_order_of_axes_makes_a_whole_view_dense(drawn):
     inner_shape, shape, view = drawn
     visited = positions(shape, view)

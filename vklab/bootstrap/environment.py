@@ -156,7 +156,13 @@ def torch_alternatives(version: str, machine: system.Machine) -> tuple[list[str]
 
 
 def pip_command(python: str, indexes: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """Return the command by which pip installs; it knows its own indexes."""
+    """Return the command by which pip installs.
+
+    Args:
+        python: path of the Python to install for.
+        indexes: not used: pip reads its own configuration.
+        arguments: requirements, after options.
+    """
     # -I: neither PYTHONPATH nor the user's own packages may leak into the environment.
     pip = [python, "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
     hurry = ["--retries", "1", "--timeout", "15"] if TORCH_CPU_INDEX in arguments else []
