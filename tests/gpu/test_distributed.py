@@ -72,6 +72,7 @@ def models_held(dask_worker):
         if hasattr(plugin, "model")
     ]  # fmt: skip
 
+
 pytestmark = pytest.mark.full
 
 
