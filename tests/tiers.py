@@ -1,0 +1,18 @@
+"""Sizes of tests by tier: whole with --all, smaller by default."""
+
+from __future__ import annotations
+
+import os
+
+LONG_CASES = "LONG_CASES"  # set by tests/conftest.py for a run with the tests marked slow
+FEWEST = 20
+
+
+def is_long() -> bool:
+    """Tell whether this run includes the tests marked slow."""
+    return bool(os.environ.get(LONG_CASES))
+
+
+def examples(count: int) -> int:
+    """Return the number of examples of a property: all with --all, a quarter by default."""
+    return count if is_long() else max(min(count, FEWEST), count // 4)
