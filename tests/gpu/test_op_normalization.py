@@ -71,7 +71,7 @@ def test_a_row_far_from_zero_keeps_its_variance(device):
 
 @pytest.mark.parametrize("groups", [1, 2, 6])
 def test_groups_of_channels(device, groups):
-    for space in [(5,), (7, 3), (2, 3, 5)]:
+    for space in [(), (5,), (7, 3), (2, 3, 5)]:
         x, own = random_array((2, 6, *space)), (6, *(1,) * len(space))
         grouped = layer_norm(x.reshape(2, groups, -1), (2,))[0]
         scale, bias = random_array((6,), 1), random_array((6,), 2)
@@ -80,7 +80,9 @@ def test_groups_of_channels(device, groups):
         scale, bias = scale[:groups], bias[:groups]
         (y,) = run_all("GroupNormalization", [x, scale, bias], 1, device, 18, num_groups=groups)
         close(y, (grouped * scale.reshape(-1, 1) + bias.reshape(-1, 1)).reshape(x.shape))
-        check_operator("InstanceNormalization", [x.shape, (6,), (6,)], device=device, epsilon=0.1)
+        if space:
+            check_operator("InstanceNormalization", [x.shape, (6,), (6,)], device=device,
+                           epsilon=0.1)  # fmt: skip
 
 
 def test_batch_normalization(device):

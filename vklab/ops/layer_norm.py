@@ -82,7 +82,9 @@ def instance_normalization(
     input: TensorInfo, scale: TensorInfo, B: TensorInfo, *, epsilon: float = 1e-5
 ) -> Answer:
     """Normalise each channel of each image. Source: ONNX InstanceNormalization-22."""
-    channels = input.dims[1] if input.rank > 1 else 0
+    if input.rank < 3:
+        raise ModelError(f"X of rank {input.rank} has no spatial axes")
+    channels = input.dims[1]
     return _grouped(input, scale, B, channels, channels, epsilon)
 
 
@@ -115,8 +117,8 @@ def _grouped(
     """Normalise X [N,C,...] in groups of channels, with `parameters` scales along C."""
     require(REALS, X, scale, bias)
     same(X, scale, bias)
-    if X.rank < 3:
-        raise ModelError(f"X of rank {X.rank} has no spatial axes")
+    if X.rank < 2:
+        raise ModelError(f"X of rank {X.rank} has no channels")
     batch, channels = X.dims[:2]
     if groups <= 0 or channels % groups:
         raise ModelError(f"{channels} channels do not divide into {groups} groups")
