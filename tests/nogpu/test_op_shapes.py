@@ -194,6 +194,7 @@ def test_what_onnx_refuses_is_refused(case):
     (("Gemm", [(2, 3), (3, 5), (1, 2, 5)], {}, {}), r"C of shape .* does not broadcast to"),
     (("Transpose", [(2, 3)], {"perm": [0]}, {}), r"perm=\(0,\) is not a permutation of 2 axes"),
     (("GlobalMaxPool", [(1, 2)], {}, {}), "no spatial axes"),
+    (("Split", [(7,)], {"num_outputs": 1 << 40}, {}), "the node has 1 outputs"),
     (("InstanceNormalization", [(1, 2), (2,), (2,)], {}, {}), "no spatial axes"),
     (("GroupNormalization", [(2,), (2,), (2,)], {"num_groups": 1}, {}), "no channels"),
     (("Reshape", [(2, 3)], {}, {0: [5]}), "6 elements"),

@@ -179,12 +179,15 @@ def split_evenly(
     *,
     axis: int = 0,
     num_outputs: int | None = None,
+    output_count: int = 0,
 ) -> Result:
     """Split a tensor along an axis; the last part may be smaller. Source: ONNX Split-18."""
     if (split is None) == (num_outputs is None):
         raise ModelError("give either the input `split` or the attribute num_outputs")
+    if num_outputs not in (None, output_count):
+        raise ModelError(f"num_outputs={num_outputs}, and the node has {output_count} outputs")
     sizes = None if split is None else known_integers(split, "split")
-    return _split(input, axis, sizes, num_outputs or 0)
+    return _split(input, axis, sizes, output_count)
 
 
 @operator("Split", since=13)

@@ -73,7 +73,7 @@ def _got(result: Observed, text: str, number: int, count: int) -> Got:
     if result.status == "compile_error" and not is_glsl(text) and "gl_GlobalInvo" in text:
         said = "this looks like GLSL, whose first line is `#version 450`; read as Slang, " + said
     # The host packs a constant by the type that the kernel's struct gives it.
-    said = re.sub(r"kernel kernel: push constant (\w+)=(\S+) does not fit: .*",
+    said = re.sub(r"kernel kernel: push constants .*?'(\w+)': (\d+\.\d*|nan|inf).* do not fit: .*",
                   r"\1 is an integer in your struct, the host pushes \2", said)  # fmt: skip
     which = f"dispatch {number} of {count}: " if number > 1 else ""
     return Got("refused", message=which + said)
