@@ -12,9 +12,9 @@ from vklab.course.author.answers import answers_of
 from vklab.course.definition.exercise import exercises_of
 
 pytestmark = pytest.mark.usefixtures("loaded_notebooks")
-# By default every third wrong answer and mutant is tried, of kernels every ninth; with --all, all.
+# By default every third wrong answer is tried, every ninth kernel and mutant; with --all, all.
 sampled = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
-sampled_kernels = pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+rarely = pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def clean(problems):
@@ -31,7 +31,7 @@ def test_solutions_second_solutions_and_wrong_answers(case, every):
 
 
 @pytest.mark.full
-@sampled_kernels
+@rarely
 def test_solutions_second_solutions_and_wrong_answers_of_kernels(case, every):
     clean(trials.answer_problems(case.lab, answers_of(case.lab), ("kernel",), every))
 
@@ -43,13 +43,13 @@ def mutants(case, takes, every):
 
 
 @pytest.mark.full
-@sampled
+@rarely
 def test_mutants_of_functions_are_rejected(case, every):
     mutants(case, ("function", "value"), every)
 
 
 @pytest.mark.full
-@sampled_kernels
+@rarely
 def test_mutants_of_kernels_are_rejected(case, every):
     mutants(case, ("kernel",), every)
 

@@ -12,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from vklab import cli
 from vklab.course.definition.verdict import MIME
-from vklab.course.student import merge, work
+from vklab.course.student import copies, merge, work
 
 
 def cell(identifier, source, role="demo"):
@@ -146,10 +146,10 @@ def edit(path, **texts):
 
 def test_labs_are_copied_once_and_never_overwritten(folders):
     labs, mine = folders
-    assert work.copy_labs(labs, mine) == ["01_a.ipynb"]
+    assert copies.copy_labs(labs, mine) == ["01_a.ipynb"]
     (mine / "01_a.ipynb").write_text("the student's")
     (labs / "02_b.ipynb").write_text("fresh")
-    assert work.copy_labs(labs, mine) == ["02_b.ipynb"]
+    assert copies.copy_labs(labs, mine) == ["02_b.ipynb"]
     assert (mine / "01_a.ipynb").read_text() == "the student's"
 
 
@@ -173,7 +173,7 @@ def test_an_update_keeps_work_and_a_copy_of_before(folders):
 @pytest.mark.parametrize("text", ["", "not JSON", '{"cells": 3}', '{"nbformat": 4}'])
 def test_a_copy_that_cannot_be_read_is_not_touched(folders, text):
     labs, mine = folders
-    work.copy_labs(labs, mine)
+    copies.copy_labs(labs, mine)
     edit(labs / "01_a.ipynb", setup="import b")
     (mine / "01_a.ipynb").write_text(text)
     (done,) = work.update(labs, mine)
@@ -183,7 +183,7 @@ def test_a_copy_that_cannot_be_read_is_not_touched(folders, text):
 
 def test_a_copy_without_ids_is_not_touched(folders):
     labs, mine = folders
-    work.copy_labs(labs, mine)
+    copies.copy_labs(labs, mine)
     edit(labs / "01_a.ipynb", setup="import b")
     book = json.loads((mine / "01_a.ipynb").read_text())
     for one in book["cells"]:
@@ -195,9 +195,9 @@ def test_a_copy_without_ids_is_not_touched(folders):
 
 def test_a_lost_base_costs_nothing_but_notes(folders):
     labs, mine = folders
-    work.copy_labs(labs, mine)
+    copies.copy_labs(labs, mine)
     edit(mine / "01_a.ipynb", setup="import mine")
-    (mine / work.HIDDEN / "01_a.ipynb").unlink()
+    (mine / copies.HIDDEN / "01_a.ipynb").unlink()
     edit(labs / "01_a.ipynb", setup="import b")
     work.update(labs, mine)
     text = (mine / "01_a.ipynb").read_text()
@@ -206,7 +206,7 @@ def test_a_lost_base_costs_nothing_but_notes(folders):
 
 def test_progress_reads_saved_verdicts(folders, monkeypatch, capsys):
     labs, mine = folders
-    work.copy_labs(labs, mine)
+    copies.copy_labs(labs, mine)
     monkeypatch.setenv("VKLAB_LABS", str(labs))
     shown = {"id": "01-1", "status": "correct", "points": 4, "of": 4}
     for verdict, solved, points in ((None, 0, 0), (shown, 1, 4), ({**shown, "points": 99}, 1, 4),
@@ -226,8 +226,8 @@ def test_pages_that_notebooks_link_to_are_copied_every_time(tmp_path):
     labs, mine = tmp_path / "labs", tmp_path / "work"
     labs.mkdir()
     (labs / "GLOSSARY.md").write_text("old")
-    assert work.copy_labs(labs, mine) == []
+    assert copies.copy_labs(labs, mine) == []
     (labs / "GLOSSARY.md").write_text("new")
-    work.copy_labs(labs, mine)
+    copies.copy_labs(labs, mine)
     assert (mine / "GLOSSARY.md").read_text() == "new"
     assert not (mine / "SLANG.md").exists()

@@ -240,7 +240,7 @@ def test_a_warm_run_compiles_nothing_and_imports_nothing_heavy(device_index):
 def clone(tmp_path, device_index):
     """Return a copy of the project, with one lab, that may be written to."""
     for name in ("vklab", "shaders", "data"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name)
     (tmp_path / "labs").mkdir()
     (tmp_path / "labs/00_start.ipynb").write_text("{}")
     return tmp_path

@@ -101,6 +101,7 @@ def test_ruff_finds_nothing():
 
 
 @pytest.mark.full
+@pytest.mark.slow
 def test_mypy_finds_nothing_in_the_package_and_in_a_strict_program_that_uses_it(tmp_path):
     (tmp_path / "user.py").write_text(users_program.USER)
     assert (ROOT / "vklab/py.typed").exists()

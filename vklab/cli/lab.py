@@ -51,8 +51,8 @@ def lab(
         raise SetupError("JupyterLab is not installed here", "python3 -m vklab lab   (in a clone, "
                          "without VKLAB_NO_BOOTSTRAP)")  # fmt: skip
     work = root / "work"
-    # Imported here: it needs JupyterLab's packages, which the lines above check.
-    from vklab.course.student import work as copies
+    # Imported here: no other command needs the course at its start.
+    from vklab.course.student import copies
 
     copied = copies.copy_labs(labs, work)
     if copied:

@@ -1,7 +1,6 @@
-"""Student's copies of the labs in `work/`: made once, never overwritten, updated on request.
+"""Student's copies of the labs after they were made: updated on request, and how far they are.
 
-The folder `work/.lab/` has the labs as they were copied (the base of an update) and a backup of
-each copy from before its update. Visited by lab 00.
+A backup of each copy from before its update lies in `work/.lab/before/`. Visited by lab 00.
 """
 
 from __future__ import annotations
@@ -16,12 +15,9 @@ import nbformat
 from vklab.course.author.build import write_notebook
 from vklab.course.author.gates import verdicts_of
 from vklab.course.student import merge
+from vklab.course.student.copies import HIDDEN, copy_file, copy_labs
 
-__all__ = ["Progress", "Updated", "copy_labs", "progress", "update"]
-
-HIDDEN = ".lab"
-# Pages that notebooks link to; nobody edits them, so that each copy is today's.
-PAGES = ("GLOSSARY.md", "SLANG.md")
+__all__ = ["Progress", "Updated", "progress", "update"]
 
 
 @dataclass(frozen=True)
@@ -43,29 +39,6 @@ class Progress:
     points: float
     of: float
     statuses: dict[str, str]
-
-
-def copy_labs(labs: Path, work: Path) -> list[str]:
-    """Copy the notebooks that the student does not have yet, and return their names.
-
-    The pages that notebooks link to are copied every time.
-    """
-    work.mkdir(parents=True, exist_ok=True)
-    for page in PAGES:
-        if (labs / page).is_file():
-            _copy(labs / page, work / page)
-    new = [path for path in sorted(labs.glob("*.ipynb")) if not (work / path.name).exists()]
-    for path in new:
-        _copy(path, work / path.name)
-        _copy(path, work / HIDDEN / path.name)
-    return [path.name for path in new]
-
-
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.copyfile(source, partial)
-    partial.replace(target)
 
 
 def update(labs: Path, work: Path) -> list[Updated]:
@@ -97,7 +70,7 @@ def _update(lab_path: Path, mine_path: Path, base_path: Path) -> Updated:
     merged = merge.merge(base, mine, lab)
     backup = _backup(mine_path)
     write_notebook(merged, mine_path)
-    _copy(lab_path, base_path)
+    copy_file(lab_path, base_path)
     return Updated(name, "updated", f"backup: {backup.relative_to(mine_path.parent)}")
 
 

@@ -31,7 +31,7 @@ from vklab.course.grade.assignment.manifest import ExerciseFacts, LabFacts, Mani
 from vklab.course.grade.batch import BY_HAND
 from vklab.course.grade.results.folder import write_atomic
 from vklab.course.grade.results.schema import GradeError, digest
-from vklab.course.student import work
+from vklab.course.student import copies
 
 __all__ = ["PAGES", "choose_variants", "leak_problems", "release", "student_notebook", "texts_of"]
 
@@ -99,7 +99,7 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
             if exercise.takes not in BY_HAND:
                 data = draw.freeze(exercise, draw.draw(exercise, draw.PUBLIC))
                 write_atomic(root / "checks" / "frozen" / f"{identifier}.bin", data)
-    for name in work.PAGES:
+    for name in copies.PAGES:
         if (places.labs_folder() / name).is_file():
             shutil.copyfile(places.labs_folder() / name, root / name)
     _copy_data(folder)
