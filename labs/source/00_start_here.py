@@ -265,7 +265,7 @@ batches.draw_batches(17, {"one run of 32": [32], "two runs of 16": [16, 16]}, 6,
                      "empty rows. Grey: the price of a run, here that of 6 rows.")
 
 # %% [markdown] id="l00-3t"
-# ### Exercise 3 · A cheap choice of batches
+# ### Exercise 3 · A cheap choice of batches (scored)
 #
 # This exercise is **open-ended**: many answers are valid, and some are better. A run with batch size `b` costs `b + run`: its rows, and a price that is measured in rows. Your cost is compared with two numbers: the cost of the obvious choices (one size only; the largest size that fits), which earns nothing, and the least cost that exists, which earns all points. Everything between earns a share. Hand in what you have, and come back later if you like.
 

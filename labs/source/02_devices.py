@@ -610,7 +610,7 @@ check("02-5", rent_devices)
 # hint("02-5")
 
 # %% [markdown] id="l02-6text"
-# ## 6 · What would break this
+# ## 6 · What would break this?
 # **Bug hunt 1.** This function passed every test on its author's laptop. Then a user plugged in a second GPU, and kernels failed to be created. Read the function in the second cell below. For which machines is its result right? Write your guess, run both cells, and mend the function until every line says True.
 
 # %% id="l02-p4"

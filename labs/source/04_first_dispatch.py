@@ -150,7 +150,7 @@ draw_invocation_map(trace(UNGUARDED, arrays, (2,), {}))
 # Guard words reach 4096 bytes. The counters of `trace` and of the checks have no such limit: they see the element that your kernel *asks for*, however far away, for reads as well as for writes. The checks reject both, because what lies outside is not yours.
 
 # %% [markdown] id="l04-e1t" vklab={"id": "04-1"}
-# ### Exercise 04-1: map
+# ### Exercise 1 · Map
 # **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared ReLU*: `max(x, [[low]])`, times itself. One invocation handles one element: a loop in which one invocation does everything gives the right values, and gives away what a GPU is for. The check also uses sizes that are no multiple of 64, and a workgroup that has no work at all.
 #
 # The line with `#error` stops the compiler until you have replaced it.
@@ -239,7 +239,7 @@ print(f"{data.hex(' ', 4)}\nread as two floats: {floats}")
 # %% [markdown] id="l04-push-r"
 # Vulkan copies bytes and knows no types. A struct with `float count` would read 1000 as 1.4e-42, a number next to nothing, without an error. vklab is kinder: it reads names and types back from your compiled kernel, and packs 1000 by the type that it finds there. So a wrong type can still give right results here, and be wrong everywhere else; the check therefore looks at the types.
 #
-# ### Exercise 04-2: zip
+# ### Exercise 2 · Zip
 # **Zip**: each element of `y` depends on the elements of two inputs at the same place. Yours is `y = scale * a + b`. This time you write the struct, too: the host pushes `count`, a `uint`, and `scale`, a `float`.
 
 # %% id="l04-e2" vklab={"role": "exercise", "id": "04-2", "points": 5, "lines": 5}
@@ -292,7 +292,7 @@ rows_of.picture("Three rows of workgroups; the last row is only partly needed.",
                 "A long grid: workgroup number = group.x + ROW * group.y, with ROW = [[row]].")
 
 # %% [markdown] id="l04-e3t"
-# ### Exercise 04-3: the grid
+# ### Exercise 3 · The grid
 # Keep one row as long as the limit allows. Beyond it, use as few rows of exactly `ROW` workgroups as cover all elements. (vklab's own rule is in `vklab/ops/registry.py`; it starts the second row earlier, and the check wants the rule of this text.)
 
 # %% id="l04-e3" vklab={"role": "exercise", "id": "04-3", "points": 4, "lines": 4}
@@ -373,7 +373,7 @@ matrix.picture("A matrix of two rows and three columns, and the same six element
 predict("04-p4", across=..., down=..., idle=...)
 
 # %% [markdown] id="l04-e4t"
-# ### Exercise 04-4: transpose
+# ### Exercise 4 · Transpose
 # `y` is `x` with rows and columns exchanged: for an `x` of 37 x 53, `y` has 53 rows of 37. Reading along a row of `x` means writing down a column of `y`. In the picture each workgroup has a colour of its own, so you see which part of `y` it filled.
 
 # %% id="l04-e4" vklab={"role": "exercise", "id": "04-4", "points": 4, "lines": 4}
@@ -464,7 +464,7 @@ for count in (1000, 1003):
 # %% [markdown] id="l04-e5t" vklab={"id": "04-5"}
 # The guard is there. It asks the right question about the wrong element.
 #
-# ### Exercise 04-5: repair it
+# ### Exercise 5 · Repair it
 # Give [[each]] elements in a row to each invocation, and move the question to where the element is.
 
 # %% id="l04-e5" vklab={"role": "exercise", "id": "04-5", "points": 4, "lines": 3}
@@ -503,7 +503,7 @@ check("04-5", HALVES)
 # hint("04-5")
 
 # %% [markdown] id="l04-e6t"
-# ### Exercise 04-6: fewest loads (open-ended)
+# ### Exercise 6 · Fewest loads (scored)
 # A **box sum** replaces each element of an image by the sum of the 3 x 3 elements around it. So that every element has eight neighbours, `x` has a border: it has `rows + 2` rows of `columns + 2`, and `y[r, c]` is the sum of `x[r .. r + 2, c .. c + 2]`. Each invocation computes **16 elements** of `y`. *Which* 16, and in which order, is your choice.
 
 # %% id="l04-e6a" tags=["hide-input"]
@@ -708,7 +708,7 @@ slots.picture("Each name in the kernel leads to a slot with a binding number, an
 predict("04-p6", calls=...)
 
 # %% [markdown] id="l04-e7t"
-# ### Exercise 04-7: what the kernel takes
+# ### Exercise 7 · What the kernel takes
 # Describe the interface of a kernel in the numbers of Vulkan's structures. No driver checks this answer, so step 4 waits until `check` calls it correct.
 
 # %% id="l04-e7" vklab={"role": "exercise", "id": "04-7", "points": 3, "lines": 4}

@@ -63,6 +63,7 @@ def planted(fixture_lab, tmp_path, monkeypatch):
     (SOURCE, 'id="l90-show"', 'id="show"', "ids of this lab start with l90-"),
     (SOURCE, "# ## A value", "# #### A value", "follows a heading of level 2"),
     (SOURCE, "# ## A value", "# ## 3 · A value", "section 3 is the 1. one"),
+    (SOURCE, "# ## A value", "# ### Exercise 90-3: a value", "write '### Exercise 1 · ...', not"),
     (SOURCE, ' vklab={"role": "own"}', "", "0 cells have the role 'own'"),
     (SOURCE, '# hint("90-1")', 'hint("90-1")', "comment the hint out"),
     (SOURCE, "# ## A value", "# **Predict:** how many?", "write a cell with predict(...)"),

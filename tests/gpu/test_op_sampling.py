@@ -91,6 +91,13 @@ def test_no_regions(device):
         assert session.run(fed)["y0"].shape == (0, 3, 2, 2)
 
 
+def test_a_number_of_samples_without_end(device_index):
+    inputs = [random_array((1, 3, 5, 5)), np.zeros((1, 4), np.float32), np.zeros(1, np.int64)]
+    proto, _ = one_node("RoiAlign", inputs, sampling_ratio=100_003)
+    with pytest.raises(vklab.ModelError, match="sampling_ratio=100003, squared"):
+        vklab.load(proto, device_index)
+
+
 @pytest.mark.parametrize(("op_type", "shapes", "attributes", "words"), [
     ("GridSample", [(1, 1, 4, 4), (2, 1, 1, 2)], {}, "does not fit"),
     ("GridSample", [(1, 1, 4, 4), (1, 1, 1, 2)], {"mode": "best"}, "mode"),

@@ -22,6 +22,7 @@ __all__ = ["affine_grid", "grid_sample", "max_roi_pool", "roi_align", "roi_align
 # Pixels that are read along an axis; bilinear and bicubic are the names of opset 16.
 TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 PADDINGS = ("zeros", "border", "reflection")
+MOST_SAMPLES = 1024  # of a region's bin along each axis: a kernel ends
 
 
 def _choice(name: str, value: str, known: Sequence[str]) -> str:
@@ -114,6 +115,9 @@ def _align(
     if rois.dims != (batch_indices.count, 4) or samples < 0:
         raise ModelError(f"rois of shape {rois.shape}, batch_indices of {batch_indices.shape} and "
                          f"sampling_ratio={samples} do not fit together")  # fmt: skip
+    if samples > MOST_SAMPLES:
+        raise ModelError(f"sampling_ratio={samples}, squared, is the number of samples of each "
+                         f"bin; kernels take {MOST_SAMPLES} at most")  # fmt: skip
     push = (("samples", samples), ("scale", scale), ("shift", shift))
     defines = (("MODE", modes[_choice("mode", mode, tuple(modes))]),)
     return _regions("roi_align", X, rois, size, push, defines, (("batch", batch_indices),))

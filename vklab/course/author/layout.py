@@ -65,7 +65,7 @@ def _ids(lab: Lab) -> Iterator[str]:
 
 
 def _headings(lab: Lab) -> Iterator[str]:
-    number, level = 0, 1
+    number, level, exercise = 0, 1, 0
     for cell, line in _heading_lines(lab):
         depth = len(line) - len(line.lstrip("#"))
         if depth > level + 1:
@@ -76,6 +76,10 @@ def _headings(lab: Lab) -> Iterator[str]:
             number += 1
             if int(numbered[1]) != number:
                 yield f"cell {cell.id}: section {numbered[1]} is the {number}. one"
+        if re.match(r"#+ Exercise\b", line):
+            exercise += 1
+            if not line.startswith(f"### Exercise {exercise} · "):
+                yield f"cell {cell.id}: write '### Exercise {exercise} · ...', not {line!r}"
 
 
 def _heading_lines(lab: Lab) -> Iterator[tuple[Cell, str]]:

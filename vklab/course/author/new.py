@@ -48,7 +48,7 @@ diagram.box((270, 15, 110, 40), "6").picture("An arrow from 3 to 6.", "Twice thr
 predict("{nn}-p1", of_minus_four=...)
 
 # %% [markdown] id="l{nn}-1e"
-# ### Exercise {nn}-1: double
+# ### Exercise 1 · Double
 
 # %% id="l{nn}-1" vklab={{"role": "exercise", "id": "{nn}-1", "points": 2, "lines": 1}}
 def double(number):
