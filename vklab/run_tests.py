@@ -2,7 +2,7 @@
 
 --quick: no test marked slow or full; default: none marked slow; --all: every test; --fuzz: damaged
 models with new seeds, for VKLAB_FUZZ minutes. Standard library only; pytest runs in a child
-process, so that a native crash is reported. Its workers (one a core) are switched off by `-n 0`.
+process, so that a native crash is reported. Its workers are switched off by `-n 0`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def pytest_command(tier: Tier, arguments: Sequence[str]) -> list[str]:
     quiet = [] if any(item.startswith("--nbval") for item in arguments) else ["-p", "no:nbval"]
     # Tests of one file stay on one worker: they share the file's fixtures. Files keep their order:
     # the few and long ones of the course come first.
-    count = min(os.cpu_count() or 1, MOST_WORKERS)
+    # One worker more than cores: tests wait for children and time limits.
+    count = min((os.cpu_count() or 1) + 1, MOST_WORKERS)
     spread = ["-n", str(count), "--dist", "loadfile", "--no-loadscope-reorder"]
     workers = [] if tier.files else spread
     return [sys.executable, "-m", "pytest", *quiet, *markers, *workers, *tier.files, *arguments]

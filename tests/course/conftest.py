@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import class_of_students
+import filelock
 import pytest
 import python_server
 from stand_ins import loaded_python as forks
@@ -102,15 +103,21 @@ def loaded_notebooks(
 
 
 @pytest.fixture(scope="session")
-def built_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the fixture lab, built."""
+def built_root(private_cache: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the fixture lab, built by the first worker that needs it."""
+    built = Path(private_cache) / "fixture_lab"
+    with filelock.FileLock(f"{built}.lock"):
+        if not built.exists():
+            made = tmp_path_factory.mktemp("course") / "labs"
+            shutil.copytree(FIXTURE, made)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("VKLAB_LABS", str(made))
+                lab = read_lab(made / "source" / "90_fixture.py")
+                build.write_student(lab)
+                build.write_solution(lab)
+            shutil.copytree(made, built)
     root = tmp_path_factory.mktemp("course") / "labs"
-    shutil.copytree(FIXTURE, root)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VKLAB_LABS", str(root))
-        lab = read_lab(root / "source" / "90_fixture.py")
-        build.write_student(lab)
-        build.write_solution(lab)
+    shutil.copytree(built, root)
     return root
 
 
