@@ -172,7 +172,7 @@ equivalent("00-3", TRIES.format("left - size, 0"), TRIES.format("0, left - size"
 # ------------------------------------------------------------------------------------- 00-4
 
 
-@wrong("00-4", says="expected a multiple of 256, got 100 for v1")
+@wrong("00-4", says="expected a multiple of 256, from 0 on, got 100 for v1")
 def forgets_to_round(lifetimes, aliasing=True):
     offsets, end = {}, 0
     for life in lifetimes:

@@ -38,6 +38,15 @@ def treats_nvidia_like_others(vendor_id, api_version, driver_version):
     return vendor, api, ".".join(map(str, fields))
 
 
+@wrong("02-2", says="the API version")
+def packs_all_of_nvidia_alike(vendor_id, api_version, driver_version):
+    vendor, api, driver = by_binary_text(vendor_id, api_version, driver_version)
+    if vendor_id == 0x10DE:
+        fields = api_version >> 22 & 127, api_version >> 14 & 255, api_version >> 6 & 255
+        api = ".".join(map(str, fields))
+    return vendor, api, driver
+
+
 @wrong("02-2", says="expected '0x1234', got 'unknown'")
 def gives_up_on_vendors(vendor_id, api_version, driver_version):
     return NAMES.get(vendor_id, "unknown"), *by_binary_text(vendor_id, api_version,
@@ -192,6 +201,19 @@ def adds_heaps_up(device, needs):
     return "" if code == "heap" and device.memory_bytes >= needs.heap_mib << 20 else code
 
 
+@wrong("02-4", says="expected 'version', got 'queue:compute'")
+def asks_for_the_queue_first(device, needs):
+    has = any(needs.queue in family.flags for family in device.queue_families)
+    return step_by_step(device, needs) if has else f"queue:{needs.queue}"
+
+
+@wrong("02-4", says="expected 'limit:maxPushConstantsSize', got 'limit:max")
+def names_the_last_limit(device, needs):
+    kind, limits = type(needs), dict(reversed(needs.at_least.items()))
+    return step_by_step(device, kind(needs.api_version, needs.queue, needs.features, limits,
+                                     needs.at_most, needs.heap_mib))  # fmt: skip
+
+
 @wrong("02-4", says="expected 'queue:compute', got 'feature:nothing'")
 def looks_at_features_first(device, needs):
     for name in needs.features:
@@ -250,7 +272,7 @@ def largest_first(devices, programs):
     return min(found, key=lambda placed: _cost(devices, placed))
 
 
-@wrong("02-5", says="of the picture: 132 cents an hour; the bound is 102")
+@wrong("02-5", says="of the picture: 132 cents an hour; no answer needs less than 102")
 def sets_by_price_largest_first(devices, programs):
     order = sorted(programs, key=lambda n: -programs[n][0])
     sets = [s for count in range(1, len(devices) + 1) for s in combinations(devices, count)]

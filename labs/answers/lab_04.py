@@ -109,6 +109,19 @@ WRONG = {
         "if (i < params.count) y[i] = 0.5 * x[i];": "are not 4 in a row",
     }),
 }  # fmt: skip
+# Every value right, by what nobody asked for: a race, the old content of y, writes to x.
+SQUARE = "if (id.x < params.count) { float p = max(x[id.x], 0.0); y[id.x] = p * p; } }"
+wrong("04-1", says="was read: a result depends on the inputs alone")(
+    MAP + SQUARE.replace("= p * p", "= max(y[id.x], p * p)"))
+wrong("04-1", says="was written, and x is an input")(
+    MAP.replace("StructuredBuffer<float> x", "RWStructuredBuffer<float> x")
+    + SQUARE.replace("y[id.x]", "x[id.x] = p; y[id.x]"))
+wrong("04-1", says="turns of loops: its own share needs")(
+    MAP + "for (uint k = 0; k < params.count; ++k) if (k == id.x) {" + SQUARE + "}")
+wrong("04-1", says="with no barrier between them")(
+    MAP.replace("[shader", "groupshared float s[64];\n[shader")
+    + "uint n = id.x ^ 1, at = id.x % 64; if (n < params.count) s[at ^ 1] = x[n]; "
+    + SQUARE.replace("x[id.x]", "s[at]"))
 for key, (head, bodies) in WRONG.items():
     for body, says in bodies.items():
         wrong(key, says=says)(head + body + " }")
@@ -171,9 +184,11 @@ NATURAL = IMAGE + """
                                               + i % params.columns + k % 3];
         y[i] = sum;
     } }"""
-wrong("04-6", says="9 loads an element; the bound is")(NATURAL)
+wrong("04-6", says="9 loads an element; no answer needs less than")(NATURAL)
 wrong("04-6", says="3.38 loads an element")(tiles(16, 1))
 wrong("04-6", says="2.5 loads an element")(tiles(2, 8))
+wrong("04-6", says="elements differ")(NATURAL.replace("sum;", "-3.0 * x[(i / params.columns + 1) "
+      "* (params.columns + 2) + i % params.columns + 1];"))  # fmt: skip
 wrong("04-6", says="invocation")(tiles(8, 4))  # 32 elements each, half of the invocations idle
 wrong("04-6", says="elements differ")(tiles(4, 4).replace("k < 9", "k < 8"))
 wrong("04-6", says="behind its end")(tiles(4, 4).replace("if (top >= params.rows) return;", ""))

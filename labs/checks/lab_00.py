@@ -10,6 +10,7 @@ import numpy as np
 
 from vklab.course import words
 from vklab.course.definition.case import Case
+from vklab.course.definition.codec import Opaque
 from vklab.course.definition.exercise import Function, exercise
 from vklab.course.definition.kinds import Choice, Predict
 from vklab.course.definition.report import Report
@@ -19,7 +20,14 @@ from vklab.plan.memory import Lifetime, round_up
 
 
 def _kind(value: Any) -> str:
-    return "None (is a return missing?)" if value is None else f"a {type(value).__name__}"
+    if value is None:
+        return "None (is a return missing?)"
+    name = value.type if isinstance(value, Opaque) else type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 @exercise(
@@ -47,6 +55,10 @@ class ToInput(Function):
         for count in (3, int(random.integers(4, 9))):
             pixels = random.integers(0, white * 4 // 5, (count, 28, 28)).astype(kind)
             yield Case(args=(pixels,), on=f"{count} pictures")
+        yield Case(args=(np.ones((1, 28, 28), kind),), on="one picture, every pixel 1")
+        pixels = random.integers(0, white + 1, (2, 28, 28)).astype(kind)
+        pixels[0, :3], pixels[1, :3] = white, 0
+        yield Case(args=(pixels,), on="2 pictures with black and white")
 
     def expected(self, case: Case) -> Any:
         return (case.args[0] / self.params["white"]).astype(np.float32)[:, np.newaxis]
@@ -104,6 +116,15 @@ class RepairList(Function):
                    f"note-minor {four}")  # fmt: skip
         yield case("once", f"note {two}", f"failed {one}", f"failed-minor {one}", f"failed {one}",
                    f"failed {two}")  # fmt: skip
+        yield case("once", f"failed {one}-tools", f"note {two}", f"failed {one}",
+                   f"failed-minor {four}", f"failed {two}", f"note {four}-tools")  # fmt: skip
+        yield case("once", f"failed-minor {two}", f"failed {three}", f"failed-minor {one}",
+                   f"note {three}", f"note {four}", f"failed-minor {four}", f"failed {two}",
+                   "note python3", "failed-minor vulkan")  # fmt: skip
+        yield case("once", f"failed apt install {one}", f"failed apt install {two}",
+                   f"note apt install {one}")  # fmt: skip
+        yield case("urgent", f"failed-minor {two}", f"failed-minor {one}", f"failed {three}")
+        yield case("urgent", f"failed-minor {one}", f"failed-minor {two}", f"failed {four}")
         for _ in range(3):
             marks = random.choice(["ok", "note", "note-minor", "failed", "failed-minor"], 7)
             lines = random.choice([one, two, three, four], 7)
@@ -119,7 +140,7 @@ class RepairList(Function):
 def _check(row: str) -> Check:
     """Return the check that a row describes: mark, `-minor` if not essential, and a line."""
     mark, _, line = row.partition(" ")
-    return Check(f"{line or mark} check", not mark.startswith("failed"), "", line,
+    return Check(f"a check: {mark}", not mark.startswith("failed"), "", line,
                  essential=not mark.endswith("-minor"))  # fmt: skip
 
 
@@ -160,12 +181,23 @@ def natural_choices(pictures: int, sizes: Sequence[int]) -> Iterator[list[int]]:
     yield largest + [min(size for size in sizes if size >= rest)] * (rest > 0)
 
 
-def drawn(random: np.random.Generator, run: int, other: int) -> tuple[int, list[int]]:
-    """Draw a case that no obvious choice solves, nor the best choice at another price."""
+def drawn(
+    random: np.random.Generator, run: int, other: int, some: tuple[int, int] = (100, 400),
+    count: int = 4, kinds: int = 1, runs: int = 1,
+) -> tuple[int, list[int]]:
+    """Draw a case that no obvious choice solves, nor the best choice at another price.
+
+    The least cost needs more than `kinds` different sizes of `count`, and at least `runs` runs.
+    """
     while True:
-        sizes = sorted(random.choice(np.arange(5, 65), 4, replace=False).tolist())
-        pictures = int(random.integers(100, 400))
+        sizes = random.choice(np.arange(5, 65), count, replace=False).tolist()
+        pictures = int(random.integers(*some))
         least = least_cost(pictures, sizes, run)
+        easy = any(rows + run * number == least for number, rows in totals(pictures, sizes)
+                   if number < runs)  # fmt: skip
+        if easy or any(least_cost(pictures, few, run) == least
+                       for few in combinations(sizes, kinds)):  # fmt: skip
+            continue
         costs = [sum(each) + run * len(each) for each in natural_choices(pictures, sizes)]
         tempting = least_cost(pictures, sizes, other)
         misled = [rows + run * runs for runs, rows in totals(pictures, sizes)
@@ -197,8 +229,11 @@ class ChooseBatches(Function):
 
         for pictures, sizes in ((17, [16, 32]), (16, [16, 32]), (1, [8]), (0, [4, 8])):
             yield case("valid", pictures, sizes, 6)
-        for run, other in ((6, 1), (1, 20), (20, 1), (2, 2), (10, 10), (45, 45)):
+        for run, other in ((6, 1), (1, 20), (20, 1), (2, 2), (20, 6), (1, 6), (45, 6)):
             yield case("", *drawn(random, run, other), run)
+        yield case("", *drawn(random, 6, 1, (40, 100)), 6)
+        yield case("", *drawn(random, 2, 2, count=6, kinds=3), 2)
+        yield case("", *drawn(random, 1, 20, count=5, kinds=2, runs=9), 1)
 
     def expected(self, case: Case) -> Any:
         return least_cost(*case.args)
@@ -206,15 +241,18 @@ class ChooseBatches(Function):
     def compare(self, case: Case, got: Any, report: Report) -> None:
         pictures, sizes, run = case.args
         report.expect(isinstance(got, list | tuple), f"expected a list of sizes, got {_kind(got)}")
-        strange = [one for one in got if type(one) is not int or one not in sizes]
+        report.expect(len(got) <= pictures, f"{len(got)} runs for {pictures} pictures")
+        odd = [one for one in got if not _is_int(one)]
+        report.expect(not odd, f"expected sizes of type int, got {_kind(odd[0])}" if odd else "")
+        strange = [int(one) for one in got if one not in sizes]
         report.expect(not strange, f"{words.short(strange[:1])[1:-1]} is none of the sizes {sizes}")
-        report.expect(sum(got) >= pictures, f"only {sum(got)} of {pictures} pictures are read")
-        spare = [one for one in got if sum(got) - one >= pictures]
-        report.expect(not spare, f"the list has {sum(got)} rows: a run of {spare[:1]} is not "
-                                 "needed")  # fmt: skip
+        total = int(sum(got))
+        report.expect(total >= pictures, f"only {total} of {pictures} pictures are read")
+        spare = [one for one in got if total - one >= pictures]
+        report.expect(not spare, f"the list has {total} rows: a run of {spare[:1]} is not needed")
         if report.part == "cost":
             natural = min(sum(each) + run * len(each) for each in natural_choices(pictures, sizes))
-            report.score(sum(got) + run * len(got), case.expected, natural, "rows")
+            report.score(total + run * len(got), case.expected, natural, "of cost")
 
 
 ASSIGN, PLACE = "vklab.plan.memory.assign_offsets", "vklab.plan.memory._sweep"
@@ -228,7 +266,7 @@ ASSIGN, PLACE = "vklab.plan.memory.assign_offsets", "vklab.plan.memory._sweep"
         "next offset is a multiple of 256 again? first and last play no part.",
         "vklab.plan.memory.round_up does the rounding. What is the free byte after the last value?",
     ),
-    seams=(ASSIGN, PLACE),
+    seams=(ASSIGN, PLACE, *(f"vklab.plan.memory.{name}" for name in ("pack", "_place", "_search"))),
 )
 class OneAfterTheOther(Function):
     parts = {"aligned": ("every value has an offset that is a multiple of 256", 1),
@@ -242,6 +280,13 @@ class OneAfterTheOther(Function):
             lives = tuple(Lifetime(f"v{n}", int(size), n, n) for n, size in enumerate(sizes))
             listed = ", ".join(map(str, sizes))
             yield Case(args=(lives, True), on=f"sizes {listed}" if sizes else "no values")
+        some = tuple(Lifetime(name, size, first, last, 64) for name, size, first, last in (
+            ("x1", 300, 3, 3), ("image", 5 << 30, 0, 0), ("w", 1, 3, 5), ("a", 256, 0, 2),
+            ("x10", 70000, 1, 1)))
+        some += tuple(Lifetime(f"n{k}", 7 * k + 1, k + 20, k + 20) for k in range(9))
+        yield Case(args=(some, True), on="14 values in no order of time, one of 5 GiB")
+        yield Case(args=(some, False), on="the same 14 values, with aliasing=False")
+        yield Case(args=(some,), on="the same 14 values, without the argument `aliasing`")
 
     def expected(self, case: Case) -> Any:
         return sum(round_up(life.size_bytes) for life in case.args[0])
@@ -253,7 +298,8 @@ class OneAfterTheOther(Function):
         offsets, total = got
         report.expect(isinstance(offsets, dict), "expected (offsets, total) with a dict from name "
                       f"to offset, got {_kind(offsets)} as offsets")  # fmt: skip
-        report.expect(type(total) is int, f"expected an int as total, got {words.short(total)}")
+        report.expect(_is_int(total), f"expected an int as total, got {_kind(total)}, "
+                                      f"{words.short(total)}")  # fmt: skip
         report.expect(offsets.keys() == {life.name for life in lives},
                       f"expected an offset for each of {[life.name for life in lives]}, "
                       f"got {list(offsets)}")  # fmt: skip
@@ -261,11 +307,12 @@ class OneAfterTheOther(Function):
             report.equal(total, case.expected, "the total")
         for life in lives:
             offset = offsets[life.name]
-            report.expect(type(offset) is int, f"expected an int, got {words.short(offset)} for "
-                                               f"{life.name}")  # fmt: skip
+            report.expect(_is_int(offset), f"expected an int, got {words.short(offset)} for "
+                                           f"{life.name}")  # fmt: skip
             if report.part == "aligned":
                 report.expect(offset >= 0 and offset % 256 == 0,
-                              f"expected a multiple of 256, got {offset} for {life.name}")
+                              f"expected a multiple of 256, from 0 on, got {offset} for "
+                              f"{life.name}")  # fmt: skip
             elif report.part == "total":
                 end = offset + life.size_bytes
                 report.expect(end <= total, f"{life.name} ends at {end}, behind the total {total}")

@@ -120,6 +120,11 @@ class Identify(Function):
             yield self._case("driver", vendor, _packed((0, 1, 4, 0), api), _packed(fields, widths))
         for vendor in (*VENDORS, 0x1234, 0xFFFF, 0xAB, 0x10000, 0x10009):
             yield self._case("vendor", vendor, _packed((0, 1, 3, 0), api), _packed((1, 0, 0), old))
+        for vendor in (NVIDIA, 0x10005, 0x13B5, 0x1234, 0x106B, 0x1AE0):
+            for part in self.parts:
+                variant = int(random.integers(2, 7)) if part == "variant" else 0
+                number = _packed((variant, *draw(128, 1024, 4096)), api)
+                yield self._case(part, vendor, number, *draw(2**32))
 
     def _case(self, part: str, vendor: int, api: int, driver: int) -> Case:
         on = f"identify({vendor:#06x}, {api:#010x}, {driver:#010x})"
@@ -168,15 +173,22 @@ class PickQueueFamilies(Function):
         lists = {
             "desktop": "1gct/16gct 8ct/2t 1gct 1ct/3gc/1gct 4c/1gct 2ct-0/1ct 1gct",
             "clock": f"1gct 8ct-0 2ct/4gct 2ct-0/1gct 2ct 8ct/4ct 4ct/4gct-0 4gct/2ct-{bits} 2ct/"
-                     f"8ct-{bits - 1} 2ct-{bits}/1ct-{bits + 4} 2ct-{bits}",
+                     f"8ct-{bits - 1} 2ct-{bits}/1ct-{bits + 4} 2ct-{bits}/1gct 4ct 8cts/"
+                     "4ct 8ctv 2ct/1gct 2c 2ct/2ct 10ct/1gct 8ct 16ct/2cts 2ct/2ct 2cts/"
+                     "1gct 1gct 1gct 1gct 1gct 2ct",
             "copies": "16gcts 2ts 8cts 1tv/1gct 1tv 2t/1gct 1tv/1gct 2gt/2t 1gct 4t/1gct 1s/"
-                      "1ct 2ct",
+                      "1ct 2ct/1gct 2t-0 4t/1gct 2sv 1tsv/1gct 16ct 1t",
             "none": "1gt 2t/1gct/2t 1ct/1tv",
         }  # fmt: skip
         for part, text in lists.items():
             for kinds in text.split("/"):
                 yield self._case(part, kinds.split())
         yield Case("none", ((),), on="no families at all")
+        made = families("1gct", "2t", "4t", "1t")
+        busy = tuple(replace(family, flags=family.flags | more) for family, more in zip(
+            made, ({"protected"}, {"video_encode"}, {"optical_flow"}, set()), strict=True))
+        yield Case("copies", (busy,), on="four families, of which 1 encodes videos and 2 has "
+                                         "optical flow")
         clocks = [0, 36, *(each["bits"] for each in self.variants), 64]
         for _ in range(5):
             flags = ["ct", *random.choice(["gct", "ct", "c", "t", "gt", "tv", "gcts"], 4)]
@@ -256,8 +268,12 @@ class FirstMissing(Function):
         for version, wanted in pairs:
             yield self._case("version", replace(station, api_version=version), Needs(wanted))
         for device, queue in ((video, "compute"), (phone, "graphics"), (phone, "video_decode"),
-                              (station, "video_decode")):  # fmt: skip
+                              (station, "video_decode"), (phone, "transfer"),
+                              (machine("laptop")[1], "sparse_binding"), (station, "video")):
             yield self._case("version", device, Needs(queue=queue))
+        yield self._case("version", replace(video, api_version=(1, 2, 0)), Needs())
+        for version, wanted in (((1, 30, 0), (2, 4)), ((1, 200, 0), (2, 0))):
+            yield self._case("version", replace(station, api_version=version), Needs(wanted))
         for device, features in ((phone, both[:1]), (phone, fp16), (phone, both), (station, both)):
             yield self._case("features", device, Needs(features=features))
         most = int(random.integers(300, 1000))
@@ -269,11 +285,23 @@ class FirstMissing(Function):
             (phone, {"maxPushConstantsSize": 128, INVOCATIONS: 512}, {ALIGNMENT: 16}),
         ):  # fmt: skip
             yield self._case("limits", device, Needs(at_least=least, at_most=largest))
+        shared, constants = "maxComputeSharedMemorySize", "maxPushConstantsSize"
+        for least, largest in (
+            ({constants: 200, INVOCATIONS: 512, shared: 10**6}, {}), ({constants: 129}, {}),
+            ({shared: 10**6, constants: 200}, {}), ({ALIGNMENT: 65}, {}),
+            ({}, {INVOCATIONS: 100, ALIGNMENT: 16}), ({}, {INVOCATIONS: 256, ALIGNMENT: 16}),
+            ({}, {INVOCATIONS: 255}), ({}, {ALIGNMENT: 16, INVOCATIONS: 100}),
+        ):  # fmt: skip
+            yield self._case("limits", phone, Needs(at_least=least, at_most=largest))
         mib = int(random.integers(900, 9000))
         split = (MemoryHeap(700 << 20, True, 0, 0), MemoryHeap(mib << 20, True, 0, 0),
                  MemoryHeap(40000 << 20, False, 0, 0))  # fmt: skip
         for heap in (mib, mib + 1, mib + 700):
             yield self._case("heap", replace(station, heaps=split), Needs(heap_mib=heap))
+        full = MemoryHeap(mib << 20, True, 0, (mib << 20) // 2)  # usage is not the question
+        for heaps in ((split[1], split[2], split[0]), (full,)):
+            yield self._case("heap", replace(station, heaps=heaps), Needs(heap_mib=mib))
+        yield self._case("heap", machine("laptop")[0], Needs(heap_mib=10**5))
         for device, needs in (
             (station, Needs(heap_mib=16112)), (station, Needs(heap_mib=16200)),
             (old, Needs(features=("nothing",), heap_mib=10**6)),
@@ -359,8 +387,8 @@ def _one_by_one(devices: Devices, programs: Programs, order: list[str]) -> int |
     return sum(devices[name][0] for name in left)
 
 
-def _hard(part: str, random: np.random.Generator) -> Case:
-    """Draw until none of the obvious answers is cheapest."""
+def _hard(part: str, random: np.random.Generator, few: int = 2) -> Case:
+    """Draw until neither an obvious answer nor one with `few` devices is cheapest."""
     while True:
         rooms = random.choice([4, 6, 8, 12, 16, 24], int(random.integers(4, 6)))
         names = "ABCDE"[:len(rooms)]
@@ -371,7 +399,11 @@ def _hard(part: str, random: np.random.Generator) -> Case:
             suited = tuple(n for n in names if random.random() < 0.7) or (names[0],)
             programs[program] = (int(random.integers(10, 75)) * 100, suited)
         price, natural = cheapest(devices, programs), obvious(devices, programs)
-        if price is not None and natural and price <= 0.9 * min(natural.values()):
+        if price is None or not natural or price > 0.9 * min(natural.values()):
+            continue
+        with_few = (cheapest({name: devices[name] for name in some}, programs)
+                    for some in combinations(devices, few))  # fmt: skip
+        if all(paid is None or paid > price for paid in with_few):
             return _renting(part, devices, programs)
 
 
@@ -397,11 +429,13 @@ def _renting(part: str, devices: Devices, programs: Programs) -> Case:
 class RentDevices(Function):
     parts = {"valid": ("every program has a device that suits it and has room", 1),
              "picture": ("the price of the picture's six programs", 1),
-             "first": ("the price of a drawn list", 1), "second": ("of another one", 1),
-             "third": ("and of a third", 1)}  # fmt: skip
+             "first": ("the price of a drawn list", 1),
+             "second": ("the price of another drawn list", 1),
+             "third": ("the price of a third drawn list", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield _renting("valid", {"A": (7, 900)}, {"p": (900, ("A",))})
+        yield _renting("valid", {"A": (7, 900)}, {})
         yield _renting("valid", {"A": (9, 900), "B": (2, 1000)},
                          {"p": (400, ("A", "B")), "q": (500, ("A",)), "r": (1, ("A", "B"))})
         both = ("A", "B", "C")  # the largest first leaves gaps of 1000 MiB
@@ -409,7 +443,7 @@ class RentDevices(Function):
                          {"p": (5000, both), "q": (4000, both), "r": (4000, both),
                           "s": (3000, both), "t": (2000, both), "u": (2000, both)})  # fmt: skip
         for part in ("first", "second", "third"):
-            hard = _hard(part, random)
+            hard = _hard(part, random, 3 if part == "second" else 2)
             yield from (hard, replace(hard, part="valid"))
 
     def expected(self, case: Case) -> Any:

@@ -20,10 +20,10 @@ INSIDE = ("only elements that exist are read and written", 1)
 SHAPE = ("each invocation does its own share of the work", 2)
 
 
-def _ramp(count: int, random: np.random.Generator) -> np.ndarray:
-    """Return values that differ from each other, alternate in sign, and are never -1."""
-    steps = (np.arange(count) * 0.37 + 0.5 + random.uniform(0, 0.1)) * (-1.0) ** np.arange(count)
-    return steps.astype(np.float32)
+def _numbers(count: int, random: np.random.Generator) -> np.ndarray:
+    """Return values of both signs between 0.05 and 4, none of which follows from its neighbours."""
+    signs = random.choice(np.array([-1, 1]), count)
+    return (random.uniform(0.05, 4, count) * signs).astype(np.float32)
 
 
 def _odd(random: np.random.Generator, size: int) -> int:
@@ -40,9 +40,13 @@ class SquaredRelu(Kernel):
     parts = {"values": VALUES, "inside": INSIDE, "shape": SHAPE}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        low = float(self.params["low"])
+        near = np.array([0, low, -low, low / 2, low - 0.1, low + 0.1, 0.125, -0.125], np.float32)
         for count, groups in ((1, 1), (64, 2), (67, 2), (_odd(random, 64), 16)):
-            yield self.dispatch_case({"x": _ramp(count, random)}, count, (groups,),
-                                     {"count": count}, f"count={count}")  # fmt: skip
+            x = _numbers(count, random)
+            x[8 : 8 + near.size] = near[: max(0, count - 8)]
+            yield self.dispatch_case({"x": x}, count, (groups,), {"count": count},
+                                     f"count={count}")  # fmt: skip
 
     def expected(self, case: Case) -> Any:
         return np.maximum(case.args[0]["x"], np.float32(self.params["low"])) ** 2
@@ -60,8 +64,9 @@ class ScaledSum(Kernel):
     types = {"count": ("uint",), "scale": ("float",)}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        for count, groups, scale in ((64, 1, 1.0), (67, 2, -0.5), (_odd(random, 64), 13, 3.25)):
-            a, b = _ramp(count, random), np.float32(1.9) * _ramp(count, random)[::-1]
+        drawn = float(np.float32(random.uniform(2, 9)))
+        for count, groups, scale in ((64, 1, 1.0), (67, 2, -0.5), (_odd(random, 64), 13, drawn)):
+            a, b = _numbers(count, random), np.float32(1.9) * _numbers(count, random)[::-1]
             yield self.dispatch_case({"a": a, "b": b}, count, (groups,), {
                 "count": count, "scale": scale}, f"count={count}, scale={scale:g}")  # fmt: skip
 
@@ -87,14 +92,19 @@ class Workgroups(Function):
         for count, size in ((1000, 64), (1024, 64), (1025, 64), (1, 64), (0, 64), (7, 1),
                             *random.integers(1, 1025, (3, 2)).tolist()):  # fmt: skip
             yield Case("row", (count, size))
+        yield Case("row", (1000,), on="workgroups(1000), without a size")
         some = [limit, limit + 1, row * (limit // row + 2), row * (limit // row + 2) + 1,
                 *random.integers(limit + 1, 40 * row, 3).tolist()]  # fmt: skip
         for groups in some:
             on = f"count={groups * 64} (that is {groups} workgroups of 64)"
             yield Case("rows", (groups * 64, 64), on=on)
+        many = row * max(40, limit // row + 2)
+        for count, size in ((limit * 64 + 1, 64), (many * 64 + 1, 64), (many * 96 + 1, 96),
+                            (many * 256 + 1, 256), (limit * 256, 256)):  # fmt: skip
+            yield Case("rows", (count, size))
 
     def expected(self, case: Case) -> Any:
-        count, size = case.args
+        count, size = (*case.args, 64)[:2]
         groups = (count + size - 1) // size
         if groups <= self.params["limit"]:
             return groups, 1, 1
@@ -123,7 +133,7 @@ class Transpose(Kernel):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         sides = random.integers(9, 60, 2).tolist()
         for rows, columns in ((37, 53), (53, 37), (8, 8), (1, 9), tuple(sides)):
-            x, push = _ramp(rows * columns, random), {"rows": rows, "columns": columns}
+            x, push = _numbers(rows * columns, random), {"rows": rows, "columns": columns}
             grid = (columns // 8 + 1, rows // 8 + 1)
             yield self.dispatch_case({"x": x}, x.size, grid, push,
                                      f"{rows} rows, {columns} columns")  # fmt: skip
@@ -153,7 +163,7 @@ class Halves(Kernel):
         block = 64 * self.params["each"]
         for count in (block, block + 1, 4 * block - 2, _odd(random, block)):
             groups = -(-count // block) + count % 2
-            yield self.dispatch_case({"x": _ramp(count, random)}, count, (groups,),
+            yield self.dispatch_case({"x": _numbers(count, random)}, count, (groups,),
                                      {"count": count}, f"count={count}")  # fmt: skip
 
     def expected(self, case: Case) -> Any:
@@ -179,11 +189,13 @@ class Halves(Kernel):
 class BoxSum(Kernel):
     parts = {"loads": ("few loads of x, with every value right", 4)}
     is_mapped = False
+    loads_of_element = 9
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         sides = 16 * random.integers(1, 4, 2)
         for rows, columns in ((32, 48), (16, 80), sides.tolist()):
-            x, push = _ramp((rows + 2) * (columns + 2), random), {"rows": rows, "columns": columns}
+            x = _numbers((rows + 2) * (columns + 2), random)
+            push = {"rows": rows, "columns": columns}
             groups = -(-rows * columns // 1024)
             yield self.dispatch_case({"x": x}, rows * columns, (groups,), push,
                                      f"{rows} rows, {columns} columns")  # fmt: skip
@@ -225,6 +237,7 @@ class KernelInterface(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield Case(args=({"a": 0, "b": 1, "y": 2}, ("uint",)), on="vector_add")
         yield Case(args=({"x": 3}, ()), on="one buffer at binding 3, no push constants")
+        yield Case(args=({"x": 1, "y": 0}, ("uint", "uint", "float")))
         for count in (2, 4, 5):
             numbers = random.choice(12, count, replace=False).tolist()
             members = random.choice(["uint", "int", "float"], random.integers(1, 7)).tolist()
@@ -262,32 +275,69 @@ class KernelInterface(Function):
 # ------------------------------------------------------------------------------------ predictions
 
 
-def _predict(identifier: str, answers: dict[str, Any], explains: str) -> None:
-    """Register a prediction: the right values by name, and what a student reads afterwards."""
-    made = type("Prediction", (Predict,), {"__module__": __name__, "explains": explains,
-                                           "answers": lambda self: answers})  # fmt: skip
-    exercise(identifier, hints=("A prediction has no hints.",))(made)
+@exercise("04-p1", hints=("A prediction has no hints.",))
+class IdleInvocations(Predict):
+    explains = ("15 workgroups cover 960 elements, 16 cover 1024. So 1024 invocations run, "
+                "and the last 24 have no element: they are why the kernel asks `if (i < "
+                "params.count)`.")
+
+    def answers(self) -> dict[str, Any]:
+        return {"workgroups": 16, "invocations": 1024, "idle": 24}
 
 
-_predict("04-p1", {"workgroups": 16, "invocations": 1024, "idle": 24},
-         "15 workgroups cover 960 elements, 16 cover 1024. So 1024 invocations run, and the last "
-         "24 have no element: they are why the kernel asks `if (i < params.count)`.")  # fmt: skip
-_predict("04-p2", {"elements_right": 100, "writes_outside": 28},
-         "All 100 elements get their value. Invocations 100 to 127 run as well, and each of them "
-         "writes one float behind the end of y.")  # fmt: skip
-_predict("04-p3", {"misspelt": "compile_error", "unused": "ran"},
-         "The compiler names the line of the misspelt word. The kernel that never reads x is "
-         "correct Slang, and runs; the message tells that x is gone.")  # fmt: skip
-_predict("04-p4", {"across": 7, "down": 5, "idle": 279},
-         "53 columns need 7 workgroups of 8, 37 rows need 5. That makes 35 workgroups or 2240 "
-         "invocations for 1961 elements.")  # fmt: skip
-_predict("04-p5", {"outside_1000": 0, "outside_1003": 1},
-         "4 divides 1000. With 1003 the last invocation that passes the guard starts at element "
-         "1000 and writes elements 1000 to 1003: the last one does not exist.")  # fmt: skip
-_predict("04-p6", {"calls": "no error"},
-         "Each structure on its own is valid, and no driver compares the two. What the kernel "
-         "then does is undefined: zeros, other memory, a crash of this process. Validation layers "
-         "(a library between program and driver that checks every call; lab 06) report it.")
-_predict("04-p7", {"written": 768, "outside_when_rounded_up": 24},
-         "1000 // 256 is 3, so 768 elements are written and 232 are not. With 4 workgroups 1024 "
-         "invocations write; without a guard 24 of them write behind the end.")  # fmt: skip
+@exercise("04-p2", hints=("A prediction has no hints.",))
+class WritesOutside(Predict):
+    explains = ("All 100 elements get their value. Invocations 100 to 127 run as well, and "
+                "each of them writes one float behind the end of y.")
+
+    def answers(self) -> dict[str, Any]:
+        return {"elements_right": 100, "writes_outside": 28}
+
+
+@exercise("04-p3", hints=("A prediction has no hints.",))
+class WhatIsNamed(Predict):
+    explains = ("The compiler names the line of the misspelt word. The kernel that never "
+                "reads x is correct Slang, and runs; the message tells that x is gone.")
+
+    def answers(self) -> dict[str, Any]:
+        return {"misspelt": "compile_error", "unused": "ran"}
+
+
+@exercise("04-p4", hints=("A prediction has no hints.",))
+class TwoAxes(Predict):
+    explains = ("53 columns need 7 workgroups of 8, 37 rows need 5. That makes 35 workgroups "
+                "or 2240 invocations for 1961 elements.")
+
+    def answers(self) -> dict[str, Any]:
+        return {"across": 7, "down": 5, "idle": 279}
+
+
+@exercise("04-p5", hints=("A prediction has no hints.",))
+class FourAtOnce(Predict):
+    explains = ("4 divides 1000. With 1003 the last invocation that passes the guard starts "
+                "at element 1000 and writes elements 1000 to 1003: the last one does not "
+                "exist.")
+
+    def answers(self) -> dict[str, Any]:
+        return {"outside_1000": 0, "outside_1003": 1}
+
+
+@exercise("04-p6", hints=("A prediction has no hints.",))
+class TwoSlots(Predict):
+    explains = ("Each structure on its own is valid, and no driver compares the two. What the "
+                "kernel then does is undefined: zeros, other memory, a crash of this process. "
+                "Validation layers (a library between program and driver that checks every "
+                "call; lab 06) report it.")
+
+    def answers(self) -> dict[str, Any]:
+        return {"calls": "no error"}
+
+
+@exercise("04-p7", hints=("A prediction has no hints.",))
+class RoundedDown(Predict):
+    explains = ("1000 // 256 is 3, so 768 elements are written and 232 are not. With 4 "
+                "workgroups 1024 invocations write; without a guard 24 of them write behind "
+                "the end.")
+
+    def answers(self) -> dict[str, Any]:
+        return {"written": 768, "outside_when_rounded_up": 24}

@@ -21,7 +21,7 @@
 #
 # **Files it opens:** `vklab/doctor/report.py`, `vklab/plan/memory.py`. New words are explained in the [glossary](GLOSSARY.md).
 #
-# **How you got here:** `python3 -m vklab lab` made a Python environment, looked for a Vulkan driver, copied every lab into the folder `work/`, and opened JupyterLab. The same command brings you back tomorrow. Your work in `work/` stays.
+# **How you got here:** `vklab lab` copied every lab into the folder `work/` and opened JupyterLab. In a clone of the project, `python3 -m vklab lab` also made a Python environment and looked for a Vulkan driver. The same command brings you back tomorrow. Your work in `work/` stays.
 #
 # Run the cells from top to bottom: **Shift + Enter** runs one cell and goes to the next.
 
@@ -68,7 +68,7 @@ banner()
 # * **virtual**: a GPU that this machine shares with others.
 # * **cpu**: no GPU. The driver runs GPU kernels on your processor. Mesa's *lavapipe* is such a driver, and it calls its device *llvmpipe*.
 #
-# A CPU device is good enough for this course. It takes the same commands as a GPU, and its results are as right. But **its times say nothing about the speed of a GPU.** Each lab that measures time repeats this.
+# A CPU device is good enough for this course. It takes the same commands as a GPU, and its results are just as correct. But **its times say nothing about the speed of a GPU.** Each lab that measures time repeats this.
 #
 # A laptop has a GPU on the processor's chip, a second GPU on a card, and lavapipe is installed. How many Vulkan devices does it list? Write a number in place of the dots and run the cell. A prediction is recorded, and never marked. You learn most if you commit to a value before you look.
 
@@ -131,7 +131,7 @@ def to_input(pixels):
     Returns float32 [pictures, 1, 28, 28], 0 is black and 1 is white.
 
     TODO      change the type, the range and the shape.
-    Approach  begin with first_try, mend one difference at a time, and check after each.
+    Approach  begin with first_try, repair one difference at a time, and check after each.
     Example   a picture, every pixel [[third]] -> shape (1, 1, 28, 28), every number 0.333...
     Length    roughly 1 line
     """
@@ -169,7 +169,7 @@ report_figures.readable(doctor.examine())  # readable: paths are shortened
 # |---|---|---|
 # | **ok** | it works | is empty |
 # | **note** | it works, something optional is missing | would add it |
-# | **FAILED** | it does not work | would mend it |
+# | **FAILED** | it does not work | would repair it |
 #
 # A check may also be **not essential**. For example, one driver is broken and another works: the check of the broken driver fails, and vklab works all the same. The class below represents one line of the report. Find the property that decides the mark.
 
@@ -226,7 +226,7 @@ check("00-2", repair_list)
 # %% [markdown] id="l00-digits"
 # ## 4 · Ten digits
 #
-# `digits_cnn.onnx` is a network that reads digits. 359 pictures were kept aside when it was trained. They were drawn by the same people as the training pictures, so this test is a friendly one. We take ten of the 359, one of each digit.
+# `digits_cnn.onnx` is a network that reads digits. 359 pictures were kept aside when it was trained. They were drawn by the same people as the training pictures, so this test is easier than real use. We take ten of the 359, one of each digit.
 
 # %% id="l00-session" tags=["hide-input", "nbval-ignore-output"]
 runtime.draw_session()
@@ -257,7 +257,7 @@ print(len(images), "pictures, agrees with ONNX Runtime:", comparison.passed)
 # %% [markdown] id="l00-batches"
 # ### How many pictures at a time?
 #
-# The pictures of one run are a **batch**. Many accelerators can run a network only for batch sizes that were prepared beforehand. If the sizes are 16 and 32, then 17 pictures need a run of 32 with 15 empty rows, or two runs of 16 with 15 empty rows. Empty rows are computed like all others. Each run has a price, too: commands are submitted and awaited.
+# The pictures of one run are a **batch**. Many accelerators can run a network only for batch sizes that were prepared beforehand. If the sizes are 16 and 32, then 17 pictures need a run of 32 with 15 empty rows, or two runs of 16 with 15 empty rows. Empty rows are computed like all others. Each run has a price, too: the commands are sent, and the host waits for them.
 
 # %% id="l00-batchpicture" tags=["hide-input", "nbval-ignore-output"]
 batches.draw_batches(17, {"one run of 32": [32], "two runs of 16": [16, 16]}, 6,
@@ -327,7 +327,7 @@ with vklab.load(MODEL) as session:
 # | `labs/` | the labs as they were given to you; leave them as they are |
 # | `vklab/` | the runtime and the course |
 # | `shaders/` | the kernels: `ops/` of the runtime, `labs/` of the course |
-# | `data/` | digits, models, and the scripts that made them |
+# | `data/` | digits and models |
 # | `tests/` | the tests of all this |
 #
 # The course has no second, simpler runtime. What `show` prints is what runs. So a lab can put your function into the runtime.
@@ -356,7 +356,7 @@ with swap("vklab.plan.memory.assign_offsets", listen), vklab.load(MODEL) as sess
     session.run({"image": images[ten]})
 
 # %% [markdown] id="l00-lifetimes"
-# Each line is a `Lifetime`: the bytes of one value, the step that writes it, and the last step that reads it. The first value is no longer needed when the last one is written. Both may use the same bytes, one after the other. The real function makes use of that; lab 11 is about how well.
+# Each line is a `Lifetime`: the bytes of one value, the step that writes it, and the last step that reads it. The first value is no longer needed when the last one is written. Both may use the same bytes, one after the other. The real function makes use of that.
 #
 # ### Exercise 4 · Every value for itself
 #
@@ -498,7 +498,7 @@ check("00-5", line_too_many)
 #
 # ## Your readiness card
 #
-# This picture is drawn from this machine and from your answers. `python3 -m vklab course progress` lists what you have solved in all labs.
+# This picture is drawn from this machine and from your answers. `python3 -m vklab course progress` lists what you have solved in all labs; save your notebooks first.
 
 # %% id="l00-card" tags=["nbval-ignore-output"]
 answers = [globals().get(name, ...) for name in
@@ -533,7 +533,7 @@ with vklab.load(MODEL) as session:
 # * Vulkan on [device types][types] and on [required limits][limits] (`minStorageBufferOffsetAlignment`, at most 256).
 # * The [Vulkan loader's interfaces][loader]: manifests and layers.
 # * The nodes of the network: ONNX on [Conv][conv], [MaxPool][pool] and [Gemm][gemm].
-# * The digits: E. Alpaydin and C. Kaynak (1998), [doi:10.24432/C50P49][digits], CC BY 4.0; `data/README.md` says what was changed.
+# * The digits: E. Alpaydin and C. Kaynak (1998), [doi:10.24432/C50P49][digits], CC BY 4.0.
 #
 # [types]: https://registry.khronos.org/vulkan/specs/latest/man/html/VkPhysicalDeviceType.html
 # [limits]: https://docs.vulkan.org/spec/latest/chapters/limits.html

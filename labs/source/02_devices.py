@@ -8,7 +8,7 @@
 # # Lab 02 · Devices
 # **What is in this machine, and which device should do the work?** · 120 minutes, 5 exercises; the last one, about 25 minutes, may wait for another day
 #
-# A laptop may have two GPUs and a software driver. A server has several equal cards. A phone has one GPU without fp16. The same program has to run on all of them, so it asks before it acts. In this lab you ask the questions, first with the raw bindings, then with vklab. Then you write the code that decides.
+# A laptop may have two GPUs and a software driver. A server has several equal cards. A phone may have one GPU, without fp16. The same program has to run on all of them, so it asks before it acts. In this lab you ask the questions, first with the raw bindings, then with vklab. Then you write the code that decides.
 #
 # **Afterwards you can**
 # * find out why a GPU is missing, without any Vulkan binding;
@@ -90,7 +90,7 @@ except OSError as error:
 # %% [markdown] id="l02-manifest-text"
 # That number is a version, packed into bits. Exercise 2 reads it.
 #
-# The next cell lists the manifests of this machine, and whether the library of each is there. Two things may surprise you. A manifest may be fine while its driver reports no device: Mesa installs drivers for many GPUs, and a driver without its hardware finds nothing. And a manifest without its library is a common remainder of a removed driver.
+# The next cell lists the manifests of this machine, and whether the library of each is there. Two things may surprise you. A manifest may be fine while its driver reports no device: Mesa installs drivers for many GPUs, and a driver finds nothing if its GPU is not in the machine. And a removed driver often leaves its manifest behind, without the library.
 
 # %% id="l02-manifests" tags=["nbval-ignore-output"]
 for manifest in detect.find_manifests(platform.system()):
@@ -240,7 +240,7 @@ check("02-2", identify)
 # hint("02-2")
 
 # %% [markdown] id="l02-p1-text"
-# **Your guess first.** Version 1.10.0 is newer than 1.3.224. Which comparisons in the cell after the next say so? Write True or False in place of each `...`. Your guess is recorded, not marked, and the explanation follows it.
+# **Your guess first.** Version 1.10.0 is newer than 1.3.224. Two cells below, three comparisons are printed. Which of them say so? Write True or False in place of each `...`. Your guess is recorded, not marked, and the explanation follows it.
 
 # %% id="l02-p1"
 predict("02-p1", packed=..., tuples=..., text=...)
@@ -258,7 +258,7 @@ print("text:  ", "1.10.0" > "1.3.224")
 objects.draw_pointers()
 
 # %% [markdown] id="l02-p2-text"
-# The next function builds these three structures and returns the first. A *weak* reference tells whether an object still exists, and does not keep it. **Your guess first:** which of the two is still there when the function has returned?
+# The next function builds these three structures and returns the first. A *weak* reference tells whether an object still exists, and does not keep it. **Your guess first:** when the function has returned, is the outer structure still there, and is the array of priorities?
 
 # %% id="l02-p2"
 predict("02-p2", structure=..., array=...)
@@ -492,7 +492,8 @@ def first_missing(device, needs):
     Approach one `if` or `for` for each line above, and return at once.
     Example  first_missing(phone, Needs(features=("shaderFloat16",))) -> "feature:shaderFloat16"
     Reads    device.api_version (three numbers), .queue_families, .features (a set of names),
-             .limit("maxPushConstantsSize"), .heaps           (roughly 14 lines)
+             .limit("maxPushConstantsSize"), .heaps (each has .size_bytes and .device_local)
+    Length   roughly 14 lines
     """
     ### BEGIN SOLUTION
     if device.api_version < needs.api_version:
@@ -547,8 +548,8 @@ ALL = ("A", "B", "C")
 RENT = {"A": (50, 10000), "B": (52, 10000), "C": (30, 4000)}
 WORK = {"p": (5000, ALL), "q": (4000, ALL), "r": (4000, ALL), "s": (3000, ALL), "t": (2000, ALL),
         "u": (2000, ALL)}
-figures.draw_rented(RENT, WORK, {"p": "A", "q": "A", "r": "B", "s": "B", "t": "B", "u": "C"},
-                    "The largest program first, each where it fits: gaps of 1000 MiB remain.")
+figures.draw_rented(RENT, WORK, {"p": "A", "q": "A", "r": "C", "s": "B", "t": "B", "u": "B"},
+                    "One program after the other, each where it fits: three devices are rented.")
 
 # %% [markdown] id="l02-e5-text"
 # ### Exercise 5 · Rent the devices (scored)
@@ -666,7 +667,7 @@ with attempt("02-4"):
         print("2, 1 and -0.75 to the last bit:", total.tolist() == [2.0, 1.0, -0.75])
 
 # %% [markdown] id="l02-cleanup-text"
-# **Clean up.** Whoever creates an instance destroys it, after everything that came from it. Using a handle of a destroyed instance raises no error; it may end your kernel. So the cell forgets the handles first. To ask again, start at step 1.
+# **Clean up.** Destroy the instance last, after all objects that were made from it. Using a handle of a destroyed instance raises no error; it may end your kernel. So the cell forgets the handles first. To ask again, start at step 1.
 
 # %% id="l02-cleanup"
 handles, instance = [], None

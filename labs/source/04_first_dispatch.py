@@ -8,12 +8,12 @@
 # # Lab 04 · First dispatch
 # **Write, compile, bind, dispatch, read back** · 140 minutes in two sittings (sections 1 to 6: 95, sections 7 to 9: 45), 7 exercises
 #
-# NumPy adds two arrays in one line. On a GPU you write what happens to *one* element, and start that code a thousand times. In the first half of this lab you write such kernels. In the second half you open the box below them: seven steps and some twenty objects, each made once by hand.
+# NumPy adds two arrays in one line. On a GPU you write what happens to *one* element, and start that code a thousand times. In the first half of this lab you write such kernels. In the second half you open the box below them: seven steps and about 15 objects, each made once by hand.
 #
 # **Afterwards you can**
 # * write map, zip and two-dimensional kernels in Slang, and recognise the same kernel in five other languages;
 # * compute how many workgroups to dispatch, also when one row of them is not enough;
-# * guard a kernel, and find a write out of bounds from the words that it leaves behind;
+# * guard a kernel, and find a write out of bounds from the memory that it changed;
 # * see and count which invocation touches which element, and make a kernel load less;
 # * name the seven steps from an empty process to a result, and say what each object is for.
 #
@@ -85,7 +85,7 @@ show("labs/vector_add.slang")
 predict("04-p1", workgroups=..., invocations=..., idle=...)
 
 # %% [markdown] id="l04-run-t"
-# `run_kernel` compiles a kernel, copies the buffers to the device, dispatches, and copies the buffers back. It works in a process of its own: a kernel that loops for ever, or takes the driver down, ends there and not in your notebook. Section 7 shows what it does inside.
+# `run_kernel` compiles a kernel, copies the buffers to the device, dispatches, and copies the buffers back. It works in a process of its own: a kernel that loops for ever, or crashes the driver, ends there and not in your notebook. Section 7 shows what it does inside.
 
 # %% id="l04-run"
 a, b = np.arange(1000, dtype=np.float32), np.full(1000, 0.5, np.float32)
@@ -151,7 +151,7 @@ draw_invocation_map(trace(UNGUARDED, arrays, (2,), {}))
 
 # %% [markdown] id="l04-e1t" vklab={"id": "04-1"}
 # ### Exercise 1 · Map
-# **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared ReLU*: `max(x, [[low]])`, times itself. One invocation handles one element: a loop in which one invocation does everything gives the right values, and gives away what a GPU is for. The check also uses sizes that are no multiple of 64, and a workgroup that has no work at all.
+# **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared clamp*: `max(x, [[low]])`, times itself. One invocation handles one element: a loop in which one invocation does everything gives the right values, and leaves the rest of the GPU idle. In all exercises, write each element of `y` once, and do not read `y`. The check also uses sizes that are no multiple of 64, and a workgroup that has no work at all.
 #
 # The line with `#error` stops the compiler until you have replaced it.
 #
@@ -280,7 +280,7 @@ check("04-2", SCALED_SUM)
 # ## 4 · How many workgroups?
 # You dispatch workgroups, so you divide: elements by workgroup size, **rounded up**. Rounding down loses the last elements.
 #
-# There is a second rule. Vulkan promises 65535 workgroups along x (`maxComputeWorkGroupCount`), and many devices offer not one more. With 64 invocations each, that is 4,194,240 elements, just short of an image of 2048 x 2048. A longer grid continues along y, in rows of a fixed length:
+# There is a second rule. Vulkan promises 65535 workgroups along x (`maxComputeWorkGroupCount`), and many devices offer exactly this number. With 64 invocations each, that is 4,194,240 elements, just short of an image of 2048 x 2048. A longer grid continues along y, in rows of a fixed length:
 
 # %% id="l04-grid-d" tags=["hide-input"] vklab={"id": "04-3"}
 rows_of = Diagram(640, 132)
@@ -293,7 +293,7 @@ rows_of.picture("Three rows of workgroups; the last row is only partly needed.",
 
 # %% [markdown] id="l04-e3t"
 # ### Exercise 3 · The grid
-# Keep one row as long as the limit allows. Beyond it, use as few rows of exactly `ROW` workgroups as cover all elements. (vklab's own rule is in `vklab/ops/registry.py`; it starts the second row earlier, and the check wants the rule of this text.)
+# Keep one row as long as the limit allows; in this exercise the limit is `LIMIT = [[limit]]`. Beyond it, use as few rows of exactly `ROW` workgroups as cover all elements. (vklab's own rule is in `vklab/ops/registry.py`; it starts the second row earlier, and the check wants the rule of this text.)
 
 # %% id="l04-e3" vklab={"role": "exercise", "id": "04-3", "points": 4, "lines": 4}
 LIMIT, ROW = [[limit]], [[row]]
@@ -548,7 +548,7 @@ def trace_box_sum(text):
 draw_access_counts(trace_box_sum(SIXTEEN_IN_A_ROW), "x", (34, 50))
 
 # %% [markdown] id="l04-e6p"
-# The obvious kernel above loads nine values for each element. Your score is the number of loads of `x` for each element of `y`, counted in the compiled kernel; fewer is better. A value that an invocation keeps in a local array, such as `float seen[54];`, costs no second load. All points are given from 2.25 on, and that is not the end. No kernel can do with less than one load for each element of `x`; memory that a workgroup shares (lab 07) comes close to this bound.
+# The obvious kernel above loads nine values for each element. Your score is the number of loads of `x` for each element of `y`, counted in the compiled kernel; fewer is better. A value that an invocation keeps in a local array, such as `float seen[54];`, costs no second load. You get all points for 2.25 or less; less than 2.25 is possible. No kernel can do with less than one load for each element of `x`; memory that a workgroup shares (lab 07) comes close to this bound.
 
 # %% id="l04-e6" vklab={"role": "exercise", "id": "04-6", "points": 4, "lines": 14}
 BOX_SUM = """
@@ -611,7 +611,7 @@ objects.step(1)
 
 # On macOS Vulkan runs on Metal; such drivers are listed only if the program names two extensions.
 offered = {e.extensionName for e in vk.vkEnumerateInstanceExtensionProperties(None)}
-portable = list({"VK_KHR_portability_enumeration"} & offered)  # the first of the two
+portable = list({"VK_KHR_portability_enumeration"} & offered)  # on macOS
 application = vk.VkApplicationInfo(apiVersion=vk.VK_MAKE_VERSION(1, 3, 0))
 instance_info = vk.VkInstanceCreateInfo(pApplicationInfo=application,
                                         flags=1 if portable else 0,
@@ -811,7 +811,7 @@ with attempt("04-7"):
 
 # %% [markdown] id="l04-s6"
 # ### Steps 6 and 7: record, submit, wait
-# A **command buffer** is a list of commands for later. Recording runs nothing. Five commands go in: which pipeline, which buffers, which push constants, how many workgroups, and a barrier. `vkQueueSubmit` hands the list to the device and returns at once. A **fence** is an object that the device sets when the work is done; the host waits for it, here for ten seconds at most.
+# A **command buffer** is a list of commands for later. Recording runs nothing. Five commands go in: which pipeline, which buffers, which push constants, how many workgroups, and a barrier. `vkQueueSubmit` hands the list to the device and returns at once. A **fence** is an object that the device signals when the work is done; the host waits for it, here for ten seconds at most.
 
 # %% id="l04-s6d" tags=["hide-input"]
 host = [("step 6: record", 0, 3, "blue"), ("submit", 3, 4, "orange"),

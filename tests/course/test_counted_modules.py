@@ -34,6 +34,20 @@ def test_aliases_and_other_buffers_are_refused_in_the_module(tmp_path):
         instrument(spirv, {"Y": 4, "Z": 4})
 
 
+def test_a_kernel_of_megabytes_is_refused_before_it_is_read(monkeypatch):
+    doubled = ["#define A0 y[0] += x[1] * x[2];"]
+    doubled += [f"#define A{n + 1} A{n} A{n}" for n in range(13)]
+    text = kernels.GLSL_HEAD.replace("\n", "\n" + "\n".join(doubled) + "\n", 1)
+
+    def read(spirv):
+        raise AssertionError(f"{len(spirv)} bytes were read")
+
+    monkeypatch.setattr(observe.reflection, "reflect", read)
+    (seen,) = observe.observe_kernel(text + "void main() { A13 }", run_of(MAP))
+    assert seen.status == "refused" and not seen.dispatches
+    assert "bytes of SPIR-V, the limit is 1,048,576" in seen.message
+
+
 # ------------------------------------------------------------------- compilers and drivers
 
 EVERY = {"map": MAP, "glsl": GLSL_MAP, "calls": CALLS, "four": kernels.FOUR,

@@ -27,7 +27,8 @@ pytestmark = pytest.mark.full
 LAB = LabFacts(name="91_class", title="A lab", minutes=5, version="v", exercises=(
     ExerciseFacts(id="91-1", points=4), ExerciseFacts(id="91-3", points=3, kind="text")))
 FORMULAE = ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "'=1", "''@", "＝1",
-            "=cmd|' /C'!A0"]
+            "=cmd|' /C'!A0", "x;=1+1", "x\t@SUM(A1)", "x\n-2", 'x;"=1"', "x; '+1", ";\t=1",
+            "x;'=1"]  # fmt: skip
 NAMES = ["'t Hooft", "O'Neil", "Doe, Jane", 'Jane "J" Doe', "new\nline", "\u202eenaJ", "é",
          "e\u0301", "", " ", "''", "a;b", "\x1f", "🦀"]  # fmt: skip
 
@@ -59,6 +60,21 @@ def test_a_name_comes_back_and_is_no_formula(name):
     assert read_csv(text) == [["name", kept], [kept, "1.5"]]
     for cell in (cell for row in spreadsheet(text) for cell in row):
         assert not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
+
+
+@given(st.text("=-;\t\r\n,\"' x") | st.sampled_from(FORMULAE + NAMES))
+@settings(max_examples=tiers.examples(200), deadline=None)
+def test_no_separator_makes_a_formula(name):
+    kept = name.replace("\0", "")
+    text = write_csv([["student", name, "note"], [name, 1.5, name]])
+    assert read_csv(text) == [["student", kept, "note"], [kept, "1.5", kept]]
+    for separator in ",;\t":
+        for is_quoted in (True, False):
+            rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator,
+                              quoting=csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE)
+            # Without quotes a comma would end a cell within a name; no spreadsheet reads so.
+            for cell in (cell for row in rows for cell in row if is_quoted or separator != ","):
+                assert not cell.lstrip(" ").startswith(("=", "+", "-", "@")), (separator, text)
 
 
 @pytest.mark.parametrize("name", FORMULAE + NAMES)

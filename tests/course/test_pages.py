@@ -71,11 +71,10 @@ def test_pages_hold_what_happened_and_no_colour_alone(graded):
 
 
 def test_feedback_is_held_back_and_named_as_the_lms_wants(release, tmp_path):
-    folder = tmp_path / "in"
-    for name in ("doejane_4711_99_04_first_dispatch.ipynb", "bob.ipynb",
-                 "Jane_12_assignsubmission_file_/a.ipynb"):  # fmt: skip
-        students.hand_in(folder / name, students.notebook(release))
-    batch, _ = students.run(release, folder, tmp_path / "out")
+    for lms, name in (("canvas", "doejane_4711_99_04_first_dispatch.ipynb"), ("plain", "bob.ipynb"),
+                      ("moodle", "Jane_12_assignsubmission_file_/a.ipynb")):  # fmt: skip
+        students.hand_in(tmp_path / lms / name, students.notebook(release))
+        batch, _ = students.run(release, tmp_path / lms, tmp_path / "out")
     lab, day = release.manifest.labs[0], datetime.date(2030, 5, 1)
     with pytest.raises(GradeError, match="held back until 2030-05-01"):
         write_feedback(batch.results, release, lab, day, datetime.date(2030, 4, 30))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +144,22 @@ def test_stripping_refuses_a_comparison_that_asks_the_oracle():
             "        report.equal(got, self.expected(case))\n")  # fmt: skip
     with pytest.raises(LabError, match="self.expected, which a release does not have"):
         strip.stripped(text, {})
+
+
+def test_an_exercise_that_a_release_would_lose_is_refused():
+    with pytest.raises(LabError, match="an exercise is made by a call"):
+        strip.stripped('exercise("91-p1", hints=("a",))(type("P", (Predict,), {}))\n', {})
+
+
+@pytest.mark.parametrize("path", all_labs(PROJECT / "labs"), ids=lambda path: path.stem)
+def test_every_check_and_prediction_of_a_lab_is_in_its_release(path, tmp_path):
+    lab = read_lab(path)
+    release([lab], tmp_path / "out", "s")
+    text = (tmp_path / f"out/labs/checks/lab_{lab.number}.py").read_text("utf-8")
+    kept = {strip.is_exercise(node) for node in ast.parse(text).body}
+    used = set(re.findall(r"""\b(?:check|predict|hint)\(["']([\w-]+)""",
+                          "\n".join(cell.text for cell in lab.cells)))  # fmt: skip
+    assert used and used <= kept, used - kept
 
 
 def test_variants_of_other_classes_are_blanked():

@@ -166,9 +166,21 @@ ZIPS = {
     "half a zip": (lambda r: zipped(("04.ipynb", book(r)))[:-40], "damaged"),
     "rubbish": (lambda r: b"PK\x03\x04 rubbish", "damaged"),
     "a flipped byte": (lambda r: flipped(zipped(("04.ipynb", book(r)))), "damaged|not JSON|UTF-8"),
+    "a name that is no UTF-8": (lambda r: no_utf8(book(r)), "zip is damaged: 'utf-8' codec"),
+    "an empty name": (lambda r: nameless(book(r)), "zip has no notebook"),
     "100 notebooks": (lambda r: zipped(*((f"{n}.ipynb", b"{}") for n in range(100))),
                       "100 notebooks"),
 }  # fmt: skip
+
+
+def no_utf8(data: bytes) -> bytes:
+    """Return a zip with a name that is marked as UTF-8 and is none."""
+    return zipped(("é.ipynb", data)).replace("é".encode(), b"\xff\xfe")
+
+
+def nameless(data: bytes) -> bytes:
+    """Return a zip whose member's name starts with NUL, where zipfile cuts it off."""
+    return zipped(("04.ipynb", data)).replace(b"04.ipynb", b"\x004.ipynb")
 
 
 def flipped(data: bytes) -> bytes:
@@ -187,6 +199,30 @@ def test_a_bad_zip_has_its_cause_and_writes_nothing(release, tmp_path, name):
     with pytest.raises(BadSubmission, match=cause):
         raise BadSubmission(done["bad"].cause)
     assert done["ada"].rebuilt
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
+@settings(max_examples=tiers.examples(200), deadline=None)
+def test_any_damage_to_a_zip_stays_with_its_student(tmp_path_factory, damage):
+    data = bytearray(zipped(("é.ipynb", b"{}"), ("b/c.ipynb", b"[]" * 50)))
+    for at, byte in damage:
+        data[at % len(data)] = byte
+    folder = tmp_path_factory.mktemp("damaged")
+    students.hand_in(folder / "in" / "ada.ipynb", b"{}")
+    students.hand_in(folder / "in" / "bad.zip", bytes(data))
+    found = {one.submission.student: one for one in read_submissions(folder / "in")}
+    assert set(found) == {"ada", "bad"} and found["bad"].cause
+    try:
+        read_submissions(students.hand_in(folder / "class.zip", bytes(data)))
+    except GradeError as error:
+        assert "class.zip" in str(error)
+
+
+def test_a_damaged_zip_of_a_class_says_so(tmp_path):
+    for data, cause in ((no_utf8(b"{}"), "'utf-8' codec"), (b"PK", "not a zip"), (b"", "not a")):
+        path = students.hand_in(tmp_path / "class.zip", data)
+        with pytest.raises(GradeError, match=f"class.zip is no folder and no zip .*{cause}"):
+            read_submissions(path)
 
 
 def test_a_password_is_no_crash(release, tmp_path):
@@ -213,6 +249,43 @@ def test_a_password_is_no_crash(release, tmp_path):
 def test_names_of_an_lms(name, student, lms, shown, attempt):
     who = identify(name)
     assert (who.student, who.lms, who.name, who.attempt) == (student, lms, shown, attempt)
+
+
+PLAIN = {
+    "a folder inside": ["ada/04.ipynb", "bob/Alice_42_assignsubmission_file_/x.ipynb"],
+    "of one student": ["bob/Alice_42_assignsubmission_file_/x.ipynb"],
+    "a file": ["ada.ipynb", "eve_42_7_a.ipynb"],
+    "a folder beside": ["ada/04.ipynb", "Alice_42_assignsubmission_file_/x.ipynb"],
+    "two patterns": ["eve_42_7_a.ipynb", "Alice_42_assignsubmission_file_/x.ipynb"],
+}
+
+
+@pytest.mark.parametrize("names", PLAIN.values(), ids=PLAIN)
+@pytest.mark.parametrize("is_zip", [False, True])
+def test_a_student_chooses_no_name_of_an_lms(tmp_path, names, is_zip):
+    for name in names:
+        students.hand_in(tmp_path / "in" / name, b"{}")
+    path = tmp_path / "in"
+    if is_zip:
+        path = students.hand_in(tmp_path / "in.zip", zipped(*((name, b"{}") for name in names)))
+    found = [one.submission for one in read_submissions(path)]
+    assert {one.lms for one in found} == {"plain"} and not any(one.lms_id for one in found)
+    wanted = {name.partition("/")[0].removesuffix(".ipynb") for name in names}
+    assert {one.student for one in found} == wanted
+
+
+def test_a_class_of_an_lms_may_have_a_folder_around_it(tmp_path):
+    moodle = [f"{name}_{n}_assignsubmission_file_/04.ipynb" for n, name in ((7, "Jane"), (8, "Jo"))]
+    for around in ("", "Course/"):
+        for name in moodle:
+            students.hand_in(tmp_path / f"in{around}" / (around + name), b"{}")
+        found = [one.submission for one in read_submissions(tmp_path / f"in{around}")]
+        assert [(s.student, s.name) for s in found] == [("moodle-7", "Jane"), ("moodle-8", "Jo")]
+        assert [s.file for s in found] == [around + name for name in moodle]
+    for name in ("doejane_4711_99_04.ipynb", "red_group_4712_100_04.ipynb"):
+        students.hand_in(tmp_path / "canvas" / name, b"{}")
+    found = {one.submission.student for one in read_submissions(tmp_path / "canvas")}
+    assert found == {"canvas-4711", "red_group_4712_100_04"}
 
 
 def test_the_zip_of_an_lms_is_read_without_unpacking(release, tmp_path):

@@ -6,6 +6,7 @@ and the notebook continues. The verdict is feedback, not a mark. Visited by lab 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,7 +87,8 @@ def refusal(exercise: Exercise, answer: Any) -> tuple[str, str] | None:
                              f"check({exercise.id!r}, {exercise.title}); got {got}")  # fmt: skip
     if takes == "kernel" and not isinstance(answer, str):
         return "incorrect", f"give the kernel as text; got {words.short(answer)}"
-    if takes == "kernel" and f"#error Lab {number_of(exercise.id)}" in answer:
+    unsolved = rf"^(?:(?!//).)*#error Lab {number_of(exercise.id)}"  # not in a comment
+    if takes == "kernel" and re.search(unsolved, answer, re.M):
         return "not_attempted", "the line that starts with #error is still in the kernel"
     other = _other(exercise, answer)
     if other:

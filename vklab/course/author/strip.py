@@ -37,6 +37,7 @@ def stripped(text: str, variants: Mapping[str, int], name: str = "definitions") 
     Raises LabError if what remains still asks for the oracle.
     """
     tree = ast.parse(text)
+    _require_classes(tree, name)
     for node in tree.body:
         identifier = is_exercise(node)
         if identifier and isinstance(node, ast.ClassDef):
@@ -51,6 +52,17 @@ def stripped(text: str, variants: Mapping[str, int], name: str = "definitions") 
             raise LabError(f"{name}, line {use.lineno}: compare uses {ast.unparse(use)}, which a "
                            "release does not have; use case.expected")  # fmt: skip
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+def _require_classes(tree: ast.Module, name: str) -> None:
+    """Raise LabError for an exercise that is not a class at the left margin: it would be lost."""
+    known = {id(made) for node in tree.body for made in getattr(node, "decorator_list", ())}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and id(node) not in known and (
+            ast.unparse(node.func) in ("exercise", "exercise.exercise")
+        ):
+            raise LabError(f"{name}, line {node.lineno}: an exercise is made by a call; a release "
+                           "keeps classes that `@exercise(...)` decorates")  # fmt: skip
 
 
 def _secret(node: ast.stmt) -> bool:

@@ -28,7 +28,9 @@ WORDS = {
     "no_device": "no device can be used: {}",
     "refused": "the counters of the check cannot follow this kernel: {}",
 }
-FORMATS = {"I": "uint", "i": "int", "f": "float", "e": "half", "d": "double"}
+FORMATS = {"I": "uint", "i": "int", "f": "float", "e": "half", "d": "double", "H": "uint16_t",
+           "h": "int16_t", "B": "uint8_t", "b": "int8_t", "Q": "uint64_t", "q": "int64_t"}
+TURNS = 64  # most turns of loops of an invocation, for each element of its own
 
 
 def is_glsl(text: str) -> bool:
@@ -90,6 +92,7 @@ class Kernel(Exercise):
         types: the types allowed for each push constant, for a part "types".
         each: most elements that one invocation writes.
         is_mapped: whether `owner` says which invocation writes an element; else any may.
+        loads_of_element: most elements of an input that an invocation reads for each of its own.
     """
 
     takes = "kernel"
@@ -98,6 +101,7 @@ class Kernel(Exercise):
     start: ClassVar[float] = -1.0
     types: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     is_mapped: ClassVar[bool] = True
+    loads_of_element: ClassVar[int] = 4
     guard: ClassVar[str] = "is there a guard, and is the index right?"
 
     @property
@@ -165,12 +169,17 @@ class Kernel(Exercise):
 
     def _shape(self, case: Case, got: Observed, report: Report) -> None:
         report.expect(not shapes.outside_shape(got), "it touches elements outside of a buffer")
-        output = self.name_in(got, self.output)
+        output, loads = self.name_in(got, self.output), self.each * self.loads_of_element
         for said in (
             shapes.work_shape(got, output, elements_per_invocation=self.each),
             self.is_mapped and shapes.partial_shape(
                 got, output, owner=lambda elements: self.owner(case, elements)),
             shapes.order_matters(got, [output]),
+            shapes.race_shape(got),
+            shapes.input_shape(got, output),
+            *(shapes.load_shape(got, name, elements_per_invocation=loads)
+              for name in got.counts.reads),
+            shapes.turn_shape(got, most=TURNS * self.each),
         ):
             report.expect(not said, str(said))
 

@@ -91,8 +91,8 @@ def run_kernel(
 
 def unsolved(text: str) -> Dispatched | None:
     """Return the result of a kernel that is still the stub of an exercise, else None."""
-    stub = next((line.strip() for line in text.splitlines() if "#error Lab" in line), "")
-    return Dispatched("not_attempted", message=stub) if stub else None
+    stub = re.search(r"^(?:(?!//).)*(#error Lab.*)$", text, re.M)  # not in a comment
+    return Dispatched("not_attempted", message=stub[1].strip()) if stub else None
 
 
 def ending(text: str, language: str = "") -> str:

@@ -43,6 +43,8 @@ PINNED: Mapping[str, str] = MappingProxyType(
     {"LP_NUM_THREADS": "2", "LP_NATIVE_VECTOR_WIDTH": "128"}
 )
 COMPILE_S = 60.0
+# Python reads some 40,000 instructions a second; a kernel of a lab has a few thousand bytes.
+MAX_SPIRV_BYTES = 2**20
 STOP = (COUNTERS, HEADER.index("endless"))
 VERBS = {READ: "read", WRITE: "written"}
 
@@ -140,7 +142,10 @@ def _observed(
 
 
 def _compile(text: str, language: str) -> tuple[bytes, Dispatched | None]:
-    """Return the SPIR-V of a text, compiled in a child without a device, or the failure."""
+    """Return the SPIR-V of a text, compiled in a child without a device, or the failure.
+
+    SPIR-V of more than `MAX_SPIRV_BYTES` is refused before anything reads it.
+    """
     with tempfile.TemporaryDirectory(prefix="vklab-") as name:
         folder, kernel = Path(name), f"kernel{run_kernel.ending(text, language)}"
         (folder / kernel).write_text(text, encoding="utf-8")
@@ -148,6 +153,11 @@ def _compile(text: str, language: str) -> tuple[bytes, Dispatched | None]:
                           COMPILE_S, {BARE: "1"})  # fmt: skip
         compiled, failure = folder / "compiled.spv", folder / "failed.json"
         if compiled.is_file():
+            size = compiled.stat().st_size
+            if size > MAX_SPIRV_BYTES:
+                said = (f"the compiled kernel has {size:,} bytes of SPIR-V, the limit is "
+                        f"{MAX_SPIRV_BYTES:,}; do macros or unrolled loops repeat its code?")
+                return b"", Dispatched("refused", message=said)
             return compiled.read_bytes(), None
         if failure.is_file():
             facts = json.loads(failure.read_text("utf-8"))

@@ -14,8 +14,8 @@ from vklab.course.counting.counts import Counts
 from vklab.course.counting.layout import READ, WRITE
 from vklab.course.counting.observe import Counted, Observed
 
-__all__ = ["load_shape", "order_matters", "outside_shape", "partial_shape", "race_shape",
-           "work_shape"]  # fmt: skip
+__all__ = ["input_shape", "load_shape", "order_matters", "outside_shape", "partial_shape",
+           "race_shape", "turn_shape", "work_shape"]  # fmt: skip
 
 Owner = Callable[[np.ndarray], np.ndarray]
 ORDERS = {
@@ -92,6 +92,38 @@ def race_shape(observed: Observed) -> str:
                 f"{touch.buffer}, which another invocation of its workgroup {other} with no "
                 "barrier between them")  # fmt: skip
     return ""
+
+
+def input_shape(observed: Observed, output: str) -> str:
+    """Name a buffer of inputs that was written, or say that the results were read.
+
+    Args:
+        observed: the observed kernel.
+        output: name of the buffer of results, which is for writing only.
+    """
+    for name, writes in observed.counts.writes.items():
+        if name != output and (at := np.flatnonzero(writes)).size:
+            return f"element {at[0]} of {name} was written, and {name} is an input"
+    reads = observed.counts.reads.get(output)
+    if reads is not None and (at := np.flatnonzero(reads)).size:
+        return (f"element {at[0]} of {output} was read: a result depends on the inputs alone, not "
+                f"on what {output} had before")  # fmt: skip
+    return ""
+
+
+def turn_shape(observed: Observed, *, most: int) -> str:
+    """Judge how many turns of loops one invocation makes.
+
+    Args:
+        observed: the observed kernel.
+        most: most turns of one invocation.
+    """
+    turns = observed.counts.by_invocation["turns"]
+    if not turns.size or turns.max() <= most:
+        return ""
+    worst = int(turns.argmax())
+    return (f"invocation {worst} made {turns[worst]} turns of loops: its own share needs {most} at "
+            "most, so it goes through the work of others")  # fmt: skip
 
 
 def load_shape(observed: Observed, buffer: str, *, elements_per_invocation: int) -> str:

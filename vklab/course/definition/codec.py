@@ -102,7 +102,7 @@ def decode(data: bytes) -> Any:
     if len(data) > MAX_BYTES:
         raise CodecError(f"{len(data)} bytes are more than the {MAX_BYTES} that an answer may have")
     try:
-        return _decoded(bytes(data), MAX_DEPTH)
+        return _decoded(bytes(data), MAX_DEPTH, _Budget())
     except CodecError:
         raise
     except Exception as error:
@@ -200,6 +200,7 @@ def _raised(value: Raised, depth: int, budget: _Budget) -> msgpack.ExtType:
 
 _KINDS: tuple[tuple[Any, Callable[[Any, int, _Budget], Any]], ...] = (
     (np.ndarray, _array),
+    (np.str_, lambda value, depth, budget: str.__str__(value)),
     (np.generic, _scalar),  # before float: np.float64 is both
     (float, lambda value, depth, budget: float.__add__(value, 0.0) if value == value else value),
     (complex, _complex),
@@ -215,14 +216,22 @@ _KINDS: tuple[tuple[Any, Callable[[Any, int, _Budget], Any]], ...] = (
 )
 
 
-def _decoded(data: bytes, depth: int) -> Any:
+def _decoded(data: bytes, depth: int, budget: _Budget) -> Any:
     if depth <= 0:
         raise CodecError(f"nested more than {MAX_DEPTH} levels deep")
 
     def extension(code: int, inner: bytes) -> Any:
-        return _READERS[code](inner, depth - 1)
+        budget.take(1)
+        return _READERS[code](inner, depth - 1, budget)
 
-    return _restored(msgpack.unpackb(data, raw=False, ext_hook=extension, strict_map_key=True))
+    def counted(container: Any) -> Any:  # a byte can be an empty container of a hundred
+        budget.take(1 + len(container))
+        return container
+
+    return _restored(msgpack.unpackb(
+        data, raw=False, ext_hook=extension, strict_map_key=True, list_hook=counted,
+        object_hook=counted, max_array_len=MAX_ITEMS, max_map_len=MAX_ITEMS,
+    ))  # fmt: skip
 
 
 def _restored(value: Any) -> Any:
@@ -236,37 +245,37 @@ def _restored(value: Any) -> Any:
     return value
 
 
-def _read_array(data: bytes, depth: int) -> np.ndarray:
+def _read_array(data: bytes, depth: int, budget: _Budget) -> np.ndarray:
     name, shape, content = msgpack.unpackb(data, raw=False)
     return np.frombuffer(content, DTYPES[name]).reshape(shape).copy()
 
 
-def _read_record(data: bytes, depth: int) -> Any:
-    name, fields = _decoded(data, depth)
+def _read_record(data: bytes, depth: int, budget: _Budget) -> Any:
+    name, fields = _decoded(data, depth, budget)
     record = _record(name)
     if record is None:
         raise CodecError(f"there is no record {name!r}")
     return record(**fields)
 
 
-def _read_opaque(data: bytes, depth: int) -> Opaque:
+def _read_opaque(data: bytes, depth: int, budget: _Budget) -> Opaque:
     kind, text = msgpack.unpackb(data, raw=False)
     return Opaque(str(kind)[:80], str(text)[:400])
 
 
-def _read_raised(data: bytes, depth: int) -> Raised:
-    kinds, message, text = _decoded(data, depth)
+def _read_raised(data: bytes, depth: int, budget: _Budget) -> Raised:
+    kinds, message, text = _decoded(data, depth, budget)
     return Raised(tuple(str(kind)[:80] for kind in kinds), str(message)[:400], str(text)[:600])
 
 
-_READERS: dict[int, Callable[[bytes, int], Any]] = {
-    TUPLE: lambda data, depth: tuple(_decoded(data, depth)),
-    SET: lambda data, depth: set(_decoded(data, depth)),
-    BIG: lambda data, depth: int.from_bytes(data, "little", signed=True),
+_READERS: dict[int, Callable[[bytes, int, _Budget], Any]] = {
+    TUPLE: lambda data, depth, budget: tuple(_decoded(data, depth, budget)),
+    SET: lambda data, depth, budget: set(_decoded(data, depth, budget)),
+    BIG: lambda data, depth, budget: int.from_bytes(data, "little", signed=True),
     ARRAY: _read_array,
-    SCALAR: lambda data, depth: _read_array(data, depth)[()],
+    SCALAR: lambda data, depth, budget: _read_array(data, depth, budget)[()],
     RECORD: _read_record,
     OPAQUE: _read_opaque,
-    COMPLEX: lambda data, depth: complex(*_decoded(data, depth)),
+    COMPLEX: lambda data, depth, budget: complex(*_decoded(data, depth, budget)),
     RAISED: _read_raised,
 }

@@ -60,9 +60,10 @@ class Report:
         """
         enough = bound if full is None else full
         share = float(np.clip((natural - achieved) / max(natural - enough, 1e-12), 0, 1))
+        share = share if np.isfinite(share) else 0.0
         if share <= self.share or not self.scored:
-            self.scored = (f"{self._on_text()}{achieved:g} {what}; the bound is {bound:g}, the "
-                           f"obvious answer needs {natural:g}")  # fmt: skip
+            self.scored = (f"{self._on_text()}{achieved:g} {what}; no answer needs less than "
+                           f"{bound:g}, the obvious answer needs {natural:g}")  # fmt: skip
             self.scored += "" if full is None else f"; all points are given from {full:g} on"
         self.share = min(self.share, share)
 

@@ -27,7 +27,7 @@ def draw_loader() -> Picture:
     diagram.note((226, 20), "libvulkan.so.1", anchor="middle", size=11)
     diagram.note((370, 20), "icd.d/*.json", anchor="middle", size=11)
     diagram.note((514, 20), "libGLX_nvidia.so.0", anchor="middle", size=11)
-    diagram.box((442, 132, 250, 28), "llvmpipe: a driver that needs no GPU", "green")
+    diagram.box((442, 132, 250, 28), "lavapipe: a driver that needs no GPU", "green")
     diagram.arrow((420, 76), (446, 130))
     return diagram.picture(
         "Your program calls the loader, the loader reads manifests, each manifest names a driver, "

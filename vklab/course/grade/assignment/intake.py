@@ -2,7 +2,8 @@
 
 Nothing is extracted: names of files are labels, never paths to write to. A file that cannot be read
 becomes an entry with its cause, beside the others. Names follow what Canvas and Moodle write into
-their downloads; everything else is a plain folder with a notebook, zip or folder a student.
+their downloads, if every name does; everything else is a plain folder with a notebook, zip or
+folder a student, where a name that looks like an LMS's is the choice of the one who handed it in.
 
 Source: Moodle mod/assign (download all submissions); Canvas assignment downloads
 """
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from vklab.course.grade.assignment.submission import (
     MAX_BYTES,
@@ -37,6 +39,8 @@ CANVAS = re.compile(r"(?P<name>[^_]+)_(?:LATE_)?(?P<id>\d+|anon)_(?P<file>\d+)_(
                     re.DOTALL)  # fmt: skip
 MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_(?:file|onlinetext)_(?P<rest>.*)",
                     re.DOTALL)  # fmt: skip
+# What every file of a Canvas download has, also of a group whose name has underscores.
+CANVAS_LIKE = re.compile(r".+_(?:\d+|anon)_\d+_.+", re.DOTALL)
 AGAIN = re.compile(r"-(\d{1,3})$")
 ATTEMPT = re.compile(r"(?i)\battempt[ _-]?(\d{1,3})\b")
 IGNORED = re.compile(r"(^|/)(\.(?!\.)|__MACOSX/|Thumbs\.db$|desktop\.ini$)")
@@ -59,7 +63,7 @@ def read_submissions(source: Path) -> list[Entry]:
     """
     if source.is_dir():
         entries = list(_folder(source))
-    elif source.is_file() and zipfile.is_zipfile(source):
+    elif source.is_file():
         entries = list(_archive(source))
     else:
         raise GradeError(f"{source} is no folder and no zip file; give the folder with the "
@@ -83,17 +87,26 @@ def _numbered(entries: list[Entry]) -> list[Entry]:
     return numbered
 
 
-def identify(name: str) -> Submission:
-    """Return who handed in a file, by its path inside the folder or zip."""
-    parts = PurePosixPath(name.replace("\\", "/")).parts
+def identify(name: str, lms: str | None = None) -> Submission:
+    """Return who handed in a file, by its path inside the folder or zip.
+
+    Args:
+        name: the path.
+        lms: moodle, canvas or plain: whose names all files there have; None: by this name alone,
+            which may have one folder around that of Moodle.
+    """
+    parts = _parts(name)
+    if lms is None:
+        lms = _lms([name])
+        if lms == "plain" and len(parts) > 2 and MOODLE.fullmatch(parts[1]):
+            lms, parts = "moodle", parts[1:]
     asked = ATTEMPT.search(name)
     attempt = int(asked[1]) if asked else 1
-    for part in parts:
-        moodle = MOODLE.fullmatch(part)
-        if moodle:
-            return Submission(student=f"moodle-{moodle['id']}", name=_clean(moodle["name"]),
-                              lms="moodle", lms_id=moodle["id"], file=name, attempt=attempt)
-    canvas = CANVAS.fullmatch(parts[-1]) if len(parts) == 1 else None
+    moodle = MOODLE.fullmatch(parts[0]) if lms == "moodle" else None
+    if moodle:
+        return Submission(student=f"moodle-{moodle['id']}", name=_clean(moodle["name"]),
+                          lms="moodle", lms_id=moodle["id"], file=name, attempt=attempt)
+    canvas = CANVAS.fullmatch(parts[0]) if lms == "canvas" and len(parts) == 1 else None
     if canvas:
         again = AGAIN.search(PurePosixPath(canvas["rest"]).stem)
         student = canvas["id"] if canvas["id"] != "anon" else f"anon-{canvas['file']}"
@@ -102,6 +115,23 @@ def identify(name: str) -> Submission:
                           attempt=int(again[1]) + 1 if again else attempt)  # fmt: skip
     student = _clean(parts[0] if len(parts) > 1 else _stem(parts[0])) if parts else ""
     return Submission(student=student or "(no name)", name=student, file=name, attempt=attempt)
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return PurePosixPath(name.replace("\\", "/")).parts
+
+
+def _lms(names: list[str]) -> str:
+    """Return whose names these are: the LMS's that all of them fit in their first part, or plain.
+
+    Args:
+        names: the path of every file of the folder or zip.
+    """
+    firsts = [parts[0] if (parts := _parts(name)) else "" for name in names]
+    for lms, pattern in (("moodle", MOODLE), ("canvas", CANVAS_LIKE)):
+        if all(pattern.fullmatch(first) for first in firsts):
+            return lms
+    return "plain"
 
 
 def _stem(name: str) -> str:
@@ -119,20 +149,24 @@ def _wanted(name: str) -> bool:
 
 
 def _folder(root: Path) -> Iterator[Entry]:
-    count = 0
+    files: dict[str, Path] = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
         if not _wanted(name) or (path.is_dir() and not path.is_symlink()):
             continue
-        count += 1
-        if count > MAX_FILES:
+        files[name] = path
+        if len(files) > MAX_FILES:
             raise GradeError(f"{root} has more than {MAX_FILES:,} files; is it the right folder?")
-        yield from _file(path, name)
+    wrapper = _wrapper(list(files))
+    lms = _lms([name.removeprefix(wrapper) for name in files])
+    if lms != "moodle":  # one folder around a class is taken off in a zip only
+        wrapper, lms = "", _lms(list(files))
+    for name, path in files.items():
+        who = identify(name.removeprefix(wrapper), lms)
+        yield from _file(path, name, who.model_copy(update={"file": _clean(name)}))
 
 
-def _file(path: Path, name: str) -> Iterator[Entry]:
-    who = identify(name)
-    who = who.model_copy(update={"file": _clean(name)})
+def _file(path: Path, name: str, who: Submission) -> Iterator[Entry]:
     try:
         facts = path.lstat()
         if stat.S_ISLNK(facts.st_mode):
@@ -169,14 +203,21 @@ def _entry(who: Submission, data: bytes, modified: float) -> Entry:
 def _archive(path: Path) -> Iterator[Entry]:
     """Read the zip of an LMS: notebooks, and one level of zips inside."""
     total = 0
-    with zipfile.ZipFile(path) as archive:
-        infos = [i for i in archive.infolist() if not i.is_dir() and _wanted(i.filename)]
+    try:
+        archive, every = _opened(path)
+    except BadSubmission as error:
+        raise GradeError(f"{path} is no folder and no zip file that can be read ({error}); give "
+                         "the folder with the submissions, or the zip that the LMS made"
+                         ) from None  # fmt: skip
+    with archive:
+        infos = [info for info in every if _wanted(info.filename)]
         wrapper = _wrapper([info.filename for info in infos])
+        lms = _lms([info.filename.removeprefix(wrapper) for info in infos])
         if len(infos) > MAX_FILES:
             raise GradeError(f"{path} has {len(infos):,} files, the limit is {MAX_FILES:,}")
         for info in infos:
             inner = info.filename.removeprefix(wrapper)
-            who = identify(inner).model_copy(update={"file": _clean(inner)})
+            who = identify(inner, lms).model_copy(update={"file": _clean(inner)})
             try:
                 nested = info.filename.lower().endswith(".zip")
                 limit = MAX_STUDENT_ZIP_BYTES if nested else MAX_BYTES
@@ -202,27 +243,41 @@ def _wrapper(names: list[str]) -> str:
     return f"{tops.pop()}/"
 
 
-def _student_zip(file: object, who: Submission, modified: float) -> Iterator[Entry]:
+def _student_zip(file: IO[bytes], who: Submission, modified: float) -> Iterator[Entry]:
     """Read the one notebook of a student's zip; several of one student are several attempts."""
+    archive, every = _opened(file)
+    with archive:
+        if len(every) > MAX_FILES:
+            raise BadSubmission(f"the zip has {len(every):,} files")
+        for info in every:
+            _check_name(info)
+        books = [info for info in every if _wanted(info.filename)]
+        if not books:
+            raise BadSubmission("the zip has no notebook (.ipynb)")
+        if len(books) > 20:
+            raise BadSubmission(f"the zip has {len(books)} notebooks; hand in the lab's only")
+        for info in books:
+            if info.filename.lower().endswith(".zip"):
+                raise BadSubmission("the zip has a zip inside; hand in the notebook itself")
+            inner = who.model_copy(update={"file": f"{who.file}/{_clean(info.filename)}"})
+            yield _entry(inner, _member(archive, info, MAX_BYTES), modified)
+
+
+def _opened(file: Path | IO[bytes]) -> tuple[zipfile.ZipFile, list[zipfile.ZipInfo]]:
+    """Return a zip and what its directory lists.
+
+    Raises BadSubmission for whatever is wrong with it: on a damaged directory, zipfile raises
+    errors with no common base class, such as UnicodeDecodeError and struct.error.
+    """
     try:
-        with zipfile.ZipFile(file) as archive:  # type: ignore[call-overload]
-            every = archive.infolist()
-            if len(every) > MAX_FILES:
-                raise BadSubmission(f"the zip has {len(every):,} files")
-            for info in every:
-                _check_name(info)
-            books = [i for i in every if not i.is_dir() and _wanted(i.filename)]
-            if not books:
-                raise BadSubmission("the zip has no notebook (.ipynb)")
-            if len(books) > 20:
-                raise BadSubmission(f"the zip has {len(books)} notebooks; hand in the lab's only")
-            for info in books:
-                if info.filename.lower().endswith(".zip"):
-                    raise BadSubmission("the zip has a zip inside; hand in the notebook itself")
-                inner = who.model_copy(update={"file": f"{who.file}/{_clean(info.filename)}"})
-                yield _entry(inner, _member(archive, info, MAX_BYTES), modified)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError) as error:
-        raise BadSubmission(f"the zip is damaged: {error}") from None
+        archive = zipfile.ZipFile(file)
+        return archive, archive.infolist()
+    except Exception as error:
+        raise _damaged(error) from None
+
+
+def _damaged(error: Exception) -> BadSubmission:
+    return BadSubmission(f"the zip is damaged: {str(error) or type(error).__name__}")
 
 
 def _time(info: zipfile.ZipInfo) -> float:
@@ -249,11 +304,8 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> byte
     try:
         with archive.open(info) as file:
             data = file.read(limit + 1)
-    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, ValueError,
-            RuntimeError) as error:  # fmt: skip
-        raise BadSubmission(f"the zip is damaged: {error}") from None
     except Exception as error:  # zlib.error, LZMAError: of the codec, with no common base class
-        raise BadSubmission(f"the zip is damaged: {error}") from None
+        raise _damaged(error) from None
     if len(data) > limit:
         raise too_big(len(data))
     return data

@@ -1,8 +1,9 @@
 """CSV files of marks: generic, for Canvas's gradebook, for Moodle's grading worksheet.
 
-A cell that a spreadsheet would take for a formula gets an apostrophe before it, and loses it again
-when we read the file. Students without marks, or whose submission could not be graded, are left out
-of what an LMS imports, so that nothing is overwritten there.
+What a spreadsheet would take for a formula gets an apostrophe before it, and loses it again when we
+read the file; also within a cell, since where `;` or a tab separates, `x;=1` is two cells. Students
+without marks, or whose submission could not be graded, are left out of what an LMS imports, so that
+nothing is overwritten there.
 
 Source: Canvas lib/gradebook_importer.rb; Moodle mod/assign/feedback/offline/importgradeslib.php
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from vklab.course.grade.assignment.manifest import LabFacts
@@ -20,17 +22,22 @@ from vklab.course.grade.results.schema import GradeError, SubmissionResult
 __all__ = ["FORMATS", "neutral", "plain", "read_csv", "write_csv", "write_marks"]
 
 FORMATS = ("generic", "canvas", "moodle")
-DANGEROUS = tuple("=+-@\t\r\n＝＋－＠")
+# Where a cell starts for a spreadsheet that separates by `;` or tabs: there, quotes hold no line
+# together that a comma came before. A formula may come after quotes and spaces.
+START = r"(?<![^;\t\r\n])"
+DANGEROUS = r"""(?=["' ]*[=+\-@\t\r\n＝＋－＠])"""
+FORMULA = re.compile(START + DANGEROUS)
+NEUTRAL = re.compile(START + "'" + DANGEROUS)
 
 
 def neutral(text: str) -> str:
-    """Return text that no spreadsheet runs as a formula."""
-    return "'" + text if text.lstrip("'").startswith(DANGEROUS) else text
+    """Return text that no spreadsheet runs as a formula, whichever character separates cells."""
+    return FORMULA.sub("'", text)
 
 
 def plain(text: str) -> str:
     """Return what `neutral` was given."""
-    return text[1:] if text[:1] == "'" and text.lstrip("'").startswith(DANGEROUS) else text
+    return NEUTRAL.sub("", text)
 
 
 def write_csv(rows: Iterable[Sequence[str | float]]) -> str:
