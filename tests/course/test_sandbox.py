@@ -111,7 +111,8 @@ PLANTED = {
     "no size of folders": (without("--size", values=1), {"disk"}),
     "a root that can be written": (writable_root, {"write_outside"}),
     "the grader's environment": (own_environment, {"environment"}),
-    "no filter of system calls": (without("--seccomp", values=1), {"user_namespaces"}),
+    "no filter of system calls": (without("--seccomp", values=1),
+                                  {"user_namespaces", "descriptors"}),
     "root inside": (as_root_inside, {"privileges"}),
     "the host's folder for temporary files": (with_options("--bind", "/tmp", "/srv"), {"mounts"}),
     "a socket of docker": (
@@ -180,6 +181,18 @@ def test_the_code_inside_sees_the_package_and_neither_labs_nor_the_working_tree(
     assert "HOME" in variables and "TESTS_SHARE" not in variables
     assert checks == "[]"
     assert not (made.package / "vklab/course/grade").exists()
+
+
+@needs_bubblewrap
+def test_no_descriptor_can_be_sent_inside_and_lavapipe_has_its_anonymous_file(tmp_path):
+    code = ("import os, socket\n"
+            "os.write(os.memfd_create('x'), b'x')\n"
+            "ours, theirs = socket.socketpair()\n"
+            "try: print(socket.send_fds(ours, [b'x'], [0]))\n"
+            "except PermissionError: print('refused')")
+    command = sandbox.bubblewrap(SMALL).command([sys.executable, "-c", code], private=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "refused\n", done.stderr
 
 
 @needs_bubblewrap

@@ -86,6 +86,38 @@ def test_the_watch_kills_a_tree_above_its_memory():
         process.wait()
 
 
+# Shared memory that is in no page table: of a closed file, and of none.
+UNSEEN = {
+    "a closed file": "f = os.memfd_create('x'); os.write(f, bytes(SIZE))\n"
+                     "ctypes.CDLL(None).mmap(None, ctypes.c_size_t(SIZE), 3, 1, f,\n"
+                     "                       ctypes.c_size_t(0)); os.close(f)",
+    "an open file": "f = os.memfd_create('x'); os.write(f, bytes(SIZE))",
+    "no file": "m = mmap.mmap(-1, SIZE)\n"
+               "for n in range(0, SIZE, 1 << 20):\n"
+               "    m[n:n + (1 << 20)] = bytes(1 << 20); m.madvise(mmap.MADV_DONTNEED)",
+}  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("kind", UNSEEN)
+def test_the_watch_sees_shared_memory_that_is_not_resident(kind):
+    code = (f"import ctypes, mmap, os, time\nSIZE = 100 << 20\n{UNSEEN[kind]}\n"
+            "for _ in range(3): os.fork()\n"  # one file, whoever has it
+            "print(flush=True); time.sleep(60)")
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True,
+                               stdout=subprocess.PIPE)  # fmt: skip
+    watch = Watch(process.pid, Limits(memory_bytes=1 << 40))
+    try:
+        assert process.stdout is not None and process.stdout.readline()
+        assert 100 << 20 <= watch.memory() < 400 << 20
+        watch.limits = SMALL
+        assert watch.memory() < SMALL.memory_bytes and not watch.reason
+    finally:
+        watch.stop()
+        kill_tree(process.pid)
+        process.wait()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_watch_kills_a_tree_that_fills_a_folder(tmp_path):
     code = (f"import time; open({str(tmp_path / 'big')!r}, 'w').write('x' * (2 << 20))\n"

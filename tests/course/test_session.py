@@ -23,6 +23,8 @@ from vklab.course.grade.results.records import validated
 from vklab.course.grade.sandbox import command as sandbox
 from vklab.course.grade.sandbox.limits import Limits
 from vklab.course.grade.session import kernel as session_kernel
+from vklab.course.grade.session import marks
+from vklab.course.grade.session import process as session_process
 from vklab.course.grade.session.kernel import GradedKernel, KernelEnded
 from vklab.course.grade.session.marks import MESSAGES, RemoteAnswers, marked
 from vklab.course.grade.session.process import run_session
@@ -160,6 +162,69 @@ def test_a_session_grades_a_notebook_in_a_process_of_its_own(box, tmp_path, noth
     assert entries["90-3"]["status"] == "failed" and "15" in entries["90-3"]["parts"][0]["message"]
     assert "c1" not in found["cells"] and found["cells"]["c4"]["status"] == "ran"
     assert len(found["seed_fingerprint"]) == 16 and found["sandbox"]["kind"] == "bubblewrap"
+
+
+# Writes to the kernel's own connection a message of ZeroMQ whose last part never comes.
+ENDLESS = """import os, socket, struct
+frame = b"\\3" + struct.pack(">Q", 1 << 20) + bytes(1 << 20)
+for number in map(int, os.listdir("/proc/self/fd")):
+    try:
+        one = socket.socket(fileno=os.dup(number))
+        one.getpeername()
+        peer = struct.unpack("3i", one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        found = one.getsockname().endswith("k-1") and peer != os.getpid()
+    except (OSError, AttributeError):
+        continue
+    if found:
+        one.setblocking(True)
+        while True:
+            one.sendall(frame)
+"""
+
+
+@pytest.mark.full
+def test_a_session_that_is_killed_keeps_its_marks_and_leaves_no_folder(
+    box, tmp_path, nothing_left, monkeypatch
+):
+    monkeypatch.setattr(session_process, "MEMORY_BYTES", 500 << 20)
+    path = submission(
+        tmp_path / "a.ipynb", (RIGHT, "exercise", "90-1"),
+        ('check("90-1", round_up)', "check", "90-1"), (ENDLESS, "exercise", "90-3"),
+        ('check("90-3", workgroups)', "check", "90-3"),
+    )  # fmt: skip
+    found = run_session(path, "90", sandbox=box, secret="a", exercises=("90-1", "90-3"))
+    assert "of memory, more than 500" in found["broken"]
+    first, second = found["exercises"]["90-1"], found["exercises"]["90-3"]
+    assert first["status"] == "passed" and first["points"] == 4
+    assert second["status"] == "error" and "session ended before" in second["messages"][0]
+
+
+def test_a_line_that_was_cut_costs_no_other_exercise():
+    whole = b'{"judged": {"90-1": {"points": 4}}}\n'
+    read = session_process._read
+    assert read(whole + b'{"judged": {"90-3": {"poi') == (None, {"90-1": {"points": 4}})
+    assert read(whole + b'{"exercises": {}}\n')[0] == {"exercises": {}}
+    assert read(b"") == (None, {})
+
+
+def test_a_check_that_does_not_end_costs_its_own_exercise_only(tmp_path, monkeypatch):
+    def endless(case, value, report):
+        while True:
+            with contextlib.suppress(Exception):
+                sum(range(1000))
+
+    exercise = exercises_of("90", {})["90-3"]
+    monkeypatch.setattr(exercise, "compare", endless)
+    monkeypatch.setattr(marks, "CHECK_S", 0.3)
+    count = len(draw(exercise, "a"))
+    reply = encode({"reply": encode(
+        {"outcomes": [{"how": "returned", "data": encode(16)}] * count, "printed": ""})})
+    run = Run(Job({"90-3": exercise}, "a", sandbox.Bubblewrap(LIMITS), tmp_path))
+    monkeypatch.setattr(run, "_remote", lambda *_: lambda: RemoteAnswers(lambda _: reply, 1.0))
+    run.check(cell('check("90-3", workgroups)', "check", "90-3"))
+    found = run.results["90-3"]
+    assert found["status"] == "error" and found["points"] == 0
+    assert "the check of your answer did not end: not finished within 0.3 s" in found["messages"][0]
 
 
 @pytest.mark.full

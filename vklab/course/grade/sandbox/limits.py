@@ -230,10 +230,11 @@ class Watch(threading.Thread):
         resident = 0
         for process in processes:
             with contextlib.suppress(psutil.Error):
-                resident += process.memory_info().rss + _unmapped(process.pid)
-        if resident <= self.limits.memory_bytes:
-            return resident
-        return sum(_share(p.pid) + _unmapped(p.pid) for p in processes)
+                resident += process.memory_info().rss
+        anonymous = _anonymous_files([process.pid for process in processes])
+        if resident + anonymous <= self.limits.memory_bytes:
+            return resident + anonymous
+        return sum(_share(process.pid) for process in processes) + anonymous
 
     def cpu_seconds(self) -> float:
         """Return the processor time of the tree, of its ended processes as far as seen."""
@@ -264,15 +265,30 @@ def _share(pid: int) -> int:
         return 0
 
 
-def _unmapped(pid: int) -> int:
-    """Return the bytes of anonymous files (memfd), which need not be mapped by a process."""
-    total = 0
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):
-                if os.readlink(entry.path).startswith("/memfd:"):
-                    total += os.stat(entry.path).st_blocks * 512
-    return total
+def _anonymous_files(pids: Sequence[int]) -> int:
+    """Return the bytes of anonymous files and shared memory, of which little need be resident.
+
+    A file that is open counts as it is filled; one that is only mapped, as it is mapped.
+    """
+    opened: dict[int, int] = {}
+    mapped: dict[int, int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    if os.readlink(entry.path).startswith("/memfd:"):
+                        found = os.stat(entry.path)
+                        opened[found.st_ino] = found.st_blocks * 512
+        own: dict[int, int] = {}
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines():
+                if "/memfd:" in line or "/dev/zero (deleted)" in line:
+                    addresses, _, _, _, inode = line.split()[:5]
+                    first, last = (int(text, 16) for text in addresses.split("-"))
+                    own[int(inode)] = own.get(int(inode), 0) + last - first
+        for number, size in own.items():
+            mapped[number] = max(size, mapped.get(number, 0))
+    return sum({**mapped, **opened}.values())
 
 
 def _too_full(folder: Path) -> bool:

@@ -26,6 +26,7 @@ from vklab.course.grade.sandbox import probe_child
 from vklab.course.grade.sandbox.command import (
     HOME,
     PACKAGE,
+    Bubblewrap,
     Sandbox,
     install_advice,
     python_folders,
@@ -83,7 +84,9 @@ def probe(sandbox: Sandbox, hidden: Mapping[str, Sequence[Path]] | None = None) 
                    "read_only": [str(p) for p in python_folders()],
                    "writable": [HOME, "/tmp", "/dev/shm", "/dev/mqueue"],
                    "control_sockets": SOCKETS, "work_bytes": sandbox.limits.work_bytes,
-                   "processes": sandbox.limits.processes}  # fmt: skip
+                   "processes": sandbox.limits.processes,
+                   # The memory of a container is counted by its cgroup, whatever is sent inside.
+                   "filtered": isinstance(sandbox, Bubblewrap)}  # fmt: skip
             found = _inside(sandbox, job, private)
             found |= _outside(host)
         found |= _memory(sandbox, private)

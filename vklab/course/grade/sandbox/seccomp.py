@@ -1,6 +1,9 @@
 """Filter of system calls for the sandbox, as a classic BPF program for bubblewrap's --seccomp.
 
 Refuses new namespaces, tracing, kernel keyrings and the like; they are of no use to an answer.
+Refuses messages that may carry descriptors, too: an anonymous file on its way through a socket is
+in no process, where it could be counted. The files themselves are allowed, because lavapipe of
+Mesa 24 and later allocates a device's memory in one.
 Source: seccomp(2), and linux/audit.h, linux/filter.h, asm/unistd.h for the numbers.
 """
 
@@ -23,6 +26,7 @@ DENIED = {
     "init_module": (175, 105), "finit_module": (313, 273), "open_by_handle_at": (304, 265),
     "acct": (163, 89), "swapon": (167, 224), "syslog": (103, 116), "shmget": (29, 194),
     "msgget": (68, 186), "semget": (64, 190), "personality": (135, 92), "kcmp": (312, 272),
+    "memfd_secret": (447, 447), "sendmsg": (46, 211), "sendmmsg": (307, 269),
 }  # fmt: skip
 ARCHITECTURES = {"x86_64": (0xC000003E, 0, 56), "aarch64": (0xC00000B7, 1, 220)}
 CLONE3, CLONE_NEW = 435, 0x7E020000  # namespaces of users, mounts, processes, network, ...

@@ -15,11 +15,14 @@ from vklab.course.definition.exercise import Exercise
 from vklab.course.definition.judge import Answers, judge
 from vklab.course.definition.verdict import Verdict
 from vklab.course.grade.session.kernel import KernelEnded
+from vklab.course.limits import limited
 
 __all__ = ["MESSAGES", "PartsAnswers", "RemoteAnswers", "Transport", "entry", "marked", "plain"]
 
 Transport = Callable[[bytes], bytes]
 MESSAGES, MESSAGE_BYTES = 20, 1 << 20
+# Time of one check, after the answer's results have come back: they may be of any length.
+CHECK_S = 30.0
 STATUS = {"correct": "passed", "not_attempted": "not_attempted", "skipped": "skipped"}
 
 
@@ -100,6 +103,24 @@ class PartsAnswers:
         return results, said
 
 
+class _Known:
+    """Results that have come back: what judges them needs no kernel, and has a limit of its own."""
+
+    def __init__(self, exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> None:
+        self.results: tuple[list[Got], str] = [], ""
+        self.problem: CodecError | None = None
+        try:
+            self.results = answers.ask(exercise, cases)
+        except CodecError as error:
+            self.problem = error
+
+    def ask(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[list[Got], str]:
+        """Return the results. Raises CodecError if they could not be read."""
+        if self.problem is not None:
+            raise self.problem
+        return self.results
+
+
 def marked(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> dict[str, Any]:
     """Return the entry of an exercise in the results: judged outside the sandbox.
 
@@ -107,8 +128,12 @@ def marked(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> dict[
         exercise: the exercise in its variant.
         answers: how to reach the answer.
         cases: fresh cases with the oracle's results.
+
+    Raises LimitReached if the check does not end within CHECK_S.
     """
-    verdict = judge(exercise, answers, cases)
+    known = _Known(exercise, answers, cases)
+    with limited(CHECK_S):
+        verdict = judge(exercise, known, cases)
     status = STATUS.get(verdict.status) or ("partial" if verdict.points > 0 else "failed")
     for name, reason in (("missing", "error"), ("late", "timeout"), ("memory", "out_of_memory")):
         if status == "failed" and getattr(answers, name, None):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def _replace(item: Any, run: Run, is_check: bool) -> None:
     file: IPyNbFile = item.parent
     file.setup = lambda: None
     file.teardown = run.end
-    by_nbval = item.runtest
+    by_nbval, about = item.runtest, item.cell.metadata.get("vklab", {})
 
     def execute() -> None:
         file.kernel = run.kernel
@@ -88,6 +89,9 @@ def _replace(item: Any, run: Run, is_check: bool) -> None:
         file.timed_out = False
         if is_check:
             run.check(item.cell)
+            judged = str(about["id"])
+            if judged in run.results:  # a session that is killed later keeps this one
+                _write(item.config, {"judged": {judged: run.results[judged]}})
         else:
             run.execute(item.cell, execute)
 
@@ -113,5 +117,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         "cpu_seconds": round(run.cpu_seconds, 3),
     }  # fmt: skip
     job.sandbox.closed()
-    with os.fdopen(config.getoption("vklab_result"), "w", encoding="utf-8") as file:
-        json.dump(results, file)
+    _write(config, results)
+
+
+def _write(config: pytest.Config, told: Mapping[str, Any]) -> None:
+    """Write one line for the parent process, which reads as many as there are at the end."""
+    with open(config.getoption("vklab_result"), "a", encoding="utf-8", closefd=False) as file:
+        file.write(json.dumps(told) + "\n")

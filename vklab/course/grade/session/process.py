@@ -1,7 +1,8 @@
 """run_session: grade one notebook in a process of its own, and return its results.
 
 The job goes to that process in a file without a name, and the results come back in another; neither
-can be reached from the sandbox. The notebook is the one rebuilt from the release.
+can be reached from the sandbox. The notebook is the one rebuilt from the release. What the process
+leaves when it is killed, its sockets and the marks so far, is removed and read here.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from vklab.course.definition.exercise import exercises_of
 from vklab.course.grade.sandbox.command import Sandbox
@@ -26,9 +30,12 @@ from vklab.course.places import PROJECT, labs_folder
 
 __all__ = ["run_session"]
 
-START_S = 60.0
-# Of the grader's process, which reads what a kernel sends: a flood ends this session only.
-DATA_BYTES, FILE_BYTES = 12 << 30, 256 << 20
+START_S, POLL_S = 60.0, 0.1
+# Of the grader's process, which reads what a kernel sends: a flood ends this session only. Memory
+# in use is looked at from here: a thread of ZeroMQ receives a message's parts without an end.
+DATA_BYTES, FILE_BYTES, MEMORY_BYTES = 12 << 30, 256 << 20, 1536 << 20
+# Below the session's temporary folder a kernel makes its own with sockets; see kernel.py.
+TOP_BYTES = 60
 
 
 def run_session(
@@ -59,6 +66,8 @@ def run_session(
         cell_seconds: processor time of one cell.
     """
     private = Path(tempfile.mkdtemp(prefix="vklab-session-"))
+    top = tempfile.gettempdir()
+    temporary = tempfile.mkdtemp(prefix="vk-", dir=top if len(top) < TOP_BYTES else "/tmp")
     told = {
         "lab": lab, "secret": secret, "variants": dict(variants or {}),
         "exercises": list(exercises), "skipped": dict(skipped or {}), "times": dict(times or {}),
@@ -69,15 +78,17 @@ def run_session(
         folder = private / "notebook"
         folder.mkdir()
         shutil.copyfile(notebook, folder / "submission.ipynb")
-        results, why = _graded(told, folder, wall_seconds + START_S)
+        results, kept, why = _graded(told, folder, temporary, wall_seconds + START_S)
     finally:
+        shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(private, ignore_errors=True)
-    return results or _broken(lab, variants or {}, exercises, sandbox, why)
+    return results or _broken(lab, variants or {}, exercises, sandbox, kept, why)
 
 
 def _graded(
-    told: Mapping[str, Any], folder: Path, seconds: float
-) -> tuple[dict[str, Any] | None, str]:
+    told: Mapping[str, Any], folder: Path, temporary: str, seconds: float
+) -> tuple[dict[str, Any] | None, dict[str, Any], str]:
+    """Return the results, or the entries of the exercises judged so far and why it ended."""
     with tempfile.TemporaryFile() as job, tempfile.TemporaryFile() as result, \
          tempfile.TemporaryFile() as log:  # fmt: skip
         job.write(json.dumps(told).encode())
@@ -90,22 +101,53 @@ def _graded(
                    str(result.fileno()), str(folder / "submission.ipynb")]  # fmt: skip
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder,
-            env=_environment(), pass_fds=(job.fileno(), result.fileno()), start_new_session=True,
+            env={**_environment(), "TMPDIR": temporary}, pass_fds=(job.fileno(), result.fileno()),
+            start_new_session=True,
         )  # fmt: skip
-        why = ""
         try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            why = f"the session did not end within {seconds:g} s"
+            why = _wait(process, seconds)
         finally:
             kill_tree(process.pid)
             process.wait()
         result.seek(0)
-        with contextlib.suppress(ValueError):
-            return json.loads(result.read()), ""
+        results, kept = _read(result.read())
         log.seek(0)
         said = log.read()[-2000:].decode("utf-8", "replace")
-        return None, why or f"the session ended with code {process.returncode}: {said}"
+        why = why or f"the session ended with code {process.returncode}: {said}"
+        return results, kept, why
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> str:
+    """Wait for a session's process; return why it must be killed, or "" if it has ended."""
+    ends = time.monotonic() + seconds
+    while True:
+        try:
+            process.wait(POLL_S)
+            return ""
+        except subprocess.TimeoutExpired:
+            used = 0
+            with contextlib.suppress(psutil.Error):
+                used = psutil.Process(process.pid).memory_info().rss
+        if used > MEMORY_BYTES:
+            return (f"the session was ended at {used >> 20} MiB of memory, more than "
+                    f"{MEMORY_BYTES >> 20}: a kernel may have sent an endless message")  # fmt: skip
+        if time.monotonic() > ends:
+            return f"the session did not end within {seconds:g} s"
+
+
+def _read(written: bytes) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return the results if the session has written them, and the entries of judged exercises.
+
+    Each line is a dictionary; the last one may be cut where the session was killed.
+    """
+    kept: dict[str, Any] = {}
+    for line in written.splitlines():
+        with contextlib.suppress(ValueError):
+            told = json.loads(line)
+            if "exercises" in told:
+                return told, kept
+            kept |= told["judged"]
+    return None, kept
 
 
 def _prefix() -> list[str]:
@@ -128,12 +170,14 @@ def _environment() -> dict[str, str]:
 
 
 def _broken(
-    lab: str, variants: Mapping[str, int], exercises: Sequence[str], sandbox: Sandbox, why: str
-) -> dict[str, Any]:
-    """Return the results of a session that ended without any: every exercise is an error."""
+    lab: str, variants: Mapping[str, int], exercises: Sequence[str], sandbox: Sandbox,
+    kept: Mapping[str, Any], why: str,
+) -> dict[str, Any]:  # fmt: skip
+    """Return the results of a session that was ended: an exercise not judged is an error."""
     found = exercises_of(lab, variants)
-    said = "the submission could not be graded; ask your instructor"
-    entries = {key: {**entry(one, "error", said), "seconds": 0.0} for key, one in found.items()
+    said = "the session ended before this exercise was judged; ask your instructor"
+    entries = {key: kept.get(key) or {**entry(one, "error", said), "seconds": 0.0}
+               for key, one in found.items()
                if one.marked and (not exercises or key in exercises)}  # fmt: skip
     return {"exercises": entries, "cells": {}, "broken": why, "sandbox": sandbox.describe(),
             "variant": dict(variants), "seed_fingerprint": "", "seconds": 0.0,

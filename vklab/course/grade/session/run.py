@@ -24,6 +24,7 @@ from vklab.course.definition.exercise import Exercise
 from vklab.course.grade.sandbox.command import Sandbox
 from vklab.course.grade.session.kernel import GradedKernel, KernelEnded
 from vklab.course.grade.session.marks import MESSAGES, PartsAnswers, RemoteAnswers, entry, marked
+from vklab.course.limits import LimitReached
 
 __all__ = ["Job", "Run", "expression_of"]
 
@@ -166,6 +167,8 @@ class Run:
         except Exception as error:  # of a definition: it must not cost the other exercises
             said = f"the check could not be completed ({type(error).__name__}: {error})"
             result = entry(exercise, "error", said[:500])
+        except LimitReached as limit:
+            result = entry(exercise, "error", f"the check of your answer did not end: {limit}")
         result["seconds"] = round(time.monotonic() - began, 3)
         result["cpu_seconds"] = round(self._used() - used, 3)
         self.results[identifier] = result
