@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import stat
@@ -11,24 +10,17 @@ import zipfile
 from pathlib import Path
 
 import class_of_students as students
-import nbformat
 import pytest
 import tiers
+from hand_ins import book, planned, zipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vklab.course.grade.assignment import submission as submissions
-from vklab.course.grade.assignment.intake import identify, read_submissions
+from vklab.course.grade.assignment.intake import read_submissions
 from vklab.course.grade.assignment.submission import BadSubmission, read_notebook
-from vklab.course.grade.batch import plan
 from vklab.course.grade.results.folder import file_key
 from vklab.course.grade.results.schema import GradeError
-
-
-def planned(release, folder, **options):
-    """Return what is planned for each submission of a folder, by student."""
-    batch = students.batch(release, folder.parent / "results", **options)
-    return {one.submission.student: one for one in plan(batch, read_submissions(folder))}
 
 
 def deep():
@@ -125,20 +117,6 @@ def test_a_file_that_may_not_be_read(release, tmp_path):
 # ------------------------------------------------------------------------------------------- zips
 
 
-def zipped(*members, mode="w") -> bytes:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, mode, zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members:
-            info = name if isinstance(name, zipfile.ZipInfo) else zipfile.ZipInfo(name)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(info, data)
-    return out.getvalue()
-
-
-def book(release) -> bytes:
-    return nbformat.writes(students.notebook(release), version=4).encode()
-
-
 def a_link() -> zipfile.ZipInfo:
     info = zipfile.ZipInfo("04.ipynb")
     info.external_attr = (stat.S_IFLNK | 0o777) << 16
@@ -231,85 +209,6 @@ def test_a_password_is_no_crash(release, tmp_path):
         data[data.index(mark) + at] |= 1
     students.hand_in(tmp_path / "in" / "ada.zip", bytes(data))
     assert "password" in planned(release, tmp_path / "in")["ada"].cause
-
-
-@pytest.mark.parametrize(("name", "student", "lms", "shown", "attempt"), [
-    ("doejane_4711_99_04_first_dispatch.ipynb", "canvas-4711", "canvas", "doejane", 1),
-    ("doejane_LATE_4711_99_04_first_dispatch.ipynb", "canvas-4711", "canvas", "doejane", 1),
-    ("doejane_4711_100_04_first_dispatch-1.ipynb", "canvas-4711", "canvas", "doejane", 2),
-    ("doejane_4711_101_04_first_dispatch-2.ipynb", "canvas-4711", "canvas", "doejane", 3),
-    ("anon_anon_77_04.ipynb", "canvas-anon-77", "canvas", "anon", 1),
-    ("Jane Doe_123456_assignsubmission_file_/04.ipynb", "moodle-123456", "moodle", "Jane Doe", 1),
-    ("Jane O_Doe_12_assignsubmission_file_04.ipynb", "moodle-12", "moodle", "Jane O_Doe", 1),
-    ("Course/Jane_7_assignsubmission_file_/a/04.ipynb", "moodle-7", "moodle", "Jane", 1),
-    ("Jane Doe.ipynb", "Jane Doe", "plain", "Jane Doe", 1),
-    ("Jane Doe/attempt 3/04.ipynb", "Jane Doe", "plain", "Jane Doe", 3),
-    ("group 7.zip", "group 7", "plain", "group 7", 1),
-])  # fmt: skip
-def test_names_of_an_lms(name, student, lms, shown, attempt):
-    who = identify(name)
-    assert (who.student, who.lms, who.name, who.attempt) == (student, lms, shown, attempt)
-
-
-PLAIN = {
-    "a folder inside": ["ada/04.ipynb", "bob/Alice_42_assignsubmission_file_/x.ipynb"],
-    "of one student": ["bob/Alice_42_assignsubmission_file_/x.ipynb"],
-    "a file": ["ada.ipynb", "eve_42_7_a.ipynb"],
-    "a folder beside": ["ada/04.ipynb", "Alice_42_assignsubmission_file_/x.ipynb"],
-    "two patterns": ["eve_42_7_a.ipynb", "Alice_42_assignsubmission_file_/x.ipynb"],
-}
-
-
-@pytest.mark.parametrize("names", PLAIN.values(), ids=PLAIN)
-@pytest.mark.parametrize("is_zip", [False, True])
-def test_a_student_chooses_no_name_of_an_lms(tmp_path, names, is_zip):
-    for name in names:
-        students.hand_in(tmp_path / "in" / name, b"{}")
-    path = tmp_path / "in"
-    if is_zip:
-        path = students.hand_in(tmp_path / "in.zip", zipped(*((name, b"{}") for name in names)))
-    found = [one.submission for one in read_submissions(path)]
-    assert {one.lms for one in found} == {"plain"} and not any(one.lms_id for one in found)
-    wanted = {name.partition("/")[0].removesuffix(".ipynb") for name in names}
-    assert {one.student for one in found} == wanted
-
-
-def test_a_class_of_an_lms_may_have_a_folder_around_it(tmp_path):
-    moodle = [f"{name}_{n}_assignsubmission_file_/04.ipynb" for n, name in ((7, "Jane"), (8, "Jo"))]
-    for around in ("", "Course/"):
-        for name in moodle:
-            students.hand_in(tmp_path / f"in{around}" / (around + name), b"{}")
-        found = [one.submission for one in read_submissions(tmp_path / f"in{around}")]
-        assert [(s.student, s.name) for s in found] == [("moodle-7", "Jane"), ("moodle-8", "Jo")]
-        assert [s.file for s in found] == [around + name for name in moodle]
-    for name in ("doejane_4711_99_04.ipynb", "red_group_4712_100_04.ipynb"):
-        students.hand_in(tmp_path / "canvas" / name, b"{}")
-    found = {one.submission.student for one in read_submissions(tmp_path / "canvas")}
-    assert found == {"canvas-4711", "red_group_4712_100_04"}
-
-
-def test_the_zip_of_an_lms_is_read_without_unpacking(release, tmp_path):
-    data = zipped(
-        ("doejane_1_9_04.ipynb", b"{}"), ("doejane_1_10_04-1.ipynb", book(release)),
-        ("Zoë_2_11_04.ipynb", book(release)), ("bad_3_12_../../04.ipynb", book(release)),
-        ("__MACOSX/._doejane_1_9_04.ipynb", b"x"), ("zipper_4_13_04.zip",
-                                                    zipped(("04.ipynb", book(release)))),
-    )  # fmt: skip
-    path = students.hand_in(tmp_path / "in.zip", data)
-    done = planned(release, path)
-    assert {s for s, one in done.items() if one.rebuilt} == {"canvas-1", "canvas-2", "canvas-4"}
-    assert any("outside of its folder" in one.cause for one in done.values())
-    assert "not graded: doejane_1_9_04.ipynb: it is JSON and no" in done["canvas-1"].notes[0]
-    assert sorted(tmp_path.iterdir()) == [path]
-
-
-def test_one_folder_around_a_class_is_no_student(release, tmp_path):
-    members = [(f"class/{name}.ipynb", book(release)) for name in ("ada", "bob")]
-    path = students.hand_in(tmp_path / "in.zip", zipped(*members))
-    assert set(planned(release, path)) == {"ada", "bob"}
-    attempts = [(f"ada/attempt {n}/04.ipynb", book(release)) for n in (1, 2)]
-    path = students.hand_in(tmp_path / "one.zip", zipped(*attempts))
-    assert set(planned(release, path)) == {"ada"}
 
 
 def test_what_is_no_folder_of_submissions(tmp_path):
