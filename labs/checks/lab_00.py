@@ -252,7 +252,7 @@ class ChooseBatches(Function):
         report.expect(not spare, f"the list has {total} rows: a run of {spare[:1]} is not needed")
         if report.part == "cost":
             natural = min(sum(each) + run * len(each) for each in natural_choices(pictures, sizes))
-            report.score(total + run * len(got), case.expected, natural, "of cost")
+            report.score(total + run * len(got), case.expected, natural, "units of cost")
 
 
 ASSIGN, PLACE = "vklab.plan.memory.assign_offsets", "vklab.plan.memory._sweep"

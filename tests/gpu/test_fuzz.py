@@ -82,7 +82,7 @@ def run(folder: Path, seed: int, examples: int, seconds: float) -> str:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("examples", [40, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [24, pytest.param(400, marks=pytest.mark.slow)])
 def test_damaged_models(device_index, tmp_path, examples):
     minutes = float(os.environ.get("VKLAB_FUZZ", 0))
     seconds, examples = (60 * minutes, 10**6) if minutes else (examples / 10, examples)

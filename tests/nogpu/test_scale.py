@@ -76,7 +76,7 @@ KINDS = [chain, fan, long_lives, weights]
 
 # A small size finds by default what grows by the square and is not small.
 @pytest.mark.full
-@pytest.mark.parametrize("count", [1_500, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_ten_thousand_nodes(kind, count):
     few, many = kind(count // 4), kind(count)
