@@ -82,20 +82,22 @@ def labs(tmp_path, monkeypatch):
     return tmp_path / "labs"
 
 
-def test_a_new_lab_passes_every_gate(labs, capsys):
-    assert cli.main(["course", "new", "7", "some_thing"]) == 0
-    assert "07_some_thing.py" in capsys.readouterr().out
+@pytest.mark.parametrize("number", ["7", "7b"])
+def test_a_new_lab_passes_every_gate(labs, capsys, number):
+    assert cli.main(["course", "new", number, "some_thing"]) == 0
+    assert f"0{number}_some_thing.py" in capsys.readouterr().out
     assert cli.main(["course", "lint"]) == 1
-    assert "vklab course build 07" in capsys.readouterr().out
-    assert cli.main(["course", "build", "07"]) == 0
-    assert cli.main(["course", "lint", "7"]) == 0
+    assert f"vklab course build 0{number}" in capsys.readouterr().out
+    assert cli.main(["course", "build", f"0{number}"]) == 0
+    assert cli.main(["course", "lint", number]) == 0
     shown = capsys.readouterr().out
-    assert "07_some_thing: fine" in shown and "mutants rejected" in shown
+    assert f"0{number}_some_thing: fine" in shown and "mutants rejected" in shown
 
 
 @pytest.mark.parametrize(("number", "slug", "words"), [
-    ("07", "other", "lab 07 exists already: 07_some_thing"), ("x", "a", "two digits"),
-    ("8", "Bad slug", "small letters"), ("123", "a", "two digits"),
+    ("07", "other", "lab 07 exists already: 07_some_thing"), ("x", "a", "a lab is a number"),
+    ("8", "Bad slug", "small letters"), ("123", "a", "a lab is a number"),
+    ("7A", "a", "a lab is a number"),
 ])  # fmt: skip
 def test_a_new_lab_overwrites_nothing(labs, number, slug, words):
     new_lab("7", "some_thing")

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from vklab.course import limits, words
-from vklab.course.definition.exercise import exercises_of, number_of
+from vklab.course.definition.exercise import LAB, exercises_of, number_of
 from vklab.course.definition.verdict import NOTE
 
 __all__ = ["Note", "attempt"]
@@ -86,7 +86,7 @@ class attempt:
 
 def _waits(identifier: str, said: str) -> str:
     """Return the note for an unsolved stub, which may be that of another exercise."""
-    stub = re.search(r"Lab (\d\d), exercise (\d+)", said)
+    stub = re.search(rf"Lab ({LAB}), exercise (\d+)", said)
     if said and not stub:
         return f"exercise {identifier}: {said}"
     met = f"{stub[1]}-{stub[2]}" if stub else identifier

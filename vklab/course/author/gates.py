@@ -21,7 +21,7 @@ from vklab.course.author.answers import taught_in
 from vklab.course.author.lab import ROLES, Cell, Lab
 from vklab.course.author.layout import layout_problems
 from vklab.course.definition import verdict
-from vklab.course.definition.exercise import exercises_of
+from vklab.course.definition.exercise import LAB, exercises_of
 
 __all__ = [
     "LEAK_CHARACTERS", "TAGS", "format_problems", "leak_problems", "output_problems",
@@ -32,8 +32,9 @@ TAGS = {"nbval-ignore-output", "nbval-check-output", "nbval-skip", "raises-excep
         "hide-input", "hide-output", "hide-cell"}  # fmt: skip
 # Shorter lines (`return total`) occur by chance.
 LEAK_CHARACTERS = 25
-STUB = re.compile(r'^\s*(raise NotImplementedError\("Lab |#error Lab |# Lab \d\d, exercise )'
-                  r"|\b\w+=\.\.\.")  # fmt: skip
+STUB = re.compile(
+    r'^\s*(raise NotImplementedError\("Lab |#error Lab |# Lab ' + LAB + r", exercise )|\b\w+=\.\.\."
+)
 # The columns that fit beside JupyterLab's side bar on a laptop's screen.
 COLUMNS = 100
 ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}|<[\w.]+ object at")

@@ -13,7 +13,7 @@ from typing import Any
 
 import jupytext
 
-from vklab.course.definition.exercise import exercises_of
+from vklab.course.definition.exercise import LAB, exercises_of, is_lab, number_of
 from vklab.course.places import labs_folder
 from vklab.errors import VklabError
 
@@ -71,8 +71,8 @@ class Lab:
 
     @property
     def number(self) -> str:
-        """Return the lab's number, two digits."""
-        return self.name[:2]
+        """Return the lab's number: two digits, and a letter where it has several notebooks."""
+        return number_of(self.name)
 
     def named(self, role: str) -> dict[str, Cell]:
         """Return the cells of a role by exercise. Raises LabError if an exercise has two."""
@@ -88,16 +88,15 @@ class Lab:
 
 def all_labs(root: Path | None = None) -> list[Path]:
     """Return the sources of all labs, by number."""
-    return sorted(((root or labs_folder()) / "source").glob("[0-9][0-9]_*.py"))
+    paths = ((root or labs_folder()) / "source").glob("*.py")
+    return sorted(path for path in paths if number_of(path.stem))
 
 
 def find_lab(number: str, root: Path | None = None) -> Lab:
     """Return a lab by its number or name. Raises LabError with the labs that exist."""
     paths = all_labs(root)
     for path in paths:
-        if number in (path.stem, path.stem[:2]) or (number.isdigit() and int(number) == int(
-            path.stem[:2]
-        )):
+        if is_lab(number, path.stem):
             return read_lab(path)
     names = ", ".join(path.stem for path in paths) or "none"
     where = (root or labs_folder()) / "source"
@@ -106,7 +105,7 @@ def find_lab(number: str, root: Path | None = None) -> Lab:
 
 def read_lab(path: Path) -> Lab:
     """Read a lab's source. Raises LabError for a cell without an id or with a repeated one."""
-    if not re.fullmatch(r"\d\d_[a-z0-9_]+", path.stem):
+    if not re.fullmatch(LAB + "_[a-z0-9_]+", path.stem):
         raise LabError(f"{path.name}: rename the source to NN_slug.py")
     notebook = jupytext.read(path, fmt="py:percent")
     facts = notebook.metadata.get("vklab", {})

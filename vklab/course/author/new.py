@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from vklab.course.author.lab import LabError, all_labs
+from vklab.course.definition.exercise import LAB
 from vklab.course.places import labs_folder
 
 __all__ = ["new_lab"]
@@ -131,14 +132,14 @@ def new_lab(number: str, slug: str, root: Path | None = None) -> list[Path]:
     """Write source, checks and answers of a new lab. Raises LabError if one of them exists.
 
     Args:
-        number: one or two digits.
+        number: one or two digits, and a letter for a further notebook.
         slug: small letters, digits and _.
         root: folder of the labs; None for the one in use.
     """
-    if not re.fullmatch(r"\d\d?", number) or not re.fullmatch(r"[a-z][a-z0-9_]*", slug):
-        raise LabError(f"{number!r} {slug!r}: a lab is a number of two digits and a slug of small "
-                       "letters, digits and _")  # fmt: skip
-    nn, root = f"{int(number):02}", root or labs_folder()
+    root, nn = root or labs_folder(), re.sub(r"^\d(?!\d)", r"0\g<0>", number)
+    if not re.fullmatch(LAB, nn) or not re.fullmatch(r"[a-z][a-z0-9_]*", slug):
+        raise LabError(f"{number!r} {slug!r}: a lab is a number (04, or 04b for a second notebook) "
+                       "and a slug of small letters, digits and _")  # fmt: skip
     taken = [path.stem for path in all_labs(root) if path.stem.startswith(f"{nn}_")]
     if taken:
         raise LabError(f"lab {nn} exists already: {taken[0]}")

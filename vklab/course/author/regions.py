@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from vklab.course.author.lab import Cell, Lab, LabError
-from vklab.course.definition.exercise import find
+from vklab.course.definition.exercise import LAB, find
 from vklab.course.definition.kinds import Predict
 
 __all__ = ["Line", "lines_of", "solution_lines", "solved", "stub", "unsolved"]
@@ -82,7 +82,7 @@ def solved(lab: Lab, cell: Cell) -> str:
 
 def _predicted(text: str) -> str:
     """Write the right values into a call of `predict`, for the solution notebook."""
-    call = re.search(r"\bpredict\(\s*[\"'](\d\d-p\d+)[\"']", text)
+    call = re.search(rf"\bpredict\(\s*[\"']({LAB}-p\d+)[\"']", text)
     if call is None:
         return text
     right = find(call[1])

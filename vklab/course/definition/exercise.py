@@ -22,10 +22,11 @@ from vklab.course.definition.report import Report
 from vklab.course.places import labs_folder
 
 __all__ = [
-    "Exercise", "Function", "Value", "chosen_variants", "exercise", "exercises_of", "find",
-    "number_of",
+    "LAB", "Exercise", "Function", "Value", "chosen_variants", "exercise", "exercises_of", "find",
+    "is_lab", "number_of",
 ]  # fmt: skip
 
+LAB = r"\d\d[b-z]?"  # a lab's number; its second notebook, if it has one, is "04b"
 Kind = TypeVar("Kind", bound="type[Exercise]")
 
 
@@ -136,7 +137,7 @@ def exercise(
         needs: as in `Exercise`.
         seconds: as in `Exercise`; default: that of the kind.
     """
-    if not re.fullmatch(r"\d\d-p?[1-9]\d?", identifier) or not hints or not variants:
+    if not re.fullmatch(LAB + r"-p?[1-9]\d?", identifier) or not hints or not variants:
         raise ValueError(f"exercise {identifier!r}: write an id such as 03-1, at least one hint "
                          "and at least one variant")  # fmt: skip
 
@@ -153,8 +154,14 @@ def exercise(
 
 
 def number_of(identifier: str) -> str:
-    """Return the lab of an exercise: "03" of "03-1"."""
-    return str(identifier).partition("-")[0]
+    """Return the lab of an exercise or of a file: "03" of "03-1", "04b" of "04b_shapes"; or ""."""
+    found = re.match(LAB + "(?=[-_])", str(identifier))
+    return found[0] if found else ""
+
+
+def is_lab(text: str, name: str) -> bool:
+    """Tell whether a text means the lab of this name: "4", "04" and "04_slug" mean "04_slug"."""
+    return text == name or text.zfill(len(number_of(name))) == number_of(name)
 
 
 def exercises_of(number: str, variants: Mapping[str, int] | None = None) -> dict[str, Exercise]:
@@ -184,14 +191,14 @@ def find(identifier: str) -> Exercise:
     if other is not None and not other.marked:
         return other()
     if identifier not in exercises:
-        names = ", ".join(exercises) or f"no lab {number_of(identifier)!r}"
+        names = ", ".join(exercises) or "no such lab"
         raise LookupError(f"there is no exercise {identifier!r}; there is {names}")
     return exercises[identifier]
 
 
 def _load(number: str) -> str:
     """Import the definitions of a lab; return the module's name, or "" if there are none."""
-    if not re.fullmatch(r"\d\d", number):
+    if not re.fullmatch(LAB, number):
         return ""
     path = labs_folder() / "checks" / f"lab_{number}.py"
     if not path.is_file():

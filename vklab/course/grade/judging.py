@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from vklab.course.definition.exercise import number_of
 from vklab.course.grade.jobs import Job, Outcome
 from vklab.course.grade.sandbox import command as sandbox
 from vklab.course.grade.sandbox import probe
@@ -23,7 +24,7 @@ def judge_one(job: Job) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="vklab-job-") as folder:
             path = Path(folder) / "submission.ipynb"
             path.write_text(job.notebook, encoding="utf-8")
-            return session.run_session(path, job.lab[:2], sandbox=box, secret=job.seed,
+            return session.run_session(path, number_of(job.lab), sandbox=box, secret=job.seed,
                                        variants=job.variant, exercises=job.exercises,
                                        times=job.times)  # fmt: skip
     finally:

@@ -18,7 +18,7 @@ import nbformat
 
 from vklab.course.check import answers_for, check_answer, refusal
 from vklab.course.definition import draw
-from vklab.course.definition.exercise import Exercise, exercises_of
+from vklab.course.definition.exercise import Exercise, exercises_of, number_of
 from vklab.course.definition.judge import judge
 from vklab.course.definition.verdict import Verdict
 from vklab.course.grade.jobs import Job, Outcome
@@ -31,7 +31,7 @@ def rehearse(job: Job) -> Outcome:
     os.environ["VKLAB_LABS"] = job.labs
     started = time.monotonic()
     notebook = nbformat.reads(job.notebook, as_version=4)
-    exercises = exercises_of(job.lab[:2], job.variant)
+    exercises = exercises_of(number_of(job.lab), job.variant)
     names: dict[str, Any] = {"__name__": "__main__"}
     results: dict[str, Any] = {}
     failed: dict[str, str] = {}

@@ -15,7 +15,7 @@ import nbformat
 
 from vklab.course import places
 from vklab.course.definition import draw
-from vklab.course.definition.exercise import chosen_variants, exercises_of
+from vklab.course.definition.exercise import chosen_variants, exercises_of, is_lab, number_of
 from vklab.course.grade import jobs as running
 from vklab.course.grade.assignment import manifest
 from vklab.course.grade.assignment import rebuild as rebuilding
@@ -50,14 +50,15 @@ class Handed:
 def lab_facts(number: str) -> tuple[LabFacts, Any]:
     """Return a lab of the folder of labs, and its student notebook."""
     root = places.labs_folder()
-    path = next(iter(sorted(root.glob(f"{number.zfill(2)[:2]}_*.ipynb"))), None)
+    labs = sorted(path for path in root.glob("*.ipynb") if number_of(path.stem))
+    path = next((path for path in labs if is_lab(number, path.stem)), None)
     if path is None:
-        names = ", ".join(sorted(p.stem for p in root.glob("[0-9][0-9]_*.ipynb"))) or "none"
+        names = ", ".join(path.stem for path in labs) or "none"
         raise GradeError(f"there is no lab {number!r} in {root}; there is {names}")
     notebook = nbformat.read(path, as_version=4)
     about = notebook.metadata.get("vklab", {})
     exercises = tuple(ExerciseFacts(id=key, title=e.title, points=float(e.points), kind=e.takes)
-                      for key, e in exercises_of(path.stem[:2]).items())  # fmt: skip
+                      for key, e in exercises_of(number_of(path.stem)).items())  # fmt: skip
     version = about.get("version") or manifest.lab_version(notebook.cells)
     return LabFacts(name=path.stem, title=str(about.get("title", path.stem)), exercises=exercises,
                     minutes=int(about.get("minutes", 0)), version=version), notebook  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import nbformat
 
+from vklab.course.definition.exercise import number_of
 from vklab.course.grade.results import schema
 from vklab.course.grade.results.schema import GradeError, Record, digest
 
@@ -41,8 +42,8 @@ class LabFacts(Record):
 
     @property
     def number(self) -> str:
-        """Return the lab's number, two digits."""
-        return self.name[:2]
+        """Return the lab's number: two digits, and a letter where it has several notebooks."""
+        return number_of(self.name)
 
     @property
     def points(self) -> float:
