@@ -24,21 +24,26 @@ MOST_WORKERS = 4  # each has devices, memory and compilers of its own
 class Tier:
     """One selection of tests: pytest's marker expression, and a limit on the whole run.
 
-    `files` restricts the run to these test files; `environment` holds defaults of variables.
+    `extra_workers` is the number of workers above the number of cores. `files` restricts the run
+    to these test files; `environment` holds defaults of variables.
     """
 
     flag: str
     markers: str
     limit_s: int
+    extra_workers: int = 0
     files: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 TIERS = {
+    # Tests wait for children and time limits, so one worker more than cores is faster. Each worker
+    # needs 20 s to collect, which the quick tier does not earn back.
     "--quick": Tier("--quick", "not slow and not full", 900),
-    "": Tier("", "not slow", 3600),
-    "--all": Tier("--all", "", 4 * 3600),
-    "--fuzz": Tier("--fuzz", "", 3600, ("tests/gpu/test_fuzz.py",), {"VKLAB_FUZZ": "10"}),
+    "": Tier("", "not slow", 3600, extra_workers=1),
+    "--all": Tier("--all", "", 4 * 3600, extra_workers=1),
+    "--fuzz": Tier("--fuzz", "", 3600, files=("tests/gpu/test_fuzz.py",),
+                   environment={"VKLAB_FUZZ": "10"}),
 }
 
 
@@ -61,8 +66,7 @@ def pytest_command(tier: Tier, arguments: Sequence[str]) -> list[str]:
     quiet = [] if any(item.startswith("--nbval") for item in arguments) else ["-p", "no:nbval"]
     # Tests of one file stay on one worker: they share the file's fixtures. Files keep their order:
     # the few and long ones of the course come first.
-    # One worker more than cores: tests wait for children and time limits.
-    count = min((os.cpu_count() or 1) + 1, MOST_WORKERS)
+    count = min((os.cpu_count() or 1) + tier.extra_workers, MOST_WORKERS)
     spread = ["-n", str(count), "--dist", "loadfile", "--no-loadscope-reorder"]
     workers = [] if tier.files else spread
     return [sys.executable, "-m", "pytest", *quiet, *markers, *workers, *tier.files, *arguments]

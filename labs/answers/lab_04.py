@@ -91,6 +91,8 @@ WRONG = {
         "y[c * params.rows + r] = x[r * params.columns + c];": "was written by",
     }),
     "04-5": (MAP, {
+        "uint f = id.x / 64 * 256 + id.x % 64; for (int i = f + 192; i >= int(f); i -= 64) "
+        "if (i < params.count) y[i] = 0.5 * x[i];": "not 4 in a row: after element 0 comes 64",
         "uint f = 4 * id.x; for (uint i = f; i < f + 4; ++i) "
         "if (f < params.count) y[i] = 0.5 * x[i];":
             "on count=257: y was written behind its end, at byte 1028",
@@ -116,6 +118,14 @@ wrong("04-1", says="was read: a result depends on the inputs alone")(
 wrong("04-1", says="was written, and x is an input")(
     MAP.replace("StructuredBuffer<float> x", "RWStructuredBuffer<float> x")
     + SQUARE.replace("y[id.x]", "x[id.x] = p; y[id.x]"))
+wrong("04-1", says="the push constants say that y ends with")(
+    MAP + "uint length, stride; x.GetDimensions(length, stride);"
+    + SQUARE.replace("params.count", "length"))
+wrong("04-1", says="read 4 different elements of x, asked were at most 1")(
+    MAP.replace("[shader", "groupshared float s[64];\n[shader")
+    + "uint at = id.x % 64; if (at % 4 == 0) for (uint k = 0; k < 4; ++k) "
+    "if (id.x + k < params.count) s[at + k] = x[id.x + k]; GroupMemoryBarrierWithGroupSync();"
+    + SQUARE.replace("x[id.x]", "s[at]"))
 wrong("04-1", says="turns of loops: its own share needs")(
     MAP + "for (uint k = 0; k < params.count; ++k) if (k == id.x) {" + SQUARE + "}")
 wrong("04-1", says="with no barrier between them")(

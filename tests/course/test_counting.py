@@ -45,16 +45,16 @@ def test_a_right_map_is_counted_element_by_element(text, groups, each):
     assert counts.total("bytes_read") == counts.total("bytes_written") == 4 * COUNT
     workers = COUNT // each
     assert counts.elements_written[y].tolist() == [each] * workers + [0] * (64 * groups - workers)
-    firsts = [*range(0, COUNT, each)]
-    assert counts.first_written[y][:workers].tolist() == firsts
-    assert counts.last_written[y][:workers].tolist() == [first + each - 1 for first in firsts]
-    assert (counts.first_written[y][workers:] == -1).all()
     assert not counts.is_log_full and len(counts.log) == 2 * COUNT
     assert counts.log[: 2 * each : 1, 0].tolist() == [0] * 2 * each
     assert sum(counts.sectors_read[x]) == sum(counts.sectors_written[y]) == 125
     assert shapes.work_shape(seen, y, elements_per_invocation=each) == ""
     assert shapes.partial_shape(seen, y, elements_per_invocation=each) == ""
-    assert shapes.order_matters(seen) == ""
+    assert shapes.row_shape(seen, y, most=each) == shapes.order_matters(seen) == ""
+    assert shapes.load_shape(seen, x, most=each, most_elements=each) == ""
+    assert shapes.room_shape(seen, 0) == ""
+    said = f"element {COUNT - 1} of {y} was written"
+    assert said in shapes.room_shape(seen, 1)
 
 
 @pytest.mark.gpu
@@ -72,7 +72,6 @@ def test_a_transpose_is_followed_in_two_dimensions():
 
     assert shapes.partial_shape(seen, y, owner=owner) == ""
     assert "element" in shapes.partial_shape(seen, y)  # elements do not lie one after the other
-    assert seen.counts.first_written[y][1] == rows  # invocation (1, 0)
 
 
 @pytest.mark.gpu

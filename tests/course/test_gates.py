@@ -25,6 +25,7 @@ def test_the_source_and_what_was_built_from_it(case):
     clean(gates.static_problems(case.lab))
 
 
+@pytest.mark.full
 @sampled
 def test_solutions_second_solutions_and_wrong_answers(case, every):
     clean(trials.answer_problems(case.lab, answers_of(case.lab), ("function", "value"), every))
@@ -85,6 +86,7 @@ def test_an_empty_answer_earns_nothing(case):
     clean(trials.empty_problems(case.lab))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seeds", [3, pytest.param(200, marks=pytest.mark.slow)])
 def test_every_variant_has_one_solution_under_many_seeds(case, seeds):
     clean(trials.seed_problems(case.lab, seeds))

@@ -202,6 +202,13 @@ def test_a_tier_selects_by_markers(arguments, markers, rest):
     assert command[len(command) - len(rest) :] == rest
 
 
+@pytest.mark.parametrize(("flag", "workers"), [("--quick", 2), ("", 3), ("--all", 3)])
+def test_long_tiers_have_a_worker_more_than_cores(monkeypatch, flag, workers):
+    monkeypatch.setattr(run_tests.os, "cpu_count", lambda: 2)
+    command = run_tests.pytest_command(run_tests.TIERS[flag], [])
+    assert command[command.index("-n") + 1] == str(workers)
+
+
 def test_two_tiers_at_once_are_a_usage_error(capsys):
     assert run_tests.main(["--quick", "--all"]) == 2
     assert "exclude each other" in capsys.readouterr().out

@@ -91,8 +91,10 @@ class Kernel(Exercise):
         start: value of each of its elements before the dispatch.
         types: the types allowed for each push constant, for a part "types".
         each: most elements that one invocation writes.
-        is_mapped: whether `owner` says which invocation writes an element; else any may.
-        loads_of_element: most elements of an input that an invocation reads for each of its own.
+        is_mapped: whether `owner` says which invocation writes an element, and an element needs
+            one element of each input; else any invocation may, and it may read more.
+        in_a_row: whether the elements of an invocation lie one after the other.
+        loads_of_element: most reads of an input by an invocation for each element of its own.
     """
 
     takes = "kernel"
@@ -101,6 +103,7 @@ class Kernel(Exercise):
     start: ClassVar[float] = -1.0
     types: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     is_mapped: ClassVar[bool] = True
+    in_a_row: ClassVar[bool] = False
     loads_of_element: ClassVar[int] = 4
     guard: ClassVar[str] = "is there a guard, and is the index right?"
 
@@ -123,7 +126,7 @@ class Kernel(Exercise):
 
     def dispatch_case(
         self, arrays: Mapping[str, np.ndarray], size: int, groups: Sequence[int],
-        push: Mapping[str, Any], on: str,
+        push: Mapping[str, Any], on: str, room: int = 0,
     ) -> Case:  # fmt: skip
         """Return the case of one dispatch.
 
@@ -133,9 +136,14 @@ class Kernel(Exercise):
             groups: workgroups along each axis.
             push: push constants by name.
             on: the case in words.
+            room: elements that each array has behind its last one: a kernel knows the size from
+                its push constants, not from an array's length.
         """
-        output = np.full(size, self.start, np.float32)
-        return Case(args=({**arrays, self.output: output}, tuple(groups), dict(push)), on=on)
+        longer = {name: np.concatenate([array, np.ones(room, array.dtype)])
+                  for name, array in arrays.items()}  # fmt: skip
+        longer[self.output] = np.full(size + room, self.start, np.float32)
+        on += f" (the arrays have {room} elements more)" if room else ""
+        return Case(args=(longer, tuple(groups), dict(push)), on=on, facts={"room": room})
 
     def compare(self, case: Case, got: Observed, report: Report) -> None:
         """Compare one aspect of a dispatch, named by the part.
@@ -155,8 +163,8 @@ class Kernel(Exercise):
         bits = values.view(np.uint32).astype(np.int64) - GUARD_WORD
         if ((bits >= 0) & (bits < len(got.buffers))).any():
             said += "1.2333 is a guard word, which lies outside of every buffer: who read it?"
-        shape = self.matrix(case)
-        report.close(values.reshape(shape), case.expected.reshape(shape), 1e-5, 1e-5,
+        shape, size = self.matrix(case), values.size - case.facts["room"]
+        report.close(values[:size].reshape(shape), case.expected[:size].reshape(shape), 1e-5, 1e-5,
                      said.strip())  # fmt: skip
 
     def _inside(self, case: Case, got: Observed, report: Report) -> None:
@@ -164,7 +172,7 @@ class Kernel(Exercise):
             where = "behind its end, at byte " if at[-1] > 0 else "before its start, at byte "
             where += ", ".join(map(str, at[:3])) + (", ..." if len(at) > 3 else "")
             report.expect(False, f"{name} was written {where}; {self.guard}")
-        said = shapes.outside_shape(got)
+        said = shapes.outside_shape(got) or shapes.room_shape(got, case.facts["room"])
         report.expect(not said, said)
 
     def _shape(self, case: Case, got: Observed, report: Report) -> None:
@@ -177,7 +185,9 @@ class Kernel(Exercise):
             shapes.order_matters(got, [output]),
             shapes.race_shape(got),
             shapes.input_shape(got, output),
-            *(shapes.load_shape(got, name, elements_per_invocation=loads)
+            self.in_a_row and shapes.row_shape(got, output, most=self.each),
+            *(shapes.load_shape(got, name, most=loads,
+                                most_elements=self.each if self.is_mapped else loads)
               for name in got.counts.reads),
             shapes.turn_shape(got, most=TURNS * self.each),
         ):

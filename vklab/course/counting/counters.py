@@ -108,8 +108,7 @@ class Counters(Cells):
             self._begin_buffer(code, n, unit, mine)
         self._set_limits(code)
         for name in self._changing():
-            is_element = name.startswith(("first", "last"))
-            self.set(code, name, number(layout.NONE if is_element else 0))
+            self.set(code, name, number(0))
 
     def _begin_buffer(self, code: Code, n: int, unit: int, mine: int) -> None:
         number = self.module.number
@@ -151,8 +150,7 @@ class Counters(Cells):
         """Return the id of a count: what a variable holds, or a sum over executed blocks."""
         if name in self._private:
             return self.get(code, name)
-        is_element = name.startswith(("first", "last"))
-        total = self.module.number(layout.NONE if is_element else 0)
+        total = self.module.number(0)
         for n, known in enumerate(self._blocks):
             if by := known.get(name, 0):
                 times = code.word(Op.I_MUL, self.get(code, f"block {n}"), self.module.number(by))
@@ -192,7 +190,7 @@ class Counters(Cells):
             if buffer in self.watched and not is_atomic:
                 shadows.watch(code, self, self.watched[buffer], kind, (at, inside))
         else:
-            self._own(code, buffer, kind, said, inside)
+            self.note(code, inside, f"outside_{kind} {buffer}", {f"far_{kind} {buffer}": said})
             if self._is_full or kind == WRITE:
                 self._element(code, buffer, kind, at, inside)
             if self._is_full:
@@ -202,15 +200,6 @@ class Counters(Cells):
         code.do(Op.FUNCTION_END)
         module.functions += code
         return function
-
-    def _own(self, code: Code, buffer: int, kind: int, said: int, inside: int) -> None:
-        """Keep which elements an invocation wrote first and last, and what lay outside."""
-        if kind == WRITE:
-            first = self.get(code, f"first {buffer}")
-            is_none = code.flag(Op.I_EQUAL, first, self.module.number(layout.NONE))
-            self.set(code, f"first {buffer}", code.word(Op.SELECT, is_none, said, first))
-            self.set(code, f"last {buffer}", said)
-        self.note(code, inside, f"outside_{kind} {buffer}", {f"far_{kind} {buffer}": said})
 
     def _element(self, code: Code, buffer: int, kind: int, at: int, inside: int) -> None:
         """Count an access to an element; those outside share the place behind the last one."""

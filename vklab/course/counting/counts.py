@@ -10,7 +10,6 @@ import numpy as np
 from vklab.course.counting.layout import (
     ENTRY,
     FIELDS,
-    NONE,
     OWN,
     READ,
     SECTOR,
@@ -51,8 +50,6 @@ class Counts:
             (shared_outside), each by invocation.
         elements_read: elements that each invocation read, for each buffer; again counts again.
         elements_written: elements that each invocation wrote, for each buffer.
-        first_written: the first element that each invocation wrote, for each buffer; -1 for none.
-        last_written: the last element that each invocation wrote, for each buffer; -1 for none.
         sectors_read: 32-byte sectors that each workgroup read, each once, for each buffer; empty
             for a dispatch that is too large for these counts.
         sectors_written: 32-byte sectors that each workgroup wrote, for each buffer.
@@ -70,8 +67,6 @@ class Counts:
     by_invocation: Mapping[str, np.ndarray]
     elements_read: Mapping[str, np.ndarray]
     elements_written: Mapping[str, np.ndarray]
-    first_written: Mapping[str, np.ndarray]
-    last_written: Mapping[str, np.ndarray]
     sectors_read: Mapping[str, np.ndarray]
     sectors_written: Mapping[str, np.ndarray]
     log: np.ndarray
@@ -115,14 +110,12 @@ def read_counts(layout: Layout, words: np.ndarray, shared: Sequence[str]) -> Cou
     own = {kind: {name: records[:, len(FIELDS) + n * len(OWN) + row]
                   for n, name in enumerate(names)} for row, kind in enumerate(OWN)}  # fmt: skip
     sectors = _sectors(layout, words)
-    first, last = ({name: _signed(column, NONE) for name, column in own[kind].items()}
-                   for kind in ("first", "last"))  # fmt: skip
     return Counts(
         layout.grid, layout.local, reads, writes,
         {name: sum(int(own[f"outside_{kind}"][name].sum(dtype=np.int64)) for kind in (READ, WRITE))
          for name in names},
         _outside(own, by_field, known), _races(by_field, known), by_field, own["read"],
-        own["written"], first, last, sectors[READ], sectors[WRITE],
+        own["written"], sectors[READ], sectors[WRITE],
         _log(layout, words, by_field["logged"]),
         not layout.room or bool((by_field["logged"] > layout.log_rows).any()),
     )  # fmt: skip
@@ -154,11 +147,9 @@ def _races(by_field: Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[To
     return tuple(found)
 
 
-def _signed(words: np.ndarray, none: int | None = None) -> np.ndarray:
-    """Return words as signed numbers, with -1 for `none`, if that is given."""
+def _signed(words: np.ndarray) -> np.ndarray:
+    """Return words as signed numbers."""
     wide = words.astype(np.int64)
-    if none is not None:
-        return np.where(words == none, -1, wide)
     return np.where(wide < 2**31, wide, wide - 2**32)
 
 

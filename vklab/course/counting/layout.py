@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["ENDLESS_TURNS", "ENTRY", "FIELDS", "HEADER", "Layout", "NONE", "OWN", "Order", "FACTS",
+__all__ = ["ENDLESS_TURNS", "ENTRY", "FIELDS", "HEADER", "Layout", "OWN", "Order", "FACTS",
            "READ", "SECTOR", "SHADOW", "WRITE", "too_large"]  # fmt: skip
 
 READ, WRITE = 1, 2
 SECTOR = 32  # bytes
-NONE = 0xFFFFFFFF  # no element
 # More turns of loops than any kernel of a lab needs. Mesa's llvmpipe ends all loops of an
 # invocation after 65535 turns, without a word.
 ENDLESS_TURNS = 65_000
@@ -30,7 +29,7 @@ FACTS = ("bytes", "elements_at", "read_sectors", "written_sectors")
 FIELDS = ("loads", "stores", "bytes_read", "bytes_written", "barriers", "shared_loads",
           "shared_stores", "atomics", "turns", "shared_outside", "shared_far",
           "races", "race_by", "race_at", "logged")  # fmt: skip
-OWN = ("read", "written", "first", "last", "outside_1", "far_1", "outside_2", "far_2")
+OWN = ("read", "written", "outside_1", "far_1", "outside_2", "far_2")
 SHADOW = 2  # words of an element of a shared array: who wrote it last, and who read it
 ENTRY = 2  # words of a logged access: buffer and kind, and element
 MOST_BYTES = 192 << 20

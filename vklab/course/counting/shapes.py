@@ -15,7 +15,7 @@ from vklab.course.counting.layout import READ, WRITE
 from vklab.course.counting.observe import Counted, Observed
 
 __all__ = ["input_shape", "load_shape", "order_matters", "outside_shape", "partial_shape",
-           "race_shape", "turn_shape", "work_shape"]  # fmt: skip
+           "race_shape", "room_shape", "row_shape", "turn_shape", "work_shape"]  # fmt: skip
 
 Owner = Callable[[np.ndarray], np.ndarray]
 ORDERS = {
@@ -73,9 +73,8 @@ def work_shape(
 def _often(counts: Counts, buffer: str, element: int, most: int) -> str:
     """Say how often one element was written, and by how many invocations if the log tells."""
     times = int(counts.writes[buffer][element])
-    number = list(counts.writes).index(buffer)
-    log = counts.log
-    by = np.unique(log[(log[:, 1] == number) & (log[:, 2] == WRITE) & (log[:, 3] == element), 0])
+    logged = _logged(counts, buffer, WRITE)
+    by = np.unique(logged[logged[:, 1] == element, 0])
     if not counts.is_log_full and by.size > 1:
         return (f"element {element} of {buffer} was written by {by.size} invocations, the first "
                 f"of them {', '.join(map(str, by[:3]))}")  # fmt: skip
@@ -126,20 +125,66 @@ def turn_shape(observed: Observed, *, most: int) -> str:
             "most, so it goes through the work of others")  # fmt: skip
 
 
-def load_shape(observed: Observed, buffer: str, *, elements_per_invocation: int) -> str:
+def load_shape(observed: Observed, buffer: str, *, most: int, most_elements: int) -> str:
     """Judge how many elements of a buffer one invocation reads.
 
     Args:
         observed: the observed kernel.
         buffer: name of a buffer of inputs.
-        elements_per_invocation: most elements that one invocation may read; again counts again.
+        most: most reads of one invocation.
+        most_elements: most different elements among them.
     """
-    read = observed.counts.elements_read.get(buffer)
-    if read is None or not read.size or read.max() <= elements_per_invocation:
+    read = observed.counts.elements_read.get(buffer, np.zeros(0, int))
+    pairs = np.unique(_logged(observed.counts, buffer, READ), axis=0)
+    different = np.bincount(pairs[:, 0], minlength=read.size)
+    for count, limit, words in ((read, most, "elements"),
+                                (different, most_elements, "different elements")):  # fmt: skip
+        if count.size and count.max() > limit:
+            worst = int(count.argmax())
+            return (f"invocation {worst} read {count[worst]} {words} of {buffer}, asked were at "
+                    f"most {limit}")  # fmt: skip
+    return ""
+
+
+def row_shape(observed: Observed, buffer: str, *, most: int) -> str:
+    """Judge whether the elements that an invocation writes lie one after the other.
+
+    Args:
+        observed: the observed kernel.
+        buffer: name of the buffer of results.
+        most: elements of one invocation.
+    """
+    rows = _logged(observed.counts, buffer, WRITE)
+    order = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+    apart = (np.diff(order[:, 0]) == 0) & (np.diff(order[:, 1]) > 1)
+    if not (at := np.flatnonzero(apart)).size:
         return ""
-    worst = int(read.argmax())
-    return (f"invocation {worst} read {read[worst]} elements of {buffer}, asked were at most "
-            f"{elements_per_invocation}")  # fmt: skip
+    (invocation, one), other = order[at[0]], order[at[0] + 1][1]
+    return (f"the elements of invocation {invocation} are not {most} in a row: after element {one} "
+            f"comes {other}")  # fmt: skip
+
+
+def room_shape(observed: Observed, room: int) -> str:
+    """Name an element that was read or written behind the last one of a longer array.
+
+    Args:
+        observed: the observed kernel.
+        room: elements of each array behind its last one.
+    """
+    for verb, counted in (("written", observed.counts.writes), ("read", observed.counts.reads)):
+        for name, touched in counted.items() if room else ():
+            size = touched.size - room
+            if (at := np.flatnonzero(touched[size:])).size:
+                return (f"element {size + at[0]} of {name} was {verb}: the push constants say that "
+                        f"{name} ends with element {size - 1}, though its array is longer")
+    return ""
+
+
+def _logged(counts: Counts, buffer: str, kind: int) -> np.ndarray:
+    """Return rows of invocation and element, one for each access of a kind to a buffer."""
+    log = counts.log
+    chosen = (log[:, 1] == list(counts.writes).index(buffer)) & (log[:, 2] == kind)
+    return np.asarray(log[chosen][:, [0, 3]])
 
 
 def partial_shape(
