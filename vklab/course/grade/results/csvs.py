@@ -3,7 +3,7 @@
 What a spreadsheet would take for a formula gets an apostrophe before it, and loses it again when we
 read the file; also within a cell, since where `;` or a tab separates, `x;=1` is two cells. Students
 without marks, or whose submission could not be graded, are left out of what an LMS imports, so that
-nothing is overwritten there.
+nothing is overwritten there. An interrupted session has the sum of what was judged.
 
 Source: Canvas lib/gradebook_importer.rb; Moodle mod/assign/feedback/offline/importgradeslib.php
 """
@@ -102,12 +102,11 @@ def _generic(
         if record is None:
             yield [*who, "", lab.points, "", "not handed in", *[""] * (2 * len(ids) + 1)]
             continue
-        state = "not graded" if record.broken else "marks missing" if record.unmarked else "graded"
         results = [record.exercises.get(key) for key in ids]
         yield [*who, "" if record.broken else record.points, record.of, record.submission.attempt,
-               state, *("" if r is None or record.broken else r.points for r in results),
+               record.state, *("" if r is None or record.broken else r.points for r in results),
                *("" if r is None else r.status for r in results),
-               record.broken or "; ".join(record.notes)]  # fmt: skip
+               "; ".join(filter(None, (record.cause, *record.notes)))]  # fmt: skip
 
 
 def _canvas(
@@ -131,6 +130,7 @@ def _moodle(
         if not student.id:
             raise GradeError(f"Moodle knows {student.key} by the number of a participant only; add "
                              "the column Identifier of its grading worksheet to the roster")
-        said = "; ".join(f"{key}: {r.points:g} of {r.of:g}" for key, r in record.exercises.items())
+        marks_of = [f"{key}: {r.points:g} of {r.of:g}" for key, r in record.exercises.items()]
+        said = "; ".join(filter(None, (*marks_of, record.cause)))
         yield [f"Participant {student.id}", student.name, student.email, record.points, lab.points,
                "-", said]  # fmt: skip
