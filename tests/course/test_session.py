@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from hand_ins import cell
 from hostile import HOSTILE, LASTING
 from nbformat.v4 import new_notebook
+from sandboxes import needs_bubblewrap
 
 from vklab.course.definition.exercise import exercises_of
 from vklab.course.grade.results.records import results_of, validated
@@ -25,8 +25,7 @@ from vklab.course.grade.session.kernel import GradedKernel, KernelEnded
 from vklab.course.grade.session.process import run_session
 from vklab.course.grade.session.run import Job, Run
 
-LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(name)]
-pytestmark = pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")
+pytestmark = needs_bubblewrap
 LABS = Path(__file__).resolve().parent / "labs"
 LIMITS = Limits(memory_bytes=700 << 20, work_bytes=64 << 20, processes=100)
 WITHOUT_REFUSAL = """def round_up(count, multiple=256):

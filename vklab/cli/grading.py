@@ -99,10 +99,11 @@ def grade(
                  if known and known.find(r.submission) is None]  # fmt: skip
     broken = {r.submission.file: r.broken for r in records.values() if r.broken}
     interrupted = {r.submission.file: r.interrupted for r in records.values() if r.interrupted}
+    odd = [entry.note for entry in entries if entry.note]
     unmarked = sum(bool(record.unmarked) for record in records.values())
     facts = {"records": len(records), "new": len(new), "broken": broken,
-             "interrupted": interrupted, "not_in_roster": strangers, "unmarked": unmarked,
-             "unsafe": unsafe, "results": str(out)}  # fmt: skip
+             "interrupted": interrupted, "odd_names": odd, "not_in_roster": strangers,
+             "unmarked": unmarked, "unsafe": unsafe, "results": str(out)}  # fmt: skip
     if as_json:
         console.emit(facts)
         return
@@ -112,6 +113,8 @@ def grade(
         console.say(f"  {name!r}: {cause}", "yellow")
     for name, cause in interrupted.items():
         console.say(f"  {name!r} was interrupted; what was judged counts: {cause}", "yellow")
+    for note in odd:
+        console.say(f"  {note}", "yellow")
     for name in strangers:
         console.say(f"  {name!r} is not in the roster", "yellow")
     if unmarked:

@@ -2,7 +2,8 @@
 
 The job goes to that process in a file without a name, and the results come back in another; neither
 can be reached from the sandbox. The notebook is the one rebuilt from the release. What the process
-leaves when it is killed, its sockets and the marks so far, is removed and read here.
+leaves when it is killed is removed here: its sockets, its cgroups or containers. The marks so far
+are read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from vklab.course.grade.sandbox.command import Sandbox
+from vklab.course.grade.sandbox.base import Sandbox
 from vklab.course.grade.sandbox.limits import kill_tree
 from vklab.course.places import PROJECT, labs_folder
 
@@ -77,7 +78,7 @@ def run_session(
         folder = private / "notebook"
         folder.mkdir()
         shutil.copyfile(notebook, folder / "submission.ipynb")
-        results, kept, why = _graded(told, folder, temporary, wall_seconds + START_S)
+        results, kept, why = _graded(told, sandbox, folder, temporary, wall_seconds + START_S)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(private, ignore_errors=True)
@@ -86,7 +87,7 @@ def run_session(
 
 
 def _graded(
-    told: Mapping[str, Any], folder: Path, temporary: str, seconds: float
+    told: Mapping[str, Any], sandbox: Sandbox, folder: Path, temporary: str, seconds: float
 ) -> tuple[dict[str, Any] | None, dict[str, Any], tuple[str, str]]:
     """Return the results, or the entries of the exercises judged so far, how and why it ended."""
     with tempfile.TemporaryFile() as job, tempfile.TemporaryFile() as result, \
@@ -109,6 +110,7 @@ def _graded(
         finally:
             kill_tree(process.pid)
             process.wait()
+            sandbox.swept(process.pid)
         result.seek(0)
         results, kept = _read(result.read())
         log.seek(0)
