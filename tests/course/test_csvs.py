@@ -1,10 +1,9 @@
-"""Marks as CSV: names come back, formulae do not run, an LMS's own rules accept the file."""
+"""Marks as CSV: names come back, formulae do not run, a roster names the class."""
 
 from __future__ import annotations
 
 import csv
 import io
-import re
 
 import pytest
 import tiers
@@ -96,46 +95,6 @@ def test_generic_marks():
     said = {row[0]: (row[6], row[9], row[-1]) for row in rows[1:]}
     assert said == {"ada": ("4", "graded", ""), "bob": ("", "not graded", "the file is empty"),
                     "cy": ("2", "graded", "2 attempts")}  # fmt: skip
-
-
-def import_canvas(text):
-    """Read a file by the rules of Canvas's importer; return points by the student's id."""
-    rows = spreadsheet(text)
-    header, possible, students = rows[0], rows[1], rows[2:]
-    assert len(header) > 3 and "Student" in header[0] and "ID" in header[1]
-    columns = 3
-    if re.search(r"SIS\s+Login\s+ID", header[2]):
-        columns = 4
-    elif re.search(r"SIS\s+User\s+ID", header[2]) and re.search(r"SIS\s+Login\s+ID", header[3]):
-        columns = 5
-    assert "Section" in header[columns - 1], "Invalid header row"
-    assert "Points Possible" in possible[0]
-    (title,) = header[columns:]
-    match = re.fullmatch(r"(.*?)(?: \((\d+)\))?", title)
-    return match, float(possible[columns]), {row[1]: float(row[columns]) for row in students}
-
-
-def test_canvas_imports_the_file_by_its_own_rules():
-    records = {"a": record("canvas-7", 4.0, lms_id="7"), "b": record("canvas-8", 2.5, lms_id="8"),
-               "c": record("canvas-9", lms_id="9", broken="the file is empty")}  # fmt: skip
-    match, possible, points = import_canvas(write_marks(records, LAB, "canvas",
-                                                        assignment="Lab 91 (4711)"))  # fmt: skip
-    assert match.groups() == ("Lab 91", "4711") and possible == 7.0
-    assert points == {"7": 4.0, "8": 2.5}, "nobody without a mark may be there: a blank would count"
-
-
-def import_moodle(text):
-    """Read a file by the rules of Moodle's worksheet importer; return grades by participant."""
-    header, *rows = spreadsheet(text)
-    found = {name: header.index(name) for name in ("Identifier", "Grade", "Last modified (grade)")}
-    return {row[found["Identifier"]][len("Participant "):]: row[found["Grade"]] for row in rows}
-
-
-def test_moodle_imports_the_file_by_its_own_rules():
-    records = {"a": record("moodle-12", 4.0, lms_id="12"), "b": record("moodle-13", lms_id="13")}
-    assert import_moodle(write_marks(records, LAB, "moodle")) == {"12": "4", "13": "2"}
-    with pytest.raises(GradeError, match="the column Identifier"):
-        write_marks({"a": record("ada")}, LAB, "moodle")
 
 
 def test_marks_without_a_sandbox_give_no_csv():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import class_of_students as students
 import pytest
+from sandboxes import needs_bubblewrap
 from typer.testing import CliRunner
 
 from vklab.cli.course import course
@@ -16,7 +16,6 @@ from vklab.course.grade.results.schema import GradeError
 from vklab.course.grade.selftest import self_test
 
 pytestmark = pytest.mark.usefixtures("class_labs")
-LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(name)]
 
 
 def call(*words, fails=None):
@@ -60,7 +59,7 @@ def test_from_a_release_to_feedback(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")
+@needs_bubblewrap
 def test_a_batch_in_the_sandbox_gives_the_marks_of_the_rehearsal(release, tmp_path):
     folder = students.many(release, tmp_path / "in", 3)
     _, here = students.run(release, folder, tmp_path / "here")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import class_of_students as students
 import pytest
 from hand_ins import book, planned, zipped
+from typer.testing import CliRunner
 
+from vklab.cli.course import course
 from vklab.course.grade.assignment.intake import identify, read_submissions
 
+pytestmark = pytest.mark.usefixtures("class_labs")
 PLAIN = {
     "a folder inside": ["ada/04.ipynb", "bob/Alice_42_assignsubmission_file_/x.ipynb"],
     "of one student": ["bob/Alice_42_assignsubmission_file_/x.ipynb"],
@@ -49,6 +52,66 @@ def test_a_student_chooses_no_name_of_an_lms(tmp_path, names, is_zip):
     assert {one.student for one in found} == wanted
 
 
+LMS = {
+    "moodle": [f"{name}_{number}_assignsubmission_file_/04.ipynb"
+               for number, name in enumerate(("Ada", "Bo", "Cy", "Di"), 7)],
+    "canvas": [f"{name}_{number}_9{number}_04.ipynb"
+               for number, name in enumerate(("ada", "bo", "cy", "di"), 7)],
+}  # fmt: skip
+
+
+def read(tmp_path, names, is_zip):
+    for name in names:
+        students.hand_in(tmp_path / "in" / name, b"{}")
+    path = tmp_path / "in"
+    if is_zip:
+        path = students.hand_in(tmp_path / "in.zip", zipped(*((name, b"{}") for name in names)))
+    return read_submissions(path)
+
+
+@pytest.mark.parametrize("is_zip", [False, True])
+@pytest.mark.parametrize("odd", ["Jane Doe.ipynb", "late/Jane Doe.ipynb"])
+@pytest.mark.parametrize("lms", LMS)
+def test_a_file_added_by_hand_is_named_and_the_others_stay_the_lms_s(tmp_path, lms, odd, is_zip):
+    entries = read(tmp_path, [*LMS[lms], odd], is_zip)
+    named = {one.submission.student for one in entries if one.submission.lms == lms}
+    assert named == {f"{lms}-{number}" for number in (7, 8, 9, 10)}
+    (one,) = [entry for entry in entries if entry.note]
+    assert one.submission.file == odd and one.submission.lms_id == ""
+    assert repr(odd) in one.note and f"none of {lms.capitalize()}'s" in one.note
+    assert one.submission.student == odd.partition("/")[0].removesuffix(".ipynb")
+
+
+@pytest.mark.parametrize("is_zip", [False, True])
+@pytest.mark.parametrize("lms", LMS)
+def test_a_few_names_of_an_lms_in_a_plain_class_are_nobodys_number(tmp_path, lms, is_zip):
+    """Each student of a plain class chooses one name; three of four choose an LMS's."""
+    entries = read(tmp_path, [*LMS[lms][:3], "ada.ipynb"], is_zip)
+    assert {one.submission.lms for one in entries} == {"plain"}
+    assert not any(one.submission.lms_id or one.note for one in entries)
+
+
+def test_many_files_of_one_student_are_one_name(tmp_path):
+    """One folder with an LMS's name has many notebooks; its owner chose one name."""
+    mine = [f"Ada_42_assignsubmission_file_/{number}.ipynb" for number in range(9)]
+    entries = read(tmp_path, [*mine, "bob/04.ipynb", "cy/04.ipynb"], False)
+    assert {one.submission.lms for one in entries} == {"plain"}
+
+
+def test_the_note_is_in_the_record_and_on_the_console(release, tmp_path):
+    for name in LMS["canvas"]:
+        students.hand_in(tmp_path / "in" / name, book(release))
+    students.hand_in(tmp_path / "in" / "Jane Doe.ipynb", book(release))
+    done = planned(release, tmp_path / "in")
+    assert set(done) == {"canvas-7", "canvas-8", "canvas-9", "canvas-10", "Jane Doe"}
+    assert "none of Canvas's" in done["Jane Doe"].notes[0] and not done["canvas-7"].notes
+    words = ["grade", str(tmp_path / "in"), "--release", str(release.folder), "--out",
+             str(tmp_path / "out"), "--unsafe-no-sandbox"]  # fmt: skip
+    said = CliRunner().invoke(course, words)
+    assert said.exit_code == 0, (said.output, said.exception)
+    assert "the name 'Jane Doe.ipynb' is none of Canvas's" in " ".join(said.output.split())
+
+
 def test_a_class_of_an_lms_may_have_a_folder_around_it(tmp_path):
     moodle = [f"{name}_{n}_assignsubmission_file_/04.ipynb" for n, name in ((7, "Jane"), (8, "Jo"))]
     for around in ("", "Course/"):
@@ -85,4 +148,3 @@ def test_one_folder_around_a_class_is_no_student(release, tmp_path):
     attempts = [(f"ada/attempt {n}/04.ipynb", book(release)) for n in (1, 2)]
     path = students.hand_in(tmp_path / "one.zip", zipped(*attempts))
     assert set(planned(release, path)) == {"ada"}
-

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -13,23 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sandboxes import IMAGE, SMALL, as_root, needs_bubblewrap
 
 from vklab.course import places
 from vklab.course.grade.sandbox import command as sandbox
+from vklab.course.grade.sandbox import leftovers, probe, seccomp
 from vklab.course.grade.sandbox import limits as sandbox_limits
-from vklab.course.grade.sandbox import probe
-from vklab.course.grade.sandbox import seccomp as sandbox_seccomp
 from vklab.course.grade.sandbox.container import Container
-from vklab.course.grade.sandbox.limits import Limits, Watch
+from vklab.course.grade.sandbox.limits import Watch
 from vklab.errors import SetupError
 
 pytestmark = pytest.mark.full
-LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(name)]
-needs_bubblewrap = pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")
-as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0,
-                             reason="the setting exists only where root runs the grader")
-SMALL = Limits(memory_bytes=600 << 20, work_bytes=16 << 20, processes=60)
-IMAGE = "registry.example/vklab@sha256:" + "0" * 64
 
 
 def without(*gone: str, values: int = 0) -> Callable[[list[str]], list[str]]:
@@ -112,7 +105,7 @@ PLANTED = {
     "a root that can be written": (writable_root, {"write_outside"}),
     "the grader's environment": (own_environment, {"environment"}),
     "no filter of system calls": (without("--seccomp", values=1),
-                                  {"user_namespaces", "descriptors"}),
+                                  {"user_namespaces", "descriptors", "socket_buffers"}),
     "root inside": (as_root_inside, {"privileges"}),
     "the host's folder for temporary files": (with_options("--bind", "/tmp", "/srv"), {"mounts"}),
     "a socket of docker": (
@@ -247,14 +240,14 @@ def test_a_user_without_root_gets_a_user_namespace_of_his_own(monkeypatch, tmp_p
 
 def test_the_filter_of_system_calls_is_well_formed():
     for machine, audit in (("x86_64", 0xC000003E), ("aarch64", 0xC00000B7)):
-        steps = list(struct.iter_unpack("<HBBI", sandbox_seccomp.program(machine)))
+        steps = list(struct.iter_unpack("<HBBI", seccomp.program(machine)))
         assert steps[1][3] == audit and len(steps) < 256
         for number, (code, yes, no, value) in enumerate(steps):
             jump = max(yes, no) if code & 7 == 5 else 0
             assert number + jump < len(steps), (number, value)
-        assert steps[-1][0] == 6 and steps[-1][3] == sandbox_seccomp.ALLOW
+        assert steps[-1][0] == 6 and steps[-1][3] == seccomp.ALLOW
     with pytest.raises(ValueError, match="no filter of system calls for riscv64"):
-        sandbox_seccomp.program("riscv64")
+        seccomp.program("riscv64")
 
 
 def test_a_container_has_no_network_no_privileges_and_a_pinned_image(tmp_path):
@@ -288,16 +281,80 @@ def test_a_container_refuses_the_socket_of_its_own_program(tmp_path):
             made.command(["python"], readable={"/x": mounted}, private=tmp_path)
 
 
-def test_a_container_is_killed_by_its_id(tmp_path, monkeypatch):
+@pytest.fixture
+def docker(monkeypatch):
+    """Record the commands given to docker; it lists the names in the second list."""
     run: list[list[str]] = []
-    monkeypatch.setattr("vklab.course.grade.sandbox.container.subprocess.run",
-                        lambda command, **_: run.append(command))
+    names: list[str] = []
+
+    def answer(command, **_):
+        run.append(command)
+        return subprocess.CompletedProcess(command, 0, "\n".join(names), "")
+
+    monkeypatch.setattr("vklab.course.grade.sandbox.container.subprocess.run", answer)
+    return run, names
+
+
+def test_a_container_is_removed_by_the_name_that_it_was_given(tmp_path, docker):
+    run, _ = docker
     made = Container(IMAGE)
     made.ended(tmp_path)
     assert not run
-    (tmp_path / "container").write_text("f00d\n")
+    command = made.command(["python"], private=tmp_path)
+    name = command[command.index("--name") + 1]
     made.ended(tmp_path)
-    assert run == [["docker", "kill", "f00d"]]
+    made.ended(tmp_path)
+    assert run == [["docker", "rm", "-f", name]]
+    assert not leftovers.is_left(name) and leftovers.is_left(name, os.getpid())
+
+
+def gone() -> int:
+    """Return the id of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_containers_of_graders_that_are_gone_are_removed_and_no_others(docker):
+    run, names = docker
+    dead = gone()
+    mine = leftovers.fresh_name()
+    left = mine.replace(f"-{os.getpid()}-", f"-{dead}-")
+    elsewhere = left.replace("vklab-", "vklab-another-", 1)
+    names += [mine, left, elsewhere, "vklab-notes", "postgres", f"my{left}"]
+    listing = ["podman", "ps", "--all", "--filter", "name=vklab-", "--format", "{{.Names}}"]
+    assert Container(IMAGE, "podman").swept() == [left]
+    assert run == [listing, ["podman", "rm", "-f", left]]
+    run.clear()
+    Container(IMAGE, "podman").closed()
+    assert run == [listing, ["podman", "rm", "-f", mine]]
+
+
+def test_a_docker_that_does_not_answer_stops_no_batch(tmp_path, monkeypatch):
+    assert Container(IMAGE, "/no/such/program").swept() == []
+    slow = tmp_path / "docker"
+    slow.write_text("#!/bin/sh\nsleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr("vklab.course.grade.sandbox.container.PATIENCE_S", 0.2)
+    assert Container(IMAGE, str(slow)).swept() == []
+
+
+@needs_bubblewrap
+def test_sockets_inside_are_local_and_their_buffers_keep_their_size(tmp_path):
+    code = ("import socket\n"
+            "a, b = socket.socketpair()\n"
+            "sizes = [socket.SO_SNDBUF, socket.SO_RCVBUF]\n"
+            "before = [a.getsockopt(socket.SOL_SOCKET, s) for s in sizes]\n"
+            "for s in sizes: a.setsockopt(socket.SOL_SOCKET, s, 8 << 20)\n"
+            "print(before == [a.getsockopt(socket.SOL_SOCKET, s) for s in sizes])\n"
+            "a.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)\n"
+            "print(a.getsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED), a.send(b'x'))\n"
+            "for kind in (socket.AF_INET, socket.AF_INET6, 38):\n"  # 38: AF_ALG
+            "    try: print(socket.socket(kind, socket.SOCK_STREAM))\n"
+            "    except OSError as error: print(error.errno)")
+    command = sandbox.bubblewrap(SMALL).command([sys.executable, "-c", code], private=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["True", "1", "1", "97", "97", "97"], done.stderr
 
 
 def test_settings_make_the_same_sandbox_in_another_process(tmp_path):

@@ -3,25 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from sandboxes import SMALL, needs_bubblewrap
 
 from vklab.course.grade.sandbox import command as sandbox
+from vklab.course.grade.sandbox import leftovers
 from vklab.course.grade.sandbox import limits as sandbox_limits
 from vklab.course.grade.sandbox.limits import Cgroup, Limits, Watch, find_cgroup, kill_tree
-
-LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(name)]
-needs_bubblewrap = pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")
-as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0,
-                             reason="the setting exists only where root runs the grader")
-SMALL = Limits(memory_bytes=600 << 20, work_bytes=16 << 20, processes=60)
-IMAGE = "registry.example/vklab@sha256:" + "0" * 64
-
-
+from vklab.course.grade.session import process as session_process
+from vklab.course.places import PROJECT
 
 
 @pytest.fixture
@@ -61,9 +58,151 @@ def test_a_cgroup_that_cannot_be_entered_is_not_used(tree, monkeypatch):
     assert find_cgroup(own, root) is None
 
 
+@pytest.fixture
+def groups(tmp_path, monkeypatch):
+    """Return a folder of plain files whose groups are removed as the kernel removes them."""
+    folder = tmp_path / "groups"
+    folder.mkdir()
+    monkeypatch.setattr(sandbox_limits.Path, "rmdir", shutil.rmtree)
+    monkeypatch.setattr(sandbox_limits, "POLL_S", 0.01)
+    return folder
+
+
+def test_each_kernel_has_a_group_that_goes_with_it(groups, tmp_path):
+    made = sandbox.Bubblewrap(SMALL, cgroup=Cgroup(groups))
+    for number in range(2):
+        made.command(["true"], private=tmp_path / str(number))
+    first, second = made.cgroup.made
+    (first / "memory.events").write_text("oom 1\noom_kill 1\n")
+    assert made.cgroup.ran_out()
+    made.ended(tmp_path / "0")
+    assert not first.exists() and second.exists()
+    assert not made.cgroup.ran_out(), "the memory of an ended kernel is not the next one's"
+    made.ended(tmp_path / "0")
+    made.closed()
+    assert list(groups.iterdir()) == [] and made.cgroup.made == []
+
+
+def leave(folder: Path, pid: int, running: str = "") -> str:
+    """Make a group as the process `pid` would; return its name."""
+    name = leftovers.fresh_name().replace(f"-{os.getpid()}-", f"-{pid}-")
+    (folder / name).mkdir()
+    with contextlib.suppress(OSError):  # the kernel makes this file, and takes one process a line
+        (folder / name / "cgroup.procs").write_text(running)
+    return name
+
+
+def dead() -> int:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_groups_of_graders_that_are_gone_are_removed_and_no_others(groups):
+    pid = dead()
+    left, mine = leave(groups, pid), leave(groups, os.getpid())
+    running = leave(groups, pid, f"{os.getpid()}\n")
+    for name in ("vklab-notes", "user.slice", left.replace("vklab-", "vklab-another-", 1)):
+        (groups / name).mkdir()
+    made = sandbox.Bubblewrap(SMALL, cgroup=Cgroup(groups))
+    others = {path.name for path in groups.iterdir()} - {left}
+    assert made.swept() == [left] and {mine, running} <= others
+    assert {path.name for path in groups.iterdir()} == others
+    assert made.swept(pid) == [running], "a session's own process is gone: its group goes, too"
+    assert sandbox.Bubblewrap(SMALL).swept() == []
+
+
+def test_a_session_that_is_killed_leaves_no_group(groups, tmp_path, monkeypatch):
+    """The session's process makes a group, and is killed before it can remove it."""
+    code = (f"import os, sys, time; from pathlib import Path\n"
+            f"sys.path.insert(0, {str(PROJECT)!r})\n"
+            "from vklab.course.grade.sandbox.limits import Cgroup, Limits\n"
+            f"Cgroup(Path({str(groups)!r})).enter(Limits()); print(flush=True); time.sleep(60)")
+    monkeypatch.setattr(session_process, "_prefix", list)
+    popen, begun = subprocess.Popen, []
+
+    def start(command, **more):
+        begun.append(popen([sys.executable, "-c", code], stdout=subprocess.PIPE))
+        begun[0].stdout.readline()
+        return begun[0]
+
+    monkeypatch.setattr(session_process.subprocess, "Popen", start)
+    notebook = tmp_path / "a.ipynb"
+    notebook.write_text("{}")
+    made = sandbox.Bubblewrap(SMALL, cgroup=Cgroup(groups))
+    monkeypatch.setattr(session_process, "START_S", 0.0)
+    there = []
+    monkeypatch.setattr(session_process, "kill_tree", lambda pid: (
+        there.extend(groups.iterdir()), begun[0].kill()))  # fmt: skip
+    found = session_process.run_session(notebook, "90", sandbox=made, wall_seconds=0.3)
+    assert found["ended"] == "timeout" and len(there) == 1 and not list(groups.iterdir())
+
+
+REAL = next((root for root in map(Path, ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"))
+             if (root / "cgroup.controllers").is_file() and os.access(root, os.W_OK)), None)
+
+
+@pytest.mark.skipif(REAL is None, reason="no cgroup v2 that this process may change")
+def test_the_real_cgroup_v2_is_swept(tmp_path):
+    folder = REAL / f"test-{os.getpid()}"
+    folder.mkdir()
+    pid = dead()
+    sleeping = subprocess.Popen(["sleep", "60"])
+    try:
+        left = leave(folder, pid)
+        running = leave(folder, pid, str(sleeping.pid))
+        assert (folder / running / "cgroup.procs").read_text().split() == [str(sleeping.pid)]
+        group = Cgroup(folder)
+        assert group.sweep() == [left] and (folder / running).exists()
+        assert group.sweep(pid) == [running] and sleeping.wait(10) < 0
+        assert not list(folder.glob("vklab-*"))
+    finally:
+        sleeping.kill()
+        sleeping.wait()
+        for path in (*folder.glob("vklab-*"), folder):
+            path.rmdir()
+
+
+# Sockets, and where the code keeps what they hold; 4 processes fill them.
+HELD = {
+    "pairs": "kept = [socket.socketpair() for _ in range(200)]; ends = sum(kept, ())",
+    "connections that nobody accepts":
+        "s = socket.socket(socket.AF_UNIX); s.bind(f'\\0{os.getpid()}'); s.listen(400); ends = []\n"
+        "for _ in range(400):\n"
+        "    c = socket.socket(socket.AF_UNIX); c.connect(f'\\0{os.getpid()}')\n"
+        "    c.setblocking(False); c.send(bytes(1 << 17)); c.close()",
+}  # fmt: skip
+
+
+@needs_bubblewrap
+@pytest.mark.full
+@pytest.mark.parametrize("kind", HELD)
+def test_the_watch_counts_what_sockets_can_hold(kind, tmp_path):
+    code = (f"import os, socket, time\nfor _ in range(2): os.fork()\n{HELD[kind]}\n"
+            "for one in ends:\n"
+            "    one.setblocking(False)\n"
+            "    try:\n"
+            "        while True: one.send(bytes(1 << 16))\n"
+            "    except BlockingIOError: pass\n"
+            "time.sleep(60)")
+    box = sandbox.bubblewrap(SMALL)
+    command = box.command([sys.executable, "-c", code], private=tmp_path)
+    process = subprocess.Popen(command, start_new_session=True)
+    watch = Watch(process.pid, box.limits)
+    try:
+        process.wait(30)
+        assert watch.reason == "out_of_memory" and watch.peak_bytes > SMALL.memory_bytes
+    finally:
+        watch.stop()
+        kill_tree(process.pid)
+        process.wait()
+        box.closed()
+
+
 def test_the_command_line_joins_the_cgroup(tree, tmp_path):
     _, root = tree
-    command = sandbox.Bubblewrap(SMALL, cgroup=Cgroup(root)).command(["true"], private=tmp_path)
+    made = sandbox.Bubblewrap(SMALL, cgroup=Cgroup(root))
+    command = made.command(["true"], private=tmp_path / "private")
     group = next(part for part in command if part.startswith(str(root)))
     assert command[command.index(group) - 1] == "sandbox" and "cgroup.procs" in sandbox.ENTER
     assert "cgroup v2" in sandbox.Bubblewrap(SMALL, cgroup=Cgroup(root)).describe()["limits_by"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -15,9 +14,10 @@ import pytest
 from hand_ins import cell
 from hostile import HOSTILE, LASTING
 from nbformat.v4 import new_notebook
+from sandboxes import needs_bubblewrap
 
 from vklab.course.definition.exercise import exercises_of
-from vklab.course.grade.results.records import validated
+from vklab.course.grade.results.records import results_of, validated
 from vklab.course.grade.sandbox import command as sandbox
 from vklab.course.grade.sandbox.limits import Limits
 from vklab.course.grade.session import process as session_process
@@ -25,8 +25,7 @@ from vklab.course.grade.session.kernel import GradedKernel, KernelEnded
 from vklab.course.grade.session.process import run_session
 from vklab.course.grade.session.run import Job, Run
 
-LACKING = [name for name in ("bwrap", "setpriv", "prlimit") if not shutil.which(name)]
-pytestmark = pytest.mark.skipif(bool(LACKING), reason=f"not installed: {LACKING}")
+pytestmark = needs_bubblewrap
 LABS = Path(__file__).resolve().parent / "labs"
 LIMITS = Limits(memory_bytes=700 << 20, work_bytes=64 << 20, processes=100)
 WITHOUT_REFUSAL = """def round_up(count, multiple=256):
@@ -145,7 +144,7 @@ def test_a_session_grades_a_notebook_in_a_process_of_its_own(box, tmp_path, noth
     entries = found["exercises"]
     assert found["broken"] == "" and found["kernels"] == 1
     for one in entries.values():
-        assert validated(one, one["of"], "").status == one["status"]
+        assert validated(one, one["of"]).status == one["status"]
     # The check cell names no answer; what it says instead is not executed.
     assert entries["90-1"]["status"] in ("error", "failed")
     assert entries["90-2"]["status"] == "missing" and entries["90-2"]["of"] == 3
@@ -183,10 +182,11 @@ def test_a_session_that_is_killed_keeps_its_marks_and_leaves_no_folder(
         ('check("90-3", workgroups)', "check", "90-3"),
     )  # fmt: skip
     found = run_session(path, "90", sandbox=box, secret="a", exercises=("90-1", "90-3"))
-    assert "of memory, more than 500" in found["broken"]
-    first, second = found["exercises"]["90-1"], found["exercises"]["90-3"]
-    assert first["status"] == "passed" and first["points"] == 4
-    assert second["status"] == "error" and "session ended before" in second["messages"][0]
+    assert "of memory, more than 500" in found["interrupted"] and found["broken"] == ""
+    assert found["seconds"] > 0 and set(found["exercises"]) == {"90-1"}
+    done = results_of(found, {"90-1": 4, "90-3": 1})
+    assert (done["90-1"].status, done["90-1"].points) == ("passed", 4)
+    assert done["90-3"].status == "out_of_memory" and "more than 500" in done["90-3"].messages[0]
 
 
 @pytest.mark.full
@@ -236,12 +236,17 @@ def test_a_kernel_of_a_shader_runs_in_a_sandbox_too(box, tmp_path, nothing_left)
 
 
 @pytest.mark.full
-def test_a_session_that_ends_without_results_gives_an_error_for_each_exercise(box, tmp_path):
+def test_a_session_that_fails_before_its_first_mark_gives_an_error_for_each_exercise(
+    box, tmp_path, monkeypatch
+):
     path = tmp_path / "no.ipynb"
     path.write_text("{")
     found = run_session(path, "90", sandbox=box, exercises=("90-1", "90-3"))
-    statuses = {entry["status"] for entry in found["exercises"].values()}
-    assert set(found["exercises"]) == {"90-1", "90-3"} and statuses <= {"error", "missing"}
+    assert {one["status"] for one in found["exercises"].values()} <= {"error", "missing"}
+    monkeypatch.setattr(session_process, "DATA_BYTES", 1 << 20)  # Python cannot start
+    found = run_session(path, "90", sandbox=box, exercises=("90-1", "90-3"))
+    assert "the session failed: it ended with code" in found["broken"]
+    assert {one.status for one in results_of(found, {"90-1": 4, "90-3": 1}).values()} == {"error"}
 
 
 def test_the_secret_is_not_on_the_command_line_nor_in_the_environment(monkeypatch, tmp_path):

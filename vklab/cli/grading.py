@@ -90,7 +90,7 @@ def grade(
     def tell(key: str, record: Any) -> None:
         new.append(key)
         said = f"not graded: {record.broken}" if record.broken else (
-            f"{record.points:g} of {record.of:g}"
+            f"{record.points:g} of {record.of:g}" + (f", {record.cause}" if record.cause else "")
         )
         console.warn(f"{len(new)}: {record.submission.student}, {record.lab}: {said}")
 
@@ -98,10 +98,12 @@ def grade(
     strangers = [r.submission.student for r in records.values()
                  if known and known.find(r.submission) is None]  # fmt: skip
     broken = {r.submission.file: r.broken for r in records.values() if r.broken}
+    interrupted = {r.submission.file: r.interrupted for r in records.values() if r.interrupted}
+    odd = [entry.note for entry in entries if entry.note]
     unmarked = sum(bool(record.unmarked) for record in records.values())
     facts = {"records": len(records), "new": len(new), "broken": broken,
-             "not_in_roster": strangers, "unmarked": unmarked, "unsafe": unsafe,
-             "results": str(out)}  # fmt: skip
+             "interrupted": interrupted, "odd_names": odd, "not_in_roster": strangers,
+             "unmarked": unmarked, "unsafe": unsafe, "results": str(out)}  # fmt: skip
     if as_json:
         console.emit(facts)
         return
@@ -109,6 +111,10 @@ def grade(
                 + (", WITHOUT A SANDBOX: no CSV" if unsafe else ""))  # fmt: skip
     for name, cause in broken.items():
         console.say(f"  {name!r}: {cause}", "yellow")
+    for name, cause in interrupted.items():
+        console.say(f"  {name!r} was interrupted; what was judged counts: {cause}", "yellow")
+    for note in odd:
+        console.say(f"  {note}", "yellow")
     for name in strangers:
         console.say(f"  {name!r} is not in the roster", "yellow")
     if unmarked:

@@ -57,9 +57,13 @@ def submit(
     done = part("student.submit").submit(number, mine, out)
     if as_json:
         console.emit({"file": str(done.path), "points": done.points, "warnings": done.warnings,
+                      "interrupted": done.interrupted,
                       "exercises": {k: r.model_dump() for k, r in done.exercises.items()}})
         return
     show_results(done.exercises)
+    if done.interrupted:
+        console.say(f"your notebook was stopped before its end: {done.interrupted}; the exercises "
+                    "judged before are above, and the grader would stop there too", "red")
     for warning in done.warnings:
         console.say(f"warning: {warning}", "yellow")
     console.say(f"{done.points:g} points on the public cases; marks come from other cases")

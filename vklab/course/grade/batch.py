@@ -93,7 +93,8 @@ def plan(batch: Batch, entries: Iterable[Entry]) -> list[Planned]:
             rebuilt = None
             if not cause and lab and entry.notebook:
                 rebuilt = rebuilding.rebuild(released[lab.name], entry.notebook)
-            planned.append(Planned(key, entry.submission, lab, rebuilt, cause, notes[:10]))
+            said = ((entry.note,) if entry.note else ()) + notes
+            planned.append(Planned(key, entry.submission, lab, rebuilt, cause, said[:10]))
     return planned
 
 

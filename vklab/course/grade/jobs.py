@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import platform
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -22,11 +23,13 @@ import numpy as np
 import vklab
 from vklab.errors import SetupError
 
-__all__ = ["Job", "Judge", "environment", "guarded", "run_jobs"]
+__all__ = ["Job", "Judge", "environment", "guarded", "run_jobs", "tell"]
 
 # Longer than any session's own limits: only a grader that hangs reaches it.
 WALL_S = 3600.0
 START_S, END_S = 30.0, 5.0
+# In the process of one job: where a judge's entries go before its outcome.
+_told: list[Any] = []
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ def environment() -> dict[str, str]:
 
 def run_jobs(
     jobs: Sequence[Job], judge: Judge, processes: int = 1, dask: str | None = None,
-    wall_s: float = WALL_S,
+    wall_s: float = WALL_S, again: bool = True,
 ) -> Iterator[tuple[Job, Outcome]]:  # fmt: skip
     """Yield each job with its outcome, as they end; late ones are tried again alone first.
 
@@ -81,13 +84,14 @@ def run_jobs(
         processes: number of jobs at a time on this machine.
         dask: address of a Dask scheduler, or "local" for a cluster of this machine.
         wall_s: time after which a job of this machine is ended.
+        again: try late jobs again.
     """
     late = []
     source = _by_dask(jobs, judge, dask, processes) if dask else _here(
         jobs, judge, processes, wall_s
     )
     for job, outcome in source:
-        if _timed_out(outcome):
+        if again and _timed_out(outcome):
             late.append(job)
         else:
             yield job, outcome
@@ -97,9 +101,19 @@ def run_jobs(
 
 def _timed_out(outcome: Outcome) -> bool:
     results = outcome.get("exercises", {})
-    return isinstance(results, dict) and any(
+    return outcome.get("ended") == "timeout" or isinstance(results, dict) and any(
         isinstance(r, dict) and r.get("status") == "timeout" for r in results.values()
     )
+
+
+def tell(entries: Mapping[str, Any]) -> None:
+    """Keep entries of exercises, for the case that this process does not reach its outcome.
+
+    A judge that calls it first without entries, before it runs a submission's code in its own
+    process, says that the submission may end that process.
+    """
+    for pipe in _told:
+        pipe.send({"judged": dict(entries)})
 
 
 def guarded(judge: Judge, job: Job) -> Outcome:
@@ -148,22 +162,41 @@ def _in_process(
     process.start()
     theirs.close()
     outcome: Outcome = {}
+    kept: dict[str, Any] | None = None
+    ends = time.monotonic() + wall_s
     try:
-        waited = 0.0
-        while not ours.poll(0.5):
-            waited += 0.5
-            if waited > wall_s:
-                return job, {"broken": f"the grader did not end within {wall_s:g} s"}
+        while not outcome:
+            if ours.poll(0.5):
+                received = ours.recv()
+                if "judged" not in received:
+                    outcome = received
+                    continue
+                kept = {**(kept or {}), **received["judged"]}
+            if time.monotonic() > ends:
+                return job, _cut(kept, "timeout", f"did not end within {wall_s:g} s")
             if stop.is_set():
                 return job, {"broken": "the batch was stopped"}
-        outcome = ours.recv()
     except EOFError:
         process.join(START_S)
-        outcome = {"broken": f"the grader's process ended with exit code {process.exitcode}"}
+        outcome = _cut(kept, "error", f"ended with exit code {process.exitcode}")
     finally:
         ours.close()
         _end(process, END_S if outcome else 0.0)
     return job, outcome
+
+
+def _cut(kept: Mapping[str, Any] | None, status: str, why: str) -> Outcome:
+    """Return the outcome of a job whose process ended without one.
+
+    Args:
+        kept: what the judge told; None if it told nothing.
+        status: timeout or error.
+        why: how the process ended.
+    """
+    if kept is None:
+        return {"broken": f"the grader's process {why}"}
+    return {"exercises": dict(kept), "broken": "", "interrupted": f"its process {why}",
+            "ended": status}  # fmt: skip
 
 
 def _end(process: Any, patience_s: float) -> None:
@@ -179,6 +212,7 @@ def _end(process: Any, patience_s: float) -> None:
 def _child(pipe: Any, judge: Judge, job: Job, variables: dict[str, str]) -> None:
     os.environ.clear()  # of the server, which may have been started under other switches
     os.environ.update(variables)
+    _told[:] = [pipe]
     outcome = guarded(judge, job)
     with contextlib.suppress(BrokenPipeError):  # the grader was killed
         pipe.send(outcome)

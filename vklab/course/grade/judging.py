@@ -11,6 +11,7 @@ from vklab.course.definition.exercise import number_of
 from vklab.course.grade.jobs import Job, Outcome
 from vklab.course.grade.sandbox import command as sandbox
 from vklab.course.grade.sandbox import probe
+from vklab.course.grade.sandbox.base import Sandbox
 from vklab.course.grade.session import process as session
 
 __all__ = ["judge_one", "require_sandbox"]
@@ -19,7 +20,7 @@ __all__ = ["judge_one", "require_sandbox"]
 def judge_one(job: Job) -> Outcome:
     """Grade one job in a session whose kernel runs in the sandbox."""
     os.environ["VKLAB_LABS"] = job.labs
-    box = sandbox.find_sandbox(image=job.image)
+    box = _swept(job.image)
     try:
         with tempfile.TemporaryDirectory(prefix="vklab-job-") as folder:
             path = Path(folder) / "submission.ipynb"
@@ -31,6 +32,13 @@ def judge_one(job: Job) -> Outcome:
         box.closed()
 
 
+def _swept(image: str) -> Sandbox:
+    """Return this machine's sandbox, without what a killed grader has left behind."""
+    box = sandbox.find_sandbox(image=image)
+    box.swept()
+    return box
+
+
 def require_sandbox(image: str, hidden: Mapping[str, Sequence[Path]]) -> None:
     """Raise SetupError unless this machine's sandbox keeps what it promises.
 
@@ -38,7 +46,7 @@ def require_sandbox(image: str, hidden: Mapping[str, Sequence[Path]]) -> None:
         image: image of a container by its digest, or "" for bubblewrap.
         hidden: paths that no submission may see, by a name.
     """
-    box = sandbox.find_sandbox(image=image)
+    box = _swept(image)
     try:
         probe.require(box, hidden)
     finally:

@@ -1,5 +1,7 @@
 """Second looks at a graded batch: re-mark exercises for everybody, or replay one submission.
 
+A submission whose session was interrupted is re-marked whole.
+
 Both use the rebuilt notebooks of the results folder, the same seed and today's definitions.
 """
 
@@ -12,7 +14,7 @@ from vklab.course.definition.draw import fingerprint
 from vklab.course.grade import jobs as running
 from vklab.course.grade.assignment.manifest import LabFacts
 from vklab.course.grade.batch import BY_HAND, Batch, job_hash, make_job
-from vklab.course.grade.results.records import validated
+from vklab.course.grade.results.records import results_of
 from vklab.course.grade.results.schema import ExerciseResult, GradeError, SubmissionResult
 
 __all__ = ["Change", "regrade", "replay"]
@@ -62,12 +64,12 @@ def regrade(
     with batch.results.locked():
         jobs, records = [], {}
         for key, record in batch.results.all().items():
-            mine = [e for e in exercises if e in record.exercises and not record.broken
-                    and record.exercises[e].status != "missing"]  # fmt: skip
-            if mine:
-                lab = _facts(batch, record)
-                kinds = {e.id: e.kind for e in lab.exercises}
-                mine = [e for e in mine if kinds[e] not in BY_HAND]
+            if record.broken or not set(exercises) & set(record.exercises):
+                continue
+            lab = _facts(batch, record)
+            mine = _to_mark(record, lab)
+            if not record.interrupted:
+                mine = [e for e in mine if e in exercises]
             if mine:
                 records[key] = record
                 jobs.append(make_job(batch, key, lab, batch.results.notebook(key), mine))
@@ -77,7 +79,7 @@ def regrade(
         changes = []
         for job, outcome in running.run_jobs(jobs, batch.judge, batch.options.processes,
                                              batch.options.dask):  # fmt: skip
-            if outcome.get("broken") and not outcome.get("exercises"):
+            if outcome.get("broken"):
                 raise GradeError(f"{job.key}: {outcome['broken']}; its marks were left as they are")
             new, changed = _remarked(batch, records[job.key], job.key, job.exercises, outcome)
             batch.results.write(job.key, new)
@@ -87,14 +89,18 @@ def regrade(
     return sorted(changes, key=lambda c: (c.student, c.exercise))
 
 
+def _to_mark(record: SubmissionResult, lab: LabFacts) -> list[str]:
+    """Return the exercises of a record that a check marks."""
+    return [e.id for e in lab.exercises if e.kind not in BY_HAND and e.id in record.exercises
+            and record.exercises[e.id].status != "missing"]  # fmt: skip
+
+
 def _remarked(
     batch: Batch, record: SubmissionResult, key: str, exercises: Sequence[str],
     outcome: running.Outcome,
 ) -> tuple[SubmissionResult, list[Change]]:  # fmt: skip
-    given, results = outcome.get("exercises", {}), dict(record.exercises)
-    for exercise in exercises:
-        results[exercise] = validated(given.get(exercise), record.exercises[exercise].of,
-                                      str(outcome.get("broken", "")))  # fmt: skip
+    given = results_of(outcome, {e: record.exercises[e].of for e in exercises})
+    results = {**record.exercises, **given}
     changes = [
         Change(key, record.submission.student, e, record.exercises[e], results[e])
         for e in exercises
@@ -103,7 +109,8 @@ def _remarked(
     ]
     lab = batch.release.lab(record.lab)
     hashed = job_hash(batch, record.submission, lab, batch.results.notebook(key))
-    new = record.model_copy(update={"exercises": results, "job": hashed})
+    new = record.model_copy(update={"exercises": results, "job": hashed,
+                                    "interrupted": str(outcome.get("interrupted", ""))[:20_000]})
     return new, changes
 
 
@@ -122,6 +129,6 @@ def replay(batch: Batch, student: str) -> tuple[SubmissionResult, list[Change]]:
         raise GradeError(f"{key} could not be graded: {record.broken}")
     lab = _facts(batch, record)
     job = make_job(batch, key, lab, batch.results.notebook(key))
-    mine = [e for e in job.exercises if record.exercises[e].status != "missing"]
+    mine = _to_mark(record, lab)
     ((_, outcome),) = running.run_jobs([job], batch.judge)
     return _remarked(batch, record, key, mine, outcome)

@@ -69,13 +69,14 @@ def _sessions(
     for job, outcome in running.run_jobs([job for _, job, _ in jobs.values()], batch.judge,
                                          options.processes, options.dask):  # fmt: skip
         name, _, wanted = jobs[job.key]
-        if outcome.get("broken"):
-            yield f"{facts.name}: {name}: {outcome['broken']}"
+        broken = outcome.get("broken") or outcome.get("interrupted")
+        if broken:
+            yield f"{facts.name}: {name}: {broken}"
         for identifier in job.exercises:
             result = outcome.get("exercises", {}).get(identifier, {})
             if wanted == COUNTED and "seconds" in result:
                 times[identifier] = float(result["seconds"])
-            if not outcome.get("broken") and result.get("status") not in wanted:
+            if not broken and result.get("status") not in wanted:
                 yield (f"{facts.name}: {name} is {result.get('status')} in {identifier}: "
                        f"{_said(result)}")
 

@@ -21,6 +21,7 @@ from vklab.course.definition import draw
 from vklab.course.definition.exercise import Exercise, exercises_of, number_of
 from vklab.course.definition.judge import judge
 from vklab.course.definition.verdict import Verdict
+from vklab.course.grade import jobs as running
 from vklab.course.grade.jobs import Job, Outcome
 
 __all__ = ["answer_expression", "rehearse", "result_of", "verdict_on"]
@@ -35,6 +36,7 @@ def rehearse(job: Job) -> Outcome:
     names: dict[str, Any] = {"__name__": "__main__"}
     results: dict[str, Any] = {}
     failed: dict[str, str] = {}
+    running.tell({})
     for cell in notebook.cells:
         about = cell.metadata.get("vklab", {})
         role, identifier = about.get("role", ""), about.get("id", "")
@@ -45,6 +47,7 @@ def rehearse(job: Job) -> Outcome:
                 results[identifier] = _judged(
                     exercises[identifier], cell.source, names, failed, job
                 )
+                running.tell({identifier: results[identifier]})
             continue
         problem = _executed(cell.source, cell.id, names)
         if problem:

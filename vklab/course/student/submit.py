@@ -21,7 +21,8 @@ from vklab.course.grade.assignment import manifest
 from vklab.course.grade.assignment import rebuild as rebuilding
 from vklab.course.grade.assignment.manifest import ExerciseFacts, LabFacts
 from vklab.course.grade.assignment.submission import BadSubmission, read_notebook
-from vklab.course.grade.jobs import Job, Judge
+from vklab.course.grade.jobs import Job, Judge, Outcome
+from vklab.course.grade.results import records
 from vklab.course.grade.results.folder import write_atomic
 from vklab.course.grade.results.schema import ExerciseResult, GradeError
 from vklab.course.student.rehearsal import rehearse
@@ -34,12 +35,16 @@ ABSOLUTE = re.compile(r"""["'](/(?:home|Users|root|mnt|tmp)/[^"']*|[A-Za-z]:\\\\
 
 @dataclass(frozen=True)
 class Handed:
-    """One file to hand in: its path, the results on public cases, and warnings."""
+    """One file to hand in: its path, the results on public cases, and warnings.
+
+    `interrupted` says why the run stopped before its last exercise, or "".
+    """
 
     path: Path
     lab: str
     exercises: dict[str, ExerciseResult]
     warnings: tuple[str, ...]
+    interrupted: str = ""
 
     @property
     def points(self) -> float:
@@ -94,29 +99,25 @@ def submit(
     exercises = tuple(e.id for e in facts.exercises if e.kind != "text")
     job = Job(facts.name, facts.name, rebuilt.text(), exercises, chosen_variants(), draw.PUBLIC,
               str(places.labs_folder()), unsafe=True)  # fmt: skip
-    ((_, outcome),) = running.run_jobs([job], judge, wall_s=REHEARSAL_S)
+    ((_, outcome),) = running.run_jobs([job], judge, wall_s=REHEARSAL_S, again=False)
     if outcome.get("broken"):
         raise GradeError(f"{mine}: {outcome['broken']}")
-    results = _results(facts, rebuilt.missing, outcome.get("exercises", {}))
+    results = _results(facts, rebuilt.missing, outcome)
     path = out / f"{name or facts.name}.ipynb"
     write_atomic(path, _handed(data))
     told = (*warnings_of(released, data), *rebuilt.notes)
-    return Handed(path, facts.name, results, told)
+    return Handed(path, facts.name, results, told, str(outcome.get("interrupted", "")))
 
 
 def _results(
-    facts: LabFacts, missing: dict[str, str], given: dict[str, Any]
+    facts: LabFacts, missing: dict[str, str], outcome: Outcome
 ) -> dict[str, ExerciseResult]:
-    results = {}
+    results = records.results_of(outcome, {e.id: e.points for e in facts.exercises})
     for e in facts.exercises:
         if e.id in missing:
             results[e.id] = ExerciseResult(status="missing", of=e.points, messages=(missing[e.id],))
         elif e.kind == "text":
             results[e.id] = ExerciseResult(status="needs_hand_marking", of=e.points)
-        elif e.id in given:
-            results[e.id] = ExerciseResult.model_validate(given[e.id])
-        else:
-            results[e.id] = ExerciseResult(status="error", of=e.points)
     return results
 
 

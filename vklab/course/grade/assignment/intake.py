@@ -2,8 +2,10 @@
 
 Nothing is extracted: names of files are labels, never paths to write to. A file that cannot be read
 becomes an entry with its cause, beside the others. Names follow what Canvas and Moodle write into
-their downloads, if every name does; everything else is a plain folder with a notebook, zip or
-folder a student, where a name that looks like an LMS's is the choice of the one who handed it in.
+their downloads, if every name does, but for a few that were added by hand: those are named in a
+note, and have no number of the LMS. Everything else is a plain folder with a notebook, zip or
+folder a student, where a name that looks like an LMS's is the choice of the one who handed it in;
+each student chooses one such name, so a few of them make no plain folder an LMS's.
 
 Source: Moodle mod/assign (download all submissions); Canvas assignment downloads
 """
@@ -41,6 +43,8 @@ MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_(?:file|onlinet
                     re.DOTALL)  # fmt: skip
 # What every file of a Canvas download has, also of a group whose name has underscores.
 CANVAS_LIKE = re.compile(r".+_(?:\d+|anon)_\d+_.+", re.DOTALL)
+# Names of the LMS to one that is not, in its folder; fewer make a plain folder.
+AGAINST_ODD = 4
 AGAIN = re.compile(r"-(\d{1,3})$")
 ATTEMPT = re.compile(r"(?i)\battempt[ _-]?(\d{1,3})\b")
 IGNORED = re.compile(r"(^|/)(\.(?!\.)|__MACOSX/|Thumbs\.db$|desktop\.ini$)")
@@ -48,12 +52,16 @@ IGNORED = re.compile(r"(^|/)(\.(?!\.)|__MACOSX/|Thumbs\.db$|desktop\.ini$)")
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of the intake: whose it is, its notebook, or the cause why there is none."""
+    """One file of the intake: whose it is, its notebook, or the cause why there is none.
+
+    `note` is a warning about its name, or "".
+    """
 
     submission: Submission
     notebook: Notebook | None = None
     cause: str = ""
     modified: float = 0.0
+    note: str = ""
 
 
 def read_submissions(source: Path) -> list[Entry]:
@@ -70,7 +78,23 @@ def read_submissions(source: Path) -> list[Entry]:
                          "submissions, or the zip that the LMS made")  # fmt: skip
     if not entries:
         raise GradeError(f"there is no notebook (.ipynb) and no zip file in {source}")
-    return _numbered(entries)
+    return _numbered(_noted(entries))
+
+
+def _noted(entries: list[Entry]) -> list[Entry]:
+    """Add a note to entries whose names are not the LMS's, among others whose are."""
+    lms = next((e.submission.lms for e in entries if e.submission.lms != "plain"), "")
+    if not lms:
+        return entries
+    noted = []
+    for entry in entries:
+        who = entry.submission
+        if who.lms == "plain" and not CANVAS_LIKE.fullmatch(_parts(who.file)[0]):
+            said = (f"the name {who.file!r} is none of {lms.capitalize()}'s, as the others are: it "
+                    f"counts as the work of {who.student!r}, without a number of the LMS")
+            entry = replace(entry, note=said)
+        noted.append(entry)
+    return noted
 
 
 def _numbered(entries: list[Entry]) -> list[Entry]:
@@ -122,14 +146,15 @@ def _parts(name: str) -> tuple[str, ...]:
 
 
 def _lms(names: list[str]) -> str:
-    """Return whose names these are: the LMS's that all of them fit in their first part, or plain.
+    """Return whose names these are: the LMS's that nearly all fit in their first part, or plain.
 
     Args:
         names: the path of every file of the folder or zip.
     """
-    firsts = [parts[0] if (parts := _parts(name)) else "" for name in names]
+    firsts = {parts[0] if (parts := _parts(name)) else "" for name in names}
     for lms, pattern in (("moodle", MOODLE), ("canvas", CANVAS_LIKE)):
-        if all(pattern.fullmatch(first) for first in firsts):
+        fitting = sum(pattern.fullmatch(first) is not None for first in firsts)
+        if fitting and fitting >= AGAINST_ODD * (len(firsts) - fitting):
             return lms
     return "plain"
 

@@ -84,7 +84,7 @@ def read_roster(path: Path) -> Roster:
         if "student" in {str(k).strip().lower() for k in row} and not fields.get("name"):
             fields["name"] = fields.get("key", "")
         fields["id"] = fields.get("id", "").removeprefix("Participant ").strip()
-        if "points possible" in fields.get("key", "").lower():
+        if fields.get("key", "").lower() == "points possible":
             continue  # the second line of a Canvas export
         key = fields.get("key") or fields.get("login") or fields.get("email") or fields["id"] \
             or fields.get("name", "")  # fmt: skip

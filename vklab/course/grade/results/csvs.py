@@ -3,9 +3,10 @@
 What a spreadsheet would take for a formula gets an apostrophe before it, and loses it again when we
 read the file; also within a cell, since where `;` or a tab separates, `x;=1` is two cells. Students
 without marks, or whose submission could not be graded, are left out of what an LMS imports, so that
-nothing is overwritten there.
+nothing is overwritten there. An interrupted session has the sum of what was judged.
 
-Source: Canvas lib/gradebook_importer.rb; Moodle mod/assign/feedback/offline/importgradeslib.php
+Source: Canvas lib/gradebook_importer.rb; Moodle mod/assign/feedback/offline/importgradeslib.php and
+lib/csvlib.class.php
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from vklab.course.grade.results.schema import GradeError, SubmissionResult
 __all__ = ["FORMATS", "neutral", "plain", "read_csv", "write_csv", "write_marks"]
 
 FORMATS = ("generic", "canvas", "moodle")
+# Names of columns that Canvas does not take for an assignment: whole, or in any part.
+CANVAS_COLUMNS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", "Integration ID",
+                  "Root Account")  # fmt: skip
+CANVAS_SCORES = tuple(f"{when} {what}" for when in ("Current", "Final", "Override")
+                      for what in ("Score", "Points", "Grade", "Status"))  # fmt: skip
 # Where a cell starts for a spreadsheet that separates by `;` or tabs: there, quotes hold no line
 # together that a comma came before. A formula may come after quotes and spaces.
 START = r"(?<![^;\t\r\n])"
@@ -46,9 +52,15 @@ def write_csv(rows: Iterable[Sequence[str | float]]) -> str:
     writer = csv.writer(out, lineterminator="\r\n")
     for row in rows:
         writer.writerow([
-            neutral(_whole(cell)) if isinstance(cell, str) else f"{cell:.10g}" for cell in row
+            neutral(_whole(cell)) if isinstance(cell, str) else _decimal(cell) for cell in row
         ])
     return out.getvalue()
+
+
+def _decimal(number: float) -> str:
+    """Return a number without an exponent, which not every gradebook reads."""
+    text = f"{number:.10f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
 
 
 def _whole(text: str) -> str:
@@ -102,35 +114,49 @@ def _generic(
         if record is None:
             yield [*who, "", lab.points, "", "not handed in", *[""] * (2 * len(ids) + 1)]
             continue
-        state = "not graded" if record.broken else "marks missing" if record.unmarked else "graded"
         results = [record.exercises.get(key) for key in ids]
         yield [*who, "" if record.broken else record.points, record.of, record.submission.attempt,
-               state, *("" if r is None or record.broken else r.points for r in results),
+               record.state, *("" if r is None or record.broken else r.points for r in results),
                *("" if r is None else r.status for r in results),
-               record.broken or "; ".join(record.notes)]  # fmt: skip
+               "; ".join(filter(None, (record.cause, *record.notes)))]  # fmt: skip
 
 
 def _canvas(
     marks: Iterable[tuple[Student, SubmissionResult]], lab: LabFacts, assignment: str
 ) -> Iterable[Sequence[str | float]]:
-    """Yield Canvas's header, its line of possible points, and a line a student."""
+    """Yield Canvas's header, its line of possible points, and a line a student.
+
+    Canvas takes each line whose first cell has the words Points Possible for that line.
+    """
+    if assignment in CANVAS_COLUMNS or any(word in assignment for word in CANVAS_SCORES):
+        raise GradeError(f"Canvas does not import a column named {assignment!r}; give the "
+                         "assignment's own name by --assignment")  # fmt: skip
     yield ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", assignment]
     yield ["    Points Possible", "", "", "", "", lab.points]
     for student, record in marks:
-        yield [student.name or student.key, student.id, student.sis, student.login,
-               student.section, record.points]  # fmt: skip
+        if not (student.id or student.sis or student.login):
+            raise GradeError(f"Canvas would look for {student.key} by name, which two students may "
+                             "share; give a roster with the column ID or SIS Login ID of its "
+                             "gradebook")  # fmt: skip
+        name = (student.name or student.key).replace("Points Possible", "Points possible")
+        yield [name, student.id, student.sis, student.login, student.section, record.points]
 
 
 def _moodle(
     marks: Iterable[tuple[Student, SubmissionResult]], lab: LabFacts
 ) -> Iterable[Sequence[str | float]]:
-    """Yield the columns of Moodle's worksheet; it needs the id, the grade and a time."""
+    """Yield the columns of Moodle's worksheet; it needs the id, the grade and a time.
+
+    Texts have no backslash: to Moodle the quote after it does not end a cell.
+    """
     yield ["Identifier", "Full name", "Email address", "Grade", "Maximum Grade",
            "Last modified (grade)", "Feedback comments"]  # fmt: skip
     for student, record in marks:
         if not student.id:
             raise GradeError(f"Moodle knows {student.key} by the number of a participant only; add "
                              "the column Identifier of its grading worksheet to the roster")
-        said = "; ".join(f"{key}: {r.points:g} of {r.of:g}" for key, r in record.exercises.items())
-        yield [f"Participant {student.id}", student.name, student.email, record.points, lab.points,
-               "-", said]  # fmt: skip
+        marks_of = [f"{key}: {r.points:g} of {r.of:g}" for key, r in record.exercises.items()]
+        said = "; ".join(filter(None, (*marks_of, record.cause)))
+        who, name, email, said = (text.replace("\\", "/") for text in (
+            f"Participant {student.id}", student.name, student.email, said))  # fmt: skip
+        yield [who, name, email, record.points, lab.points, "-", said]

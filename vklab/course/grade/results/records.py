@@ -5,6 +5,7 @@ What a judge returns is validated: a result that cannot be true is an error with
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -16,7 +17,11 @@ from vklab.course.grade.batch import BY_HAND, Batch, Planned
 from vklab.course.grade.jobs import Outcome
 from vklab.course.grade.results.schema import ExerciseResult, PartResult, SubmissionResult
 
-__all__ = ["broken_record", "complete", "validated"]
+__all__ = ["broken_record", "complete", "results_of", "validated"]
+
+
+# How a session may end before its last exercise.
+ENDED = ("error", "timeout", "out_of_memory")
 
 
 def broken_record(batch: Batch, one: Planned) -> SubmissionResult:
@@ -41,8 +46,7 @@ def complete(batch: Batch, one: Planned, outcome: Outcome, hashed: str) -> Submi
         hashed: the hash of the job.
     """
     assert one.lab is not None and one.rebuilt is not None
-    broken = str(outcome.get("broken", ""))[:20_000]
-    given = outcome.get("exercises", {})
+    given = results_of(outcome, {facts.id: facts.points for facts in one.lab.exercises})
     unsafe = {"unsafe": True} if batch.options.unsafe else {}
     exercises = {}
     for facts in one.lab.exercises:
@@ -53,28 +57,44 @@ def complete(batch: Batch, one: Planned, outcome: Outcome, hashed: str) -> Submi
         elif facts.kind in BY_HAND:
             exercises[facts.id] = _by_hand(batch, one, facts.id, facts.points)
         else:
-            exercises[facts.id] = validated(given.get(facts.id), facts.points, broken)
+            exercises[facts.id] = given[facts.id]
     return SubmissionResult(
         submission=one.submission, lab=one.lab.name, lab_version=one.lab.version,
         variant=batch.release.variant(one.lab), seed_fingerprint=fingerprint(batch.seed),
         environment={**running.environment(), **outcome.get("environment", {})},
         sandbox={**outcome.get("sandbox", {}), **unsafe},
-        exercises=exercises, notes=one.notes + one.rebuilt.notes, broken=broken,
+        exercises=exercises, notes=one.notes + one.rebuilt.notes,
+        broken=str(outcome.get("broken", ""))[:20_000],
+        interrupted=str(outcome.get("interrupted", ""))[:20_000],
         seconds=max(0.0, float(outcome.get("seconds", 0.0))), job=hashed,
     )  # fmt: skip
 
 
-def validated(given: Any, points: float, broken: str) -> ExerciseResult:
+def results_of(outcome: Outcome, points: Mapping[str, float]) -> dict[str, ExerciseResult]:
+    """Return the result of each exercise: the judge's, or how the session ended before it.
+
+    Args:
+        outcome: what the judge returned.
+        points: the points of each wanted exercise in the release.
+    """
+    given = outcome.get("exercises", {})
+    why = str(outcome.get("broken", "")) or "the grader returned no result for this exercise"
+    ended = "error"
+    if outcome.get("interrupted"):
+        ended = outcome["ended"] if outcome.get("ended") in ENDED else "error"
+        why = f"not judged, because the session was interrupted: {outcome['interrupted']}"
+    absent = {"status": ended, "messages": [why[:500]]}
+    return {key: validated(given.get(key) or {**absent, "of": of}, of)
+            for key, of in points.items()}
+
+
+def validated(given: Any, points: float) -> ExerciseResult:
     """Return the judge's result of an exercise, or an error without points if it is not valid.
 
     Args:
-        given: what the judge returned, or None.
+        given: what the judge returned.
         points: the points of the exercise in the release.
-        broken: why the session ended, or "".
     """
-    if given is None:
-        said = broken or "the grader returned no result for this exercise"
-        return ExerciseResult(status="error", of=points, messages=(said[:500],))
     try:
         result = ExerciseResult.model_validate(_known(given))
     except ValidationError as error:

@@ -84,7 +84,9 @@ class Submission(Record):
 class SubmissionResult(Record):
     """Marks of one submission for one lab, with the conditions under which they were given.
 
-    `job` is the hash of everything that decides the marks: a restart continues by it.
+    `job` is the hash of everything that decides the marks: a restart continues by it. `broken` says
+    why nothing was graded. `interrupted` says why the session ended before its last exercise: what
+    was judged before counts, and every other exercise has the status of that end.
     """
 
     format: Literal[1] = 1
@@ -98,6 +100,7 @@ class SubmissionResult(Record):
     exercises: dict[str, ExerciseResult] = {}
     notes: Annotated[tuple[Text, ...], Field(max_length=MESSAGES)] = ()
     broken: Text = ""
+    interrupted: Text = ""
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     job: str = ""
 
@@ -115,6 +118,21 @@ class SubmissionResult(Record):
     def unsafe(self) -> bool:
         """Tell whether the submission ran without a sandbox."""
         return bool(self.sandbox.get("unsafe"))
+
+    @property
+    def state(self) -> str:
+        """Return not graded, marks missing, interrupted or graded."""
+        if self.broken:
+            return "not graded"
+        if self.unmarked:
+            return "marks missing"
+        return "interrupted" if self.interrupted else "graded"
+
+    @property
+    def cause(self) -> str:
+        """Return why the submission was not graded, or not to its end; "" if it was."""
+        return self.broken or (f"the session was interrupted: {self.interrupted}"
+                               if self.interrupted else "")  # fmt: skip
 
     @property
     def unmarked(self) -> list[str]:

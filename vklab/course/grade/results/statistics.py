@@ -43,11 +43,12 @@ class ExerciseStatistics:
 
 @dataclass(frozen=True)
 class LabStatistics:
-    """One lab: graded and broken submissions, points in bins, and its exercises."""
+    """One lab: graded, broken and interrupted submissions, points in bins, and its exercises."""
 
     lab: LabFacts
     count: int
     broken: tuple[SubmissionResult, ...]
+    interrupted: tuple[SubmissionResult, ...]
     of: float
     mean: float
     median: float
@@ -66,8 +67,9 @@ def statistics(records: Iterable[SubmissionResult], lab: LabFacts) -> LabStatist
         share = record.points / record.of if record.of else 0.0
         bins[min(BINS - 1, int(share * BINS + 1e-9))] += 1
     return LabStatistics(
-        lab, len(graded), tuple(r for r in mine if r.broken), lab.points, _mean(points),
-        _median(points), tuple(bins), sum(record.seconds for record in mine),
+        lab, len(graded), tuple(r for r in mine if r.broken),
+        tuple(r for r in graded if r.interrupted), lab.points, _mean(points), _median(points),
+        tuple(bins), sum(record.seconds for record in mine),
         tuple(_exercise(e.id, e.title, e.points, [r.exercises[e.id] for r in graded
                                                   if e.id in r.exercises])
               for e in lab.exercises),

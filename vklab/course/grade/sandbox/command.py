@@ -13,21 +13,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from vklab.course.grade.sandbox import package, seccomp
+from vklab.course.grade.sandbox.base import HOME, Program, Sandbox
 from vklab.course.grade.sandbox.container import Container, container
 from vklab.course.grade.sandbox.limits import Cgroup, Limits, find_cgroup
 from vklab.course.places import PROJECT
 from vklab.errors import SetupError
 
 __all__ = [
-    "APPARMOR", "HOME", "PACKAGE", "Bubblewrap", "Sandbox", "bubblewrap", "find_sandbox",
-    "from_settings",
+    "APPARMOR", "PACKAGE", "Bubblewrap", "bubblewrap", "find_sandbox", "from_settings",
     "install_advice", "python_folders",
 ]  # fmt: skip
 
-HOME, PACKAGE, TEMP = "/home/student", "/opt/vklab", "/tmp"
+PACKAGE, TEMP = "/opt/vklab", "/tmp"
 SHM_BYTES = 32 << 20
 # A user id outside every range that a distribution gives to people, daemons or subordinate ids.
 FIRST_UID, UIDS = 0x70000000, 0x00FFFFFF
@@ -52,47 +52,8 @@ profile bwrap /usr/bin/bwrap flags=(unconfined) {
 """
 
 
-class Sandbox(Protocol):
-    """A sandbox as a session uses it: a command line, and a description for the result."""
-
-    @property
-    def limits(self) -> Limits:
-        """Return the limits."""
-
-    def command(
-        self,
-        argv: Sequence[str],
-        *,
-        writable: Sequence[Path] = (),
-        readable: Mapping[str, Path] | None = None,
-        variables: Mapping[str, str] | None = None,
-        private: Path,
-    ) -> list[str]:
-        """Return the command line that runs `argv` in the sandbox.
-
-        Args:
-            argv: the program and its arguments, as paths inside.
-            writable: folders of the host that keep their path and may be written.
-            readable: further files and folders of the host, by their path inside.
-            variables: environment variables of the program.
-            private: folder outside the sandbox, for what the sandbox itself needs.
-        """
-
-    def describe(self) -> dict[str, Any]:
-        """Return the sandbox as plain data, for the result of a submission."""
-
-    def settings(self) -> dict[str, Any]:
-        """Return what `from_settings` needs to make the sandbox again in another process."""
-
-    def ended(self, private: Path) -> None:
-        """End what the processes of a command line, now killed, may have left running."""
-
-    def closed(self) -> None:
-        """Remove what the sandbox has made on the host."""
-
-
 @dataclass(frozen=True)
-class Bubblewrap:
+class Bubblewrap(Sandbox):
     """Bubblewrap with an allow-list of mounts, and limits by cgroup v2 or by rlimit.
 
     Attributes:
@@ -109,39 +70,23 @@ class Bubblewrap:
     uid: int = field(default_factory=lambda: FIRST_UID + int.from_bytes(os.urandom(3), "big"))
     extra: Mapping[str, Path] = field(default_factory=dict)
 
-    def command(
-        self,
-        argv: Sequence[str],
-        *,
-        writable: Sequence[Path] = (),
-        readable: Mapping[str, Path] | None = None,
-        variables: Mapping[str, str] | None = None,
-        private: Path,
-    ) -> list[str]:
-        """Return the command line that runs `argv` in the sandbox.
-
-        Args:
-            argv: the program and its arguments, as paths inside.
-            writable: folders of the host that keep their path and may be written.
-            readable: further files and folders of the host, by their path inside.
-            variables: environment variables of the program; there are few others.
-            private: folder outside the sandbox for the filter of system calls and the like.
-        """
-        private.mkdir(parents=True, exist_ok=True)
-        for folder in writable:
+    def _command(self, program: Program) -> list[str]:
+        private = program.private
+        for folder in program.writable:
             _give(folder, self.uid)
         filter_file = private / "seccomp.bpf"
         filter_file.write_bytes(seccomp.program())
         group = str(self.cgroup.enter(self.limits)) if self.cgroup else ""
+        (private / "cgroup").write_text(group, "utf-8")
         options = [
             *self._namespaces(),
-            *self._mounts(private, {**self.extra, **(readable or {})}, writable),
-            *self._environment(variables or {}),
+            *self._mounts(private, program.readable, program.writable),
+            *self._environment(program.variables),
         ]
         # `env -i`: the first process of the sandbox keeps the environment that it started with.
         return ["/usr/bin/env", "-i", "PATH=/usr/bin:/bin", "/bin/sh", "-c", ENTER, "sandbox",
                 group, str(filter_file), "bwrap", *options, "--seccomp", "9", "--",
-                *self._as_user(), *self.limits.prlimit(), *argv]  # fmt: skip
+                *self._as_user(), *self.limits.prlimit(), *program.argv]  # fmt: skip
 
     def _namespaces(self) -> list[str]:
         options = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
@@ -223,10 +168,21 @@ class Bubblewrap:
                 "extra": {inside: str(path) for inside, path in self.extra.items()}}  # fmt: skip
 
     def ended(self, private: Path) -> None:
-        """Do nothing: bubblewrap's first process ends with its parent, and all others with it."""
+        """Remove the command line's cgroup.
+
+        Bubblewrap's first process ends with its parent, and all others with it.
+        """
+        file = private / "cgroup"
+        if self.cgroup and file.is_file() and file.read_text("utf-8"):
+            self.cgroup.remove(Path(file.read_text("utf-8")))
+            file.unlink()
+
+    def swept(self, maker: int | None = None) -> list[str]:
+        """Remove cgroups of processes that have ended, in which nothing runs."""
+        return self.cgroup.sweep(maker) if self.cgroup else []
 
     def closed(self) -> None:
-        """Remove the cgroups that the sandbox has made."""
+        """Remove the cgroups that are left."""
         if self.cgroup:
             self.cgroup.remove()
 
@@ -290,8 +246,8 @@ def from_settings(settings: Mapping[str, Any], limits: Limits) -> Sandbox:
     """Return the sandbox that another process has described by `settings`."""
     extra = {inside: Path(path) for inside, path in settings["extra"].items()}
     if settings["kind"] == "bubblewrap":
-        package = Path(settings["package"]) if settings["package"] else None
-        return Bubblewrap(limits, package, find_cgroup(), extra=extra)
+        folder = Path(settings["package"]) if settings["package"] else None
+        return Bubblewrap(limits, folder, find_cgroup(), extra=extra)
     return Container(settings["image"], settings["program"], limits, settings["python"], extra)
 
 

@@ -16,19 +16,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vklab.course.grade.sandbox import leftovers
+from vklab.course.grade.sandbox.base import HOME, Program, Sandbox
 from vklab.course.grade.sandbox.limits import Limits
 from vklab.errors import SetupError
 
 __all__ = ["Container", "container"]
 
-HOME = "/home/student"
 PINNED = re.compile(r"[a-z0-9][a-z0-9./_:-]*@sha256:[0-9a-f]{64}")
-USER = "65532:65532"
+USER, PATIENCE_S = "65532:65532", 60.0
 REFUSED = ("docker.sock", "podman.sock", "containerd.sock", "crio.sock")
 
 
 @dataclass(frozen=True)
-class Container:
+class Container(Sandbox):
     """A Linux container without a network, without privileges, and with a read-only root.
 
     Attributes:
@@ -52,30 +53,13 @@ class Container:
                 "give name@sha256:... as `docker images --digests` prints it",
             )
 
-    def command(
-        self,
-        argv: Sequence[str],
-        *,
-        writable: Sequence[Path] = (),
-        readable: Mapping[str, Path] | None = None,
-        variables: Mapping[str, str] | None = None,
-        private: Path,
-    ) -> list[str]:
-        """Return the command line that runs `argv` in a new container.
-
-        Args:
-            argv: the program and its arguments; the first may be this process's Python.
-            writable: folders of the host that keep their path and may be written.
-            readable: further files and folders of the host, by their path inside.
-            variables: environment variables of the program.
-            private: folder outside the sandbox, for the container's id.
-        """
-        private.mkdir(parents=True, exist_ok=True)
-        (private / "container").unlink(missing_ok=True)
+    def _command(self, program: Program) -> list[str]:
+        name = leftovers.fresh_name()
+        (program.private / "container").write_text(name, "ascii")
         size = f"size={self.limits.work_bytes},mode=1777,nosuid,nodev"
         limits = self.limits
         options = [
-            "--rm", "--init", "--cidfile", str(private / "container"), "--pull", "never",
+            "--rm", "--init", "--name", name, "--pull", "never",
             "--network", "none", "--ipc", "private",
             "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
             "--user", USER if os.name == "nt" else f"{_uid()}:{_uid()}",
@@ -86,15 +70,16 @@ class Container:
             "--ulimit", f"fsize={limits.file_bytes}", "--ulimit", f"cpu={limits.cpu_seconds}",
             "--tmpfs", f"/tmp:{size}", "--tmpfs", f"{HOME}:{size}", "--shm-size", "32m",
         ]  # fmt: skip
-        for inside, path in {**self.extra, **(readable or {})}.items():
+        for inside, path in program.readable.items():
             options += ["--mount", f"type=bind,source={_checked(path)},target={inside},readonly"]
-        for folder in writable:
+        for folder in program.writable:
             options += ["--mount", f"type=bind,source={_checked(folder)},target={folder}"]
         own = {"HOME": HOME, "TMPDIR": "/tmp", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1",
                "VKLAB_CACHE": f"{HOME}/.cache"}  # fmt: skip
-        for name, value in {**own, **(variables or {})}.items():
+        for name, value in {**own, **program.variables}.items():
             options += ["--env", f"{name}={value}"]
-        return [self.program, "run", *options, "--entrypoint", self.python, self.image, *argv[1:]]
+        return [self.program, "run", *options, "--entrypoint", self.python, self.image,
+                *program.argv[1:]]  # fmt: skip
 
     def settings(self) -> dict[str, Any]:
         """Return what `from_settings` needs to make the sandbox again in another process."""
@@ -108,15 +93,31 @@ class Container:
                 "limits_by": self.program, "limits": dataclasses.asdict(self.limits)}  # fmt: skip
 
     def ended(self, private: Path) -> None:
-        """Kill the container: the end of the program that started it does not end it."""
+        """Remove the container: the end of the program that started it does not end it."""
         file = private / "container"
         if file.is_file():
-            command = [self.program, "kill", file.read_text("ascii").strip()]
-            subprocess.run(command, capture_output=True, timeout=60, check=False)
+            self._remove([file.read_text("ascii")])
             file.unlink()
 
-    def closed(self) -> None:
-        """Remove nothing: each container is removed when it ends."""
+    def swept(self, maker: int | None = None) -> list[str]:
+        """Remove containers of processes that have ended, even if they still run."""
+        there = self._asked("ps", "--all", "--filter", "name=vklab-", "--format", "{{.Names}}")
+        left = [name for name in there.split() if leftovers.is_left(name, maker)]
+        self._remove(left)
+        return left
+
+    def _remove(self, names: Sequence[str]) -> None:
+        if names:
+            self._asked("rm", "-f", *names)
+
+    def _asked(self, *words: str) -> str:
+        """Return what the program prints; "" if it cannot be asked."""
+        try:
+            done = subprocess.run([self.program, *words], capture_output=True, timeout=PATIENCE_S,
+                                  text=True, check=False)  # fmt: skip
+        except (OSError, subprocess.SubprocessError):
+            return ""
+        return done.stdout
 
 
 def _uid() -> int:

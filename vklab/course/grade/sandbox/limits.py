@@ -17,12 +17,17 @@ from pathlib import Path
 
 import psutil
 
+from vklab.course.grade.sandbox import leftovers
+
 __all__ = ["Cgroup", "Limits", "Watch", "family", "find_cgroup", "kill_tree"]
 
 MIB = 1 << 20
 # torch and lavapipe reserve more than they use.
 ADDRESS_SPARE, DATA_SPARE = 12 << 30, 1 << 30
 POLL_S = 0.1
+# Of sockets in /proc: a stream may exceed its buffer by one message; a socket of datagrams holds
+# eleven messages of others.
+DATAGRAM, OVERFULL, PACKETS = "0002", 2, 12
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ class Cgroup:
 
     def enter(self, limits: Limits) -> Path:
         """Make a group with the limits; a process joins it by its file cgroup.procs."""
-        group = self.folder / f"vklab-{os.getpid()}-{os.urandom(4).hex()}"
+        group = self.folder / leftovers.fresh_name()
         group.mkdir()
         self.made.append(group)
         (group / "memory.max").write_text(str(limits.memory_bytes))
@@ -87,20 +92,49 @@ class Cgroup:
                     return True
         return False
 
-    def remove(self) -> None:
-        """End what still runs in the groups, and remove them."""
-        for group in self.made:
-            with contextlib.suppress(OSError):
-                (group / "cgroup.kill").write_text("1")
-            for _ in range(100):
-                try:
-                    group.rmdir()
-                    break
-                except FileNotFoundError:
-                    break
-                except OSError:
-                    time.sleep(POLL_S)
-        self.made.clear()
+    def remove(self, group: Path | None = None) -> None:
+        """End what still runs in a group that this process has made, and remove it.
+
+        Args:
+            group: the group; None: all of them.
+        """
+        for one in [group] if group else [*self.made]:
+            _removed(one)
+            if one in self.made:
+                self.made.remove(one)
+
+    def sweep(self, maker: int | None = None) -> list[str]:
+        """Remove groups without a process whose maker has ended; return their names.
+
+        Args:
+            maker: a process that has ended: remove its groups, with what still runs in them.
+        """
+        left = []
+        for group in sorted(self.folder.glob("vklab-*")):
+            if leftovers.is_left(group.name, maker) and (maker or not _populated(group)):
+                _removed(group)
+                left.append(group.name)
+        return left
+
+
+def _populated(group: Path) -> bool:
+    try:
+        return bool((group / "cgroup.procs").read_text().strip())
+    except OSError:
+        return False
+
+
+def _removed(group: Path) -> None:
+    """End what runs in a group, and remove it; its last process may take a moment to end."""
+    with contextlib.suppress(OSError):
+        (group / "cgroup.kill").write_text("1")
+    for _ in range(100):
+        try:
+            return group.rmdir()
+        except FileNotFoundError:
+            return None
+        except OSError:
+            time.sleep(POLL_S)
 
 
 def find_cgroup(own: Path = Path("/proc/self/cgroup"),
@@ -194,6 +228,8 @@ def _runs(process: psutil.Process) -> bool:
 class Watch(threading.Thread):
     """Watch a process tree: kill it above its memory, and count its processor time.
 
+    Memory is what is resident, anonymous files, and what sockets can hold at most.
+
     Attributes:
         reason: "out_of_memory", "too_many_files" or "".
         peak_bytes: largest sum that was seen.
@@ -231,7 +267,8 @@ class Watch(threading.Thread):
         for process in processes:
             with contextlib.suppress(psutil.Error):
                 resident += process.memory_info().rss
-        anonymous = _anonymous_files([process.pid for process in processes])
+        pids = [process.pid for process in processes]
+        anonymous = _anonymous_files(pids) + _socket_buffers(pids)
         if resident + anonymous <= self.limits.memory_bytes:
             return resident + anonymous
         return sum(_share(process.pid) for process in processes) + anonymous
@@ -289,6 +326,29 @@ def _anonymous_files(pids: Sequence[int]) -> int:
         for number, size in own.items():
             mapped[number] = max(size, mapped.get(number, 0))
     return sum({**mapped, **opened}.values())
+
+
+def _socket_buffers(pids: Sequence[int]) -> int:
+    """Return the most bytes that sockets can hold in network namespaces other than this process's.
+
+    A namespace lists its sockets, those too that are in no process: connections that nobody has
+    accepted. The filter of system calls leaves their buffers at the default size.
+    """
+    spaces: dict[int, int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            spaces.setdefault(os.stat(f"/proc/{pid}/ns/net").st_ino, pid)
+    most = 0
+    with contextlib.suppress(OSError, ValueError):
+        spaces.pop(os.stat("/proc/self/ns/net").st_ino, None)
+        size = int(Path("/proc/sys/net/core/wmem_default").read_text())
+        for pid in spaces.values():
+            with contextlib.suppress(OSError):
+                for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
+                    most += size * (PACKETS if line.split()[4] == DATAGRAM else OVERFULL)
+                sockets = Path(f"/proc/{pid}/net/netlink").read_text().count("\n") - 1
+                most += size * OVERFULL * max(0, sockets)
+    return most
 
 
 def _too_full(folder: Path) -> bool:

@@ -23,11 +23,10 @@ from typing import Any
 import psutil
 
 from vklab.course.grade.sandbox import probe_child
+from vklab.course.grade.sandbox.base import HOME, Sandbox
 from vklab.course.grade.sandbox.command import (
-    HOME,
     PACKAGE,
     Bubblewrap,
-    Sandbox,
     install_advice,
     python_folders,
 )

@@ -28,7 +28,7 @@ def main(job: dict) -> dict[str, str]:
     if job["stage"] == "memory":
         return {"memory": "allocated"} if _memory(job["memory_bytes"]) else {}
     for attempt in (_network, _files, _write, _secrets, _privileges, _host, _mounts, _orphan,
-                    _disk, _processes, _descriptors):  # fmt: skip
+                    _disk, _processes, _descriptors, _socket_buffers):  # fmt: skip
         with contextlib.suppress(OSError):
             attempt(job, found)
     return found
@@ -61,6 +61,17 @@ def _descriptors(job: dict, found: dict[str, str]) -> None:
     with ours, theirs, open(os.devnull, "rb") as file:
         socket.send_fds(ours, [b"x"], [file.fileno()])
         found["descriptors"] = "a file was sent through a socket, where its memory is not counted"
+
+
+def _socket_buffers(job: dict, found: dict[str, str]) -> None:
+    """Change the size of a socket's buffer, by which its memory is counted."""
+    if not job["filtered"]:
+        return
+    with socket.socket(socket.AF_UNIX) as one:
+        before = one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+        if one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) != before:
+            found["socket_buffers"] = "the size of a socket's buffer was changed"
 
 
 def _files(job: dict, found: dict[str, str]) -> None:

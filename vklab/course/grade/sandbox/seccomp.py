@@ -3,7 +3,8 @@
 Refuses new namespaces, tracing, kernel keyrings and the like; they are of no use to an answer.
 Refuses messages that may carry descriptors, too: an anonymous file on its way through a socket is
 in no process, where it could be counted. The files themselves are allowed, because lavapipe of
-Mesa 24 and later allocates a device's memory in one.
+Mesa 24 and later allocates a device's memory in one. Sockets are local ones, and their buffers keep
+the default size, so that the watch (limits.py) knows what they can hold.
 Source: seccomp(2), and linux/audit.h, linux/filter.h, asm/unistd.h for the numbers.
 """
 
@@ -32,7 +33,22 @@ ARCHITECTURES = {"x86_64": (0xC000003E, 0, 56), "aarch64": (0xC00000B7, 1, 220)}
 CLONE3, CLONE_NEW = 435, 0x7E020000  # namespaces of users, mounts, processes, network, ...
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+# socket and setsockopt; the sizes of buffers are SO_SNDBUF, SO_RCVBUF, and their forced kin.
+SOCKET_CALLS = {"x86_64": (41, 54), "aarch64": (198, 208)}
+AF_UNIX, AF_NETLINK, SOL_SOCKET, BUFFER_SIZES = 1, 16, 1, (7, 8, 32, 33)
 X32 = 0x40000000  # numbers of the x32 interface begin here
+
+
+def _sockets(socket: int, setsockopt: int) -> list[tuple[int, int, int, int]]:
+    """Return the steps that refuse sockets of networks, and ignore new sizes of buffers."""
+    sizes = [(EQUAL, 3 - number, int(number == 3), option)
+             for number, option in enumerate(BUFFER_SIZES)]  # fmt: skip
+    return [
+        (EQUAL, 0, 5, socket), (LOAD, 0, 0, 16), (EQUAL, 1, 0, AF_UNIX), (EQUAL, 0, 1, AF_NETLINK),
+        (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, REFUSE | errno.EAFNOSUPPORT),
+        (EQUAL, 0, 9, setsockopt), (LOAD, 0, 0, 24), (EQUAL, 0, 6, SOL_SOCKET), (LOAD, 0, 0, 32),
+        *sizes, (RETURN, 0, 0, REFUSE), (RETURN, 0, 0, ALLOW),
+    ]  # fmt: skip
 
 
 def program(machine: str = "") -> bytes:
@@ -53,6 +69,7 @@ def program(machine: str = "") -> bytes:
     ]  # fmt: skip
     for numbers in DENIED.values():
         steps += [(EQUAL, 0, 1, numbers[column]), (RETURN, 0, 0, REFUSE | errno.EPERM)]
+    steps += _sockets(*SOCKET_CALLS[machine])
     steps += [(EQUAL, 0, 3, clone), (LOAD, 0, 0, 16), (ANY_BIT, 0, 1, CLONE_NEW),
               (RETURN, 0, 0, REFUSE | errno.EPERM), (RETURN, 0, 0, ALLOW)]  # fmt: skip
     return b"".join(struct.pack("<HBBI", *step) for step in steps)

@@ -27,7 +27,7 @@ import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.connect import channel_socket_types
 
-from vklab.course.grade.sandbox.command import Sandbox
+from vklab.course.grade.sandbox.base import Sandbox
 from vklab.course.grade.sandbox.limits import Watch, kill_tree
 
 __all__ = ["GradedKernel", "KernelEnded"]

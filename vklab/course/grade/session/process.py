@@ -2,7 +2,8 @@
 
 The job goes to that process in a file without a name, and the results come back in another; neither
 can be reached from the sandbox. The notebook is the one rebuilt from the release. What the process
-leaves when it is killed, its sockets and the marks so far, is removed and read here.
+leaves when it is killed is removed here: its sockets, its cgroups or containers. The marks so far
+are read.
 """
 
 from __future__ import annotations
@@ -22,10 +23,8 @@ from typing import Any
 
 import psutil
 
-from vklab.course.definition.exercise import exercises_of
-from vklab.course.grade.sandbox.command import Sandbox
+from vklab.course.grade.sandbox.base import Sandbox
 from vklab.course.grade.sandbox.limits import kill_tree
-from vklab.course.grade.session.marks import entry
 from vklab.course.places import PROJECT, labs_folder
 
 __all__ = ["run_session"]
@@ -68,6 +67,7 @@ def run_session(
     private = Path(tempfile.mkdtemp(prefix="vklab-session-"))
     top = tempfile.gettempdir()
     temporary = tempfile.mkdtemp(prefix="vk-", dir=top if len(top) < TOP_BYTES else "/tmp")
+    began = time.monotonic()
     told = {
         "lab": lab, "secret": secret, "variants": dict(variants or {}),
         "exercises": list(exercises), "skipped": dict(skipped or {}), "times": dict(times or {}),
@@ -78,17 +78,18 @@ def run_session(
         folder = private / "notebook"
         folder.mkdir()
         shutil.copyfile(notebook, folder / "submission.ipynb")
-        results, kept, why = _graded(told, folder, temporary, wall_seconds + START_S)
+        results, kept, why = _graded(told, sandbox, folder, temporary, wall_seconds + START_S)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(private, ignore_errors=True)
-    return results or _broken(lab, variants or {}, exercises, sandbox, kept, why)
+    seconds = round(time.monotonic() - began, 3)
+    return results or _ended(kept, *why, {"sandbox": sandbox.describe(), "seconds": seconds})
 
 
 def _graded(
-    told: Mapping[str, Any], folder: Path, temporary: str, seconds: float
-) -> tuple[dict[str, Any] | None, dict[str, Any], str]:
-    """Return the results, or the entries of the exercises judged so far and why it ended."""
+    told: Mapping[str, Any], sandbox: Sandbox, folder: Path, temporary: str, seconds: float
+) -> tuple[dict[str, Any] | None, dict[str, Any], tuple[str, str]]:
+    """Return the results, or the entries of the exercises judged so far, how and why it ended."""
     with tempfile.TemporaryFile() as job, tempfile.TemporaryFile() as result, \
          tempfile.TemporaryFile() as log:  # fmt: skip
         job.write(json.dumps(told).encode())
@@ -109,30 +110,33 @@ def _graded(
         finally:
             kill_tree(process.pid)
             process.wait()
+            sandbox.swept(process.pid)
         result.seek(0)
         results, kept = _read(result.read())
         log.seek(0)
         said = log.read()[-2000:].decode("utf-8", "replace")
-        why = why or f"the session ended with code {process.returncode}: {said}"
-        return results, kept, why
+        said = f"it ended with code {process.returncode}\n{said}"
+        return results, kept, why or ("error", said)
 
 
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> str:
-    """Wait for a session's process; return why it must be killed, or "" if it has ended."""
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[str, str] | None:
+    """Wait for a session's process; return the status and the reason to kill it; None at its end.
+    """
     ends = time.monotonic() + seconds
     while True:
         try:
             process.wait(POLL_S)
-            return ""
+            return None
         except subprocess.TimeoutExpired:
             used = 0
             with contextlib.suppress(psutil.Error):
                 used = psutil.Process(process.pid).memory_info().rss
         if used > MEMORY_BYTES:
-            return (f"the session was ended at {used >> 20} MiB of memory, more than "
-                    f"{MEMORY_BYTES >> 20}: a kernel may have sent an endless message")  # fmt: skip
+            return "out_of_memory", (f"it was ended at {used >> 20} MiB of memory, more than "
+                                     f"{MEMORY_BYTES >> 20}: a kernel may have sent an endless "
+                                     "message")  # fmt: skip
         if time.monotonic() > ends:
-            return f"the session did not end within {seconds:g} s"
+            return "timeout", f"it did not end within {seconds:g} s"
 
 
 def _read(written: bytes) -> tuple[dict[str, Any] | None, dict[str, Any]]:
@@ -169,16 +173,14 @@ def _environment() -> dict[str, str]:
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # fmt: skip
 
 
-def _broken(
-    lab: str, variants: Mapping[str, int], exercises: Sequence[str], sandbox: Sandbox,
-    kept: Mapping[str, Any], why: str,
-) -> dict[str, Any]:  # fmt: skip
-    """Return the results of a session that was ended: an exercise not judged is an error."""
-    found = exercises_of(lab, variants)
-    said = "the session ended before this exercise was judged; ask your instructor"
-    entries = {key: kept.get(key) or {**entry(one, "error", said), "seconds": 0.0}
-               for key, one in found.items()
-               if one.marked and (not exercises or key in exercises)}  # fmt: skip
-    return {"exercises": entries, "cells": {}, "broken": why, "sandbox": sandbox.describe(),
-            "variant": dict(variants), "seed_fingerprint": "", "seconds": 0.0,
-            "cpu_seconds": 0.0, "kernels": 0}  # fmt: skip
+def _ended(
+    kept: Mapping[str, Any], status: str, why: str, facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the results of a session that was ended: interrupted, unless nothing was begun.
+
+    A session that ended by itself before its first mark is the grader's failure.
+    """
+    if status == "error" and not kept:
+        return {**facts, "exercises": {}, "broken": f"the session failed: {why}"}
+    line = why.partition("\n")[0]  # without what the grader printed
+    return {**facts, "exercises": dict(kept), "broken": "", "interrupted": line, "ended": status}

@@ -21,7 +21,7 @@ from vklab.course.definition.case import Case
 from vklab.course.definition.codec import CodecError
 from vklab.course.definition.draw import draw, public_cases
 from vklab.course.definition.exercise import Exercise
-from vklab.course.grade.sandbox.command import Sandbox
+from vklab.course.grade.sandbox.base import Sandbox
 from vklab.course.grade.session.kernel import GradedKernel, KernelEnded
 from vklab.course.grade.session.marks import MESSAGES, PartsAnswers, RemoteAnswers, entry, marked
 from vklab.course.limits import LimitReached
