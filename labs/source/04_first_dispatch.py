@@ -1,12 +1,12 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "First dispatch", minutes: 100}
+#   vklab: {title: "First dispatch", minutes: 95}
 # ---
 
 # %% [markdown] id="l04-title"
 # # Lab 04 · First dispatch
-# **Write a kernel, dispatch it, read the result back** · 100 minutes, 3 exercises
+# **Write a kernel, dispatch it, read the result back** · 95 minutes, 3 exercises
 #
 # NumPy adds two arrays in one line. On a GPU you write what happens to *one* element, and start that code a thousand times. In this lab you write such kernels. Lab 04b gives them other shapes; lab 04c opens the box below them.
 #
@@ -98,53 +98,9 @@ draw_invocation_map(add_traced)
 # %% [markdown] id="l04-trace-r"
 # Reads and writes are what this lab counts, in place of time: a count is the same on every machine. `vector_add` moves three numbers for one addition. On large arrays it therefore waits for memory, not for arithmetic, on every device; on 1000 elements the start of the dispatch costs more than both.
 
-# %% [markdown] id="l04-guard"
-# ## 2 · The guard
-# Whole workgroups run, so some invocations have no element. The line `if (i < params.count)` is the **guard** that stops them. Below, `vector_add` has lost its guard; it runs on 100 elements with two workgroups. First predict how many elements of `y` are right, and how many writes land outside of `y`.
-
-# %% id="l04-p2"
-predict("04-p2", elements_right=..., writes_outside=...)
-
-# %% [markdown] id="l04-guard-t"
-# To see such writes, `run_kernel` lays **guard words** before and behind each buffer: a pattern that hardly any kernel writes. Afterwards it looks whether the pattern is still there. All bytes are counted from the start of the buffer: a float takes four bytes, so element `i` has the bytes `4 i` to `4 i + 3`. Bytes before the buffer have negative numbers.
-
-# %% id="l04-guard-d" tags=["hide-input"]
-draw_arena([("guard words", 4096, "grey"), ("y: 100 floats", 400, "green"),
-            ("guard words", 4096, "grey")], least=170, start=-4096,
-           alt="A buffer of 400 bytes between two blocks of 4096 bytes of guard words.",
-           caption="What run_kernel allocates for y. Bytes count from the start of y; not to scale.")
-
-# %% id="l04-unguarded"
-UNGUARDED = """
-StructuredBuffer<float> a;
-StructuredBuffer<float> b;
-RWStructuredBuffer<float> y;
-
-[shader("compute")]
-[numthreads(64, 1, 1)]
-void main(uint3 id : SV_DispatchThreadID) {
-    y[id.x] = a[id.x] + b[id.x];
-}
-"""
-x = np.arange(100, dtype=np.float32)
-arrays = {"a": x, "b": x, "y": np.zeros_like(x)}
-done = run_kernel(UNGUARDED, Run(arrays, (2,)))[0]
-print(f"{done.status} | the 100 elements are right: {np.array_equal(done.buffers['y'], x + x)}\n"
-      f"words outside of y that changed, the first eight: at byte {done.out_of_bounds.get('y')}")
-
-# %% id="l04-unguarded-d" tags=["nbval-ignore-output"]
-draw_invocation_map(trace(UNGUARDED, arrays, (2,), {}))
-
-# %% [markdown] id="l04-guard-r"
-# The result is **right**, and the kernel is broken: it wrote behind `y`, where another array may lie. There is no error; a wrong number turns up later, somewhere else. (`y` has the elements 0 to 99, which are the bytes 0 to 399. The write at byte 400 is the write of element 100.)
-#
-# Vulkan has a feature for this, `robustBufferAccess`. Every driver must offer it, but a program must ask for it, and even then a stray write may change other bytes of the memory that is bound. It limits the damage and hides the bug.
-#
-# Guard words reach 4096 bytes. The counters of `trace` and of the checks have no such limit: they see the element that your kernel *asks for*, however far away, for reads as well as for writes. The checks reject both, because what lies outside is not yours.
-
 # %% [markdown] id="l04-e1t" vklab={"id": "04-1"}
 # ### Exercise 1 · Map
-# **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared clamp*: `max(x, [[low]])`, times itself. One invocation handles one element: a loop in which one invocation does everything gives the right values, and leaves the rest of the GPU idle. In all exercises, write each element of `y` once, and do not read `y`. The check also uses sizes that are no multiple of 64, and a workgroup that has no work at all.
+# **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared clamp*: `max(x, [[low]])`, times itself. One invocation handles one element, and the line `if (i < params.count)`, the **guard**, stops the invocations that have none: section 2 shows what happens without it. A loop in which one invocation does everything gives the right values, and leaves the rest of the GPU idle. In all exercises, write each element of `y` once, and do not read `y`. The check also uses sizes that are no multiple of 64, and a workgroup that has no work at all.
 #
 # The line with `#error` stops the compiler until you have replaced it.
 #
@@ -214,6 +170,50 @@ for text in (MISSPELT, UNUSED, ENDLESS):
 # *x is never used* in a message means: your kernel does not look at its input. Slang's compiler leaves such a buffer out of the compiled kernel.
 #
 # The loop of the third kernel never ends, because halving a positive number never makes it smaller than -1. A GPU goes on until its driver steps in; `run_kernel` stops its process after the time limit and says `timeout`. If yours says `ran | no message`, you are on lavapipe, Mesa's Vulkan driver for CPUs (the banner calls its device llvmpipe): lavapipe of Mesa 22.3 ends every loop after 65535 turns and says nothing. The checks count turns, and do say it.
+
+# %% [markdown] id="l04-guard"
+# ## 2 · The guard
+# Whole workgroups run, so some invocations have no element. The guard stops them. Below, `vector_add` has lost its guard; it runs on 100 elements with two workgroups. First predict how many elements of `y` are right, and how many writes land outside of `y`.
+
+# %% id="l04-p2"
+predict("04-p2", elements_right=..., writes_outside=...)
+
+# %% [markdown] id="l04-guard-t"
+# To see such writes, `run_kernel` lays **guard words** before and behind each buffer: a pattern that hardly any kernel writes. Afterwards it looks whether the pattern is still there. All bytes are counted from the start of the buffer: a float takes four bytes, so element `i` has the bytes `4 i` to `4 i + 3`. Bytes before the buffer have negative numbers.
+
+# %% id="l04-guard-d" tags=["hide-input"]
+draw_arena([("guard words", 4096, "grey"), ("y: 100 floats", 400, "green"),
+            ("guard words", 4096, "grey")], least=170, start=-4096,
+           alt="A buffer of 400 bytes between two blocks of 4096 bytes of guard words.",
+           caption="What run_kernel allocates for y. Bytes count from y's start; not to scale.")
+
+# %% id="l04-unguarded"
+UNGUARDED = """
+StructuredBuffer<float> a;
+StructuredBuffer<float> b;
+RWStructuredBuffer<float> y;
+
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    y[id.x] = a[id.x] + b[id.x];
+}
+"""
+x = np.arange(100, dtype=np.float32)
+arrays = {"a": x, "b": x, "y": np.zeros_like(x)}
+done = run_kernel(UNGUARDED, Run(arrays, (2,)))[0]
+print(f"{done.status} | the 100 elements are right: {np.array_equal(done.buffers['y'], x + x)}\n"
+      f"words outside of y that changed, the first eight: at byte {done.out_of_bounds.get('y')}")
+
+# %% id="l04-unguarded-d" tags=["nbval-ignore-output"]
+draw_invocation_map(trace(UNGUARDED, arrays, (2,), {}))
+
+# %% [markdown] id="l04-guard-r"
+# The result is **right**, and the kernel is broken: it wrote behind `y`, where another array may lie. There is no error; a wrong number turns up later, somewhere else. (`y` has the elements 0 to 99, which are the bytes 0 to 399. The write at byte 400 is the write of element 100.)
+#
+# Vulkan has a feature for this, `robustBufferAccess`. Every driver must offer it, but a program must ask for it, and even then a stray write may change other bytes of the memory that is bound. It limits the damage and hides the bug.
+#
+# Guard words reach 4096 bytes. The counters of `trace` and of the checks have no such limit: they see the element that your kernel *asks for*, however far away, for reads as well as for writes. The checks reject both, because what lies outside is not yours.
 
 # %% [markdown] id="l04-push-t"
 # ## 3 · Push constants

@@ -1,12 +1,12 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Seven steps", minutes: 80}
+#   vklab: {title: "Seven steps", minutes: 75}
 # ---
 
 # %% [markdown] id="l04c-title"
 # # Lab 04c · Seven steps
-# **From an empty process to a result, with Vulkan's own calls** · 80 minutes, 2 exercises
+# **From an empty process to a result, with Vulkan's own calls** · 75 minutes, 2 exercises
 #
 # In lab 04 `run_kernel` did everything around your kernel. Here you do it yourself: seven steps and about 15 objects, each made once by hand. Then one of these objects, the descriptor set, is shared by several kernels.
 #
