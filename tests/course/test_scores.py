@@ -16,10 +16,10 @@ pytestmark = pytest.mark.full
 
 @pytest.mark.parametrize("secret", ["one", "two"])
 def test_box_sums_are_scored_by_their_loads_and_the_obvious_one_earns_nothing(secret):
-    exercise = exercises_of("04")["04-6"]
-    answers, cases = answers_of(find_lab("04")), draw(exercise, secret)
-    listed = [each[1] for each in answers.wrong if each[0] == "04-6" and "loads" in each[2]]
-    listed += [each[1] for each in answers.alternative if each[0] == "04-6"]
+    exercise = exercises_of("04b")["04b-3"]
+    answers, cases = answers_of(find_lab("04b")), draw(exercise, secret)
+    listed = [each[1] for each in answers.wrong if each[0] == "04b-3" and "loads" in each[2]]
+    listed += [each[1] for each in answers.alternative if each[0] == "04b-3"]
     points = []
     for text in listed:
         verdict = judge(exercise, KernelAnswers(text), cases)

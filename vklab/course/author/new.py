@@ -14,12 +14,12 @@ __all__ = ["new_lab"]
 SOURCE = '''# ---
 # jupyter:
 #   kernelspec: {{display_name: Python 3, language: python, name: python3}}
-#   vklab: {{title: "{title}", minutes: 8}}
+#   vklab: {{title: "{title}", minutes: 12}}
 # ---
 
 # %% [markdown] id="l{nn}-title"
 # # Lab {nn} · {title}
-# **One line that says what** · 8 minutes, 1 exercise
+# **One line that says what** · 12 minutes, 1 exercise
 #
 # **Afterwards you can**
 # * verb something that a check can see.

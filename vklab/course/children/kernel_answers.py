@@ -30,6 +30,8 @@ WORDS = {
 }
 FORMATS = {"I": "uint", "i": "int", "f": "float", "e": "half", "d": "double", "H": "uint16_t",
            "h": "int16_t", "B": "uint8_t", "b": "int8_t", "Q": "uint64_t", "q": "int64_t"}
+COMMENT = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/")
+POWER = re.compile(r"[\w)\]]\s*\*\*\s*[\w(]")  # Python's power
 TURNS = 64  # most turns of loops of an invocation, for each element of its own
 
 
@@ -74,6 +76,8 @@ def _got(result: Observed, text: str, number: int, count: int) -> Got:
     said = WORDS.get(result.status, "{}").format(result.message)
     if result.status == "compile_error" and not is_glsl(text) and "gl_GlobalInvo" in text:
         said = "this looks like GLSL, whose first line is `#version 450`; read as Slang, " + said
+    if result.status == "compile_error" and POWER.search(COMMENT.sub("", text)):
+        said = "`**` is Python; write x * x, or pow(x, 2). " + said
     # The host packs a constant by the type that the kernel's struct gives it.
     said = re.sub(r"kernel kernel: push constants .*?'(\w+)': (\d+\.\d*|nan|inf).* do not fit: .*",
                   r"\1 is an integer in your struct, the host pushes \2", said)  # fmt: skip
@@ -171,7 +175,9 @@ class Kernel(Exercise):
         for name, at in got.out_of_bounds.items():
             where = "behind its end, at byte " if at[-1] > 0 else "before its start, at byte "
             where += ", ".join(map(str, at[:3])) + (", ..." if len(at) > 3 else "")
-            report.expect(False, f"{name} was written {where}; {self.guard}")
+            element = at[0] // got.run.buffers[name].itemsize
+            report.expect(False, f"{name} was written {where}; bytes count from its start, so byte "
+                          f"{at[0]} belongs to element {element}; {self.guard}")  # fmt: skip
         said = shapes.outside_shape(got) or shapes.room_shape(got, case.facts["room"])
         report.expect(not said, said)
 
@@ -198,5 +204,6 @@ class Kernel(Exercise):
             letter = got.push_formats.get(name, "")
             report.expect(letter, f"{name} is never used, so the compiler has dropped it")
             given = FORMATS.get(letter, letter)
-            report.expect(given in allowed, f"{name} is a {given} in your struct; the host pushes "
-                          f"a {allowed[0]}, whose bytes say something else then")  # fmt: skip
+            article = "an" if given.startswith("int") else "a"
+            report.expect(given in allowed, f"{name} is {article} {given} in your struct; the host "
+                          f"pushes a {allowed[0]}, whose bytes say something else then")

@@ -18,6 +18,7 @@ __all__ = ["input_shape", "load_shape", "order_matters", "outside_shape", "parti
            "race_shape", "room_shape", "row_shape", "turn_shape", "work_shape"]  # fmt: skip
 
 Owner = Callable[[np.ndarray], np.ndarray]
+_WHO = "Which invocation should write element {}, and which one writes it in your kernel?"
 ORDERS = {
     "mirrored": "with the invocations of each workgroup in mirrored order",
     "reversed": "with the workgroups in reversed order",
@@ -213,13 +214,14 @@ def partial_shape(
     ran = _ran(way)[groups]
     changed = _differ(way.buffers[buffer], before) | (way.counts.writes[buffer] > 0)
     expected = _differ(observed.buffers[buffer], before)
-    only = f"with only workgroups {_range(way)} dispatched, element"
+    only = f"the check also ran a part of the grid, only workgroups {_range(way)}: element"
     if (wrong := np.flatnonzero(exists & changed & ~ran)).size:
-        return (f"{only} {wrong[0]} of {buffer} changed, which is the work of workgroup "
-                f"{_group(way, int(groups[wrong[0]]))}")  # fmt: skip
+        return (f"{only} {wrong[0]} of {buffer} changed, but it is the work of workgroup "
+                f"{_group(way, int(groups[wrong[0]]))}, which did not run. "
+                f"{_WHO.format(wrong[0])}")  # fmt: skip
     if (wrong := np.flatnonzero(exists & expected & ran & ~changed)).size:
-        return (f"{only} {wrong[0]} of {buffer} did not change: another workgroup does the work "
-                f"of workgroup {_group(way, int(groups[wrong[0]]))}")  # fmt: skip
+        return (f"{only} {wrong[0]} of {buffer} did not change, but it is the work of workgroup "
+                f"{_group(way, int(groups[wrong[0]]))}, which ran. {_WHO.format(wrong[0])}")
     return ""
 
 

@@ -145,9 +145,10 @@ def draw_access_counts(
     """
     counts = (traced.reads if kind == READ else traced.writes)[name].reshape(shape)
     verb = "reads" if kind == READ else "writes"
-    said = (f"{verb.capitalize()} of {name}: {counts.sum()}, from {counts.min()} to "
-            f"{counts.max()} an element, {counts.mean():.2f} on average.")  # fmt: skip
-    return draw_heat_map(counts, f"{verb} of each element", said, said)
+    said = (f"Each small square is an element of {name}; its colour is the number of its {verb}, "
+            f"from {counts.min()} to {counts.max()}. All {counts.size} elements together: "
+            f"{counts.sum()} {verb}, {counts.mean():.2f} on average.")  # fmt: skip
+    return draw_heat_map(counts, f"{verb} of each element of {name}", said, said)
 
 
 def draw_heat_map(values: np.ndarray, title: str, alt: str, caption: str) -> Picture:

@@ -44,8 +44,9 @@ def draw_timeline(
 
 
 def draw_arena(
-    blocks: Sequence[tuple[str, int, str]], *, alt: str, caption: str, least: int = 60
-) -> Picture:
+    blocks: Sequence[tuple[str, int, str]], *, alt: str, caption: str, least: int = 60,
+    start: int = 0,
+) -> Picture:  # fmt: skip
     """Draw one memory with its blocks, addresses to the right and written below.
 
     Args:
@@ -53,16 +54,18 @@ def draw_arena(
         alt: the content in words.
         caption: the line below.
         least: least width of a block in pixels, so that its words fit.
+        start: address of the first byte.
     """
     total = sum(size for _, size, _ in blocks)
     widths = [max(least, WIDTH * size / total) for _, size, _ in blocks]
     scale = (LEFT + WIDTH - 20) / sum(widths)
-    drawing, x, at = Diagram(LEFT + WIDTH + 10, 84), 10.0, 0
+    drawing, x, at = Diagram(LEFT + WIDTH + 10, 84), 10.0, start
     for (words, size, colour), width in zip(blocks, widths, strict=True):
         drawing.box((x, 8, width * scale, 44), words, colour)
         drawing.note((x, 70), str(at), size=11)
         x, at = x + width * scale, at + size
-    return drawing.note((x, 70), f"{at} bytes", anchor="end", size=11).picture(alt, caption)
+    end = str(at) if start else f"{at} bytes"
+    return drawing.note((x, 70), end, anchor="end", size=11).picture(alt, caption)
 
 
 def draw_graph(

@@ -1,6 +1,6 @@
 """Vulkan objects of the seven steps of a dispatch: a stack that owns them, and its picture.
 
-The stack destroys the objects of a step before the step runs again. Visited by lab 04.
+The stack destroys the objects of a step before the step runs again. Visited by lab 04c.
 """
 
 from __future__ import annotations

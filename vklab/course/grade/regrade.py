@@ -54,7 +54,7 @@ def regrade(
 
     Args:
         batch: the batch; its options decide how jobs run.
-        exercises: the exercises, ("04-4",).
+        exercises: the exercises, ("04-2",).
         tell: called with each change.
     """
     run = batch.results.run()

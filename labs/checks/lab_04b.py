@@ -1,0 +1,139 @@
+"""Exercises of lab 04b: a transpose, a guard in a loop, and a box sum with few loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from vklab.course.children.kernel_answers import Kernel
+from vklab.course.children.kernel_cases import (
+    INSIDE,
+    SHAPE,
+    VALUES,
+    odd_count,
+    signed_numbers,
+)
+from vklab.course.counting.observe import Observed
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import exercise
+from vklab.course.definition.kinds import Predict
+from vklab.course.definition.report import Report
+
+
+@exercise("04b-1", hints=(
+    "x is stored row by row: the element in row r, column c has the number r * columns + c.",
+    "y has `columns` rows of `rows` elements each. Write that down as you would for x.",
+    "The grid is too large in both directions: the guard asks about the row and the column.",
+))  # fmt: skip
+class Transpose(Kernel):
+    parts = {"values": ("y is x with rows and columns exchanged", 1), "inside": INSIDE,
+             "shape": SHAPE}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        sides = random.integers(9, 60, 2).tolist()
+        for rows, columns, room in ((37, 53, 0), (53, 37, 0), (8, 8, 0), (1, 9, 0), (*sides, 11)):
+            x, push = signed_numbers(rows * columns, random), {"rows": rows, "columns": columns}
+            grid = (columns // 8 + 1, rows // 8 + 1)
+            yield self.dispatch_case({"x": x}, x.size, grid, push,
+                                     f"{rows} rows, {columns} columns", room)  # fmt: skip
+
+    def matrix(self, case: Case) -> tuple[int, int]:
+        return case.args[2]["columns"], case.args[2]["rows"]
+
+    def owner(self, case: Case, elements: np.ndarray) -> np.ndarray:
+        _, groups, push = case.args
+        return elements % push["rows"] * (8 * groups[0]) + elements // push["rows"]
+
+    def expected(self, case: Case) -> Any:
+        arrays, _, push = case.args
+        rows, columns = push["rows"], push["columns"]
+        return arrays["x"][: rows * columns].reshape(rows, columns).T.reshape(-1).copy()
+
+
+@exercise("04b-2", hints=(
+    "With a count that the number of elements per invocation does not divide: which elements does "
+    "the last invocation handle? Which of them exist?",
+    "A guard protects one index. Here every invocation has several.",
+    "Inside the loop: give the element of this turn a name, and ask about that one.",
+), variants=({"each": 4}, {"each": 3}, {"each": 5}, {"each": 8}))  # fmt: skip
+class Halves(Kernel):
+    parts = {"values": VALUES, "inside": INSIDE, "shape": SHAPE}
+    in_a_row = True
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        block = 64 * self.params["each"]
+        for count in (block, block + 1, 4 * block - 2, odd_count(random, block)):
+            groups = -(-count // block) + count % 2
+            yield self.dispatch_case({"x": signed_numbers(count, random)}, count, (groups,),
+                                     {"count": count}, f"count={count}",
+                                     room=0 if count % block < 2 else 3)  # fmt: skip
+
+    def expected(self, case: Case) -> Any:
+        return np.float32(0.5) * case.args[0]["x"]
+
+
+@exercise("04b-3", hints=(
+    "Neighbouring elements of y share most of their nine values. Which neighbours share the most?",
+    "Sixteen in a row need 3 x 18 different values. Which other shapes have 16 elements, and how "
+    "many different values does each of them need?",
+    "Load every value of the tile's surroundings once into a local array, then add up from there.",
+), variants=({"each": 16},))  # fmt: skip
+class BoxSum(Kernel):
+    parts = {"loads": ("few loads of x, with every value right", 4)}
+    is_mapped = False
+    loads_of_element = 9
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        sides = 16 * random.integers(1, 4, 2)
+        for rows, columns in ((32, 48), (16, 80), sides.tolist()):
+            x = signed_numbers((rows + 2) * (columns + 2), random)
+            push = {"rows": rows, "columns": columns}
+            groups = -(-rows * columns // 1024)
+            yield self.dispatch_case({"x": x}, rows * columns, (groups,), push,
+                                     f"{rows} rows, {columns} columns")  # fmt: skip
+
+    def matrix(self, case: Case) -> tuple[int, int]:
+        return case.args[2]["rows"], case.args[2]["columns"]
+
+    def expected(self, case: Case) -> Any:
+        (rows, columns), x = self.matrix(case), case.args[0]["x"]
+        windows = np.lib.stride_tricks.sliding_window_view(x.reshape(rows + 2, columns + 2), (3, 3))
+        return windows.sum((2, 3), np.float64).astype(np.float32).reshape(-1)
+
+    def compare(self, case: Case, got: Observed, report: Report) -> None:
+        """Score the loads of an answer that is right; a wrong one has no score."""
+        for aspect in (self._values, self._inside, self._shape):
+            aspect(case, got, report)
+        loads = got.counts.reads[self.name_in(got, "x")].sum() / case.expected.size
+        bound = case.args[0]["x"].size / case.expected.size  # every element of x, once
+        report.score(round(float(loads), 2), round(bound, 2), 9, "loads an element", full=2.25)
+
+
+# ------------------------------------------------------------------------------------ predictions
+
+
+@exercise("04b-p1", hints=(
+    "Each axis is a division that rounds up. Which axis counts along a row?",
+))  # fmt: skip
+class TwoAxes(Predict):
+    explains = ("53 columns need 7 workgroups of 8, 37 rows need 5. That makes 35 workgroups "
+                "or 2240 invocations for 1961 elements.")
+
+    def answers(self) -> dict[str, Any]:
+        return {"across": 7, "down": 5, "idle": 279}
+
+
+@exercise("04b-p2", hints=(
+    "Which is the last element that an invocation with a true guard writes?",
+))  # fmt: skip
+class FourAtOnce(Predict):
+    explains = ("4 divides 1000. With 1003 the last invocation that passes the guard starts "
+                "at element 1000 and writes elements 1000 to 1003: the last one does not "
+                "exist.")
+
+    def answers(self) -> dict[str, Any]:
+        return {"outside_1000": 0, "outside_1003": 1}
+
+

@@ -1,0 +1,337 @@
+# ---
+# jupyter:
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+#   vklab: {title: "Shapes of work", minutes: 80}
+# ---
+
+# %% [markdown] id="l04b-title"
+# # Lab 04b · Shapes of work
+# **Two dimensions, and several elements for each invocation** · 80 minutes, 3 exercises
+#
+# In lab 04, invocation `i` handled element `i`. Here the work has other shapes: rows of a matrix become columns, an invocation handles several elements, and 16 elements share the values that they load.
+#
+# **Afterwards you can**
+# * write a kernel for a grid of two dimensions, with a guard for each;
+# * count the sectors of memory that neighbours touch;
+# * put the guard where the element is, when an invocation has several;
+# * make a kernel load less, and say by how much.
+#
+# **Before this lab**: lab 04. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
+#
+# **Files it opens**: none.
+
+# %% id="l04b-setup"
+import numpy as np
+from IPython.display import display
+
+from vklab.course import Run, attempt, banner, check, hint, predict, run_kernel
+from vklab.course.figures.accesses import draw_access_counts, draw_invocation_map, draw_owners
+from vklab.course.figures.diagram import Diagram
+from vklab.course.figures.trace import READ, WRITE, trace
+
+# %% id="l04b-banner"
+banner()
+
+# %% id="l04b-own" vklab={"role": "own", "id": "l04b-own"}
+# Your own helpers and imports, if you need any: this cell is handed in with your answers.
+
+# %% [markdown] id="l04b-recall"
+# **From lab 04 you need**
+# * An *invocation* is one run of a kernel. Invocations run in *workgroups* of a fixed size, and you dispatch whole workgroups: elements divided by the size, rounded up.
+# * So some invocations have no element. The *guard*, an `if` in the kernel, stops them.
+# * `run_kernel(text, Run(buffers, workgroups, push))` compiles and dispatches a kernel. Of its result, `.buffers` has the arrays afterwards, and `.out_of_bounds` the places outside of a buffer that changed, as byte numbers from the start of the buffer.
+# * `trace` runs a kernel with a counter beside every load and store; the pictures are drawn from its counts.
+# * In all exercises, write each element of `y` once, and do not read `y`. GLSL is accepted, too.
+
+# %% [markdown] id="l04b-two"
+# ## 1 · Two dimensions
+# A buffer has one dimension, and a matrix lies in it row after row. The grid may have two: with `[numthreads(8, 8, 1)]`, `id.x` counts along a row and `id.y` counts rows.
+
+# %% id="l04b-two-d" tags=["hide-input"]
+matrix = Diagram(640, 118)
+for row, colour in enumerate(("blue", "orange")):
+    for column in range(3):
+        name = f"{row},{column}"
+        matrix.box((20 + 46 * column, 12 + 40 * row, 42, 34), name, colour)
+        matrix.box((250 + 62 * (3 * row + column), 32, 58, 34), name, colour)
+        number = str(3 * row + column)
+        matrix.note((279 + 62 * (3 * row + column), 86), number, anchor="middle")
+matrix.arrow((170, 48), (240, 48))
+matrix.picture("A matrix of two rows and three columns, and the same six elements in a line.",
+               "Row r, column c of a matrix with 3 columns is element 3 r + c of the buffer.")
+
+# %% [markdown] id="l04b-two-p"
+# First predict: a matrix of 37 rows and 53 columns, workgroups of 8 x 8. How many workgroups along x (`across`) and along y (`down`)? How many invocations are idle?
+
+# %% id="l04b-p1"
+predict("04b-p1", across=..., down=..., idle=...)
+
+# %% [markdown] id="l04b-e1t"
+# ### Exercise 1 · Transpose
+# `y` is `x` with rows and columns exchanged: for an `x` of 37 x 53, `y` has 53 rows of 37. Reading along a row of `x` means writing down a column of `y`. In the picture each workgroup has a colour of its own, so you see which part of `y` it filled.
+
+# %% id="l04b-e1" vklab={"role": "exercise", "id": "04b-1", "points": 4, "lines": 4}
+TRANSPOSE = """
+StructuredBuffer<float> x;
+RWStructuredBuffer<float> y;
+struct Params { uint rows, columns; };   // of x
+[vk::push_constant] ConstantBuffer<Params> params;
+
+[shader("compute")]
+[numthreads(8, 8, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    // TODO     the element in row r, column c of x goes to row c, column r of y.
+    // Approach c = id.x, r = id.y; guard both; one read, one write.
+    // Example  rows = 2, columns = 3: x = [1, 2, 3, 4, 5, 6] gives y = [1, 4, 2, 5, 3, 6]
+    //                                                                         (roughly 4 lines)
+    // ### BEGIN SOLUTION
+    uint c = id.x;
+    uint r = id.y;
+    if (r < params.rows && c < params.columns)
+        y[c * params.rows + r] = x[r * params.columns + c];
+    // ### END SOLUTION
+}
+"""
+
+# %% id="l04b-e1d" tags=["nbval-ignore-output"]
+with attempt("04b-1"):
+    x = np.arange(37 * 53, dtype=np.float32)
+    arrays, push = {"x": x, "y": np.zeros_like(x)}, {"rows": 37, "columns": 53}
+    display(draw_owners(trace(TRANSPOSE, arrays, (7, 5), push), "y", (53, 37)))
+
+# %% id="l04b-e1c" vklab={"role": "check", "id": "04b-1"}
+check("04b-1", TRANSPOSE)
+
+# %% id="l04b-e1h" tags=["nbval-ignore-output"]
+# hint("04b-1")
+
+# %% [markdown] id="l04b-sectors-t"
+# Each element is read once and written once, as rarely as possible. But no GPU moves single floats: memory comes in pieces of 32 to 128 bytes. We count **sectors** of 32 bytes, or 8 floats. The next cell counts the sectors that eight neighbours in one row touch, and those that a whole workgroup touches.
+
+# %% id="l04b-sectors" tags=["nbval-ignore-output"]
+with attempt("04b-1"):
+    transposed = trace(TRANSPOSE, arrays, (7, 5), push)
+    for what, touches in (("x, read", transposed.of("x", READ)),
+                          ("y, written", transposed.of("y", WRITE))):
+        group = touches[(touches[:, 0] // 8 == 1) & (touches[:, 1] // 8 == 1)]  # workgroup (1, 1)
+        eight = group[group[:, 1] == 8]  # its first row
+        print(f"{what}: eight neighbours touch {len(set(eight[:, 2] // 8))} sectors, "
+              f"the 64 invocations of the workgroup {len(set(group[:, 2] // 8))}")
+
+# %% [markdown] id="l04b-sectors-r"
+# Neighbours read side by side and write 37 elements apart, so one row of invocations touches one or two sectors of `x` and eight of `y`. Over the whole workgroup the difference vanishes: the other rows fill the same sectors of `y`, if the cache keeps them until then. With workgroups of 64 x 1 the other rows would belong to other workgroups. A workgroup also has *shared memory* of its own; a kernel that uses it does not depend on the cache.
+
+# %% [markdown] id="l04b-some"
+# ## 2 · Several elements for each invocation
+# An invocation may handle more than one element: fewer invocations, each with more to do. In this kernel each handles four. Somebody tested it with 1000 elements, and it passed.
+
+# %% id="l04b-some-k"
+PASSED_ONCE = """
+StructuredBuffer<float> x;
+RWStructuredBuffer<float> y;
+struct Params { uint count; };
+[vk::push_constant] ConstantBuffer<Params> params;
+
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    uint first = 4 * id.x;
+    if (first < params.count)
+        for (uint k = 0; k < 4; ++k)
+            y[first + k] = 0.5 * x[first + k];
+}
+"""
+
+# %% [markdown] id="l04b-some-p"
+# First predict: how many elements are written outside of `y` with 1000 elements, and with 1003?
+
+# %% id="l04b-p2"
+predict("04b-p2", outside_1000=..., outside_1003=...)
+
+# %% id="l04b-some-r"
+for count in (1000, 1003):
+    x = np.arange(count, dtype=np.float32)
+    done = run_kernel(PASSED_ONCE, Run({"x": x, "y": np.zeros_like(x)}, (4,), {"count": count}))[0]
+    right, outside = np.array_equal(done.buffers["y"], x / 2), done.out_of_bounds.get("y", "none")
+    print(f"count={count}: {done.status}, y is right: {right}, written outside at byte: {outside}")
+
+# %% [markdown] id="l04b-e2t" vklab={"id": "04b-2"}
+# The guard is there. It asks the right question about the wrong element.
+#
+# ### Exercise 2 · Repair it
+# Give [[each]] elements in a row to each invocation, and move the question to where the element is.
+
+# %% id="l04b-e2" vklab={"role": "exercise", "id": "04b-2", "points": 4, "lines": 3}
+HALVES = """
+StructuredBuffer<float> x;
+RWStructuredBuffer<float> y;
+struct Params { uint count; };
+[vk::push_constant] ConstantBuffer<Params> params;
+
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    uint first = [[each]] * id.x;
+    for (uint k = 0; k < [[each]]; ++k) {
+        // TODO     y[i] = 0.5 * x[i] for the element i of this turn, if there is such an element
+        // Example  count = [[each]] + 1: invocation 1 has one element             (roughly 3 lines)
+        // ### BEGIN SOLUTION
+        uint i = first + k;
+        if (i < params.count)
+            y[i] = 0.5 * x[i];
+        // ### END SOLUTION
+    }
+}
+"""
+
+# %% id="l04b-e2d" tags=["nbval-ignore-output"]
+with attempt("04b-2"):
+    x = np.arange(103, dtype=np.float32)
+    display(draw_invocation_map(trace(HALVES, {"x": x, "y": np.zeros_like(x)}, (1,),
+                                      {"count": 103})))  # fmt: skip
+
+# %% id="l04b-e2c" vklab={"role": "check", "id": "04b-2"}
+check("04b-2", HALVES)
+
+# %% id="l04b-e2h" tags=["nbval-ignore-output"]
+# hint("04b-2")
+
+# %% [markdown] id="l04b-e3t"
+# ### Exercise 3 · Fewest loads (scored)
+# A **box sum** replaces each element of an image by the sum of the 3 x 3 elements around it. So that every element has eight neighbours, `x` has a border: it has `rows + 2` rows of `columns + 2`, and `y[r, c]` is the sum of `x[r .. r + 2, c .. c + 2]`. Each invocation computes **16 elements** of `y`. *Which* 16, and in which order, is your choice.
+
+# %% id="l04b-e3a" tags=["hide-input"]
+tile = Diagram(640, 150)
+tiles = ((20, 1, 1, "1 x 1: needs 9"), (190, 16, 1, "1 x 16: needs 3 x 18 = 54"),
+         (510, 2, 8, "8 x 2: needs ..."))
+for left, wide, high, words in tiles:
+    cell = 12 if wide < 16 else 14
+    tile.box((left, 8, cell * (wide + 2), cell * (high + 2)), "", "orange")
+    tile.box((left + cell, 8 + cell, cell * wide, cell * high), "", "green")
+    tile.note((left, 144 if high > 1 else 76), words)
+tile.picture("Tiles of elements of y, each with the larger rectangle of x that it needs.",
+             "Green: elements of y of one invocation. Orange: elements of x that it needs.")
+
+# %% id="l04b-e3n" tags=["nbval-ignore-output"]
+SIXTEEN_IN_A_ROW = """
+StructuredBuffer<float> x;
+RWStructuredBuffer<float> y;
+struct Params { uint rows, columns; };   // of y; both are multiples of 16
+[vk::push_constant] ConstantBuffer<Params> params;
+
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    uint end = min(16 * id.x + 16, params.rows * params.columns);
+    for (uint i = 16 * id.x; i < end; ++i) {
+        uint r = i / params.columns, c = i % params.columns;
+        float sum = 0.0;
+        for (uint k = 0; k < 9; ++k) sum += x[(r + k / 3) * (params.columns + 2) + c + k % 3];
+        y[i] = sum;
+    }
+}
+"""
+
+
+def trace_box_sum(text):
+    """Trace a box sum of 32 x 48 elements: 96 invocations have work, in two workgroups."""
+    arrays = {"x": np.ones(34 * 50, np.float32), "y": np.zeros(32 * 48, np.float32)}
+    return trace(text, arrays, (2,), {"rows": 32, "columns": 48})
+
+
+draw_access_counts(trace_box_sum(SIXTEEN_IN_A_ROW), "x", (34, 50))
+
+# %% [markdown] id="l04b-e3p"
+# The picture shows `x`. The bar beside it explains the colours: dark blue is no read, yellow is nine. An element in the middle of `x` belongs to nine windows of 3 x 3 and is read nine times; a corner of the border belongs to one window.
+#
+# The same 13824 reads have two averages. `x` has 34 x 50 = 1700 elements, so an element *of x* is read 8.13 times: this is the number below the picture. `y` has 32 x 48 = 1536 elements, so an element *of y* costs 9 loads: this is the score.
+#
+# Your score is the number of loads of `x` for each element of `y`, counted in the compiled kernel; fewer is better. A value that an invocation keeps in a local array, such as `float seen[54];`, costs no second load. You get all points for 2.25 or less; less than 2.25 is possible. No kernel can do with less than one load for each element of `x`; kernels that use the shared memory of a workgroup come close to this bound.
+
+# %% id="l04b-e3" vklab={"role": "exercise", "id": "04b-3", "points": 4, "lines": 14}
+BOX_SUM = """
+StructuredBuffer<float> x;
+RWStructuredBuffer<float> y;
+struct Params { uint rows, columns; };   // of y; both are multiples of 16
+[vk::push_constant] ConstantBuffer<Params> params;
+
+[shader("compute")]
+[numthreads(64, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) {
+    // TODO     compute 16 elements of y in this invocation, with few loads of x.
+    // Approach choose a tile; find its first row and column from id.x; guard; load; add up; store.
+    // Example  with tiles of 1 x 16, invocation 5 of an image with 48 columns starts at row 1,
+    //          column 32, and needs 54 values for 16 elements: 3.4 loads an element.
+    // ### BEGIN SOLUTION
+    uint tiles = params.columns / 4;
+    uint top = id.x / tiles * 4, left = id.x % tiles * 4;
+    if (top >= params.rows) return;
+    float seen[36];
+    for (uint k = 0; k < 36; ++k)
+        seen[k] = x[(top + k / 6) * (params.columns + 2) + left + k % 6];
+    for (uint n = 0; n < 16; ++n) {
+        uint r = n / 4, c = n % 4;
+        float sum = 0.0;
+        for (uint k = 0; k < 9; ++k)
+            sum += seen[(r + k / 3) * 6 + c + k % 3];
+        y[(top + r) * params.columns + left + c] = sum;
+    }
+    // ### END SOLUTION
+}
+"""
+
+# %% id="l04b-e3d" tags=["nbval-ignore-output"]
+with attempt("04b-3"):
+    display(draw_access_counts(trace_box_sum(BOX_SUM), "x", (34, 50)))
+
+# %% id="l04b-e3c" vklab={"role": "check", "id": "04b-3"}
+check("04b-3", BOX_SUM)
+
+# %% id="l04b-e3h" tags=["nbval-ignore-output"]
+# hint("04b-3")
+
+# %% [markdown] id="l04b-break"
+# ## 3 · What would break this?
+# The function below runs your kernel of exercise 1, which is right. The function has **one wrong line**, and two of its three tests pass. Which line is it, and what have the two tests in common? Find it before you open the answer.
+
+# %% id="l04b-planted" tags=["nbval-ignore-output"]
+def transpose_on_device(x):
+    """Return the transpose of a matrix, by the kernel of exercise 1."""
+    rows, columns = x.shape
+    groups = (-(-rows // 8), -(-columns // 8))
+    y = np.full(x.size, -1, np.float32)
+    run = Run({"x": x.reshape(-1), "y": y}, groups, {"rows": rows, "columns": columns})
+    return run_kernel(TRANSPOSE, run)[0].buffers["y"].reshape(columns, rows)
+
+
+with attempt("04b-1"):
+    for shape in ((32, 32), (37, 39), (37, 53)):
+        x = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
+        y = transpose_on_device(x)
+        print(f"{shape}: right: {np.array_equal(y, x.T)}, never written: {(y == -1).sum()}")
+
+# %% [markdown] id="l04b-planted-r"
+# <details><summary>Which line?</summary>
+#
+# `groups = (-(-rows // 8), -(-columns // 8))`: the first number of a grid counts along x, that is along a row, so it follows from the number of *columns*. NumPy's shape has the rows first. A square matrix cannot show the difference. 37 x 39 cannot either: both sides need five workgroups. For 37 x 53 there are 5 workgroups along x where 7 are needed. So columns 40 to 52 are never read, and 13 x 37 = 481 elements of `y` keep their -1.
+#
+# Test with sides that need different numbers of workgroups.
+# </details>
+
+# %% [markdown] id="l04b-recap"
+# ## Recap
+# | word | what it is | where |
+# |---|---|---|
+# | grid of two dimensions | `id.x` counts along a row, `id.y` counts rows; each needs a guard | 04b-1 |
+# | sector | a piece of memory that moves as a whole, here 32 bytes | section 1 |
+# | guard in a loop | an invocation with several elements asks about each of them | 04b-2 |
+# | tile | a rectangle of elements that share inputs: loaded once, used several times | 04b-3 |
+#
+# All words are in the [glossary](GLOSSARY.md), the language is in [Slang on one page](SLANG.md).
+#
+# **Next**: lab 04c, the seven steps that `run_kernel` takes for you. Later: what the invocations of one workgroup can share.
+#
+# **To read**
+# * Vulkan specification, chapter *Dispatching Commands*: <https://docs.vulkan.org/spec/latest/index.html>
+# * M. Harris, *An Efficient Matrix Transpose in CUDA C/C++*, which continues exercise 1 with shared memory: <https://developer.nvidia.com/blog/efficient-matrix-transpose-cuda-cc/>
+# * S. Rush, *GPU Puzzles*, which draws a kernel before it judges it: <https://github.com/srush/GPU-Puzzles>
