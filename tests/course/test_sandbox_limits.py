@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from sandboxes import SMALL, needs_bubblewrap
 
+from vklab.course.grade.sandbox import cgroup as cgroups
 from vklab.course.grade.sandbox import command as sandbox
 from vklab.course.grade.sandbox import leftovers
-from vklab.course.grade.sandbox import limits as sandbox_limits
-from vklab.course.grade.sandbox.limits import Cgroup, Limits, Watch, find_cgroup, kill_tree
+from vklab.course.grade.sandbox.cgroup import Cgroup, find_cgroup
+from vklab.course.grade.sandbox.limits import Limits, Watch, kill_tree
 from vklab.course.grade.session import process as session_process
 from vklab.course.places import PROJECT
 
@@ -36,7 +37,7 @@ def tree(tmp_path, monkeypatch):
 
 def test_the_nearest_delegated_cgroup_with_memory_and_pids_is_used(tree, monkeypatch):
     own, root = tree
-    monkeypatch.setattr(sandbox_limits, "_works", lambda cgroup: True)
+    monkeypatch.setattr(cgroups, "_works", lambda cgroup: True)
     found = find_cgroup(own, root)
     assert found is not None and found.folder == root / "user.slice" / "app.slice"
     group = found.enter(SMALL)
@@ -52,7 +53,7 @@ def test_the_nearest_delegated_cgroup_with_memory_and_pids_is_used(tree, monkeyp
 
 def test_a_cgroup_that_cannot_be_entered_is_not_used(tree, monkeypatch):
     own, root = tree
-    monkeypatch.setattr(sandbox_limits.subprocess, "run", lambda *_, **__: subprocess.
+    monkeypatch.setattr(cgroups.subprocess, "run", lambda *_, **__: subprocess.
                         CompletedProcess([], 1))  # fmt: skip
     monkeypatch.setattr(Cgroup, "remove", lambda self: None)
     assert find_cgroup(own, root) is None
@@ -63,8 +64,8 @@ def groups(tmp_path, monkeypatch):
     """Return a folder of plain files whose groups are removed as the kernel removes them."""
     folder = tmp_path / "groups"
     folder.mkdir()
-    monkeypatch.setattr(sandbox_limits.Path, "rmdir", shutil.rmtree)
-    monkeypatch.setattr(sandbox_limits, "POLL_S", 0.01)
+    monkeypatch.setattr(cgroups.Path, "rmdir", shutil.rmtree)
+    monkeypatch.setattr(cgroups, "POLL_S", 0.01)
     return folder
 
 
@@ -116,7 +117,8 @@ def test_a_session_that_is_killed_leaves_no_group(groups, tmp_path, monkeypatch)
     """The session's process makes a group, and is killed before it can remove it."""
     code = (f"import os, sys, time; from pathlib import Path\n"
             f"sys.path.insert(0, {str(PROJECT)!r})\n"
-            "from vklab.course.grade.sandbox.limits import Cgroup, Limits\n"
+            "from vklab.course.grade.sandbox.cgroup import Cgroup\n"
+            "from vklab.course.grade.sandbox.limits import Limits\n"
             f"Cgroup(Path({str(groups)!r})).enter(Limits()); print(flush=True); time.sleep(60)")
     monkeypatch.setattr(session_process, "_prefix", list)
     popen, begun = subprocess.Popen, []

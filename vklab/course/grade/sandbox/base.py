@@ -18,7 +18,7 @@ HOME = "/home/student"
 
 @dataclass(frozen=True)
 class Program:
-    """What runs in a sandbox; the fields are those of `Sandbox.command`."""
+    """Program to run in a sandbox; the fields are the arguments of `Sandbox.command`."""
 
     argv: Sequence[str]
     writable: Sequence[Path]

@@ -17,8 +17,9 @@ from typing import Any
 
 from vklab.course.grade.sandbox import package, seccomp
 from vklab.course.grade.sandbox.base import HOME, Program, Sandbox
+from vklab.course.grade.sandbox.cgroup import Cgroup, find_cgroup
 from vklab.course.grade.sandbox.container import Container, container
-from vklab.course.grade.sandbox.limits import Cgroup, Limits, find_cgroup
+from vklab.course.grade.sandbox.limits import Limits
 from vklab.course.places import PROJECT
 from vklab.errors import SetupError
 
