@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from vklab.course.author.lab import Cell, Lab
 
-__all__ = ["layout_problems", "minutes_estimate"]
+__all__ = ["LINK", "layout_problems", "minutes_estimate"]
 
 # Fitted to three labs that readers worked through with a clock: 75, 140 and 120 minutes.
 WORDS_A_MINUTE, MINUTES_A_LINE_READ = 150, 0.07
