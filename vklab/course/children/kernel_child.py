@@ -40,9 +40,9 @@ __all__ = ["GUARD_BYTES", "Pipelines", "dropped", "main", "require_buffers", "ru
 GUARD_BYTES, GUARD_WORD = 4096, 0x3F9DDE00
 OP_ARRAY_LENGTH = 68
 # How GLSL names a buffer.
-NAMES = (". In GLSL a buffer has the name of its block: `buffer X { float x[]; };` is X. But with an "
-         "instance name, `buffer X { float x[]; } data;`, it is data. Rename the block, and delete "
-         "the instance name")
+NAMES = (". In GLSL a buffer has the name of its block: `buffer X { float x[]; };` is X. But with "
+         "an instance name, `buffer X { float x[]; } data;`, it is data. Rename the block, and "
+         "delete the instance name")
 REPORTED = 8
 
 
