@@ -312,11 +312,11 @@ with vklab.load(MODEL) as session:
 # %% [markdown] id="l00-folders"
 # And your own files? `work/` has **your copies of the labs: write there.** Nothing overwrites them. `labs/` has the labs as they were given to you; leave them as they are. `data/` has the digits and models.
 #
-# A clone of the project also has `vklab/` (the runtime and the course), `shaders/` (the kernels) and `tests/`. If your course gave you a folder of labs instead, these parts belong to the installed package `vklab`. `show` prints their source in both cases. The course has no second, simpler runtime: what `show` prints is what runs. So a lab can put your function into the runtime.
+# A clone of the project also has `vklab/` (the runtime and the course), `shaders/` (the kernels) and `tests/`. If your course gave you a folder of labs instead, the runtime, the course and the kernels are inside the installed package `vklab`. `show` prints their source in both cases.
 #
 # ### swap
 #
-# While the network runs, the result of each dispatch needs a place in the device's memory. The function `vklab.plan.memory.assign_offsets` decides where. `swap` puts another function in its place, for one `with` block.
+# The course has no second, simpler runtime: what `show` prints is what runs. So a lab can put your function into the runtime. While the network runs, the result of each dispatch needs a place in the device's memory. The function `vklab.plan.memory.assign_offsets` decides where. `swap` puts another function in its place, for one `with` block.
 
 # %% id="l00-swap" tags=["hide-input", "nbval-ignore-output"]
 runtime.draw_swap()

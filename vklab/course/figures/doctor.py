@@ -155,5 +155,6 @@ def draw_card(device: DeviceInfo, names: Mapping[str, Any]) -> Picture:
     return page.picture(
         f"A card: this machine is {ready}, {len(solved)} of {len(verdicts)} exercises are solved. "
         f"{listed}",
-        "A tick is something you have; a ring is something you do not have, or not yet.",
+        "A tick is something you have; a half-filled ring is partly correct; a ring is something "
+        "you do not have, or not yet.",
     )
