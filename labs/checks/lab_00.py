@@ -135,7 +135,7 @@ def drawn(
 ) -> tuple[int, list[int]]:
     """Draw a case that no obvious choice solves, nor the best choice at another price.
 
-    The least cost needs more than `kinds` of `count` sizes, one behind the fourth, and `runs` runs.
+    The least cost needs more than `kinds` different sizes of `count`, and at least `runs` runs.
     """
     while True:
         sizes = random.choice(np.arange(5, 65), count, replace=False).tolist()
@@ -144,8 +144,8 @@ def drawn(
         if (
             dearer - cost >= runs and batches.obvious_cost(pictures, sizes, run) - cost >= 4
             and (other == run or least(pictures, sizes, other, run)[1] > cost)
-            and (count == 4 or least(pictures, sizes[:4], run)[0] > cost)
-            and all(least(pictures, few, run)[0] > cost for few in combinations(sizes, kinds))
+            and (kinds == 1 or  # one size only is an obvious choice
+                 all(least(pictures, few, run)[0] > cost for few in combinations(sizes, kinds)))
         ):
             return pictures, sizes
 
