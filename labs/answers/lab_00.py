@@ -5,8 +5,6 @@ import numpy as np
 from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.plan import memory
 
-# ------------------------------------------------------------------------------------- 00-1
-
 
 @wrong("00-1", says="on one picture, every pixel 85: expected dtype float32, got float64")
 def divides_first(pixels):
@@ -33,17 +31,9 @@ def divides_whole_numbers(pixels):
     return (pixels // 255).astype(np.float32)[:, None]
 
 
-@wrong("00-1", says="an array, float32 of shape (1, 1, 28, 28), got None (is a return missing?)")
-def forgets_to_return(pixels):
-    pixels.astype(np.float32)[:, None] / 255
-
-
 @alternative("00-1")
 def by_multiplying(pixels):
     return np.expand_dims(np.multiply(pixels, np.float32(1 / 255), dtype=np.float32), 1)
-
-
-# ------------------------------------------------------------------------------------- 00-2
 
 
 @wrong("00-2", says="on checks: ok, ok: expected [], got ['', '']")
@@ -63,11 +53,6 @@ def in_the_order_of_the_report(report):
 def says_lines_twice(report):
     rank = sorted(report.checks, key=lambda c: c.ok * 2 + (not c.ok and not c.essential))
     return [c.repair for c in rank if c.repair]
-
-
-@wrong("00-2", says="no  failed and essential comes first, in the report's order")
-def sorts_by_the_alphabet(report):
-    return sorted({c.repair for c in report.checks if not c.ok and c.repair})
 
 
 @wrong("00-2", says="no  notes come last, in the report's order")
@@ -91,9 +76,6 @@ def by_rank(report):
     return found
 
 
-# ------------------------------------------------------------------------------------- 00-3
-
-
 @wrong("00-3", says="the obvious answer needs")
 def largest_first(pictures, sizes, run):
     runs = []
@@ -101,12 +83,6 @@ def largest_first(pictures, sizes, run):
         runs += [size] * (pictures // size)
         pictures %= size
     return runs + [min(sizes)] * (pictures > 0)
-
-
-@wrong("00-3", says="the obvious answer needs")
-def one_size_only(pictures, sizes, run):
-    best = min(sizes, key=lambda size: -(-pictures // size) * (size + run))
-    return [best] * -(-pictures // best)
 
 
 @wrong("00-3", says="pictures are read")
@@ -119,21 +95,9 @@ def invents_sizes(pictures, sizes, run):
     return [pictures]
 
 
-@wrong("00-3", says="the list has 32 rows: a run of [16] is not needed")
+@wrong("00-3", says="the list has 32 rows: a run of 16 is not needed")
 def never_stops_early(pictures, sizes, run):
     return [min(sizes)] * (pictures // min(sizes) + 1)
-
-
-@wrong("00-3", says="expected a list of sizes, got None (is a return missing?)")
-def returns_nothing(pictures, sizes, run):
-    [max(sizes)] * -(-pictures // max(sizes))
-
-
-@wrong("00-3", says="your function did not end")
-def loops_for_ever(pictures, sizes, run):
-    while pictures > 0:
-        pass
-    return []
 
 
 @wrong("00-3", says="expected a list of sizes, got a dict")
@@ -169,16 +133,17 @@ TRIES = "tries = [[size, *best[max({})]] for size in sizes]"
 equivalent("00-3", TRIES.format("left - size, 0"), TRIES.format("0, left - size"),
            because="the order of arguments of max is free")  # fmt: skip
 
-# ------------------------------------------------------------------------------------- 00-4
+def placed(lifetimes, rounded=memory.round_up):
+    offsets, end = {}, 0
+    for life in lifetimes:
+        offsets[life.name] = end
+        end += rounded(life.size_bytes)
+    return offsets, end
 
 
 @wrong("00-4", says="expected a multiple of 256, from 0 on, got 100 for v1")
 def forgets_to_round(lifetimes, aliasing=True):
-    offsets, end = {}, 0
-    for life in lifetimes:
-        offsets[life.name] = end
-        end += life.size_bytes
-    return offsets, end
+    return placed(lifetimes, int)
 
 
 @wrong("00-4", says="v0 has bytes 0 to 256, v1 has 0 to 256: they share some")
@@ -189,29 +154,19 @@ def puts_all_at_the_start(lifetimes, aliasing=True):
 
 @wrong("00-4", says="on sizes 256, 256, 256: expected 768, got 512  (the total)")
 def returns_the_last_offset(lifetimes, aliasing=True):
-    offsets, end = {}, 0
-    for life in lifetimes:
-        offsets[life.name] = end
-        end += memory.round_up(life.size_bytes)
+    offsets, _ = placed(lifetimes)
     return offsets, max(offsets.values(), default=0)
 
 
 @wrong("00-4", says="expected two things, (offsets, total), got a dict")
 def forgets_the_total(lifetimes, aliasing=True):
-    offsets, end = {}, 0
-    for life in lifetimes:
-        offsets[life.name] = end
-        end += memory.round_up(life.size_bytes)
-    return offsets
+    return placed(lifetimes)[0]
 
 
-@wrong("00-4", says="with a dict from name to offset, got a list as offsets")
+@wrong("00-4", says="expected a dict from name to offset as offsets, got a list")
 def lists_the_offsets(lifetimes, aliasing=True):
-    offsets, end = [], 0
-    for life in lifetimes:
-        offsets.append(end)
-        end += memory.round_up(life.size_bytes)
-    return offsets, end
+    offsets, end = placed(lifetimes)
+    return list(offsets.values()), end
 
 
 wrong("00-4", says="the runtime's own function is asked to answer")(memory.assign_offsets)
@@ -229,8 +184,6 @@ def from_the_last_to_the_first(lifetimes, aliasing=True):
     starts = [sum(sizes[:number]) for number in range(len(sizes))]
     return dict(zip(names, starts, strict=True)), sum(sizes)
 
-
-# ------------------------------------------------------------------------------------- 00-5
 
 wrong("00-5", says="3 of 4 are right")({"A": 3, "B": 2, "C": 1, "D": 2})
 wrong("00-5", says="'B': got 0; choose one of 1, 2, 3, 4")({"A": 2, "B": 0, "C": 0, "D": 1})

@@ -19,11 +19,9 @@
 # * say what loading, running, batching and fusion mean for a network;
 # * find a bug that raises no error.
 #
-# **Files it opens:** `vklab/doctor/report.py`, `vklab/plan/memory.py`. New words are explained in the [glossary](GLOSSARY.md).
+# **Files it opens:** `vklab/doctor/report.py`, `vklab/plan/memory.py`. The [glossary](GLOSSARY.md) explains new words.
 #
-# **How you got here:** `vklab lab` copied every lab into the folder `work/` and opened JupyterLab. In a clone of the project, `python3 -m vklab lab` also made a Python environment and looked for a Vulkan driver. The same command brings you back tomorrow. Your work in `work/` stays.
-#
-# Run the cells from top to bottom: **Shift + Enter** runs one cell and goes to the next.
+# **How you got here:** `vklab lab` copied every lab into the folder `work/` and opened JupyterLab. In a clone of the project, `python3 -m vklab lab` also made a Python environment and looked for a Vulkan driver. The same command brings you back tomorrow. Your work in `work/` stays. Run the cells from top to bottom: **Shift + Enter** runs one cell and goes to the next.
 
 # %% id="l00-setup" vklab={"define": true}
 import numpy as np
@@ -35,28 +33,28 @@ from vklab.course import attempt, banner, check, data, hint, predict, show, swap
 from vklab.course.figures import batches, digits, runtime
 from vklab.course.figures import doctor as report_figures
 
-with np.load(data("digits.npz")) as file:
-    held_out = file["held_out"]  # the pictures that the network was not trained on
-    images, labels = file["images"][held_out], file["labels"][held_out]
+images, labels = digits.held_out()  # pictures that the network was not trained on
 ten = [np.flatnonzero(labels == digit)[0] for digit in range(10)]  # one of each digit
 MODEL = data("digits_cnn.onnx")
 
-# %% [markdown] id="l00-ownt"
-# The next cell is yours. Put your own imports and helper functions there. When you hand in a lab, your answers and this cell are collected. Other new cells are not.
+
+def logits_of(pictures):
+    with vklab.load(MODEL) as session:
+        return session.run({"image": pictures})["logits"]
 
 # %% id="l00-own" vklab={"role": "own"}
-# Your own imports and helper functions.
+# This cell is yours: put your own imports and helper functions here. When you hand in a lab,
+# your answers and this cell are collected. Other new cells are not.
 
 # %% [markdown] id="l00-device"
 # ## 1 · Which device is it?
 #
 # **Vulkan** is a standard for programs that use a GPU. Your notebook does not talk to the GPU itself. It calls the **loader**, a library of the system. The loader reads **driver manifests**: small JSON files, each of which names the library of one **driver**. A driver knows one family of devices. Between your program and a driver the loader can insert a **layer**. The *validation layer*, for example, reports calls that break a rule of Vulkan. Programs run without it, too.
+#
+# Below the picture, `banner()` names the device that this notebook uses. It stands at the top of every lab.
 
 # %% id="l00-layers" tags=["hide-input", "nbval-ignore-output"]
 report_figures.draw_layers()
-
-# %% [markdown] id="l00-bannert"
-# `banner()` stands at the top of every lab. It names the device that the lab uses.
 
 # %% id="l00-banner"
 banner()
@@ -75,11 +73,8 @@ banner()
 # %% id="l00-p1"
 predict("00-p1", devices=...)
 
-# %% [markdown] id="l00-devicest"
-# And this machine?
-
 # %% id="l00-devices" tags=["nbval-ignore-output"]
-vklab.devices()
+vklab.devices()  # the devices of this machine
 
 # %% [markdown] id="l00-choose"
 # vklab chooses the device that is probably the fastest: a discrete GPU before an integrated one, then the one with more memory. That is a guess. You may choose another device by its index or by a part of its name: with `vklab.load(model, device=1)`, or with the environment variable `VKLAB_DEVICE`.
@@ -95,7 +90,7 @@ vklab.devices()
 # | `hint("00-1")` | gives the next hint; each call says a little more |
 # | `swap(path, mine)` | lets the runtime call your function instead of its own |
 #
-# A verdict of `check` has a **status** and one line for each **part**. A part that failed says on which input, what was expected, and what came. The statuses are *correct*, *incorrect*, *not attempted* and *skipped* (the device lacks a feature that the exercise needs; that costs nothing). You may check as often as you like, and hints are free.
+# A verdict of `check` has a **status** and one line for each **part**. A part that failed says on which input, what was expected, and what came. The statuses are *correct*, *incorrect*, *not attempted* and *skipped* (the device lacks a feature that the exercise needs; that costs nothing). Exercise 3 is scored: its valid answers are *partly correct* as long as a better one exists. You may check as often as you like, and hints are free.
 #
 # Does a cell never end? Its mark stays `[*]`. Then choose *Kernel › Interrupt Kernel*. (In this menu, a *kernel* is the Python process behind the notebook.)
 
@@ -130,10 +125,9 @@ def to_input(pixels):
     pixels: [[type]] [pictures, 28, 28], 0 is black and [[white]] is white.
     Returns float32 [pictures, 1, 28, 28], 0 is black and 1 is white.
 
-    TODO      change the type, the range and the shape.
+    TODO      change the type, the range and the shape (roughly 1 line).
     Approach  begin with first_try, repair one difference at a time, and check after each.
     Example   a picture, every pixel [[third]] -> shape (1, 1, 28, 28), every number 0.333...
-    Length    roughly 1 line
     """
     ### BEGIN SOLUTION
     return (pixels.astype(np.float32) / [[white]])[:, np.newaxis]
@@ -141,14 +135,13 @@ def to_input(pixels):
 
 
 # %% id="l00-1d" vklab={"role": "demo", "id": "00-1"} tags=["nbval-ignore-output"]
-# Ten digits, as a camera gives them.
-camera = np.rint(images[ten, 0] * [[white]]).astype("[[type]]")
+# Three digits, as a camera gives them.
+camera = np.rint(images[ten[:3], 0] * [[white]]).astype("[[type]]")
 
-with attempt("00-1"), vklab.load(MODEL) as session:
+with attempt("00-1"):
     mine = to_input(camera)
-    said = session.run({"image": mine})["logits"].argmax(axis=1)
-    display(digits.draw_digits(mine, said, labels[ten], "What your function made of the camera's "
-                               "pictures, and what the network reads in them."))
+    display(digits.draw_digits(mine, logits_of(mine).argmax(axis=1), labels[ten[:3]],
+                               "Above each picture: what the network reads in it."))
 
 # %% id="l00-1c" vklab={"role": "check", "id": "00-1"}
 check("00-1", to_input)
@@ -177,6 +170,8 @@ report_figures.readable(doctor.examine())  # readable: paths are shortened
 show(doctor.Check)
 
 # %% [markdown] id="l00-broken"
+# ### Exercise 2 · Repair a report
+#
 # The next report is made up. A bare Linux machine often has these faults, all at once. Read the report, then predict: how many *different* lines must be typed before anything runs?
 
 # %% id="l00-brokenshow" tags=["nbval-ignore-output"]
@@ -184,9 +179,6 @@ report_figures.BROKEN_MACHINE
 
 # %% id="l00-p2"
 predict("00-p2", lines=...)
-
-# %% [markdown] id="l00-2t"
-# ### Exercise 2 · Repair a report
 
 # %% id="l00-2" vklab={"role": "exercise", "id": "00-2", "points": 4, "lines": 5}
 def repair_list(report):
@@ -198,11 +190,10 @@ def repair_list(report):
     essential; then of checks that failed and are not; then of notes (ok, with a repair). Each group
     is in the report's order. A line that is needed several times is listed once, where it is first.
 
-    TODO      collect the checks group by group, take their repairs, drop doubles and "".
+    TODO      collect the checks by group, take their repairs, drop doubles and "" (5 lines).
     Approach  three loops over report.checks, or one sort (sorted keeps equal items in order).
     Example   a failed essential check repaired by "driver", a note repaired by "layers", and a
               failed essential check repaired by "driver" -> ["driver", "layers"]
-    Length    roughly 5 lines
     """
     ### BEGIN SOLUTION
     urgent = [one.repair for one in report.checks if not one.ok and one.essential]
@@ -278,10 +269,9 @@ def choose_batches(pictures, sizes, run):
     Returns a list of sizes, repeated as needed, in any order. Their sum is at least `pictures`,
     and no run can be left out. No pictures need no run: [].
 
-    TODO      find the list with the least cost, or a good one.
+    TODO      find a valid list (1 line), or the one with the least cost (roughly 5 lines).
     Approach  first make it valid with one size; then try to do better than the picture shows.
     Example   choose_batches(17, [16, 32], 6) -> [32]            cost 38; [16, 16] costs 44
-    Length    1 line to be valid, roughly 5 for the least cost
     """
     ### BEGIN SOLUTION
     best = [[]]  # the best list for 0, 1, 2, ... pictures
@@ -295,8 +285,7 @@ def choose_batches(pictures, sizes, run):
 # %% id="l00-3d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("00-3"):
     sizes = [40, 56, 64]
-    choices = {"only 64": [64, 64, 64], "largest first": [64, 64, 40],
-               "you": choose_batches(134, sizes, 6)}
+    choices = batches.obvious_choices(134, sizes) | {"you": choose_batches(134, sizes, 6)}
     display(batches.draw_batches(134, choices, 6, f"134 pictures in batches of {sizes}."))
 
 # %% id="l00-3c" vklab={"role": "check", "id": "00-3"}
@@ -310,7 +299,7 @@ check("00-3", choose_batches)
 #
 # On its way from a file to an answer, a model passes through six folders of `vklab/`. Two words first. A **kernel** is a small program that the device runs many times at once. A **dispatch** is one order to run a kernel.
 #
-# The network has ten nodes: Conv, Relu, MaxPool, Conv, Relu, MaxPool, Flatten, Gemm, Relu, Gemm. How many dispatches does one run need?
+# A model is a list of **nodes**, the steps of its computation. Our network has ten: Conv, Relu, MaxPool, Conv, Relu, MaxPool, Flatten, Gemm, Relu, Gemm. A node needs one dispatch, with two exceptions. Flatten changes the shape and no number, so that nothing is computed. And Relu, which turns negative numbers into 0, is done by the kernel of the node before it, while the number is at hand. One kernel for several nodes is called a **fused** kernel. How many dispatches does one run need?
 
 # %% id="l00-p4"
 predict("00-p4", dispatches=...)
@@ -321,28 +310,19 @@ with vklab.load(MODEL) as session:
     display(runtime.draw_path(session, read))
 
 # %% [markdown] id="l00-folders"
-# | folder | what you find there |
-# |---|---|
-# | `work/` | **your copies of the labs; write here.** Nothing overwrites them |
-# | `labs/` | the labs as they were given to you; leave them as they are |
-# | `vklab/` | the runtime and the course |
-# | `shaders/` | the kernels: `ops/` of the runtime, `labs/` of the course |
-# | `data/` | digits and models |
-# | `tests/` | the tests of all this |
+# And your own files? `work/` has **your copies of the labs: write there.** Nothing overwrites them. `labs/` has the labs as they were given to you; leave them as they are. `data/` has the digits and models.
 #
-# The course has no second, simpler runtime. What `show` prints is what runs. So a lab can put your function into the runtime.
+# A clone of the project also has `vklab/` (the runtime and the course), `shaders/` (the kernels) and `tests/`. If your course gave you a folder of labs instead, the runtime, the course and the kernels are inside the installed package `vklab`. `show` prints their source in both cases.
 #
 # ### swap
 #
-# While the network runs, the result of each dispatch needs a place in the device's memory. The function `vklab.plan.memory.assign_offsets` decides where. `swap` puts another function in its place, for one `with` block.
+# The course has no second, simpler runtime: what `show` prints is what runs. So a lab can put your function into the runtime. While the network runs, the result of each dispatch needs a place in the device's memory. The function `vklab.plan.memory.assign_offsets` decides where. `swap` puts another function in its place, for one `with` block.
 
 # %% id="l00-swap" tags=["hide-input", "nbval-ignore-output"]
 runtime.draw_swap()
 
-# %% [markdown] id="l00-spyt"
-# First we only listen: our function prints what it is asked, and passes the question on to the real function.
-
 # %% id="l00-spy" tags=["nbval-ignore-output"]
+# First we only listen: print what is asked, and pass the question on to the real function.
 real = vklab.plan.memory.assign_offsets
 
 
@@ -352,8 +332,8 @@ def listen(lifetimes, aliasing=True):
     return real(lifetimes, aliasing)
 
 
-with swap("vklab.plan.memory.assign_offsets", listen), vklab.load(MODEL) as session:
-    session.run({"image": images[ten]})
+with swap("vklab.plan.memory.assign_offsets", listen):
+    logits_of(images[ten])
 
 # %% [markdown] id="l00-lifetimes"
 # Each line is a `Lifetime`: the bytes of one value, the step that writes it, and the last step that reads it. The first value is no longer needed when the last one is written. Both may use the same bytes, one after the other. The real function makes use of that.
@@ -372,10 +352,9 @@ def one_after_the_other(lifetimes, aliasing=True):
     offset is a multiple of 256, no two values share a byte, and the total is the sum of all sizes,
     each rounded up to a multiple of 256. An empty sequence gives ({}, 0).
 
-    TODO      give every value the first free bytes; count on; return both.
+    TODO      give every value the first free bytes; count on; return both (roughly 5 lines).
     Approach  keep the first free byte in a variable; vklab.plan.memory.round_up(300) is 512.
     Example   a of 100 bytes, b of 300 bytes -> ({"a": 0, "b": 256}, 768)
-    Length    roughly 5 lines
     """
     ### BEGIN SOLUTION
     offsets, free = {}, 0
@@ -388,9 +367,8 @@ def one_after_the_other(lifetimes, aliasing=True):
 
 # %% id="l00-4d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("00-4"), vklab.load(MODEL) as session:
-    bound = vklab.graph.shapes.bind(session.graph, {"batch": 10})  # the shapes for ten pictures
-    inputs = {info.name: info for info in bound.inputs}
-    theirs = vklab.plan.plan.make_plan(session.graph, inputs, [session.device]).memory
+    session.run({"image": images[ten]})
+    theirs = session.plan.memory
     display(runtime.draw_placements(theirs, one_after_the_other(theirs.lifetimes),
                                     caption="The same values, placed by the runtime and by you."))
 
@@ -408,11 +386,9 @@ predict("00-p5", same=...)  # True or False
 
 # %% id="l00-4run"
 with attempt("00-4"):
-    with vklab.load(MODEL) as session:
-        before = session.run({"image": images})["logits"]
-    mine = swap("vklab.plan.memory.assign_offsets", one_after_the_other)
-    with mine, vklab.load(MODEL) as session:
-        after = session.run({"image": images})["logits"]
+    before = logits_of(images)
+    with swap("vklab.plan.memory.assign_offsets", one_after_the_other):
+        after = logits_of(images)
     print("the same logits, to the last bit:", np.array_equal(before, after))
 
 # %% [markdown] id="l00-4s"
@@ -423,12 +399,11 @@ with attempt("00-4"):
 # First, two mistakes that the runtime refuses. **Read the last line of an error first.** It says what the model wants and what it was given.
 
 # %% id="l00-refused" tags=["nbval-ignore-output"]
-for feed in ({"image": images[:1].astype(np.float64)}, {"image": images[:1, 0]}):
-    with vklab.load(MODEL) as session:
-        try:
-            session.run(feed)
-        except vklab.ModelError as error:
-            print(f"ModelError: {error}\n")
+for pictures in (images[:1].astype(np.float64), images[:1, 0]):
+    try:
+        logits_of(pictures)
+    except vklab.ModelError as error:
+        print(f"ModelError: {error}\n")
 
 # %% [markdown] id="l00-silent"
 # Other mistakes are refused by nobody: names, types and shapes are all right, but the *meaning* of the numbers is wrong. Each pipeline below has **one line too many**. Without that line the network reads 99 % of the photos right. The photos are `uint8`, white on black.
@@ -451,8 +426,7 @@ pipelines = {
 def symptoms(lines):
     names = {"np": np, "photos": photos}
     exec("\n".join(lines), names)
-    with vklab.load(MODEL) as session:
-        logits = session.run({"image": np.ascontiguousarray(names["x"])})["logits"]
+    logits = logits_of(np.ascontiguousarray(names["x"]))
     said = logits.argmax(axis=1)
     return (f"{100 * np.mean(said == labels):3.0f} % right, {len(np.unique(said)):2} different "
             f"answers, spread {logits.std(axis=0).max():.1f}")
@@ -490,55 +464,36 @@ check("00-5", line_too_many)
 #
 # ## 7 · When you are stuck
 #
-# 1. **Read the message**, its last line first.
-# 2. **`hint("00-3")`** gives one hint more on every call.
-# 3. **`show(...)`** the function that you are about to replace.
-# 4. **Restart**: *Kernel › Restart Kernel*, then run the setup cell, your own cell, and the cells of your section.
-# 5. **`python3 -m vklab doctor`** in a terminal prints the report of section 3. If you ask somebody for help, send it along.
+# 1. **Read the message**, its last line first. Then ask for a **hint**.
+# 2. **`show(...)`** the function that you are about to replace.
+# 3. **Restart**: *Kernel › Restart Kernel*, then run the setup cell, your own cell, and the cells of your section.
+# 4. **`python3 -m vklab doctor`** in a terminal prints the report of section 3. If you ask somebody for help, send it along.
 #
 # ## Your readiness card
 #
 # This picture is drawn from this machine and from your answers. `python3 -m vklab course progress` lists what you have solved in all labs; save your notebooks first.
 
 # %% id="l00-card" tags=["nbval-ignore-output"]
-answers = [globals().get(name, ...) for name in
-           ("to_input", "repair_list", "choose_batches", "one_after_the_other", "line_too_many")]
-verdicts = [check(f"00-{number}", answer) for number, answer in enumerate(answers, 1)]
-report = report_figures.readable(doctor.examine())
-todo = ["see exercise 2"] if verdicts[1].status != "correct" else repair_list(report)
-
 with vklab.load(MODEL) as session:
-    display(report_figures.draw_card(report, session.device, verdicts, todo))
+    display(report_figures.draw_card(session.device, globals()))
 
 # %% [markdown] id="l00-recap"
 # ## What you take along
 #
 # | | |
 # |---|---|
-# | **The device** | `banner()` names it; a CPU device computes right, and its times say nothing about GPUs |
-# | **The doctor** | ok, note, FAILED; essential or not; the line that repairs it |
+# | **The device** | a CPU device computes right, and its times say nothing about GPUs |
 # | **A session** | `with vklab.load(model) as session:`, then `session.run({...})` |
 # | **The reference** | `session.check({...})` compares with ONNX Runtime on the processor |
 # | **A batch** | the pictures of one run; a run has a price, and so have empty rows |
 # | **Fusion** | one kernel computes several nodes, so there are fewer dispatches |
-# | **swap** | the real runtime calls your function, for one `with` block |
 # | **Silent mistakes** | names, types and shapes are checked; ranges and meanings are not |
-#
-# **Keep at hand:** the [glossary](GLOSSARY.md) explains the words of all labs on one page; the [Slang primer](SLANG.md) has what you need to read and write kernels.
 #
 # **Next:** lab 02 asks each device what it can do. Lab 04 writes a kernel and sends it to the device in seven steps.
 #
-# **To read on**
+# **To read on**, beside the [glossary](GLOSSARY.md) of all labs:
 #
-# * Vulkan on [device types][types] and on [required limits][limits] (`minStorageBufferOffsetAlignment`, at most 256).
-# * The [Vulkan loader's interfaces][loader]: manifests and layers.
-# * The nodes of the network: ONNX on [Conv][conv], [MaxPool][pool] and [Gemm][gemm].
-# * The digits: E. Alpaydin and C. Kaynak (1998), [doi:10.24432/C50P49][digits], CC BY 4.0.
-#
-# [types]: https://registry.khronos.org/vulkan/specs/latest/man/html/VkPhysicalDeviceType.html
-# [limits]: https://docs.vulkan.org/spec/latest/chapters/limits.html
-# [loader]: https://github.com/KhronosGroup/Vulkan-Loader/blob/main/docs/LoaderInterfaceArchitecture.md
-# [conv]: https://onnx.ai/onnx/operators/onnx__Conv.html
-# [pool]: https://onnx.ai/onnx/operators/onnx__MaxPool.html
-# [gemm]: https://onnx.ai/onnx/operators/onnx__Gemm.html
-# [digits]: https://doi.org/10.24432/C50P49
+# * Vulkan on [device types](https://registry.khronos.org/vulkan/specs/latest/man/html/VkPhysicalDeviceType.html) and on [required limits](https://docs.vulkan.org/spec/latest/chapters/limits.html) (`minStorageBufferOffsetAlignment`, at most 256).
+# * The [Vulkan loader's interfaces](https://github.com/KhronosGroup/Vulkan-Loader/blob/main/docs/LoaderInterfaceArchitecture.md): manifests and layers.
+# * The nodes of the network: ONNX on [Conv](https://onnx.ai/onnx/operators/onnx__Conv.html), [MaxPool](https://onnx.ai/onnx/operators/onnx__MaxPool.html) and [Gemm](https://onnx.ai/onnx/operators/onnx__Gemm.html).
+# * The digits: E. Alpaydin and C. Kaynak (1998), [doi:10.24432/C50P49](https://doi.org/10.24432/C50P49), CC BY 4.0.

@@ -8,7 +8,9 @@ import pytest
 from vklab import cli
 from vklab.course.author import build
 from vklab.course.author.lab import LabError, all_labs, find_lab, read_lab
+from vklab.course.author.layout import LINK
 from vklab.course.author.new import new_lab
+from vklab.course.places import labs_folder
 
 pytestmark = pytest.mark.full
 
@@ -39,6 +41,17 @@ def test_solutions_have_no_marks(fixture_lab):
     text = nbformat.writes(build.solution_notebook(fixture_lab.lab))
     assert "if multiple < 1:" in text and "y[i] = factor * x[i];" in text
     assert "SOLUTION" not in text and "assert" not in text
+
+
+def test_links_of_a_solution_go_up_one_folder_and_lead_to_files():
+    text = "[a](GLOSSARY.md#b), [c](https://d.e), [f](#g), ![h](pictures/i.svg)"
+    assert build.deeper("code", text) == text
+    assert build.deeper("markdown", text) == (
+        "[a](../GLOSSARY.md#b), [c](https://d.e), [f](#g), ![h](../pictures/i.svg)")
+    solutions = labs_folder() / "solutions"
+    links = [target for path in all_labs() for cell in build.solution_notebook(read_lab(path)).cells
+             if cell.cell_type == "markdown" for target in LINK.findall(cell.source)]
+    assert links and all((solutions / link.partition("#")[0]).exists() for link in links), links
 
 
 def test_cells_keep_ids_metadata_and_what_varies_is_not_compared(fixture_lab):

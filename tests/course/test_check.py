@@ -12,9 +12,11 @@ import pytest
 from student_functions import hangs, hangs_and_catches, right
 
 from vklab.course import check, hint, show, swap
-from vklab.course.definition.exercise import exercise, exercises_of
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, exercise, exercises_of
+from vklab.course.definition.judge import LocalAnswers, judge
 from vklab.course.definition.report import Differs, Report
-from vklab.course.definition.verdict import MIME, Part, Verdict
+from vklab.course.definition.verdict import MIME, STATUSES, Part, Verdict
 from vklab.course.limits import OutOfTime, limited
 from vklab.errors import ShaderError
 from vklab.plan import memory
@@ -161,6 +163,29 @@ def test_a_verdict_draws_itself_the_same_everywhere():
     assert "✘" in html and "incorrect" in html, "no colour is needed"
     assert "background" not in html and "color:#000" not in html, "themes keep their colours"
     assert bundle[MIME]["points"] == 1 and bundle[MIME]["parts"][1]["message"]
+
+
+@pytest.mark.parametrize(("valid", "cost", "status", "lines"), [
+    (True, 10, "correct", ["  ok  valid (1)", "  ok  cost (4)"]),
+    (True, 15, "partial", ["  ok  valid (1)", "  part  cost (2 of 4)"]),
+    (True, 20, "partial", ["  ok  valid (1)", "  no  cost (4)"]),
+    (False, 15, "incorrect", ["  no  valid (1)", "  part  cost (2 of 4)"]),
+])  # fmt: skip
+def test_a_valid_answer_that_could_be_better_is_partly_correct(valid, cost, status, lines):
+    class Scored(Function):
+        id, parts = "98-1", {"valid": ("valid", 1), "cost": ("cost", 4)}
+
+        def compare(self, case, got, report):
+            report.expect(valid or report.part == "cost", "not valid")
+            if report.part == "cost":
+                report.score(got, 10, 20, "units")
+
+    verdict = judge(Scored(), LocalAnswers(lambda: cost), [Case()])
+    assert verdict.status == status and set(lines) <= set(str(verdict).splitlines()), verdict
+    mark, _, words = STATUSES[status]
+    html = verdict._repr_html_()
+    assert f": {words}, {verdict.points:g} of 5 points" in html and mark in html
+    assert ('aria-label="part">◐' in html) == (cost == 15)
 
 
 def test_the_student_sees_what_the_answer_printed():

@@ -133,6 +133,19 @@ void main(uint3 id : SV_DispatchThreadID) {
 """
 
 
+# Each buffer has an instance name, which replaces the block's name.
+INSTANCES = """#version 450
+layout(local_size_x = 64) in;
+layout(binding = 0) readonly buffer X { float x[]; } xs;
+layout(binding = 1) buffer Y { float y[]; } ys;
+layout(push_constant) uniform Push { uint count; };
+void main() { uint i = gl_GlobalInvocationID.x; if (i < count) ys.y[i] = 2 * xs.x[i]; }
+"""
+NESTED = SLANG.replace("struct Push { uint count; }",
+                       "struct Size { uint count; uint other; }\nstruct Push { Size size; }")
+NESTED = NESTED.replace("push.count", "push.size.count")
+
+
 def glsl(body):
     return HEAD + "void main() { uint i = gl_GlobalInvocationID.x; " + body + " }"
 
@@ -230,6 +243,12 @@ def test_a_kernel_that_asks_for_the_length_gets_the_real_one():
     ("void main() { nix(); }", a_run(), "compile_error", "kernel.slang:1"),
     (glsl(";"), a_run(names=("X", "Z")), "mismatch", "['X', 'Z']"),
     (glsl("y[i] = count;"), a_run(number=3), "mismatch", "push constants ['count']"),
+    (INSTANCES, a_run(), "mismatch", "buffers ['xs', 'ys'], the dispatch gives ['X', 'Y']: use"),
+    (INSTANCES, a_run(), "mismatch", "Rename the block, and delete the instance name"),
+    (SLANG, a_run(), "mismatch", "buffers ['x', 'y'], the dispatch gives ['X', 'Y']: use "),
+    (NESTED, a_run(names=("x", "y")), "mismatch", "push constant size is a structure: write its "
+     "members (count, other) into the block of push constants itself"),
+    (glsl("uint n = count; y[i] = n;"), a_run(n=3), "mismatch", "the dispatch supplies ['n']"),
     (glsl("#error Lab 90, exercise 2: yours"), a_run(), "not_attempted", "exercise 2"),
     ("", a_run(), "compile_error", "kernel.slang"),
 ])  # fmt: skip

@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 import class_of_students as students
 import pytest
 
-from vklab.course.grade.results.feedback import write_feedback
+from vklab.course.grade.results.feedback import feedback_page, write_feedback
 from vklab.course.grade.results.report import report_page
-from vklab.course.grade.results.schema import GradeError
+from vklab.course.grade.results.schema import ExerciseResult, GradeError, PartResult
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("class_labs")]
 
@@ -68,6 +68,19 @@ def test_pages_hold_what_happened_and_no_colour_alone(graded):
     assert re.search(r"passed: \d+, partly passed: \d+, not passed: \d+, no answer: \d+, "
                      r"to be marked: \d+", text)  # fmt: skip
     assert "prefers-color-scheme: dark" in text and "http" not in text.replace("http-equiv", "")
+
+
+def test_a_part_of_a_score_is_partly_passed(graded):
+    batch, records, _ = graded
+    record = next(iter(records.values()))
+    result = ExerciseResult(status="partial", points=2.5, of=4, parts=(
+        PartResult(name="cost", points=4, passed=False, earned=2.5),))  # fmt: skip
+    lab = batch.release.manifest.labs[0]
+    changed = record.model_copy(update={"exercises": {"91-1": result}, "broken": ""})
+    page = feedback_page(changed, lab)
+    assert '<section class="card partial">' in page and "✘" not in page
+    assert re.search(r"◐</span>\s*<span class=\"quiet\">partly passed:</span> cost .*\(2.5 of 4\)",
+                     page), page  # fmt: skip
 
 
 def test_feedback_is_held_back_and_named_as_the_lms_wants(release, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from fake_machine import READY, ROOT, make_venv, project, record_commands
@@ -35,25 +34,23 @@ def test_elsewhere_the_default_build_of_torch_is_the_right_one(machine):
 
 @pytest.mark.parametrize("make", [environment.uv_command, environment.pip_command])
 def test_versions_are_those_of_the_constraints(make):
-    command = make("bin/python", [], ["--editable", ".[labs]"])
+    command = make("bin/python", ["--editable", ".[labs]"])
     assert command[command.index("--constraint") + 1] == "constraints.txt"
     assert command[-2:] == ["--editable", ".[labs]"] and "--timeout" not in command
 
 
 def test_an_index_that_may_be_out_of_reach_is_not_waited_for():
-    command = environment.pip_command("python", [], ["--extra-index-url",
-                                                     environment.TORCH_CPU_INDEX, "torch"])
+    command = environment.pip_command("python", ["--extra-index-url",
+                                                 environment.TORCH_CPU_INDEX, "torch"])
     assert command[command.index("--retries") + 1] == "1"
 
 
-def test_uv_uses_the_indexes_of_pip():
+def test_the_indexes_of_pip_s_configuration_are_read():
     config = (":env:.cert='/etc/ca.crt'\n:env:.find-links='/wheels'\nglobal.extra-index-url="
               "'https://a/simple https://b/simple'\nuser.index-url='https://c/simple'\n")
     indexes = environment.pip_indexes(config)
     assert indexes == ["--find-links", "/wheels", "--extra-index-url", "https://a/simple",
                        "--extra-index-url", "https://b/simple", "--index-url", "https://c/simple"]
-    command = environment.uv_command("bin/python", indexes, ["torch"])
-    assert command[0] == str(Path("bin/uv")) and command[-len(indexes) - 1:-1] == indexes
     assert environment.pip_indexes("") == environment.pip_indexes("ERROR: no config\n") == []
 
 
@@ -139,6 +136,14 @@ def test_a_first_build_makes_torch_then_the_project(ran, tmp_path):
     assert {command[0] for command in installed} == {str(tmp_path / ".venv/bin/uv")}
     state = environment.read_state(tmp_path)
     assert (state["status"], state["declined"]) == ("ready", ["chromium-common"])
+
+
+def test_uv_is_told_the_indexes_that_pip_reads_by_itself(ran, tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "pip_indexes", lambda config: ["--find-links", "/wheels"])
+    environment.build(["labs"], project(tmp_path), set())
+    by_uv = [command for command in ran if command[0] == str(tmp_path / ".venv/bin/uv")]
+    assert by_uv and all("/wheels" in command for command in by_uv)
+    assert not any("/wheels" in command for command in ran if command not in by_uv)
 
 
 def test_where_uv_fails_pip_installs_the_same(ran, tmp_path, monkeypatch):

@@ -155,12 +155,11 @@ def torch_alternatives(version: str, machine: system.Machine) -> tuple[list[str]
     return [cpu], ["--extra-index-url", TORCH_CPU_INDEX, cpu], [default]
 
 
-def pip_command(python: str, indexes: Sequence[str], arguments: Sequence[str]) -> list[str]:
+def pip_command(python: str, arguments: Sequence[str]) -> list[str]:
     """Return the command by which pip installs.
 
     Args:
         python: path of the Python to install for.
-        indexes: not used: pip reads its own configuration.
         arguments: requirements, after options.
     """
     # -I: neither PYTHONPATH nor the user's own packages may leak into the environment.
@@ -169,17 +168,16 @@ def pip_command(python: str, indexes: Sequence[str], arguments: Sequence[str]) -
     return [*pip, "--no-compile", "--constraint", "constraints.txt", *hurry, *arguments]
 
 
-def uv_command(python: str, indexes: Sequence[str], arguments: Sequence[str]) -> list[str]:
+def uv_command(python: str, arguments: Sequence[str]) -> list[str]:
     """Return the command by which uv installs: in a tenth of pip's time.
 
     Args:
         python: path of the Python to install for; uv lies beside it.
-        indexes: the result of `pip_indexes`: uv does not read pip's configuration.
         arguments: requirements, after options that pip knows as well.
     """
     uv = [str(Path(python).with_name("uv")), "pip", "install", "--python", python]
     same = ["--system-certs", "--index-strategy", "unsafe-best-match"]  # as pip does
-    return [*uv, *same, "--constraint", "constraints.txt", *indexes, *arguments]
+    return [*uv, *same, "--constraint", "constraints.txt", *arguments]
 
 
 def pip_indexes(config: str) -> list[str]:
@@ -241,7 +239,7 @@ def _create(venv: Path, root: Path) -> None:
     steps.announce(f"creating .venv with Python {sys.version.split()[0]}")
     _step("creating .venv", [base, "-I", "-m", "venv", str(venv)], root)
     # An index without uv is no fault: the pip that comes with Python installs the same packages.
-    steps.run_logged(pip_command(str(venv_python(root)), (), [UV]), cwd=root,
+    steps.run_logged(pip_command(str(venv_python(root)), [UV]), cwd=root,
                      log=venv / LOG_FILE, limit_s=INSTALL_LIMIT_S)  # fmt: skip
 
 
@@ -250,13 +248,13 @@ def _install(what: str, alternatives: Sequence[list[str]], root: Path) -> None:
     steps.announce(f"installing {what}")
     python, log = str(venv_python(root)), root / ".venv" / LOG_FILE
     config = steps.run_logged([python, "-I", "-m", "pip", "config", "list"], limit_s=60)
-    indexes = pip_indexes(config.output)
-    for command in (uv_command, pip_command):
+    # uv does not read pip's configuration: it is told the indexes.
+    for command, indexes in ((uv_command, pip_indexes(config.output)), (pip_command, [])):
         for arguments in alternatives:
             if arguments == alternatives[-1] != alternatives[0]:
                 steps.announce("no index has a CPU build of torch; installing the default one "
                                "(with CUDA)")  # fmt: skip
-            last = command(python, indexes, arguments)
+            last = command(python, [*indexes, *arguments])
             result = steps.run_logged(last, cwd=root, log=log, limit_s=INSTALL_LIMIT_S)
             if result.returncode == 0:
                 return

@@ -22,7 +22,6 @@ Numbers = Annotated[
 Work = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="The student's copies; default: work/.")
 ]
-MARKS = {"correct": "✔", "incorrect": "✘", "not_attempted": "○", "skipped": "–"}
 
 
 def _chosen(numbers: list[str] | None) -> list[Any]:
@@ -116,9 +115,10 @@ def progress(
     if as_json:
         console.emit({"labs": [vars(entry) for entry in entries]})
         return
+    known = part("definition.verdict").STATUSES
     rows = [
         (entry.name, f"{entry.solved} of {entry.exercises}", f"{entry.points:g} of {entry.of:g}",
-         " ".join(f"{MARKS.get(status, '?')} {key}" for key, status in entry.statuses.items()))
+         " ".join(f"{known.get(status, '?')[0]} {key}" for key, status in entry.statuses.items()))
         for entry in entries
     ]  # fmt: skip
     console.table("", ("lab", "solved", "points", "exercises"), rows)

@@ -108,7 +108,8 @@ def _not_run(identifier: str, error: BaseException) -> str:
 def _words(error: BaseException, said: str) -> str:
     """Return the note for an error, and name the answer only if the error is in it."""
     if isinstance(error, limits.OutOfTime):
-        return f"your answer was {said}: does a loop in it never end?"
+        return (f"your answer was {said}, so this cell was stopped. Look for a loop in it that "
+                "never ends. Is this computer busy with other programs? Then run the cell again")
     if _in_answer(error.__traceback__):
         return f"your answer raised {words.error_text(error)}"
     if "NoneType" in said:

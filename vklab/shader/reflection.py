@@ -156,8 +156,13 @@ class _Module:
     def pointee(self, type_id: int) -> int:
         return self.types[type_id][1][1]
 
-    def element(self, type_id: int) -> tuple[str, int]:
-        """Return the struct format and the element count of a number, vector or array."""
+    def element(self, type_id: int, name: str = "") -> tuple[str, int]:
+        """Return the struct format and the element count of a number, vector or array.
+
+        Args:
+            type_id: its type.
+            name: its name, for messages.
+        """
         opcode, words = self.types[type_id]
         if opcode == _OP_TYPE_FLOAT:
             return {16: "e", 32: "f", 64: "d"}[words[0]], 1
@@ -165,14 +170,19 @@ class _Module:
             letter = {8: "b", 16: "h", 32: "i", 64: "q"}[words[0]]
             return (letter if words[1] else letter.upper()), 1
         if opcode == _OP_TYPE_VECTOR:
-            return self.element(words[0])[0], words[1]
+            return self.element(words[0], name)[0], words[1]
         if opcode == _OP_TYPE_ARRAY:
-            inner, count = self.element(words[0])
+            inner, count = self.element(words[0], name)
             return inner, count * self.constants[words[1]][1][0]
-        if opcode == _OP_TYPE_STRUCT and len(words) == 1:
-            return self.element(words[0])  # Slang wraps arrays in a structure of one member
-        raise ShaderError(f"a push constant cannot have SPIR-V type {opcode}: use a number, a "
-                          "vector or an array")  # fmt: skip
+        if opcode == _OP_TYPE_STRUCT:
+            if len(words) == 1 and self.types[words[0]][0] == _OP_TYPE_ARRAY:
+                return self.element(words[0], name)  # Slang wraps arrays in a structure
+            inside = ", ".join(self.member_names.get((type_id, number), f"member {number}")
+                               for number in range(len(words)))  # fmt: skip
+            raise ShaderError(f"push constant {name} is a structure: write its members ({inside}) "
+                              f"into the block of push constants itself, in place of {name}")
+        raise ShaderError(f"push constant {name} has SPIR-V type {opcode}: use numbers, vectors or "
+                          "arrays")  # fmt: skip
 
 
 def reflect(spirv: bytes) -> Reflection:
@@ -219,9 +229,9 @@ def _push(module: _Module) -> dict[str, PushConstant]:
             continue
         structure = module.pointee(type_id)
         for number, member in enumerate(module.types[structure][1]):
-            letter, count = module.element(member)
-            offset = module.member_decorations[structure, number][_OFFSET]
             name = module.member_names[structure, number]
+            letter, count = module.element(member, name)
+            offset = module.member_decorations[structure, number][_OFFSET]
             push[name] = PushConstant(offset, letter, count)
     return push
 

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 from vklab.course.author.lab import Lab, LabError
 
-__all__ = ["Answers", "alternative", "answers_of", "equivalent", "taught", "taught_in", "wrong"]
+__all__ = ["Answers", "alternative", "answers_of", "equivalent", "fits", "taught",
+           "taught_in", "wrong"]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ def wrong(identifier: str, says: str, status: str = "incorrect") -> Callable[[T]
     Args:
         identifier: the exercise, "03-1".
         says: words that its verdict must contain.
-        status: the verdict's status.
+        status: the verdict's status; `incorrect` stands for `partial`, too.
     """
 
     def register(answer: T) -> T:
@@ -45,6 +46,11 @@ def wrong(identifier: str, says: str, status: str = "incorrect") -> Callable[[T]
         return answer
 
     return register
+
+
+def fits(status: str, listed: str) -> bool:
+    """Tell whether the status of a verdict is what a wrong answer lists, or skipped."""
+    return status in (listed, "skipped") or (status, listed) == ("partial", "incorrect")
 
 
 def alternative(identifier: str) -> Callable[[T], T]:

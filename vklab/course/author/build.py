@@ -19,9 +19,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from vklab.course.author import regions
 from vklab.course.author.lab import Cell, Lab
+from vklab.course.author.layout import LINK
 from vklab.course.places import PROJECT, labs_folder
 
 __all__ = [
+    "deeper",
     "execute",
     "solution_notebook",
     "student_notebook",
@@ -70,7 +72,13 @@ def student_notebook(lab: Lab) -> NotebookNode:
 
 def solution_notebook(lab: Lab) -> NotebookNode:
     """Return the solved notebook, not yet executed."""
-    return _notebook(lab, {cell.id: regions.solved(lab, cell) for cell in lab.cells})
+    return _notebook(lab, {cell.id: deeper(cell.kind, regions.solved(lab, cell))
+                           for cell in lab.cells})  # fmt: skip
+
+
+def deeper(kind: str, text: str) -> str:
+    """Return a cell's text for `labs/solutions/`: links of markdown go up one folder more."""
+    return LINK.sub(r"](../\1)", text) if kind == "markdown" else text
 
 
 def execute(notebook: NotebookNode, workplace: Path, allow_errors: bool = False) -> NotebookNode:

@@ -223,7 +223,8 @@ def skeleton_problems(lab: Lab, student: Path, solution: Path) -> list[str]:
         student: path of the student notebook.
         solution: path of the solution notebook.
     """
-    given = {c.id: c.source for c in nbformat.read(student, as_version=4).cells}
+    given = {c.id: build.deeper(c.cell_type, c.source)
+             for c in nbformat.read(student, as_version=4).cells}  # fmt: skip
     done = {c.id: c.source for c in nbformat.read(solution, as_version=4).cells}
     problems = []
     for key in given.keys() | done.keys():

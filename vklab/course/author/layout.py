@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from vklab.course.author.lab import Cell, Lab
 
-__all__ = ["layout_problems", "minutes_estimate"]
+__all__ = ["LINK", "layout_problems", "minutes_estimate"]
 
 # Fitted to labs 00, 02, 04, 04b and 04c, of 90, 120, 95, 80 and 75 minutes; most of these are sums
 # of what readers with a clock needed for each section. Each estimate is within 14 %.

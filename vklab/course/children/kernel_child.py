@@ -19,6 +19,7 @@ import numpy as np
 
 from vklab.course import words
 from vklab.course.children.child import begin, without
+from vklab.course.children.run_kernel import ending
 from vklab.errors import SetupError, ShaderError, TimeoutError, VklabError
 from vklab.runtime import kernels, open_devices, upload
 from vklab.runtime.many import device_copies
@@ -38,6 +39,10 @@ __all__ = ["GUARD_BYTES", "Pipelines", "dropped", "main", "require_buffers", "ru
 # that a copy from behind one buffer to behind another is detected.
 GUARD_BYTES, GUARD_WORD = 4096, 0x3F9DDE00
 OP_ARRAY_LENGTH = 68
+# How GLSL names a buffer.
+NAMES = (". In GLSL a buffer has the name of its block: `buffer X { float x[]; };` is X. But with "
+         "an instance name, `buffer X { float x[]; } data;`, it is data. Rename the block, and "
+         "delete the instance name")
 REPORTED = 8
 
 
@@ -108,7 +113,7 @@ def dropped(
 ) -> list[str]:
     """Return the buffers and push constants that the compiler removed because nothing uses them.
 
-    Raises ShaderError if a kernel uses no buffer at all.
+    Raises ShaderError if a kernel uses no buffer at all, or a buffer of another name.
 
     Args:
         text: the kernel's source.
@@ -117,9 +122,13 @@ def dropped(
         push: names of its push constants.
     """
     code = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
-    known = {*reflection.bindings, *reflection.push}
-    gone = [name for name in (*buffers, *push)
-            if name not in known and re.search(rf"\b{re.escape(name)}\b", code)]  # fmt: skip
+    gone = []
+    for given, known in ((list(buffers), reflection.bindings), (list(push), reflection.push)):
+        if known.keys() <= set(given):  # otherwise something given has another name in the kernel
+            gone += [name for name in given if name not in known
+                     and re.search(rf"\b{re.escape(name)}\b", code)]  # fmt: skip
+    if not reflection.bindings.keys() <= set(buffers):
+        require_buffers(reflection, buffers, NAMES if ending(text) == ".comp" else "")
     if gone and not reflection.bindings:
         raise ShaderError(f"{words.never_used(gone)}: this kernel reads nothing and writes nothing")
     return gone
@@ -216,11 +225,11 @@ def run_one(
     return after, outside
 
 
-def require_buffers(reflection: Reflection, names: Iterable[str]) -> None:
+def require_buffers(reflection: Reflection, names: Iterable[str], advice: str = "") -> None:
     """Raise ShaderError unless these are the buffers of a shader."""
     if set(reflection.bindings) != set(names):
         raise ShaderError(f"the shader has buffers {sorted(reflection.bindings)}, the dispatch "
-                          f"gives {sorted(names)}")  # fmt: skip
+                          f"gives {sorted(names)}: use the same names{advice}")  # fmt: skip
 
 
 def _dispatch(run: Mapping[str, Any], unused: Sequence[str]) -> Dispatch:

@@ -191,8 +191,9 @@ def find(identifier: str) -> Exercise:
     if other is not None and not other.marked:
         return other()
     if identifier not in exercises:
-        names = ", ".join(exercises) or "no such lab"
-        raise LookupError(f"there is no exercise {identifier!r}; there is {names}")
+        if not exercises:
+            raise LookupError(f"there is no lab {number_of(identifier) or identifier!r}")
+        raise LookupError(f"there is no exercise {identifier!r}; there is {', '.join(exercises)}")
     return exercises[identifier]
 
 

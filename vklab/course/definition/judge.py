@@ -65,12 +65,20 @@ def judge(exercise: Exercise, answers: Answers, cases: Sequence[Case]) -> Verdic
              for key in exercise.parts]  # fmt: skip
     if printed:
         notes.append(f"your answer printed:\n{_cut(printed, SHOWN).rstrip()}")
-    full = bool(parts) and all(part.passed for part in parts)
     return Verdict(
-        exercise.id, exercise.title, "correct" if full else "incorrect",
+        exercise.id, exercise.title, _status(parts),
         round(sum(part.earned for part in parts), 2), exercise.points, tuple(parts),
         tuple(_cut(note, CHARACTERS) for note in notes[:MESSAGES]),
     )  # fmt: skip
+
+
+def _status(parts: Sequence[Part]) -> str:
+    """Return correct, incorrect, or partial: valid, and only scores could be better."""
+    missed = [part for part in parts if not part.passed]
+    if parts and not missed:
+        return "correct"
+    valid = all(part.share >= 0 for part in missed) and any(part.earned for part in parts)
+    return "partial" if valid else "incorrect"
 
 
 def _stopped(exercise: Exercise, status: str, message: str) -> Verdict:

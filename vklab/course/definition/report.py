@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from vklab.course import words
+from vklab.course.definition.codec import Opaque
 
 __all__ = ["Differs", "Report"]
 
@@ -76,6 +77,17 @@ class Report:
         """Expect a condition to be true; `message` is the whole sentence for the student."""
         if not true:
             raise Differs(f"{self._on_text()}{message}")
+
+    def kind(self, got: Any, kinds: Any, what: str) -> None:
+        """Expect a value of a type; True is no int.
+
+        Args:
+            got: the answer's value.
+            kinds: the type, or several, as `isinstance` takes them.
+            what: the kind of value in words, "a list of sizes".
+        """
+        right = isinstance(got, kinds) and (kinds is bool or not isinstance(got, bool))
+        self.expect(right, f"expected {what}, got {_kind(got)}")
 
     def equal(self, got: Any, expected: Any, hint: str = "") -> None:
         """Expect exactly one value; a list equals a tuple, a NumPy number a number.
@@ -150,6 +162,11 @@ def _nans(array: np.ndarray) -> int:
 
 def _got(value: Any) -> str:
     return "None (is a return missing?)" if value is None else words.short(value)
+
+
+def _kind(value: Any) -> str:
+    name = value.type if isinstance(value, Opaque) else type(value).__name__
+    return _got(None) if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def _array_text(array: np.ndarray) -> str:

@@ -1,4 +1,4 @@
-"""Verdict of a check: correct, incorrect, not attempted or skipped, with the reason of each part.
+"""Verdict of a check: correct, partly correct, incorrect, ..., with the reason of each part.
 
 Draws itself as HTML that is readable without colours, and on light and dark pages; its plain text
 is the same on every machine. Visited by lab 00.
@@ -18,12 +18,14 @@ NOTE = "application/vnd.vklab.note+json"
 # status -> (mark, colour of the Okabe-Ito palette, words)
 STATUSES = {
     "correct": ("✔", "#009E73", "correct"),
+    # A valid answer of a scored exercise that could be better.
+    "partial": ("◐", "#E69F00", "partly correct"),
     "incorrect": ("✘", "#D55E00", "incorrect"),
     "not_attempted": ("○", "#56B4E9", "not attempted"),
     "skipped": ("–", "#999999", "skipped"),
     "recorded": ("✎", "#56B4E9", "recorded"),
 }
-PART_MARKS = {True: ("✔", "ok"), False: ("✘", "no")}
+PART_MARKS = {"ok": "✔", "part": "◐", "no": "✘"}
 
 
 def points_text(points: float, of: float) -> str:
@@ -55,6 +57,16 @@ class Part:
         share = float(self.passed) if self.share < 0 else self.share
         return round(self.points * share, 2)
 
+    @property
+    def word(self) -> str:
+        """Return `ok`, `part` for a score that could be better, or `no`."""
+        return "ok" if self.passed else "part" if self.earned else "no"
+
+    @property
+    def worth(self) -> str:
+        """Return the part's points as text: `4`, or `2.5 of 4` for a part of a score."""
+        return f"{self.earned:g} of {self.points:g}" if self.word == "part" else f"{self.points:g}"
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -72,7 +84,7 @@ class Verdict:
     def headline(self) -> str:
         """Return the verdict in one line."""
         words = f"{self.id} {self.title}".strip() + f": {STATUSES[self.status][2]}"
-        counted = self.status in ("correct", "incorrect")
+        counted = self.status in ("correct", "partial", "incorrect")
         return words + (f", {points_text(self.points, self.of)}" if counted else "")
 
     def summary(self) -> dict[str, Any]:
@@ -88,7 +100,7 @@ class Verdict:
     def __str__(self) -> str:
         lines = [self.headline]
         for part in self.parts:
-            lines.append(f"  {PART_MARKS[part.passed][1]}  {part.name} ({part.points:g})")
+            lines.append(f"  {part.word}  {part.name} ({part.worth})")
             lines += [f"      {line}" for line in part.message.splitlines()]
         lines += [f"  {line}" for message in self.messages for line in message.splitlines()]
         return "\n".join(lines)
@@ -114,13 +126,13 @@ class Verdict:
 
 
 def _part_html(part: Part) -> str:
-    mark, word = PART_MARKS[part.passed]
     message = (
         f'<div style="margin-left:1.6em;white-space:pre-wrap">{escape(part.message)}</div>'
         if part.message
         else ""
     )
     return (
-        f'<li style="margin:.15em 0"><span role="img" aria-label="{word}">{mark}</span> '
-        f"{escape(part.name)} <small>({part.points:g})</small>{message}</li>"
+        f'<li style="margin:.15em 0"><span role="img" aria-label="{part.word}">'
+        f"{PART_MARKS[part.word]}</span> {escape(part.name)} <small>({part.worth})</small>"
+        f"{message}</li>"
     )

@@ -7,9 +7,28 @@ from collections.abc import Mapping, Sequence
 from vklab.course.figures.diagram import Diagram
 from vklab.course.picture import Picture
 
-__all__ = ["draw_batches"]
+__all__ = ["draw_batches", "obvious_choices", "obvious_cost"]
 
 WIDTH, LEFT = 720, 150
+
+
+def obvious_choices(pictures: int, sizes: Sequence[int]) -> dict[str, list[int]]:
+    """Return the choices of batch sizes that come to mind first, by name: one size, or greedy."""
+    choices = {f"only {size}": [size] * -(-pictures // size) for size in sizes}
+    fitting, left = [], pictures
+    for size in sorted(sizes, reverse=True):
+        fitting += [size] * (left // size)
+        left %= size
+    choices["largest first"] = fitting + [min(sizes)] * (left > 0)
+    full, rest = divmod(pictures, max(sizes))
+    last = [min(size for size in sizes if size >= rest)] * (rest > 0)
+    return choices | {"one for the rest": [max(sizes)] * full + last}
+
+
+def obvious_cost(pictures: int, sizes: Sequence[int], run: int) -> int:
+    """Return the least cost of the obvious choices; `run` is the price of a run, in rows."""
+    choices = obvious_choices(pictures, sizes).values()
+    return min(sum(each) + run * len(each) for each in choices)
 
 
 def draw_batches(

@@ -9,10 +9,18 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
+from vklab.course.data import data
 from vklab.course.figures.diagram import COLOURS
 from vklab.course.picture import Picture, picture
 
-__all__ = ["draw_digits"]
+__all__ = ["draw_digits", "held_out"]
+
+
+def held_out() -> tuple[np.ndarray, np.ndarray]:
+    """Return the pictures that the digits network was not trained on, and their digits."""
+    with np.load(data("digits.npz")) as file:
+        kept = file["held_out"]
+        return file["images"][kept], file["labels"][kept]
 
 
 def draw_digits(

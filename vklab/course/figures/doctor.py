@@ -6,17 +6,20 @@ Visited by lab 00.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from vklab.course.definition.verdict import Verdict
+from vklab.course.check import check
+from vklab.course.definition.exercise import exercises_of
+from vklab.course.definition.verdict import STATUSES
 from vklab.course.figures.diagram import Diagram
 from vklab.course.picture import Picture
-from vklab.doctor import Check, Report
+from vklab.doctor import Check, Report, examine
 from vklab.types import DeviceInfo
 
-__all__ = ["BROKEN_MACHINE", "draw_card", "draw_layers", "draw_repairs", "readable"]
+__all__ = ["BROKEN_MACHINE", "draw_card", "draw_layers", "draw_repairs", "made_up", "readable"]
 
 COLOURS = {"ok": "grey", "note": "blue", "FAILED": "red"}
 LOADER = "apt install libvulkan1"
@@ -34,6 +37,19 @@ BROKEN_MACHINE = Report(
         Check("devices", False, "the loader cannot be opened", LOADER),
     )
 )  # fmt: skip
+
+
+def made_up(rows: str) -> Report:
+    """Return a report of made-up checks, such as "failed LINE, note-minor LINE, ok".
+
+    Args:
+        rows: for each check its mark, `-minor` if it is not essential, and its repair.
+    """
+    checks = []
+    for mark, _, line in (row.partition(" ") for row in rows.split(", ")):
+        essential = not mark.endswith("-minor")
+        checks.append(Check(f"a check: {mark}", not mark.startswith("failed"), "", line, essential))
+    return Report(tuple(checks))
 
 
 def readable(report: Report) -> Report:
@@ -106,17 +122,18 @@ def _abilities(report: Report, device: DeviceInfo) -> tuple[tuple[str, bool, str
     )
 
 
-def draw_card(
-    report: Report, device: DeviceInfo, verdicts: Sequence[Verdict], todo: Sequence[str]
-) -> Picture:
+def draw_card(device: DeviceInfo, names: Mapping[str, Any]) -> Picture:
     """Draw the readiness card: the device, its abilities, the exercises, the repairs.
 
     Args:
-        report: the doctor's report on this machine.
         device: the device of the banner.
-        verdicts: the verdict of each exercise.
-        todo: the student's repair list.
+        names: the notebook's names, with the student's answers to lab 00 among them.
     """
+    report = readable(examine())
+    answers = {key: names.get(one.title, ...) for key, one in exercises_of("00").items()}
+    verdicts = [check(key, answer) for key, answer in answers.items()]
+    solved = [verdict.id for verdict in verdicts if verdict.status == "correct"]
+    todo = answers["00-2"](report) if "00-2" in solved else ["see exercise 2"]
     page = Diagram(720, 250)
     page.box((3, 3, 714, 244), "", "blue")
     ready = "ready" if report.ok else "not ready yet"
@@ -127,17 +144,17 @@ def draw_card(
     for row, (ability, can, where) in enumerate(_abilities(report, device)):
         page.note((22, 116 + 22 * row), f"{'✔' if can else '○'}  {ability}")
         page.note((230, 116 + 22 * row), where)
-    solved = sum(verdict.status == "correct" for verdict in verdicts)
-    page.note((390, 92), f"You have solved {solved} of {len(verdicts)}", bold=True)
+    page.note((390, 92), f"You have solved {len(solved)} of {len(verdicts)}", bold=True)
     for row, verdict in enumerate(verdicts):
-        sign = "✔" if verdict.status == "correct" else "○"
+        sign = {"correct": "✔", "partial": "◐"}.get(verdict.status, "○")
         page.note((390, 116 + 22 * row), f"{sign}  {verdict.id}  {verdict.title}")
-        page.note((590, 116 + 22 * row), verdict.status.replace("_", " "))
+        page.note((590, 116 + 22 * row), STATUSES[verdict.status][2])
     listed = "; ".join(str(line) for line in todo) or "nothing"
     listed = f"{'Optional' if report.ok else 'To repair'}: {listed}"
     page.note((22, 236), listed if len(listed) < 100 else f"{listed[:96]} ...")
     return page.picture(
-        f"A card: this machine is {ready}, {solved} of {len(verdicts)} exercises are solved. "
+        f"A card: this machine is {ready}, {len(solved)} of {len(verdicts)} exercises are solved. "
         f"{listed}",
-        "A tick is something you have; a ring is something you do not have, or not yet.",
+        "A tick is something you have; a half-filled ring is partly correct; a ring is something "
+        "you do not have, or not yet.",
     )

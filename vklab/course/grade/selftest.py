@@ -14,7 +14,7 @@ from typing import Any
 import nbformat
 
 from vklab.course.author import build
-from vklab.course.author.answers import Answers, answers_of
+from vklab.course.author.answers import Answers, answers_of, fits
 from vklab.course.author.lab import Lab, find_lab
 from vklab.course.author.trials import empty_answers
 from vklab.course.definition.exercise import Exercise, exercises_of
@@ -96,7 +96,7 @@ def _answers(
         for key, answer, _, status in answers.wrong:
             if key == exercise.id:
                 got = verdict_on(exercise, answer, seed)
-                fine = got.status in (status, "skipped") and got.status != "correct"
+                fine = fits(got.status, status) and got.status != "correct"
                 yield 1, "" if fine else f"{key}: the wrong answer {_name(answer)} is {got.status}"
         for key, answer in answers.alternative:
             # A second solution is written for the first variant.
