@@ -139,21 +139,20 @@ def sets_of(devices: Devices, programs: Programs) -> list[tuple[int, tuple[str, 
 def cheapest(devices: Devices, programs: Programs, most: int = 5) -> int | None:
     """Return the price of the cheapest set of at most `most` devices for all programs, exactly."""
     everything = (1 << len(programs)) - 1
-    loads: dict[str, list[int]] = {}  # the programs that fit on a device together, as bits
+    loads: dict[str, list[int]] = {}  # programs that fit together, with no room for one more
     for name, (_, room) in devices.items():
+        able = [(number, mib) for number, (mib, suited) in enumerate(programs.values())
+                if name in suited]  # fmt: skip
         fit = [(0, room)]
-        for number, (mib, suited) in enumerate(programs.values()):
-            if name in suited:
-                fit += [(load | 1 << number, left - mib) for load, left in fit if left >= mib]
-        loads[name] = [load for load, _ in fit]
+        for number, mib in able:
+            fit += [(load | 1 << number, left - mib) for load, left in fit if left >= mib]
+        loads[name] = [load for load, left in fit
+                       if all(load >> number & 1 or left < mib for number, mib in able)]
     for price, some in sets_of(devices, programs):
-        if len(some) > most:
-            continue
         placed = {0}
-        for name in some[:-1]:
-            placed = {a | b for a in placed for b in loads[name] if not a & b}
-        rest = {everything ^ load for load in (loads[some[-1]] if some else [0])}
-        if placed & rest:
+        for name in some if len(some) <= most else ():
+            placed = {done | load for done in placed for load in loads[name]}
+        if everything in placed and len(some) <= most:
             return price
     return None
 
@@ -222,23 +221,25 @@ def _hard(part: str, random: np.random.Generator, cuts: Sequence[int], passes: i
         rooms = random.choice([6, 8, 10, 12, 16, 20], 5).tolist()
         devices = {n: (int(room * random.integers(7, 12)), room * 1000)
                    for n, room in zip("ABCDE", rooms, strict=True)}  # fmt: skip
-        drawn = []
-        for host, count in zip(random.permutation(5), cuts, strict=False):
+        hosts, drawn = random.permutation(5)[:len(cuts)].tolist(), []
+        for host, count in zip(hosts, cuts, strict=True):
             ends = random.choice(np.arange(6, 10 * rooms[host] - 5), count - 1, replace=False)
             for mib in np.diff([0, *sorted(ends), 10 * rooms[host]]).tolist():
                 able = [n for i, n in enumerate(devices) if i == host or random.random() < 0.75]
                 drawn.append((mib * 100, tuple(able)))
         programs = dict(zip("pqrstuvwxy", (drawn[i] for i in random.permutation(len(drawn))),
                             strict=False))  # fmt: skip
-        natural = obvious(devices, programs)
-        price = cheapest(devices, programs)
-        if price is None or not natural or price > 0.9 * min(natural.values()):
+        planted = sum(list(devices.values())[host][0] for host in hosts)
+        natural = min(obvious(devices, programs).values(), default=0)
+        if planted > 0.9 * natural:
             continue
-        few = cheapest(devices, programs, len(cuts) - 1)
         orders = orders_of(programs)
         orders += [random.permutation(list(programs)).tolist() for _ in range(passes)]
-        strong = price + 0.4 * (min(natural.values()) - price)  # earns 60 % of the points
-        if (few is None or few > price) and in_passes(devices, programs, orders) >= strong:
+        strong = planted + 0.4 * (natural - planted)  # earns 60 % of the points
+        if in_passes(devices, programs, orders) < strong:
+            continue
+        few, price = (cheapest(devices, programs, len(cuts) - less) for less in (1, 0))
+        if price is not None and (few is None or few > price):
             return _renting(part, devices, programs)
 
 
@@ -273,11 +274,13 @@ class RentDevices(Function):
         yield _renting("valid", {"A": (7, 900)}, {})
         yield _renting("valid", {"A": (9, 900), "B": (2, 1000)},
                          {"p": (400, ("A", "B")), "q": (500, ("A",)), "r": (1, ("A", "B"))})
+        yield _renting("valid", dict.fromkeys("ABCDE", (5, 900)),
+                         dict.fromkeys("pqrst", (900, tuple("ABCDE"))))  # fmt: skip
         both, sizes = ("A", "B", "C"), (2000, 2000, 2000, 3000, 5000, 2000, 4000)
         yield _renting("picture", {"A": (50, 10000), "B": (52, 10000), "C": (30, 4000)},
                          {name: (mib, both) for name, mib in zip("pqrstuv", sizes, strict=True)})
         for part, cuts, passes in (("first", (4, 4), 5), ("second", (3, 3, 3), 5),
-                                   ("third", (4, 3, 3), 20)):  # fmt: skip
+                                   ("third", (3, 3, 2, 2), 40)):  # fmt: skip
             hard = _hard(part, random, cuts, passes)
             yield from (hard, replace(hard, part="valid"))
 

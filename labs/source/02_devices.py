@@ -370,9 +370,9 @@ print("the same devices:", all(info.device_id == raw.deviceID for info, raw in p
 
 # %% id="l02-park"
 SIZES, VALUES = ten_devices()
-rows = [(number, *row) for number, row in enumerate(zip(*VALUES.values(), strict=True))]
-headers = ("device", *(f"{name} ({size})" for name, size in SIZES.items()))
-HTML(draw.table_html("Fields (bytes), and of the UUID only the beginning", headers, rows))
+rows = [(name, SIZES[name], *VALUES[name]) for name in SIZES]
+HTML(draw.table_html("Ten devices: the fields, and of the UUID only the beginning",
+                     ("field", "bytes", *map(str, range(10))), rows))
 
 # %% id="l02-apart-picture" tags=["hide-input"]
 figures.draw_apart(SIZES, VALUES, ["vendorID", "deviceID"], "Pairs of devices. Vendor and model "

@@ -6,7 +6,7 @@
 
 # %% [markdown] id="l02b-title"
 # # Lab 02b · Choosing devices
-# **Which device should do the work, and what do you say to the others?** · 75 minutes, 3 exercises; the second one may wait for another day
+# **Which device should do the work, and why not another one?** · 75 minutes, 3 exercises; the second one may wait for another day
 #
 # A program that needs 8 GiB of memory stops on a laptop with "error -8". Its author never saw that error: the author has another laptop. In this lab you ask what a device offers, name the first thing that it lacks, and choose devices.
 #

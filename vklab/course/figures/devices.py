@@ -108,17 +108,18 @@ def draw_apart(
     scale = (700 - left) / max(16, total)
     for row, (title, names, colour) in enumerate((("chosen fields", known, "blue"),
                                                   ("the UUID alone", ["deviceUUID"], "grey"))):
-        x, top = left, 62.0 * row + 48
+        x, top = left, 72.0 * row + 48
         diagram.note((left, top - 8), f"{title}: {16 if row else total} bytes", bold=not row)
         for name in names:
             width = sizes.get(name, 16) * scale
             diagram.box((x, top, width, 26), name if width > 7 * len(name) else "", colour)
             x += width
+    diagram.note((left, 90), ", ".join(known), size=11)
     pairs = len(rows) * (len(rows) - 1) // 2
-    diagram.note((left, 178), f"{pairs - len(same)} of {pairs} pairs are told apart", bold=True)
-    diagram.note((left, 196), "= the two devices look the same")
+    diagram.note((left, 188), f"{pairs - len(same)} of {pairs} pairs are told apart", bold=True)
+    diagram.note((left, 206), "= the two devices look the same")
     lost = [str(name) for name in chosen if name not in sizes]
-    diagram.note((left, 214), f"no such field: {', '.join(lost)}" if lost else "")
+    diagram.note((left, 224), f"no such field: {', '.join(lost)}" if lost else "")
     told = f"fields {', '.join(known) or 'none'}, {total} bytes; "
     return diagram.picture(told + (f"still the same: {', '.join(same)}" if same
                                    else "every pair is told apart"), caption)  # fmt: skip
