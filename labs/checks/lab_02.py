@@ -1,9 +1,10 @@
-"""Exercises of lab 02: a missing GPU, packed versions, queue families, refusals, rented devices."""
+"""Exercises of lab 02: a missing GPU, packed versions, queue families, few fields."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import combinations
 from typing import Any
 
@@ -14,30 +15,28 @@ from vklab.course.definition.case import Case
 from vklab.course.definition.exercise import Function, exercise
 from vklab.course.definition.kinds import Choice, Predict
 from vklab.course.definition.report import Report
-from vklab.course.figures.machines import Needs, families, machine
-from vklab.types import DeviceInfo, MemoryHeap
+from vklab.course.figures.machines import families
 
-CAUSES = ("no loader", "no manifest", "no library", "no hardware", "no permission", "hidden",
-          "not asked for", "too old")  # fmt: skip
-SHOWN = (
-    "`libvulkan.so.1`: cannot open shared object file",
-    "The loader opens and answers 1.3.275. Every `icd.d` folder is empty.",
-    "`nvidia_icd.json` names `libGLX_nvidia.so.0`. `ldconfig -p` does not list it.",
+CAUSES = {  # what a machine shows -> the cause
+    "`libvulkan.so.1`: cannot open shared object file": "no loader",
+    "The loader opens and answers 1.3.275. Every `icd.d` folder is empty.": "no manifest",
+    "`nvidia_icd.json` names `libGLX_nvidia.so.0`. `ldconfig -p` does not list it.": "no library",
     "`radeon_icd.x86_64.json` and its library are there. `lspci` lists no graphics card. One "
-    "device is found: llvmpipe.",
+    "device is found: llvmpipe.": "no hardware",
     "`lspci` lists an AMD card, manifest and library are there. Opening `/dev/dri/renderD128` "
-    "says: permission denied. One device: llvmpipe.",
+    "says: permission denied. One device: llvmpipe.": "no permission",
     "`lspci` lists an Intel GPU, manifest and library are there. `VK_DRIVER_FILES` is set to "
-    "`/opt/lavapipe/lvp_icd.json`. One device: llvmpipe.",
+    "`/opt/lavapipe/lvp_icd.json`. One device: llvmpipe.": "hidden",
     "A Mac with MoltenVK. `vulkaninfo` lists the GPU. In your program `vkCreateInstance` says: "
-    "incompatible driver.",
-    "The GPU is listed with Vulkan 1.1.97. The program needs Vulkan 1.3.",
-)
+    "incompatible driver.": "not asked for",
+    "The GPU is listed with Vulkan 1.1.97. The program needs Vulkan 1.3.": "too old",
+}
 
 
 def _machines(*numbers: int) -> dict[str, str]:
     """Return the parameters of a variant: what machines A to E show."""
-    return {letter: SHOWN[number] for letter, number in zip("abcde", numbers, strict=True)}
+    shown = list(CAUSES)
+    return {letter: shown[number] for letter, number in zip("abcde", numbers, strict=True)}
 
 
 @exercise(
@@ -48,18 +47,15 @@ def _machines(*numbers: int) -> dict[str, str]:
         "So what stopped the other driver?",
         "A program on macOS has to ask for drivers that translate; vulkaninfo always asks.",
     ),
-    variants=(
-        _machines(4, 1, 6, 2, 3), _machines(5, 3, 0, 4, 7), _machines(2, 6, 5, 3, 1),
-        _machines(7, 4, 2, 5, 6),
-    ),
+    variants=(_machines(4, 1, 6, 2, 3), _machines(5, 3, 0, 4, 7), _machines(2, 6, 5, 3, 1),
+              _machines(7, 4, 2, 5, 6)),
 )
 class Causes(Choice):
     parts = {"all": ("every machine", 3)}
 
     def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        right = dict(zip(SHOWN, CAUSES, strict=True))
-        return {letter.upper(): (right[shown], tuple(sorted(CAUSES)))
-                for letter, shown in self.params.items()}  # fmt: skip
+        options = tuple(sorted(CAUSES.values()))
+        return {name.upper(): (CAUSES[shown], options) for name, shown in self.params.items()}
 
 
 # ---------------------------------------------------------------------------------------- versions
@@ -105,21 +101,21 @@ class Identify(Function):
             return [int(random.integers(0, n)) for n in most]
 
         old, api, nvidia = (10, 10, 12), (3, 7, 10, 12), (10, 8, 8, 6)
-        for fields in ((0, 1, 3, 289), (0, 1, 4, 0), (0, 127, 1023, 4095),
-                       (0, *draw(128, 1024, 9))):  # fmt: skip
-            yield self._case("api", 0x8086, _packed(fields, api), _packed((25, 2, 7), old))
+        usual, driver = _packed((0, 1, 4, 0), api), _packed((25, 2, 7), old)
+        for fields in ((1, 3, 289), (1, 4, 0), (127, 1023, 4095), draw(128, 1024, 9)):
+            yield self._case("api", 0x8086, _packed((0, *fields), api), driver)
         for variant in (1, 7, 0):
             number = _packed((variant, *draw(128, 1024, 4096)), api)
-            yield self._case("variant", 0x1002, number, _packed((1, 2, 3), old))
-        for vendor, fields, widths in (
-            (0x8086, (25, 2, 7), old), (0x1002, (2, 0, 4095), old),
-            (0x5143, (512, 801, 3), old), (0x5143, draw(1024, 1024, 4096), old),
-            (NVIDIA, (580, 159, 4, 0), nvidia),
-            (NVIDIA, (1023, 255, 255, 63), nvidia), (NVIDIA, draw(1024, 256, 256, 64), nvidia),
+            yield self._case("variant", 0x1002, number, driver)
+        for vendor, fields in (
+            (0x8086, (25, 2, 7)), (0x1002, (2, 0, 4095)), (0x5143, (512, 801, 3)),
+            (0x5143, draw(1024, 1024, 4096)), (NVIDIA, (580, 159, 4, 0)),
+            (NVIDIA, (1023, 255, 255, 63)), (NVIDIA, draw(1024, 256, 256, 64)),
         ):  # fmt: skip
-            yield self._case("driver", vendor, _packed((0, 1, 4, 0), api), _packed(fields, widths))
+            widths = nvidia if vendor == NVIDIA else old
+            yield self._case("driver", vendor, usual, _packed(fields, widths))
         for vendor in (*VENDORS, 0x1234, 0xFFFF, 0xAB, 0x10000, 0x10009):
-            yield self._case("vendor", vendor, _packed((0, 1, 3, 0), api), _packed((1, 0, 0), old))
+            yield self._case("vendor", vendor, usual, driver)
         for vendor in (NVIDIA, 0x10005, 0x13B5, 0x1234, 0x106B, 0x1AE0):
             for part in self.parts:
                 variant = int(random.integers(2, 7)) if part == "variant" else 0
@@ -224,264 +220,150 @@ class PickQueueFamilies(Function):
             report.expect("compute" in made[got[0]].flags, f"family {got[0]} does not compute")
             report.expect(has <= avoidable,
                           f"family {got[0]} has graphics, and another one computes without")
-        elif report.part == "clock":
-            report.equal(got[0], compute, "the index of the compute family")
         elif report.part == "copies" and copies == compute:
             report.expect(got[1] == got[0], "no family only copies: expected your compute family, "
                           f"{words.short(got[0])}, got {words.short(got[1])}")  # fmt: skip
         elif report.part == "copies":
             report.equal(got[1], copies, "the index for copies")
-        else:
-            report.equal(got, case.expected)
+        else:  # the clock
+            report.equal(got[0], compute, "the index of the compute family")
 
 
-# -------------------------------------------------------------------------------------- refusals
+# ------------------------------------------------------------------ fields that tell devices apart
 
-INVOCATIONS, ALIGNMENT = "maxComputeWorkGroupInvocations", "minStorageBufferOffsetAlignment"
+# field -> bytes (0: those of its longest text), and the values that a device may have
+FIELDS: Mapping[str, tuple[int, tuple[Any, ...]]] = {
+    "name": (0, ("Aspen 7", "Aspen 9 Pro", "Birch", "Cedar 6", "Cedar 6 Ti", "Maple")),
+    "driver": (0, ("radv", "anv", "turnip", "nvk", "panvk")), "type": (1, (0, 1, 2, 3, 4)),
+    "subgroup": (1, (8, 16, 32, 64)), "families": (1, (1, 2, 3, 4)),
+    "extensions": (2, (98, 131, 154, 187, 203)), "heapMiB": (3, (4096, 8188, 12282, 16368)),
+    "vendorID": (4, tuple(VENDORS)), "deviceID": (4, (0x2684, 0x56A0, 0x73BF, 0x744C)),
+    "apiVersion": (4, (4202496, 4206592, 4206881, 4210688)),
+    "driverVersion": (4, (8388612, 100663296, 104857600, 2428243968)),
+}  # fmt: skip
+Sizes, Values = Mapping[str, int], Mapping[str, Sequence[Any]]
+
+
+def pairs_told(values: Values) -> dict[str, int]:
+    """Return by field the pairs of devices that differ in it, as bits."""
+    return {name: sum((a != b) << place for place, (a, b) in enumerate(combinations(column, 2)))
+            for name, column in values.items()}  # fmt: skip
+
+
+def fewest_bytes(sizes: Sizes, pairs: Mapping[str, int], most: int = 99) -> dict[int, int]:
+    """Return by number of fields the least bytes, up to `most`, that tell all devices apart."""
+    sums: list[tuple[int, int, int]] = [(0, 0, 0)]
+    for name, bits in pairs.items():
+        sums += [(size + sizes[name], told | bits, count + 1) for size, told, count in sums
+                 if size + sizes[name] <= most]  # fmt: skip
+    everything = reduce(int.__or__, pairs.values())
+    return {count: size for size, told, count in sorted(sums, reverse=True) if told == everything}
+
+
+def natural_bytes(sizes: Sizes, pairs: Mapping[str, int]) -> dict[str, int]:
+    """Return the bytes of natural answers; a thinned one leaves out what it does not need."""
+    def told(names: Iterable[str]) -> int:
+        return reduce(int.__or__, (pairs[name] for name in names), 0)
+
+    answers: dict[str, list[str]] = {"all fields": list(sizes), "the UUID": ["deviceUUID"]}
+    worths: Mapping[str, Callable[[int, int], float]] = {
+        "cheapest first": lambda size, new: -size, "most pairs": lambda size, new: new,
+        "most pairs per byte": lambda size, new: new / size}  # fmt: skip
+    for title, worth in worths.items():
+        chosen = answers[title] = []
+        while (seen := told(chosen)) != told(sizes):
+            new = {name: (bits & ~seen).bit_count() for name, bits in pairs.items() if bits & ~seen}
+            chosen.append(max(new, key=lambda name: worth(sizes[name], new[name])))
+    for title, names in list(answers.items()):
+        thin = sorted(names, key=lambda name: sizes[name])
+        for name in thin[::-1]:
+            fewer = [other for other in thin if other != name]
+            thin = fewer if told(fewer) == told(sizes) else thin
+        answers[f"{title}, thinned"] = thin
+    return {title: sum(sizes[name] for name in names) for title, names in answers.items()}
+
+
+def _park(random: np.random.Generator, count: int) -> tuple[dict[str, int], dict[str, Any]]:
+    """Draw `count` devices with ten fields, the UUID last."""
+    values: dict[str, Any] = {}
+    for name in random.permutation(list(FIELDS))[:9].tolist():
+        size, pool = FIELDS[name]
+        few = random.permutation(len(pool))[:random.integers(2, 4 if 0 < size < 3 else 5)]
+        values[name] = [pool[n] for n in random.choice(few, count)]
+    values["deviceUUID"] = [random.bytes(8).hex() for _ in range(count)]
+    sizes = {name: FIELDS.get(name, (16,))[0] or max(map(len, column))
+             for name, column in values.items()}  # fmt: skip
+    return sizes, values
+
+
+def _hard(part: str, random: np.random.Generator, few: int) -> Case:
+    """Draw until no natural answer is best, and no answer with at most `few` fields."""
+    while True:
+        sizes, values = _park(random, int(random.integers(10, 15)))
+        pairs = pairs_told(values)
+        natural = natural_bytes(sizes, pairs)
+        plain = min(size for title, size in natural.items() if "thinned" not in title)
+        least = fewest_bytes(sizes, pairs, plain - 2)
+        best = min(least.values(), default=plain)
+        if best < min(natural.values()) and all(least.get(n, 99) > best for n in range(few + 1)):
+            return _apart(part, sizes, values, plain)
+
+
+def _apart(part: str, sizes: Sizes, values: Values, natural: int = 0) -> Case:
+    on = f"sizes={sizes}, " + (f"values={values}" if len(sizes) < 3 else
+                               f"{len(next(iter(values.values())))} devices")  # fmt: skip
+    return Case(part, (sizes, values), on=on, facts={"natural": natural})
 
 
 @exercise(
     "02-4",
     hints=(
-        "Return as soon as something is missing: your lines have the order of the codes.",
-        "Python compares tuples number by number. What is (1, 2, 154) < (1, 3)? And (1, 3, 0)?",
-        "For limits in at_most a smaller value is the better one.",
-        "Only device-local heaps count, and of these only the largest. A heap has .device_local "
-        "and .size_bytes; 1 MiB is 2**20 bytes.",
-    ),
-    seams=("vklab.vulkan.physical_device.refusal",),
-)
-class FirstMissing(Function):
-    parts = {"version": ("version and queue", 1), "features": ("features", 1),
-             "limits": ("limits: at least, and at most", 1),
-             "heap": ("the largest device-local heap, and the order of the questions", 1)}
-
-    def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        (phone,), (station, video), old = (machine("phone"), machine("workstation"),
-                                           machine("server")[2])  # fmt: skip
-        fp16, both = ("shaderFloat16",), ("shaderInt8", "shaderInt64", "shaderFloat16")
-        pairs = [((1, 2, 154), (1, 3)), ((1, 2, 154), (1, 2)), ((1, 3, 0), (1, 3)),
-                 ((1, 4, 0), (1, 3)), ((2, 0, 0), (1, 3)), ((1, 3, 128), (1, 10)),
-                 ((1, 10, 0), (1, 9)), ((1, 10, 0), (2, 0)), ((1, 5, 3), (2, 4))]  # fmt: skip
-        pairs += [((major, minor, 0), (other, least))
-                  for major, minor, other, least in random.integers(1, 13, (6, 4)).tolist()]
-        for version, wanted in pairs:
-            yield self._case("version", replace(station, api_version=version), Needs(wanted))
-        for device, queue in ((video, "compute"), (phone, "graphics"), (phone, "video_decode"),
-                              (station, "video_decode"), (phone, "transfer"),
-                              (machine("laptop")[1], "sparse_binding"), (station, "video")):
-            yield self._case("version", device, Needs(queue=queue))
-        yield self._case("version", replace(video, api_version=(1, 2, 0)), Needs())
-        for version, wanted in (((1, 30, 0), (2, 4)), ((1, 200, 0), (2, 0))):
-            yield self._case("version", replace(station, api_version=version), Needs(wanted))
-        for device, features in ((phone, both[:1]), (phone, fp16), (phone, both), (station, both)):
-            yield self._case("features", device, Needs(features=features))
-        most = int(random.integers(300, 1000))
-        some = replace(phone, limits={**phone.limits, INVOCATIONS: most})
-        for device, least, largest in (
-            (phone, {INVOCATIONS: 256}, {}), (phone, {INVOCATIONS: 257}, {}),
-            (phone, {}, {ALIGNMENT: 64}), (phone, {}, {ALIGNMENT: 63}),
-            (some, {INVOCATIONS: most}, {}), (some, {INVOCATIONS: most + 1}, {}),
-            (phone, {"maxPushConstantsSize": 128, INVOCATIONS: 512}, {ALIGNMENT: 16}),
-        ):  # fmt: skip
-            yield self._case("limits", device, Needs(at_least=least, at_most=largest))
-        shared, constants = "maxComputeSharedMemorySize", "maxPushConstantsSize"
-        for least, largest in (
-            ({constants: 200, INVOCATIONS: 512, shared: 10**6}, {}), ({constants: 129}, {}),
-            ({shared: 10**6, constants: 200}, {}), ({ALIGNMENT: 65}, {}),
-            ({}, {INVOCATIONS: 100, ALIGNMENT: 16}), ({}, {INVOCATIONS: 256, ALIGNMENT: 16}),
-            ({}, {INVOCATIONS: 255}), ({}, {ALIGNMENT: 16, INVOCATIONS: 100}),
-        ):  # fmt: skip
-            yield self._case("limits", phone, Needs(at_least=least, at_most=largest))
-        mib = int(random.integers(900, 9000))
-        split = (MemoryHeap(700 << 20, True, 0, 0), MemoryHeap(mib << 20, True, 0, 0),
-                 MemoryHeap(40000 << 20, False, 0, 0))  # fmt: skip
-        for heap in (mib, mib + 1, mib + 700):
-            yield self._case("heap", replace(station, heaps=split), Needs(heap_mib=heap))
-        full = MemoryHeap(mib << 20, True, 0, (mib << 20) // 2)  # usage is not the question
-        for heaps in ((split[1], split[2], split[0]), (full,)):
-            yield self._case("heap", replace(station, heaps=heaps), Needs(heap_mib=mib))
-        yield self._case("heap", machine("laptop")[0], Needs(heap_mib=10**5))
-        for device, needs in (
-            (station, Needs(heap_mib=16112)), (station, Needs(heap_mib=16200)),
-            (old, Needs(features=("nothing",), heap_mib=10**6)),
-            (video, Needs(features=("nothing",))),
-            (phone, Needs(features=fp16, at_least={INVOCATIONS: 512})),
-            (phone, Needs(at_most={ALIGNMENT: 1}, heap_mib=10**6)),
-        ):  # fmt: skip
-            yield self._case("heap", device, needs)
-
-    def _case(self, part: str, device: DeviceInfo, needs: Needs) -> Case:
-        """Name what is asked, and what the device has of it."""
-        plain = Needs()
-        asked = {key: value for key, value in vars(needs).items() if value != getattr(plain, key)}
-        told = ["Vulkan " + ".".join(map(str, device.api_version))]
-        if "queue" in asked or not any("compute" in f.flags for f in device.queue_families):
-            told.append(f"families {[sorted(f.flags) for f in device.queue_families]}")
-        if needs.features:
-            told.append(f"features {sorted(device.features & set(needs.features))}")
-        told += [f"{n} {device.limits[n]}" for n in (*needs.at_least, *needs.at_most)]
-        if needs.heap_mib:
-            sizes = (f"{heap.size_bytes >> 20}{'' if heap.device_local else ' (host)'}"
-                     for heap in device.heaps)
-            told.append(f"heaps of {', '.join(sizes)} MiB")
-        needed = ", ".join(f"{key}={value!r}" for key, value in asked.items())
-        return Case(part, (device, needs), on=f"a device with {', '.join(told)}; Needs({needed})")
-
-    def expected(self, case: Case) -> Any:
-        device, needs = case.args
-        local = [heap.size_bytes for heap in device.heaps if heap.device_local]
-        met = {"version": device.api_version[:2] >= needs.api_version,
-               f"queue:{needs.queue}": any(needs.queue in f.flags for f in device.queue_families)}
-        met |= {f"feature:{name}": name in device.features for name in needs.features}
-        met |= {f"limit:{n}": device.limits[n] >= value for n, value in needs.at_least.items()}
-        met |= {f"limit:{n}": device.limits[n] <= value for n, value in needs.at_most.items()}
-        met["heap"] = max(local) >= needs.heap_mib * 2**20
-        return next((code for code, right in met.items() if not right), "")
-
-
-# ---------------------------------------------------------------------------------- rented devices
-
-Devices = Mapping[str, tuple[int, int]]
-Programs = Mapping[str, tuple[int, tuple[str, ...]]]
-
-
-def cheapest(devices: Devices, programs: Programs) -> int | None:
-    """Return the price of the cheapest set of devices that runs all programs, found exactly."""
-    sizes = [mib for mib, _ in programs.values()]
-    everything = (1 << len(sizes)) - 1
-    prices = {0: 0}  # which programs have a place -> cheapest so far
-    for name, (price, room) in devices.items():
-        able = [i for i, (_, suited) in enumerate(programs.values()) if name in suited]
-        loads = [sum(1 << i for i in some) for n in range(1, len(able) + 1)
-                 for some in combinations(able, n) if sum(sizes[i] for i in some) <= room]
-        for done, paid in list(prices.items()):
-            for load in loads:
-                if not done & load:
-                    prices[done | load] = min(prices.get(done | load, paid + price), paid + price)
-    return prices.get(everything)
-
-
-def obvious(devices: Devices, programs: Programs) -> dict[str, int]:
-    """Return the prices of the obvious answers by name; those that find no place are left out."""
-    by_size = sorted(programs, key=lambda name: -programs[name][0])
-    every = [n for n, (_, room) in devices.items() if room >= sum(p[0] for p in programs.values())
-             and all(n in suited for _, suited in programs.values())]  # fmt: skip
-    prices = {"one device for all": min((devices[n][0] for n in every), default=None),
-              "in the given order": _one_by_one(devices, programs, list(programs)),
-              "largest first": _one_by_one(devices, programs, by_size)}  # fmt: skip
-    return {name: price for name, price in prices.items() if price is not None}
-
-
-def _one_by_one(devices: Devices, programs: Programs, order: list[str]) -> int | None:
-    """Place each program on a device in use, else on the cheapest one that fits."""
-    left: dict[str, int] = {}
-    for name in order:
-        mib, suited = programs[name]
-        places = [(d not in left, devices[d][0], d) for d in suited
-                  if left.get(d, devices[d][1]) >= mib]  # fmt: skip
-        if not places:
-            return None
-        place = min(places)[2]
-        left[place] = left.get(place, devices[place][1]) - mib
-    return sum(devices[name][0] for name in left)
-
-
-def _hard(part: str, random: np.random.Generator, few: int = 2) -> Case:
-    """Draw until neither an obvious answer nor one with `few` devices is cheapest."""
-    while True:
-        rooms = random.choice([4, 6, 8, 12, 16, 24], int(random.integers(4, 6)))
-        names = "ABCDE"[:len(rooms)]
-        devices = {n: (int(room * random.integers(6, 13)), int(room) * 1000)
-                   for n, room in zip(names, rooms, strict=True)}  # fmt: skip
-        programs = {}
-        for program in "pqrstuv"[:random.integers(5, 8)]:
-            suited = tuple(n for n in names if random.random() < 0.7) or (names[0],)
-            programs[program] = (int(random.integers(10, 75)) * 100, suited)
-        price, natural = cheapest(devices, programs), obvious(devices, programs)
-        if price is None or not natural or price > 0.9 * min(natural.values()):
-            continue
-        with_few = (cheapest({name: devices[name] for name in some}, programs)
-                    for some in combinations(devices, few))  # fmt: skip
-        if all(paid is None or paid > price for paid in with_few):
-            return _renting(part, devices, programs)
-
-
-def _renting(part: str, devices: Devices, programs: Programs) -> Case:
-    natural = min(obvious(devices, programs).values(), default=0)
-    on = f"devices={devices}, programs={programs}" if part != "picture" else ""
-    return Case(part, (devices, programs), facts={"natural": natural},
-                on=on or "the devices and programs of the picture")  # fmt: skip
-
-
-@exercise(
-    "02-5",
-    hints=(
-        "Two questions, one after the other: which set of devices do I try next, and does "
-        "everything fit on that set?",
-        "Five devices have 31 sets, the cheapest comes first: stop at the first that works.",
-        "Does everything fit? Try a device for the first program, and ask the same question about "
-        "the rest of the programs and of the memory. If the answer is no, try the next device.",
-        "With less work: place the largest program first, on the fullest device that still has "
-        "room. It fits less often, and earns a part of the points.",
+        "First write the question alone: given a list of fields, are two devices the same in all "
+        "of them? Count how many different rows there are.",
+        "Ten fields have 1024 lists, so a program can try them all. What do you keep from one try "
+        "to the next?",
+        "A field that tells few pairs apart may be the one that completes a cheap list. So do not "
+        "decide field by field: compare whole lists by their bytes.",
     ),
 )
-class RentDevices(Function):
-    parts = {"valid": ("every program has a device that suits it and has room", 1),
-             "picture": ("the price of the picture's six programs", 1),
-             "first": ("the price of a drawn list", 1),
-             "second": ("the price of another drawn list", 1),
-             "third": ("the price of a third drawn list", 1)}  # fmt: skip
+class TellApart(Function):
+    parts = {"valid": ("the fields tell all devices apart", 1),
+             **{name: (f"the bytes for the {name} drawn list of devices", 1)
+                for name in ("first", "second", "third")}}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        yield _renting("valid", {"A": (7, 900)}, {"p": (900, ("A",))})
-        yield _renting("valid", {"A": (7, 900)}, {})
-        yield _renting("valid", {"A": (9, 900), "B": (2, 1000)},
-                         {"p": (400, ("A", "B")), "q": (500, ("A",)), "r": (1, ("A", "B"))})
-        both = ("A", "B", "C")  # the largest first leaves gaps of 1000 MiB
-        yield _renting("picture", {"A": (50, 10000), "B": (52, 10000), "C": (30, 4000)},
-                         {"p": (5000, both), "q": (4000, both), "r": (4000, both),
-                          "s": (3000, both), "t": (2000, both), "u": (2000, both)})  # fmt: skip
-        for part in ("first", "second", "third"):
-            hard = _hard(part, random, 3 if part == "second" else 2)
-            yield from (hard, replace(hard, part="valid"))
+        for types, models in (([2, 2], [7, 8]), ([2, 1], [7, 7]), ([1, 1, 2], [7, 8, 8])):
+            yield _apart("valid", {"type": 1, "deviceID": 4}, {"type": types, "deviceID": models})
+        for count in (8, 8, 12):
+            yield _apart("valid", *_park(random, count))
+        for part, few in (("first", 2), ("second", 3), ("third", 3)):
+            yield _hard(part, random, few)
 
     def expected(self, case: Case) -> Any:
-        return cheapest(*case.args)
+        sizes, values = case.args
+        return min(fewest_bytes(sizes, pairs_told(values)).values())
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        devices, programs = case.args
-        report.expect(isinstance(got, dict) and all(isinstance(d, str) for d in got.values()),
-                      f"expected a dictionary from program to device, got {words.short(got)}")
-        report.equal(sorted(map(str, got)), sorted(programs), "the programs that have a device")
-        for name, device in got.items():
-            report.expect(device in programs[name][1], f"program {name} does not run on {device!r}")
-        used: dict[str, int] = {}
-        for name, device in got.items():
-            used[device] = used.get(device, 0) + programs[name][0]
-        for device, mib in used.items():
-            room = devices[device][1]
-            report.expect(mib <= room, f"{device} has {room} MiB, your programs on it need {mib}")
+        sizes, values = case.args
+        report.expect(isinstance(got, list | tuple) and all(isinstance(n, str) for n in got),
+                      f"expected a list of names of fields, got {words.short(got)}")
+        strange = [str(name) for name in got if name not in sizes]
+        report.expect(not strange, f"there is no field {strange[:1]}")
+        report.expect(len(set(got)) == len(got), f"a field occurs twice in {words.short(got)}")
+        rows: dict[tuple[Any, ...], int] = {}
+        for number in range(len(next(iter(values.values())))):
+            other = rows.setdefault(tuple(values[name][number] for name in got), number)
+            report.expect(other == number, f"devices {other} and {number} are the same in all of "
+                          f"{words.short(list(got))}")  # fmt: skip
         if report.part != "valid":
-            report.score(sum(devices[device][0] for device in used), case.expected,
-                         case.facts["natural"], "cents an hour")  # fmt: skip
+            report.score(sum(sizes[name] for name in got), case.expected, case.facts["natural"],
+                         "bytes")  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------- predictions
 
 
-@exercise("02-p1", hints=("Which field is the first that differs?",))
-class Comparisons(Predict):
-    explains = ("Packed numbers compare like versions, as long as the variants are equal: a higher "
-                "field outweighs all fields to its right. Tuples compare number by number. Text "
-                "compares character by character: '1.10' and '1.3' differ first at '1' against "
-                "'3', so version 1.10 counts as the older one.")  # fmt: skip
-
-    def answers(self) -> Mapping[str, Any]:
-        return {"packed": True, "tuples": True, "text": False}
-
-
-@exercise("02-p2", hints=("Who holds a Python reference to what?",))
+@exercise("02-p1", hints=("Who holds a Python reference to what?",))
 class Alive(Predict):
     explains = ("The structure is there, because Python holds it. The array is gone: the bindings "
                 "copied the inner structure into a C array, and a pointer in C keeps nothing "
@@ -491,7 +373,7 @@ class Alive(Predict):
         return {"structure": True, "array": False}
 
 
-@exercise("02-p3", hints=("Which names occur in the runtime's function?",))
+@exercise("02-p2", hints=("Which names occur in the runtime's function?",))
 class RulesOfTheRuntime(Predict):
     explains = ("The runtime keeps compute away from graphics and copies on a family of their own, "
                 "as you do. It never looks at timestamp_valid_bits or queue_count: it uses one "
@@ -501,21 +383,3 @@ class RulesOfTheRuntime(Predict):
         return {"graphics": True, "clock": False, "queue_count": False, "copies": True}
 
 
-@exercise("02-p4", hints=("Whose limit is asked, and for whom?",))
-class FirstDevice(Predict):
-    explains = ("The limit of devices[0] is used for all. With the laptop first the phone is told "
-                "to run 1024 invocations and allows 256: Vulkan forbids that, and the kernel may "
-                "not be created. With the phone first nothing fails, and the laptop's GPUs get a "
-                "quarter of their workgroup without a word. Ask each device for its own limit.")
-
-    def answers(self) -> Mapping[str, Any]:
-        return {"laptop": True, "phone_first": False, "laptop_first": False}
-
-
-@exercise("02-p5", hints=("Which character is the first that differs?",))
-class NewEnough(Predict):
-    explains = ("Version 1.10.0 will be turned away: '1' comes before '2' at the third character. "
-                "Keep versions as tuples of numbers, and make text of them only to print them.")
-
-    def answers(self) -> Mapping[str, Any]:
-        return {"v1_1_0": False, "v1_3_289": True, "v1_10_0": False}

@@ -1,44 +1,41 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Devices: what is in this machine, and which one to use", minutes: 120}
+#   vklab: {title: "Devices: what is in this machine, and how to tell it", minutes: 90}
 # ---
 
 # %% [markdown] id="l02-title"
 # # Lab 02 · Devices
-# **What is in this machine, and which device should do the work?** · 120 minutes, 5 exercises; the last one, about 25 minutes, may wait for another day
+# **What is in this machine, and how can a program tell?** · 90 minutes, 4 exercises; the last one may wait for another day
 #
-# A laptop may have two GPUs and a software driver. A server has several equal cards. A phone may have one GPU, without fp16. The same program has to run on all of them, so it asks before it acts. In this lab you ask the questions, first with the raw bindings, then with vklab. Then you write the code that decides.
+# A laptop may have two GPUs and a software driver. A server has several equal cards. A phone may have one GPU, without fp16. The same program has to run on all of them, so it asks before it acts. In this lab you ask the questions, first with the raw bindings, then with vklab. Lab 02b uses the answers to choose a device.
 #
 # **Afterwards you can**
 # * find out why a GPU is missing, without any Vulkan binding;
-# * list physical devices, and read versions, vendors, queue families, heaps, limits and features;
-# * choose queue families, and name the first requirement that a device does not meet;
-# * choose a cheap set of devices for several programs, and say how far from the best you are;
-# * recognise two mistakes that only show on other people's machines.
+# * list physical devices, read their types, vendors and versions, and choose queue families;
+# * say why the number of a device is no name for it, and find a short name;
+# * recognise a mistake with memory that only shows on other people's machines.
 #
 # **Before this lab**: lab 00. You need dictionaries, `min(key=...)`, and `>>` and `&` on integers.
 #
-# **Files it opens**: `vklab/doctor/detect.py`, `vklab/vulkan/device.py`, `vklab/vulkan/physical_device.py`, `vklab/runtime/open_devices.py`.
+# **Files it opens**: `vklab/doctor/detect.py`, `vklab/vulkan/device.py`.
 
 # %% id="l02-setup"
-import ctypes
-import gc
-import platform
-import weakref
+import ctypes  # opens a library of the system
+import gc  # Python's garbage collector
+import platform  # names the system: Linux, Windows, Darwin (macOS)
+import weakref  # references that keep nothing alive
 from pathlib import Path
 
-import numpy as np
 import vulkan as vk
 from IPython.display import HTML
-from onnx import TensorProto, helper
 
 import vklab
 from vklab import draw
 from vklab.course import attempt, banner, check, hint, predict, show, swap
 from vklab.course.figures import devices as figures
 from vklab.course.figures import objects
-from vklab.course.figures.machines import Needs, families, machine
+from vklab.course.figures.machines import families, machine, ten_devices
 from vklab.doctor import detect
 from vklab.vulkan.device import Device
 from vklab.vulkan.instance import Instance
@@ -68,21 +65,19 @@ objects.draw_loader()
 #
 # These lines install the loader, drivers, and `vulkaninfo`, a tool that asks everything that this lab asks:
 #
-# | system | line |
-# |---|---|
-# | Debian, Ubuntu | `sudo apt install libvulkan1 mesa-vulkan-drivers vulkan-tools` |
-# | Fedora | `sudo dnf install vulkan-loader mesa-vulkan-drivers vulkan-tools` |
-# | macOS | `brew install vulkan-loader molten-vk vulkan-tools` |
-# | Windows | the driver of the GPU's vendor brings everything |
+# * Debian, Ubuntu: `sudo apt install libvulkan1 mesa-vulkan-drivers vulkan-tools`
+# * Fedora: `sudo dnf install vulkan-loader mesa-vulkan-drivers vulkan-tools`
+# * macOS: `brew install vulkan-loader molten-vk vulkan-tools`
+# * Windows: the driver of the GPU's vendor brings everything. On Linux, NVIDIA's driver brings its own manifest.
 #
-# NVIDIA's driver for Linux brings its own manifest. Now ask your loader for its version. `ctypes` ships with Python and opens libraries; no binding is needed.
+# Now ask your loader for its version. `ctypes` is a module of Python that opens libraries, so no binding is needed. (**Bindings** are a package that makes the functions of a C library callable.)
 
 # %% id="l02-loader" tags=["nbval-ignore-output"]
 LOADERS = {"Windows": "vulkan-1.dll", "Darwin": "libvulkan.1.dylib"}
 packed = ctypes.c_uint32()
 try:
     loader = ctypes.CDLL(LOADERS.get(platform.system(), "libvulkan.so.1"))
-    loader.vkEnumerateInstanceVersion(ctypes.byref(packed))
+    loader.vkEnumerateInstanceVersion(ctypes.byref(packed))  # it writes to this address
     print("the loader answers", packed.value, "=", hex(packed.value))
 except OSError as error:
     print("no loader under this name:", error)
@@ -148,17 +143,15 @@ application = vk.VkApplicationInfo(pApplicationName="lab 02", apiVersion=version
 create_info = vk.VkInstanceCreateInfo(
     flags=vk.VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR if wanted else 0,
     pApplicationInfo=application,
-    enabledExtensionCount=len(wanted),
-    ppEnabledExtensionNames=wanted,
-)
+    enabledExtensionCount=len(wanted), ppEnabledExtensionNames=wanted)
 instance = vk.vkCreateInstance(create_info, None)
 opened.append(instance)
-print("an instance is open:", instance != vk.ffi.NULL)
+print("an instance is open:", instance != vk.ffi.NULL)  # NULL is C's "no object"
 
 # %% [markdown] id="l02-properties-text"
 # **Step 2, the devices and their properties.** A handle is a pointer without information. The properties say more. The *type* is one of five: `discrete` has its own memory behind a bus, `integrated` shares the memory of the processor, `virtual` is a share of a GPU inside a virtual machine, `cpu` is your processor in the role of a GPU (lavapipe, SwiftShader), and `other`. A CPU device computes the right results, slowly. Thanks to it this course runs anywhere.
 #
-# `vendorID` is the PCI number of the company, `deviceID` its number for this model. Together they name the chip: drivers and bug reports use them, because names are changed by marketing.
+# `vendorID` is the PCI number of the company, `deviceID` its number for this model. Together they name the model of the chip. Drivers and bug reports use them, because marketing changes names.
 
 # %% id="l02-properties" tags=["nbval-ignore-output"]
 assert instance is not None, "there is no instance: run step 1 first"
@@ -172,12 +165,9 @@ for handle in handles:
 headers = ("name", "type", "apiVersion", "driverVersion", "vendorID", "deviceID")
 HTML(draw.table_html("As the driver says it", headers, rows))
 
-# %% [markdown] id="l02-order-text"
+# %% [markdown] id="l02-bits-text"
 # **Is every GPU of your machine in the table, also the integrated one?** Compare with the Device Manager, `lspci`, or "About This Mac". A machine's firmware may switch the integrated GPU off while a discrete one is present, and each GPU needs the driver of its own vendor.
 #
-# The specification promises no order. The loader sorts on Linux (since 1.3.204: by type, then by PCI address), and follows the system's preference on Windows. Device 0 becomes device 1 when somebody plugs a card in. A program that must find the same device again stores its `deviceUUID`, which stays the same over restarts and new drivers.
-
-# %% [markdown] id="l02-bits-text"
 # ### Versions are packed into bits
 # `apiVersion` is four numbers in 32 bits. The variant is 0 for Vulkan and 1 for Vulkan SC, which is made for safety-critical systems such as cars and planes.
 
@@ -239,33 +229,18 @@ check("02-2", identify)
 # %% id="l02-e2-hint"
 # hint("02-2")
 
-# %% [markdown] id="l02-p1-text"
-# **Your guess first.** Version 1.10.0 is newer than 1.3.224. Two cells below, three comparisons are printed. Which of them say so? Write True or False in place of each `...`. Your guess is recorded, not marked, and the explanation follows it.
+# %% [markdown] id="l02-trap"
+# ### What would break this? Who keeps the memory alive?
+# `create_info` in step 1 is a C structure that holds a *pointer* to `application`: the address of its first byte. The next function builds a longer chain. Its outer structure points to a second one, and this one points to an array of priorities. The function returns the outer structure, and a *weak* reference to the array. A weak reference tells whether an object still exists, and does not keep it.
+#
+# `gc.collect()` frees what nobody needs any more. **Your guess first:** when the function has returned, is the outer structure still there? Is the array? Write True or False.
 
 # %% id="l02-p1"
-predict("02-p1", packed=..., tuples=..., text=...)
-
-# %% id="l02-compare"
-print("packed:", vk.VK_MAKE_VERSION(1, 10, 0) > vk.VK_MAKE_VERSION(1, 3, 224))
-print("tuples:", (1, 10, 0) > (1, 3, 224))
-print("text:  ", "1.10.0" > "1.3.224")
-
-# %% [markdown] id="l02-trap"
-# ### Who keeps the memory alive?
-# `create_info` in step 1 is a C structure that holds a *pointer* to `application`. C does not count references. If Python frees `application` too early, the driver reads whatever lies there.
-
-# %% id="l02-pointers-picture" tags=["hide-input"]
-objects.draw_pointers()
-
-# %% [markdown] id="l02-p2-text"
-# The next function builds these three structures and returns the first. A *weak* reference tells whether an object still exists, and does not keep it. **Your guess first:** when the function has returned, is the outer structure still there, and is the array of priorities?
-
-# %% id="l02-p2"
-predict("02-p2", structure=..., array=...)
+predict("02-p1", structure=..., array=...)
 
 # %% id="l02-trap-run"
 def raw_device_info():
-    priorities = vk.ffi.new("float[]", [1.0])
+    priorities = vk.ffi.new("float[]", [1.0])  # a C array of one number
     queue = vk.VkDeviceQueueCreateInfo(queueCount=1, pQueuePriorities=priorities)
     return vk.VkDeviceCreateInfo(pQueueCreateInfos=[queue]), weakref.ref(priorities)
 
@@ -275,8 +250,11 @@ gc.collect()
 print("the structure is there:", raw_info.queueCreateInfoCount == 1)
 print("the array is there:    ", still_there() is not None)
 
+# %% id="l02-pointers-picture" tags=["hide-input"]
+objects.draw_pointers()
+
 # %% [markdown] id="l02-trap-after"
-# The cure: hold every C object in a Python variable until the call has returned, as step 1 does with `application`. vklab builds all structures with one function, `vklab.vulkan.api.struct`, which keeps whatever a structure points to.
+# If the array is gone, the driver reads whatever lies there now. On your machine that may be the old value; on another one the program ends. The cure: hold every C object in a Python variable until the call has returned, as step 1 does with `application`. vklab builds all structures with one function, `vklab.vulkan.api.struct`, which keeps whatever a structure points to.
 
 # %% [markdown] id="l02-families-text"
 # ### Queues
@@ -356,315 +334,89 @@ with attempt("02-3"), swap(SEAM, pick_queue_families), Instance() as connection:
     usable = [info for info in vklab.devices() if not info.refusal]
     for info in usable:
         with Device(connection, connection.physical_devices()[info.index], info) as device:
-            opened_on = device.compute_queue.family.index
-            assert opened_on == pick_queue_families(info.queue_families)[0]
+            assert device.compute_queue.family.index == pick_queue_families(info.queue_families)[0]
     print("every usable device opens on your family:", len(usable) > 0)
 
-# %% [markdown] id="l02-p3-text"
+# %% [markdown] id="l02-p2-text"
 # **Your guess first:** which of your four rules does the runtime's own function have? Graphics, the clock, the number of queues, copies on a family of their own: write True or False for each, then read the function.
 
-# %% id="l02-p3"
-predict("02-p3", graphics=..., clock=..., queue_count=..., copies=...)
+# %% id="l02-p2"
+predict("02-p2", graphics=..., clock=..., queue_count=..., copies=...)
 
 # %% id="l02-e3-show"
 show("vklab.vulkan.device.choose_queue_families")
 
-# %% [markdown] id="l02-memory-text"
-# ### Memory, limits, features
-# **Step 4, memory.** A *heap* is a pool of memory with a size. A *memory type* is a way to allocate from one heap. Its flags say what you get: `device_local` is close to the device, `host_visible` can be mapped by your program, `host_coherent` needs no flush after writing, `host_cached` is fast to read back.
-
-# %% id="l02-memory-picture" tags=["hide-input"]
-objects.draw_memory()
-
-# %% id="l02-memory" tags=["nbval-ignore-output"]
-assert handles, "there are no handles: run steps 1 and 2 first"
-FLAGS = ("DEVICE_LOCAL", "HOST_VISIBLE", "HOST_COHERENT", "HOST_CACHED", "LAZILY_ALLOCATED")
-rows = []
-for number, handle in enumerate(handles):
-    memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
-    for index in range(memory.memoryTypeCount):
-        kind = memory.memoryTypes[index]
-        heap = memory.memoryHeaps[kind.heapIndex]
-        local = "device-local" if heap.flags & vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT else "host"
-        names = [name.lower() for name in FLAGS
-                 if kind.propertyFlags & getattr(vk, f"VK_MEMORY_PROPERTY_{name}_BIT")]
-        rows.append((number, f"{kind.heapIndex}: {heap.size >> 20} MiB, {local}", index,
-                     " ".join(names)))
-HTML(draw.table_html("Heaps and memory types", ("device", "heap", "type", "flags"), rows))
-
-# %% [markdown] id="l02-limits-text"
-# **Step 5, limits.** A device has more than a hundred limits. These shape nearly every compute kernel. A larger `max...` is better; of an alignment the smaller value is better. The last column is what every device of Vulkan 1.3 must offer.
-#
-# | limit | means | every device |
-# |---|---|---|
-# | `maxComputeWorkGroupInvocations` | invocations in one workgroup, at most | 128 |
-# | `maxComputeSharedMemorySize` | bytes of shared memory that a workgroup may declare | 16384 |
-# | `maxStorageBufferRange` | bytes of a buffer that one binding may cover | 2^27, 128 MiB |
-# | `maxPushConstantsSize` | bytes of the small numbers that go with a dispatch | 128 |
-# | `minStorageBufferOffsetAlignment` | a binding starts at a multiple of this | 256 or less |
-
-# %% id="l02-limits" tags=["nbval-ignore-output"]
-assert handles, "there are no handles: run steps 1 and 2 first"
-LIMITS = ("maxComputeWorkGroupInvocations", "maxComputeSharedMemorySize", "maxStorageBufferRange",
-          "maxPushConstantsSize", "minStorageBufferOffsetAlignment")
-kept = [vk.vkGetPhysicalDeviceProperties(handle) for handle in handles]  # .limits points into them
-rows = [(name, *(getattr(properties.limits, name) for properties in kept)) for name in LIMITS]
-HTML(draw.table_html("Limits", ("limit", *(f"device {n}" for n in range(len(handles)))), rows))
-
-# %% [markdown] id="l02-chain-text"
-# **Step 6, what came after Vulkan 1.0.** Structures cannot grow, so newer questions are separate structures. You hang them onto the old one through `pNext`.
-
-# %% id="l02-chain-picture" tags=["hide-input"]
-objects.draw_chain()
-
-# %% [markdown] id="l02-chain-more"
-# The cell asks two such questions. A **subgroup** is a part of a workgroup that the device handles together; its invocations can exchange values without memory (lab 07). It has 32 invocations on NVIDIA and Apple, 32 or 64 on AMD, 8 to 32 on Intel, 8 on lavapipe with AVX2. A **feature** such as `shaderFloat16` is something that a device may lack. Being listed is not enough: a program must also *enable* the feature when it opens the device.
-
-# %% id="l02-chain" tags=["nbval-ignore-output"]
-assert handles, "there are no handles: run steps 1 and 2 first"
-rows = []
-for handle in handles:
-    subgroup = vk.VkPhysicalDeviceSubgroupProperties()
-    base = vk.VkPhysicalDeviceProperties2(pNext=subgroup)  # this cell holds both
-    vk.vkGetPhysicalDeviceProperties2(handle, base)
-    modern = vk.VkPhysicalDeviceVulkan12Features()
-    vk.vkGetPhysicalDeviceFeatures2(handle, vk.VkPhysicalDeviceFeatures2(pNext=modern))
-    name = vk.ffi.string(base.properties.deviceName).decode()  # here it is a C array
-    rows.append((name, subgroup.subgroupSize, bool(modern.shaderFloat16), bool(modern.shaderInt8)))
-HTML(draw.table_html("Through pNext", ("device", "subgroup", "fp16", "int8"), rows))
-
-# %% [markdown] id="l02-extensions-text"
-# **Where new questions come from.** A vendor publishes an *extension* with its own prefix. If others want it, several vendors (`EXT`) or Khronos (`KHR`) publish a common one. A later version of Vulkan may take it into the core.
-
-# %% id="l02-extensions-picture" tags=["hide-input"]
-objects.draw_extensions()
-
-# %% [markdown] id="l02-extensions-read"
-# So a program may have to look for one ability under several names. An extension at its beginning: with [VK_ARM_data_graph](https://docs.vulkan.org/refpages/latest/refpages/source/VK_ARM_data_graph.html) (2025, Vulkan 1.4.319) a driver runs a whole graph of tensor operations as one pipeline. Few drivers have it. Read its first paragraph and ask: which work of vklab would the driver then do?
-
 # %% [markdown] id="l02-3text"
 # ## 3 · The same in one line
-# vklab makes these calls once for each device and keeps the answers in a `DeviceInfo`: plain data without a handle. Does it agree with you?
+# The devices answer two more questions, about memory and limits; lab 02b asks them. vklab makes all these calls once for each device and keeps the answers in a `DeviceInfo`: plain data without a handle. Does it agree with you?
 
 # %% id="l02-device" tags=["nbval-ignore-output"]
-vklab.devices()[0]
+infos = vklab.devices()
+infos[0]
 
 # %% id="l02-agree"
 assert handles, "there are no handles: run steps 1 and 2 first"
-infos = vklab.devices()
 pairs = list(zip(infos, map(vk.vkGetPhysicalDeviceProperties, handles), strict=True))
 print("the same names:  ", all(info.name == raw.deviceName for info, raw in pairs))
 print("the same devices:", all(info.device_id == raw.deviceID for info, raw in pairs))
-print("the same limits: ", all(i.limits[name] == getattr(r.limits, name)
-                               for i, r in pairs for name in LIMITS))
 
 # %% [markdown] id="l02-4text"
-# ## 4 · Why a device is refused
-# A program that stops with "error -8" helps nobody. vklab tests a device once, in a fixed order, and says what to do about the first thing that is missing. The order matters: a user with an old driver should hear about the driver, not about one of the features that it lacks.
+# ## 4 · Which device was it?
+# A user writes: "it fails on device 1". Which device is that? The specification promises no order. On Linux the loader sorts (since 1.3.204: by type, then by PCI address). On Windows it follows the preference of the system. Device 0 becomes device 1 when somebody plugs a card in.
+#
+# `vendorID` and `deviceID` name the model, so two equal cards share both. A program that must find the same card again stores its `deviceUUID`: 16 bytes that stay the same over restarts and new drivers.
+#
+# Often fewer bytes are enough. A bug report only has to tell the devices of one company apart. The same holds for the **key** of a cache, the name under which a program finds what it stored for one device. Below are ten made-up devices with ten fields. No two devices are equal in all fields. (A short key has a price: the next card that the company buys may look like an old one.)
 
-# %% id="l02-questions-picture" tags=["hide-input"]
-objects.draw_questions()
+# %% id="l02-park"
+SIZES, VALUES = ten_devices()
+rows = [(name, SIZES[name], *VALUES[name]) for name in SIZES]
+HTML(draw.table_html("Ten devices: the fields, and of the UUID only the beginning",
+                     ("field", "bytes", *map(str, range(10))), rows))
 
-# %% id="l02-refusal-show"
-show(vklab.vulkan.physical_device.refusal)
+# %% id="l02-apart-picture" tags=["hide-input"]
+figures.draw_apart(SIZES, VALUES, ["vendorID", "deviceID"], "Pairs of devices. Vendor and model "
+                   "take 8 bytes, and several pairs still look the same.")
 
 # %% [markdown] id="l02-e4-text"
-# ### Exercise 4 · Say what is missing first
-# Your program has requirements of its own. They are kept in a `Needs`:
+# ### Exercise 4 · Tell them apart (scored)
+# Find the fields that tell every device from every other one, in the fewest bytes, for any list of devices. A field costs its bytes; a text costs those of its longest value.
+#
+# One point is for lists that tell all devices apart. The others count bytes, one point for each drawn list of devices: obvious choices earn nothing, the fewest possible bytes earn the point, and a choice in between earns its share. There are at most ten fields, so you may try out many choices. A list that works takes ten minutes; the best one may wait for another day.
 
-# %% id="l02-needs-show"
-show(Needs)
+# %% id="l02-e4" vklab={"role": "exercise", "id": "02-4", "points": 4, "lines": 6}
+from itertools import combinations  # combinations("abc", 2) yields ab, ac and bc, as tuples
 
-# %% [markdown] id="l02-e4-more"
-# Two facts about memory matter here. An ordinary buffer lies in *one* heap, so a device with heaps of 256 and 16112 MiB has no room for 16200 MiB. (Only a *sparse* buffer may be spread over several.) And one binding covers at most `maxStorageBufferRange` bytes, so a kernel that reads a buffer of 200 MiB through one binding needs that limit, too: `Needs(at_least={"maxStorageBufferRange": 200 << 20}, heap_mib=200)`.
 
-# %% id="l02-e4" vklab={"role": "exercise", "id": "02-4", "points": 4, "lines": 14}
-def first_missing(device, needs):
-    """Return the code of the first requirement that the device does not meet, or "".
+def tell_apart(sizes, values):
+    """Return the names of the fields that tell all devices apart in the fewest bytes.
 
-    device: a DeviceInfo; needs: a Needs. In this order:
-    TODO     "version"        its API version is older than needs.api_version (major, minor)
-             "queue:compute"  no queue family has the flag needs.queue; the code ends in that flag
-             "feature:NAME"   the first of needs.features that it lacks
-             "limit:NAME"     the first limit of needs.at_least that is smaller, then the first
-                              of needs.at_most that is larger
-             "heap"           its largest device-local heap is smaller than needs.heap_mib MiB
-    Approach one `if` or `for` for each line above, and return at once.
-    Example  first_missing(phone, Needs(features=("shaderFloat16",))) -> "feature:shaderFloat16"
-    Reads    device.api_version (three numbers), .queue_families, .features (a set of names),
-             .limit("maxPushConstantsSize"), .heaps (each has .size_bytes and .device_local)
-    Length   roughly 14 lines
+    sizes: {field: bytes}; values: {field: [value of device 0, value of device 1, ...]}.
+    TODO     return a list of names. Any two devices differ in at least one of these fields. The
+             bytes of the fields together are as few as possible. No field occurs twice.
+    Approach for a list of names: make the row of each device, and count the different rows.
+    Example  tell_apart({"type": 1, "name": 9}, {"type": [2, 2], "name": ["a", "b"]}) -> ["name"]
+    (roughly 6 lines)
     """
     ### BEGIN SOLUTION
-    if device.api_version < needs.api_version:
-        return "version"
-    if not any(needs.queue in family.flags for family in device.queue_families):
-        return f"queue:{needs.queue}"
-    for name in needs.features:
-        if name not in device.features:
-            return f"feature:{name}"
-    for name, value in needs.at_least.items():
-        if device.limit(name) < value:
-            return f"limit:{name}"
-    for name, value in needs.at_most.items():
-        if device.limit(name) > value:
-            return f"limit:{name}"
-    largest = max(heap.size_bytes for heap in device.heaps if heap.device_local)
-    return "heap" if largest < needs.heap_mib * 2**20 else ""
+    lists = [names for count in range(len(sizes) + 1) for names in combinations(sizes, count)]
+    for names in sorted(lists, key=lambda names: sum(sizes[name] for name in names)):
+        rows = list(zip(*(values[name] for name in names), strict=True))
+        if rows and len(set(rows)) == len(rows):
+            return list(names)
     ### END SOLUTION
 
 
-# %% [markdown] id="l02-e4-park-text"
-# One machine is not enough to test a decision. So here are nine devices of four made-up machines, and yours. They have traits of real devices: a heap split in two, an old driver, two equal cards, a device that only decodes video.
-
-# %% id="l02-e4-picture" vklab={"role": "demo"} tags=["nbval-ignore-output"]
-park = [info for name in ("laptop", "server", "phone", "workstation") for info in machine(name)]
+# %% id="l02-e4-picture" vklab={"role": "demo"}
 with attempt("02-4"):
-    needs = Needs(features=("shaderFloat16",), at_least={"maxComputeSharedMemorySize": 40000},
-                  heap_mib=8000)
-    display(figures.draw_capabilities(
-        [*park, *vklab.devices()], lambda info: first_missing(info, needs),
-        "Dark is much, light is little, within a column. Needed: Vulkan 1.3, compute, fp16, 40000 "
-        "bytes of shared memory, a heap of 8000 MiB. Below the video decoder: this machine."))
+    display(figures.draw_apart(SIZES, VALUES, tell_apart(SIZES, VALUES),
+                               "Your fields. Red: two devices that still look the same."))
 
 # %% id="l02-e4-check" vklab={"role": "check", "id": "02-4"}
-check("02-4", first_missing)
+check("02-4", tell_apart)
 
 # %% id="l02-e4-hint"
 # hint("02-4")
-
-# %% [markdown] id="l02-5text"
-# ## 5 · Choosing devices
-# When you name no device, vklab takes the one that is *probably* the fastest: discrete before integrated before virtual before CPU, then the larger memory. That is a guess from type and size; nothing is measured. `VKLAB_DEVICE` or `vklab.load(model, device=...)` overrides it. Look at the last number of the key: between two equal cards the choice follows the order of enumeration, which section 2 warned you about.
-
-# %% id="l02-speed-show"
-show("vklab.runtime.open_devices._speed")
-
-# %% [markdown] id="l02-rent-text"
-# With several programs the question changes. A company rents devices by the hour. Programs that share a device share its largest heap. The obvious way is to go through the programs, and to put each on a device that is rented already and has room, else to rent the cheapest that fits:
-
-# %% id="l02-rent-picture" tags=["hide-input"]
-ALL = ("A", "B", "C")
-RENT = {"A": (50, 10000), "B": (52, 10000), "C": (30, 4000)}
-WORK = {"p": (5000, ALL), "q": (4000, ALL), "r": (4000, ALL), "s": (3000, ALL), "t": (2000, ALL),
-        "u": (2000, ALL)}
-figures.draw_rented(RENT, WORK, {"p": "A", "q": "A", "r": "C", "s": "B", "t": "B", "u": "B"},
-                    "One program after the other, each where it fits: three devices are rented.")
-
-# %% [markdown] id="l02-e5-text"
-# ### Exercise 5 · Rent the devices (scored)
-# Two devices are enough for these six programs. Find a cheaper choice than the obvious one, for any list of devices and programs.
-# `sets_by_price` is given: it lists every set of devices, the cheapest first.
-#
-# One point is for *valid* choices. The others count cents, one point for each list of programs: the obvious answer earns nothing, the cheapest possible choice earns the point, and a choice in between earns its share. There are at most five devices and seven programs, so you may try out many choices. This is the open-ended exercise of the lab: a first cheaper choice takes a quarter of an hour, and the cheapest one may wait for another day.
-
-# %% id="l02-e5" vklab={"role": "exercise", "id": "02-5", "points": 5, "lines": 12}
-from itertools import combinations
-
-
-def sets_by_price(devices):
-    """Return all sets of device names, the cheapest set first."""
-    sets = [some for count in range(len(devices)) for some in combinations(devices, count + 1)]
-    return sorted(sets, key=lambda some: sum(devices[name][0] for name in some))
-
-
-def rent_devices(devices, programs):
-    """Return a device for each program, so that the rented devices cost as little as possible.
-
-    devices: {name: (cents an hour, MiB of its largest heap)}.
-    programs: {name: (MiB, names of the devices that it runs on)}.
-    TODO     return {program: device}. Each program is on a device that it runs on, and the
-             programs on one device fit into its MiB together. A device that is used costs its
-             price once; a device without a program costs nothing.
-    Approach go through sets_by_price(devices): is there room for all programs on that set?
-    Example  rent_devices({"A": (7, 900), "B": (2, 500)}, {"p": (400, ("A", "B"))}) -> {"p": "B"}
-    (roughly 12 lines)
-    """
-    ### BEGIN SOLUTION
-    def place(left, room):
-        if not left:
-            return {}
-        size, runs_on = programs[left[0]]
-        for name in runs_on:
-            if room.get(name, 0) >= size:
-                rest = place(left[1:], {**room, name: room[name] - size})
-                if rest is not None:
-                    return {left[0]: name, **rest}
-        return None
-
-    for names in sets_by_price(devices):
-        found = place(list(programs), {name: devices[name][1] for name in names})
-        if found is not None:
-            return found
-    ### END SOLUTION
-
-
-# %% id="l02-e5-picture" vklab={"role": "demo"}
-with attempt("02-5"):
-    display(figures.draw_rented(RENT, WORK, rent_devices(RENT, WORK),
-                                "Your choice. Red: too much for the heap, or the wrong device."))
-
-# %% id="l02-e5-check" vklab={"role": "check", "id": "02-5"}
-check("02-5", rent_devices)
-
-# %% id="l02-e5-hint"
-# hint("02-5")
-
-# %% [markdown] id="l02-6text"
-# ## 6 · What would break this?
-# **Bug hunt 1.** This function passed every test on its author's laptop. Then a user plugged in a second GPU, and kernels failed to be created. Read the function in the second cell below. For which machines is its result right? Write your guess, run both cells, and mend the function until every line says True.
-
-# %% id="l02-p4"
-predict("02-p4", laptop=..., phone_first=..., laptop_first=...)
-
-# %% id="l02-bug"
-def workgroup_sizes(devices, wanted):
-    """Return the invocations a workgroup for each device: as many as wanted, if it allows them."""
-    most = devices[0].limit("maxComputeWorkGroupInvocations")
-    return [min(wanted, most) for device in devices]
-
-
-laptop, phone = machine("laptop"), machine("phone")
-for title, together in (("laptop", laptop), ("phone_first", phone + laptop),
-                        ("laptop_first", laptop + phone)):
-    sizes = workgroup_sizes(together, 1024)
-    allowed = [device.limit("maxComputeWorkGroupInvocations") for device in together]
-    print(f"{title:13} each device gets the best that it allows: {sizes == allowed}")
-
-# %% [markdown] id="l02-version-text"
-# **Bug hunt 2.** A program wants Vulkan 1.2 or newer. It was written in the days of 1.3. Which versions does it accept? Guess, run, then mend it.
-
-# %% id="l02-p5"
-predict("02-p5", v1_1_0=..., v1_3_289=..., v1_10_0=...)
-
-# %% id="l02-version-bug"
-def new_enough(version):
-    return version >= "1.2"
-
-
-for version in ("1.1.0", "1.3.289", "1.10.0"):
-    print(f"{version:8} accepted: {new_enough(version)}")
-
-# %% [markdown] id="l02-7text"
-# ## 7 · A test dispatch on your choice
-# A device that is listed is not yet a device that works. The last proof is to run something. Your `first_missing` picks a device; vklab opens it, compiles a kernel, adds three numbers and reads them back. The numbers are exact in binary, so the sum must be right to the last bit.
-
-# %% id="l02-dispatch" vklab={"role": "demo"}
-def three_sums():
-    """Return a model that adds two vectors of three numbers."""
-    left, right, total = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3])
-                          for name in ("left", "right", "total"))
-    node = helper.make_node("Add", ["left", "right"], ["total"])
-    graph = helper.make_graph([node], "three", [left, right], [total])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-
-
-with attempt("02-4"):
-    able = [info for info in vklab.devices() if first_missing(info, Needs(heap_mib=16)) == ""]
-    with vklab.load(three_sums(), device=able[0].index) as session:
-        total = session.run(np.float32([1.5, -2, 0.25]), np.float32([0.5, 3, -1]))["total"]
-        print("ran on the device you chose:", session.devices[0].uuid == able[0].uuid)
-        print("2, 1 and -0.75 to the last bit:", total.tolist() == [2.0, 1.0, -0.75])
 
 # %% [markdown] id="l02-cleanup-text"
 # **Clean up.** Destroy the instance last, after all objects that were made from it. Using a handle of a destroyed instance raises no error; it may end your kernel. So the cell forgets the handles first. To ask again, start at step 1.
@@ -681,15 +433,13 @@ print("instances left open:", len(opened))
 # |---|---|---|---|
 # | is there a Vulkan? | loader, manifests, `vulkaninfo` | `vklab doctor` | "fine" manifests prove no GPU |
 # | which devices? | `vkEnumeratePhysicalDevices` | `vklab.devices()` | trusting the order |
-# | which version, whose? | `vkGetPhysicalDeviceProperties` | `.api_version`, `.vendor` | comparing text |
+# | which version, whose? | `vkGetPhysicalDeviceProperties` | `.api_version`, `.vendor` | one packing for all vendors |
 # | which queues? | `...QueueFamilyProperties` | `.queue_families` | asking compute for `transfer` |
-# | how much memory? | `...MemoryProperties` | `.heaps`, `.memory_types` | adding up heaps |
-# | how large may it be? | `VkPhysicalDeviceLimits` | `.limit("max...")` | device 0's limit for all |
-# | what can it do? | `pNext` chains | `.features`, `.subgroup_size` | memory that nobody keeps |
-# | may we use it? | your rules | `.refusal`, `select` | a message without a cause |
+# | what does a call read? | pointers in structures | `vulkan.api.struct` | memory that nobody keeps |
+# | the same device again? | `deviceUUID` | `.uuid` | storing its number |
 #
-# **Next**: lab 03 takes the memory types apart; lab 04 turns the chosen device into a running kernel. To try more, run `vklab devices --json` in a terminal.
+# **Next**: lab 02b asks for memory and limits, and chooses devices. To try more, run `vklab devices --json` in a terminal. The [glossary](GLOSSARY.md) has the words of all labs.
 #
 # **References**
-# * Vulkan specification: [Devices and Queues](https://docs.vulkan.org/spec/latest/chapters/devsandqueues.html), [Limits](https://docs.vulkan.org/spec/latest/chapters/limits.html), [Features](https://docs.vulkan.org/spec/latest/chapters/features.html), and *Version Numbers* in [Extending Vulkan](https://docs.vulkan.org/spec/latest/chapters/extensions.html).
+# * Vulkan specification: [Devices and Queues](https://docs.vulkan.org/spec/latest/chapters/devsandqueues.html), and *Version Numbers* in [Extending Vulkan](https://docs.vulkan.org/spec/latest/chapters/extensions.html).
 # * `LoaderDriverInterface.md` and `LoaderApplicationInterface.md` in the [loader's repository](https://github.com/KhronosGroup/Vulkan-Loader/tree/main/docs): where drivers are looked for, and the order of devices.

@@ -1,7 +1,7 @@
 """Devices of this process: listed, selected by index or name, and opened once each.
 
 Opening a device is slow, and sessions share devices; so a device stays open until `close_all`,
-which also runs when the process ends. Visited by lab 02.
+which also runs when the process ends. Visited by lab 02b.
 """
 
 from __future__ import annotations

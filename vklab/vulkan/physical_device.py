@@ -1,7 +1,7 @@
 """VkPhysicalDevice -> DeviceInfo: all properties of one device, read once from its driver.
 
 Decides which devices can be used, with the reason for a refusal; `runtime.open_devices` chooses
-among them. Visited by lab 02.
+among them. Visited by lab 02b.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pictures of devices as an answer sees them: versions, queues, capabilities, rented heaps."""
+"""Pictures of devices as an answer sees them: versions, queues, fields, capabilities, heaps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vklab.course.figures.diagram import Diagram
 from vklab.course.picture import Picture
 from vklab.types import DeviceInfo, QueueFamily
 
-__all__ = ["draw_bits", "draw_capabilities", "draw_families", "draw_rented"]
+__all__ = ["draw_apart", "draw_bits", "draw_capabilities", "draw_families", "draw_rented"]
 
 Fields = Sequence[tuple[str, int]]
 
@@ -77,6 +77,52 @@ def draw_families(
         told.append(f"{name}: {len(families)} families{picked}")
     diagram.width = max(720, 140 + 194 * max(map(len, devices.values())))
     return diagram.picture("; ".join(told), caption)
+
+
+def draw_apart(
+    sizes: Mapping[str, int], values: Mapping[str, Sequence[Any]], chosen: Sequence[str],
+    caption: str,
+) -> Picture:  # fmt: skip
+    """Draw which pairs of devices some fields tell apart, and the bytes of these fields.
+
+    Args:
+        sizes: bytes of each field.
+        values: of each field, the value of each device.
+        chosen: names of fields.
+        caption: the caption.
+    """
+    known = [name for name in chosen if name in sizes]
+    rows = list(zip(*(values[name] for name in sizes), strict=True))
+    seen = [tuple(values[name][n] for name in known) for n in range(len(rows))]
+    diagram, same = Diagram(720, 24 * len(rows) + 32), []
+    for row in range(len(rows)):
+        diagram.note((20, 24 * row + 42), str(row), anchor="end")
+        diagram.note((24 * row + 38, 20), str(row), anchor="middle")
+        for column in range(row):
+            place = (24.0 * column + 26, 24.0 * row + 26, 24.0, 24.0)
+            alike = seen[row] == seen[column]
+            same += [f"{column} and {row}"] if alike else []
+            diagram.box(place, "=" if alike else "", "red" if alike else "sky", bold=alike,
+                        shade=0.35 if alike else 0.12)  # fmt: skip
+    left, total = 24.0 * len(rows) + 60, sum(sizes[name] for name in known)
+    scale = (700 - left) / max(16, total)
+    for row, (title, names, colour) in enumerate((("chosen fields", known, "blue"),
+                                                  ("the UUID alone", ["deviceUUID"], "grey"))):
+        x, top = left, 72.0 * row + 48
+        diagram.note((left, top - 8), f"{title}: {16 if row else total} bytes", bold=not row)
+        for name in names:
+            width = sizes.get(name, 16) * scale
+            diagram.box((x, top, width, 26), name if width > 7 * len(name) else "", colour)
+            x += width
+    diagram.note((left, 90), ", ".join(known), size=11)
+    pairs = len(rows) * (len(rows) - 1) // 2
+    diagram.note((left, 188), f"{pairs - len(same)} of {pairs} pairs are told apart", bold=True)
+    diagram.note((left, 206), "= the two devices look the same")
+    lost = [str(name) for name in chosen if name not in sizes]
+    diagram.note((left, 224), f"no such field: {', '.join(lost)}" if lost else "")
+    told = f"fields {', '.join(known) or 'none'}, {total} bytes; "
+    return diagram.picture(told + (f"still the same: {', '.join(same)}" if same
+                                   else "every pair is told apart"), caption)  # fmt: skip
 
 
 def _room(device: DeviceInfo) -> int:

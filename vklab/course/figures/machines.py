@@ -9,7 +9,7 @@ from vklab.course.definition.codec import register
 from vklab.types import CooperativeMatrix, DeviceInfo, MemoryHeap, MemoryType, QueueFamily
 from vklab.vulkan import physical_device
 
-__all__ = ["Needs", "families", "machine"]
+__all__ = ["Needs", "families", "machine", "ten_devices"]
 
 MIB = 1 << 20
 CORE = ("timelineSemaphore", "synchronization2", "maintenance4")
@@ -118,3 +118,23 @@ _MACHINES = {
 def machine(name: str) -> tuple[DeviceInfo, ...]:
     """Return the made-up devices of a laptop, server, phone or workstation."""
     return _MACHINES[name]
+
+
+def ten_devices() -> tuple[dict[str, int], dict[str, list[object]]]:
+    """Return fields of ten made-up devices: bytes by field, and by field a value of each device."""
+    sizes = {"subgroup": 1, "families": 1, "type": 1, "extensions": 2, "heapMiB": 3, "vendorID": 4,
+             "deviceID": 4, "apiVersion": 4, "driverVersion": 4, "deviceUUID": 16}  # fmt: skip
+    values = {
+        "subgroup": "16 16 8 8 8 16 16 8 16 16",
+        "families": "2 2 4 4 4 4 4 4 2 4",
+        "type": "2 2 2 1 1 2 1 1 1 2",
+        "extensions": "203 203 203 203 203 131 131 131 98 131",
+        "heapMiB": "16368 16368 8188 16368 16368 16368 16368 16368 8188 8188",
+        "vendorID": "4318 4318 4318 4318 32902 4318 4318 4318 32902 20803",
+        "deviceID": "9860 9861 9862 9862 9862 9861 9861 9862 9862 9862",
+        "apiVersion": "1.2 1.3 1.2 1.2 1.2 1.2 1.2 1.2 1.3 1.3",
+        "driverVersion": "24.0 25.0 25.0 24.0 24.0 26.1 25.0 23.2 25.0 26.1",
+        "deviceUUID": "f142 e88a 69b7 be5c b2aa c498 bc6d 33ba 087a e86f",
+    }
+    return sizes, {name: [int(word) if word.isdecimal() and name != "deviceUUID" else word
+                          for word in text.split()] for name, text in values.items()}  # fmt: skip
