@@ -7,7 +7,7 @@ from vklab.course.author.kernel_texts import glsl_head, slang_head
 from vklab.shader import toolchain
 
 # -------------------------------------------------------------------------------------- kernels
-MAP, ZIP = slang_head("x"), slang_head("a", "b", members="uint count; float scale;")
+MAP, ZIP = slang_head("x"), slang_head("a", "b", pushed="uint count; float scale;")
 
 # Every value right, by another share of the work; {} is the work on element i, E elements each.
 NOT_ITS_SHARE = {

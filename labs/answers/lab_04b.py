@@ -4,8 +4,8 @@ from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.author.kernel_texts import glsl_head, slang_head
 from vklab.shader import toolchain
 
-MAP, IMAGE = slang_head("x"), slang_head("x", members="uint rows, columns;")
-MATRIX = slang_head("x", members="uint rows, columns;", local="8, 8")
+MAP, IMAGE = slang_head("x"), slang_head("x", pushed="uint rows, columns;")
+MATRIX = slang_head("x", pushed="uint rows, columns;", local="8, 8")
 WRONG = {
     "04b-1": (MATRIX, {
         "y[id.x * params.rows + id.y] = x[id.y * params.columns + id.x];":

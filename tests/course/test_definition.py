@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tiers
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vklab.course.definition import codec, stub
@@ -46,6 +46,8 @@ def same(a, b):
 
 
 @given(plain)
+@example({"": []})
+@example({"": [["a", 1]], "b": 2})
 @settings(deadline=None, max_examples=tiers.examples(150))
 def test_plain_values_come_back_as_they_are(value):
     assert same(decode(encode(value)), value)

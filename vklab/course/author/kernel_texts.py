@@ -5,17 +5,17 @@ from __future__ import annotations
 __all__ = ["glsl_head", "slang_head"]
 
 
-def slang_head(*inputs: str, members: str = "uint count;", local: str = "64, 1") -> str:
+def slang_head(*inputs: str, pushed: str = "uint count;", local: str = "64, 1") -> str:
     """Return a kernel in Slang from its buffers to the opening brace of `main(uint3 id)`.
 
     Args:
         *inputs: names of the buffers of floats that are read; `y` is written.
-        members: the struct of push constants, `params`.
+        pushed: the struct of push constants, `params`.
         local: the size of a workgroup along x and y.
     """
     buffers = "".join(f"StructuredBuffer<float> {name};\n" for name in inputs)
     return f"""{buffers}RWStructuredBuffer<float> y;
-struct Params {{ {members} }};
+struct Params {{ {pushed} }};
 [vk::push_constant] ConstantBuffer<Params> params;
 
 [shader("compute")]
@@ -24,11 +24,11 @@ void main(uint3 id : SV_DispatchThreadID) {{
 """
 
 
-def glsl_head(members: str = "uint count;", local: str = "local_size_x = 64") -> str:
+def glsl_head(pushed: str = "uint count;", local: str = "local_size_x = 64") -> str:
     """Return a kernel in GLSL that reads `x` and writes `y`, to the opening brace of `main()`.
 
     Args:
-        members: the block of push constants, without a name.
+        pushed: the block of push constants, without a name.
         local: the size of a workgroup, as a layout.
     """
     return f"""
@@ -36,6 +36,6 @@ def glsl_head(members: str = "uint count;", local: str = "local_size_x = 64") ->
 layout({local}) in;
 layout(set = 0, binding = 0) readonly buffer X {{ float x[]; }};
 layout(set = 0, binding = 1) buffer Y {{ float y[]; }};
-layout(push_constant) uniform Params {{ {members} }};
+layout(push_constant) uniform Params {{ {pushed} }};
 void main() {{
 """

@@ -226,7 +226,13 @@ def run_one(
 
 
 def require_buffers(reflection: Reflection, names: Iterable[str], advice: str = "") -> None:
-    """Raise ShaderError unless these are the buffers of a shader."""
+    """Raise ShaderError unless these are the buffers of a shader.
+
+    Args:
+        reflection: what the shader takes.
+        names: the buffers that a dispatch gives.
+        advice: what the message adds.
+    """
     if set(reflection.bindings) != set(names):
         raise ShaderError(f"the shader has buffers {sorted(reflection.bindings)}, the dispatch "
                           f"gives {sorted(names)}: use the same names{advice}")  # fmt: skip

@@ -165,7 +165,7 @@ def _sorted(value: Any, depth: int, budget: _Budget) -> msgpack.ExtType:
 def _mapping(value: Mapping[Any, Any], depth: int, budget: _Budget) -> Any:
     pairs = [[key, item] for key, item in value.items()]
     budget.take(len(pairs))
-    if all(type(key) is str for key, _ in pairs):
+    if all(type(key) is str and key for key, _ in pairs):
         return {key: _plain(item, depth - 1, budget) for key, item in pairs}
     return {"": _plain(pairs, depth, budget)} if pairs else {}
 

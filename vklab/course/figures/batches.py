@@ -26,7 +26,13 @@ def obvious_choices(pictures: int, sizes: Sequence[int]) -> dict[str, list[int]]
 
 
 def obvious_cost(pictures: int, sizes: Sequence[int], run: int) -> int:
-    """Return the least cost of the obvious choices; `run` is the price of a run, in rows."""
+    """Return the least cost of the obvious choices.
+
+    Args:
+        pictures: number of pictures to read.
+        sizes: the batch sizes that there are.
+        run: price of a run, in rows.
+    """
     choices = obvious_choices(pictures, sizes).values()
     return min(sum(each) + run * len(each) for each in choices)
 

@@ -11,12 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vklab import doctor
 from vklab.course.check import check
 from vklab.course.definition.exercise import exercises_of
 from vklab.course.definition.verdict import STATUSES
 from vklab.course.figures.diagram import Diagram
 from vklab.course.picture import Picture
-from vklab.doctor import Check, Report, examine
+from vklab.doctor import Check, Report
 from vklab.types import DeviceInfo
 
 __all__ = ["BROKEN_MACHINE", "draw_card", "draw_layers", "draw_repairs", "made_up", "readable"]
@@ -129,7 +130,7 @@ def draw_card(device: DeviceInfo, names: Mapping[str, Any]) -> Picture:
         device: the device of the banner.
         names: the notebook's names, with the student's answers to lab 00 among them.
     """
-    report = readable(examine())
+    report = readable(doctor.examine())
     answers = {key: names.get(one.title, ...) for key, one in exercises_of("00").items()}
     verdicts = [check(key, answer) for key, answer in answers.items()]
     solved = [verdict.id for verdict in verdicts if verdict.status == "correct"]
