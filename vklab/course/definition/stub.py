@@ -6,10 +6,12 @@ stub decides nothing: who compares sits elsewhere.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +102,12 @@ def _outcome(answer: Any, takes: str, question: Mapping[str, Any]) -> dict[str, 
 
 
 def _called(answer: Any, question: Mapping[str, Any]) -> Any:
-    with tempfile.TemporaryDirectory(prefix="vklab-") as name:
-        tree = Path(name)
+    with contextlib.ExitStack() as stack:
+        # Most cases have no files, and most answers write none.
+        tree = functools.cache(lambda: Path(stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="vklab-"))))  # fmt: skip
         for path, content in question["files"].items():
-            file = tree / path
+            file = tree() / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content if isinstance(content, bytes) else content.encode())
         args = _with_paths(question["args"], tree)
@@ -114,13 +118,13 @@ def _called(answer: Any, question: Mapping[str, Any]) -> Any:
                      for method, args in question["steps"]]  # fmt: skip
         if isinstance(value, Iterator):
             value = list(itertools.islice(value, int(question["drain"])))
-        return _without_paths(value, tree) if question["files"] else value
+        return _without_paths(value, tree()) if question["files"] else value
 
 
-def _with_paths(value: Any, tree: Path) -> Any:
+def _with_paths(value: Any, tree: Callable[[], Path]) -> Any:
     """Return arguments with the real paths of the case's folders."""
     if isinstance(value, Folder):
-        return str(tree / value.path) if value.path else str(tree)
+        return str(tree() / value.path) if value.path else str(tree())
     if isinstance(value, tuple | list):
         return type(value)(_with_paths(item, tree) for item in value)
     if isinstance(value, dict):
