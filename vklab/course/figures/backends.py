@@ -95,8 +95,8 @@ def draw_matrix(
             faded = chosen is not None and not picked
             diagram.box((123 + 61 * column, top, 58, 23), mark, "grey" if faded else colour,
                         shade=0.12 if faded and mark else shade)  # fmt: skip
-    diagram.note((123, 26 * len(backends) + 60), "✓ native   T translated to another API   "
-                 "P preview or a part only")  # fmt: skip
+    diagram.note((123, 26 * len(backends) + 60), "✓ native · T translated to another API · "
+                 "P preview, or a part only")  # fmt: skip
     return diagram.picture("Backends by machine. " + "; ".join(told), caption)
 
 
@@ -119,5 +119,4 @@ def draw_stack() -> Picture:
             diagram.box((122 + 120 * column, 36 * row + 8, 112, 29), name, colour)
     alt = "; ".join(f"{title}: {', '.join(names)}" for title, names, _ in LAYERS)
     return diagram.picture(f"Layers of five stacks. {alt}",
-                           "Five stacks, from the framework down to the driver. Only the bottom "
-                           "layer knows the chip.")  # fmt: skip
+                           "Five stacks, from the framework down to the driver.")
