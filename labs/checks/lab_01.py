@@ -66,6 +66,7 @@ class Hipify(Function):
         yield self._case("names", f"{a}<<<{b},1>>>({c});barra{a};{a}", count=2)
         yield self._case("names", f"newName({a}); {b}", {"newName": "other", b: "thing::" + b})
         yield self._case("names", "cudaDeviceProp p; cudaThreadSynchronize(); hipFree(q);")
+        yield self._case("names", "one(two); no", {"one": "two", "two": "no", "no": "one"})
         a, b, c = some(CALLS, 3)
         yield self._case("people", f'{a}("{a} failed"); // {b}\n{b}();\n')
         yield self._case("people", f"/* {a}\n {b} // */ {a}(); /**/{c}/*{c}*/\n")

@@ -82,7 +82,7 @@ figures.draw_stack()
 
 # %% [markdown] id="l01-2text"
 # ## 2 · From CUDA to HIP
-# AMD's tool **hipify** translates CUDA files. One of the two pages calls the result "the same code". Here is a small CUDA file. Somebody translates it with one line of Python: `text.replace("cuda", "hip")`. The table lists some of the names in AMD's tables; the first three are the headers with their angle brackets.
+# AMD's tool **hipify** translates CUDA files. One of the two pages says that the code works unchanged afterwards. Here is a small CUDA file. Somebody translates it with one line of Python: `text.replace("cuda", "hip")`. The table lists some of the names in AMD's tables; the first three are the headers with their angle brackets.
 
 # %% id="l01-cuda"
 NAMES = {
@@ -274,16 +274,16 @@ draw_listings({"buffers and accessors": BUFFERS, "USM": USM}, ("accessor", "in,"
 # %% [markdown] id="l01-4what"
 # | backend | what it is | open | ecosystem | what it cannot |
 # |---|---|---|---|---|
-# | CUDA | NVIDIA's language, API and libraries | no | the largest; most frameworks start here | run on other vendors' cards |
-# | ROCm/HIP | AMD's copy of all that | mostly | PyTorch, JAX; fewer cards are supported | everything on Windows: there it is a part |
+# | CUDA | NVIDIA's language, API and libraries | no | the largest; most frameworks start here | promise anything on other vendors' cards (section 5) |
+# | ROCm/HIP | AMD's copy of all that | mostly | PyTorch, JAX; fewer cards are supported | all of itself on Windows: a part is there |
 # | SYCL | Khronos' standard for C++ | yes | oneAPI, science codes | bring a network: it is an API |
 # | Metal | Apple's API for graphics and compute | no | PyTorch's `mps`, llama.cpp | leave Apple's systems; reach the Neural Engine |
-# | MLX | Apple's framework, above Metal and, on Linux, CUDA | yes | models converted by its users | AMD, Intel, Windows |
-# | Core ML | Apple's runtime for network files; CPU, GPU, Neural Engine | no | every app on an iPhone | train large models; say which unit runs (lab 15) |
+# | MLX | Apple's framework, above Metal and, on Linux, CUDA | yes | models converted by its users | run on AMD's and Intel's GPUs |
+# | Core ML | Apple's runtime for network files; CPU, GPU, Neural Engine | no | apps on Apple's devices | train large models; say which unit runs (lab 15) |
 # | DirectML | Microsoft's operators above DirectX 12 | no | ONNX Runtime on Windows | grow: maintained only, Windows ML follows (lab 16) |
 # | Vulkan | Khronos' API for graphics and compute | yes | games; ncnn, Kompute, VkFFT | bring kernels: you write them (labs 04 to 08) |
-# | llama.cpp | LLM inference in C++, with the tensor library **GGML** and the file format **GGUF** | yes | Ollama, a server around it; whisper.cpp for speech | other networks, training at scale |
-# | MLC-LLM | a compiler: one LLM to CUDA, ROCm, Metal, Vulkan, WebGPU | yes | phones, browsers | networks that it does not know |
+# | llama.cpp | LLM inference in C++, with the tensor library **GGML** and the file format **GGUF** | yes | Ollama, a server around it; whisper.cpp for speech | run other networks, train at scale |
+# | MLC-LLM | a compiler: one LLM to CUDA, ROCm, Metal, Vulkan, WebGPU | yes | phones, browsers | run networks that it does not know |
 # | ExecuTorch | PyTorch's runtime for phones; parts of a graph go to a **delegate** | yes | Core ML, Vulkan, XNNPACK | train; find a delegate for every operator |
 #
 # The rows are of different kinds. CUDA, HIP, SYCL, Metal and Vulkan are APIs. cuBLAS is a math library, and so is XNNPACK, which ExecuTorch lists beside the API Vulkan: for a user of ExecuTorch both are delegates. MLX is a framework; llama.cpp is a program. Compare like with like: "Vulkan or llama.cpp" is not a question, "llama.cpp on Vulkan or on CUDA" is.
@@ -363,10 +363,10 @@ check("01-3", admissible)
 # |---|---|
 # | `windows` | AMD released the HIP SDK for Windows on 27 July 2023. ROCm's documentation has an installation page for PyTorch on Windows (wheels of ROCm 6.4.4, later 7.2). |
 # | `zluda` | ZLUDA runs programs that were built for CUDA, unchanged, on AMD cards; public since February 2024, incomplete. (For source code there is HIP.) |
-# | `honeykrisp` | On 5 June 2024 a Vulkan driver for Apple's M1 under Linux passed the conformance tests. No part of it is Apple's. |
+# | `honeykrisp` | Announced on 5 June 2024: a Vulkan driver for Apple's M1 under Linux that passes the conformance tests. It does not use Metal. |
 # | `coreml` | Apple documents one way to the Neural Engine: Core ML decides what runs there. A paper of March 2026 (arXiv 2603.06728) uses private functions instead. |
-# | `usm` | SYCL 2020 has pointers, `malloc_device` and `malloc_shared`, beside its buffers. |
-# | `manifest` | Lab 02: the loader of Vulkan opens a library of the GPU's vendor or of Mesa. DirectML's page requires a driver for DirectX 12. |
+# | `usm` | The standard SYCL 2020 has pointers, `malloc_device` and `malloc_shared`, beside its buffers. |
+# | `manifest` | Lab 02: the loader of Vulkan opens a library of the GPU's vendor or of Mesa. DirectML needs a driver for DirectX 12 (its documentation, November 2026). |
 # | `poro` | The language model Poro 34B was trained on 512 cards of AMD's MI250X in the computer LUMI, from September 2023 on (its model card). |
 # | `acpp` | AdaptiveCpp's manual: one SYCL compiler for NVIDIA (PTX), AMD (amdgcn) and Intel (SPIR-V); version 23.10 and later. |
 

@@ -120,8 +120,8 @@ with attempt("01b-1"):
         if "fp32" in MATRIX_PEAKS.get(name, {}):
             roofs.append(Roof(name, MATRIX_PEAKS[name]["fp32"], gb_s, "matrix", colour))
     display(draw_rooflines(roofs, "fp32 roofs of the pages' GPUs, by your function, in TFLOP/s. "
-                           "Red: AMD, blue: Intel, grey: Apple, green: NVIDIA. Dots: the ridges.",
-                           span=(0.25, 256)))
+                           "Red: AMD, blue: Intel, grey: Apple, green: NVIDIA. Dots: the ridges, "
+                           "with this lab's share of the bandwidth.", span=(4, 256)))
 
 # %% [markdown] id="l01b-2task" vklab={"role": "text", "id": "01b-2"}
 # ### Exercise 2 · What do the printed values mean?
@@ -202,7 +202,7 @@ check("01b-3", fastest_ms)
 # hint("01b-3")
 
 # %% [markdown] id="l01b-p2-text"
-# **Your guess first.** One page prints times for a prompt of 512 tokens and this model: 45 ms on an M2 Ultra (27.2 TFLOP/s), 15 ms on an A100 (312 TFLOP/s with fp16 matrix units, 624 TOP/s with int8), and 35 ms on a Max 1550. For the Max 1550 somebody measured 263 TFLOP/s in fp16. Which of these times are impossible? True or False.
+# **Your guess first.** One page prints times for a prompt of 512 tokens and this model: 45 ms on an M2 Ultra (27.2 TFLOP/s), 15 ms on an A100 (312 TFLOP/s with fp16 matrix units, 624 TOP/s with int8), and 35 ms on a Max 1550. On an early Max 1550 somebody measured 263 TFLOP/s in fp16. Which of these times are impossible? True or False.
 
 # %% id="l01b-p2"
 predict("01b-p2", m2_ultra=..., a100_fp16=..., a100_int8=..., max_1550=...)

@@ -86,16 +86,16 @@ def draw_rooflines(
         start = at(span[0], max(low, roof.gb_s * span[0] / 1000))
         label = max(flat, label + PITCH)
         parts.append(f'<path d="M{start[0]:.1f},{start[1]:.1f}L{x:.1f},{y:.1f}L{right:.1f},'
-                     f'{flat:.1f}l18,{label - flat:.1f}" fill="none" stroke="{line}" '
+                     f'{flat:.1f}l34,{label - flat:.1f}" fill="none" stroke="{line}" '
                      f'stroke-width="1.6" stroke-dasharray="{dashes}"/>')  # fmt: skip
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.4" fill="{line}"/>')
-        kind = "" if roof.kind == "vector" else f", {roof.kind}"
-        parts.append(text(right + 22, label + 4, f"{roof.name}: {roof.tflops:.4g}{kind}"))
+        parts.append(text(right + 38, label + 4, f"{roof.name}: {roof.tflops:.4g} {roof.kind}"))
     for name, intensity, tflops in points:
         x, y = at(min(max(intensity, span[0]), span[1]), tflops)
         parts.append(f'<path d="M{x - 5:.1f},{y - 5:.1f}l10,10m0,-10l-10,10" stroke="#222" '
                      'stroke-width="2.4"/>')  # fmt: skip
-        parts.append(text(x - 9, y + 4, name, 'text-anchor="end" font-weight="bold"'))
+        anchor = "middle" if x > LEFT + 5 * len(name) else "start"
+        parts.append(text(x, y - 10, name, f'text-anchor="{anchor}" font-weight="bold"'))
     told = [f"{r.name} {r.tflops:.4g} TFLOP/s ({r.kind}) and {r.gb_s:.4g} GB/s" for r in roofs]
     told += [f"point {name}: {tflops:.4g} TFLOP/s" for name, _, tflops in points]
     alt = "Rooflines: " + "; ".join(told)
