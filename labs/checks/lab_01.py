@@ -215,7 +215,7 @@ class Admissible(Function):
     def _table(self, random: np.random.Generator) -> dict[str, Backend]:
         table = {}
         for name in random.permutation([*BACKENDS, "OpenCL", "WebGPU"])[:9]:
-            able = [m for m in MACHINES if random.random() < 0.75]
+            able = [m for m in MACHINES if random.random() < (0.85, 0.3)[len(table) % 2]]
             jobs = frozenset(job for job in JOBS if random.random() < 0.6)
             table[str(name)] = Backend({m: STATES[random.integers(5)] for m in able}, jobs,
                                        bool(random.random() < 0.6))  # fmt: skip
