@@ -120,7 +120,7 @@ print(CUDA_FILE.replace("cuda", "hip"))
 # 1. A header in angle brackets, and a *whole* name, is replaced as the table says. What is not in the table stays.
 # 2. A name that only *contains* a known name stays: `my_cudaMalloc_log`.
 # 3. Text for people stays: comments and strings. A header in quotes is a string, too.
-# 4. The mask of all 32 lanes, `0xffffffff` as the first argument of a function whose name ends in `_sync`, becomes `[[mask]]`: all 64 lanes. Its letters may be large, and `u` or `U` may follow. HIP refuses a mask of 32 bits; the same number elsewhere stays.
+# 4. The mask of all 32 lanes, `0xffffffff` as the first argument of a function whose name ends in `_sync`, becomes `[[mask]]`: all 64 lanes. The letters may be capitals, and `u` or `U` may follow. HIP refuses a mask of 32 bits; the same number elsewhere stays.
 #
 # `pieces` is given. It splits a file; every second piece is a comment or a string.
 
@@ -187,7 +187,7 @@ check("01-1", hipify)
 # | an Apple chip | `torch.backends.mps.is_available()` | `mps` | Metal |
 # | nothing that this build supports | none | `cpu` | CPU |
 #
-# **Your guess first.** A third page decides whether PyTorch runs on ROCm by looking for "AMD" in the name of device 0. Look at the function below, then at the four machines in the cell after it. On which does it say the truth? True or False.
+# **Your guess first.** A third page decides whether PyTorch runs on ROCm by looking for "AMD" in the name of device 0. Read its function and the four machines in the second cell below. On which does the function say the truth? True or False.
 
 # %% id="l01-p2"
 predict("01-p2", nvidia=..., instinct=..., radeon=..., rocm_without_gpu=...)
@@ -272,6 +272,8 @@ draw_listings({"buffers and accessors": BUFFERS, "USM": USM}, ("accessor", "in,"
               "The same kernel twice. Marked: where the order of the steps is said.")
 
 # %% [markdown] id="l01-4what"
+# In the next table, an *LLM* is a large language model, a network that writes text. *Inference* means running a network, *training* means finding its weights.
+#
 # | backend | what it is | open | ecosystem | what it cannot |
 # |---|---|---|---|---|
 # | CUDA | NVIDIA's language, API and libraries | no | the largest; most frameworks start here | promise anything on other vendors' cards (section 5) |
@@ -297,7 +299,7 @@ draw_listings({"buffers and accessors": BUFFERS, "USM": USM}, ("accessor", "in,"
 figures.draw_matrix(BACKENDS, "Backends by vendor and system, November 2026.")
 
 # %% [markdown] id="l01-stars"
-# A third page gives stars for portability instead: five to Vulkan, two to Metal, one to CUDA. It gives no date, no method and no source. Machines can be counted:
+# The third page gives stars for portability instead: five to Vulkan, two to Metal, one to CUDA. It gives no date, no method and no source. Machines can be counted:
 
 # %% id="l01-count"
 for name in ("Vulkan", "Metal", "CUDA"):
@@ -372,7 +374,7 @@ check("01-3", admissible)
 
 # %% [markdown] id="l01-4task" vklab={"role": "text", "id": "01-4"}
 # ### Exercise 4 · Which evidence refutes which claim?
-# These claims stand, in other words, on the pages. Some of them hold.
+# These claims stand, in other words, on the three pages. Some of them hold.
 #
 # | | claim |
 # |---|---|
@@ -399,7 +401,7 @@ check("01-4", refuted)
 # hint("01-4")
 
 # %% [markdown] id="l01-market"
-# One page also opens with shares of the market: 80, 15, 3 and 2 percent, without a source. They add up to 100, and still cannot be checked. A figure without source and date is not repeated in this course.
+# One page also opens with each vendor's share of the market, in percent and without a source. The shares add up to 100, and still cannot be checked. This course does not repeat a figure that has neither source nor date.
 
 # %% [markdown] id="l01-6text" vklab={"role": "text", "id": "01-5"}
 # ## 6 · Choose, and say why

@@ -8,7 +8,7 @@
 # # Lab 01b · Rooflines
 # **What a GPU can reach, and which printed numbers cannot be true** · 80 minutes, 4 exercises; the last one, about 25 minutes, may wait for another day
 #
-# [Lab 01](01_backends.ipynb) chose a backend. This lab looks at the chips. Two overview pages on the web print tables of GPUs and of speeds. You compute the same values from spec sheets, put all chips on one plot, and find values that are swapped, doubled, or above what the chip can do. In the end you buy the boards that serve a list of models with the least power.
+# [Lab 01](01_backends.ipynb) chose a backend. This lab looks at the chips. Two overview pages on the web print tables of GPUs and of speeds. You compute the same values from spec sheets, put all chips on one plot, and find values that are swapped, doubled, or above what the chip can do. At the end you buy the boards that serve a list of models with the least power.
 #
 # **Afterwards you can**
 # * compute peak, bandwidth and ridge of a GPU from its spec sheet;
@@ -161,11 +161,11 @@ check("01b-2", meaning)
 # hint("01b-2")
 
 # %% [markdown] id="l01b-2after"
-# The MI250X deserves a second look. Its two dies share a package and a price, but not a memory: programs see **two GPUs of 64 GB** (guide of the computer Frontier; llama.cpp lists two devices of 65,520 MiB for each card). Its 3,277 GB/s are the sum of two times 1,638 GB/s. Both numbers stand on the same page, for the same card, without a word. Intel's Max 1550 has two *stacks* with 64 cores each.
+# The MI250X deserves a second look. Its two dies share a package and a price, but not a memory: programs see **two GPUs of 64 GB** (guide of the computer Frontier; llama.cpp lists two devices of 65,520 MiB for each card). Its 3,277 GB/s are the sum of two times 1,638 GB/s. Both numbers stand on the same page, for the same card, without a word. Intel's Max 1550 has two *stacks* with 64 cores each. None of this is news: AMD published its tables with the chips, in November 2020 (MI100), November 2021 (MI250X) and March 2022 (MI210).
 
 # %% [markdown] id="l01b-4text"
 # ## 4 · Speeds above the roof
-# A language model with 6.7 billion **parameters** (weights) does about 2 operations with each of them for each **token** (a piece of text with a number). One run can handle many tokens of a prompt at once, and reads each weight once. When it *generates* text, each token needs a run of its own. So a prompt of 512 tokens costs 512 times the operations of one token, and the same bytes.
+# A language model reads and writes **tokens**, pieces of text with a number each. A model with 6.7 billion **parameters** (weights) does about 2 operations with each parameter for each token. One run can handle many tokens of a prompt at once, and reads each weight once. When it *generates* text, each token needs a run of its own. So a prompt of 512 tokens costs 512 times the operations of one token, and the same bytes.
 #
 # A quantised model (Q4_K_M) has about 5 bits a parameter: 4.2 GB for 6.7 billion.
 #
@@ -220,7 +220,7 @@ with attempt("01b-3"):
         print(f"{name:21} claimed {claimed:3} ms, at best {ms:6.1f} ms: {word}")
 
 # %% [markdown] id="l01b-4after"
-# The times for the M2 Ultra are refuted by a factor of five: it has no matrix units, and fp16 is no faster there. The A100 and the RTX 4090 could do it with int8 only, at 73 and 87 % of the peak. The MI250X would need every operation of *both* dies. So do not repeat these times. The page's times for *generation* are possible: they lie above 4.2 GB divided by the bandwidth.
+# The times for the M2 Ultra are refuted by a factor of five: its sheet has no matrix units, and lists the same peak for fp16 and fp32. The A100 and the RTX 4090 could do it with int8 only, at 73 and 87 % of the peak. The MI250X would need every operation of *both* dies. So do not repeat these times. The page's times for *generation* are possible: they lie above 4.2 GB divided by the bandwidth.
 #
 # A measured value beside them: llama.cpp read 2,143 tokens of a prompt in a second on an M1 Ultra (3.21 billion parameters, Q4_K_M; [report of February 2026](https://github.com/geerlingguy/ai-benchmarks/issues/48)). For 512 tokens that is 239 ms. At best are 157 ms: 66 % of the peak, which is believable.
 
