@@ -141,7 +141,7 @@ def _in_order(boards, models, order, key):
     return [(min(able, key=lambda b: boards[b][0]), on) for able, on in holding]
 
 
-@wrong("01b-4", says="the obvious answer needs 925")
+@wrong("01b-4", says="the obvious answer needs 1000")
 def one_after_the_other(boards, models):
     return _in_order(boards, models, list(models), lambda watts, gb, gb_s: watts)
 

@@ -249,8 +249,8 @@ for name, (watts, memory_gb, gb_s) in SHOP.items():
 # %% id="l01b-greedy-picture" tags=["hide-input"]
 FEW = {name: SHOP[name] for name in ("Arc A770", "RX 7900 XTX", "MI210", "RTX 4090", "A100")}
 ALL, AMD, NVIDIA = tuple(FEW), ("RX 7900 XTX", "MI210"), ("RTX 4090", "A100")
-MODELS = {"chat": (36, 675, AMD + NVIDIA), "code": (8, 575, NVIDIA), "speech": (11, 125, ALL),
-          "draw": (26, 775, ALL), "read": (26, 950, AMD), "search": (28, 225, ALL)}
+MODELS = {"chat": (20, 400, AMD + NVIDIA), "code": (28, 425, NVIDIA), "speech": (32, 525, ALL),
+          "draw": (31, 225, ALL), "read": (5, 775, AMD), "search": (14, 650, ALL)}
 draw_boards(FEW, MODELS, [("MI210", ["chat", "speech"]), ("A100", ["code", "draw", "search"]),
                           ("MI210", ["read"])],
             "One model after the other: three boards. Above GB, below GB/s.")
