@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vklab.course.figures import accesses, lanes, listings, steps
+from vklab.course.figures import (
+    accesses,
+    backends,
+    boards,
+    diagram,
+    lanes,
+    listings,
+    roofline,
+    steps,
+)
 from vklab.course.figures.trace import READ, trace
 from vklab.shader import source
 
@@ -97,3 +106,27 @@ def test_time_memory_and_graphs_are_drawn_with_their_words():
 def test_listings_are_escaped_and_marked():
     drawn = listings.draw_listings({"C": "if (a < b)\n  x();"}, ["x()"], "c").html
     assert "a &lt; b" in drawn and drawn.count("<span") == 1
+
+
+def test_rooflines_say_peaks_kinds_and_points_and_refuse_nonsense():
+    roofs = [roofline.Roof("A", 20, 500), roofline.Roof("B", 40, 500, "matrix", "red")]
+    drawn = roofline.draw_rooflines(roofs, "c", [("mine", 3, 1.5)])
+    assert drawn.alt == ("Rooflines: A 20 TFLOP/s (vector) and 500 GB/s; B 40 TFLOP/s (matrix) "
+                         "and 500 GB/s; point mine: 1.5 TFLOP/s")  # fmt: skip
+    assert drawn.html.count("<circle") == 2 and 'stroke-dasharray="7 4"' in drawn.html
+    with pytest.raises(ValueError, match="A: expected a positive peak"):
+        roofline.Roof("A", 0, 500)
+
+
+def test_boards_show_what_is_too_much_and_what_has_no_place():
+    shop, models = {"X": (100, 8, 50)}, {"a": (6, 10, ("X",)), "b": (5, 10, ("X",)),
+                                         "c": (1, 1, ("Y",)), "d": (1, 1, ("X",))}  # fmt: skip
+    drawn = boards.draw_boards(shop, models, [("X", ["a", "b"]), ("X", ["c"])], "c")
+    assert drawn.alt == "X: a, b; X: c: 200 W" and "without a board: d" in drawn.html
+    assert drawn.html.count(diagram.COLOURS["red"]) == 2 * (2 + 2)
+
+
+def test_the_matrix_of_backends_marks_what_an_answer_admits():
+    drawn = backends.draw_matrix(backends.BACKENDS, "c", {"Vulkan"})
+    assert "→ Vulkan" in drawn.html and "Apple/macOS (translated)" in drawn.alt
+    assert drawn.alt.count("chosen") == 1 and "drivers" not in backends.draw_stack().alt

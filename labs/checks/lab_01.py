@@ -1,0 +1,342 @@
+"""Exercises of lab 01: hipify, PyTorch's device, admissible backends, claims, a letter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from vklab.course import words
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, exercise
+from vklab.course.definition.kinds import Choice, Predict, Text
+from vklab.course.definition.report import Report
+from vklab.course.figures.backends import BACKENDS, MACHINES, Backend
+
+NAMES = {
+    "<cuda_runtime.h>": "<hip/hip_runtime.h>", "<cuda_fp16.h>": "<hip/hip_fp16.h>",
+    "<cublas_v2.h>": "<hipblas.h>", "<curand_kernel.h>": "<hiprand/hiprand_kernel.h>",
+    "cudaMalloc": "hipMalloc", "cudaFree": "hipFree", "cudaMemcpy": "hipMemcpy",
+    "cudaMemcpyHostToDevice": "hipMemcpyHostToDevice", "cudaDeviceProp": "hipDeviceProp_t",
+    "cudaThreadSynchronize": "hipDeviceSynchronize", "cudaStream_t": "hipStream_t",
+    "cublasHandle_t": "hipblasHandle_t", "cublasSgemm": "hipblasSgemm",
+    "CUBLAS_OP_N": "HIPBLAS_OP_N", "CUBLAS_OP_T": "HIPBLAS_OP_T",
+}  # fmt: skip
+HEADERS = tuple(name for name in NAMES if name.startswith("<"))
+CALLS = tuple(name for name in NAMES if not name.startswith("<"))
+# One pass from left to right: comment, string, call with a mask, header or name.
+TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|(?P<call>\w*_sync\s*\(\s*)"
+                   r"(?P<mask>0[xX][fF]{8}[uU]?\b)|<[\w./]+>|\w+", re.DOTALL)  # fmt: skip
+MASKED = ("__shfl_down_sync", "__shfl_xor_sync", "__ballot_sync", "__any_sync")
+
+
+@exercise(
+    "01-1",
+    hints=(
+        "Which pieces may change? enumerate gives each piece with its number; join puts them "
+        "together again.",
+        r"\w+ finds whole names, so my_cudaMalloc_log is one name, and it is not in the table. "
+        "dict.get takes a second argument, for names that are not there.",
+        "The mask: match the end of the name, the bracket and the spaces in a group, then the "
+        "number outside of the group. [fF]{8} is eight letters, [uU]? is one letter or none.",
+    ),
+    variants=({"mask": "0xffffffffffffffffull"}, {"mask": "~0ull"}, {"mask": "UINT64_MAX"},
+              {"mask": "0xFFFFFFFFFFFFFFFFULL"}),
+)  # fmt: skip
+class Hipify(Function):
+    parts = {"headers": ("headers in angle brackets, and only they", 1),
+             "names": ("whole names of the table, and no others", 1),
+             "people": ("comments and strings stay", 1),
+             "masks": ("masks of 32 lanes become masks of 64", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        def some(names: Iterable[str], count: int) -> list[str]:
+            return [str(name) for name in random.choice(list(names), count, replace=False)]
+
+        one, two = some(HEADERS, 2)
+        yield self._case("headers", f"#include {one}\n#include <vector>\n#include{two}\n")
+        plain = one.strip("<>")
+        yield self._case("headers", f'#include "{plain}"\n#include {one}\nint a = x <y> z;\n')
+        yield self._case("headers", f"#include <my/{plain}>\n#include  {two} // {one}\n")
+        a, b, c = some(CALLS, 3)
+        yield self._case("names", f"{a}(p, {b});\n{c} x; y={c}*2;")
+        yield self._case("names", f"my_{a}({b}); {b}2(); {c}_log; x.{a}(); ::{b}; {c.lower()};")
+        yield self._case("names", f"{a}<<<{b},1>>>({c});barra{a};{a}", count=2)
+        yield self._case("names", f"newName({a}); {b}", {"newName": "other", b: "thing::" + b})
+        yield self._case("names", "cudaDeviceProp p; cudaThreadSynchronize(); hipFree(q);")
+        yield self._case("names", "one(two); no", {"one": "two", "two": "no", "no": "one"})
+        a, b, c = some(CALLS, 3)
+        yield self._case("people", f'{a}("{a} failed"); // {b}\n{b}();\n')
+        yield self._case("people", f"/* {a}\n {b} // */ {a}(); /**/{c}/*{c}*/\n")
+        yield self._case("people", f'puts("// {a}"); {a}(); puts("\\"{b}"); {b}();')
+        yield self._case("people", f'// "{a}\n{a}("a", "{c}"); // x_sync(0xffffffff, {c})\n{c};')
+        for number, name in enumerate(some(MASKED, 3)):
+            mask = ("0xffffffff", "0xFFFFFFFFu", "0XffFFffffU")[number]
+            yield self._case("masks", f"x = {name}({mask}, x, {number}) ^ {mask};\n{a}(1);")
+        yield self._case("masks", f"my_{MASKED[0]} (\n  0xffffffff, v); {b}(0xffffffff);")
+        yield self._case("masks", "__any_sync(0xffffffffff, p); __any_sync(0xfffffff, p); "
+                         "__any_sync(m, 0xffffffff); async(0xffffffff); __syncthreads();"
+                         "__any_sync(0xffffffff,p);__all_sync( 0xffffffffU ,p)")  # fmt: skip
+        yield self._case("masks", f'/* __any_sync(0xffffffff) */ __any_sync(0x0000ffff); {a}; '
+                         'puts("__any_sync(0xffffffff)"); __all_sync(0xffffffff);')  # fmt: skip
+
+    def _case(
+        self, part: str, text: str, names: Mapping[str, str] = NAMES, count: int | None = None
+    ) -> Case:
+        table = dict(list(names.items())[::count])
+        return Case(part, (text, table), on=words.short(text))
+
+    def expected(self, case: Case) -> Any:
+        text, names = case.args
+
+        def translate(found: re.Match[str]) -> str:
+            if found["mask"]:
+                return found["call"] + str(self.params["mask"])
+            return names.get(found[0], found[0])
+
+        return TOKEN.sub(translate, text)
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(isinstance(got, str), f"expected a text, got {words.short(got)}")
+        right, wrong = case.expected.split("\n"), got.split("\n")
+        report.equal(len(wrong), len(right), "the number of lines; does each piece come back?")
+        for number, (a, b) in enumerate(zip(right, wrong, strict=True), 1):
+            report.equal(b, a, f"line {number}")
+
+
+# ------------------------------------------------------------------------------- PyTorch's device
+
+
+@exercise(
+    "01-2",
+    hints=(
+        "The rows of the table are four ifs; the rest is the last return.",
+        "What is facts[...] if the fact is missing, and what does facts.get(...) give?",
+        "torch.version.hip is set in every ROCm build, with or without a card: ask for the card "
+        "first.",
+    ),
+)
+class TorchDevice(Function):
+    parts = {"vendor": ("NVIDIA and AMD, told apart without names", 1),
+             "others": ("Intel, Apple, and none", 1),
+             "missing": ("facts that are missing", 1),
+             "float64": ("jobs in float64", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        version = f"{random.integers(5, 8)}.{random.integers(0, 5)}"
+        full = {"cuda": True, "hip": None, "xpu": False, "mps": False, "names": ("GPU",)}
+        names = ("AMD Instinct MI210", "Radeon RX 7900 XTX", "NVIDIA A100", "AMD EPYC's NVIDIA A10")
+        for name in names:
+            for hip in (None, version):
+                yield self._case("vendor", full | {"hip": hip, "names": (name,)})
+        yield self._case("vendor", full | {"hip": version, "cuda": False, "names": ()})
+        none = full | {"cuda": False, "names": ()}
+        for more in ({"xpu": True}, {"mps": True}, {}, {"xpu": True, "mps": True},
+                     {"hip": version, "xpu": True}, {"cuda": True, "xpu": True, "mps": True}):
+            yield self._case("others", none | more)
+        for few in ({}, {"mps": True}, {"xpu": True}, {"cuda": True}, {"cuda": False},
+                    {"hip": version}, {"cuda": True, "hip": version}, {"names": ()}):
+            yield self._case("missing", few)
+        for few in ({"mps": True}, {"xpu": True}, {"cuda": True, "mps": True}, {}):
+            for float64 in (True, False):
+                yield self._case("float64", few, float64)
+        for _ in range(8):
+            few = {key: bool(random.random() < 0.4) for key in ("cuda", "xpu", "mps")
+                   if random.random() < 0.7}
+            few |= {"hip": [None, version][int(random.integers(2))]}
+            yield self._case("missing", few)
+            yield self._case("float64", few, bool(random.random() < 0.6))
+
+    def _case(self, part: str, facts: Mapping[str, Any], float64: bool = False) -> Case:
+        return Case(part, (dict(facts), *([True] if float64 else [])),
+                    on=f"{dict(facts)}" + (", float64" if float64 else ""))  # fmt: skip
+
+    def expected(self, case: Case) -> Any:
+        facts, float64 = case.args[0], len(case.args) > 1
+        rows = ((facts.get("cuda"), ("cuda", "ROCm" if facts.get("hip") else "CUDA")),
+                (facts.get("xpu"), ("xpu", "SYCL")),
+                (facts.get("mps") and not float64, ("mps", "Metal")), (True, ("cpu", "CPU")))
+        return next(answer for fits, answer in rows if fits)
+
+
+# ---------------------------------------------------------------------------- admissible backends
+
+STATES = ("native", "native", "native", "translated", "preview")
+JOBS = ("kernels", "training", "network", "chat")
+WISHES = ({"wish": "direct", "state": "translated"}, {"wish": "finished", "state": "preview"},
+          {"wish": "no layer", "state": "translated"}, {"wish": "stable", "state": "preview"})
+
+
+@exercise(
+    "01-3",
+    hints=(
+        "Collect the states of a backend on all machines of the job: None among them means that "
+        "it does not run on one of them.",
+        "One if with continue for each reason to skip: machine, job, and each wish.",
+        "spare: the vendors of all keys of runs_on, without the vendors of the job's machines. Is "
+        "anything left?",
+    ),
+    variants=WISHES,
+)
+class Admissible(Function):
+    parts = {"machines": ("it runs on all machines", 1), "job": ("it does the job", 1),
+             "states": ("the wishes for open source and for the state", 1),
+             "spare": ("another vendor is left", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        wish = self.params["wish"]
+        for machines, job in ((("AMD/Windows",), "chat"), (("Apple/Linux",), "kernels"),
+                              (("NVIDIA/Linux", "Apple/macOS"), "training")):
+            yield self._case("machines", BACKENDS, machines, job)
+        yield self._case("job", BACKENDS, (), "network", ())
+        asked = {"machines": ((),), "job": ((),),
+                 "states": ((), (wish,), ("open",), (wish, "open")),
+                 "spare": (("spare",), ("spare", "open"), ("spare", wish))}
+        for part, every in asked.items():
+            found = 0
+            while found < 6:
+                table = self._table(random)
+                machines = tuple(map(str, random.choice(MACHINES, random.integers(1, 4), False)))
+                wishes = every[found % len(every)]
+                case = self._case(part, table, machines, JOBS[random.integers(4)], wishes)
+                without = self._case(part, table, machines, case.args[2])
+                right, plain = self.expected(case), self.expected(without)
+                if 0 < len(right) < len(plain) if wishes else 0 < len(right) < len(table):
+                    found += 1
+                    yield case
+        table = self._table(random)
+        yield self._case("machines", table, ("Nobody/Linux",), "chat")
+        alone = {name: Backend({"AMD/Linux": "native", other: "native"}, frozenset(JOBS), True)
+                 for name, other in (("A", "AMD/Windows"), ("B", "Intel/Linux"))}
+        yield self._case("spare", alone, ("AMD/Linux",), "chat", ("spare",))
+
+    def _table(self, random: np.random.Generator) -> dict[str, Backend]:
+        table = {}
+        for name in random.permutation([*BACKENDS, "OpenCL", "WebGPU"])[:9]:
+            able = [m for m in MACHINES if random.random() < (0.85, 0.3)[len(table) % 2]]
+            jobs = frozenset(job for job in JOBS if random.random() < 0.6)
+            table[str(name)] = Backend({m: STATES[random.integers(5)] for m in able}, jobs,
+                                       bool(random.random() < 0.6))  # fmt: skip
+        return table
+
+    def _case(
+        self, part: str, table: Mapping[str, Backend], machines: tuple[str, ...], job: str,
+        wishes: tuple[str, ...] = (),
+    ) -> Case:
+        on = f"{', '.join(machines) or 'no machine'}; {job}" + f"; wishes {wishes}" * bool(wishes)
+        return Case(part, (dict(table), machines, job, *([wishes] if wishes else [])), on=on)
+
+    def expected(self, case: Case) -> Any:
+        table, machines, job, *rest = case.args
+        wishes = rest[0] if rest else ()
+
+        def fits(backend: Backend) -> bool:
+            states = {backend.runs_on.get(machine, "") for machine in machines}
+            vendors = [{m.partition("/")[0] for m in some} for some in (backend.runs_on, machines)]
+            return ("" not in states and job in backend.jobs
+                    and ("open" not in wishes or backend.open_source)
+                    and (self.params["wish"] not in wishes or self.params["state"] not in states)
+                    and ("spare" not in wishes or not vendors[0] <= vendors[1]))  # fmt: skip
+
+        return {name for name, backend in table.items() if fits(backend)}
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(isinstance(got, set | frozenset), "expected a set of names, got "
+                      + ("None (is a return missing?)" if got is None else words.short(got)))
+        table = case.args[0]
+        strange = sorted(str(name) for name in got if name not in table)
+        report.expect(not strange, f"there is no backend {strange[:1]}")
+        for title, names in (("is admissible and missing", case.expected - got),
+                             ("is not admissible", got - case.expected)):
+            name = min(names, default="")
+            report.expect(not names, f"{name} {title}: {table.get(name)}")
+
+
+# -------------------------------------------------------------------------------------- claims
+
+CLAIMS = {
+    "ROCm exists for Linux only.": "windows",
+    "A program that was built for CUDA cannot run on an AMD card in any way.": "zluda",
+    "Metal is the only way to the GPU of an Apple chip.": "honeykrisp",
+    "A program can reach the Neural Engine through Metal's shaders.": "coreml",
+    "In CUDA memory is handled explicitly, in SYCL by buffers.": "usm",
+    "DirectML and Vulkan do without the driver of the GPU's vendor.": "manifest",
+    "For training in production, NVIDIA with CUDA is the only choice.": "poro",
+    "The compiler of SYCL is Intel's.": "acpp",
+    "PyTorch has official builds for ROCm.": "holds",
+    "HIP code can be compiled for NVIDIA's cards, too.": "holds",
+    "llama.cpp has a backend for Vulkan.": "holds",
+    "Metal exists on Apple's systems only.": "holds",
+}  # fmt: skip
+LISTED = tuple(CLAIMS)
+
+
+def _claims(*numbers: int) -> dict[str, str]:
+    return {letter: LISTED[number] for letter, number in zip("abcdef", numbers, strict=True)}
+
+
+@exercise(
+    "01-4",
+    hints=(
+        "Look for words such as 'only' and 'cannot': one example against them is enough. Which "
+        "evidence is such an example?",
+        "A claim that the evidence does not touch holds, as far as this table can tell.",
+        "`zluda` is about programs, `windows` about a system, `poro` about training: what is the "
+        "claim about?",
+    ),
+    variants=(_claims(1, 8, 2, 5, 0, 4), _claims(0, 3, 9, 6, 2, 1), _claims(7, 0, 1, 11, 3, 5),
+              _claims(10, 2, 4, 1, 6, 0)),
+)  # fmt: skip
+class Claims(Choice):
+    parts = {"all": ("every claim", 3)}
+
+    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+        options = ("holds", *sorted(set(CLAIMS.values()) - {"holds"}))
+        return {letter.upper(): (CLAIMS[claim], options) for letter, claim in self.params.items()}
+
+
+STORIES = (
+    "A school has forty laptops with Intel GPUs under Windows, and six Macs. The pupils shall chat "
+    "with a small language model, without a network. The teacher wants to read the source.",
+    "A hospital has two servers with AMD MI210 cards under Linux, and trains a network on pictures "
+    "that must not leave the house. In three years the servers are replaced, perhaps by another "
+    "vendor's.",
+    "A start-up sells an app that recognises plants. It must run on iPhones and on Android phones, "
+    "on the GPU, with one file format for the network.",
+    "A physics group has kernels in CUDA, 12,000 lines, with cuBLAS. A new cluster has AMD cards. "
+    "Half of the group works on laptops with NVIDIA cards and wants to go on doing so.",
+)
+
+
+@exercise("01-5", hints=("Begin with the machines of the story, written as in the matrix.",
+                         "What would make you regret the choice in a year?"),
+          variants=tuple({"story": story} for story in STORIES))  # fmt: skip
+class Advice(Text):
+    rubric = {"the admissible set is right": 2, "the choice follows from the story": 1,
+              "two reasons with a source or a date": 2, "one risk and a way out": 1}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------- predictions
+
+
+@exercise("01-p1", hints=("Compare each line with the table of names, character by character.",))
+class ReplaceWord(Predict):
+    explains = ("Only the call is right. The header is <hip/hip_runtime.h>. The old call has "
+                "another name in HIP, hipDeviceSynchronize. my_cudaMalloc_log is a function of the "
+                "program; its new name exists nowhere. And the mask names 32 of 64 lanes, which "
+                "HIP's compiler refuses.")  # fmt: skip
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"header": False, "call": True, "old_call": False, "own_name": False, "mask": False}
+
+
+@exercise("01-p2", hints=("What is the name of the device on each machine?",))
+class ByName(Predict):
+    explains = ("Radeon cards report a name without 'AMD', as the example in AMD's own guide "
+                "shows. There the page says 'no ROCm' and is wrong. A name is for people; "
+                "torch.version.hip is the fact.")  # fmt: skip
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"nvidia": True, "instinct": True, "radeon": False, "rocm_without_gpu": True}

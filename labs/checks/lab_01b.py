@@ -1,0 +1,378 @@
+"""Exercises of lab 01b: roofs from spec sheets, printed values, fastest times, least watts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vklab.course import words
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, exercise
+from vklab.course.definition.kinds import Choice, Predict
+from vklab.course.definition.report import Report
+from vklab.course.figures.gpus import SHEETS, Sheet
+
+
+@exercise(
+    "01b-1",
+    hints=(
+        "A multiply-add counts as two operations, and a MHz is a million clocks: which power of "
+        "ten is left for TFLOP/s?",
+        "The bus has bits, the bandwidth has bytes. The share of the bandwidth is a share of the "
+        "bandwidth only.",
+        "The ridge is operations in a second divided by bytes in a second: bring both to the same "
+        "power of ten.",
+    ),
+    variants=tuple({"percent": percent} for percent in (80, 85, 75, 90, 70)),
+)
+class Roofline(Function):
+    parts = {"peak": ("the operations in a second", 1), "bandwidth": ("the bytes in a second", 1),
+             "dies": ("one die, two dies, too many", 1), "ridge": ("the ridge", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        some = [str(name) for name in random.choice(list(SHEETS), 4, replace=False)]
+        for part in ("peak", "bandwidth", "ridge"):
+            for name in ("MI100", "RX 7900 XTX", *some):
+                yield self._case(part, name, SHEETS[name])
+            units, lanes, mhz, bits, rate = map(int, random.integers((2, 2, 500, 1, 2),
+                                                                     (200, 200, 3000, 64, 24)))
+            made = Sheet("?", units, lanes, mhz, bits * 64, rate, 2, 3)
+            yield self._case(part, "a made-up sheet", made)
+            for name in ("RX 7900 XTX", "MI300X", "M1"):
+                yield self._case(part, name, SHEETS[name], 1, True)
+        for name in ("MI250X", "Max 1550"):
+            for dies in (1, 2):
+                yield self._case("dies", name, SHEETS[name], dies)
+        yield self._case("dies", "a made-up sheet", replace(made, issue=3), 3, True)
+        for sheet, dies in ((SHEETS["MI250X"], 3), (SHEETS["MI100"], 2), (made, 4)):
+            yield self._case("dies", f"a sheet with {sheet.dies}", sheet, dies)
+
+    def _case(self, part: str, name: str, sheet: Sheet, dies: int = 1, dual: bool = False) -> Case:
+        more = {"dies": dies} if dies > 1 else {}
+        more |= {"dual": True} if dual else {}
+        return Case(part, (sheet,), more, f"{name}, dies={dies}" + (", dual" if dual else ""))
+
+    def expected(self, case: Case) -> Any:
+        (sheet,), dies = case.args, case.named.get("dies", 1)
+        if dies > sheet.dies:
+            raise ValueError("too many dies")
+        pairs = sheet.issue if case.named.get("dual") else 1
+        flops = 2e6 * sheet.clock_mhz * sheet.units * sheet.lanes * pairs * dies
+        bytes_s = 1e7 * sheet.gbit_per_pin * sheet.bus_bits * dies / 8 * self.params["percent"]
+        return flops / 1e12, bytes_s / 1e9, flops / bytes_s
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(isinstance(got, tuple | list) and len(got) == 3, "expected three numbers "
+                      f"(TFLOP/s, GB/s, FLOP/byte), got {words.short(got)}")  # fmt: skip
+        names = {"peak": "TFLOP/s", "bandwidth": "GB/s", "ridge": "the ridge"}
+        for place, (part, name) in enumerate(names.items()):
+            if report.part in (part, "dies"):
+                report.close(got[place], case.expected[place], 1e-6, 0, name)
+
+
+# -------------------------------------------------------------------------------- printed values
+
+PRINTED = {
+    "MI100: FP32 11.5 TFLOPS (FP64 23.1)": "swapped",
+    "MI210: FP32 45.3 TFLOPS": "matrix",
+    "MI250X: FP32 47.9 × 2 TFLOPS": "doubled",
+    "MI250X, compared with an A100: memory bandwidth 1,638 GB/s": "one die",
+    "MI300X: FP32 163.4 TFLOPS": "dual issue",
+    "RX 7900 XTX: FP32 61.4 TFLOPS": "dual issue",
+    "RX 6900 XT: FP32 23.0 TFLOPS": "vector",
+    "Data Center Max: compute units 128 stacks": "other unit",
+    "Data Center Max: FP32 52.0 TFLOPS": "vector",
+    "M2 Ultra: FP32 27.2 TFLOPS": "vector",
+    "Arc A770: FP32 17.2 TFLOPS": "vector",
+}
+ROWS = tuple(PRINTED)
+
+
+def _rows(*numbers: int) -> dict[str, str]:
+    return {letter: ROWS[number] for letter, number in zip("abcdef", numbers, strict=True)}
+
+
+@exercise(
+    "01b-2",
+    hints=(
+        "Compute the vector peak of the whole package first, with dies=sheet.dies. Equal up to "
+        "rounding? If not: larger or smaller, and by which factor?",
+        "A factor of two has three causes here: two dies, two starts a clock, or matrix units. "
+        "What do sheet.dies, sheet.issue and MATRIX_PEAKS say?",
+        "On the MI100, fp64 runs at half the speed of fp32, never at twice.",
+    ),
+    variants=(_rows(0, 6, 3, 1, 5, 7), _rows(2, 0, 4, 8, 1, 3), _rows(9, 5, 2, 7, 0, 1),
+              _rows(1, 3, 10, 0, 2, 4)),
+)  # fmt: skip
+class Meaning(Choice):
+    parts = {"all": ("every value", 3)}
+
+    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+        options = tuple(sorted(set(PRINTED.values())))
+        return {letter.upper(): (PRINTED[row], options) for letter, row in self.params.items()}
+
+
+# --------------------------------------------------------------------------------- fastest times
+
+
+@exercise(
+    "01b-3",
+    hints=(
+        "10^9 parameters times 2 operations times tokens, divided by 10^12 operations in a second: "
+        "how many thousandths of a second?",
+        "Users add operations. Do they add weights?",
+        "max gives the time; an if gives the word.",
+    ),
+)
+class FastestMs(Function):
+    parts = {"prompt": ("long prompts", 1), "token": ("single tokens", 1),
+             "users": ("several users, and the limit between", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        def draw() -> tuple[float, float, float, float]:
+            billions = float(random.integers(10, 700)) / 10
+            return (billions, float(random.integers(3, 17)) / 8 * billions,
+                    float(random.integers(200, 4000)) / 10, float(random.integers(60, 3000)))
+
+        for billions, gigabytes, tflops, gb_s in (draw() for _ in range(5)):
+            limit = int(500 * gigabytes * tflops / (gb_s * billions)) + 1  # tokens at the ridge
+            for part, tokens, users in (
+                ("prompt", limit * int(random.integers(2, 30)), 1), ("token", 1, 1),
+                ("token", max(1, limit // int(random.integers(2, 9))), 1),
+                ("users", 1, limit * int(random.integers(2, 5))), ("users", limit - 1, 1),
+                ("users", limit, 1), ("users", max(1, limit // 9), 3),
+                ("users", limit, int(random.integers(2, 6))),
+            ):  # fmt: skip
+                if tokens:
+                    yield self._case(part, billions, tokens, gigabytes, tflops, gb_s, users)
+        yield self._case("prompt", 7.0, 512, 4.0, 32.0, 400.0, 1)
+        yield self._case("users", 1.0, 50, 1.0, 10.0, 100.0, 1)  # both take 10 ms
+        yield self._case("token", 8.0, 1, 8.0, 1.0, 1000.0, 1)
+
+    def _case(self, part: str, *given: float) -> Case:
+        *args, users = given
+        named = {"users": users} if users > 1 else {}
+        return Case(part, tuple(args), named,
+                    f"fastest_ms{tuple(args)}" + (f", users={users}" if named else ""))  # fmt: skip
+
+    def expected(self, case: Case) -> Any:
+        billions, tokens, gigabytes, tflops, gb_s = case.args
+        times = {"arithmetic": 2 * billions * tokens * case.named.get("users", 1) / tflops,
+                 "memory": 1000 * gigabytes / gb_s}  # fmt: skip
+        limit = max(times, key=lambda name: times[name])
+        return times[limit], limit
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(isinstance(got, tuple | list) and len(got) == 2,
+                      f"expected (milliseconds, limit), got {words.short(got)}")
+        report.close(got[0], case.expected[0], 1e-6, 0, "milliseconds")
+        report.equal(got[1], case.expected[1], "the limit")
+
+
+# ----------------------------------------------------------------------------------- least watts
+
+Boards = Mapping[str, tuple[int, int, int]]
+Models = Mapping[str, tuple[int, int, tuple[str, ...]]]
+SHOP: Boards = {name: (sheet.watts, sheet.memory_gb, int(sheet.bus_bits * sheet.gbit_per_pin / 8))
+                for name, sheet in SHEETS.items() if sheet.watts and sheet.dies == 1}
+NAMED = ("chat", "code", "speech", "draw", "read", "search", "sound")
+NONE = 10**9
+FEW = ("Arc A770", "RX 7900 XTX", "MI210", "RTX 4090", "A100")
+PICTURE: Models = {
+    "chat": (20, 400, FEW[1:]), "code": (28, 425, FEW[3:]), "speech": (32, 525, FEW),
+    "draw": (31, 225, FEW), "read": (5, 775, FEW[1:3]), "search": (14, 650, FEW),
+}  # fmt: skip
+
+
+def prices(boards: Boards, models: Models) -> Callable[..., int]:
+    """Return a function: the least watts of a board that holds some models, of all or of one."""
+    @functools.cache
+    def price(on: frozenset[str], only: str = "") -> int:
+        gb, gb_s = (sum(models[name][i] for name in on) for i in (0, 1))
+        return min((watts for board, (watts, has_gb, has_gb_s) in boards.items()
+                    if only in ("", board) and gb <= has_gb and gb_s <= has_gb_s
+                    and all(board in models[name][2] for name in on)), default=NONE)  # fmt: skip
+
+    return lambda on, only="": price(frozenset(on), only)
+
+
+def least(boards: Boards, models: Models) -> int:
+    """Return the least watts that serve all models, found exactly over sets of models."""
+    names, every, price = list(models), range(1, 1 << len(models)), prices(boards, models)
+    cost = {some: price(n for i, n in enumerate(names) if some >> i & 1) for some in every}
+    best = [0] + [NONE] * len(every)
+    for done in every:
+        low, some = done & -done, done
+        while some:
+            if some & low and cost[some] < NONE:
+                best[done] = min(best[done], best[done ^ some] + cost[some])
+            some = (some - 1) & done
+    return best[-1]
+
+
+def obvious(boards: Boards, models: Models) -> dict[str, int]:
+    """Return the watts of the obvious answers by name.
+
+    Most go through the models in some order, and buy the board with the least watts, or the least
+    for a GB, where there is no room. In the end each board becomes the least that still does.
+    """
+    price = prices(boards, models)
+    orders = {"in the given order": list(models),
+              "most GB first": sorted(models, key=lambda name: -models[name][0]),
+              "most GB/s first": sorted(models, key=lambda name: -models[name][1]),
+              "fewest boards first": sorted(models, key=lambda name: len(models[name][2]))}
+    watts = {"a board for each model": sum(price([name]) for name in models), "join pairs": NONE}
+    for title, order in orders.items():
+        for gb in (0, 1):
+            on: list[tuple[str, list[str]]] = []
+            for name in order:
+                place = next((some for board, some in on if price([*some, name], board) < NONE),
+                             None)
+                if place is None:
+                    able = [board for board in boards if price([name], board) < NONE]
+                    place = []
+                    on.append((min(able, key=lambda b: boards[b][0] / boards[b][1]**gb), place))
+                place.append(name)
+            watts[title + ", watts a GB" * gb] = sum(price(some) for _, some in on)
+        for step in (1, -1):
+            watts["join pairs"] = min(watts["join pairs"], _join_pairs(price, order[::step]))
+    left, paid = orders["most GB first"], 0
+    while left:
+        held: dict[str, list[str]] = {board: [] for board in boards}
+        for board, some in held.items():
+            for name in left:
+                some += [name] * (price([*some, name], board) < NONE)
+        most = max(boards, key=lambda board: len(held[board]) / boards[board][0])
+        left, paid = [name for name in left if name not in held[most]], paid + boards[most][0]
+    return watts | {"most models for a watt": paid}
+
+
+def _join_pairs(price: Callable[..., int], order: Sequence[str]) -> int:
+    """Begin with a board for each model; join the two that save most watts, while two do."""
+    joined = [[name] for name in order]
+    while True:
+        saved = {(i, j): price(joined[i]) + price(joined[j]) - price(joined[i] + joined[j])
+                 for j in range(len(joined)) for i in range(j)}  # fmt: skip
+        i, j = max(saved, key=lambda pair: saved[pair], default=(0, 0))
+        if saved.get((i, j), 0) <= 0:
+            return sum(map(price, joined))
+        joined[i] += joined.pop(j)
+
+
+def _hard(part: str, random: np.random.Generator) -> Case:
+    """Draw until every obvious answer needs at least 4 % more than the least watts."""
+    while True:
+        some = random.choice(list(SHOP), int(random.integers(5, 8)), replace=False)
+        boards = {str(name): SHOP[str(name)] for name in some}
+        models = {name: (int(random.integers(3, 64)), int(random.integers(5, 160)) * 10,
+                         tuple(board for board in boards if random.random() < 0.75))
+                  for name in NAMED}
+        price = prices(boards, models)
+        if any(price([name]) == NONE for name in models):
+            continue
+        if least(boards, models) * 1.04 <= min(obvious(boards, models).values()):
+            return _buying(part, boards, models)
+
+
+def _buying(part: str, boards: Boards, models: Models) -> Case:
+    on = "the boards and models of the picture" if part == "picture" else (
+        f"boards={dict(boards)}, models={dict(models)}")
+    return Case(part, (dict(boards), dict(models)), on=on,
+                facts={"natural": min(obvious(boards, models).values(), default=0)})  # fmt: skip
+
+
+@exercise(
+    "01b-4",
+    hints=(
+        "Which board holds a given group of models with the least watts? Write that first, it is "
+        "useful in every plan.",
+        "The first model stands on some board, with some group. When you have chosen the group, "
+        "the rest of the models is a smaller problem of the same kind.",
+        "Let an inner function return (watts, list of boards) for the models that are left; for no "
+        "models that is nothing at all.",
+        "With less work: start from any valid answer, and move one model to another board, or swap "
+        "two models, as long as it saves watts. It earns a part of the points.",
+    ),
+)
+class LeastWatts(Function):
+    parts = {"valid": ("every model stands on a board that holds it", 1),
+             "picture": ("the watts for the picture's six models", 1),
+             "first": ("the watts for a drawn list", 1),
+             "second": ("the watts for another drawn list", 1),
+             "third": ("the watts for a third drawn list", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        yield _buying("valid", {"A": (9, 8, 8), "B": (5, 4, 9)}, {"x": (4, 9, ("A", "B"))})
+        yield _buying("valid", {"A": (9, 8, 8)}, {})
+        both = ("A", "B")
+        yield _buying("valid", {"A": (9, 8, 8), "B": (5, 4, 9)}, {
+            "x": (8, 1, both), "y": (1, 9, both), "z": (4, 4, both), "u": (4, 4, ("A",))})
+        yield _buying("picture", {name: SHOP[name] for name in FEW}, PICTURE)
+        for part in ("first", "second", "third"):
+            hard = _hard(part, random)
+            yield from (hard, replace(hard, part="valid"))
+
+    def expected(self, case: Case) -> Any:
+        return least(*case.args)
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        boards, models = case.args
+        report.expect(isinstance(got, list | tuple), "expected a list of (board, models), got "
+                      + ("None (is a return missing?)" if got is None else words.short(got)))
+        for pair in got:
+            report.expect(isinstance(pair, list | tuple) and len(pair) == 2
+                          and isinstance(pair[0], str) and isinstance(pair[1], list | tuple | set)
+                          and all(isinstance(name, str) for name in pair[1]),
+                          f"expected (board, list of models), got {words.short(pair)}")  # fmt: skip
+            report.expect(pair[0] in boards, f"the shop has no {pair[0]!r}")
+        placed = sorted(name for _, on in got for name in on)
+        report.equal(placed, sorted(models), "the models that have a board, each once")
+        for board, on in got:
+            report.expect(on, f"no model stands on one {board}: do not buy it")
+            needs = [0, 0]
+            for name in on:
+                *each, suited = models[name]
+                report.expect(board in suited, f"{name} does not run on {board!r}")
+                needs = [need + more for need, more in zip(needs, each, strict=True)]
+            for unit, need, limit in zip(("GB", "GB/s"), needs, boards[board][1:], strict=True):
+                report.expect(need <= limit, f"{', '.join(on)} need {need} {unit}, {board} has "
+                              f"{limit}")  # fmt: skip
+        if report.part != "valid":
+            report.score(sum(boards[board][0] for board, _ in got), case.expected,
+                         case.facts["natural"], "W")  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------- predictions
+
+
+@exercise("01b-p1", hints=("Left or right of the ridge?",))
+class FasterAddition(Predict):
+    explains = ("960 / 512 = 1.9. The addition does 1/12 operation for a byte, far left of both "
+                "ridges (45 and 64 FLOP/byte): only the bandwidth counts, and the 61.4 TFLOP/s are "
+                "never seen.")  # fmt: skip
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"addition": 1.9}
+
+
+@exercise("01b-p2", hints=("2 times 6.7 times 512 is 6861; divide by the peak.",))
+class Impossible(Predict):
+    explains = ("At best: M2 Ultra 252 ms, A100 22 ms in fp16 and 11 ms in int8, Max 1550 26 ms. "
+                "So 45 ms on the M2 Ultra are impossible, 15 ms on the A100 are impossible in fp16 "
+                "and possible in int8, and 35 ms on the Max 1550 are possible.")  # fmt: skip
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"m2_ultra": True, "a100_fp16": True, "a100_int8": False, "max_1550": False}
+
+
+@exercise("01b-p3", hints=("How many devices does a program see, and with which memory?",))
+class FitsOneDevice(Predict):
+    explains = ("An MI250X has 128 GB on its sheet, and a program sees two devices of 64 GB. The "
+                "function says that 100 GB fit on one device. Divide memory_gb by dies.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"gb_40": True, "gb_60": True, "gb_100": False}
