@@ -1,0 +1,547 @@
+"""Exercises of lab 03: memory types under budgets, who flushes, a sub-allocator, placed buffers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from vklab.course import words
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, exercise
+from vklab.course.definition.kinds import Choice, Predict
+from vklab.course.definition.report import Report
+from vklab.course.figures.machines import memory_table
+from vklab.types import MemoryHeap, MemoryType
+
+MIB = 1 << 20
+LOCAL, VISIBLE, COHERENT, CACHED = "device_local", "host_visible", "host_coherent", "host_cached"
+FLAGS = (LOCAL, VISIBLE, COHERENT, CACHED)
+Table = tuple[tuple[MemoryHeap, ...], tuple[MemoryType, ...]]
+
+
+def _with_budgets(table: Table, budgets: Sequence[tuple[int, int]]) -> Table:
+    """Return a recorded table with made-up budgets and usages, in bytes."""
+    heaps, types = table
+    changed = (replace(heap, budget_bytes=budget, usage_bytes=used)
+               for heap, (budget, used) in zip(heaps, budgets, strict=True))  # fmt: skip
+    return tuple(changed), types
+
+
+@exercise(
+    "03-1",
+    hints=(
+        "Two steps: first the indices of all types that may be used at all, then their order. "
+        "Three questions decide whether a type may be used: which?",
+        "The room of a heap is a part of its budget, without what is used already. Integers stay "
+        "exact: multiply by the percentage, then divide by 100 with //.",
+        "For flags, sets have operators: one asks whether a set lies within another, one gives the "
+        "common members. And sorted takes a key that may be a tuple: small comes first, and equal "
+        "keys keep their order.",
+    ),
+    variants=({"percent": 95}, {"percent": 90}, {"percent": 80}, {"percent": 75},
+              {"percent": 60}),
+    seams=("vklab.vulkan.memory.choose_memory_type",),
+)  # fmt: skip
+class RankMemoryTypes(Function):
+    parts = {"mask": ("the mask and the required flags are obeyed", 1),
+             "budget": ("a heap without room drops out", 1),
+             "order": ("preferred flags first, then room, then the lower index", 2)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        percent = self.params["percent"]
+        radeon, m1, software = (memory_table(name) for name in ("radeon", "m1", "software"))
+        upload = ({VISIBLE, COHERENT}, {LOCAL})
+        for table, bits, needs in (
+            (radeon, 0b1111, upload), (radeon, 0b1011, upload), (radeon, 0b0001, upload),
+            (radeon, 0b1000, ({VISIBLE}, set())), (m1, 0b1111, ({VISIBLE, COHERENT}, set())),
+            (m1, 0b1101, ({VISIBLE}, {CACHED})), (m1, 0b1110, (set(), {LOCAL})),
+            (software, 0b1, upload), (software, 0b1, ({"lazily_allocated"}, set())),
+        ):  # fmt: skip
+            yield self._case("mask", table, bits, MIB, *needs)
+        # At the edge: the room is exactly what the buffer needs, and one byte less.
+        for budget, used in ((100 * MIB, 20 * MIB), (1000 * MIB + 7, 0), (4001, 1000)):
+            room = budget * percent // 100 - used
+            full = _with_budgets(software, [(budget, used)])
+            for size in (room, room + 1, budget - used):
+                yield self._case("budget", full, 1, size, {VISIBLE}, set())
+        over = _with_budgets(radeon, [(400 * MIB, 390 * MIB), (900 * MIB, 0), (256 * MIB, 8 * MIB)])
+        for size in (MIB, 100 * MIB, 250 * MIB, 890 * MIB):
+            yield self._case("budget", over, 0b1111, size, set(), {LOCAL})
+        for size in (MIB, 200 * MIB):  # the recorded budgets: the window drops out
+            yield self._case("budget", radeon, 0b1111, size, *upload)
+        for budgets in (((900, 100), (4000, 10), (256, 8)), ((300, 100), (800, 0), (256, 0)),
+                        ((700, 500), (500, 100), (500, 100))):  # fmt: skip
+            table = _with_budgets(radeon, [(b * MIB, u * MIB) for b, u in budgets])
+            for needs in ((set(), {LOCAL}), ({VISIBLE}, {CACHED}), ({LOCAL}, set()),
+                          (set(), {LOCAL, CACHED})):  # fmt: skip
+                yield self._case("order", table, 0b1111, 2 * MIB, *needs)
+        for _ in range(6):
+            table = self._table(random)
+            kinds = [set(map(str, random.choice(FLAGS, int(random.integers(0, 3)), False)))
+                     for _ in range(2)]  # fmt: skip
+            size = int(random.integers(1, 120)) * MIB
+            for part in self.parts:
+                bits = int(random.integers(1, 64)) if part == "mask" else 0b111111
+                yield self._case(part, table, bits, size, *kinds)
+
+    def _table(self, random: np.random.Generator) -> Table:
+        """Draw three heaps and six types; heaps and types are in no helpful order."""
+        heaps = []
+        for _ in range(3):
+            budget = int(random.integers(60, 400)) * MIB
+            used = int(budget * random.uniform(0, 0.5))
+            heaps.append(MemoryHeap(budget + 64 * MIB, bool(random.random() < 0.5), budget, used))
+        types = []
+        for _ in range(6):
+            bits = int(random.integers(0, 16))
+            flags = frozenset(flag for n, flag in enumerate(FLAGS) if bits >> n & 1)
+            types.append(MemoryType(int(random.integers(0, 3)), flags, bits))
+        return tuple(heaps), tuple(types)
+
+    def _case(self, part: str, table: Table, bits: int, size: int, required: set[str],
+              preferred: set[str]) -> Case:  # fmt: skip
+        heaps, types = table
+        kinds = ", ".join(f"{n} (heap {kind.heap}) {' '.join(sorted(kind.flags)) or 'no flags'}"
+                          for n, kind in enumerate(types))
+        budgets = [(heap.budget_bytes, heap.usage_bytes) for heap in heaps]
+        on = (f"heaps with (budget, usage) {budgets}; types {kinds}; type_bits={bits:#b}, "
+              f"size_bytes={size}, required={sorted(required)}, preferred={sorted(preferred)}")
+        return Case(part, (heaps, types, bits, size, required, preferred), on=on)
+
+    def expected(self, case: Case) -> Any:
+        heaps, types, bits, size, required, preferred = case.args
+        rooms = [h.budget_bytes * self.params["percent"] // 100 - h.usage_bytes for h in heaps]
+        able = [n for n, kind in enumerate(types) if bits & 1 << n and not required - kind.flags
+                and rooms[kind.heap] >= size]  # fmt: skip
+        return sorted(able, key=lambda n: (len(preferred - types[n].flags), -rooms[types[n].heap]))
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(isinstance(got, list | tuple) and all(type(n) is int for n in got),
+                      f"expected a list of indices, got {words.short(got)}")
+        if report.part != "order":
+            got, wanted = sorted(got), sorted(case.expected)
+            extra = [n for n in got if n not in wanted]
+            _, types, bits, _, required, _ = case.args
+            why = ("the mask forbids it" if not bits >> extra[0] & 1 else
+                   f"it lacks {sorted(required - types[extra[0]].flags)}"
+                   if required - types[extra[0]].flags else "its heap has no room"
+                   ) if extra and extra[0] in range(len(types)) else ""  # fmt: skip
+            report.equal(got, wanted, f"type {extra[0]}: {why}" if why else "in any order")
+        report.equal(list(got), sorted(case.expected) if report.part != "order" else case.expected)
+
+
+# ------------------------------------------------------------------------------------ who flushes
+
+OPTIONS = ("nothing", "flush", "invalidate", "copy")
+# What happens to a buffer, the flags of its memory, and what the program must call.
+SITUATIONS = (
+    ("the host writes, then a kernel reads", "`host_visible, host_coherent`", "nothing"),
+    ("the host writes, then a kernel reads", "`host_visible, host_cached`", "flush"),
+    ("a kernel writes, then the host reads", "`host_visible, host_cached`", "invalidate"),
+    ("the host writes, then a kernel reads", "`device_local`", "copy"),
+    ("a kernel writes, then the host reads",
+     "`device_local, host_visible, host_coherent, host_cached`", "nothing"),
+    ("a kernel writes, then another kernel reads", "`host_visible, host_cached`", "nothing"),
+    ("a kernel writes, then the host reads", "`device_local`", "copy"),
+    ("the host writes, then a kernel reads", "Metal's managed mode, as MoltenVK lists it",
+     "flush"),
+    ("a kernel writes, then the host reads", "Metal's managed mode, as MoltenVK lists it",
+     "invalidate"),
+    ("the host writes, then a kernel reads", "Metal's shared mode, as MoltenVK lists it",
+     "nothing"),
+)  # fmt: skip
+
+
+def _situations(*numbers: int) -> dict[str, str]:
+    """Return the parameters of a variant: what happens to buffers A to E."""
+    return {letter: "{} | {}".format(*SITUATIONS[number][:2])
+            for letter, number in zip("abcde", numbers, strict=True)}  # fmt: skip
+
+
+@exercise(
+    "03-2",
+    hints=(
+        "First question for each buffer: can the host reach this memory at all?",
+        "Second question: are the writes of one side seen by the other without a call? One flag "
+        "answers it.",
+        "Third question: who writes and who reads? One call is for writes of the host, the other "
+        "for reads of the host. Does the host touch the buffer?",
+    ),
+    variants=(_situations(1, 4, 6, 5, 8), _situations(2, 3, 0, 8, 5), _situations(5, 7, 4, 2, 3),
+              _situations(6, 2, 7, 9, 1), _situations(0, 8, 1, 6, 4)),
+)  # fmt: skip
+class WhatToCall(Choice):
+    parts = {"all": ("every buffer", 3)}
+
+    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+        right = {"{} | {}".format(*shown): call for *shown, call in SITUATIONS}
+        return {letter.upper(): (right[shown], OPTIONS) for letter, shown in self.params.items()}
+
+
+# --------------------------------------------------------------------------------- sub-allocation
+
+
+@exercise(
+    "03-3",
+    hints=(
+        "Take one free range by hand: where is the first offset in it that may be used, and where "
+        "does the buffer end, if it begins there?",
+        "Both numbers are powers of two. So an offset that is a multiple of the larger one is a "
+        "multiple of the other, too.",
+        "First collect the ranges in which the buffer fits, each with its size; min finds the "
+        "smallest. Only then cut. What is left of a range: a piece before, a piece after, or none?",
+    ),
+    variants=tuple({"atom": atom, "after": 8192 + -(-100 // atom) * atom,
+                    "left": 1024 - -(-100 // atom) * atom} for atom in (64, 128, 256, 32)),
+    seams=("vklab.vulkan.memory.FreeRanges.take",),
+)
+class SubAllocate(Function):
+    parts = {"aligned": ("the offset is aligned, and atoms are whole", 1),
+             "smallest": ("the smallest free range that fits; the first of equals", 1),
+             "rest": ("what is left is listed", 1),
+             "none": ("nothing fits: MemoryError", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        atom = self.params["atom"]
+        one = [(0, 8192)]
+        for size, alignment in ((100, 16), (atom, 4), (atom + 1, 2 * atom), (1, 1), (300, 1024)):
+            yield self._case("aligned", one, size, alignment)
+            yield self._case("rest", one, size, alignment)
+        odd = [(atom, 4 * atom), (10 * atom, 20 * atom)]
+        for size, alignment in ((2 * atom, 4 * atom), (4 * atom, atom), (3 * atom, 4 * atom),
+                                (atom // 2, 8 * atom), (20 * atom, 2), (4 * atom - 1, atom // 2)):
+            yield self._case("aligned", odd, size, alignment)
+            yield self._case("rest", odd, size, alignment)
+        # Sizes in atoms; the ranges lie apart.
+        for sizes, size, alignment in (
+            ((9, 5, 7), 5, 1), ((9, 5, 7), 6, 1), ((9, 7, 7), 6, 1), ((4, 4, 4), 4, 1),
+            ((9, 6, 12), 5, 8), ((30, 3, 14, 3), 2, 4), ((2, 8, 8, 3), 3, 1), ((20, 8), 8, 16),
+        ):  # fmt: skip
+            free, at = [], 0
+            for count in sizes:
+                free.append((at * atom, count * atom))
+                at += count + 1
+            for part in ("smallest", "rest"):
+                yield self._case(part, free, size * atom, alignment * atom)
+        for free, size, alignment in (
+            ([], 1, 1), ([(0, atom)], atom + 1, 1), ([(atom, atom)], atom, 2 * atom),
+            ([(0, 2 * atom), (4 * atom, 2 * atom)], 3 * atom, 1), ([(0, atom)], atom, 1),
+            ([(atom, 2 * atom)], 1, 2 * atom), ([(atom, 2 * atom)], atom + 1, 2 * atom),
+        ):  # fmt: skip
+            yield self._case("none", free, size, alignment)
+        for _ in range(8):
+            free, at = [], 0
+            for _ in range(int(random.integers(3, 7))):
+                at += int(random.integers(1, 6)) * atom
+                count = int(random.integers(1, 24))
+                free.append((at, count * atom))
+                at += count * atom
+            size = int(random.integers(1, 14 * atom))
+            alignment = int(2 ** random.integers(0, 12))
+            for part in self.parts:
+                yield self._case(part, free, size, alignment)
+
+    def _case(self, part: str, free: list[tuple[int, int]], size: int, alignment: int) -> Case:
+        return Case(part, (list(free), size, alignment),
+                    on=f"sub_allocate({free}, {size}, {alignment})")  # fmt: skip
+
+    def expected(self, case: Case) -> Any:
+        free, size, alignment = case.args
+        atom = self.params["atom"]
+        step, length = max(alignment, atom), -(-size // atom) * atom
+        able = [(there, offset) for offset, there in free
+                if -offset % step + length <= there]  # fmt: skip
+        if not able:
+            raise MemoryError
+        there, offset = min(able)
+        start = offset + -offset % step
+        pieces = ((offset, start), (start + length, offset + there))
+        rest = [each for each in free if each != (offset, there)]
+        return start, sorted(rest + [(a, b - a) for a, b in pieces if a < b])
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        if report.part == "none":
+            report.equal(got, case.expected)
+        report.expect(isinstance(got, tuple | list) and len(got) == 2 and type(got[0]) is int
+                      and isinstance(got[1], list | tuple),
+                      f"expected (offset, free ranges), got {words.short(got)}")  # fmt: skip
+        (free, size, alignment), (start, rest), atom = case.args, case.expected, self.params["atom"]
+        if report.part == "aligned":
+            for number, name in ((alignment, "alignment"), (atom, "atom")):
+                report.expect(got[0] % number == 0,
+                              f"offset {got[0]} is no multiple of the {name}, {number}")
+            whole = -(-size // atom) * atom
+            taken = sum(each for _, each in free) - sum(each[1] for each in got[1])
+            report.equal(taken, whole, "the bytes that are no longer free")
+        if report.part in ("aligned", "smallest"):
+            report.equal(got[0], start, "the offset")
+        else:
+            report.equal(got, (start, rest))
+
+
+# --------------------------------------------------------------------------------- placed buffers
+
+Buffers = Mapping[str, tuple[int, int, int]]
+Heaps = Mapping[str, tuple[int, int]]
+HEAPS = ("device", "window", "host")
+
+
+def costs(buffer: tuple[int, int, int]) -> dict[str, int]:
+    """Return the MiB over the bus a run, by heap."""
+    size, written, read = buffer
+    return {"device": size if written else 0, "window": written, "host": read}
+
+
+def rooms(heaps: Heaps) -> dict[str, int]:
+    """Return the MiB that may be used of each heap."""
+    return {name: budget * 95 // 100 - used for name, (budget, used) in heaps.items()}
+
+
+def _fewest(buffers: Buffers, heaps: Heaps) -> np.ndarray:
+    """Return the fewest MiB over the bus by the MiB that are used of the device's heap."""
+    room = rooms(heaps)
+    table = np.full((room["device"] + 1, room["window"] + 1), np.inf)
+    table[0, 0] = 0
+    for buffer in buffers.values():
+        size, cost = buffer[0], costs(buffer)
+        better = table + cost["host"]
+        for heap, axis in (("device", 0), ("window", 1)):
+            if size <= room[heap]:
+                there, here = np.moveaxis(better, axis, 0), np.moveaxis(table, axis, 0)
+                there[size:] = np.minimum(there[size:], here[:-size] + cost[heap])
+        table = better
+    return table.min(axis=1)
+
+
+def least(buffers: Buffers, heaps: Heaps) -> int:
+    """Return the fewest MiB over the bus of any placement, exactly."""
+    return int(_fewest(buffers, heaps).min())
+
+
+def tight(buffers: Buffers, heaps: Heaps) -> Heaps:
+    """Take away all room of the device's heap that a placement with the fewest bytes can spare."""
+    (budget, used), by_room = heaps["device"], _fewest(buffers, heaps)
+    return {**heaps, "device": (budget, used + len(by_room) - 1 - int(by_room.argmin()))}
+
+
+def relaxed(buffers: Buffers, heaps: Heaps) -> float:
+    """Return the fewest MiB if a buffer could be cut into pieces (linear programming).
+
+    The prices of a MiB in both heaps are chosen so that the sum below is largest; the best prices
+    lie where two of the lines meet at which a buffer changes its heap.
+    Source: Fisher, "The Lagrangian Relaxation Method for Solving Integer Programming", 1981
+    """
+    room = rooms(heaps)
+    lines = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0)]  # a * device price + b * window price = c
+    for buffer in buffers.values():
+        size, cost = buffer[0], costs(buffer)
+        lines += [(size, 0, cost["host"] - cost["device"]),
+                  (0, size, cost["host"] - cost["window"]),
+                  (size, -size, cost["window"] - cost["device"])]
+    best = 0.0
+    for (a, b, c), (d, e, f) in combinations(lines, 2):
+        if abs(a * e - b * d) < 1e-9:
+            continue
+        device, window = (c * e - b * f) / (a * e - b * d), (a * f - c * d) / (a * e - b * d)
+        if min(device, window) > -1e-9:
+            total = sum(min(cost["device"] + device * size, cost["window"] + window * size,
+                            cost["host"]) for size, cost in
+                        ((each[0], costs(each)) for each in buffers.values()))  # fmt: skip
+            best = max(best, total - device * room["device"] - window * room["window"])
+    return best
+
+
+def obvious(buffers: Buffers, heaps: Heaps) -> dict[str, int]:
+    """Return the MiB over the bus of the obvious answers, by name."""
+    cost = {name: costs(buffer) for name, buffer in buffers.items()}
+
+    def saved(name: str) -> int:
+        return cost[name]["host"] - min(cost[name].values())
+
+    def regret(name: str) -> int:
+        first, second, *_ = sorted(cost[name].values())
+        return second - first
+
+    orders = {"in the given order": lambda name: 0, "largest first": lambda name: -buffers[name][0],
+              "smallest first": lambda name: buffers[name][0],
+              "most saved first": lambda name: -saved(name),
+              "most saved a MiB first": lambda name: -saved(name) / buffers[name][0],
+              "most to lose first": lambda name: -regret(name),
+              "most to lose a MiB first": lambda name: -regret(name) / buffers[name][0]}
+    found = {}
+    for title, key in orders.items():
+        left, total = rooms(heaps), 0
+        for name in sorted(buffers, key=key):
+            size = buffers[name][0]
+            heap = min((h for h in HEAPS if left[h] >= size), key=lambda h: cost[name][h])
+            left[heap] -= size
+            total += cost[name][heap]
+        found[title] = total
+    return found
+
+
+def lists(random: np.random.Generator) -> Iterator[tuple[Buffers, Heaps]]:
+    """Draw buffers and heaps without end: weights, tables, inputs and results of a run."""
+    while True:
+        drawn = []
+        for kind in random.choice(["weights", "table", "input", "result"], random.integers(9, 12),
+                                  p=[0.35, 0.45, 0.1, 0.1]):
+            times = int(random.integers(1, 4))
+            if kind == "weights":  # never written
+                size = int(random.integers(60, 320))
+                drawn.append((size, 0, size * times))
+            elif kind == "table":  # the host changes a part
+                size = int(random.integers(30, 160))
+                drawn.append((size, int(size * random.uniform(0.05, 0.6)),
+                              int(size * random.uniform(0.8, 3))))
+            else:
+                size = int(random.integers(20, 110))
+                drawn.append((size, size, size * times if kind == "input" else size))
+        buffers = dict(zip("abcdefghijk", drawn, strict=False))
+        needed = sum(size for size, _, _ in drawn)
+        device = int(needed * random.uniform(0.4, 0.6)) // 20 * 20 + 40
+        yield buffers, {"device": (device, int(random.integers(10, 50))),
+                        "window": (240, int(random.integers(20, 70))),
+                        "host": (4 * needed // 20 * 20, 100)}  # fmt: skip
+
+
+def hard(random: np.random.Generator, fit: bool = False) -> tuple[Buffers, Heaps]:
+    """Draw until no obvious answer moves the fewest bytes, or nearly the fewest.
+
+    Args:
+        random: where to draw.
+        fit: leave no room in the device's heap that could be spared.
+    """
+    drawn = ((buffers, tight(buffers, heaps) if fit else heaps)
+             for buffers, heaps in lists(random))
+    return next(each for each in drawn if least(*each) <= 0.96 * min(obvious(*each).values()))
+
+
+# A small list in which one MiB decides, and the list that the lab draws.
+SMALL = ({"a": (6, 3, 11), "b": (3, 3, 7), "c": (6, 0, 4), "d": (9, 7, 13), "e": (6, 5, 9),
+          "f": (2, 0, 2)}, {"device": (20, 4), "window": (20, 8), "host": (400, 10)})
+PICTURE = ({"a": (192, 0, 576), "b": (144, 0, 432), "c": (144, 24, 432), "d": (96, 16, 96),
+            "e": (32, 32, 64), "f": (48, 48, 48), "g": (80, 16, 80)},
+           {"device": (340, 20), "window": (240, 36), "host": (8000, 500)})  # fmt: skip
+
+
+@exercise(
+    "03-4",
+    hints=(
+        "Write the three costs of each buffer down. For which buffers does the heap hardly matter, "
+        "and which lose most in the wrong one?",
+        "A greedy rule never takes a decision back. What would you gain if two buffers changed "
+        "places, or if one went out to make room for two? Repeat until nothing helps.",
+        "For the fewest: go through the buffers one by one, and keep, for each pair of (MiB used "
+        "of the device's heap, MiB used of the window), only the cheapest placement so far.",
+    ),
+)
+class PlaceBuffers(Function):
+    parts = {"valid": ("every buffer has a heap, and every heap has room", 1),
+             "picture": ("the bytes of a small list, and of the picture's list", 1),
+             "first": ("the bytes of a drawn list", 1), "second": ("those of another list", 1),
+             "third": ("those of a third list", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        small = {"device": (100, 5), "window": (40, 8), "host": (2000, 50)}
+        for part, buffers, heaps in (
+            ("valid", {}, small), ("valid", {"a": (90, 0, 90)}, small),
+            ("valid", {"a": (905, 0, 905)}, {**small, "device": (1000, 50)}),
+            ("valid", {"a": (91, 0, 91), "b": (31, 2, 31)}, small),
+            ("valid", {"a": (60, 0, 60), "b": (60, 0, 90), "c": (30, 30, 60)}, small),
+            ("picture", *SMALL), ("picture", *PICTURE),
+        ):  # fmt: skip
+            yield self._case(part, buffers, heaps)
+        for part in ("first", "second", "third"):
+            drawn = hard(random, fit=part == "third")
+            yield self._case("valid", *drawn)
+            yield self._case(part, *drawn)
+
+    def _case(self, part: str, buffers: Buffers, heaps: Heaps) -> Case:
+        facts = {"natural": min(obvious(buffers, heaps).values()),
+                 "bound": math.floor(10 * relaxed(buffers, heaps)) / 10}
+        on = "the picture's list" if buffers is PICTURE[0] else f"buffers={buffers}, heaps={heaps}"
+        return Case(part, (dict(buffers), dict(heaps)), facts=facts, on=on)
+
+    def expected(self, case: Case) -> Any:
+        return least(*case.args)
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        buffers, heaps = case.args
+        report.expect(isinstance(got, dict) and all(isinstance(h, str) for h in got.values()),
+                      f"expected a dictionary from buffer to heap, got {words.short(got)}")
+        report.equal(sorted(map(str, got)), sorted(buffers), "the buffers that have a heap")
+        for name, heap in got.items():
+            report.expect(heap in HEAPS, f"buffer {name}: there is no heap {heap!r}")
+        for heap in HEAPS:
+            load = sum(buffers[name][0] for name in got if got[name] == heap)
+            budget, used = heaps[heap]
+            room = budget * 95 // 100 - used
+            report.expect(load <= room, f"{heap}: 95 % of {budget} MiB less {used} are {room} MiB, "
+                          f"your buffers there need {load}")  # fmt: skip
+        if report.part != "valid":
+            total = 0
+            for name, heap in got.items():
+                size, written, read = buffers[name]
+                total += {"device": size if written else 0, "window": written, "host": read}[heap]
+            report.score(total, case.facts["bound"], case.facts["natural"],
+                         "MiB over the bus a run", full=case.expected)  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------ predictions
+
+
+@exercise("03-p1", hints=("Which flags does each use need, and which help?",))
+class ThreeUses(Predict):
+    explains = ("Weights: type 0. No host reaches them, and the window of type 2 stays free for "
+                "others. The input: type 2, which the host can map and which lies beside the GPU. "
+                "The result: type 3. It is in the host's memory, and cached, so that reading it is "
+                "fast.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"weights": 0, "input": 2, "result": 3}
+
+
+@exercise("03-p2", hints=("The file passes two links. Which one takes longer?",))
+class SlowestLink(Predict):
+    explains = ("In the desktop the SSD is the slower link: 32 / 7.9 is about 4 seconds, although "
+                "the GPU's link would need only 1. In the laptop the cable is the slower one: "
+                "32 Gbit are 4 GB a second, so 8 seconds at the least.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"desktop": 4, "laptop": 8}
+
+
+@exercise("03-p3", hints=("Count the arrows in the picture.",))
+class HowOften(Predict):
+    explains = ("With staging each byte is moved twice: by the host into the staging buffer, and "
+                "by the device over the bus. Through a mapping it is moved once.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"staging": 2, "mapped": 1}
+
+
+@exercise("03-p4", hints=("Does the second thread see that the first one has found a range?",))
+class SameOffset(Predict):
+    explains = ("Both threads find range 0 before either of them takes it. So there is one offset "
+                "for two buffers, and no call has failed. The lock makes finding and taking one "
+                "step.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"without_lock": 1, "with_lock": 2}
+
+
+@exercise("03-p5", hints=("Where does the range end that the function returns?",))
+class FlushesEnough(Predict):
+    explains = ("The size is rounded up, but the start has moved to the left, so the range can end "
+                "before the last written byte. With atoms of 1 byte nothing moves. With 256 bytes "
+                "the range is wide enough by luck. With 64 it ends at byte 128, and 12 bytes never "
+                "leave the host's cache.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"atom_1": True, "atom_64": False, "atom_256": True}
