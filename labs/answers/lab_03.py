@@ -80,7 +80,7 @@ def wants_every_preferred_flag(heaps, memory_types, type_bits, size_bytes, requi
     return sorted(able, key=lambda n: not preferred <= memory_types[n].flags)
 
 
-@_wrong_ranks("expected a list of indices, got 1")
+@_wrong_ranks("expected a list of indices, got 2")
 def gives_the_best_only(heaps, memory_types, type_bits, size_bytes, required, preferred):
     return by_insertion(heaps, memory_types, type_bits, size_bytes, required, preferred)[0]
 
@@ -280,7 +280,7 @@ def forgets_the_room(buffers, heaps):
             for name in buffers}  # fmt: skip
 
 
-@wrong("03-4", says="device: 95 % of 100 MiB less 5 are 90 MiB, your buffers there need 91")
+@wrong("03-4", says="device: 95 % of 1000 MiB less 50 are 900 MiB, your buffers there need 905")
 def trusts_the_budget(buffers, heaps):
     more = {name: (-(-budget * 100 // 95), used) for name, (budget, used) in heaps.items()}
     return by_branches(buffers, more)
