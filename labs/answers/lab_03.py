@@ -103,9 +103,9 @@ def by_steps(free, size_bytes, alignment):
     length = (size_bytes + 63) & ~63
     best = None
     for number, (offset, there) in enumerate(free):
-        start = offset
-        while start % alignment or start % 64:
-            start += 64 - start % 64
+        start = (offset + 63) & ~63
+        while start % alignment:
+            start += 64
         if start + length <= offset + there and (best is None or there < free[best[0]][1]):
             best = number, start
     if best is None:
@@ -192,6 +192,33 @@ def counts_the_bytes_before(free, size_bytes, alignment):
     if not any(there >= size_bytes for _, there in free):
         raise MemoryError
     return by_steps([*free, (1 << 20, 1 << 20)], size_bytes, alignment)
+
+
+@_wrong_range("is no multiple of the atom, 64")
+def forgets_that_atoms_begin_somewhere(free, size_bytes, alignment):
+    length = size_bytes + -size_bytes % 64
+    able = [(there, offset) for offset, there in free
+            if -offset % alignment + length <= there]  # fmt: skip
+    if not able:
+        raise MemoryError
+    there, offset = min(able)
+    start = offset + -offset % alignment
+    pieces = [(offset, start - offset), (start + length, offset + there - start - length)]
+    rest = [each for each in free if each[0] != offset]
+    return start, sorted(rest + [piece for piece in pieces if piece[1]])
+
+
+@_wrong_range("the smallest free range that fits; the first of equals")
+def takes_the_smallest_behind_the_alignment(free, size_bytes, alignment):
+    step = max(alignment, 64)
+    order = sorted(free, key=lambda each: (each[1] - -each[0] % step, each[0]))
+    for each in order:
+        try:
+            start, rest = by_steps([each], size_bytes, alignment)
+        except MemoryError:
+            continue
+        return start, sorted([*rest, *(one for one in free if one != each)])
+    raise MemoryError
 
 
 @_wrong_range("expected (offset, free ranges), got 0")
@@ -304,10 +331,6 @@ def gives_a_list(buffers, heaps):
 equivalent("03-3", "step, length = (max(alignment, 64), size_bytes + -size_bytes % 64)",
            "step, length = (max(64, alignment), size_bytes + -size_bytes % 64)",
            because="max does not care about order")  # fmt: skip
-equivalent("03-3",
-           "return (start, sorted(rest + [piece for piece in pieces if piece[1] > 0]))",
-           "return (start, sorted(rest + [piece for piece in pieces if piece[1] > 1]))",
-           because="pieces have whole atoms")  # fmt: skip
 for other in ("(1, {})", "(-1, {})"):
     equivalent("03-4", "best = {(0, 0): (0, {})}", f"best = {{(0, 0): {other}}}",
                because="all placements cost one more, or one less")  # fmt: skip

@@ -212,7 +212,11 @@ class SubAllocate(Function):
         for size, alignment in ((100, 16), (atom, 4), (atom + 1, 2 * atom), (1, 1), (300, 1024)):
             yield self._case("aligned", one, size, alignment)
             yield self._case("rest", one, size, alignment)
-        odd = [(atom, 4 * atom), (10 * atom, 20 * atom)]
+        odd = [(atom - 3, 4 * atom + 3), (10 * atom - 1, 20 * atom + 1)]
+        uneven = [(1, 3 * atom), (5 * atom + 7, 3 * atom + 1), (12 * atom - 1, 2 * atom + 1)]
+        for size, alignment in ((atom, 1), (2 * atom, atom // 2), (1, 2), (atom + 1, 2 * atom)):
+            for part in ("aligned", "smallest", "rest"):
+                yield self._case(part, uneven, size, alignment)
         for size, alignment in ((2 * atom, 4 * atom), (4 * atom, atom), (3 * atom, 4 * atom),
                                 (atom // 2, 8 * atom), (20 * atom, 2), (4 * atom - 1, atom // 2)):
             yield self._case("aligned", odd, size, alignment)
@@ -229,7 +233,7 @@ class SubAllocate(Function):
             for part in ("smallest", "rest"):
                 yield self._case(part, free, size * atom, alignment * atom)
         for free, size, alignment in (
-            ([], 1, 1), ([(0, atom)], atom + 1, 1), ([(atom, atom)], atom, 2 * atom),
+            ([], 1, 1), ([(5, 2 * atom)], 2 * atom, 1), ([(0, atom)], atom + 1, 1), ([(atom, atom)], atom, 2 * atom),
             ([(0, 2 * atom), (4 * atom, 2 * atom)], 3 * atom, 1), ([(0, atom)], atom, 1),
             ([(atom, 2 * atom)], 1, 2 * atom), ([(atom, 2 * atom)], atom + 1, 2 * atom),
         ):  # fmt: skip
@@ -237,10 +241,9 @@ class SubAllocate(Function):
         for _ in range(8):
             free, at = [], 0
             for _ in range(int(random.integers(3, 7))):
-                at += int(random.integers(1, 6)) * atom
-                count = int(random.integers(1, 24))
-                free.append((at, count * atom))
-                at += count * atom
+                at += int(random.integers(1, 6 * atom))
+                free.append((at, int(random.integers(1, 24 * atom))))
+                at += free[-1][1]
             size = int(random.integers(1, 14 * atom))
             alignment = int(2 ** random.integers(0, 12))
             for part in self.parts:
@@ -476,6 +479,7 @@ class PlaceBuffers(Function):
         report.expect(isinstance(got, dict) and all(isinstance(h, str) for h in got.values()),
                       f"expected a dictionary from buffer to heap, got {words.short(got)}")
         report.equal(sorted(map(str, got)), sorted(buffers), "the buffers that have a heap")
+        report.expect(got.keys() == buffers.keys(), "names of buffers are texts")
         for name, heap in got.items():
             report.expect(heap in HEAPS, f"buffer {name}: there is no heap {heap!r}")
         for heap in HEAPS:
@@ -507,7 +511,16 @@ class ThreeUses(Predict):
         return {"weights": 0, "input": 2, "result": 3}
 
 
-@exercise("03-p2", hints=("The file passes two links. Which one takes longer?",))
+@exercise("03-p2", hints=("Count the arrows in the picture.",))
+class HowOften(Predict):
+    explains = ("With staging each byte is moved twice: by the host into the staging buffer, and "
+                "by the device over the bus. Through a mapping it is moved once.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"staging": 2, "mapped": 1}
+
+
+@exercise("03-p3", hints=("The file passes two links. Which one takes longer?",))
 class SlowestLink(Predict):
     explains = ("In the desktop the SSD is the slower link: 32 / 7.9 is about 4 seconds, although "
                 "the GPU's link would need only 1. In the laptop the cable is the slower one: "
@@ -515,15 +528,6 @@ class SlowestLink(Predict):
 
     def answers(self) -> Mapping[str, Any]:
         return {"desktop": 4, "laptop": 8}
-
-
-@exercise("03-p3", hints=("Count the arrows in the picture.",))
-class HowOften(Predict):
-    explains = ("With staging each byte is moved twice: by the host into the staging buffer, and "
-                "by the device over the bus. Through a mapping it is moved once.")
-
-    def answers(self) -> Mapping[str, Any]:
-        return {"staging": 2, "mapped": 1}
 
 
 @exercise("03-p4", hints=("Does the second thread see that the first one has found a range?",))

@@ -8,7 +8,7 @@
 # # Lab 03 · Memory
 # **Which memory does a buffer get, and what does it cost to move bytes there?** · 90 minutes, 4 exercises; the last one, about 20 minutes, may wait for another day
 #
-# A GPU with 8 GB may offer only 173 MB of the memory that you want. A buffer may bind without an error and overwrite its neighbour. A result may be right on your machine and old on another. All three are questions of memory, and Vulkan leaves them to the program. In this lab you answer them.
+# A GPU with 8 GB may offer only 173 MiB of the memory that you want. A buffer may bind without an error and overwrite its neighbour. A result may be right on your machine and old on another. All three are questions of memory, and Vulkan leaves them to the program. In this lab you answer them.
 #
 # **Afterwards you can**
 # * read a table of heaps and memory types, and rank the types that may hold a buffer;
@@ -34,14 +34,15 @@ from vklab.course import attempt, banner, check, copies, data, hint, predict, sh
 from vklab.course.children.run_limited import run_limited
 from vklab.course.figures import heaps as figures
 from vklab.course.figures import paths
-from vklab.course.figures.machines import memory_table
+from vklab.course.figures.machines import memory_table, recorded_table
 from vklab.runtime.open_devices import open_device
 from vklab.vulkan.memory import Buffer, FreeRanges
 
 MIB = 1 << 20
 LOCAL, VISIBLE, COHERENT, CACHED = "device_local", "host_visible", "host_coherent", "host_cached"
-RADEON, M1 = memory_table("radeon"), memory_table("m1")
 MODEL = data("digits_cnn.onnx")
+RECORD = json.loads(data("recorded/copies_h200.json").read_text())
+RADEON, M1, H200 = memory_table("radeon"), memory_table("m1"), recorded_table(RECORD)
 
 # %% id="l03-banner"
 banner()
@@ -60,7 +61,7 @@ print("this device has read", len(logits), "digits")
 # ## 1 · Heaps and types
 # The **host** is the processor with its memory. A **heap** is a pool of memory that the device can use. **Device-local** memory is fast for the device; on a card it lies beside the GPU. The host can reach a heap only if it can **map** it: then the bytes have an address in your program. A card is connected by **PCIe**, a bus that is far slower than the memory at both of its ends.
 #
-# A card shows the host its memory through a *window* of 256 MB. **ReBAR** (resizable BAR) makes the window as large as the memory; the firmware of the machine has to allow it. In a machine with **UMA** (unified memory architecture), host and GPU share one memory, and there is no bus between them.
+# The host sees the memory of a card through a *window*, often of 256 MB. **ReBAR** (resizable BAR) makes the window as large as the memory; the firmware of the machine has to allow it. In a machine with **UMA** (unified memory architecture), host and GPU share one memory, and there is no bus between them.
 
 # %% id="l03-reach" tags=["hide-input"]
 paths.draw_reach()
@@ -73,13 +74,14 @@ paths.draw_reach()
 # | `device_local` | local | fast for the device |
 # | `host_visible` | visible | the host can map it |
 # | `host_coherent` | coherent | writes of one side reach the other without a call (section 3) |
-# | `host_cached` | cached | the host reads it fast, through its cache; without this flag reading may be a hundred times slower |
+# | `host_cached` | cached | the host reads it fast, through its cache; without this flag reading can be a hundred times slower |
 # | `lazily_allocated` | lazy | for pictures that exist only inside of the GPU; buffers cannot use it |
 #
-# Here are two tables as their drivers reported them, and your device. The red line is the **budget**: what your program may use of the heap, so that other programs have room, too.
+# Here are three tables as their drivers reported them, and your device. The red line is the **budget**: what your program may use of the heap, so that other programs have room, too.
 
 # %% id="l03-heaps" tags=["nbval-ignore-output"]
-TABLES = {"AMD card of 8 GB, window of 256 MB": RADEON, "Apple M1 with MoltenVK": M1}
+TABLES = {"AMD card of 8 GB, window of 256 MB": RADEON, "Apple M1 with MoltenVK (UMA)": M1,
+          "NVIDIA H200 (ReBAR)": H200}
 figures.draw_heaps({**TABLES, f"here: {mine.name[:40]}": (mine.heaps, mine.memory_types)},
                    "Blue bars are device-local heaps, orange bars are heaps of the host. Each box "
                    "is a memory type of the heap on its left.")
@@ -182,11 +184,11 @@ with attempt("03-1"):
 # %% id="l03-paths" tags=["hide-input"]
 paths.draw_paths()
 
-# %% [markdown] id="l03-p3-text"
+# %% [markdown] id="l03-p2-text"
 # How many times is each byte moved, from the NumPy array to the buffer that the kernel reads?
 
-# %% id="l03-p3"
-predict("03-p3", staging=..., mapped=...)
+# %% id="l03-p2"
+predict("03-p2", staging=..., mapped=...)
 
 # %% [markdown] id="l03-links-text"
 # ### What a link can carry
@@ -203,25 +205,29 @@ predict("03-p3", staging=..., mapped=...)
 #
 # Weights of 32 GB are read from an NVMe SSD (PCIe 4.0, 4 lanes) to a card. How many seconds does that take at the least, in whole seconds? `desktop`: the card has 16 lanes of PCIe 4.0. `laptop`: it is an eGPU on Thunderbolt 4.
 
-# %% id="l03-p2"
-predict("03-p2", desktop=..., laptop=...)
+# %% id="l03-p3"
+predict("03-p3", desktop=..., laptop=...)
 
 # %% [markdown] id="l03-curve-text"
 # ### Measure it
 # The next cell moves bytes on your device: 4 KiB to 16 MiB, the median of five times. `staging` and `mapped` are the two paths of the picture. `readback` copies on the device into cached host memory, then reads that. `mapped read` reads through the mapping. `host` copies from array to array, without any device.
 #
-# **On a CPU device this says nothing about a GPU.** There is no bus, all memory is the host's, and the copy command is a copy by the processor. The second picture is therefore a record: the same program on an H200, with its date and driver. Look there for three things. From which size on is the path near its top speed? Which path wins for small sizes, and why? And what does it cost to *read* through a mapping whose memory is not cached?
+# **On a CPU device this says nothing about a GPU.** There is no bus, all memory is the host's, and the copy command is a copy by the processor. The second picture is therefore a record: the same program on an H200 with ReBAR. The host is a virtual machine with 16 cores of an Intel Xeon, and the link is PCIe 5.0 with 16 lanes.
 
 # %% id="l03-curve" tags=["nbval-ignore-output"]
-records = {mine.name[:24]: copies.measure(mine.index, [4096 << shift for shift in range(0, 13, 2)],
-                                          repeats=5)}
-try:
-    record = json.loads(data("recorded/copies_h200.json").read_text())
-    records[record["device"]] = record["bytes_a_second"]
-    print("recorded:", record["device"], record["driver"], record["date"], record["made_by"])
-except FileNotFoundError:
-    print("There is no record of an H200 here; the picture shows your device alone.")
-paths.draw_copies(records, "How fast bytes move, by path and by size. Both axes are logarithmic.")
+speeds = copies.measure(mine.index, [4096 << shift for shift in range(0, 13, 2)], repeats=5)
+print("recorded:", *(RECORD[key] for key in ("device", "driver", "date", "made_by")), sep=", ")
+paths.draw_copies({mine.name.partition(" (")[0]: speeds, RECORD["device"]:
+                   RECORD["bytes_a_second"]},
+                  "How fast bytes move, by path and by size. Both axes are logarithmic.")
+
+# %% [markdown] id="l03-curve-after"
+# Four things to see in the record of the H200:
+#
+# * **4 KiB: 0.19 GB a second by staging, 3.5 through the mapping.** A submission and its fence take about 20 microseconds, however few bytes are copied. Small inputs want a mapping.
+# * **1 MiB and more: about 10 by staging, up to 19 through the mapping.** The link could carry 63. The limit is the host: one thread of the processor writes every byte. Look at `host`, which uses no link at all.
+# * **Reading through the mapping: 0.03 to 0.06.** That memory is not cached, so each read of the processor goes over the bus and back. `readback` is 160 times as fast at 1 MiB. Never read results through a mapping that is not cached.
+# * **The numbers scatter.** 64 MiB looks slower than 256 MiB. It was measured in a virtual machine, nine times each; believe the factor of 160, not the third digit.
 
 # %% [markdown] id="l03-3text"
 # ## 3 · Who sees what, and when
@@ -323,7 +329,7 @@ paths.draw_block()
 # Buffers come and go, and leave gaps. **Fragmentation** is the trouble that follows: many bytes are free, but in pieces. Which free range should a new buffer take? The runtime takes the first in which the buffer fits (*first fit*). Then a small buffer may begin to eat a large range.
 #
 # ### Exercise 3 · A range for a buffer
-# Write *best fit*: take the smallest free range in which the buffer fits. And keep atoms apart. The block is not coherent, and its device has a `nonCoherentAtomSize` of [[atom]] bytes. So a buffer begins at a multiple of [[atom]], *and* of its own alignment, and it takes whole atoms: its size is rounded up to a multiple of [[atom]]. Alignments are powers of two, as [[atom]] is. A free range may begin anywhere at a multiple of [[atom]]; the bytes before an aligned offset stay free.
+# Write *best fit*: take the smallest free range in which the buffer fits. And keep atoms apart. The block is not coherent, and its device has a `nonCoherentAtomSize` of [[atom]] bytes. So a buffer begins at a multiple of [[atom]], *and* of its own alignment, and it takes whole atoms: its size is rounded up to a multiple of [[atom]]. Alignments are powers of two, as [[atom]] is. A free range may begin and end anywhere; the bytes before an aligned offset stay free.
 
 # %% id="l03-e3" vklab={"role": "exercise", "id": "03-3", "points": 4, "lines": 11}
 def sub_allocate(free, size_bytes, alignment):
@@ -338,8 +344,8 @@ def sub_allocate(free, size_bytes, alignment):
               range empty. If the buffer fits nowhere, raise MemoryError.
     Approach  for each free range: where would the buffer begin, and does it end inside? Choose
               one of those that fit. Replace it by what is left before and after the buffer.
-    Example   sub_allocate([([[atom]], 4096), (8192, 1024)], 100, 512)
-              -> (8192, [([[atom]], 4096), ([[after]], [[left]])])
+    Example   sub_allocate([(100, 4096), (8192, 1024)], 100, 512)
+              -> (8192, [(100, 4096), ([[after]], [[left]])])
     Length    roughly 11 lines
     """
     ### BEGIN SOLUTION
@@ -509,7 +515,7 @@ BUFFERS = {"a": (192, 0, 576), "b": (144, 0, 432), "c": (144, 24, 432), "d": (96
            "e": (32, 32, 64), "f": (48, 48, 48), "g": (80, 16, 80)}
 # Each heap: (budget, used) in MiB.
 HEAPS = {"device": (340, 20), "window": (240, 36), "host": (8000, 500)}
-figures.draw_placed(BUFFERS, HEAPS, {"a": "device", "b": "host", "c": "window", "d": "device",
+figures.draw_placed(BUFFERS, HEAPS, {"a": "device", "b": "window", "c": "host", "d": "device",
                                      "e": "window", "f": "host", "g": "host"},
                     "An obvious placement: one buffer after the other, each in the cheapest heap "
                     "that still has room.")

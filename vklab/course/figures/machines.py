@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from vklab.course.definition.codec import register
 from vklab.types import CooperativeMatrix, DeviceInfo, MemoryHeap, MemoryType, QueueFamily
 from vklab.vulkan import physical_device
 
-__all__ = ["Needs", "families", "machine", "memory_table"]
+__all__ = ["Needs", "families", "machine", "memory_table", "recorded_table"]
 
 MIB = 1 << 20
 CORE = ("timelineSemaphore", "synchronization2", "maintenance4")
@@ -138,6 +139,19 @@ _MEMORY = {
 def memory_table(name: str) -> tuple[tuple[MemoryHeap, ...], tuple[MemoryType, ...]]:
     """Return the heaps and memory types of a recorded device: "radeon", "m1" or "software"."""
     heaps, types = _MEMORY[name]
-    return (tuple(MemoryHeap(*heap) for heap in heaps),
-            tuple(MemoryType(heap, frozenset(flag for bit, flag in enumerate(_FLAGS_OF_MEMORY)
-                                             if bits >> bit & 1), bits) for heap, bits in types))
+    return tuple(MemoryHeap(*heap) for heap in heaps), tuple(
+        _memory_type(heap, (flag for bit, flag in enumerate(_FLAGS_OF_MEMORY) if bits >> bit & 1))
+        for heap, bits in types)  # fmt: skip
+
+
+def recorded_table(record: Mapping[str, Any]) -> tuple[tuple[MemoryHeap, ...],
+                                                       tuple[MemoryType, ...]]:  # fmt: skip
+    """Return the heaps and memory types of a record that `vklab.course.copies` has made."""
+    return (tuple(MemoryHeap(**heap) for heap in record["heaps"]),
+            tuple(_memory_type(kind["heap"], kind["flags"]) for kind in record["memory_types"]))
+
+
+def _memory_type(heap: int, flags: Iterable[str]) -> MemoryType:
+    names = frozenset(flags)
+    return MemoryType(heap, names, sum(1 << bit for bit, flag in enumerate(_FLAGS_OF_MEMORY)
+                                       if flag in names))  # fmt: skip

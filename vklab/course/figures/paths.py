@@ -62,8 +62,8 @@ def draw_paths() -> Picture:
     page.arrow((128, 60), (248, 30)).note((140, 34), "1 host writes")
     page.arrow((402, 30), (558, 30), "2 vkCmdCopyBuffer")
     page.box((560, 94, 150, 44), "buffer\nlocal, visible", "sky")
-    page.arrow((128, 80), (558, 116)).note((300, 118), "1 host writes through the mapping")
-    page.note((480, 75), "the bus is crossed here", anchor="middle", bold=True)
+    page.arrow((128, 80), (558, 116)).note((196, 124), "1 host writes through the mapping")
+    page.box((470, 60, 76, 26), "PCIe", "grey", dashed=True)
     return page.picture(
         "Above: the host writes into a staging buffer, then the device copies that over the bus. "
         "Below: the host writes through a mapping straight into device-local memory.",
