@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from vklab.course import words
+from vklab.course import placing, words
 from vklab.course.definition.case import Case
 from vklab.course.definition.exercise import Function, exercise
 from vklab.course.definition.kinds import Choice, Predict
@@ -22,6 +21,10 @@ MIB = 1 << 20
 LOCAL, VISIBLE, COHERENT, CACHED = "device_local", "host_visible", "host_coherent", "host_cached"
 FLAGS = (LOCAL, VISIBLE, COHERENT, CACHED)
 Table = tuple[tuple[MemoryHeap, ...], tuple[MemoryType, ...]]
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _with_budgets(table: Table, budgets: Sequence[tuple[int, int]]) -> Table:
@@ -66,42 +69,33 @@ class RankMemoryTypes(Function):
         # At the edge: the room is exactly what the buffer needs, and one byte less.
         for budget, used in ((100 * MIB, 20 * MIB), (1000 * MIB + 7, 0), (4001, 1000)):
             room = budget * percent // 100 - used
-            full = _with_budgets(software, [(budget, used)])
             for size in (room, room + 1, budget - used):
+                full = _with_budgets(software, [(budget, used)])
                 yield self._case("budget", full, 1, size, {VISIBLE}, set())
-        over = _with_budgets(radeon, [(400 * MIB, 390 * MIB), (900 * MIB, 0), (256 * MIB, 8 * MIB)])
-        for size in (MIB, 100 * MIB, 250 * MIB, 890 * MIB):
-            yield self._case("budget", over, 0b1111, size, set(), {LOCAL})
         for size in (MIB, 200 * MIB):  # the recorded budgets: the window drops out
             yield self._case("budget", radeon, 0b1111, size, *upload)
-        for budgets in (((900, 100), (4000, 10), (256, 8)), ((300, 100), (800, 0), (256, 0)),
+        for budgets in (((400, 390), (900, 0), (256, 8)), ((300, 100), (800, 0), (256, 0)),
                         ((700, 500), (500, 100), (500, 100))):  # fmt: skip
             table = _with_budgets(radeon, [(b * MIB, u * MIB) for b, u in budgets])
+            for size in (MIB, 150 * MIB, 250 * MIB):
+                yield self._case("budget", table, 0b1111, size, set(), {LOCAL})
             for needs in ((set(), {LOCAL}), ({VISIBLE}, {CACHED}), ({LOCAL}, set()),
                           (set(), {LOCAL, CACHED})):  # fmt: skip
                 yield self._case("order", table, 0b1111, 2 * MIB, *needs)
-        for _ in range(6):
-            table = self._table(random)
-            kinds = [set(map(str, random.choice(FLAGS, int(random.integers(0, 3)), False)))
+        for _ in range(9):
+            flags = [set(map(str, random.choice(FLAGS, int(random.integers(0, 3)), False)))
                      for _ in range(2)]  # fmt: skip
-            size = int(random.integers(1, 120)) * MIB
-            for part in self.parts:
-                bits = int(random.integers(1, 64)) if part == "mask" else 0b111111
-                yield self._case(part, table, bits, size, *kinds)
+            yield self._case("", self._table(random), int(random.integers(1, 64)) | 0b001011,
+                             int(random.integers(1, 120)) * MIB, *flags)  # fmt: skip
 
     def _table(self, random: np.random.Generator) -> Table:
         """Draw three heaps and six types; heaps and types are in no helpful order."""
-        heaps = []
-        for _ in range(3):
-            budget = int(random.integers(60, 400)) * MIB
-            used = int(budget * random.uniform(0, 0.5))
-            heaps.append(MemoryHeap(budget + 64 * MIB, bool(random.random() < 0.5), budget, used))
-        types = []
-        for _ in range(6):
-            bits = int(random.integers(0, 16))
-            flags = frozenset(flag for n, flag in enumerate(FLAGS) if bits >> n & 1)
-            types.append(MemoryType(int(random.integers(0, 3)), flags, bits))
-        return tuple(heaps), tuple(types)
+        budgets = random.integers(60, 400, 3) * MIB
+        heaps = tuple(MemoryHeap(int(budget) + 64 * MIB, bool(random.random() < 0.5), int(budget),
+                                 int(budget * random.uniform(0, 0.5))) for budget in budgets)
+        types = tuple(MemoryType(int(random.integers(0, 3)), frozenset(
+            flag for flag in FLAGS if random.random() < 0.5), 0) for _ in range(6))  # fmt: skip
+        return heaps, types
 
     def _case(self, part: str, table: Table, bits: int, size: int, required: set[str],
               preferred: set[str]) -> Case:  # fmt: skip
@@ -121,7 +115,7 @@ class RankMemoryTypes(Function):
         return sorted(able, key=lambda n: (len(preferred - types[n].flags), -rooms[types[n].heap]))
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        report.expect(isinstance(got, list | tuple) and all(type(n) is int for n in got),
+        report.expect(isinstance(got, list | tuple) and all(map(_is_int, got)),
                       f"expected a list of indices, got {words.short(got)}")
         if report.part != "order":
             got, wanted = sorted(got), sorted(case.expected)
@@ -208,33 +202,28 @@ class SubAllocate(Function):
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         atom = self.params["atom"]
-        one = [(0, 8192)]
-        for size, alignment in ((100, 16), (atom, 4), (atom + 1, 2 * atom), (1, 1), (300, 1024)):
-            yield self._case("aligned", one, size, alignment)
-            yield self._case("rest", one, size, alignment)
-        odd = [(atom - 3, 4 * atom + 3), (10 * atom - 1, 20 * atom + 1)]
         uneven = [(1, 3 * atom), (5 * atom + 7, 3 * atom + 1), (12 * atom - 1, 2 * atom + 1)]
-        for size, alignment in ((atom, 1), (2 * atom, atom // 2), (1, 2), (atom + 1, 2 * atom)):
-            for part in ("aligned", "smallest", "rest"):
-                yield self._case(part, uneven, size, alignment)
-        for size, alignment in ((2 * atom, 4 * atom), (4 * atom, atom), (3 * atom, 4 * atom),
-                                (atom // 2, 8 * atom), (20 * atom, 2), (4 * atom - 1, atom // 2)):
-            yield self._case("aligned", odd, size, alignment)
-            yield self._case("rest", odd, size, alignment)
-        # Sizes in atoms; the ranges lie apart.
-        for sizes, size, alignment in (
+        odd = [(atom - 3, 4 * atom + 3), (10 * atom - 1, 20 * atom + 1)]
+        for free, size, alignment in (
+            ([(0, 8192)], 100, 16), ([(0, 8192)], atom, 4), ([(0, 8192)], atom + 1, 2 * atom),
+            ([(0, 8192)], 1, 1), ([(0, 8192)], 300, 1024), (uneven, atom, 1), (uneven, 1, 2),
+            (uneven, 2 * atom, atom // 2), (uneven, atom + 1, 2 * atom), (odd, 4 * atom, atom),
+            (odd, 2 * atom, 4 * atom), (odd, 3 * atom, 4 * atom), (odd, atom // 2, 8 * atom),
+            (odd, 20 * atom, 2), (odd, 4 * atom - 1, atom // 2),
+        ):  # fmt: skip
+            for part in ("aligned", "rest", "smallest"):
+                yield self._case(part, free, size, alignment)
+        for sizes, size, alignment in (  # in atoms; the ranges lie apart
             ((9, 5, 7), 5, 1), ((9, 5, 7), 6, 1), ((9, 7, 7), 6, 1), ((4, 4, 4), 4, 1),
             ((9, 6, 12), 5, 8), ((30, 3, 14, 3), 2, 4), ((2, 8, 8, 3), 3, 1), ((20, 8), 8, 16),
         ):  # fmt: skip
-            free, at = [], 0
-            for count in sizes:
-                free.append((at * atom, count * atom))
-                at += count + 1
+            free = [(atom * (sum(sizes[:n]) + n), atom * count) for n, count in enumerate(sizes)]
             for part in ("smallest", "rest"):
                 yield self._case(part, free, size * atom, alignment * atom)
         for free, size, alignment in (
-            ([], 1, 1), ([(5, 2 * atom)], 2 * atom, 1), ([(0, atom)], atom + 1, 1), ([(atom, atom)], atom, 2 * atom),
-            ([(0, 2 * atom), (4 * atom, 2 * atom)], 3 * atom, 1), ([(0, atom)], atom, 1),
+            ([], 1, 1), ([(5, 2 * atom)], 2 * atom, 1), ([(0, atom)], atom + 1, 1),
+            ([(atom, atom)], atom, 2 * atom), ([(0, atom)], atom, 1),
+            ([(0, 2 * atom), (4 * atom, 2 * atom)], 3 * atom, 1),
             ([(atom, 2 * atom)], 1, 2 * atom), ([(atom, 2 * atom)], atom + 1, 2 * atom),
         ):  # fmt: skip
             yield self._case("none", free, size, alignment)
@@ -244,10 +233,8 @@ class SubAllocate(Function):
                 at += int(random.integers(1, 6 * atom))
                 free.append((at, int(random.integers(1, 24 * atom))))
                 at += free[-1][1]
-            size = int(random.integers(1, 14 * atom))
-            alignment = int(2 ** random.integers(0, 12))
-            for part in self.parts:
-                yield self._case(part, free, size, alignment)
+            yield self._case("", free, int(random.integers(1, 14 * atom)),
+                             int(2 ** random.integers(0, 12)))  # fmt: skip
 
     def _case(self, part: str, free: list[tuple[int, int]], size: int, alignment: int) -> Case:
         return Case(part, (list(free), size, alignment),
@@ -270,8 +257,10 @@ class SubAllocate(Function):
     def compare(self, case: Case, got: Any, report: Report) -> None:
         if report.part == "none":
             report.equal(got, case.expected)
-        report.expect(isinstance(got, tuple | list) and len(got) == 2 and type(got[0]) is int
-                      and isinstance(got[1], list | tuple),
+        report.expect(isinstance(got, tuple | list) and len(got) == 2 and _is_int(got[0])
+                      and isinstance(got[1], list | tuple) and all(
+                          isinstance(each, tuple | list) and len(each) == 2
+                          and all(map(_is_int, each)) for each in got[1]),
                       f"expected (offset, free ranges), got {words.short(got)}")  # fmt: skip
         (free, size, alignment), (start, rest), atom = case.args, case.expected, self.params["atom"]
         if report.part == "aligned":
@@ -280,7 +269,7 @@ class SubAllocate(Function):
                               f"offset {got[0]} is no multiple of the {name}, {number}")
             whole = -(-size // atom) * atom
             taken = sum(each for _, each in free) - sum(each[1] for each in got[1])
-            report.equal(taken, whole, "the bytes that are no longer free")
+            report.equal(int(taken), whole, "the bytes that are no longer free")
         if report.part in ("aligned", "smallest"):
             report.equal(got[0], start, "the offset")
         else:
@@ -291,32 +280,19 @@ class SubAllocate(Function):
 
 Buffers = Mapping[str, tuple[int, int, int]]
 Heaps = Mapping[str, tuple[int, int]]
-HEAPS = ("device", "window", "host")
-
-
-def costs(buffer: tuple[int, int, int]) -> dict[str, int]:
-    """Return the MiB over the bus a run, by heap."""
-    size, written, read = buffer
-    return {"device": size if written else 0, "window": written, "host": read}
-
-
-def rooms(heaps: Heaps) -> dict[str, int]:
-    """Return the MiB that may be used of each heap."""
-    return {name: budget * 95 // 100 - used for name, (budget, used) in heaps.items()}
 
 
 def _fewest(buffers: Buffers, heaps: Heaps) -> np.ndarray:
     """Return the fewest MiB over the bus by the MiB that are used of the device's heap."""
-    room = rooms(heaps)
+    room = placing.rooms(heaps)
     table = np.full((room["device"] + 1, room["window"] + 1), np.inf)
     table[0, 0] = 0
     for buffer in buffers.values():
-        size, cost = buffer[0], costs(buffer)
-        better = table + cost["host"]
+        size, better = buffer[0], table + placing.moved(buffer, "host")
         for heap, axis in (("device", 0), ("window", 1)):
             if size <= room[heap]:
                 there, here = np.moveaxis(better, axis, 0), np.moveaxis(table, axis, 0)
-                there[size:] = np.minimum(there[size:], here[:-size] + cost[heap])
+                there[size:] = np.minimum(there[size:], here[:-size] + placing.moved(buffer, heap))
         table = better
     return table.min(axis=1)
 
@@ -330,62 +306,6 @@ def tight(buffers: Buffers, heaps: Heaps) -> Heaps:
     """Take away all room of the device's heap that a placement with the fewest bytes can spare."""
     (budget, used), by_room = heaps["device"], _fewest(buffers, heaps)
     return {**heaps, "device": (budget, used + len(by_room) - 1 - int(by_room.argmin()))}
-
-
-def relaxed(buffers: Buffers, heaps: Heaps) -> float:
-    """Return the fewest MiB if a buffer could be cut into pieces (linear programming).
-
-    The prices of a MiB in both heaps are chosen so that the sum below is largest; the best prices
-    lie where two of the lines meet at which a buffer changes its heap.
-    Source: Fisher, "The Lagrangian Relaxation Method for Solving Integer Programming", 1981
-    """
-    room = rooms(heaps)
-    lines = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0)]  # a * device price + b * window price = c
-    for buffer in buffers.values():
-        size, cost = buffer[0], costs(buffer)
-        lines += [(size, 0, cost["host"] - cost["device"]),
-                  (0, size, cost["host"] - cost["window"]),
-                  (size, -size, cost["window"] - cost["device"])]
-    best = 0.0
-    for (a, b, c), (d, e, f) in combinations(lines, 2):
-        if abs(a * e - b * d) < 1e-9:
-            continue
-        device, window = (c * e - b * f) / (a * e - b * d), (a * f - c * d) / (a * e - b * d)
-        if min(device, window) > -1e-9:
-            total = sum(min(cost["device"] + device * size, cost["window"] + window * size,
-                            cost["host"]) for size, cost in
-                        ((each[0], costs(each)) for each in buffers.values()))  # fmt: skip
-            best = max(best, total - device * room["device"] - window * room["window"])
-    return best
-
-
-def obvious(buffers: Buffers, heaps: Heaps) -> dict[str, int]:
-    """Return the MiB over the bus of the obvious answers, by name."""
-    cost = {name: costs(buffer) for name, buffer in buffers.items()}
-
-    def saved(name: str) -> int:
-        return cost[name]["host"] - min(cost[name].values())
-
-    def regret(name: str) -> int:
-        first, second, *_ = sorted(cost[name].values())
-        return second - first
-
-    orders = {"in the given order": lambda name: 0, "largest first": lambda name: -buffers[name][0],
-              "smallest first": lambda name: buffers[name][0],
-              "most saved first": lambda name: -saved(name),
-              "most saved a MiB first": lambda name: -saved(name) / buffers[name][0],
-              "most to lose first": lambda name: -regret(name),
-              "most to lose a MiB first": lambda name: -regret(name) / buffers[name][0]}
-    found = {}
-    for title, key in orders.items():
-        left, total = rooms(heaps), 0
-        for name in sorted(buffers, key=key):
-            size = buffers[name][0]
-            heap = min((h for h in HEAPS if left[h] >= size), key=lambda h: cost[name][h])
-            left[heap] -= size
-            total += cost[name][heap]
-        found[title] = total
-    return found
 
 
 def lists(random: np.random.Generator) -> Iterator[tuple[Buffers, Heaps]]:
@@ -422,7 +342,8 @@ def hard(random: np.random.Generator, fit: bool = False) -> tuple[Buffers, Heaps
     """
     drawn = ((buffers, tight(buffers, heaps) if fit else heaps)
              for buffers, heaps in lists(random))
-    return next(each for each in drawn if least(*each) <= 0.96 * min(obvious(*each).values()))
+    return next(each for each in drawn
+                if least(*each) <= 0.96 * min(placing.greedy(*each).values()))
 
 
 # A small list in which one MiB decides, and the list that the lab draws.
@@ -466,8 +387,8 @@ class PlaceBuffers(Function):
             yield self._case(part, *drawn)
 
     def _case(self, part: str, buffers: Buffers, heaps: Heaps) -> Case:
-        facts = {"natural": min(obvious(buffers, heaps).values()),
-                 "bound": math.floor(10 * relaxed(buffers, heaps)) / 10}
+        facts = {"natural": min(placing.greedy(buffers, heaps).values()),
+                 "bound": math.floor(10 * placing.linear_bound(buffers, heaps)) / 10}
         on = "the picture's list" if buffers is PICTURE[0] else f"buffers={buffers}, heaps={heaps}"
         return Case(part, (dict(buffers), dict(heaps)), facts=facts, on=on)
 
@@ -481,18 +402,14 @@ class PlaceBuffers(Function):
         report.equal(sorted(map(str, got)), sorted(buffers), "the buffers that have a heap")
         report.expect(got.keys() == buffers.keys(), "names of buffers are texts")
         for name, heap in got.items():
-            report.expect(heap in HEAPS, f"buffer {name}: there is no heap {heap!r}")
-        for heap in HEAPS:
+            report.expect(heap in placing.HEAPS, f"buffer {name}: there is no heap {heap!r}")
+        for heap, room in placing.rooms(heaps).items():
             load = sum(buffers[name][0] for name in got if got[name] == heap)
             budget, used = heaps[heap]
-            room = budget * 95 // 100 - used
             report.expect(load <= room, f"{heap}: 95 % of {budget} MiB less {used} are {room} MiB, "
                           f"your buffers there need {load}")  # fmt: skip
         if report.part != "valid":
-            total = 0
-            for name, heap in got.items():
-                size, written, read = buffers[name]
-                total += {"device": size if written else 0, "window": written, "host": read}[heap]
+            total = sum(placing.moved(buffers[name], heap) for name, heap in got.items())
             report.score(total, case.facts["bound"], case.facts["natural"],
                          "MiB over the bus a run", full=case.expected)  # fmt: skip
 

@@ -30,13 +30,21 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab.course import attempt, banner, check, copies, data, hint, predict, show, swap
-from vklab.course.children.run_limited import run_limited
+from vklab.course import (
+    attempt,
+    banner,
+    check,
+    copies,
+    data,
+    hint,
+    placing,
+    predict,
+    show,
+    swapped_memory,
+)
 from vklab.course.figures import heaps as figures
 from vklab.course.figures import paths
 from vklab.course.figures.machines import memory_table, recorded_table
-from vklab.runtime.open_devices import open_device
-from vklab.vulkan.memory import Buffer, FreeRanges
 
 MIB = 1 << 20
 LOCAL, VISIBLE, COHERENT, CACHED = "device_local", "host_visible", "host_coherent", "host_cached"
@@ -152,25 +160,9 @@ check("03-1", rank_memory_types)
 # Now the real runtime asks you. A wrong index could end the process, so two things protect you: the cell tests your index before the driver sees it, and all of it happens in a process of its own. On a device with one type every right answer is 0, and only the check above tells a good rule from a bad one.
 
 # %% id="l03-e1-swap" vklab={"role": "demo"}
-def run_digits(path, replacement):
-    """Return the logits of 100 digits, with a part of the runtime replaced."""
-    with swap(path, replacement), vklab.load(MODEL) as session:
-        return session.run({"image": images})["logits"]
-
-
-def your_best(bits, type_bits, required, preferred=0):
-    """Ask rank_memory_types as the runtime asks choose_memory_type: with flags as bits."""
-    names = dict(zip((1, 2, 4, 8), (LOCAL, VISIBLE, COHERENT, CACHED), strict=True))
-    words = [{name for bit, name in names.items() if bit & flags}
-             for flags in (required, preferred)]
-    best = rank_memory_types(mine.heaps, mine.memory_types, type_bits, 1, *words)[0]
-    assert type_bits >> best & 1 and bits[best] & required == required, f"type {best} is wrong"
-    return best
-
-
 with attempt("03-1"):
     rank_memory_types(mine.heaps, mine.memory_types, 1, 1, set(), set())  # is it written?
-    ran = run_limited(run_digits, "vklab.vulkan.memory.choose_memory_type", your_best, seconds=60)
+    ran = swapped_memory.run_on_types(rank_memory_types, MODEL, images, mine.index)
     print(ran.status, ran.message)
     print("the same logits:", np.array_equal(ran.value, logits))
 
@@ -244,37 +236,17 @@ paths.draw_copies({mine.name.partition(" (")[0]: speeds, RECORD["device"]:
 paths.draw_atoms()
 
 # %% [markdown] id="l03-sim-text"
-# Both CPU drivers of this course, and most drivers for desktops, have only coherent types for the host. So here is a model: `host` is what the processor sees, `device` is what kernels see.
+# Both CPU drivers of this course, and most drivers for desktops, have only coherent types for the host. So here is a model with atoms of 64 bytes: `host` is the memory as the processor sees it, `device` as kernels see it. A flush and an invalidate copy whole atoms.
 
 # %% id="l03-sim"
-class NotCoherent:
-    """Memory as the host and as the device see it, in atoms of 64 bytes."""
-
-    ATOM = 64
-
-    def __init__(self, size_bytes):
-        self.host, self.device = np.zeros((2, size_bytes), np.uint8)
-
-    def flush(self, start, size):
-        """Bring the atoms of a range from the host's cache to the device."""
-        assert start % self.ATOM == 0 and size % self.ATOM == 0
-        self.device[start : start + size] = self.host[start : start + size]
-
-    def invalidate(self, start, size):
-        """Bring the atoms of a range from the device to the host's cache."""
-        assert start % self.ATOM == 0 and size % self.ATOM == 0
-        self.host[start : start + size] = self.device[start : start + size]
-
-
-# %% id="l03-sim-run"
-memory = NotCoherent(256)
-memory.host[:100] = 1  # the host writes buffer x, bytes 0 to 99
-print("the kernel sees x before a flush:", memory.device[:100].all())
-memory.device[100:198] = 2  # meanwhile, a kernel writes buffer y, from byte 100 on
-memory.flush(0, 128)  # two atoms: 100 bytes rounded up
-memory.invalidate(64, 192)
-print("the kernel sees x after it:      ", memory.device[:100].all())
-print("the host sees all of y:          ", (memory.host[100:198] == 2).all())
+host, device = np.zeros((2, 256), np.uint8)
+host[:100] = 1  # the host writes buffer x, bytes 0 to 99
+print("the kernel sees x before a flush:", device[:100].all())
+device[100:198] = 2  # meanwhile, a kernel writes buffer y, from byte 100 on
+device[0:128] = host[0:128]  # flush: atoms 0 and 1, which hold the 100 bytes
+host[64:256] = device[64:256]  # invalidate: atoms 1 to 3, which hold y
+print("the kernel sees x after it:      ", device[:100].all())
+print("the host sees all of y:          ", (host[100:198] == 2).all())
 
 # %% [markdown] id="l03-sim-after"
 # The flush was needed, and it destroyed 28 bytes of `y`: they lie in an atom that the host had written. No call failed. The cure is not a smaller flush, because an atom is the smallest piece. The cure is to place buffers so that no two share an atom: exercise 3.
@@ -365,43 +337,12 @@ def sub_allocate(free, size_bytes, alignment):
 
 
 # %% [markdown] id="l03-e3-story-text"
-# The picture tells a story of one block: five buffers come, two go, three more come.
+# The picture tells a story of one block of 8192 bytes. Five buffers come, `a` to `e`. `a` and `c` go. Then come `x` with 1024 bytes, `y` with 2048 and `z` with 3072.
 
-# %% id="l03-e3-picture" vklab={"role": "demo"}
-def story(take):
-    """Return {name: (offset, size)} after five buffers came, two went, and three more came."""
-    free, held = [(0, 8192)], {}
-    for name, size in zip("abcde", (2048, 512, 1024, 512, 1024), strict=True):
-        offset, free = take(free, size, 256)
-        held[name] = offset, size
-    for name in "ac":
-        free = sorted([*free, held.pop(name)])
-    for name, size in zip("xyz", (1024, 2048, 3072), strict=True):
-        try:
-            offset, free = take(free, size, 256)
-            held[name] = offset, size
-        except MemoryError:
-            print(f"{name}, {size} bytes: fits nowhere")
-    return held
-
-
-def first_fit(free, size_bytes, alignment):
-    """Do the same with the runtime's own class."""
-    ranges = FreeRanges(8192)
-    ranges._free = list(free)
-    offset = ranges.take(size_bytes, alignment)
-    if offset is None:
-        raise MemoryError
-    return offset, ranges._free
-
-
+# %% id="l03-e3-picture" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("03-3"):
-    print("first fit:")
-    rows = {"first fit": story(first_fit)}
-    print("you:")
-    rows["you"] = story(sub_allocate)
-    display(figures.draw_ranges(rows, 8192, "The same requests, by the runtime's rule and by "
-                                "yours. Red: two buffers share bytes."))
+    display(figures.draw_story(sub_allocate, "The same requests, by the runtime's rule and by "
+                               "yours. Red: two buffers share bytes."))
 
 # %% id="l03-e3-check" vklab={"role": "check", "id": "03-3"}
 check("03-3", sub_allocate)
@@ -410,33 +351,14 @@ check("03-3", sub_allocate)
 # hint("03-3")
 
 # %% [markdown] id="l03-e3-swap-text"
-# Best fit is not better in every story. It leaves small remainders that nobody can use, and first fit is faster. Try other sizes.
+# Best fit is not better in every story: it leaves small remainders that nobody can use, and first fit is faster.
 #
-# Then give the runtime your function. A wrong offset is dangerous in a special way: `vkBindBufferMemory` returns `VK_SUCCESS`, and a kernel that runs later overwrites something, or kills the process. So `Yours` tests each offset before the driver sees it.
+# Then give the runtime your function. A wrong offset is dangerous in a special way: `vkBindBufferMemory` returns `VK_SUCCESS`, and a kernel that runs later overwrites something, or kills the process. So each offset is tested before the driver sees it.
 
 # %% id="l03-e3-swap" vklab={"role": "demo", "id": "03-3"}
-class Yours(FreeRanges):
-    """The free ranges of a block of the runtime, divided by sub_allocate."""
-
-    def take(self, size_bytes, alignment):
-        try:
-            offset, free = sub_allocate(list(self._free), size_bytes, alignment)
-        except MemoryError:
-            return None
-        inside = any(start <= offset and offset + size_bytes <= start + size
-                     for start, size in self._free)
-        apart = all(start + size <= offset or offset + size_bytes <= start for start, size in free)
-        assert offset % alignment == 0 and inside and apart, f"offset {offset} is wrong"
-        self._free = free
-        return offset
-
-    def give_back(self, offset, size_bytes):
-        super().give_back(offset, size_bytes + -size_bytes % [[atom]])  # whole atoms
-
-
 with attempt("03-3"):
     sub_allocate([(0, 4096)], 1, 1)  # is it written?
-    ran = run_limited(run_digits, "vklab.vulkan.memory.FreeRanges", Yours, seconds=60)
+    ran = swapped_memory.run_on_ranges(sub_allocate, [[atom]], MODEL, images, mine.index)
     print(ran.status, ran.message)
     print("the same logits:", np.array_equal(ran.value, logits))
 
@@ -475,27 +397,11 @@ class NoLock:
 print("different offsets without a lock:", len(two_threads(NoLock())))
 print("different offsets with a lock:   ", len(two_threads(threading.Lock())))
 
-# %% [markdown] id="l03-real-threads-text"
-# The runtime's `Allocator` has such a lock. Eight threads, twenty buffers each, on your device:
+# %% [markdown] id="l03-lock-text"
+# The runtime allocates from several threads, too. Find the line that makes finding and taking one step:
 
-# %% id="l03-real-threads"
-allocator, made = open_device(mine.index).allocator, []
-
-
-def allocate():
-    made.extend(Buffer(allocator, size, "upload") for size in range(1000, 21000, 1000))
-
-
-threads = [threading.Thread(target=allocate) for _ in range(8)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-spans = sorted((id(each.block), each.offset, each.offset + each.size_bytes) for each in made)
-print(len(made), "buffers, no two of them overlap:", all(
-    one[0] != two[0] or one[2] <= two[1] for one, two in zip(spans, spans[1:], strict=False)))
-for each in made:
-    each.close()
+# %% id="l03-lock-show"
+show("vklab.vulkan.memory.Allocator.take")
 
 # %% [markdown] id="l03-5text"
 # ## 5 · Which buffer lies in which heap?
@@ -510,21 +416,28 @@ for each in made:
 # Here are seven buffers. `a` and `b` are weights, read three times a run. `c`, `d` and `g` are tables of which the host changes a part. `e` is an input, `f` a result.
 
 # %% id="l03-place-picture" tags=["hide-input"]
-# Each buffer: (MiB, MiB that the host writes, MiB that kernels read).
+# Each buffer: (MiB, MiB that the host writes, MiB that kernels read). Each heap: (budget, used).
 BUFFERS = {"a": (192, 0, 576), "b": (144, 0, 432), "c": (144, 24, 432), "d": (96, 16, 96),
            "e": (32, 32, 64), "f": (48, 48, 48), "g": (80, 16, 80)}
-# Each heap: (budget, used) in MiB.
 HEAPS = {"device": (340, 20), "window": (240, 36), "host": (8000, 500)}
-figures.draw_placed(BUFFERS, HEAPS, {"a": "device", "b": "window", "c": "host", "d": "device",
-                                     "e": "window", "f": "host", "g": "host"},
-                    "An obvious placement: one buffer after the other, each in the cheapest heap "
-                    "that still has room.")
+GIVEN_ORDER = {"a": "device", "b": "window", "c": "host", "d": "device", "e": "window",
+               "f": "host", "g": "host"}
+figures.draw_placed(BUFFERS, HEAPS, GIVEN_ORDER, "An obvious placement: one buffer after the "
+                    "other, each in the cheapest heap that still has room.")
+
+# %% [markdown] id="l03-greedy-text"
+# A rule that never takes a decision back is called **greedy**. The order matters. And how low can one go at all? If buffers could be cut into pieces that lie in different heaps, *linear programming* would find the fewest bytes, fast even for thousands of buffers. No real placement needs less, so this is a **lower bound**.
+
+# %% id="l03-greedy"
+for rule, mib in placing.greedy(BUFFERS, HEAPS).items():
+    print(f"{rule:25} {mib:5} MiB over the bus")
+print(f"lower bound: {placing.linear_bound(BUFFERS, HEAPS):.0f} MiB")
 
 # %% [markdown] id="l03-e4-text"
 # ### Exercise 4 · Few bytes over the bus (scored)
 # Many placements are valid, and some are better. The room of a heap is 95 % of its budget, less what is used.
 #
-# Your bytes are compared with three numbers. The **obvious** answer earns nothing: it is the best of seven greedy rules, such as *largest first* or *most saved first*. The **fewest** bytes of any placement earn all points. The **bound** is what no answer can go below: the fewest bytes if buffers could be cut into pieces that lie in different heaps. Such a bound comes from *linear programming*, and is found fast even for a thousand buffers, where nobody can try all placements. Between the obvious answer and the fewest bytes you get a share. There are at most eleven buffers.
+# Your bytes are compared with three numbers. The best of the seven greedy rules earns nothing. The fewest bytes of any placement earn all points; they lie above the lower bound. Between the two you get a share. There are at most eleven buffers.
 
 # %% id="l03-e4" vklab={"role": "exercise", "id": "03-4", "points": 5, "lines": 12}
 def place_buffers(buffers, heaps):
@@ -615,25 +528,14 @@ print("AMD card:", largest_buffer(RADEON[0]), "MiB; right:", largest_buffer(RADE
 # | where in the block? | offset, alignment | `FreeRanges`, `Allocator` | an offset that overlaps binds with `VK_SUCCESS` |
 # | two threads? | external synchronization | `Allocator.lock` | find and take without a lock |
 #
-# **To read: bytes that never come back to the host.** Apache Arrow is a format for tables in memory, shared by many libraries. Its [C Device data interface][arrow] adds to each array the type of the device that holds it (7 means Vulkan, 8 Metal, the numbers of DLPack), the device's number, and an event to wait for. So one library can hand a table to another while it stays on the GPU. Which question of this lab does the event answer?
+# **To read: bytes that never come back to the host.** Apache Arrow is a format for tables in memory, shared by many libraries. Its [C Device data interface](https://arrow.apache.org/docs/format/CDeviceDataInterface.html) adds to each array the type of the device that holds it (7 means Vulkan, 8 Metal, the numbers of DLPack), the device's number, and an event to wait for. So one library can hand a table to another while it stays on the GPU. Which question of this lab does the event answer?
 #
 # **Keep at hand**: the [glossary](GLOSSARY.md).
 #
 # **Next**: lab 04 writes a kernel for these buffers. Lab 11 lets values share memory when their lifetimes allow it.
 #
 # **References**
-# * Vulkan specification: [Memory Allocation][memory], [vkFlushMappedMemoryRanges][flush], [VkMappedMemoryRange][range], [VK_EXT_memory_budget][budget].
-# * Apple: [storage modes for Apple GPUs][apple] and [for Intel and AMD GPUs][intel].
-# * The recorded tables: [an AMD card][amd] and [its types][amdtypes]; [an M1][m1].
+# * Vulkan specification: [Memory Allocation](https://docs.vulkan.org/spec/latest/chapters/memory.html), [vkFlushMappedMemoryRanges](https://registry.khronos.org/vulkan/specs/latest/man/html/vkFlushMappedMemoryRanges.html), [VK_EXT_memory_budget](https://docs.vulkan.org/refpages/latest/refpages/source/VK_EXT_memory_budget.html).
+# * Apple: storage modes [for Apple GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-apple-gpus) and [for Intel and AMD GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-intel-and-amd-gpus).
+# * The recorded tables: an AMD card's [heaps](https://github.com/nowrep/obs-vkcapture/issues/6) and [types](https://github.com/KhronosGroup/Vulkan-ValidationLayers/issues/5908), [an M1](https://github.com/KhronosGroup/MoltenVK/issues/2292); the H200 was recorded with `vklab/course/copies.py`.
 # * First fit and best fit: D. Knuth, *The Art of Computer Programming*, volume 1, section 2.5.
-#
-# [arrow]: https://arrow.apache.org/docs/format/CDeviceDataInterface.html
-# [memory]: https://docs.vulkan.org/spec/latest/chapters/memory.html
-# [flush]: https://registry.khronos.org/vulkan/specs/latest/man/html/vkFlushMappedMemoryRanges.html
-# [range]: https://registry.khronos.org/vulkan/specs/latest/man/html/VkMappedMemoryRange.html
-# [budget]: https://docs.vulkan.org/refpages/latest/refpages/source/VK_EXT_memory_budget.html
-# [apple]: https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-apple-gpus
-# [intel]: https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-intel-and-amd-gpus
-# [amd]: https://github.com/nowrep/obs-vkcapture/issues/6
-# [amdtypes]: https://github.com/KhronosGroup/Vulkan-ValidationLayers/issues/5908
-# [m1]: https://github.com/KhronosGroup/MoltenVK/issues/2292

@@ -5,15 +5,16 @@ Visited by lab 03.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from vklab.course import words
+from vklab.course import placing, words
 from vklab.course.figures.diagram import Diagram
 from vklab.course.picture import Picture
 from vklab.types import MemoryHeap, MemoryType
+from vklab.vulkan.memory import FreeRanges
 
-__all__ = ["draw_heaps", "draw_placed", "draw_ranges"]
+__all__ = ["draw_heaps", "draw_placed", "draw_story"]
 
 Table = tuple[tuple[MemoryHeap, ...], tuple[MemoryType, ...]]
 SHORT = {"device_local": "local", "host_visible": "visible", "host_coherent": "coherent",
@@ -96,30 +97,65 @@ def _type(
     diagram.box(place, text, colour, filled=bool(rank) or plain, bold=rank == 1)
 
 
-def draw_ranges(
-    rows: Mapping[str, Mapping[str, tuple[int, int]]], total: int, caption: str
-) -> Picture:
-    """Draw blocks of memory of equal size, with the ranges that are taken in each.
+Ranges = list[tuple[int, int]]
+Take = Callable[[Ranges, int, int], tuple[int, Ranges]]
+BLOCK = 8192
+
+
+def draw_story(take: Take, caption: str) -> Picture:
+    """Draw a block after five buffers came, two went and three more came: first fit, and yours.
 
     Args:
-        rows: for each block, (offset, bytes) of each range by its name.
-        total: bytes of a block.
+        take: an answer to 03-3: free ranges, bytes and alignment -> offset, free ranges.
         caption: the caption.
     """
-    diagram, told, scale = Diagram(724, 66 * len(rows) + 6), [], 700 / total
-    for row, (name, ranges) in enumerate(rows.items()):
-        top = 66 * row + 6
+    return _draw_ranges({"first fit": _story(_first_fit), "you": _story(take)}, caption)
+
+
+def _story(take: Take) -> dict[str, tuple[int, int]]:
+    """Return (offset, bytes) of the buffers that a block holds in the end; -1 for no offset."""
+    free, held = [(0, BLOCK)], {}
+    for name, size in zip("abcde", (2048, 512, 1024, 512, 1024), strict=True):
+        offset, free = take(free, size, 256)
+        held[name] = offset, size
+    for name in "ac":
+        free = sorted([*free, held.pop(name)])
+    for name, size in zip("xyz", (1024, 2048, 3072), strict=True):
+        try:
+            offset, free = take(free, size, 256)
+        except MemoryError:
+            offset = -1
+        held[name] = offset, size
+    return held
+
+
+def _first_fit(free: Ranges, size: int, alignment: int) -> tuple[int, Ranges]:
+    ranges = FreeRanges(BLOCK)
+    ranges._free = list(free)
+    offset = ranges.take(size, alignment)
+    if offset is None:
+        raise MemoryError
+    return offset, ranges._free
+
+
+def _draw_ranges(rows: Mapping[str, Mapping[str, tuple[int, int]]], caption: str) -> Picture:
+    """Draw blocks of memory, with the ranges that are taken in each."""
+    diagram, told, scale = Diagram(724, 66 * len(rows) + 6), [], 700 / BLOCK
+    for row, (name, asked) in enumerate(rows.items()):
+        top, ranges = 66 * row + 6, {n: placed for n, placed in asked.items() if placed[0] >= 0}
         taken = sum(size for _, size in ranges.values())
         gaps, end = [], 0
         for offset, size in sorted(ranges.values()):
             gaps.append(offset - end)
             end = max(end, offset + size)
-        largest = max([*gaps, total - end])
-        said = f"{name}: {total - taken} bytes free, the largest free range has {largest}"
+        largest = max([*gaps, BLOCK - end])
+        said = f"{name}: {BLOCK - taken} bytes free, the largest free range has {largest}"
+        said += "".join(f"; {n} with {asked[n][1]} bytes fits nowhere"
+                        for n in asked if n not in ranges)  # fmt: skip
         diagram.note((10, top + 12), said, bold=True)
         diagram.box((10, top + 20, 700, 34), "", "grey", dashed=True, filled=False)
         for label, (offset, size) in ranges.items():
-            over = offset + size > total or any(
+            over = offset + size > BLOCK or any(
                 offset < there + more and there < offset + size
                 for other, (there, more) in ranges.items() if other != label)  # fmt: skip
             diagram.box((10 + offset * scale, top + 20, max(size * scale, 2), 34), label,
@@ -141,11 +177,12 @@ def draw_placed(
         caption: the caption.
     """
     diagram, told, total = Diagram(724, 62 * len(heaps) + 24), [], 0
-    for row, (heap, (budget, used)) in enumerate(heaps.items()):
-        room, top, left = budget * 95 // 100 - used, 62 * row + 4, 90.0
+    rooms = placing.rooms(heaps)
+    for row, heap in enumerate(heaps):
+        room, top, left = rooms[heap], 62 * row + 4, 90.0
         inside = [name for name in buffers if placed.get(name) == heap]
         load = sum(buffers[name][0] for name in inside)
-        moved = sum(_moved(buffers[name], heap) for name in inside)
+        moved = sum(placing.moved(buffers[name], heap) for name in inside)
         total += moved
         scale = 624 / max(room, load)
         least = min(26.0, 600 / max(len(inside), 1))
@@ -162,8 +199,3 @@ def draw_placed(
     diagram.note((714, 62 * len(heaps) + 16), f"{end}{total} MiB over the bus a run",
                  anchor="end", bold=True)  # fmt: skip
     return diagram.picture(f"{'; '.join(told)}. {total} MiB over the bus a run", caption)
-
-
-def _moved(buffer: tuple[int, int, int], heap: str) -> int:
-    size, written, read = buffer
-    return {"device": size if written else 0, "window": written, "host": read}[heap]

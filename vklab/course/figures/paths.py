@@ -106,7 +106,7 @@ def draw_block() -> Picture:
         page.note((6 + at * scale, 90), str(at) if size != 28 else "", size=11)
         at += size
     page.note((714, 90), "896", anchor="end", size=11)
-    page.note((6, 112), "Offsets are multiples of 128, so 28 bytes before b are lost to alignment.\n"
+    page.note((6, 112), "Offsets are multiples of 128, so 28 bytes are lost before b.\n"
                         "340 bytes are free, and a buffer of 300 fits nowhere.")  # fmt: skip
     return page.picture(
         "A block of 896 bytes: a at 0, 28 bytes lost, b at 128, 84 bytes free, c at 512, 256 bytes "
