@@ -367,9 +367,10 @@ PICTURE = ({"a": (192, 0, 576), "b": (144, 0, 432), "c": (144, 24, 432), "d": (9
 )
 class PlaceBuffers(Function):
     parts = {"valid": ("every buffer has a heap, and every heap has room", 1),
-             "picture": ("the bytes of a small list, and of the picture's list", 1),
-             "first": ("the bytes of a drawn list", 1), "second": ("those of another list", 1),
-             "third": ("those of a third list", 1)}  # fmt: skip
+             "picture": ("the bytes of the picture's list", 1),
+             "small": ("the bytes of a small list, in which one MiB decides", 1),
+             "drawn": ("the bytes of a drawn list", 1),
+             "tight": ("the bytes of a drawn list with hardly any room", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         small = {"device": (100, 5), "window": (40, 8), "host": (2000, 50)}
@@ -378,16 +379,16 @@ class PlaceBuffers(Function):
             ("valid", {"a": (905, 0, 905)}, {**small, "device": (1000, 50)}),
             ("valid", {"a": (91, 0, 91), "b": (31, 2, 31)}, small),
             ("valid", {"a": (60, 0, 60), "b": (60, 0, 90), "c": (30, 30, 60)}, small),
-            ("picture", *SMALL), ("picture", *PICTURE),
+            ("small", *SMALL), ("picture", *PICTURE),
         ):  # fmt: skip
             yield self._case(part, buffers, heaps)
-        for part in ("first", "second", "third"):
-            drawn = hard(random, fit=part == "third")
-            yield self._case("valid", *drawn)
-            yield self._case(part, *drawn)
+        for part in ("drawn", "drawn", "tight"):
+            drawn = hard(random, fit=part == "tight")
+            yield from (self._case(each, *drawn) for each in ("valid", part))
 
     def _case(self, part: str, buffers: Buffers, heaps: Heaps) -> Case:
-        facts = {"natural": min(placing.greedy(buffers, heaps).values()),
+        rules = placing.greedy(buffers, heaps)
+        facts = {"natural": min(rules[rule] for rule in placing.OBVIOUS),
                  "bound": math.floor(10 * placing.linear_bound(buffers, heaps)) / 10}
         on = "the picture's list" if buffers is PICTURE[0] else f"buffers={buffers}, heaps={heaps}"
         return Case(part, (dict(buffers), dict(heaps)), facts=facts, on=on)

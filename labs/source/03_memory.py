@@ -437,7 +437,7 @@ print(f"lower bound: {placing.linear_bound(BUFFERS, HEAPS):.0f} MiB")
 # ### Exercise 4 · Few bytes over the bus (scored)
 # Many placements are valid, and some are better. The room of a heap is 95 % of its budget, less what is used.
 #
-# Your bytes are compared with three numbers. The best of the seven greedy rules earns nothing. The fewest bytes of any placement earn all points; they lie above the lower bound. Between the two you get a share. There are at most eleven buffers.
+# Your bytes are compared with three numbers. The **obvious** answer earns nothing: the best of the first three rules, which look at no costs. The **fewest** bytes of any placement earn all points. Both, and the **lower bound**, are told with your score. Between the obvious and the fewest you get a share. There are at most eleven buffers.
 
 # %% id="l03-e4" vklab={"role": "exercise", "id": "03-4", "points": 5, "lines": 12}
 def place_buffers(buffers, heaps):

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import combinations
 
-__all__ = ["HEAPS", "greedy", "linear_bound", "moved", "rooms"]
+__all__ = ["HEAPS", "OBVIOUS", "greedy", "linear_bound", "moved", "rooms"]
 
 Buffer = tuple[int, int, int]
 Buffers = Mapping[str, Buffer]
 Heaps = Mapping[str, tuple[int, int]]
 HEAPS = ("device", "window", "host")
+# The rules of `greedy` that do not look at what a buffer costs.
+OBVIOUS = ("in the given order", "largest first", "smallest first")
 
 
 def moved(buffer: Buffer, heap: str) -> int:
