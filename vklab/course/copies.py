@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from vklab.types import DeviceInfo
+from vklab.vulkan import physical_device
 from vklab.vulkan.command import CommandBuffer, CommandPool, Submission
 from vklab.vulkan.device import Device
 from vklab.vulkan.instance import Instance
 from vklab.vulkan.memory import DEVICE_LOCAL, Allocator, Buffer
-from vklab.vulkan.physical_device import describe
 from vklab.vulkan.sync import Fence
 
 __all__ = ["PATHS", "measure", "record", "tables"]
@@ -55,7 +55,7 @@ def measure(index: int = 0, sizes: Sequence[int] = SIZES, repeats: int = 9) -> d
     """
     with Instance() as instance:
         handle = instance.physical_devices()[index]
-        with Device(instance, handle, describe(instance, handle, index)) as device:
+        with Device(instance, handle, physical_device.describe(instance, handle, index)) as device:
             speeds: dict[str, Any] = {path: {} for path in PATHS}
             _warm_up(device)
             for size in sizes:
@@ -165,7 +165,7 @@ def record(index: int = 0, sizes: Sequence[int] = SIZES, repeats: int = 9) -> di
         repeats: counted repetitions.
     """
     with Instance() as instance:
-        info = describe(instance, instance.physical_devices()[index], index)
+        info = physical_device.describe(instance, instance.physical_devices()[index], index)
     return {
         "device": info.name, "type": info.type, "driver": info.driver,
         "api_version": list(info.api_version),

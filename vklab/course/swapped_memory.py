@@ -15,7 +15,7 @@ import numpy as np
 import vklab
 from vklab.course.children.run_limited import Outcome, run_limited
 from vklab.course.swap import swap
-from vklab.runtime.open_devices import open_device
+from vklab.runtime import open_devices
 from vklab.vulkan.memory import FreeRanges
 
 __all__ = ["run_on_ranges", "run_on_types"]
@@ -40,7 +40,7 @@ def run_on_types(
 
 
 def _on_types(rank: Any, model: str, images: np.ndarray, device: int) -> np.ndarray:
-    info = open_device(device).info
+    info = open_devices.open_device(device).info
 
     def first(bits: Sequence[int], type_bits: int, required: int, preferred: int = 0) -> int:
         flags = [{name for bit, name in FLAGS.items() if bit & mask}
