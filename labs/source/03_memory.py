@@ -30,21 +30,11 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab.course import (
-    attempt,
-    banner,
-    check,
-    copies,
-    data,
-    hint,
-    placing,
-    predict,
-    show,
-    swapped_memory,
-)
+from vklab.course import attempt, banner, check, copies, data, hint, placing, predict, show
 from vklab.course.figures import heaps as figures
 from vklab.course.figures import paths
 from vklab.course.figures.machines import memory_table, recorded_table
+from vklab.course.swapped_memory import run_on_ranges, run_on_types
 
 MIB = 1 << 20
 LOCAL, VISIBLE, COHERENT, CACHED = "device_local", "host_visible", "host_coherent", "host_cached"
@@ -110,7 +100,7 @@ show("vklab.vulkan.memory.choose_memory_type")
 
 # %% [markdown] id="l03-e1-text" vklab={"role": "text", "id": "03-1"}
 # ### Exercise 1 · All types that will do, the best first
-# It returns one type, and knows nothing of budgets. If that heap is full, the runtime has to ask again. Your function is wiser: it returns *all* types that can hold the buffer now, the best first.
+# `choose_memory_type` returns one type, and knows nothing of budgets. If the heap of that type is full, the runtime has to ask again. Your function returns *all* types that can hold the buffer now, the best first.
 #
 # A budget is an estimate, and it changes while other programs run. So leave a margin: use at most [[percent]] % of it. The **room** of a heap is [[percent]] % of its budget, less what is used already. A bit mask says which types suit the buffer at all: bit *i* is 1 if type *i* does. The driver gives it with `vkGetBufferMemoryRequirements`.
 
@@ -157,17 +147,17 @@ check("03-1", rank_memory_types)
 # hint("03-1")
 
 # %% [markdown] id="l03-e1-swap-text"
-# Now the real runtime asks you. A wrong index could end the process, so two things protect you: the cell tests your index before the driver sees it, and all of it happens in a process of its own. On a device with one type every right answer is 0, and only the check above tells a good rule from a bad one.
+# Now the real runtime asks you. A wrong index could end the process, so two things protect you: `run_on_types` tests your index before the driver sees it, and it works in a process of its own. On a device with one type every right answer is 0, and only the check above tells a good rule from a bad one.
 
 # %% id="l03-e1-swap" vklab={"role": "demo"}
 with attempt("03-1"):
     rank_memory_types(mine.heaps, mine.memory_types, 1, 1, set(), set())  # is it written?
-    ran = swapped_memory.run_on_types(rank_memory_types, MODEL, images, mine.index)
+    ran = run_on_types(rank_memory_types, MODEL, images, mine.index)
     print(ran.status, ran.message)
     print("the same logits:", np.array_equal(ran.value, logits))
 
 # %% [markdown] id="l03-budget-text"
-# The runtime's own limit is 95 % as well: `VKLAB_MEMORY_LIMIT`. A budget comes from the extension `VK_EXT_memory_budget`. Without it, as on many CPU drivers, vklab takes the size of the heap. **No number is a promise**: between your question and your allocation another program may allocate. So a program has to expect `VK_ERROR_OUT_OF_DEVICE_MEMORY`, and try its next type. That is what your list is good for.
+# The runtime's own limit is 95 % as well: `VKLAB_MEMORY_LIMIT`. A budget comes from the extension `VK_EXT_memory_budget`. Without it, as on many CPU drivers, vklab takes the size of the heap. **No number is a promise**: between your question and your allocation another program may allocate. So a program has to expect `VK_ERROR_OUT_OF_DEVICE_MEMORY`, and to try its next type. Your list says which one that is.
 
 # %% [markdown] id="l03-2text"
 # ## 2 · Staging or mapping
@@ -204,7 +194,7 @@ predict("03-p3", desktop=..., laptop=...)
 # ### Measure it
 # The next cell moves bytes on your device: 4 KiB to 16 MiB, the median of five times. `staging` and `mapped` are the two paths of the picture. `readback` copies on the device into cached host memory, then reads that. `mapped read` reads through the mapping. `host` copies from array to array, without any device.
 #
-# **On a CPU device this says nothing about a GPU.** There is no bus, all memory is the host's, and the copy command is a copy by the processor. The second picture is therefore a record: the same program on an H200 with ReBAR. The host is a virtual machine with 16 cores of an Intel Xeon, and the link is PCIe 5.0 with 16 lanes.
+# **On a CPU device this says nothing about a GPU.** There is no bus, all memory is the host's, and the copy command is a copy by the processor. The right half of the picture is therefore a record: the same program on an H200 with ReBAR. The host is a virtual machine with 16 cores of an Intel Xeon, and the link is PCIe 5.0 with 16 lanes.
 
 # %% id="l03-curve" tags=["nbval-ignore-output"]
 speeds = copies.measure(mine.index, [4096 << shift for shift in range(0, 13, 2)], repeats=5)
@@ -219,16 +209,16 @@ paths.draw_copies({mine.name.partition(" (")[0]: speeds, RECORD["device"]:
 # * **4 KiB: 0.19 GB a second by staging, 3.5 through the mapping.** A submission and its fence take about 20 microseconds, however few bytes are copied. Small inputs want a mapping.
 # * **1 MiB and more: about 10 by staging, up to 19 through the mapping.** The link could carry 63. The limit is the host: one thread of the processor writes every byte. Look at `host`, which uses no link at all.
 # * **Reading through the mapping: 0.03 to 0.06.** That memory is not cached, so each read of the processor goes over the bus and back. `readback` is 160 times as fast at 1 MiB. Never read results through a mapping that is not cached.
-# * **The numbers scatter.** 64 MiB looks slower than 256 MiB. It was measured in a virtual machine, nine times each; believe the factor of 160, not the third digit.
+# * **The numbers scatter.** 64 MiB looks slower than 256 MiB. Each number is the median of nine runs in a virtual machine. The factor of 160 is a fact; the third digit is not.
 
 # %% [markdown] id="l03-3text"
 # ## 3 · Who sees what, and when
-# The processor does not write to memory at once; it writes to its cache. If a memory type is **coherent**, host and device see each other's writes all the same. If it is not, your program says when:
+# The processor writes to its cache first, and the bytes reach the memory later. If a memory type is **coherent**, host and device see each other's writes all the same. If it is not, your program has to say so:
 #
 # * **flush**, `vkFlushMappedMemoryRanges`: after the host has written, before the submission. Its writes leave the cache;
 # * **invalidate**, `vkInvalidateMappedMemoryRanges`: after the fence, before the host reads. Old bytes leave the cache.
 #
-# Neither replaces a barrier or a fence: those say *when*, a flush says *what*. Only the host has this cache, so kernels need neither call among themselves. And memory that is not host-visible cannot be flushed: there, bytes go through a staging buffer and a copy.
+# Neither call waits for the device: barriers and fences do that. Both calls are about the host's cache, so a kernel that reads what another kernel has written needs neither. And memory that is not host-visible cannot be flushed: there, bytes go through a staging buffer and a copy.
 #
 # A cache works in pieces. `nonCoherentAtomSize`, a limit of the device, is the size of such an **atom**: a power of two, at most 256 bytes. Each range that is flushed begins at a multiple of it, and has a multiple of it as its size or ends with the memory. What happens if two buffers share an atom?
 
@@ -298,10 +288,10 @@ check("03-2", calls)
 paths.draw_block()
 
 # %% [markdown] id="l03-e3-text" vklab={"role": "text", "id": "03-3"}
-# Buffers come and go, and leave gaps. **Fragmentation** is the trouble that follows: many bytes are free, but in pieces. Which free range should a new buffer take? The runtime takes the first in which the buffer fits (*first fit*). Then a small buffer may begin to eat a large range.
+# Buffers come and go, and leave gaps. **Fragmentation** means that many bytes are free, but in pieces that are too small. Which free range should a new buffer take? The runtime takes the first in which the buffer fits (*first fit*). So a small buffer may split a large range that a large buffer needs later.
 #
 # ### Exercise 3 · A range for a buffer
-# Write *best fit*: take the smallest free range in which the buffer fits. And keep atoms apart. The block is not coherent, and its device has a `nonCoherentAtomSize` of [[atom]] bytes. So a buffer begins at a multiple of [[atom]], *and* of its own alignment, and it takes whole atoms: its size is rounded up to a multiple of [[atom]]. Alignments are powers of two, as [[atom]] is. A free range may begin and end anywhere; the bytes before an aligned offset stay free.
+# Write *best fit*: take the smallest free range in which the buffer fits. And let no two buffers share an atom. The block is not coherent, and its device has a `nonCoherentAtomSize` of [[atom]] bytes. So a buffer begins at a multiple of [[atom]], *and* of its own alignment, and it takes whole atoms: its size is rounded up to a multiple of [[atom]]. Alignments are powers of two, as [[atom]] is. A free range may begin and end anywhere; the bytes before an aligned offset stay free.
 
 # %% id="l03-e3" vklab={"role": "exercise", "id": "03-3", "points": 4, "lines": 11}
 def sub_allocate(free, size_bytes, alignment):
@@ -353,18 +343,18 @@ check("03-3", sub_allocate)
 # %% [markdown] id="l03-e3-swap-text"
 # Best fit is not better in every story: it leaves small remainders that nobody can use, and first fit is faster.
 #
-# Then give the runtime your function. A wrong offset is dangerous in a special way: `vkBindBufferMemory` returns `VK_SUCCESS`, and a kernel that runs later overwrites something, or kills the process. So each offset is tested before the driver sees it.
+# Now give the runtime your function. A wrong offset is dangerous in a special way: `vkBindBufferMemory` returns `VK_SUCCESS`, and a kernel that runs later overwrites something, or kills the process. So each offset is tested before the driver sees it.
 
 # %% id="l03-e3-swap" vklab={"role": "demo", "id": "03-3"}
 with attempt("03-3"):
     sub_allocate([(0, 4096)], 1, 1)  # is it written?
-    ran = swapped_memory.run_on_ranges(sub_allocate, [[atom]], MODEL, images, mine.index)
+    ran = run_on_ranges(sub_allocate, [[atom]], MODEL, images, mine.index)
     print(ran.status, ran.message)
     print("the same logits:", np.array_equal(ran.value, logits))
 
 # %% [markdown] id="l03-threads-text"
 # ### Two threads at the same time
-# Vulkan allows several threads to call `vkAllocateMemory`. But the list of free ranges is *ours*: finding a range and taking it are two steps. The next cell stops both threads between the two steps, as an unlucky moment would. Two threads ask for one buffer each: how many *different* offsets come back, without and with a lock around both steps?
+# Vulkan allows several threads to call `vkAllocateMemory`. But the list of free ranges is *ours*: finding a range and taking it are two steps. The next cell stops both threads between the two steps, as can happen by chance at any time. Two threads ask for one buffer each: how many *different* offsets come back, without and with a lock around both steps?
 
 # %% id="l03-p4"
 predict("03-p4", without_lock=..., with_lock=...)
@@ -426,7 +416,7 @@ figures.draw_placed(BUFFERS, HEAPS, GIVEN_ORDER, "An obvious placement: one buff
                     "other, each in the cheapest heap that still has room.")
 
 # %% [markdown] id="l03-greedy-text"
-# A rule that never takes a decision back is called **greedy**. The order matters. And how low can one go at all? If buffers could be cut into pieces that lie in different heaps, *linear programming* would find the fewest bytes, fast even for thousands of buffers. No real placement needs less, so this is a **lower bound**.
+# A rule that never takes a decision back is called **greedy**. Its result depends on the order of the buffers. And what is the least that one can hope for? If buffers could be cut into pieces that lie in different heaps, *linear programming* would find the fewest bytes, fast even for thousands of buffers. No real placement needs less, so this is a **lower bound**.
 
 # %% id="l03-greedy"
 for rule, mib in placing.greedy(BUFFERS, HEAPS).items():
@@ -437,7 +427,7 @@ print(f"lower bound: {placing.linear_bound(BUFFERS, HEAPS):.0f} MiB")
 # ### Exercise 4 · Few bytes over the bus (scored)
 # Many placements are valid, and some are better. The room of a heap is 95 % of its budget, less what is used.
 #
-# Your bytes are compared with three numbers. The **obvious** answer earns nothing: the best of the first three rules, which look at no costs. The **fewest** bytes of any placement earn all points. Both, and the **lower bound**, are told with your score. Between the obvious and the fewest you get a share. There are at most eleven buffers.
+# Your bytes are compared with three numbers. The **obvious** answer earns nothing: the best of the first three rules, which look at no costs. The **fewest** bytes of any placement earn all points. Your score names both, and the **lower bound**. Between the obvious and the fewest you get a share. There are at most eleven buffers.
 
 # %% id="l03-e4" vklab={"role": "exercise", "id": "03-4", "points": 5, "lines": 12}
 def place_buffers(buffers, heaps):

@@ -56,6 +56,7 @@ def draw_reach() -> Picture:
 def draw_paths() -> Picture:
     """Draw the two paths of an array to a kernel: by a staging buffer, and by a mapping."""
     page = Diagram(724, 150)
+    page.box((458, 2, 44, 146), "PCIe", "grey", dashed=True)
     page.box((6, 48, 120, 44), "NumPy array\nin host memory", "orange")
     page.box((250, 8, 150, 44), "staging buffer\nvisible, coherent", "orange")
     page.box((560, 8, 150, 44), "buffer\ndevice-local", "blue")
@@ -63,7 +64,6 @@ def draw_paths() -> Picture:
     page.arrow((402, 30), (558, 30), "2 vkCmdCopyBuffer")
     page.box((560, 94, 150, 44), "buffer\nlocal, visible", "sky")
     page.arrow((128, 80), (558, 116)).note((196, 124), "1 host writes through the mapping")
-    page.box((470, 60, 76, 26), "PCIe", "grey", dashed=True)
     return page.picture(
         "Above: the host writes into a staging buffer, then the device copies that over the bus. "
         "Below: the host writes through a mapping straight into device-local memory.",
