@@ -15,10 +15,10 @@ from vklab import settings
 from vklab.vulkan import api, sync
 from vklab.vulkan.descriptors import Binding, Writes
 from vklab.vulkan.device import Device, DeviceObject, Queue
-from vklab.vulkan.pipeline import ComputePipeline
 from vklab.vulkan.sync import Fence
 
 if TYPE_CHECKING:
+    from vklab.vulkan.pipeline import ComputePipeline
     from vklab.vulkan.query import TimestampQueries
 
 __all__ = ["CommandBuffer", "CommandPool", "Submission"]

@@ -1,15 +1,16 @@
-"""Made-up machines for exercises: DeviceInfo values without a driver, which travel as data."""
+"""Machines for exercises: DeviceInfo values and memory tables without a driver, as data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from vklab.course.definition.codec import register
 from vklab.types import CooperativeMatrix, DeviceInfo, MemoryHeap, MemoryType, QueueFamily
 from vklab.vulkan import physical_device
 
-__all__ = ["Needs", "families", "machine", "ten_devices"]
+__all__ = ["Needs", "families", "machine", "memory_table", "recorded_table", "ten_devices"]
 
 MIB = 1 << 20
 CORE = ("timelineSemaphore", "synchronization2", "maintenance4")
@@ -138,3 +139,39 @@ def ten_devices() -> tuple[dict[str, int], dict[str, list[object]]]:
     }
     return sizes, {name: [int(word) if word.isdecimal() and name != "deviceUUID" else word
                           for word in text.split()] for name, text in values.items()}  # fmt: skip
+
+
+_FLAGS_OF_MEMORY = ("device_local", "host_visible", "host_coherent", "host_cached",
+                    "lazily_allocated")  # fmt: skip
+# Heaps as (bytes, device-local, budget, usage) and types as (heap, flags in bits), as drivers
+# reported them. Sources: nowrep/obs-vkcapture issue 6 and KhronosGroup/Vulkan-ValidationLayers
+# issue 5908 (one AMD card each, equal heaps, the four types without AMD's own flags);
+# KhronosGroup/MoltenVK issue 2292 (M1); lavapipe 22.3.6 on a machine with 2 GiB for it.
+_MEMORY: Mapping[str, tuple[tuple[tuple[int, bool, int, int], ...], tuple[tuple[int, int], ...]]]
+_MEMORY = {
+    "radeon": (((8321499136, True, 7675416576, 0), (8573157376, False, 8434692096, 0),
+                (268435456, True, 181755904, 0)), ((0, 1), (1, 6), (2, 7), (1, 14))),
+    "m1": (((17179869184, True, 11453251584, 65536),), ((0, 1), (0, 15), (0, 11), (0, 17))),
+    "software": (((2 << 30, True, 2 << 30, 0),), ((0, 15),)),
+}  # fmt: skip
+
+
+def memory_table(name: str) -> tuple[tuple[MemoryHeap, ...], tuple[MemoryType, ...]]:
+    """Return the heaps and memory types of a recorded device: "radeon", "m1" or "software"."""
+    heaps, types = _MEMORY[name]
+    return tuple(MemoryHeap(*heap) for heap in heaps), tuple(
+        _memory_type(heap, (flag for bit, flag in enumerate(_FLAGS_OF_MEMORY) if bits >> bit & 1))
+        for heap, bits in types)  # fmt: skip
+
+
+def recorded_table(record: Mapping[str, Any]) -> tuple[tuple[MemoryHeap, ...],
+                                                       tuple[MemoryType, ...]]:  # fmt: skip
+    """Return the heaps and memory types of a record that `vklab.course.copies` has made."""
+    return (tuple(MemoryHeap(**heap) for heap in record["heaps"]),
+            tuple(_memory_type(kind["heap"], kind["flags"]) for kind in record["memory_types"]))
+
+
+def _memory_type(heap: int, flags: Iterable[str]) -> MemoryType:
+    names = frozenset(flags)
+    return MemoryType(heap, names, sum(1 << bit for bit, flag in enumerate(_FLAGS_OF_MEMORY)
+                                       if flag in names))  # fmt: skip

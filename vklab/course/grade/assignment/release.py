@@ -38,7 +38,7 @@ __all__ = ["PAGES", "choose_variants", "leak_problems", "release", "student_note
 PAGES = Path(__file__).resolve().parent / "pages"
 # `vklab lab` classifies digits before it opens JupyterLab.
 ALWAYS = ("digits.npz", "digits_cnn.onnx")
-DATA = re.compile(r"""\bdata\(\s*["']([^"'/\\]+)["']""")
+DATA = re.compile(r"""\bdata\(\s*["']((?:recorded/)?[^"'/\\]+)["']""")
 
 
 def choose_variants(labs: Sequence[Lab], seed: str) -> dict[str, int]:
@@ -146,8 +146,9 @@ def _copy_data(folder: Path) -> None:
                                                 places.PROJECT / "data")
                        if (home / name).is_file()), None)  # fmt: skip
         if source is not None:
-            (folder / "data").mkdir(exist_ok=True)
-            shutil.copyfile(source, folder / "data" / name)
+            target = folder / "data" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
 
 
 def texts_of(folder: Path) -> list[tuple[str, str]]:
