@@ -133,12 +133,12 @@ def _stages(
     """Return the nanoseconds of each stage; every push constant is 1, so that the work is small."""
     spirv = path.read_bytes()
     facts = reflection.reflect(spirv)
-    bound = [(binding.number, buffer.handle, 0, BUFFER_BYTES)
-             for binding, buffer in zip(facts.bindings.values(), buffers, strict=False)]  # fmt: skip
+    slots = [binding.number for binding in facts.bindings.values()]
+    bound = [(slot, buffer.handle, 0, BUFFER_BYTES)
+             for slot, buffer in zip(slots, buffers, strict=False)]  # fmt: skip
     ones = facts.packing.pack(*(1 for member in facts.push.values() for _ in range(member.count)))
     start = time.perf_counter_ns()
-    pipeline = ComputePipeline(device, spirv, [number for number, *_ in bound], len(ones),
-                               cache=cache, entry=facts.entry)  # fmt: skip
+    pipeline = ComputePipeline(device, spirv, slots, len(ones), cache=cache, entry=facts.entry)
     times = {"create": time.perf_counter_ns() - start}
     with pipeline, DescriptorPool(device, 1, len(bound)) as sets, CommandBuffer(pool) as commands:
         commands.begin()

@@ -1,0 +1,463 @@
+"""Exercises of lab 05: one layout for several kernels, offsets, constants, caches, few binds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vklab.course import words
+from vklab.course.children.kernel_answers import Kernel
+from vklab.course.counting.observe import Observed
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, exercise
+from vklab.course.definition.kinds import Choice, Predict
+from vklab.course.definition.report import Report
+
+STORAGE, UNIFORM = "storage", "uniform"
+Interface = tuple[Mapping[int, str], int]
+
+
+@exercise("05-1", hints=(
+    "Go through the kernels one by one. What do you have to remember of those before?",
+    "A dictionary from binding number to type grows with each kernel. When does a kernel "
+    "contradict it?",
+    "The range must be long enough for the kernel that reads most, and no longer than the device "
+    "takes.",
+), seams=("vklab.shader.reflection.reflect",))  # fmt: skip
+class CommonLayout(Function):
+    parts = {"slots": ("the slots of all kernels together", 1),
+             "range": ("the push-constant range", 1),
+             "none": ("None where no layout serves all kernels", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        three = {0: STORAGE, 1: STORAGE, 2: STORAGE}
+        add, relu = (three, 4), ({0: STORAGE, 3: STORAGE}, 8)
+        blur, lut = ({1: UNIFORM, 0: STORAGE}, 0), ({4: UNIFORM, 0: STORAGE}, 128)
+        yield Case(args=([add], 128), on="vector_add alone")
+        yield Case(args=([add, relu], 128))
+        yield Case(args=([relu, add, lut], 128))
+        yield Case("none", args=([lut, relu], 127))
+        yield Case("none", args=([add, relu, blur], 128))
+        yield Case("none", args=([blur, relu, add], 256))
+        for count in (2, 3, 4, 5):
+            kinds = random.choice([STORAGE, UNIFORM], 12).tolist()
+            kernels = [self._kernel(random, kinds) for _ in range(count)]
+            most = max(bytes_ for _, bytes_ in kernels)
+            yield Case(args=(kernels, most))
+            yield Case(args=(kernels, most + 4 * int(random.integers(1, 9))))
+            yield Case("none", args=(kernels, most - 1))
+            number = next(iter(kernels[0][0]))
+            other = UNIFORM if kinds[number] == STORAGE else STORAGE
+            yield Case("none", args=([*kernels, ({number: other}, 4)], most))
+
+    def _kernel(self, random: np.random.Generator, kinds: Sequence[str]) -> Interface:
+        numbers = random.choice(12, random.integers(1, 5), replace=False).tolist()
+        return {number: kinds[number] for number in numbers}, 4 * int(random.integers(1, 33))
+
+    def expected(self, case: Case) -> Any:
+        kernels, most = case.args
+        pairs = sorted({pair for bindings, _ in kernels for pair in bindings.items()})
+        size = max(size for _, size in kernels)
+        clear = len({number for number, _ in pairs}) == len(pairs) and size <= most
+        return (pairs, size) if clear else None
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        if case.expected is None or got is None:
+            why = "two types at one binding, or a range above the limit"
+            report.expect(got is None, f"expected None ({why}), got {words.short(got)}")
+            report.equal(got, case.expected)
+            return
+        report.expect(isinstance(got, tuple | list) and len(got) == 2,
+                      f"expected two things, (slots, push_bytes), got {words.short(got)}")
+        if report.part != "range":
+            report.equal(got[0], case.expected[0], "(binding, type), sorted by the binding")
+        if report.part != "slots":
+            report.equal(got[1], case.expected[1], "bytes that every kernel's block fits into")
+
+
+# ----------------------------------------------------------------------------------------- offsets
+
+
+def block(members: Sequence[tuple[str, int, int, int | None]], rules: str) -> tuple[Any, int]:
+    """Return the offset of each member of a struct, and the bytes of the struct in an array."""
+    places, end, widest = {}, 0, 1
+    for name, width, components, count in members:
+        align = width if rules == "scalar" else width * (1, 2, 4, 4)[components - 1]
+        size = width * components
+        if count is not None:
+            size = -(-size // align) * align * count
+        places[name] = -(-end // align) * align
+        end, widest = places[name] + size, max(widest, align)
+    return places, -(-end // widest) * widest
+
+
+@exercise("05-2", hints=(
+    "Walk through the members with one number: the first byte that is still free.",
+    "A member begins at the free byte, rounded up to its alignment. The next free byte is behind "
+    "its own bytes: for a vector of three that is 12 bytes later, not 16.",
+    "In an array, the distance from one element to the next is the element's size, rounded up to "
+    "the alignment. The same holds for the whole struct, with the largest alignment of all.",
+), seams=("vklab.shader.reflection.reflect",))  # fmt: skip
+class Offsets(Function):
+    parts = {"std430": ("offsets by the std430 rules", 2),
+             "scalar": ("offsets by the scalar rules", 1),
+             "size": ("the bytes of one struct in an array of structs", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        fixed = [
+            [("position", 4, 3, None), ("mass", 4, 1, None), ("speed", 4, 3, None)],
+            [("count", 4, 1, None), ("low", 4, 3, None), ("gain", 4, 1, None)],
+            [("a", 2, 1, None), ("b", 4, 2, None), ("c", 2, 3, None), ("d", 2, 1, None)],
+            [("w", 4, 3, 2), ("b", 4, 1, None)], [("w", 4, 3, 1), ("b", 4, 1, None)],
+            [("s", 4, 1, 3), ("v", 4, 2, 2), ("t", 8, 1, None), ("u", 4, 1, None)],
+            [("x", 4, 1, None)], [("n", 8, 3, None), ("m", 2, 1, None)],
+        ]  # fmt: skip
+        drawn = [[(name, int(random.choice([2, 4, 4, 8])), int(random.integers(1, 5)),
+                   int(random.integers(1, 5)) if random.random() < 0.4 else None)
+                  for name in "abcdef"[:random.integers(2, 7)]] for _ in range(8)]  # fmt: skip
+        for members in (*fixed, *drawn):
+            for rules in ("std430", "scalar"):
+                for part in (rules, "size"):
+                    yield Case(part, (members, rules))
+
+    def expected(self, case: Case) -> Any:
+        return block(*case.args)
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(isinstance(got, tuple | list) and len(got) == 2,
+                      f"expected two things, (offsets, size), got {words.short(got)}")
+        if report.part == "size":
+            report.equal(got[1], case.expected[1], "the bytes from one struct to the next")
+        else:
+            report.equal(got[0], case.expected[0], "the first byte of each member")
+
+
+# --------------------------------------------------------------------------------------- constants
+
+
+@exercise("05-3", hints=(
+    "The bias of element i is that of its channel. Elements lie channel after channel, again and "
+    "again: 0, 1, 2, 0, 1, 2 ... for three channels. Which operator counts like that?",
+    "Which of the numbers are constants, which one is pushed, and which one does the device "
+    "supply?",
+    "An `if` whose condition is a constant costs nothing where it is false: put the load of the "
+    "bias inside.",
+), variants=({"channels": 8, "group": 64}, {"channels": 12, "group": 32},
+             {"channels": 24, "group": 128}, {"channels": 5, "group": 96}))  # fmt: skip
+class BiasRelu(Kernel):
+    parts = {"values": ("each y[i] has its value, whatever the constants", 2),
+             "inside": ("only elements that exist are read and written", 1),
+             "shape": ("each invocation does its own share of the work", 1),
+             "special": ("without HAS_BIAS, no bias is loaded", 1)}  # fmt: skip
+    is_mapped = False
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        channels, group = self.params["channels"], self.params["group"]
+        odd = int(random.integers(3, 40)) * 2 + 1
+        settings = (({}, 2 * group + 1), ({"CHANNELS": 3}, group),
+                    ({"CHANNELS": odd, "WORKGROUP": 16}, 16 * 9 + 5),
+                    ({"CHANNELS": odd, "HAS_BIAS": False, "WORKGROUP": 48}, 48 * 3 - 7))
+        for constants, count in settings:
+            x = random.uniform(-4, 4, count).astype(np.float32)
+            given = {"CHANNELS": channels, "HAS_BIAS": True, "WORKGROUP": group} | constants
+            bias = random.uniform(-2, 2, given["CHANNELS"]).astype(np.float32)
+            groups = -(-count // given["WORKGROUP"]) + 1
+            told = ", ".join(f"{name}={value}" for name, value in constants.items())
+            yield self.dispatch_case({"x": x, "bias": bias}, count, (groups,), {"count": count},
+                                     f"count={count}, {told or 'the default constants'}",
+                                     constants=constants)  # fmt: skip
+
+    def expected(self, case: Case) -> Any:
+        arrays, _, push, constants = case.args
+        x, bias = arrays["x"], arrays["bias"]
+        if constants.get("HAS_BIAS", True):
+            x = x + bias[np.arange(push["count"]) % constants.get("CHANNELS", len(bias))]
+        return np.maximum(x, np.float32(0))
+
+    def _special(self, case: Case, got: Observed, report: Report) -> None:
+        self._values(case, got, report)
+        loads = int(got.counts.reads[self.name_in(got, "bias")].sum())
+        has_bias = case.args[3].get("HAS_BIAS", True)
+        report.expect(has_bias or not loads, f"the bias was loaded {loads} times")
+
+
+# ------------------------------------------------------------------------------------------ caches
+
+# One start of a program each: (name, kernel's text, defines, constants, push constants).
+Request = tuple[str, str, tuple[tuple[str, str], ...], tuple[tuple[str, int], ...], int]
+ANSWERS = ("memory, reused", "memory, made", "disk, reused", "disk, made", "compiler, reused",
+           "compiler, made")  # fmt: skip
+
+
+def from_caches(starts: Sequence[Sequence[Request]]) -> dict[str, str]:
+    """Return where each SPIR-V module comes from, and whether its pipeline is made."""
+    disk: set[Any] = set()
+    answers = {}
+    for start in starts:
+        memory: set[Any] = set()
+        pipelines: set[Any] = set()
+        for name, text, defines, constants, _ in start:
+            module = text, tuple(sorted(defines))
+            origin = "memory" if module in memory else "disk" if module in disk else "compiler"
+            pipeline = text.partition(" //")[0], module[1], constants
+            answers[name] = f"{origin}, {'reused' if pipeline in pipelines else 'made'}"
+            memory.add(module)
+            disk.add(module)
+            pipelines.add(pipeline)
+    return answers
+
+
+def _starts(text: str) -> dict[str, Any]:
+    """Return the parameters of a variant, from requests such as `A scale R=2 G=32 push=7`.
+
+    A define is called R; a constant G is left out where it says none; `|` starts the program again.
+    """
+    starts: list[list[Request]] = []
+    for part in text.split("|"):
+        starts.append([])
+        for line in part.split(";"):
+            name, *words_ = line.split()
+            given = dict(word.split("=") for word in words_ if "=" in word)
+            body = "scale // tidy" if "tidy" in words_ else "scale"
+            defines = tuple((key, given[key]) for key in given if key in "RS")
+            constants = (("GROUP", int(given["G"])),) if "G" in given else ()
+            starts[-1].append((name, body, defines, constants, int(given["push"])))
+    return {"starts": starts}
+
+
+@exercise("05-4", hints=(
+    "Two questions for each request. First: has this text with these defines been compiled before, "
+    "and has the program started again since?",
+    "Second: has this start already made a pipeline of the same SPIR-V words with the same "
+    "constants? Push constants are part of neither key.",
+    "A comment is part of the text, and not of the words that the compiler makes from it.",
+), variants=(
+    _starts("A R=2 S=1 G=32 push=7; B R=2 S=1 G=64 push=7; C R=2 S=1 G=32 push=9; "
+            "D R=3 S=1 G=32 push=7 | E R=3 S=1 G=32 push=7; F tidy R=3 S=1 G=32 push=7; "
+            "G S=1 R=2 G=32 push=8; H R=2 S=1 push=8"),
+    _starts("A R=5 S=1 G=64 push=1; B R=5 S=1 G=64 push=2; C S=1 R=5 G=32 push=2; "
+            "D R=5 S=1 push=2 | E tidy R=5 S=1 G=64 push=2; F R=5 S=1 G=64 push=3; "
+            "G tidy R=5 S=1 G=32 push=3; H R=6 S=1 G=64 push=3"),
+    _starts("A R=4 S=2 G=16 push=3; B tidy R=4 S=2 G=16 push=3; C R=4 S=2 push=3; "
+            "D R=8 S=2 G=16 push=5 | E S=2 R=8 G=16 push=6; F R=8 S=2 G=32 push=6; "
+            "G R=8 S=3 G=16 push=6; H tidy R=4 S=2 G=16 push=6"),
+    _starts("A R=1 S=1 push=4; B R=1 S=1 G=64 push=4; C R=1 S=1 push=5; "
+            "D R=9 S=1 G=64 push=5 | E tidy R=9 S=1 G=64 push=4; F R=9 S=1 G=64 push=4; "
+            "G S=1 R=9 G=64 push=5; H R=1 S=1 G=16 push=5"),
+))  # fmt: skip
+class CacheHits(Choice):
+    parts = {"all": ("every request", 4)}
+
+    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+        right = from_caches(self.params["starts"])
+        return {name: (answer, ANSWERS) for name, answer in right.items()}
+
+
+# ------------------------------------------------------------------------------------------- order
+
+Dispatches = Mapping[str, tuple[str, tuple[str, ...]]]
+
+
+class Masks:
+    """Dispatches as bits: what is ready, and what a run of one pipeline finishes."""
+
+    def __init__(self, dispatches: Dispatches, backwards: bool = False) -> None:
+        self.bit = {name: 1 << number for number, name in enumerate(dispatches)}
+        self.before = dict.fromkeys(self.bit.values(), 0)
+        self.of: dict[str, list[int]] = {}
+        for name, (pipeline, earlier) in dispatches.items():
+            self.of.setdefault(pipeline, []).append(self.bit[name])
+            for other in earlier:
+                first, second = (name, other) if backwards else (other, name)
+                self.before[self.bit[second]] |= self.bit[first]
+        self.full = (1 << len(dispatches)) - 1
+
+    def runs(self, done: int) -> dict[str, int]:
+        """Return what is done after each run that is possible, by pipeline."""
+        after = {}
+        for pipeline, bits in self.of.items():
+            now, last = done, -1
+            while now != last:
+                last = now
+                now |= sum(b for b in bits if not now & b and not self.before[b] & ~now)
+            if now != done:
+                after[pipeline] = now
+        return after
+
+    def binds(self, rule: Callable[[int, int, str], Any]) -> int:
+        """Return the binds of a rule: it rates a run by what was and will be done."""
+        done, count = 0, 0
+        while done != self.full:
+            rated = [(rule(done, after, p), after) for p, after in self.runs(done).items()]
+            done, count = max(rated, key=lambda each: each[0])[1], count + 1
+        return count
+
+
+def longest(done: int, after: int, pipeline: str) -> int:
+    """Rate a run by its dispatches: longest run first."""
+    return (after & ~done).bit_count()
+
+
+def fewest_binds(dispatches: Dispatches) -> int:
+    """Return the fewest binds of any order, by breadth-first search over down-sets.
+
+    A down-set is a set of dispatches with all their predecessors. A run that stops early gains
+    nothing, so each search step is a whole run.
+    """
+    masks = Masks(dispatches)
+    level, seen, count = {0}, {0}, 0
+    while masks.full not in level:
+        level = {after for done in level for after in masks.runs(done).values()} - seen
+        seen |= level
+        count += 1
+    return count
+
+
+def binds_of(dispatches: Dispatches, order: Sequence[str]) -> int:
+    """Return the binds of an order: one for each dispatch with another pipeline than before."""
+    pipelines = [dispatches[name][0] for name in order]
+    return sum(a != b for a, b in zip(["", *pipelines], pipelines, strict=False))
+
+
+def natural_binds(dispatches: Dispatches) -> dict[str, int]:
+    """Return the binds of natural answers by name."""
+    masks = Masks(dispatches)
+    length: dict[int, int] = {}  # of the longest path from a dispatch on
+    for bit in sorted(masks.before, reverse=True):
+        length[bit] = 1 + max((length[b] for b, e in masks.before.items() if e & bit), default=0)
+    rules: dict[str, Callable[[int, int, str], Any]] = {
+        "longest run first": longest,
+        "lowest number first": lambda done, after, p: -((after & ~done) & -(after & ~done)),
+        "most left first": lambda done, after, p: sum(not done & b for b in masks.of[p]),
+        "finish a pipeline": lambda done, after, p: (all(after & b for b in masks.of[p]),
+                                                     longest(done, after, p)),
+        "longest path first": lambda done, after, p: max(
+            length[b] for b in masks.of[p] if after & ~done & b),
+        "two runs ahead": lambda done, after, p: max(
+            (more.bit_count() for more in masks.runs(after).values()), default=99),
+    }  # fmt: skip
+    return {"as given": binds_of(dispatches, list(dispatches)),
+            "longest run last": Masks(dispatches, backwards=True).binds(longest),
+            **{name: masks.binds(rule) for name, rule in rules.items()}}  # fmt: skip
+
+
+KERNELS = ("conv", "relu", "pool", "matmul", "add", "softmax")
+
+
+def _graph(random: np.random.Generator, count: int, kinds: int) -> Dispatches:
+    """Draw dispatches in a valid order, each with up to two of the nine before it."""
+    drawn: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for number in range(count):
+        near = [f"d{n}" for n in range(max(0, number - 9), number)]
+        some = int(random.choice([1, 2, 2])) if number > 2 else 0
+        earlier = tuple(random.choice(near, some, replace=False).tolist()) if some else ()
+        drawn[f"d{number}"] = KERNELS[int(random.integers(kinds))], earlier
+    return drawn
+
+
+def _hard(part: str, random: np.random.Generator, count: int, kinds: int) -> Case:
+    """Draw until no natural answer has the fewest binds, and the text's answer has two more."""
+    while True:
+        dispatches = _graph(random, count, kinds)
+        obvious, best = Masks(dispatches).binds(longest), fewest_binds(dispatches)
+        if obvious > best + 1 and min(natural_binds(dispatches).values()) > best:
+            return _ordering(part, dispatches, obvious)
+
+
+def _ordering(part: str, dispatches: Dispatches, natural: int = 0, on: str = "") -> Case:
+    return Case(part, (dispatches,), on=on or f"{len(dispatches)} dispatches: {dispatches}",
+                facts={"natural": natural})  # fmt: skip
+
+
+PICTURE: Dispatches = {
+    "d0": ("conv", ()), "d1": ("relu", ()), "d2": ("matmul", ("d0",)), "d3": ("pool", ("d1",)),
+    "d4": ("conv", ("d0", "d3")), "d5": ("matmul", ("d4",)), "d6": ("relu", ("d3",)),
+    "d7": ("relu", ("d2",)),
+}  # fmt: skip
+
+
+@exercise("05-5", seconds=30.0, hints=(
+    "Once a pipeline is bound, every dispatch that is ready and uses it costs nothing: take them "
+    "all. So you only decide which pipeline comes next.",
+    "The longest run now may leave two short runs for later. Compare whole orders, not single "
+    "steps.",
+    "What matters of the past is only which dispatches are done. Keep each such set once, with one "
+    "order that reaches it.",
+    "Start with the empty set. From all sets that n binds reach, make all sets that n + 1 binds "
+    "reach. The first time that everything is done, you have the fewest.",
+))  # fmt: skip
+class FewBinds(Function):
+    parts = {"valid": ("every dispatch once, after those it waits for", 1),
+             "picture": ("binds for the eight dispatches of the picture", 1),
+             "first": ("binds for 16 drawn dispatches", 1),
+             "second": ("binds for 20 drawn dispatches", 1),
+             "third": ("binds for 24 drawn dispatches", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        yield _ordering("valid", {"d0": ("conv", ())})
+        yield _ordering("valid", {})
+        yield _ordering("valid", {"d1": ("relu", ("d0",)), "d0": ("conv", ())})
+        yield _ordering("picture", PICTURE, 8, "the dispatches of the picture")
+        for part, count, kinds in (("first", 16, 5), ("second", 20, 6), ("third", 24, 6)):
+            hard = _hard(part, random, count, kinds)
+            yield from (hard, replace(hard, part="valid"))
+
+    def expected(self, case: Case) -> Any:
+        return fewest_binds(case.args[0])
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        dispatches = case.args[0]
+        report.expect(isinstance(got, list | tuple) and all(isinstance(n, str) for n in got),
+                      f"expected a list of names, got {words.short(got)}")
+        report.equal(sorted(got), sorted(dispatches), "every dispatch once")
+        place = {name: number for number, name in enumerate(got)}
+        for name, (_, earlier) in dispatches.items():
+            late = [other for other in earlier if place[other] > place[name]]
+            report.expect(not late, f"{name} reads what {', '.join(late)} writes, and comes before")
+        if report.part != "valid":
+            report.score(binds_of(dispatches, got), case.expected, case.facts["natural"], "binds")
+
+
+# ------------------------------------------------------------------------------------- predictions
+
+
+@exercise("05-p1", hints=("A prediction has no hints.",))
+class Gain(Predict):
+    explains = ("low takes bytes 0 to 11, count 12 to 15, gain 16 to 19. The struct is aligned as "
+                "low is, to 16, so the next one begins at 32: 12 bytes of each are a gap.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"gain": 16, "struct": 32}
+
+
+@exercise("05-p2", hints=("A prediction has no hints.",))
+class Modules(Predict):
+    explains = ("One module serves all, because a specialization constant does not change SPIR-V. "
+                "Each tile needs a pipeline of its own, so there are two; the lengths travel with "
+                "the dispatches. With a define, each tile needs a module as well.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"modules": 1, "pipelines": 2, "modules_with_define": 2}
+
+
+@exercise("05-p3", hints=("A prediction has no hints.",))
+class PipelineKey(Predict):
+    explains = ("Push constants and workgroups belong to the dispatch, not to the pipeline. A "
+                "constant that is named belongs to the key, whatever its value: the runtime makes "
+                "two equal pipelines there. A comment changes the first key, so the compiler runs; "
+                "the words are the same, so the pipeline is shared.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"push": True, "workgroups": True, "default_named": False, "comment": True}
+
+
+@exercise("05-p4", hints=("A prediction has no hints.",))
+class Lights(Predict):
+    explains = ("Only light 0. The kernel looks for the power of light n at byte 32 n + 12, the "
+                "host has put it at 28 n + 12. For light 1 that is byte 44 against byte 40.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"light_0": True, "light_1": False, "light_2": False, "light_3": False}
