@@ -472,7 +472,7 @@ check("05-5", few_binds)
 # %% id="l05-planted"
 LIGHTS = """
 struct Light { float3 position; float power; float3 colour; };
-StructuredBuffer<Light> lights;
+RWStructuredBuffer<Light> lights;
 RWStructuredBuffer<float> powers;
 
 [shader("compute")] [numthreads(4, 1, 1)]
