@@ -15,9 +15,10 @@ from vklab.course.definition.case import Case
 from vklab.course.definition.exercise import Function, exercise
 from vklab.course.definition.kinds import Choice, Predict
 from vklab.course.definition.report import Report
+from vklab.course.interfaces import Request, requests_of
+from vklab.course.ordering import EXAMPLE, Dispatches, Masks, binds_of, draw_dispatches
 
 STORAGE, UNIFORM = "storage", "uniform"
-Interface = tuple[Mapping[int, str], int]
 
 
 @exercise("05-1", hints=(
@@ -33,29 +34,25 @@ class CommonLayout(Function):
              "none": ("None where no layout serves all kernels", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        three = {0: STORAGE, 1: STORAGE, 2: STORAGE}
-        add, relu = (three, 4), ({0: STORAGE, 3: STORAGE}, 8)
-        blur, lut = ({1: UNIFORM, 0: STORAGE}, 0), ({4: UNIFORM, 0: STORAGE}, 128)
-        yield Case(args=([add], 128), on="vector_add alone")
-        yield Case(args=([add, relu], 128))
-        yield Case(args=([relu, add, lut], 128))
-        yield Case("none", args=([lut, relu], 127))
-        yield Case("none", args=([add, relu, blur], 128))
-        yield Case("none", args=([blur, relu, add], 256))
+        add, relu = ({0: STORAGE, 1: STORAGE, 2: STORAGE}, 4), ({0: STORAGE, 3: STORAGE}, 8)
+        blur, table = ({1: UNIFORM, 0: STORAGE}, 0), ({4: UNIFORM, 0: STORAGE}, 128)
+        for kernels in ([add], [add, relu], [relu, add, table]):
+            yield Case(args=(kernels, 128))
+        for kernels, most in (([table, relu], 127), ([add, relu, blur], 128),
+                              ([relu, add, blur], 256)):
+            yield Case("none", args=(kernels, most))
         for count in (2, 3, 4, 5):
             kinds = random.choice([STORAGE, UNIFORM], 12).tolist()
-            kernels = [self._kernel(random, kinds) for _ in range(count)]
-            most = max(bytes_ for _, bytes_ in kernels)
+            kernels = []
+            for _ in range(count):
+                some = random.choice(12, random.integers(1, 5), replace=False).tolist()
+                kernels.append(({n: kinds[n] for n in some}, 4 * int(random.integers(1, 33))))
+            most = max(size for _, size in kernels)
+            other = UNIFORM if kinds[some[0]] == STORAGE else STORAGE
             yield Case(args=(kernels, most))
             yield Case(args=(kernels, most + 4 * int(random.integers(1, 9))))
             yield Case("none", args=(kernels, most - 1))
-            number = next(iter(kernels[0][0]))
-            other = UNIFORM if kinds[number] == STORAGE else STORAGE
-            yield Case("none", args=([*kernels, ({number: other}, 4)], most))
-
-    def _kernel(self, random: np.random.Generator, kinds: Sequence[str]) -> Interface:
-        numbers = random.choice(12, random.integers(1, 5), replace=False).tolist()
-        return {number: kinds[number] for number in numbers}, 4 * int(random.integers(1, 33))
+            yield Case("none", args=([({some[0]: other}, 4), *kernels], most))
 
     def expected(self, case: Case) -> Any:
         kernels, most = case.args
@@ -77,8 +74,6 @@ class CommonLayout(Function):
         if report.part != "slots":
             report.equal(got[1], case.expected[1], "bytes that every kernel's block fits into")
 
-
-# ----------------------------------------------------------------------------------------- offsets
 
 
 def block(members: Sequence[tuple[str, int, int, int | None]], rules: str) -> tuple[Any, int]:
@@ -110,10 +105,9 @@ class Offsets(Function):
         fixed = [
             [("position", 4, 3, None), ("mass", 4, 1, None), ("speed", 4, 3, None)],
             [("count", 4, 1, None), ("low", 4, 3, None), ("gain", 4, 1, None)],
-            [("a", 2, 1, None), ("b", 4, 2, None), ("c", 2, 3, None), ("d", 2, 1, None)],
             [("w", 4, 3, 2), ("b", 4, 1, None)], [("w", 4, 3, 1), ("b", 4, 1, None)],
-            [("s", 4, 1, 3), ("v", 4, 2, 2), ("t", 8, 1, None), ("u", 4, 1, None)],
-            [("x", 4, 1, None)], [("n", 8, 3, None), ("m", 2, 1, None)],
+            [("s", 4, 1, 3), ("v", 4, 2, 2), ("t", 8, 1, None), ("u", 2, 3, None)],
+            [("h", 1, 3, None), ("g", 1, 2, None)],
         ]  # fmt: skip
         drawn = [[(name, int(random.choice([2, 4, 4, 8])), int(random.integers(1, 5)),
                    int(random.integers(1, 5)) if random.random() < 0.4 else None)
@@ -135,8 +129,6 @@ class Offsets(Function):
             report.equal(got[0], case.expected[0], "the first byte of each member")
 
 
-# --------------------------------------------------------------------------------------- constants
-
 
 @exercise("05-3", hints=(
     "The bias of element i is that of its channel. Elements lie channel after channel, again and "
@@ -151,7 +143,7 @@ class BiasRelu(Kernel):
     parts = {"values": ("each y[i] has its value, whatever the constants", 2),
              "inside": ("only elements that exist are read and written", 1),
              "shape": ("each invocation does its own share of the work", 1),
-             "special": ("without HAS_BIAS, no bias is loaded", 1)}  # fmt: skip
+             "special": ("WORKGROUP and HAS_BIAS do what their names say", 1)}  # fmt: skip
     is_mapped = False
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
@@ -179,15 +171,15 @@ class BiasRelu(Kernel):
 
     def _special(self, case: Case, got: Observed, report: Report) -> None:
         self._values(case, got, report)
+        _, groups, _, constants = case.args
+        size = got.counts.by_invocation["turns"].size // groups[0]
+        asked = constants.get("WORKGROUP", self.params["group"])
+        report.equal(size, asked, "invocations in a workgroup")
         loads = int(got.counts.reads[self.name_in(got, "bias")].sum())
-        has_bias = case.args[3].get("HAS_BIAS", True)
-        report.expect(has_bias or not loads, f"the bias was loaded {loads} times")
+        report.expect(constants.get("HAS_BIAS", True) or not loads,
+                      f"the bias was loaded {loads} times")
 
 
-# ------------------------------------------------------------------------------------------ caches
-
-# One start of a program each: (name, kernel's text, defines, constants, push constants).
-Request = tuple[str, str, tuple[tuple[str, str], ...], tuple[tuple[str, int], ...], int]
 ANSWERS = ("memory, reused", "memory, made", "disk, reused", "disk, made", "compiler, reused",
            "compiler, made")  # fmt: skip
 
@@ -210,24 +202,6 @@ def from_caches(starts: Sequence[Sequence[Request]]) -> dict[str, str]:
     return answers
 
 
-def _starts(text: str) -> dict[str, Any]:
-    """Return the parameters of a variant, from requests such as `A scale R=2 G=32 push=7`.
-
-    A define is called R; a constant G is left out where it says none; `|` starts the program again.
-    """
-    starts: list[list[Request]] = []
-    for part in text.split("|"):
-        starts.append([])
-        for line in part.split(";"):
-            name, *words_ = line.split()
-            given = dict(word.split("=") for word in words_ if "=" in word)
-            body = "scale // tidy" if "tidy" in words_ else "scale"
-            defines = tuple((key, given[key]) for key in given if key in "RS")
-            constants = (("GROUP", int(given["G"])),) if "G" in given else ()
-            starts[-1].append((name, body, defines, constants, int(given["push"])))
-    return {"starts": starts}
-
-
 @exercise("05-4", hints=(
     "Two questions for each request. First: has this text with these defines been compiled before, "
     "and has the program started again since?",
@@ -235,65 +209,26 @@ def _starts(text: str) -> dict[str, Any]:
     "constants? Push constants are part of neither key.",
     "A comment is part of the text, and not of the words that the compiler makes from it.",
 ), variants=(
-    _starts("A R=2 S=1 G=32 push=7; B R=2 S=1 G=64 push=7; C R=2 S=1 G=32 push=9; "
-            "D R=3 S=1 G=32 push=7 | E R=3 S=1 G=32 push=7; F tidy R=3 S=1 G=32 push=7; "
-            "G S=1 R=2 G=32 push=8; H R=2 S=1 push=8"),
-    _starts("A R=5 S=1 G=64 push=1; B R=5 S=1 G=64 push=2; C S=1 R=5 G=32 push=2; "
-            "D R=5 S=1 push=2 | E tidy R=5 S=1 G=64 push=2; F R=5 S=1 G=64 push=3; "
-            "G tidy R=5 S=1 G=32 push=3; H R=6 S=1 G=64 push=3"),
-    _starts("A R=4 S=2 G=16 push=3; B tidy R=4 S=2 G=16 push=3; C R=4 S=2 push=3; "
-            "D R=8 S=2 G=16 push=5 | E S=2 R=8 G=16 push=6; F R=8 S=2 G=32 push=6; "
-            "G R=8 S=3 G=16 push=6; H tidy R=4 S=2 G=16 push=6"),
-    _starts("A R=1 S=1 push=4; B R=1 S=1 G=64 push=4; C R=1 S=1 push=5; "
-            "D R=9 S=1 G=64 push=5 | E tidy R=9 S=1 G=64 push=4; F R=9 S=1 G=64 push=4; "
-            "G S=1 R=9 G=64 push=5; H R=1 S=1 G=16 push=5"),
+    {"first": "A R=2 S=1 G=32 push=7; B R=2 S=1 G=64 push=7; C R=2 S=1 G=32 push=9; D R=3 S=1 G=32 "
+     "push=7", "second": "E R=3 S=1 G=32 push=7; F tidy R=3 S=1 G=32 push=7; G S=1 R=2 G=32 "
+     "push=8; H R=2 S=1 push=8"},
+    {"first": "A R=5 S=1 G=64 push=1; B R=5 S=1 G=64 push=2; C S=1 R=5 G=32 push=2; D R=5 S=1 "
+     "push=2", "second": "E tidy R=5 S=1 G=64 push=2; F R=5 S=1 G=64 push=3; G tidy R=5 S=1 G=32 "
+     "push=3; H R=6 S=1 G=64 push=3"},
+    {"first": "A R=4 S=2 G=16 push=3; B tidy R=4 S=2 G=16 push=3; C R=4 S=2 push=3; D R=8 S=2 G=16 "
+     "push=5", "second": "E S=2 R=8 G=16 push=6; F R=8 S=2 G=32 push=6; G R=8 S=3 G=16 push=6; "
+     "H tidy R=4 S=2 G=16 push=6"},
+    {"first": "A R=1 S=1 push=4; B R=1 S=1 G=64 push=4; C R=1 S=1 push=5; D R=9 S=1 G=64 push=5",
+     "second": "E tidy R=9 S=1 G=64 push=4; F R=9 S=1 G=64 push=4; G S=1 R=9 G=64 push=5; H R=1 "
+     "S=1 G=16 push=5"},
 ))  # fmt: skip
 class CacheHits(Choice):
     parts = {"all": ("every request", 4)}
 
     def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        right = from_caches(self.params["starts"])
+        trace = f"{self.params['first']} | {self.params['second']}"
+        right = from_caches(requests_of(trace))
         return {name: (answer, ANSWERS) for name, answer in right.items()}
-
-
-# ------------------------------------------------------------------------------------------- order
-
-Dispatches = Mapping[str, tuple[str, tuple[str, ...]]]
-
-
-class Masks:
-    """Dispatches as bits: what is ready, and what a run of one pipeline finishes."""
-
-    def __init__(self, dispatches: Dispatches, backwards: bool = False) -> None:
-        self.bit = {name: 1 << number for number, name in enumerate(dispatches)}
-        self.before = dict.fromkeys(self.bit.values(), 0)
-        self.of: dict[str, list[int]] = {}
-        for name, (pipeline, earlier) in dispatches.items():
-            self.of.setdefault(pipeline, []).append(self.bit[name])
-            for other in earlier:
-                first, second = (name, other) if backwards else (other, name)
-                self.before[self.bit[second]] |= self.bit[first]
-        self.full = (1 << len(dispatches)) - 1
-
-    def runs(self, done: int) -> dict[str, int]:
-        """Return what is done after each run that is possible, by pipeline."""
-        after = {}
-        for pipeline, bits in self.of.items():
-            now, last = done, -1
-            while now != last:
-                last = now
-                now |= sum(b for b in bits if not now & b and not self.before[b] & ~now)
-            if now != done:
-                after[pipeline] = now
-        return after
-
-    def binds(self, rule: Callable[[int, int, str], Any]) -> int:
-        """Return the binds of a rule: it rates a run by what was and will be done."""
-        done, count = 0, 0
-        while done != self.full:
-            rated = [(rule(done, after, p), after) for p, after in self.runs(done).items()]
-            done, count = max(rated, key=lambda each: each[0])[1], count + 1
-        return count
 
 
 def longest(done: int, after: int, pipeline: str) -> int:
@@ -314,12 +249,6 @@ def fewest_binds(dispatches: Dispatches) -> int:
         seen |= level
         count += 1
     return count
-
-
-def binds_of(dispatches: Dispatches, order: Sequence[str]) -> int:
-    """Return the binds of an order: one for each dispatch with another pipeline than before."""
-    pipelines = [dispatches[name][0] for name in order]
-    return sum(a != b for a, b in zip(["", *pipelines], pipelines, strict=False))
 
 
 def natural_binds(dispatches: Dispatches) -> dict[str, int]:
@@ -344,39 +273,18 @@ def natural_binds(dispatches: Dispatches) -> dict[str, int]:
             **{name: masks.binds(rule) for name, rule in rules.items()}}  # fmt: skip
 
 
-KERNELS = ("conv", "relu", "pool", "matmul", "add", "softmax")
-
-
-def _graph(random: np.random.Generator, count: int, kinds: int) -> Dispatches:
-    """Draw dispatches in a valid order, each with up to two of the nine before it."""
-    drawn: dict[str, tuple[str, tuple[str, ...]]] = {}
-    for number in range(count):
-        near = [f"d{n}" for n in range(max(0, number - 9), number)]
-        some = int(random.choice([1, 2, 2])) if number > 2 else 0
-        earlier = tuple(random.choice(near, some, replace=False).tolist()) if some else ()
-        drawn[f"d{number}"] = KERNELS[int(random.integers(kinds))], earlier
-    return drawn
-
-
 def _hard(part: str, random: np.random.Generator, count: int, kinds: int) -> Case:
     """Draw until no natural answer has the fewest binds, and the text's answer has two more."""
     while True:
-        dispatches = _graph(random, count, kinds)
+        dispatches = draw_dispatches(random, count, kinds)
         obvious, best = Masks(dispatches).binds(longest), fewest_binds(dispatches)
         if obvious > best + 1 and min(natural_binds(dispatches).values()) > best:
             return _ordering(part, dispatches, obvious)
 
 
 def _ordering(part: str, dispatches: Dispatches, natural: int = 0, on: str = "") -> Case:
-    return Case(part, (dispatches,), on=on or f"{len(dispatches)} dispatches: {dispatches}",
-                facts={"natural": natural})  # fmt: skip
-
-
-PICTURE: Dispatches = {
-    "d0": ("conv", ()), "d1": ("relu", ()), "d2": ("matmul", ("d0",)), "d3": ("pool", ("d1",)),
-    "d4": ("conv", ("d0", "d3")), "d5": ("matmul", ("d4",)), "d6": ("relu", ("d3",)),
-    "d7": ("relu", ("d2",)),
-}  # fmt: skip
+    on = on or f"{len(dispatches)} dispatches"
+    return Case(part, (dispatches,), on=on, facts={"natural": natural})
 
 
 @exercise("05-5", seconds=30.0, hints=(
@@ -384,10 +292,8 @@ PICTURE: Dispatches = {
     "all. So you only decide which pipeline comes next.",
     "The longest run now may leave two short runs for later. Compare whole orders, not single "
     "steps.",
-    "What matters of the past is only which dispatches are done. Keep each such set once, with one "
-    "order that reaches it.",
-    "Start with the empty set. From all sets that n binds reach, make all sets that n + 1 binds "
-    "reach. The first time that everything is done, you have the fewest.",
+    "Of the past, only the set of finished dispatches matters. From all sets that n binds reach, "
+    "make all sets that n + 1 binds reach; keep each once, with one order that leads to it.",
 ))  # fmt: skip
 class FewBinds(Function):
     parts = {"valid": ("every dispatch once, after those it waits for", 1),
@@ -400,7 +306,7 @@ class FewBinds(Function):
         yield _ordering("valid", {"d0": ("conv", ())})
         yield _ordering("valid", {})
         yield _ordering("valid", {"d1": ("relu", ("d0",)), "d0": ("conv", ())})
-        yield _ordering("picture", PICTURE, 8, "the dispatches of the picture")
+        yield _ordering("picture", EXAMPLE, 8, "the dispatches of the picture")
         for part, count, kinds in (("first", 16, 5), ("second", 20, 6), ("third", 24, 6)):
             hard = _hard(part, random, count, kinds)
             yield from (hard, replace(hard, part="valid"))
@@ -420,8 +326,6 @@ class FewBinds(Function):
         if report.part != "valid":
             report.score(binds_of(dispatches, got), case.expected, case.facts["natural"], "binds")
 
-
-# ------------------------------------------------------------------------------------- predictions
 
 
 @exercise("05-p1", hints=("A prediction has no hints.",))

@@ -35,7 +35,7 @@ from vklab import draw, settings
 from vklab.course import Run, attempt, banner, check, data, hint, predict, run_kernel, show, swap
 from vklab.course.figures import pipelines as figures
 from vklab.course.figures.listings import draw_listings
-from vklab.errors import VklabError
+from vklab.course.ordering import EXAMPLE
 from vklab.runtime import open_devices
 from vklab.shader import compiler, reflection, source
 
@@ -170,14 +170,11 @@ def offsets(members, rules):
 LIGHT = [("position", 4, 3, None), ("power", 4, 1, None), ("colour", 2, 3, None),
          ("points", 4, 3, 2), ("weights", 4, 1, 3)]
 with attempt("05-2"):
-    rows = {}
-    for rules in ("std430", "scalar"):
-        mine, found = offsets(LIGHT, rules), interfaces.reflected_block(LIGHT, rules)
-        print(f"{rules}: you and the compiler agree: {mine == found}")
-        starts = [*mine[0].values(), mine[1]]
-        rows[rules] = [(name, first, end - first)
-                       for (name, first), end in zip(mine[0].items(), starts[1:], strict=True)]
-    display(figures.draw_offsets(rows, "Your offsets; each member is drawn up to the next one."))
+    blocks = {rules: offsets(LIGHT, rules) for rules in ("std430", "scalar")}
+    for rules, mine in blocks.items():
+        agree = mine == interfaces.reflected_block(LIGHT, rules)
+        print(f"{rules}: you and the compiler agree: {agree}")
+    display(figures.draw_blocks(blocks, "Your offsets; each member is drawn up to the next one."))
 
 # %% id="l05-e2c" vklab={"role": "check", "id": "05-2"}
 check("05-2", offsets)
@@ -195,18 +192,10 @@ draw_listings({name.upper(): text for name, text in TEXTS.items()},
               ["StructuredBuffer", "binding", "push_constant"], "vector_add in three languages.")
 
 # %% id="l05-routes" tags=["nbval-ignore-output"]
-for language, text in TEXTS.items():
-    try:
-        spirv = interfaces.compile_text(text, language)
-    except VklabError as error:
-        print(f"{language:6} {error}")
-        continue
-    facts = reflection.reflect(spirv)
-    numbers = [binding.number for binding in facts.bindings.values()]
-    print(f"{language:6} {len(spirv)} bytes, bindings {numbers}, {facts.push_bytes} bytes pushed")
+HTML(interfaces.routes_table(TEXTS))
 
 # %% [markdown] id="l05-routes-r"
-# The texts differ, the words of SPIR-V differ, and the layout is the same. From here on, nothing knows the language any more. (A missing compiler prints how to install it; the lab goes on without.)
+# The texts differ, the words of SPIR-V differ, and the layout is the same. From here on, nothing knows the language any more. (Where a compiler is missing, the table says how to install it; the lab goes on without.)
 #
 # ## 4 · Numbers that are fixed early
 # A kernel needs numbers from the host. There are three moments to supply one.
@@ -219,13 +208,8 @@ figures.draw_specialized()
 # * A **specialization constant** has a number and a default value in SPIR-V. The host may replace the value when it makes the pipeline. The driver then compiles with a known number: it can unroll a loop, and drop a branch that is never taken. The size of a workgroup can be one, too.
 # * A **push constant** is supplied with each dispatch, and the compiler knows nothing about it.
 #
-# `matmul_tiled` of the runtime has six specialization constants, for tiles of any size from one SPIR-V module:
-
-# %% id="l05-tiled"
-text = source.find("matmul_tiled").read_text("utf-8")
-print("\n".join(line for line in text.splitlines() if "constant_id" in line))
-
-# %% [markdown] id="l05-p2t"
+# In Slang a constant is declared so: `[vk::constant_id(0)] const uint TILE_M = 32;`. It is the first of six in `matmul_tiled`, a kernel of the runtime that multiplies with tiles of any size, from one SPIR-V module.
+#
 # **Your guess first:** a program dispatches one kernel with tiles of 16 and of 32, and each of them with 100 different lengths. The tile is a specialization constant, the length is a push constant. How many SPIR-V modules and how many pipelines does it need? How many modules would it need if the tile were a define?
 
 # %% id="l05-p2"
@@ -235,13 +219,13 @@ predict("05-p2", modules=..., pipelines=..., modules_with_define=...)
 # ### Exercise 3 · Specialise a kernel
 # The end of many layers is a bias and a ReLU: `y[i] = max(x[i] + bias[c], 0)`, where the channels lie one after the other and `c` counts 0, 1 ... `CHANNELS` - 1, again and again. Some layers have no bias. Write *one* kernel for all of them, with three specialization constants:
 #
-# | id | name | type | default |
-# |---|---|---|---|
-# | 0 | `CHANNELS` | `uint` | [[channels]] |
-# | 1 | `HAS_BIAS` | `bool` | `true` |
-# | 2 | `WORKGROUP` | `uint` | [[group]] |
+# | name | type | default |
+# |---|---|---|
+# | `CHANNELS` | `uint` | [[channels]] |
+# | `HAS_BIAS` | `bool` | `true` |
+# | `WORKGROUP` | `uint` | [[group]] |
 #
-# In Slang a constant looks as in `matmul_tiled` above. Without `HAS_BIAS` the kernel must not load from `bias`; the check counts loads. *GLSL instead?* Start with `#version 450`, write `layout(constant_id = 0) const uint CHANNELS = ...;` and `layout(local_size_x = [[group]], local_size_x_id = 2) in;`, and name the blocks `X`, `BIAS` and `Y`.
+# Give each an id of its own. (The runtime finds constants by their names, as it finds buffers.) Without `HAS_BIAS` the kernel must not load from `bias`; the check counts loads. *GLSL instead?* Start with `#version 450`, write `layout(constant_id = 0) const uint CHANNELS = ...;` and `layout(local_size_x = [[group]], local_size_x_id = 2) in;`, and name the blocks `X`, `BIAS` and `Y`.
 
 # %% id="l05-e3" vklab={"role": "exercise", "id": "05-3", "points": 5, "lines": 9}
 BIAS_RELU = """
@@ -250,7 +234,7 @@ StructuredBuffer<float> bias;
 RWStructuredBuffer<float> y;
 struct Params { uint count; };
 [vk::push_constant] ConstantBuffer<Params> params;
-// TODO     three specialization constants, by the table above                   (3 lines)
+// TODO     three specialization constants, by the table above                  (3 lines)
 // ### BEGIN SOLUTION
 [vk::constant_id(0)] const uint CHANNELS = [[channels]];
 [vk::constant_id(1)] const bool HAS_BIAS = true;
@@ -277,14 +261,12 @@ void main(uint3 id : SV_DispatchThreadID) {
 
 # %% id="l05-e3d" tags=["nbval-ignore-output"]
 with attempt("05-3"):
-    x, bias = np.full(10, -1, np.float32), np.arange(5, dtype=np.float32)
-    arrays = {"x": x, "bias": bias, "y": np.zeros_like(x)}
-    special = [{"CHANNELS": 5, "WORKGROUP": 16}, {"CHANNELS": 2, "WORKGROUP": 16},
-               {"HAS_BIAS": False, "WORKGROUP": 16}]
+    zeros = np.zeros(10, np.float32)
+    arrays = {"x": zeros, "bias": np.arange(5, dtype=np.float32), "y": zeros}
+    special = [{"CHANNELS": 5}, {"CHANNELS": 2, "WORKGROUP": 16}, {"HAS_BIAS": False}]
     runs = [Run(arrays, (1,), {"count": 10}, constants) for constants in special]
     for constants, done in zip(special, run_kernel(BIAS_RELU, runs), strict=True):
-        values = done.buffers["y"].astype(int).tolist() if done.buffers else done.message
-        print(f"{constants}: {values}")
+        print(constants, done.buffers["y"].tolist() if done.buffers else done.message)
 
 # %% id="l05-e3c" vklab={"role": "check", "id": "05-3"}
 check("05-3", BIAS_RELU)
@@ -319,10 +301,10 @@ predict("05-p3", push=..., workgroups=..., default_named=..., comment=...)
 
 # %% [markdown] id="l05-e4t"
 # ### Exercise 4 · Predict the hits
-# A program makes the eight requests below, in this order. After the double line it is started again. The folder on disk is empty at first, and everything compiled goes into it. The text `scale // tidy` is `scale` with a comment more; the compiler makes the same words of both. What does the runtime do? For each request, write where the SPIR-V comes from (`memory`, `disk` or `compiler`), and whether the pipeline is `made` or `reused`: for example `"disk, made"`.
+# A program makes the eight requests below, in this order. Between start 1 and start 2 the program ends and is started again. The folder on disk is empty at first, and everything that is compiled goes into it. The text `scale // tidy` is `scale` with a comment more; the compiler makes the same words of both. What does the runtime do? For each request, write where the SPIR-V comes from (`memory`, `disk` or `compiler`), and whether the pipeline is `made` or `reused`: for example `"disk, made"`.
 
 # %% id="l05-requests" vklab={"id": "05-4", "define": true}
-STARTS = [[starts]]
+STARTS = interfaces.requests_of("[[first]] | [[second]]")
 HTML(interfaces.requests_table(STARTS))
 
 # %% id="l05-e4" vklab={"role": "exercise", "id": "05-4", "points": 4, "lines": 2}
@@ -352,16 +334,12 @@ with attempt("05-4", seconds=120):
 # What if a key forgets something? The next cell swaps in a key without the defines, and compiles one text with `R=2` and with `R=3`. The second request gets the SPIR-V of the first: a wrong kernel, and no error.
 
 # %% id="l05-swap-d"
-def forgetful(text, defines, target):
-    return "forgetful" + str(len(text))
-
-
-with tempfile.TemporaryDirectory() as folder, settings.settings(DISABLE_CACHE=True):
+with tempfile.TemporaryDirectory() as folder, settings.settings(DISABLE_CACHE=True), swap(
+        "vklab.shader.stock.key", lambda text, defines, target: f"forgetful {len(text)}"):
     path = Path(folder) / "scale.slang"
     path.write_text(interfaces.SCALE, encoding="utf-8")
-    with swap("vklab.shader.stock.key", forgetful):  # DISABLE_CACHE: nothing of it goes to disk
-        two, three = (compiler.compile_variant(str(path), (("R", value), ("S", "1"))).spirv
-                      for value in "23")
+    two, three = (compiler.compile_variant(str(path), (("R", value), ("S", "1"))).spirv
+                  for value in "23")
 print("R=2 and R=3 are the same SPIR-V:", two == three)
 
 # %% [markdown] id="l05-6"
@@ -381,10 +359,12 @@ try:
     print(f"recorded on {record['date']}, driver {record['driver']}; {record['made_by']}")
 except FileNotFoundError:
     print("There is no record of another device in this copy of the course.")
-figures.draw_creation(measured, "Logarithmic bars: a step of 45 pixels is a factor of ten.")
+figures.draw_creation(measured, "Milliseconds; each equal step to the right is a factor of ten.")
 
 # %% [markdown] id="l05-creation-r"
-# lavapipe, the driver for processors, translates the kernel at creation and compiles it **at the first dispatch**. So its `VkPipelineCache` saves little, and its own files save most. On such a driver, a program that measures only `vkCreateComputePipelines` sees almost nothing of the cost, and a program that times its first run measures a compiler. Lab 18 therefore begins every measurement with a warm-up.
+# On the recorded GPU, NVIDIA's driver compiles **at creation**: 6 to 35 ms without a cache, below 2 ms with either kind of cache. Its first dispatch takes hardly longer than the second. lavapipe, the driver for processors, translates the kernel at creation and compiles it **at the first dispatch**. A `VkPipelineCache` saves little there, and the driver's own files save most.
+#
+# Two consequences. A program that measures only `vkCreateComputePipelines` sees, on lavapipe, almost nothing of the cost. And a program that times its first run measures a compiler, on every driver; lab 18 begins every measurement with a warm-up.
 #
 # A cache is valid for one driver on one device. The runtime's file carries both in its name (`vklab/vulkan/pipeline.py`), because an old or damaged cache may be refused, or worse.
 #
@@ -398,13 +378,8 @@ show("vklab.runtime.program.Program._record_dispatch")
 # So the *order* of the dispatches decides how many binds there are. An arrow in the picture says that a dispatch reads what the other one writes, so it must come later. Everything else is free.
 
 # %% id="l05-order-d" tags=["hide-input"]
-DISPATCHES = {
-    "d0": ("conv", ()), "d1": ("relu", ()), "d2": ("matmul", ("d0",)), "d3": ("pool", ("d1",)),
-    "d4": ("conv", ("d0", "d3")), "d5": ("matmul", ("d4",)), "d6": ("relu", ("d3",)),
-    "d7": ("relu", ("d2",)),
-}
 figures.draw_dispatches(
-    DISPATCHES, (("d0", "d1"), ("d2", "d3"), ("d7", "d4", "d6"), ("d5",)),
+    EXAMPLE, (("d0", "d1"), ("d2", "d3"), ("d7", "d4", "d6"), ("d5",)),
     "Eight dispatches of four pipelines. In the order d0, d1, ... they need 7 binds.")
 
 # %% [markdown] id="l05-e5t"
@@ -454,8 +429,8 @@ def few_binds(dispatches):
 
 # %% id="l05-e5d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("05-5"):
-    orders = {"as given": list(DISPATCHES), "yours": few_binds(DISPATCHES)}
-    display(figures.draw_order(DISPATCHES, orders, "A thick mark is a bind."))
+    orders = {"as given": list(EXAMPLE), "yours": few_binds(EXAMPLE)}
+    display(figures.draw_order(EXAMPLE, orders, "A thick mark is a bind."))
 
 # %% id="l05-e5c" vklab={"role": "check", "id": "05-5"}
 check("05-5", few_binds)

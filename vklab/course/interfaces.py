@@ -15,21 +15,21 @@ from pathlib import Path
 
 from vklab import draw, settings, store
 from vklab.course.children.run_limited import run_limited
-from vklab.errors import ShaderError
+from vklab.errors import ShaderError, VklabError
 from vklab.runtime import kernels, open_devices
 from vklab.shader import compiler, reflection, source, toolchain
 from vklab.types import Dispatch, TensorInfo
 from vklab.vulkan.pipeline import PipelineCache
 
 __all__ = ["SCALE", "Member", "Request", "answer_requests", "compile_text", "reflected_block",
-           "requests_table", "vector_adds"]  # fmt: skip
+           "requests_of", "requests_table", "routes_table", "vector_adds"]  # fmt: skip
 
 # (name, bytes of one component, components, elements of an array or None)
 Member = tuple[str, int, int, int | None]
 # (name, text, defines, specialization constants, a push constant)
 Request = tuple[str, str, tuple[tuple[str, str], ...], tuple[tuple[str, int], ...], int]
 ENDINGS = {"slang": "slang", "glsl": "comp", "hlsl": "hlsl"}
-WIDTHS = {2: "half", 4: "float", 8: "double"}
+WIDTHS = {1: "uint8_t", 2: "half", 4: "float", 8: "double"}
 _STRUCT, _RUNTIME_ARRAY, _DECORATE, _MEMBER_DECORATE = 30, 29, 71, 72
 _ARRAY_STRIDE, _OFFSET = 6, 35
 
@@ -92,9 +92,11 @@ def reflected_block(members: Sequence[Member], rules: str) -> tuple[dict[str, in
         members: at least two members.
         rules: std430 or scalar.
     """
-    lines = [f"{WIDTHS[width]}{components if components > 1 else ''} {name}"
-             f"{'' if count is None else f'[{count}]'};"
-             for name, width, components, count in members]  # fmt: skip
+    lines = [f"{WIDTHS[width]} {name}" if components == 1 else
+             f"vector<{WIDTHS[width]}, {components}> {name}"
+             for name, width, components, _ in members]  # fmt: skip
+    lines = [f"{line};" if count is None else f"{line}[{count}];"
+             for line, (*_, count) in zip(lines, members, strict=True)]  # fmt: skip
     text = (f"struct Block {{ {' '.join(lines)} }};\nStructuredBuffer<Block> blocks;\n"
             "RWStructuredBuffer<Block> copies;\n[shader(\"compute\")] [numthreads(1, 1, 1)]\n"
             "void main(uint3 id : SV_DispatchThreadID) { copies[id.x] = blocks[id.x]; }\n")
@@ -109,6 +111,45 @@ def reflected_block(members: Sequence[Member], rules: str) -> tuple[dict[str, in
     size = next(words[2] for code, words in listed
                 if code == _DECORATE and words[:2] == (array, _ARRAY_STRIDE))  # fmt: skip
     return places, size
+
+
+def routes_table(texts: Mapping[str, str]) -> str:
+    """Return a table of what each language compiles to, as HTML.
+
+    Args:
+        texts: one kernel, by language.
+    """
+    rows = []
+    for language, text in texts.items():
+        try:
+            spirv = compile_text(text, language)
+        except VklabError as error:
+            rows.append((language, "", "", "", str(error)))
+            continue
+        facts = reflection.reflect(spirv)
+        numbers = ", ".join(str(binding.number) for binding in facts.bindings.values())
+        rows.append((language, f"{len(spirv):,}", numbers, str(facts.push_bytes), ""))
+    return draw.table_html("One kernel, three languages", (
+        "language", "bytes of SPIR-V", "bindings", "push-constant bytes", "missing"), rows)
+
+
+def requests_of(trace: str) -> list[list[Request]]:
+    """Return the requests of each start, from text such as `A R=2 S=1 G=32 push=7; B R=3 push=7`.
+
+    R and S are defines, G is the constant GROUP, `tidy` adds a comment to the text, and `|` ends
+    one start of the program.
+    """
+    starts: list[list[Request]] = []
+    for part in trace.split("|"):
+        starts.append([])
+        for line in part.split(";"):
+            name, *said = line.split()
+            given = dict(word.split("=") for word in said if "=" in word)
+            text = "scale // tidy" if "tidy" in said else "scale"
+            defines = tuple((key, given[key]) for key in given if key in "RS")
+            constants = (("GROUP", int(given["G"])),) if "G" in given else ()
+            starts[-1].append((name, text, defines, constants, int(given["push"])))
+    return starts
 
 
 def requests_table(starts: Sequence[Sequence[Request]]) -> str:

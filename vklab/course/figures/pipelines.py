@@ -11,9 +11,10 @@ from typing import Any
 
 from vklab.course.figures.diagram import Diagram
 from vklab.course.figures.lanes import draw_graph
+from vklab.course.ordering import Dispatches, binds_of
 from vklab.course.picture import Picture
 
-__all__ = ["draw_binding", "draw_caches", "draw_common_layout", "draw_creation",
+__all__ = ["draw_binding", "draw_blocks", "draw_caches", "draw_common_layout", "draw_creation",
            "draw_dispatches", "draw_offsets", "draw_order", "draw_specialized"]  # fmt: skip
 
 KINDS = {"storage": "blue", "uniform": "orange"}
@@ -124,7 +125,7 @@ def draw_caches() -> Picture:
 
 
 def draw_dispatches(
-    dispatches: Mapping[str, tuple[str, Sequence[str]]], columns: Sequence[Sequence[str]],
+    dispatches: Dispatches, columns: Sequence[Sequence[str]],
     caption: str,
 ) -> Picture:  # fmt: skip
     """Draw dispatches as boxes in the colours of their pipelines, an arrow to each that waits.
@@ -144,9 +145,24 @@ def draw_dispatches(
          for earlier in some], alt=said, caption=caption)  # fmt: skip
 
 
-def _colours(dispatches: Mapping[str, tuple[str, Sequence[str]]]) -> dict[str, str]:
+def _colours(dispatches: Dispatches) -> dict[str, str]:
     pipelines = sorted({pipeline for pipeline, _ in dispatches.values()})
     return {pipeline: HUES[number % 8] for number, pipeline in enumerate(pipelines)}
+
+
+def draw_blocks(blocks: Mapping[str, tuple[Mapping[str, int], int]], caption: str) -> Picture:
+    """Draw structs by the offsets of their members, each up to the next member.
+
+    Args:
+        blocks: (offsets, bytes of the struct), by the name of the rules.
+        caption: text below the picture.
+    """
+    rows = {}
+    for rules, (offsets, size) in blocks.items():
+        ends = [*offsets.values(), size][1:]
+        rows[rules] = [(name, first, end - first)
+                       for (name, first), end in zip(offsets.items(), ends, strict=True)]
+    return draw_offsets(rows, caption)
 
 
 def draw_specialized() -> Picture:
@@ -207,7 +223,7 @@ def _bar(ms: float) -> float:
 
 
 def draw_order(
-    dispatches: Mapping[str, tuple[str, Sequence[str]]], orders: Mapping[str, Sequence[str]],
+    dispatches: Dispatches, orders: Mapping[str, Sequence[str]],
     caption: str,
 ) -> Picture:  # fmt: skip
     """Draw orders of dispatches as strips; a thick mark stands where a pipeline is bound.
@@ -222,14 +238,14 @@ def draw_order(
     page = Diagram(170 + wide * len(dispatches) + 80, 40 + 52 * len(orders))
     said = []
     for row, (title, order) in enumerate(orders.items()):
-        top, before, binds = 10 + 52 * row, "", 0
+        top, before, binds = 10 + 52 * row, "", binds_of(dispatches, order)
         page.note((8, top + 22), title, bold=True)
         for number, name in enumerate(order):
             pipeline = dispatches[name][0]
             x = 170 + wide * number
             if pipeline != before:
                 page.box((x - 2, top - 5, 4, 46), "", "grey", shade=0.9)
-                before, binds = pipeline, binds + 1
+                before = pipeline
             page.box((x + 3, top, wide - 5, 36), name, colours[pipeline])
         page.note((176 + wide * len(order), top + 22), f"{binds} binds")
         said.append(f"{title}: {', '.join(order)}, {binds} binds")
