@@ -208,26 +208,21 @@ def from_caches(starts: Sequence[Sequence[Request]]) -> dict[str, str]:
     "Second: has this start already made a pipeline of the same SPIR-V words with the same "
     "constants? Push constants are part of neither key.",
     "A comment is part of the text, and not of the words that the compiler makes from it.",
-), variants=(
-    {"first": "A R=2 S=1 G=32 push=7; B R=2 S=1 G=64 push=7; C R=2 S=1 G=32 push=9; D R=3 S=1 G=32 "
-     "push=7", "second": "E R=3 S=1 G=32 push=7; F tidy R=3 S=1 G=32 push=7; G S=1 R=2 G=32 "
-     "push=8; H R=2 S=1 push=8"},
-    {"first": "A R=5 S=1 G=64 push=1; B R=5 S=1 G=64 push=2; C S=1 R=5 G=32 push=2; D R=5 S=1 "
-     "push=2", "second": "E tidy R=5 S=1 G=64 push=2; F R=5 S=1 G=64 push=3; G tidy R=5 S=1 G=32 "
-     "push=3; H R=6 S=1 G=64 push=3"},
-    {"first": "A R=4 S=2 G=16 push=3; B tidy R=4 S=2 G=16 push=3; C R=4 S=2 push=3; D R=8 S=2 G=16 "
-     "push=5", "second": "E S=2 R=8 G=16 push=6; F R=8 S=2 G=32 push=6; G R=8 S=3 G=16 push=6; "
-     "H tidy R=4 S=2 G=16 push=6"},
-    {"first": "A R=1 S=1 push=4; B R=1 S=1 G=64 push=4; C R=1 S=1 push=5; D R=9 S=1 G=64 push=5",
-     "second": "E tidy R=9 S=1 G=64 push=4; F R=9 S=1 G=64 push=4; G S=1 R=9 G=64 push=5; H R=1 "
-     "S=1 G=16 push=5"},
-))  # fmt: skip
+), variants=tuple({"trace": trace.replace("; ", "\n").replace(" | ", "\n|\n")} for trace in (
+    "A R=2 S=1 G=32 push=7; B R=2 S=1 G=64 push=7; C R=2 S=1 G=32 push=9; D R=3 S=1 G=32 push=7 | "
+    "E R=3 S=1 G=32 push=7; F tidy R=3 S=1 G=32 push=7; G S=1 R=2 G=32 push=8; H R=2 S=1 push=8",
+    "A R=5 S=1 G=64 push=1; B R=5 S=1 G=64 push=2; C S=1 R=5 G=32 push=2; D R=5 S=1 push=2 | E tidy"
+    " R=5 S=1 G=64 push=2; F R=5 S=1 G=64 push=3; G tidy R=5 S=1 G=32 push=3; H R=6 S=1 push=3",
+    "A R=4 S=2 G=16 push=3; B tidy R=4 S=2 G=16 push=3; C R=4 S=2 push=3; D R=8 S=2 G=16 push=5 | "
+    "E S=2 R=8 G=16 push=6; F R=8 S=2 G=32 push=6; G R=8 S=3 push=6; H tidy R=4 S=2 G=16 push=6",
+    "A R=1 S=1 push=4; B R=1 S=1 G=64 push=4; C R=1 S=1 push=5; D R=9 S=1 G=64 push=5 | E tidy R=9 "
+    "S=1 G=64 push=4; F R=9 S=1 G=64 push=4; G S=1 R=9 G=64 push=5; H R=1 S=1 G=16 push=5",
+)))  # fmt: skip
 class CacheHits(Choice):
     parts = {"all": ("every request", 4)}
 
     def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        trace = f"{self.params['first']} | {self.params['second']}"
-        right = from_caches(requests_of(trace))
+        right = from_caches(requests_of(self.params["trace"]))
         return {name: (answer, ANSWERS) for name, answer in right.items()}
 
 

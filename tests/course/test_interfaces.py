@@ -49,8 +49,7 @@ def test_three_languages_give_one_layout():
 @pytest.mark.parametrize("variant", range(4))
 def test_predicted_hits_are_those_of_the_runtime(definitions, variant):
     exercise = type(definitions("05-4"))(variant)
-    trace = f"{exercise.params['first']} | {exercise.params['second']}"
-    real = interfaces.answer_requests(interfaces.requests_of(trace))
+    real = interfaces.answer_requests(interfaces.requests_of(exercise.params["trace"]))
     print(real)
     assert {name: said for name, (said, _) in real.items()} == {
         name: right for name, (right, _) in exercise.questions().items()}

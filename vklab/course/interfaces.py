@@ -134,15 +134,15 @@ def routes_table(texts: Mapping[str, str]) -> str:
 
 
 def requests_of(trace: str) -> list[list[Request]]:
-    """Return the requests of each start, from text such as `A R=2 S=1 G=32 push=7; B R=3 push=7`.
+    """Return the requests of each start, from lines such as `A R=2 S=1 G=32 push=7`.
 
-    R and S are defines, G is the constant GROUP, `tidy` adds a comment to the text, and `|` ends
-    one start of the program.
+    R and S are defines, G is the constant GROUP, `tidy` adds a comment to the text, and a line `|`
+    stands between two starts of the program.
     """
     starts: list[list[Request]] = []
     for part in trace.split("|"):
         starts.append([])
-        for line in part.split(";"):
+        for line in part.strip().splitlines():
             name, *said = line.split()
             given = dict(word.split("=") for word in said if "=" in word)
             text = "scale // tidy" if "tidy" in said else "scale"

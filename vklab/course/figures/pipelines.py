@@ -125,24 +125,26 @@ def draw_caches() -> Picture:
 
 
 def draw_dispatches(
-    dispatches: Dispatches, columns: Sequence[Sequence[str]],
-    caption: str,
-) -> Picture:  # fmt: skip
+    dispatches: Dispatches, places: Mapping[str, tuple[float, float]], caption: str
+) -> Picture:
     """Draw dispatches as boxes in the colours of their pipelines, an arrow to each that waits.
 
     Args:
         dispatches: pipeline and predecessors of each dispatch, by name.
-        columns: names from left to right.
+        places: column and row of each dispatch.
         caption: text below the picture.
     """
     colours = _colours(dispatches)
-    words = {name: f"{name}: {pipeline}" for name, (pipeline, _) in dispatches.items()}
-    said = "; ".join(f"{words[name]} after {', '.join(some) or 'nothing'}"
-                     for name, (_, some) in dispatches.items())  # fmt: skip
-    return draw_graph(
-        [{words[name]: colours[dispatches[name][0]] for name in column} for column in columns],
-        [(words[earlier], words[name], "") for name, (_, some) in dispatches.items()
-         for earlier in some], alt=said, caption=caption)  # fmt: skip
+    page = Diagram(680, int(58 * max(row for _, row in places.values())) + 60)
+    for name, (pipeline, earlier) in dispatches.items():
+        x, y = 10 + 180 * places[name][0], 8 + 58 * places[name][1]
+        page.box((x, y, 120, 42), f"{name}: {pipeline}", colours[pipeline])
+        for other in earlier:
+            left, top = 130 + 180 * places[other][0], 29 + 58 * places[other][1]
+            page.arrow((left, top), (x - 2, y + 21))
+    said = "; ".join(f"{name} is {pipeline}, after {', '.join(some) or 'nothing'}"
+                     for name, (pipeline, some) in dispatches.items())  # fmt: skip
+    return page.picture(said, caption)
 
 
 def _colours(dispatches: Dispatches) -> dict[str, str]:
