@@ -22,7 +22,6 @@ for answer, says in (
     (lambda k, m: by_pairs(k, m - 1), "(4, 'uniform')], 128), got None"),
     (lambda k, m: (r := by_pairs(k, m)) and (r[0], sum(s for _, s in k)), "expected 8, got 12"),
     (lambda k, m: (r := by_pairs(k, m)) and (r[0], m), "got 128  (bytes that every kernel's block"),
-    (lambda k, m: (r := by_pairs(k, m)) and ([n for n, _ in r[0]], r[1]), "got [0, 1, 2]"),
     (lambda k, m: (r := by_pairs(k, m)) and (r[0][::-1], r[1]), "sorted by the binding"),
 ):  # fmt: skip
     wrong("05-1", says=says)(answer)
@@ -53,7 +52,6 @@ def by_keywords(members, rules):
 for mistake, says in (
     ({"vector": (1, 2, 3, 4)}, "expected 32, got 36  (the bytes from one struct to the next)"),
     ({"vector": (1, 1, 1, 1)}, "expected {'count': 0, 'gain': 28, 'low': 16}, got {'count': 0"),
-    ({"vector": (4, 4, 4, 4)}, "the first byte of each member"),
     ({"three": 4}, "expected {'mass': 12, 'position': 0, 'speed': 16}, got {'mass': 16"),
     ({"tail": False}, "expected 32, got 28  (the bytes from one struct to the next)"),
     ({"one_is_array": False}, "expected {'b': 16, 'w': 0}, got {'b': 12, 'w': 0}"),
@@ -111,7 +109,6 @@ wrong("05-4", says="7 of 8 are right")({**HITS, "H": "memory, reused"})
 wrong("05-4", says="6 of 8 are right")({**HITS, "F": "disk, reused", "G": "compiler, made"})
 wrong("05-4", says="'D': got 'compiler'; choose one of")({**HITS, "D": "compiler"})
 wrong("05-4", says="'A' has no answer")({})
-wrong("05-4", says="expected a dictionary")(list(HITS.values()))
 
 
 def run_of(dispatches, done, pipeline):
@@ -153,8 +150,6 @@ wrong("05-5", says="every dispatch once")(lambda d: greedy(d)[:-1])
 wrong("05-5", says="d3 reads what d1 writes, and comes before")(lambda d: sorted(d, key=d.get))
 wrong("05-5", says="d1 reads what d0 writes, and comes before")(lambda d: list(d))
 wrong("05-5", says="expected a list of names")(lambda d: {name: 0 for name in d})
-wrong("05-5", says="reads what")(lambda d: [
-    "d1", "d3", "d0", "d4", "d2", "d5", "d6", "d7"] if len(d) == 8 else sorted(d, reverse=True))
 
 for key, old, new, because in (
     ("05-1", "return None", "return", "a bare return returns None"),

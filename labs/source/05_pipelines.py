@@ -121,10 +121,7 @@ check("05-1", common_layout)
 # `std430` is the default of Slang and GLSL for storage buffers and push constants. `scalar` must be asked for, and needs the device feature `scalarBlockLayout`. This picture shows a struct with a `uint`, a `float3` and a `float`:
 
 # %% id="l05-offsets-d" tags=["hide-input"]
-figures.draw_offsets({
-    "std430": [("count", 0, 4), ("", 4, 12), ("low", 16, 12), ("gain", 28, 4)],
-    "scalar": [("count", 0, 4), ("low", 4, 12), ("gain", 16, 4)],
-}, "The same three members: 32 bytes by std430, 20 bytes by scalar. Dashed bytes are a gap.")
+figures.draw_two_rules()
 
 # %% [markdown] id="l05-p1t"
 # `gain` fills the room behind `low`: a `float3` has 12 bytes, although it is aligned like a `float4`. **Your guess first:** swap the members to `float3 low; uint count; float gain;`, by `std430`. Where is `gain`? In an array of such structs, how many bytes lie from one struct to the next? (The struct's alignment is the largest of its members.)
@@ -208,12 +205,7 @@ figures.draw_specialized()
 # * A **specialization constant** has a number and a default value in SPIR-V. The host may replace the value when it makes the pipeline. The driver then compiles with a known number: it can unroll a loop, and drop a branch that is never taken. The size of a workgroup can be one, too.
 # * A **push constant** is supplied with each dispatch, and the compiler knows nothing about it.
 #
-# In Slang a constant is declared so: `[vk::constant_id(0)] const uint TILE_M = 32;`. It is the first of six in `matmul_tiled`, a kernel of the runtime that multiplies with tiles of any size, from one SPIR-V module.
-#
-# **Your guess first:** a program dispatches one kernel with tiles of 16 and of 32, and each of them with 100 different lengths. The tile is a specialization constant, the length is a push constant. How many SPIR-V modules and how many pipelines does it need? How many modules would it need if the tile were a define?
-
-# %% id="l05-p2"
-predict("05-p2", modules=..., pipelines=..., modules_with_define=...)
+# In Slang a constant is declared so: `[vk::constant_id(0)] const uint TILE_M = 32;`. It is the first of six in `matmul_tiled`, a kernel of the runtime that multiplies with tiles of any size. One SPIR-V module serves all sizes; each size needs a pipeline of its own. If the tile were a define, each size would need a module as well.
 
 # %% [markdown] id="l05-e3t" vklab={"id": "05-3"}
 # ### Exercise 3 · Specialise a kernel
@@ -293,11 +285,11 @@ show("vklab.shader.stock.key")
 # %% id="l05-made"
 show("vklab.runtime.kernels.Kernels._make")
 
-# %% [markdown] id="l05-p3t"
+# %% [markdown] id="l05-p2t"
 # **Your guess first:** two requests differ in one thing only. Do they share a pipeline? Write True or False: they differ in the push constants; in the number of workgroups; one names a constant with its default value, and the other leaves it out; one text has a comment more (the words of SPIR-V stay the same).
 
-# %% id="l05-p3"
-predict("05-p3", push=..., workgroups=..., default_named=..., comment=...)
+# %% id="l05-p2"
+predict("05-p2", push=..., workgroups=..., default_named=..., comment=...)
 
 # %% [markdown] id="l05-e4t"
 # ### Exercise 4 · Predict the hits
@@ -382,10 +374,7 @@ show("vklab.runtime.program.Program._record_dispatch")
 # So the *order* of the dispatches decides how many binds there are. An arrow in the picture says that a dispatch reads what the other one writes, so it must come later. Everything else is free.
 
 # %% id="l05-order-d" tags=["hide-input"]
-PLACES = {"d0": (0, 0.5), "d1": (0, 2), "d2": (1, 0), "d3": (1, 2), "d7": (2, 0), "d4": (2, 1),
-          "d6": (2, 2), "d5": (3, 1)}
-figures.draw_dispatches(EXAMPLE, PLACES, "Eight dispatches of four pipelines. In the order d0, "
-                        "d1, d2 ... they need 7 binds.")
+figures.draw_example()
 
 # %% [markdown] id="l05-e5t"
 # ### Exercise 5 · An order with few binds (scored)
@@ -466,8 +455,8 @@ def read_powers(power):
     return run_kernel(LIGHTS, Run(buffers))[0].buffers["powers"].tolist()
 
 
-# %% id="l05-p4"
-predict("05-p4", light_0=..., light_1=..., light_2=..., light_3=...)
+# %% id="l05-p3"
+predict("05-p3", light_0=..., light_1=..., light_2=..., light_3=...)
 
 # %% id="l05-planted-run"
 print(read_powers([1.0, 2.0, 3.0, 4.0]))
@@ -493,5 +482,4 @@ print(read_powers([1.0, 2.0, 3.0, 4.0]))
 #
 # **To read**
 # * Vulkan specification, chapters *Pipelines* (specialization constants, pipeline cache), *Resource Descriptors* (pipeline layout compatibility), *Shader Interfaces* (offset and stride assignment): <https://docs.vulkan.org/spec/latest/index.html>
-# * Slang user guide, *SPIR-V specific functionalities*: <https://docs.shader-slang.org>
 # * DirectX Shader Compiler, *SPIR-V code generation*: <https://github.com/microsoft/DirectXShaderCompiler/blob/main/docs/SPIR-V.rst>

@@ -11,11 +11,12 @@ from typing import Any
 
 from vklab.course.figures.diagram import Diagram
 from vklab.course.figures.lanes import draw_graph
-from vklab.course.ordering import Dispatches, binds_of
+from vklab.course.ordering import EXAMPLE, Dispatches, binds_of
 from vklab.course.picture import Picture
 
 __all__ = ["draw_binding", "draw_blocks", "draw_caches", "draw_common_layout", "draw_creation",
-           "draw_dispatches", "draw_offsets", "draw_order", "draw_specialized"]  # fmt: skip
+           "draw_example", "draw_offsets", "draw_order", "draw_specialized",
+           "draw_two_rules"]  # fmt: skip
 
 KINDS = {"storage": "blue", "uniform": "orange"}
 HUES = ("blue", "orange", "green", "pink", "sky", "yellow", "red", "grey")
@@ -124,32 +125,34 @@ def draw_caches() -> Picture:
                 "ends.")  # fmt: skip
 
 
-def draw_dispatches(
-    dispatches: Dispatches, places: Mapping[str, tuple[float, float]], caption: str
-) -> Picture:
-    """Draw dispatches as boxes in the colours of their pipelines, an arrow to each that waits.
-
-    Args:
-        dispatches: pipeline and predecessors of each dispatch, by name.
-        places: column and row of each dispatch.
-        caption: text below the picture.
-    """
-    colours = _colours(dispatches)
-    page = Diagram(680, int(58 * max(row for _, row in places.values())) + 60)
-    for name, (pipeline, earlier) in dispatches.items():
+def draw_example() -> Picture:
+    """Draw the eight dispatches of `ordering.EXAMPLE`, an arrow to each that waits."""
+    places = {"d0": (0, 0.5), "d1": (0, 2), "d2": (1, 0), "d3": (1, 2), "d7": (2, 0), "d4": (2, 1),
+              "d6": (2, 2), "d5": (3, 1)}  # fmt: skip
+    colours, page = _colours(EXAMPLE), Diagram(680, 180)
+    for name, (pipeline, earlier) in EXAMPLE.items():
         x, y = 10 + 180 * places[name][0], 8 + 58 * places[name][1]
         page.box((x, y, 120, 42), f"{name}: {pipeline}", colours[pipeline])
         for other in earlier:
             left, top = 130 + 180 * places[other][0], 29 + 58 * places[other][1]
             page.arrow((left, top), (x - 2, y + 21))
     said = "; ".join(f"{name} is {pipeline}, after {', '.join(some) or 'nothing'}"
-                     for name, (pipeline, some) in dispatches.items())  # fmt: skip
-    return page.picture(said, caption)
+                     for name, (pipeline, some) in EXAMPLE.items())  # fmt: skip
+    return page.picture(said, "Eight dispatches of four pipelines. In the order d0, d1, d2 ... "
+                        f"they need {binds_of(EXAMPLE, list(EXAMPLE))} binds.")
 
 
 def _colours(dispatches: Dispatches) -> dict[str, str]:
     pipelines = sorted({pipeline for pipeline, _ in dispatches.values()})
     return {pipeline: HUES[number % 8] for number, pipeline in enumerate(pipelines)}
+
+
+def draw_two_rules() -> Picture:
+    """Draw one struct by both sets of rules."""
+    return draw_offsets({
+        "std430": [("count", 0, 4), ("", 4, 12), ("low", 16, 12), ("gain", 28, 4)],
+        "scalar": [("count", 0, 4), ("low", 4, 12), ("gain", 16, 4)],
+    }, "The same three members: 32 bytes by std430, 20 bytes by scalar. Dashed bytes are a gap.")
 
 
 def draw_blocks(blocks: Mapping[str, tuple[Mapping[str, int], int]], caption: str) -> Picture:
