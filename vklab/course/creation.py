@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from vklab.shader import compiler, reflection
+from vklab.vulkan import physical_device
 from vklab.vulkan.command import CommandBuffer, CommandPool, Submission
 from vklab.vulkan.descriptors import DescriptorPool
 from vklab.vulkan.device import Device
 from vklab.vulkan.instance import Instance
 from vklab.vulkan.memory import Allocator, Buffer
-from vklab.vulkan.physical_device import describe
 from vklab.vulkan.pipeline import ComputePipeline, PipelineCache
 from vklab.vulkan.sync import Fence
 
@@ -114,7 +114,7 @@ def _measure_here(folder: Path, index: int, uses_cache: bool) -> dict[str, Any]:
         own = stack.enter_context
         instance = own(Instance())
         handle = instance.physical_devices()[index]
-        device = own(Device(instance, handle, describe(instance, handle, index)))
+        device = own(Device(instance, handle, physical_device.describe(instance, handle, index)))
         cache = own(PipelineCache(device)) if uses_cache else None
         buffers = [own(Buffer(allocator, BUFFER_BYTES))
                    for allocator in [Allocator(device)] for _ in range(4)]  # fmt: skip
@@ -165,7 +165,7 @@ def record(folder: Path, index: int = 0, processes: int = 5) -> dict[str, Any]:
         processes: counted processes of each mode.
     """
     with Instance() as instance:
-        info = describe(instance, instance.physical_devices()[index], index)
+        info = physical_device.describe(instance, instance.physical_devices()[index], index)
     return {
         "device": info.name, "type": info.type, "driver": info.driver,
         "api_version": list(info.api_version),

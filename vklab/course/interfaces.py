@@ -1,4 +1,4 @@
-"""What compilers and the runtime's caches do with a shader's text, for lab 05.
+"""Compilers and the runtime's caches, asked about one shader's text. Visited by lab 05.
 
 Compiles a text in any of three languages, reads the layout of a struct back from SPIR-V, and sends
 requests to the runtime's two caches, each start of the program in a process of its own.
@@ -85,28 +85,28 @@ def compile_text(text: str, language: str = "slang", *options: str) -> bytes:
         return output.read_bytes()
 
 
-def reflected_block(members: Sequence[Member], rules: str) -> tuple[dict[str, int], int]:
+def reflected_block(fields: Sequence[Member], rules: str) -> tuple[dict[str, int], int]:
     """Return the offsets of a struct's members, and its bytes in an array, from SPIR-V.
 
     Args:
-        members: at least two members.
+        fields: at least two members.
         rules: std430 or scalar.
     """
     lines = [f"{WIDTHS[width]} {name}" if components == 1 else
              f"vector<{WIDTHS[width]}, {components}> {name}"
-             for name, width, components, _ in members]  # fmt: skip
+             for name, width, components, _ in fields]  # fmt: skip
     lines = [f"{line};" if count is None else f"{line}[{count}];"
-             for line, (*_, count) in zip(lines, members, strict=True)]  # fmt: skip
+             for line, (*_, count) in zip(lines, fields, strict=True)]  # fmt: skip
     text = (f"struct Block {{ {' '.join(lines)} }};\nStructuredBuffer<Block> blocks;\n"
             "RWStructuredBuffer<Block> copies;\n[shader(\"compute\")] [numthreads(1, 1, 1)]\n"
             "void main(uint3 id : SV_DispatchThreadID) { copies[id.x] = blocks[id.x]; }\n")
     options = ["-fvk-use-scalar-layout"] if rules == "scalar" else []
     listed = list(reflection.instructions(compile_text(text, "slang", *options)))
     structs = {words[0] for code, words in listed
-               if code == _STRUCT and len(words) == len(members) + 1}  # fmt: skip
+               if code == _STRUCT and len(words) == len(fields) + 1}  # fmt: skip
     block, array = next((words[1], words[0]) for code, words in listed
                         if code == _RUNTIME_ARRAY and words[1] in structs)  # fmt: skip
-    places = {members[words[1]][0]: words[3] for code, words in listed
+    places = {fields[words[1]][0]: words[3] for code, words in listed
               if code == _MEMBER_DECORATE and words[0] == block and words[2] == _OFFSET}
     size = next(words[2] for code, words in listed
                 if code == _DECORATE and words[:2] == (array, _ARRAY_STRIDE))  # fmt: skip
