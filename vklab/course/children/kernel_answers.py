@@ -1,6 +1,7 @@
 """Kernels as answers: dispatch a student's shader on every case, and explain a failure in words.
 
-A case's arguments are the arrays by name, the workgroups and the push constants of one dispatch.
+A case's arguments are the arrays by name, the workgroups, the push constants and, if it has any,
+the specialization constants of one dispatch.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class KernelAnswers:
 
     def ask(self, exercise: Exercise, cases: Sequence[Case]) -> tuple[list[Got], str]:
         """Return one dispatch for each case; a kernel prints nothing."""
-        runs = [Run(named(self.text, arrays), groups, push) for arrays, groups, push in (
+        runs = [Run(named(self.text, arrays), *rest) for arrays, *rest in (
             case.args for case in cases)]  # fmt: skip
         done = observe_kernel(self.text, runs, seconds=self.seconds, variables=self.variables)
         return [_got(result, self.text, number, len(done))
@@ -131,6 +132,7 @@ class Kernel(Exercise):
     def dispatch_case(
         self, arrays: Mapping[str, np.ndarray], size: int, groups: Sequence[int],
         push: Mapping[str, Any], on: str, room: int = 0,
+        constants: Mapping[str, int | float] | None = None,
     ) -> Case:  # fmt: skip
         """Return the case of one dispatch.
 
@@ -142,12 +144,15 @@ class Kernel(Exercise):
             on: the case in words.
             room: elements that each array has behind its last one: a kernel knows the size from
                 its push constants, not from an array's length.
+            constants: specialization constants by name; None for a kernel without any.
         """
         longer = {name: np.concatenate([array, np.ones(room, array.dtype)])
                   for name, array in arrays.items()}  # fmt: skip
         longer[self.output] = np.full(size + room, self.start, np.float32)
         on += f" (the arrays have {room} elements more)" if room else ""
-        return Case(args=(longer, tuple(groups), dict(push)), on=on, facts={"room": room})
+        special = () if constants is None else (dict(constants),)
+        return Case(args=(longer, tuple(groups), dict(push), *special), on=on,
+                    facts={"room": room})  # fmt: skip
 
     def compare(self, case: Case, got: Observed, report: Report) -> None:
         """Compare one aspect of a dispatch, named by the part.

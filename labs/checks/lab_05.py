@@ -1,0 +1,351 @@
+"""Exercises of lab 05: one layout for several kernels, offsets, constants, caches, few binds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vklab.course import words
+from vklab.course.children.kernel_answers import Kernel
+from vklab.course.counting.observe import Observed
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, exercise
+from vklab.course.definition.kinds import Choice, Predict
+from vklab.course.definition.report import Report
+from vklab.course.interfaces import Request, requests_of
+from vklab.course.ordering import EXAMPLE, Dispatches, Masks, binds_of, draw_dispatches
+
+STORAGE, UNIFORM = "storage", "uniform"
+
+
+@exercise("05-1", hints=(
+    "Go through the kernels one by one. What do you have to remember of those before?",
+    "A dictionary from binding number to type grows with each kernel. When does a kernel "
+    "contradict it?",
+    "The range must be long enough for the kernel that reads most, and no longer than the device "
+    "takes.",
+), seams=("vklab.shader.reflection.reflect",))  # fmt: skip
+class CommonLayout(Function):
+    parts = {"slots": ("the slots of all kernels together", 1),
+             "range": ("the push-constant range", 1),
+             "none": ("None where no layout serves all kernels", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        add, relu = ({0: STORAGE, 1: STORAGE, 2: STORAGE}, 4), ({0: STORAGE, 3: STORAGE}, 8)
+        blur, table = ({1: UNIFORM, 0: STORAGE}, 0), ({4: UNIFORM, 0: STORAGE}, 128)
+        for kernels in ([add], [add, relu], [relu, add, table]):
+            yield Case(args=(kernels, 128))
+        for kernels, most in (([table, relu], 127), ([add, relu, blur], 128),
+                              ([relu, add, blur], 256)):
+            yield Case("none", args=(kernels, most))
+        for count in (2, 3, 4, 5):
+            kinds = random.choice([STORAGE, UNIFORM], 12).tolist()
+            kernels = []
+            for _ in range(count):
+                some = random.choice(12, random.integers(1, 5), replace=False).tolist()
+                kernels.append(({n: kinds[n] for n in some}, 4 * int(random.integers(1, 33))))
+            most = max(size for _, size in kernels)
+            other = UNIFORM if kinds[some[0]] == STORAGE else STORAGE
+            yield Case(args=(kernels, most))
+            yield Case(args=(kernels, most + 4 * int(random.integers(1, 9))))
+            yield Case("none", args=(kernels, most - 1))
+            yield Case("none", args=([({some[0]: other}, 4), *kernels], most))
+
+    def expected(self, case: Case) -> Any:
+        kernels, most = case.args
+        pairs = sorted({pair for bindings, _ in kernels for pair in bindings.items()})
+        size = max(size for _, size in kernels)
+        clear = len({number for number, _ in pairs}) == len(pairs) and size <= most
+        return (pairs, size) if clear else None
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        if case.expected is None or got is None:
+            why = "two types at one binding, or a range above the limit"
+            report.expect(got is None, f"expected None ({why}), got {words.short(got)}")
+            report.equal(got, case.expected)
+            return
+        report.expect(isinstance(got, tuple | list) and len(got) == 2,
+                      f"expected two things, (slots, push_bytes), got {words.short(got)}")
+        if report.part != "range":
+            report.equal(got[0], case.expected[0], "(binding, type), sorted by the binding")
+        if report.part != "slots":
+            report.equal(got[1], case.expected[1], "bytes that every kernel's block fits into")
+
+
+
+def block(members: Sequence[tuple[str, int, int, int | None]], rules: str) -> tuple[Any, int]:
+    """Return the offset of each member of a struct, and the bytes of the struct in an array."""
+    places, end, widest = {}, 0, 1
+    for name, width, components, count in members:
+        align = width if rules == "scalar" else width * (1, 2, 4, 4)[components - 1]
+        size = width * components
+        if count is not None:
+            size = -(-size // align) * align * count
+        places[name] = -(-end // align) * align
+        end, widest = places[name] + size, max(widest, align)
+    return places, -(-end // widest) * widest
+
+
+@exercise("05-2", hints=(
+    "Walk through the members with one number: the first byte that is still free.",
+    "A member begins at the free byte, rounded up to its alignment. The next free byte is behind "
+    "its own bytes: for a vector of three that is 12 bytes later, not 16.",
+    "In an array, the distance from one element to the next is the element's size, rounded up to "
+    "the alignment. The same holds for the whole struct, with the largest alignment of all.",
+), seams=("vklab.shader.reflection.reflect",))  # fmt: skip
+class Offsets(Function):
+    parts = {"std430": ("offsets by the std430 rules", 2),
+             "scalar": ("offsets by the scalar rules", 1),
+             "size": ("the bytes of one struct in an array of structs", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        fixed = [
+            [("position", 4, 3, None), ("mass", 4, 1, None), ("speed", 4, 3, None)],
+            [("count", 4, 1, None), ("low", 4, 3, None), ("gain", 4, 1, None)],
+            [("w", 4, 3, 2), ("b", 4, 1, None)], [("w", 4, 3, 1), ("b", 4, 1, None)],
+            [("s", 4, 1, 3), ("v", 4, 2, 2), ("t", 8, 1, None), ("u", 2, 3, None)],
+            [("h", 1, 3, None), ("g", 1, 2, None)],
+        ]  # fmt: skip
+        drawn = [[(name, int(random.choice([2, 4, 4, 8])), int(random.integers(1, 5)),
+                   int(random.integers(1, 5)) if random.random() < 0.4 else None)
+                  for name in "abcdef"[:random.integers(2, 7)]] for _ in range(8)]  # fmt: skip
+        for members in (*fixed, *drawn):
+            for rules in ("std430", "scalar"):
+                for part in (rules, "size"):
+                    yield Case(part, (members, rules))
+
+    def expected(self, case: Case) -> Any:
+        return block(*case.args)
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(isinstance(got, tuple | list) and len(got) == 2,
+                      f"expected two things, (offsets, size), got {words.short(got)}")
+        if report.part == "size":
+            report.equal(got[1], case.expected[1], "the bytes from one struct to the next")
+        else:
+            report.equal(got[0], case.expected[0], "the first byte of each member")
+
+
+
+@exercise("05-3", hints=(
+    "The bias of element i is that of its channel. Elements lie channel after channel, again and "
+    "again: 0, 1, 2, 0, 1, 2 ... for three channels. Which operator counts like that?",
+    "Which of the numbers are constants, which one is pushed, and which one does the device "
+    "supply?",
+    "An `if` whose condition is a constant costs nothing where it is false: put the load of the "
+    "bias inside.",
+), variants=({"channels": 8, "group": 64}, {"channels": 12, "group": 32},
+             {"channels": 24, "group": 128}, {"channels": 5, "group": 96}))  # fmt: skip
+class BiasRelu(Kernel):
+    parts = {"values": ("each y[i] has its value, whatever the constants", 2),
+             "inside": ("only elements that exist are read and written", 1),
+             "shape": ("each invocation does its own share of the work", 1),
+             "special": ("WORKGROUP and HAS_BIAS do what their names say", 1)}  # fmt: skip
+    is_mapped = False
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        channels, group = self.params["channels"], self.params["group"]
+        odd = int(random.integers(3, 40)) * 2 + 1
+        settings = (({}, 2 * group + 1), ({"CHANNELS": 3}, group),
+                    ({"CHANNELS": odd, "WORKGROUP": 16}, 16 * 9 + 5),
+                    ({"CHANNELS": odd, "HAS_BIAS": False, "WORKGROUP": 48}, 48 * 3 - 7))
+        for constants, count in settings:
+            x = random.uniform(-4, 4, count).astype(np.float32)
+            given = {"CHANNELS": channels, "HAS_BIAS": True, "WORKGROUP": group} | constants
+            bias = random.uniform(-2, 2, given["CHANNELS"]).astype(np.float32)
+            groups = -(-count // given["WORKGROUP"]) + 1
+            told = ", ".join(f"{name}={value}" for name, value in constants.items())
+            yield self.dispatch_case({"x": x, "bias": bias}, count, (groups,), {"count": count},
+                                     f"count={count}, {told or 'the default constants'}",
+                                     constants=constants)  # fmt: skip
+
+    def expected(self, case: Case) -> Any:
+        arrays, _, push, constants = case.args
+        x, bias = arrays["x"], arrays["bias"]
+        if constants.get("HAS_BIAS", True):
+            x = x + bias[np.arange(push["count"]) % constants.get("CHANNELS", len(bias))]
+        return np.maximum(x, np.float32(0))
+
+    def _special(self, case: Case, got: Observed, report: Report) -> None:
+        self._values(case, got, report)
+        _, groups, _, constants = case.args
+        size = got.counts.by_invocation["turns"].size // groups[0]
+        asked = constants.get("WORKGROUP", self.params["group"])
+        report.equal(size, asked, "invocations in a workgroup")
+        loads = int(got.counts.reads[self.name_in(got, "bias")].sum())
+        report.expect(constants.get("HAS_BIAS", True) or not loads,
+                      f"the bias was loaded {loads} times")
+
+
+ANSWERS = ("memory, reused", "memory, made", "disk, reused", "disk, made", "compiler, reused",
+           "compiler, made")  # fmt: skip
+
+
+def from_caches(starts: Sequence[Sequence[Request]]) -> dict[str, str]:
+    """Return where each SPIR-V module comes from, and whether its pipeline is made."""
+    disk: set[Any] = set()
+    answers = {}
+    for start in starts:
+        memory: set[Any] = set()
+        pipelines: set[Any] = set()
+        for name, text, defines, constants, _ in start:
+            module = text, tuple(sorted(defines))
+            origin = "memory" if module in memory else "disk" if module in disk else "compiler"
+            pipeline = text.partition(" //")[0], module[1], constants
+            answers[name] = f"{origin}, {'reused' if pipeline in pipelines else 'made'}"
+            memory.add(module)
+            disk.add(module)
+            pipelines.add(pipeline)
+    return answers
+
+
+@exercise("05-4", hints=(
+    "Two questions for each request. First: has this text with these defines been compiled before, "
+    "and has the program started again since?",
+    "Second: has this start already made a pipeline of the same SPIR-V words with the same "
+    "constants? Push constants are part of neither key.",
+    "A comment is part of the text, and not of the words that the compiler makes from it.",
+), variants=tuple({"trace": trace.replace("; ", "\n").replace(" | ", "\n|\n")} for trace in (
+    "A R=2 S=1 G=32 push=7; B R=2 S=1 G=64 push=7; C R=2 S=1 G=32 push=9; D R=3 S=1 G=32 push=7 | "
+    "E R=3 S=1 G=32 push=7; F tidy R=3 S=1 G=32 push=7; G S=1 R=2 G=32 push=8; H R=2 S=1 push=8",
+    "A R=5 S=1 G=64 push=1; B R=5 S=1 G=64 push=2; C S=1 R=5 G=32 push=2; D R=5 S=1 push=2 | E tidy"
+    " R=5 S=1 G=64 push=2; F R=5 S=1 G=64 push=3; G tidy R=5 S=1 G=32 push=3; H R=6 S=1 push=3",
+    "A R=4 S=2 G=16 push=3; B tidy R=4 S=2 G=16 push=3; C R=4 S=2 push=3; D R=8 S=2 G=16 push=5 | "
+    "E S=2 R=8 G=16 push=6; F R=8 S=2 G=32 push=6; G R=8 S=3 push=6; H tidy R=4 S=2 G=16 push=6",
+    "A R=1 S=1 push=4; B R=1 S=1 G=64 push=4; C R=1 S=1 push=5; D R=9 S=1 G=64 push=5 | E tidy R=9 "
+    "S=1 G=64 push=4; F R=9 S=1 G=64 push=4; G S=1 R=9 G=64 push=5; H R=1 S=1 G=16 push=5",
+)))  # fmt: skip
+class CacheHits(Choice):
+    parts = {"all": ("every request", 4)}
+
+    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+        right = from_caches(requests_of(self.params["trace"]))
+        return {name: (answer, ANSWERS) for name, answer in right.items()}
+
+
+def longest(done: int, after: int, pipeline: str) -> int:
+    """Rate a run by its dispatches: longest run first."""
+    return (after & ~done).bit_count()
+
+
+def fewest_binds(dispatches: Dispatches) -> int:
+    """Return the fewest binds of any order, by breadth-first search over down-sets.
+
+    Each step is a whole run, because a run that stops early gains nothing.
+    """
+    masks = Masks(dispatches)
+    level, seen, count = {0}, {0}, 0
+    while masks.full not in level:
+        level = {after for done in level for after in masks.runs(done).values()} - seen
+        seen |= level
+        count += 1
+    return count
+
+
+def natural_binds(dispatches: Dispatches) -> dict[str, int]:
+    """Return the binds of natural answers by name."""
+    masks = Masks(dispatches)
+    length: dict[int, int] = {}  # of the longest path from a dispatch on
+    for bit in sorted(masks.before, reverse=True):
+        length[bit] = 1 + max((length[b] for b, e in masks.before.items() if e & bit), default=0)
+    rules: dict[str, Callable[[int, int, str], Any]] = {
+        "longest run first": longest,
+        "lowest number first": lambda done, after, p: -((after & ~done) & -(after & ~done)),
+        "most left first": lambda done, after, p: sum(not done & b for b in masks.of[p]),
+        "finish a pipeline": lambda done, after, p: (all(after & b for b in masks.of[p]),
+                                                     longest(done, after, p)),
+        "longest path first": lambda done, after, p: max(
+            length[b] for b in masks.of[p] if after & ~done & b),
+        "two runs ahead": lambda done, after, p: max(
+            (more.bit_count() for more in masks.runs(after).values()), default=99),
+    }  # fmt: skip
+    return {"as given": binds_of(dispatches, list(dispatches)),
+            "longest run last": Masks(dispatches, backwards=True).binds(longest),
+            **{name: masks.binds(rule) for name, rule in rules.items()}}  # fmt: skip
+
+
+def _hard(part: str, random: np.random.Generator, count: int, kinds: int) -> Case:
+    """Draw until no natural answer has the fewest binds, and the text's answer has two more."""
+    while True:
+        dispatches = draw_dispatches(random, count, kinds)
+        obvious, best = Masks(dispatches).binds(longest), fewest_binds(dispatches)
+        if obvious > best + 1 and min(natural_binds(dispatches).values()) > best:
+            return _ordering(part, dispatches, obvious)
+
+
+def _ordering(part: str, dispatches: Dispatches, natural: int = 0) -> Case:
+    return Case(part, (dispatches,), on=f"{len(dispatches)} dispatches",
+                facts={"natural": natural})  # fmt: skip
+
+
+@exercise("05-5", seconds=30.0, hints=(
+    "Once a pipeline is bound, every dispatch that is ready and uses it costs nothing: take them "
+    "all. So you only decide which pipeline comes next.",
+    "The longest run now may leave two short runs for later. Compare whole orders, not single "
+    "steps.",
+    "Of the past, only the set of finished dispatches matters. From all sets that n binds reach, "
+    "make all sets that n + 1 binds reach; keep each once, with one order that leads to it.",
+))  # fmt: skip
+class FewBinds(Function):
+    parts = {"valid": ("every dispatch once, after those it waits for", 1),
+             "picture": ("binds for the eight dispatches of the picture", 1),
+             "first": ("binds for 16 drawn dispatches", 1),
+             "second": ("binds for 20 drawn dispatches", 1),
+             "third": ("binds for 24 drawn dispatches", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        yield _ordering("valid", {"d0": ("conv", ())})
+        yield _ordering("valid", {})
+        yield _ordering("valid", {"d1": ("relu", ("d0",)), "d0": ("conv", ())})
+        yield _ordering("picture", EXAMPLE, 8)
+        for part, count, kinds in (("first", 16, 5), ("second", 20, 6), ("third", 24, 6)):
+            hard = _hard(part, random, count, kinds)
+            yield from (hard, replace(hard, part="valid"))
+
+    def expected(self, case: Case) -> Any:
+        return fewest_binds(case.args[0])
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        dispatches = case.args[0]
+        report.expect(isinstance(got, list | tuple) and all(isinstance(n, str) for n in got),
+                      f"expected a list of names, got {words.short(got)}")
+        report.equal(sorted(got), sorted(dispatches), "every dispatch once")
+        place = {name: number for number, name in enumerate(got)}
+        for name, (_, earlier) in dispatches.items():
+            late = [other for other in earlier if place[other] > place[name]]
+            report.expect(not late, f"{name} reads what {', '.join(late)} writes, and comes before")
+        if report.part != "valid":
+            report.score(binds_of(dispatches, got), case.expected, case.facts["natural"], "binds")
+
+
+
+@exercise("05-p1", hints=("A prediction has no hints.",))
+class Gain(Predict):
+    explains = ("low takes bytes 0 to 11, count 12 to 15, gain 16 to 19. The struct is aligned as "
+                "low is, to 16, so the next one begins at 32: 12 bytes of each are a gap.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"gain": 16, "struct": 32}
+
+
+@exercise("05-p2", hints=("A prediction has no hints.",))
+class PipelineKey(Predict):
+    explains = ("Push constants and workgroups belong to the dispatch, not to the pipeline. A "
+                "constant that is named belongs to the key, whatever its value: the runtime makes "
+                "two equal pipelines there. A comment changes the first key, so the compiler runs; "
+                "the words are the same, so the pipeline is shared.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"push": True, "workgroups": True, "default_named": False, "comment": True}
+
+
+@exercise("05-p3", hints=("A prediction has no hints.",))
+class Lights(Predict):
+    explains = ("Only light 0. The kernel looks for the power of light n at byte 32 n + 12, the "
+                "host has put it at 28 n + 12. For light 1 that is byte 44 against byte 40.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"light_0": True, "light_1": False, "light_2": False, "light_3": False}

@@ -1,0 +1,70 @@
+"""The scored exercise of lab 05: its bound is exact, and no natural answer reaches it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from vklab.course.author import trials
+from vklab.course.author.answers import answers_of
+from vklab.course.author.lab import find_lab
+from vklab.course.definition.draw import draw
+from vklab.course.definition.exercise import find
+from vklab.course.definition.judge import LocalAnswers, judge
+from vklab.course.ordering import binds_of
+from vklab.course.places import PROJECT
+
+SEEDS = ("public", "one", "another", "a third")
+
+
+@pytest.fixture(params=SEEDS)
+def drawn(request, monkeypatch):
+    """Return the exercise, its module, and the cases of one seed."""
+    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
+    exercise = find("05-5")
+    return exercise, sys.modules[type(exercise).__module__], draw(exercise, request.param)
+
+
+def fewest(dispatches, done=frozenset(), bound="", known=None):
+    """Return the fewest binds from a set on, one dispatch at a time: slower, and without runs."""
+    known = {} if known is None else known
+    if len(done) == len(dispatches):
+        return 0
+    if (done, bound) not in known:
+        ready = [(name, pipeline) for name, (pipeline, earlier) in dispatches.items()
+                 if name not in done and done.issuperset(earlier)]
+        known[done, bound] = min((pipeline != bound) + fewest(
+            dispatches, done | {name}, pipeline, known) for name, pipeline in ready)
+    return known[done, bound]
+
+
+def test_no_natural_answer_reaches_the_exact_bound(drawn):
+    _, module, cases = drawn
+    scored = [case for case in cases if case.part in ("first", "second", "third")]
+    for case in scored:
+        binds = module.natural_binds(case.args[0])
+        print("bound", case.expected, "natural:", binds)
+        assert min(binds.values()) > case.expected
+        assert case.facts["natural"] == binds["longest run first"] > case.expected + 1
+    small = next(case for case in cases if case.part == "picture")
+    assert small.facts["natural"] == module.natural_binds(small.args[0])["longest run first"]
+    for case in (small, scored[0]):
+        assert case.expected == fewest(case.args[0])
+    assert len(scored) == 3
+
+
+def test_the_score_lies_between_the_obvious_order_and_the_bound(drawn):
+    exercise, _, cases = drawn
+    lab = find_lab("05", PROJECT / "labs")
+    best = judge(exercise, LocalAnswers(trials.answer_of(lab, "05-5")), cases)
+    greedy = next(each[1] for each in answers_of(lab).wrong if each[2].startswith("8 binds"))
+    worst = judge(exercise, LocalAnswers(greedy), cases)
+    print(best, worst, sep="\n")
+    assert [part.earned for part in best.parts] == [1, 1, 1, 1, 1]
+    assert [part.earned for part in worst.parts] == [1, 0, 0, 0, 0]
+
+
+def test_an_order_is_counted_by_the_changes_of_its_pipeline():
+    dispatches = {"a": ("conv", ()), "b": ("relu", ()), "c": ("conv", ("a",))}
+    assert [binds_of(dispatches, order) for order in ("", "a", "abc", "acb")] == [0, 1, 3, 2]

@@ -1,0 +1,74 @@
+"""What lab 05 holds answers against: structs in SPIR-V, the runtime's caches, measured times."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from vklab.course import creation, interfaces
+from vklab.course.data import data
+from vklab.course.definition.draw import draw
+from vklab.course.definition.exercise import find
+from vklab.course.figures import pipelines
+from vklab.course.places import PROJECT
+from vklab.shader import reflection, toolchain
+
+needs_slang = pytest.mark.skipif(not toolchain.find_toolchain("slang"), reason="no slangc")
+
+
+@pytest.fixture
+def definitions(monkeypatch):
+    """Return the exercises of lab 05 by id."""
+    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
+    return find
+
+
+@needs_slang
+def test_offsets_are_those_of_the_compiler(definitions):
+    exercise = definitions("05-2")
+    module = sys.modules[type(exercise).__module__]
+    cases = [case.args for case in draw(exercise, "one") if len(case.args[0]) > 1]
+    for members, rules in cases[::9]:
+        assert interfaces.reflected_block(members, rules) == module.block(members, rules)
+
+
+@needs_slang
+def test_three_languages_give_one_layout():
+    for language, text in interfaces.vector_adds().items():
+        if language == "glsl" and not toolchain.find_toolchain("glsl"):
+            continue
+        facts = reflection.reflect(interfaces.compile_text(text, language))
+        assert [binding.number for binding in facts.bindings.values()] == [0, 1, 2], language
+        assert facts.push_bytes == 4
+
+
+@needs_slang
+@pytest.mark.full
+@pytest.mark.parametrize("variant", range(4))
+def test_predicted_hits_are_those_of_the_runtime(definitions, variant):
+    exercise = type(definitions("05-4"))(variant)
+    real = interfaces.answer_requests(interfaces.requests_of(exercise.params["trace"]))
+    print(real)
+    assert {name: said for name, (said, _) in real.items()} == {
+        name: right for name, (right, _) in exercise.questions().items()}
+
+
+@needs_slang
+@pytest.mark.full
+def test_creation_is_measured_in_every_mode_and_drawn(tmp_path):
+    creation.compile_kernels(tmp_path)
+    times = creation.measure(tmp_path, processes=1)
+    assert set(times) == set(creation.MODES)
+    for kernels in times.values():
+        assert list(kernels) == list(creation.KERNELS)[1:]
+        assert all(value > 0 for stages in kernels.values() for value in stages.values())
+    picture = pipelines.draw_creation({"mine": times}, "caption")
+    assert "mine, cold, conv, create" in picture._repr_html_()
+
+
+def test_the_record_names_device_driver_and_date():
+    record = json.loads(data("recorded/pipelines_h200.json").read_text("utf-8"))
+    assert record["device"] and record["driver"] and record["date"] and record["made_by"]
+    assert set(record["time_ns"]) == set(record["modes"])
