@@ -19,8 +19,7 @@ from vklab.course.data import data
 from vklab.course.swap import swap
 from vklab.errors import VulkanError
 from vklab.plan.barriers import Barrier
-from vklab.runtime import open_devices
-from vklab.runtime.loading import load
+from vklab.runtime import loading, open_devices
 from vklab.settings import settings
 from vklab.vulkan import api, command, instance
 from vklab.vulkan.command import CommandBuffer
@@ -164,7 +163,7 @@ def ask_layer(fault: str) -> str:
     if instance.VALIDATION_LAYER not in instance.layers():
         return "the layer is not installed on this machine"
     images = np.zeros((10, 1, 28, 28), np.float32)
-    with settings(VALIDATE=1), FAULTS[fault](), load(data("digits_cnn.onnx")) as session:
+    with settings(VALIDATE=1), FAULTS[fault](), loading.load(data("digits_cnn.onnx")) as session:
         try:
             session.run({"image": images})
         except VulkanError as error:

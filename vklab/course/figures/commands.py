@@ -135,7 +135,7 @@ def draw_hazards(
         commands: the list.
         hazards: (earlier, later, kind) of each hazard; the bar spans the two commands.
         barriers: numbers of the commands that a barrier stands before.
-        proof: hazards that are outlined twice, as (earlier, later).
+        proof: hazards to fill, as (earlier, later).
         caption: the line below.
     """
     lanes: list[int] = []  # the last command of the lowest bar in each lane
@@ -150,16 +150,14 @@ def draw_hazards(
         y = 10 + ROW * number
         page.note((6, y + 17), f"{number}  {name}", bold=True)
         for word, spans, line in (("reads", reads, 10), ("writes", writes, 24)):
-            page.note((110, y + line), f"{word} " + ", ".join(_span(span) for span in spans),
-                      size=11)  # fmt: skip
+            page.note((110, y + line), f"{word} {_listed(spans)}", size=11)
     for lane, earlier, later, kind in places:
         cut = any(earlier < number <= later for number in barriers)
         y = 12 + ROW * earlier
         place = (LIST + LANE * lane, y, 36.0, ROW * (later - earlier) + 24)
-        page.box(place, kind, COLOUR.get(kind, "grey"), dashed=cut, filled=not cut, shade=0.4)
-        if (earlier, later) in proof:
-            page.box((place[0] - 3, y - 3, 42, place[3] + 6), "", "grey", filled=False, shade=0)
-            page.box(place, kind, COLOUR.get(kind, "grey"), filled=True, bold=True)
+        colour, proves = COLOUR.get(kind, "grey"), (earlier, later) in proof
+        page.box(place, "", colour, dashed=cut and not proves, filled=proves or not cut, shade=0.4)
+        page.note((place[0] + 18, y + 18), kind, anchor="middle", bold=proves)
     for number in barriers:
         page.box((100, 4 + ROW * number, width - 106, 4), "", "green", shade=0.9)
     left = sum(not any(a < n <= b for n in barriers) for a, b, _ in hazards)
@@ -168,9 +166,12 @@ def draw_hazards(
                         f"{list(barriers)}; {left} hazards without a barrier", caption)  # fmt: skip
 
 
-def _span(span: Span) -> str:
-    arena, first, behind = span
-    return f"{arena} {first}:{behind}"
+def _listed(spans: Sequence[Span]) -> str:
+    """Return accesses as text; an arena is named once."""
+    arenas: dict[str, list[str]] = {}
+    for arena, first, behind in spans:
+        arenas.setdefault(arena, []).append(f"{first}:{behind}")
+    return "; ".join(f"{arena} {', '.join(parts)}" for arena, parts in arenas.items())
 
 
 def draw_ring(
