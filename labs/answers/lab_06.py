@@ -26,19 +26,20 @@ def _finder(touch=lambda a, b, c, d: a < d and c < b, same=lambda x, y: x == y, 
 
 
 alternative("06-1")(_finder())
-wrong("06-1", says="(0, 1, 'RAW') is no hazard here")(_finder(lambda a, b, c, d: a <= d and c <= b))
-wrong("06-1", says="the hazard (0, 1, 'RAW') is missing")(_finder(lambda a, b, c, d: a == c))
-wrong("06-1", says="(0, 1, 'RAW') is no hazard here")(_finder(same=lambda x, y: True))
-wrong("06-1", says="the hazard (0, 1, 'WAW') is missing")(_finder(kinds=KINDS[:2]))
-wrong("06-1", says="the hazard (0, 1, 'WAR') is missing")(_finder(kinds=KINDS[::2]))
-wrong("06-1", says="'RAR') is no hazard here")(_finder(kinds=(*KINDS, ("RAR", 1, 1))))
-wrong("06-1", says="barriers=(0,): the hazard")(_finder(cuts=lambda i, p, j: i <= p <= j))
-wrong("06-1", says="barriers=(1,): (0, 1,")(_finder(cuts=lambda i, p, j: i < p < j))
-wrong("06-1", says="barriers=(0,): the hazard")(_finder(cuts=lambda i, p, j: True))
-wrong("06-1", says="barriers=(1,):")(_finder(cuts=lambda i, p, j: False))
-wrong("06-1", says="the hazard (0, 2, 'RAW') is missing")(_finder(near=True))
-wrong("06-1", says="expected a list of (earlier, later, kind)")(
-    lambda commands, barriers=(): [pair[:2] for pair in _finder()(commands, barriers)])
+for words, decision in (
+    ("(0, 1, 'RAW') is no hazard here", {"touch": lambda a, b, c, d: a <= d and c <= b}),
+    ("the hazard (0, 1, 'RAW') is missing", {"touch": lambda a, b, c, d: a == c}),
+    ("(0, 1, 'RAW') is no hazard here", {"same": lambda x, y: True}),
+    ("the hazard (0, 1, 'WAW') is missing", {"kinds": KINDS[:2]}),
+    ("the hazard (0, 1, 'WAR') is missing", {"kinds": KINDS[::2]}),
+    ("'RAR') is no hazard here", {"kinds": (*KINDS, ("RAR", 1, 1))}),
+    ("barriers=(0,): the hazard", {"cuts": lambda i, p, j: i <= p <= j}),
+    ("barriers=(1,): (0, 1,", {"cuts": lambda i, p, j: i < p < j}),
+    ("barriers=(0,): the hazard", {"cuts": lambda i, p, j: True}),
+    ("barriers=(1,):", {"cuts": lambda i, p, j: False}),
+    ("the hazard (0, 2, 'RAW') is missing", {"near": True}),
+):
+    wrong("06-1", says=words)(_finder(**decision))
 wrong("06-1", says="a hazard is listed twice")(
     lambda commands, barriers=(): 2 * _finder()(commands, barriers))
 
@@ -69,21 +70,26 @@ def _greedy(key=lambda hazard: hazard[1], place=lambda first, behind: behind, se
     return fewest_barriers
 
 
-wrong("06-2", says="barriers are enough, you need")(_greedy(key=lambda hazard: 0))
-wrong("06-2", says="barriers are enough, you need")(_greedy(key=lambda hazard: hazard[0]))
-wrong("06-2", says="barriers are enough, you need")(_greedy(place=lambda first, behind: first + 1))
-wrong("06-2", says="is in the gap of")(_greedy(place=lambda first, behind: behind - 1))
-wrong("06-2", says="is in the gap of")(_greedy(served=lambda first, last: first <= last))
-wrong("06-2", says="you need")(lambda hazards: (sorted({h[1] for h in hazards}), []))
-wrong("06-2", says="you need")(lambda hazards: (list(range(1, 30)), []))
-wrong("06-2", says="you need")(_greedy(served=lambda first, last: first < last - 1))
-wrong("06-2", says="your proof has 0 hazards")(lambda hazards: (_greedy()(hazards)[0], []))
-wrong("06-2", says="can share the barrier")(
-    lambda hazards: (_greedy()(hazards)[0], [hazard[:2] for hazard in hazards]))
-wrong("06-2", says="is no (earlier, later) of a hazard")(
-    lambda hazards: (_greedy()(hazards)[0], [*pairwise([0, *_greedy()(hazards)[0]])]))
-wrong("06-2", says="expected two lists (barriers, proof)")(lambda hazards: _greedy()(hazards)[0])
-wrong("06-2", says="expected numbers of commands")(lambda hazards: _greedy()(hazards)[::-1])
+for words, decision in (
+    ("barriers are enough, you need", {"key": lambda hazard: 0}),
+    ("barriers are enough, you need", {"key": lambda hazard: hazard[0]}),
+    ("barriers are enough, you need", {"place": lambda first, behind: first + 1}),
+    ("is in the gap of", {"place": lambda first, behind: behind - 1}),
+    ("is in the gap of", {"served": lambda first, last: first <= last}),
+    ("you need", {"served": lambda first, last: first < last - 1}),
+):
+    wrong("06-2", says=words)(_greedy(**decision))
+for words, change in (
+    ("you need", lambda hazards, barriers: (list(range(1, 30)), [])),
+    ("you need", lambda hazards, barriers: (sorted({later for _, later, _ in hazards}), [])),
+    ("your proof has 0 hazards of 1", lambda hazards, barriers: (barriers, [])),
+    ("can share the barrier", lambda hazards, barriers: (barriers, [h[:2] for h in hazards])),
+    ("is no (earlier, later) of a hazard", lambda hazards, barriers: (
+        barriers, list(pairwise([0, *barriers])))),
+    ("expected two lists (barriers, proof)", lambda hazards, barriers: barriers),
+    ("expected numbers of commands", lambda hazards, barriers: ([["1"]], [])),
+):
+    wrong("06-2", says=words)(lambda hazards, change=change: change(hazards, _greedy()(hazards)[0]))
 
 # ------------------------------------------------------------------------------------------- 06-3
 
@@ -116,11 +122,14 @@ def _changed(change):
                                 for n, (at, value) in enumerate(by_bytes(sizes, ring))]
 
 
-wrong("06-4", says="waiting for 0 is not enough")(_changed(lambda value, n, count: 0))
-wrong("06-4", says="is not enough")(_changed(lambda value, n, count: max(0, value - 1)))
-wrong("06-4", says="a smaller value is enough")(_changed(lambda value, n, count: n))
-wrong("06-4", says="a smaller value is enough")(_changed(lambda value, n, count: value and n))
-wrong("06-4", says="a smaller value is enough")(_changed(lambda value, n, count: value + 1))
+for words, change in (
+    ("waiting for 0 is not enough", lambda value, n, count: 0),
+    ("is not enough", lambda value, n, count: max(0, value - 1)),
+    ("a smaller value is enough", lambda value, n, count: n),
+    ("a smaller value is enough", lambda value, n, count: value and n),
+    ("a smaller value is enough", lambda value, n, count: value + 1),
+):
+    wrong("06-4", says=words)(_changed(change))
 wrong("06-4", says="expected 3 pairs (offset, value)")(lambda sizes, ring: [0] * len(sizes))
 wrong("06-4", says="the offset of piece")(lambda sizes, ring: [(0, n) for n in range(len(sizes))])
 wrong("06-4", says="the offset of piece")(lambda sizes, ring: [
@@ -180,4 +189,4 @@ wrong("06-5", says="no answer needs less than")(
 wrong("06-5", says="bytes are live in group")(lambda work, cap: _filled(work, cap, fits=False))
 wrong("06-5", says="which no earlier group has written")(lambda work, cap: [list(work)])
 wrong("06-5", says="the commands")(lambda work, cap: [[name] for name in work][:-1])
-wrong("06-5", says="expected a list of groups")(lambda work, cap: list(work))
+wrong("06-5", says="expected a list of lists of names")(lambda work, cap: list(work))

@@ -134,7 +134,7 @@ check("06-1", find_hazards)
 
 # %% [markdown] id="l06-miss"
 # ### A missing barrier that nobody notices
-# `swap` now takes every barrier away from the real runtime, and the digits are read once more. Does the result change? On a CPU driver it does not: lavapipe ends one dispatch before it begins the next, and a CPU keeps its caches equal. A GPU may give wrong logits, or right ones until its next driver. So a right result proves nothing here. Your function needs no device and sees the fault:
+# `swap` now takes every barrier away from the real runtime, and the digits are read once more. Does the result change? On the CPU drivers lavapipe and SwiftShader it was right in 100 of 100 runs. A GPU may give wrong logits, or right ones until its next driver. So a right result proves nothing here. Your function needs no device, and sees the fault:
 
 # %% id="l06-missc" tags=["nbval-ignore-output"]
 def logits_with(place_barriers):
@@ -151,7 +151,7 @@ with attempt("06-1"):
 
 # %% [markdown] id="l06-2t"
 # ## 2 · As few barriers as possible
-# On an NVIDIA H200 a barrier between two dispatches cost 2.4 microseconds, and a dispatch without one 0.2: the device drains, caches are written out, then the device fills again. So a barrier should serve many hazards. Think of the list as a line. A hazard `(i, j)` is a **gap**, from command `i` to command `j`. One barrier serves every gap that it stands in.
+# A barrier costs time: work in progress has to end, and caches are written out, before new work begins. On an NVIDIA H200 a dispatch took 0.2 microseconds, and a barrier 2.4. So a barrier should serve many hazards. Think of the list as a line. A hazard `(i, j)` is a **gap**, from command `i` to command `j`. One barrier serves every gap that it stands in.
 
 # %% id="l06-2d" tags=["hide-input"]
 figures.draw_gaps()
@@ -246,7 +246,7 @@ for fault in FAULTS:
     print(f"{fault:22} {asked.value or asked.message}")
 
 # %% [markdown] id="l06-layert"
-# Compare the last two lines, or, without the layer, these: with version 1.3.239 and lavapipe it reports 5 RAW and 3 WAR without barriers, and 5 RAW with the wrong masks. The stages are right, so the WAR hazards are gone; the masks are wrong, so every RAW is left. (The layer stops at the first hazard of an access, so it may count fewer than you.)
+# Compare the last two lines, or, without the layer, these: with version 1.3.239 and lavapipe it reports 5 RAW and 3 WAR without barriers, and 5 RAW with the wrong masks. The stages are right, so the WAR hazards are gone; the masks are wrong, so every RAW is left. (The layer reports one hazard for each buffer of a command, so it counts fewer than you.)
 #
 # **What the layer misses.** A silent layer is no proof:
 #
@@ -290,12 +290,12 @@ check("06-3", masks)
 # Barriers order commands on the device. The host runs beside it, and needs objects of its own.
 #
 # * A **fence** is one bit. The device sets it when a submission has ended, and the host waits for it. To use it again, the host resets it.
-# * A **timeline semaphore** is a number that only grows. Host and device can both set it and both wait until it has reached a value. One timeline can replace a hundred fences: copy 7 sets it to 7, and whoever waits for 5 knows that copies 1 to 5 are over.
+# * A **timeline semaphore** (Vulkan 1.2) is a number that only grows. Host and device can both set it, and both can wait until it has reached a value. One timeline can replace a hundred fences: copy 7 sets it to 7, and whoever waits for 5 knows that copies 1 to 5 are over.
 #
 # **Host visibility**: a fence says *ended* and *available*, not yet *visible to the host*. The last barrier of the list, from `compute_shader` or `transfer` to `host`, says that. In the other direction nothing is needed: `vkQueueSubmit` makes everything visible that the host wrote before it. (Memory that is not *coherent* also needs a flush or an invalidate, see lab 03.)
 #
 # ### A staging buffer, refilled too early
-# The host writes piece 1 into a staging buffer, submits a copy, writes piece 2 into the same buffer, submits a copy. The device runs the first copy when it likes:
+# A **staging buffer** is memory that the host writes and the device copies from. The host writes piece 1 into it, submits a copy, writes piece 2 into the same buffer, submits a copy. The device runs the first copy when it likes:
 
 # %% id="l06-4d" tags=["hide-input"]
 figures.draw_refill()
@@ -326,7 +326,7 @@ for words, plan in (("refilled at once", [(0, 0), (0, 0)]),
 
 # %% [markdown] id="l06-e4t" vklab={"id": "06-4"}
 # ### Exercise 4 · A staging ring
-# One buffer, refilled after each wait, makes host and device take turns. With a **ring** they work at the same time: each piece goes behind the one before it, or to offset 0 if it does not fit before the end. Copy `k` (the first is 0) sets the timeline to `[[step]] * (k + 1)`, and copies end in their order. Before it writes a piece, the host waits until no copy still reads those bytes, and not a value longer.
+# One buffer, refilled after each wait, makes host and device take turns. With a **ring** they work at the same time: each piece goes behind the one before it, or to offset 0 if it does not fit before the end. Copy `k` (the first is 0) sets the timeline to `[[step]] * (k + 1)`, and copies end in their order. Before it writes a piece, the host waits until no copy still reads those bytes, and not a value longer. (vklab's own ring, in `vklab/runtime/many/device_copies.py`, has slots of one size; yours has pieces of any size.)
 
 # %% id="l06-e4" vklab={"role": "exercise", "id": "06-4", "points": 4, "lines": 8}
 STEP = [[step]]
@@ -450,14 +450,14 @@ check("06-5", groups_under_cap)
 # | tool | shows | sees Vulkan compute? |
 # |---|---|---|
 # | RenderDoc | each command of a capture, and the bytes of each buffer at that point | yes. A program without a window has to start and end the capture by RenderDoc's in-application API, and the capture needs a queue with graphics |
-# | PIX | commands, barriers and times of Direct3D 12 | no: Direct3D 12 only. For DirectML, lab 16 |
+# | PIX | commands and times of Direct3D 12 | no: Direct3D 12 only. For DirectML, lab 16 |
 # | Instruments, Xcode | times of host and GPU; a capture of Metal commands | as Metal commands, through MoltenVK, which can start a capture by environment variables |
 # | Nsight Systems | a timeline of host threads, `vkQueueSubmit` and the queues | yes, on NVIDIA GPUs |
 # | Nsight Graphics | one frame: events, resources, a trace of the GPU | yes; it is made for programs with frames |
 # | Nsight Compute | counters of one CUDA kernel | no |
-# | RGP (Radeon GPU Profiler) | hardware timing of each event on Radeon GPUs: where the device drains and refills | yes: Direct3D 12, Vulkan, OpenCL, HIP |
+# | RGP (Radeon GPU Profiler) | when each piece of work ran on a Radeon GPU, timed by its hardware | yes: Direct3D 12, Vulkan, OpenCL, HIP |
 #
-# None of them reports a hazard that did no harm in that run. (Looked up in November 2026; the pages are listed below.)
+# They show one run: a hazard that did no harm in it does not show. (Looked up in November 2026; the pages are listed below.)
 #
 # ### What would break this?
 # This function gives each piece a slot of its own, in turn. Its author tested it on a fast device, and every piece arrived. Here it meets the lazy device of section 4. Find the fault before you open the answer.
