@@ -79,6 +79,15 @@ for words, decision in (
     ("you need", {"served": lambda first, last: first < last - 1}),
 ):
     wrong("06-2", says=words)(_greedy(**decision))
+@wrong("06-2", says="2 barriers are enough, you need 3")
+def where_most_are_served(hazards):
+    left, barriers = hazards, []
+    while left:
+        barriers.append(max(range(60), key=lambda p: sum(i < p <= j for i, j, _ in left)))
+        left = [hazard for hazard in left if not hazard[0] < barriers[-1] <= hazard[1]]
+    return barriers, []
+
+
 for words, change in (
     ("you need", lambda hazards, barriers: (list(range(1, 30)), [])),
     ("you need", lambda hazards, barriers: (sorted({later for _, later, _ in hazards}), [])),

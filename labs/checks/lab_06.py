@@ -120,6 +120,11 @@ class FewestBarriers(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for text in ("01", "03 12", "02 24", "04 35 12", "23 01", "05 01 45", "03 14 25 36", ""):
             yield self._case([(int(gap[0]), int(gap[1]), "RAW") for gap in text.split()])
+        # The place in the middle serves most gaps, and then each side needs a place of its own.
+        trap = [(0, 2), (1, 3), (1, 3), (2, 4), (2, 4), (3, 5)]
+        for blocks in (1, 2, 9):
+            made = [(i + 6 * n, j + 6 * n, "RAW") for n in range(blocks) for i, j in trap]
+            yield self._case([made[n] for n in random.permutation(len(made))])
         for count in (6, 8, 9, 12):
             found = all_hazards(_commands(random, count, 2))
             yield self._case([found[n] for n in random.permutation(len(found))])
@@ -369,10 +374,9 @@ class GroupsUnderCap(Function):
         drawn: dict[str, Any] = {"picture": PICTURE, **{part: draw_work(random) for part in (
             "first", "second", "third")}}  # fmt: skip
         for part, (work, cap) in drawn.items():
-            natural = Groups(work, cap).in_order()
-            for each in (part, "valid"):
-                yield Case(each, (work, cap), on=f"the list of part {part!r}", facts={
-                    "natural": natural})  # fmt: skip
+            yield Case(part, (work, cap), on=f"the list of part {part!r}", facts={
+                "natural": Groups(work, cap).in_order()})  # fmt: skip
+        yield Case("valid", PICTURE, on="the list of the picture")
 
     def expected(self, case: Case) -> Any:
         return Groups(*case.args).fewest()

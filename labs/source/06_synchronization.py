@@ -259,7 +259,7 @@ for fault in FAULTS:
 # | WAW of two kernels; hazards between command buffers or submissions | not by 1.3.239; newer versions check submissions, too | measured here; its guide |
 #
 # ### Exercise 3 · Name the wrong mask
-# What happens, and the barrier between the two, as stage / access on each side. In each row *at most one* thing is wrong.
+# What happens, and the barrier between the two, as stage / access on each side. In each row *at most one* thing is wrong. Two rules from lab 04 help: the host's reads need a barrier to `host`, also if the host has waited for a fence; and `vkQueueSubmit` itself makes earlier writes of the host visible to the device.
 
 # %% [markdown] id="l06-e3t" vklab={"id": "06-3"}
 # | row | what happens | source | target |
