@@ -151,11 +151,13 @@ def draw_hazards(
         page.note((6, y + 17), f"{number}  {name}", bold=True)
         for word, spans, line in (("reads", reads, 10), ("writes", writes, 24)):
             page.note((110, y + line), f"{word} {_listed(spans)}", size=11)
+    unseen = set(proof)
     for lane, earlier, later, kind in places:
         cut = any(earlier < number <= later for number in barriers)
         y = 12 + ROW * earlier
         place = (LIST + LANE * lane, y, 36.0, ROW * (later - earlier) + 24)
-        colour, proves = COLOUR.get(kind, "grey"), (earlier, later) in proof
+        colour, proves = COLOUR.get(kind, "grey"), (earlier, later) in unseen
+        unseen -= {(earlier, later)}  # of a pair with several kinds, one bar is enough
         page.box(place, "", colour, dashed=cut and not proves, filled=proves or not cut, shade=0.4)
         page.note((place[0] + 18, y + 18), kind, anchor="middle", bold=proves)
     for number in barriers:
