@@ -20,7 +20,7 @@ from vklab.plan.lowering import Lowered
 from vklab.plan.memory import Slot
 from vklab.types import DeviceInfo, Dispatch
 
-__all__ = ["Tools", "lower"]
+__all__ = ["Tools", "access", "lower"]
 
 
 class Tools(NamedTuple):
@@ -113,10 +113,11 @@ def _arranged(
 
 
 def _barriers(steps: Sequence[Step], arranged: Arenas) -> tuple[Barrier, ...]:
-    return barriers.find_barriers([_access(step, arranged.memory.slots) for step in steps])
+    return barriers.find_barriers([access(step, arranged.memory.slots) for step in steps])
 
 
-def _access(step: Step, slots: Mapping[str, Slot]) -> Access:
+def access(step: Step, slots: Mapping[str, Slot]) -> Access:
+    """Return what a step reads and writes, in bytes."""
     if isinstance(step, Copy):
         return Access("transfer", (step.source,), (step.target,))
     reads, writes = tuple(slots[info.name] for _, info in step.reads), []

@@ -1,0 +1,114 @@
+"""Lab 06: the bound of its scored exercise is exact; its device is lazy; its faults are found."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+
+import pytest
+
+from vklab.course import run_limited
+from vklab.course.author import trials
+from vklab.course.author.answers import answers_of
+from vklab.course.author.lab import find_lab
+from vklab.course.definition.draw import draw
+from vklab.course.definition.exercise import find
+from vklab.course.definition.judge import LocalAnswers, judge
+from vklab.course.places import PROJECT
+from vklab.course.synchronization import FAULTS, ask_layer, stream
+
+SEEDS = ("public", "one", "another", "a third")
+
+
+@pytest.fixture(params=SEEDS)
+def drawn(request, monkeypatch):
+    """Return the exercise, its module, and the cases of one seed."""
+    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
+    exercise = find("06-5")
+    return exercise, sys.modules[type(exercise).__module__], draw(exercise, request.param)
+
+
+def schedule(groups, key):
+    """Return how many groups list scheduling needs; infinity if it gets stuck."""
+    done, count = 0, 0
+    while done != (1 << len(groups.sizes)) - 1:
+        ready = [n for n, reads in enumerate(groups.reads)
+                 if not done >> n & 1 and not reads & ~done]  # fmt: skip
+        left, before = groups.room(done), done
+        for n in sorted(ready, key=key):
+            if groups.sizes[n] <= left:
+                left, done = left - groups.sizes[n], done | 1 << n
+        if done == before:
+            return float("inf")
+        count += 1
+    return count
+
+
+def natural(groups):
+    """Return how many groups each natural answer needs, by its name."""
+    count = range(len(groups.sizes))
+    height = [0 for _ in count]
+    for n in reversed(count):
+        height[n] = 1 + max((height[m] for m in count if groups.readers[n] >> m & 1), default=0)
+    frees = [sum(groups.sizes[m] for m in count if groups.readers[m] == 1 << n) for n in count]
+    chance = random.Random(0)
+    keys = {"as given": lambda n: n, "smallest first": lambda n: groups.sizes[n],
+            "largest first": lambda n: -groups.sizes[n], "longest chain": lambda n: -height[n],
+            "frees most": lambda n: groups.sizes[n] - frees[n]}  # fmt: skip
+    found = {name: schedule(groups, key) for name, key in keys.items()}
+    shuffled = (schedule(groups, lambda n: chance.random()) for _ in range(200))
+    return found | {"in order": groups.in_order(), "best of 200 random": min(shuffled)}
+
+
+def test_no_natural_answer_reaches_the_exact_bound(drawn):
+    _, module, cases = drawn
+    second = next(each[1] for each in answers_of(find_lab("06", PROJECT / "labs")).alternative
+                  if each[0] == "06-5")  # fmt: skip
+    scored = [case for case in cases if case.part != "valid"]
+    for case in scored:
+        found = natural(module.Groups(*case.args))
+        print(case.part, "bound", case.expected, found)
+        assert case.expected == len(second(*case.args))
+        assert case.facts["natural"] == found["in order"] > min(found.values()) > case.expected
+    assert len(scored) == 4
+
+
+def test_half_way_answers_earn_a_share(drawn):
+    exercise, _, cases = drawn
+    lab = find_lab("06", PROJECT / "labs")
+    best = judge(exercise, LocalAnswers(trials.answer_of(lab, "06-5")), cases)
+    one_each = judge(exercise, LocalAnswers(lambda work, cap: [[name] for name in work]), cases)
+    assert [part.earned for part in best.parts] == [1, 1, 1, 1, 1]
+    assert [part.earned for part in one_each.parts] == [1, 0, 0, 0, 0]
+    for wrong in (each for each in answers_of(lab).wrong if each[0] == "06-5"):
+        verdict = judge(exercise, LocalAnswers(wrong[1]), cases)
+        print(verdict.points, wrong[2])
+        assert verdict.points < 4
+
+
+def test_public_cases_are_drawn_and_solved_in_half_a_second(monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
+    exercise = find("06-5")
+    start = time.process_time()
+    draw(exercise, "public")
+    assert time.process_time() - start < 0.5
+
+
+def test_a_lazy_device_shows_every_refill_that_comes_too_early():
+    sizes = [64] * 5
+    too_early = run_limited(stream, sizes, 128, [(n % 2 * 64, 0) for n in range(5)], seconds=30)
+    assert too_early.value == [[5], [4], [5], [4], [5]]
+    in_time = run_limited(stream, sizes, 128, [(n % 2 * 64, 3 * max(0, n - 1)) for n in range(5)],
+                          3, seconds=30)  # fmt: skip
+    assert in_time.value == [[1], [2], [3], [4], [5]]
+
+
+def test_the_layer_reports_both_planted_faults():
+    found = {fault: run_limited(ask_layer, fault, seconds=60).value for fault in FAULTS}
+    if "not installed" in found["no barrier"]:
+        pytest.skip("the validation layer is not installed")
+    assert found["the runtime as it is"] == "no hazard"
+    assert "READ-AFTER-WRITE" in found["no barrier"] and "WRITE-AFTER-READ" in found["no barrier"]
+    assert "WRITE-AFTER-READ" not in found["wrong access masks"]
+    assert "READ-AFTER-WRITE" in found["wrong access masks"]
