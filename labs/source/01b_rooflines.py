@@ -259,7 +259,7 @@ draw_boards(FEW, MODELS, [("MI210", ["chat", "speech"]), ("A100", ["code", "draw
 # ### Exercise 4 · Buy the boards (scored)
 # Find boards with fewer watts, for any shop and any models. `groups` is given: it lists every group of models that contains the first one.
 #
-# One point is for *valid* answers. The others count watts, one point for each list of models: the best of several obvious answers earns nothing, the least possible watts earn the point, and an answer in between earns its share. There are at most seven models, so you may try many choices. This is the open-ended exercise of the lab: a first better answer takes a quarter of an hour, the best one may wait for another day.
+# One point is for *valid* answers. The others count watts, one point for each list of models: the best of several obvious answers (one model after the other in some order, joining pairs of boards) earns nothing, the least possible watts earn the point, and an answer in between earns its share. There are at most seven models, so you may try many choices. This is the open-ended exercise of the lab: a first better answer takes a quarter of an hour, the best one may wait for another day.
 
 # %% id="l01b-4" vklab={"role": "exercise", "id": "01b-4", "points": 5, "lines": 14}
 def groups(names):
@@ -273,9 +273,9 @@ def least_watts(boards, models):
     """Return the boards to buy as a list of (board, [models on it]), with the least watts.
 
     boards: {name: (watts, GB, GB/s)}; each may be bought any number of times.
-    models: {name: (GB, GB/s)}; each fits on some board.
-    TODO     each model stands on one board; the GB of its models fit into its GB, and their GB/s
-             into its GB/s.
+    models: {name: (GB, GB/s, names of the boards that it runs on)}; each fits on one of them.
+    TODO     each model stands on one board that it runs on. On each board, the GB of its models
+             together fit into its GB, and their GB/s into its GB/s.
     Approach which group does the first model share a board with? Try every group on every board
              that holds it, and serve the rest in the same way.
     Example  least_watts({"A": (9, 8, 8), "B": (5, 4, 9)}, {"x": (3, 2, ("A", "B"))})
