@@ -18,7 +18,6 @@ def by_pairs(kernels, most_push):
 
 for answer, says in (
     (lambda k, m: (merged(k), max(s for _, s in k)), "expected None (two types at one binding"),
-    (lambda k, m: by_pairs(k, 10**9), "expected None (two types at one binding, or a range above"),
     (lambda k, m: by_pairs(k, m - 1), "(4, 'uniform')], 128), got None"),
     (lambda k, m: (r := by_pairs(k, m)) and (r[0], sum(s for _, s in k)), "expected 8, got 12"),
     (lambda k, m: (r := by_pairs(k, m)) and (r[0], m), "got 128  (bytes that every kernel's block"),
@@ -51,7 +50,6 @@ def by_keywords(members, rules):
 
 for mistake, says in (
     ({"vector": (1, 2, 3, 4)}, "expected 32, got 36  (the bytes from one struct to the next)"),
-    ({"vector": (1, 1, 1, 1)}, "expected {'count': 0, 'gain': 28, 'low': 16}, got {'count': 0"),
     ({"three": 4}, "expected {'mass': 12, 'position': 0, 'speed': 16}, got {'mass': 16"),
     ({"tail": False}, "expected 32, got 28  (the bytes from one struct to the next)"),
     ({"one_is_array": False}, "expected {'b': 16, 'w': 0}, got {'b': 12, 'w': 0}"),
@@ -86,12 +84,9 @@ for old, new, says in (
     ("CHANNELS = 8", "CHANNELS = 9", "the default constants"),
     ("WORKGROUP = 64", "WORKGROUP = 65", "expected 64, got 65  (invocations in a workgroup)"),
     ("numthreads(WORKGROUP", "numthreads(64", "has specialization constants"),
-    ("const uint CHANNELS = 8", "const uint PLANES = 8; static const uint CHANNELS = 8",
-     "has specialization constants"),
     ("if (HAS_BIAS) v +=", "v +=", "has specialization constants ['CHANNELS', 'WORKGROUP']"),
     ("if (HAS_BIAS) v += bias", "float b = HAS_BIAS ? 1.0 : 0.0; v += b * bias",
      "the bias was loaded"),
-    ("i - i / CHANNELS * CHANNELS", "i / CHANNELS", "elements differ"),
     ("if (i >= params.count) return;", "", "is there a guard"),
     ("uint i = id.x; if (i >= params.count) return;",
      "for (uint i = 0; id.x == 0 && i < params.count; ++i) {", "one invocation did all"),
@@ -104,9 +99,7 @@ HITS = dict(zip("HGFEDCBA", (
     "memory, reused", "memory, made", "compiler, made"), strict=True))  # fmt: skip
 alternative("05-4")(HITS)
 wrong("05-4", says="7 of 8 are right")({**HITS, "H": "memory, reused"})
-wrong("05-4", says="6 of 8 are right")({**HITS, "F": "disk, reused", "G": "compiler, made"})
 wrong("05-4", says="'D': got 'compiler'; choose one of")({**HITS, "D": "compiler"})
-wrong("05-4", says="'A' has no answer")({})
 
 
 def run_of(dispatches, done, pipeline):
@@ -141,12 +134,11 @@ def greedy(dispatches, rate=len):
     return order
 
 
-wrong("05-5", says="8 binds; no answer needs less than 5, the obvious answer needs 8")(greedy)
+wrong("05-5", says="8 binds; no answer needs less than 5, the obvious answer needs 7")(greedy)
 wrong("05-5", says="7 binds; no answer needs less than 5")(
     lambda d: greedy(d, lambda run: (len(run) > 0, -list(d).index(run[0]) if run else 0)))
 wrong("05-5", says="every dispatch once")(lambda d: greedy(d)[:-1])
 wrong("05-5", says="d3 reads what d1 writes, and comes before")(lambda d: sorted(d, key=d.get))
-wrong("05-5", says="d1 reads what d0 writes, and comes before")(lambda d: list(d))
 wrong("05-5", says="expected a list of names")(lambda d: {name: 0 for name in d})
 
 for key, old, new, because in (

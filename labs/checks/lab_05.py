@@ -231,6 +231,11 @@ def longest(done: int, after: int, pipeline: str) -> int:
     return (after & ~done).bit_count()
 
 
+def lowest(done: int, after: int, pipeline: str) -> int:
+    """Rate a run by its first dispatch: lowest number first."""
+    return -((after & ~done) & -(after & ~done))
+
+
 def fewest_binds(dispatches: Dispatches) -> int:
     """Return the fewest binds of any order, by breadth-first search over down-sets.
 
@@ -253,7 +258,7 @@ def natural_binds(dispatches: Dispatches) -> dict[str, int]:
         length[bit] = 1 + max((length[b] for b, e in masks.before.items() if e & bit), default=0)
     rules: dict[str, Callable[[int, int, str], Any]] = {
         "longest run first": longest,
-        "lowest number first": lambda done, after, p: -((after & ~done) & -(after & ~done)),
+        "lowest number first": lowest,
         "most left first": lambda done, after, p: sum(not done & b for b in masks.of[p]),
         "finish a pipeline": lambda done, after, p: (all(after & b for b in masks.of[p]),
                                                      longest(done, after, p)),
@@ -268,11 +273,13 @@ def natural_binds(dispatches: Dispatches) -> dict[str, int]:
 
 
 def _hard(part: str, random: np.random.Generator, count: int, kinds: int) -> Case:
-    """Draw until no natural answer has the fewest binds, and the text's answer has two more."""
+    """Draw until the obvious rules need two binds too many, and no rule or chance the fewest."""
     while True:
         dispatches = draw_dispatches(random, count, kinds)
-        obvious, best = Masks(dispatches).binds(longest), fewest_binds(dispatches)
-        if obvious > best + 1 and min(natural_binds(dispatches).values()) > best:
+        masks, best = Masks(dispatches), fewest_binds(dispatches)
+        obvious = min(masks.binds(longest), masks.binds(lowest))
+        if obvious > best + 1 and min(natural_binds(dispatches).values()) > best and all(
+                masks.binds(lambda *run: random.random()) > best for _ in range(40)):
             return _ordering(part, dispatches, obvious)
 
 
@@ -300,7 +307,7 @@ class FewBinds(Function):
         yield _ordering("valid", {"d0": ("conv", ())})
         yield _ordering("valid", {})
         yield _ordering("valid", {"d1": ("relu", ("d0",)), "d0": ("conv", ())})
-        yield _ordering("picture", EXAMPLE, 8)
+        yield _ordering("picture", EXAMPLE, 7)
         for part, count, kinds in (("first", 16, 5), ("second", 20, 6), ("third", 24, 6)):
             hard = _hard(part, random, count, kinds)
             yield from (hard, replace(hard, part="valid"))

@@ -378,9 +378,9 @@ figures.draw_example()
 
 # %% [markdown] id="l05-e5t"
 # ### Exercise 5 · An order with few binds (scored)
-# The obvious rule is *longest run first*: of all pipelines, bind the one that can do the most dispatches now, do them all, and ask again. For these eight dispatches it needs 8 binds, one more than the order in which they are given; 5 are enough.
+# The obvious rule is *longest run first*: of all pipelines, bind the one that can do the most dispatches now, do them all, and ask again. For these eight dispatches it needs 8 binds, one more than the order in which they are given; 5 are enough. Another obvious rule, *lowest number first*, binds the pipeline of the first dispatch that is ready: 7.
 #
-# One point is for *valid* orders. The others count binds, one point for each list of dispatches: longest run first earns nothing, the fewest possible binds earn the point, and an order in between earns its share. There are at most 24 dispatches of 6 pipelines. This is the open-ended exercise of the lab: a better rule takes a quarter of an hour; the fewest binds need a search, and may wait for another day.
+# One point is for *valid* orders. The others count binds, one point for each list of dispatches: the better of the two rules earns nothing, the fewest possible binds earn the point, and an order in between earns its share. There are at most 24 dispatches of 6 pipelines. This is the open-ended exercise of the lab: a better rule takes a quarter of an hour; the fewest binds need a search, and may wait for another day.
 
 # %% id="l05-e5" vklab={"role": "exercise", "id": "05-5", "points": 5, "lines": 9}
 def finish(dispatches, done, pipeline):
