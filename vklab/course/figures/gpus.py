@@ -16,7 +16,7 @@ __all__ = ["MATRIX_PEAKS", "SHEETS", "Sheet"]
 @register
 @dataclass(frozen=True)
 class Sheet:
-    """What a spec sheet says of one GPU; units and bus are those of one die.
+    """Spec sheet of one GPU; units and bus are those of one die.
 
     Attributes:
         vendor: the company.

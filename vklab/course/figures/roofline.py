@@ -1,6 +1,6 @@
 """Rooflines: the speed that a device can reach, by the operations that a program does for a byte.
 
-Visited by labs 01b, 08 and 18.
+Visited by lab 01b.
 """
 
 from __future__ import annotations
