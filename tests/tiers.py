@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
+
+import pytest
 
 LONG_CASES = "LONG_CASES"  # set by tests/conftest.py for a run with the tests marked slow
 FEWEST = 20
@@ -11,6 +14,11 @@ FEWEST = 20
 def is_long() -> bool:
     """Tell whether this run includes the tests marked slow."""
     return bool(os.environ.get(LONG_CASES))
+
+
+def seeds(first: Any, *more: Any) -> list[Any]:
+    """Return parameters such as the seeds of cases: all with --all, the first by default."""
+    return [first, *(pytest.param(one, marks=pytest.mark.slow) for one in more)]
 
 
 def examples(count: int) -> int:

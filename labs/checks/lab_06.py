@@ -30,8 +30,9 @@ def _is_number(value: Any) -> bool:
 def all_hazards(commands: Sequence[Command], barriers: Iterable[int] = ()) -> list[Hazard]:
     """Return the hazards that no barrier orders, byte by byte."""
     touched = [(name, _bytes_of(reads), _bytes_of(writes)) for name, reads, writes in commands]
+    places = sorted(barriers)
     return [(i, j, kind) for i, j in combinations(range(len(commands)), 2)
-            if not any(i < number <= j for number in barriers)
+            if next((number for number in places if number > i), j + 1) > j
             for kind, first, second in KINDS if touched[i][first] & touched[j][second]]  # fmt: skip
 
 
@@ -153,7 +154,7 @@ class FewestBarriers(Function):
             report.expect(all(map(_is_number, barriers)),
                           f"expected numbers of commands, got {words.short(barriers)}")
             for first, later, kind in hazards:
-                report.expect(any(first < number <= later for number in barriers), f"no barrier of "
+                report.expect(set(barriers) & set(range(first + 1, later + 1)), f"no barrier of "
                               f"{words.short(barriers)} is in the gap of {(first, later, kind)}")
             report.expect(len(barriers) <= least, f"{least} barriers are enough, you need "
                           f"{len(barriers)}")  # fmt: skip

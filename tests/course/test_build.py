@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import nbformat
 import pytest
+import tiers
 
 from vklab import cli
 from vklab.course.author import build
@@ -95,7 +96,7 @@ def labs(tmp_path, monkeypatch):
     return tmp_path / "labs"
 
 
-@pytest.mark.parametrize("number", ["7", "7b"])
+@pytest.mark.parametrize("number", tiers.seeds("7b", "7"))
 def test_a_new_lab_passes_every_gate(labs, capsys, number):
     assert cli.main(["course", "new", number, "some_thing"]) == 0
     assert f"0{number}_some_thing.py" in capsys.readouterr().out

@@ -247,7 +247,7 @@ def test_a_kernel_that_asks_for_the_length_gets_the_real_one():
     (INSTANCES, a_run(), "mismatch", "Rename the block, and delete the instance name"),
     (SLANG, a_run(), "mismatch", "buffers ['x', 'y'], the dispatch gives ['X', 'Y']: use "),
     (NESTED, a_run(names=("x", "y")), "mismatch", "push constant size is a structure: write its "
-     "members (count, other) into the block of push constants itself"),
+     "members (count, other) into the block itself"),
     (glsl("uint n = count; y[i] = n;"), a_run(n=3), "mismatch", "the dispatch supplies ['n']"),
     (glsl("#error Lab 90, exercise 2: yours"), a_run(), "not_attempted", "exercise 2"),
     ("", a_run(), "compile_error", "kernel.slang"),

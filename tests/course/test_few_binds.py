@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+import tiers
 
 from vklab.course.author import trials
 from vklab.course.author.answers import answers_of
@@ -18,7 +19,7 @@ from vklab.course.places import PROJECT
 SEEDS = ("public", "one", "another", "a third")
 
 
-@pytest.fixture(params=SEEDS)
+@pytest.fixture(params=tiers.seeds(*SEEDS))
 def drawn(request, monkeypatch):
     """Return the exercise, its module, and the cases of one seed."""
     monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))

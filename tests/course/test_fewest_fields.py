@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+import tiers
 
 from vklab.course.author import trials
 from vklab.course.author.lab import find_lab
@@ -23,7 +24,7 @@ SEEDS = ("public", "one", "another", "a third")
 SECONDS = 3.0  # a draw takes 0.3 s; slower machines get more
 
 
-@pytest.fixture(params=SEEDS)
+@pytest.fixture(params=tiers.seeds(*SEEDS))
 def drawn(request, monkeypatch):
     """Return the exercise, its module, and the cases of one seed."""
     monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))

@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+import tiers
 
 from vklab.course import run_limited
 from vklab.course.author import trials
@@ -21,7 +22,7 @@ from vklab.course.synchronization import FAULTS, ask_layer, stream
 SEEDS = ("public", "one", "another", "a third")
 
 
-@pytest.fixture(params=SEEDS)
+@pytest.fixture(params=tiers.seeds(*SEEDS))
 def drawn(request, monkeypatch):
     """Return the exercise, its module, and the cases of one seed."""
     monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))

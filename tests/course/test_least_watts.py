@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+import tiers
 
 from vklab.course.author import trials
 from vklab.course.author.answers import answers_of
@@ -15,7 +16,7 @@ from vklab.course.definition.judge import LocalAnswers, judge
 from vklab.course.places import PROJECT
 
 
-@pytest.fixture(params=["public", "one", "another", "a third"])
+@pytest.fixture(params=tiers.seeds("public", "one", "another", "a third"))
 def drawn(request, monkeypatch):
     """Return the exercise, its module, and the cases of one seed."""
     monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))

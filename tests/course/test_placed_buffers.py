@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import tiers
 
 from vklab.course import placing
 from vklab.course.author import trials
@@ -20,7 +21,7 @@ from vklab.course.places import PROJECT
 SEEDS = ("public", "one", "another", "a third")
 
 
-@pytest.fixture(params=SEEDS)
+@pytest.fixture(params=tiers.seeds(*SEEDS))
 def drawn(request, monkeypatch):
     """Return the exercise, its module, and the cases of one seed."""
     monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))

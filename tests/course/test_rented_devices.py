@@ -12,6 +12,7 @@ import sys
 import time
 
 import pytest
+import tiers
 
 from vklab.course.author import trials
 from vklab.course.author.lab import find_lab
@@ -24,7 +25,7 @@ SEEDS = ("public", "one", "another", "a third")
 SECONDS = 2.0  # a draw takes 0.2 s; slower machines get more
 
 
-@pytest.fixture(params=SEEDS)
+@pytest.fixture(params=tiers.seeds(*SEEDS))
 def drawn(request, monkeypatch):
     """Return the exercise, its module, and the cases of one seed."""
     monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+import tiers
 
 from vklab.course.author import trials
 from vklab.course.author.lab import find_lab
@@ -16,7 +17,7 @@ from vklab.course.places import PROJECT
 SEEDS = ("public", "one", "another", "a third")
 
 
-@pytest.fixture(params=SEEDS)
+@pytest.fixture(params=tiers.seeds(*SEEDS))
 def drawn(request, monkeypatch):
     """Return the exercise, its module, and the cases of one seed."""
     monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))

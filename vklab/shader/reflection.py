@@ -157,12 +157,7 @@ class _Module:
         return self.types[type_id][1][1]
 
     def element(self, type_id: int, name: str = "") -> tuple[str, int]:
-        """Return the struct format and the element count of a number, vector or array.
-
-        Args:
-            type_id: its type.
-            name: its name, for messages.
-        """
+        """Return the struct format and the element count of a number, vector or array."""
         opcode, words = self.types[type_id]
         if opcode == _OP_TYPE_FLOAT:
             return {16: "e", 32: "f", 64: "d"}[words[0]], 1
@@ -177,12 +172,10 @@ class _Module:
         if opcode == _OP_TYPE_STRUCT:
             if len(words) == 1 and self.types[words[0]][0] == _OP_TYPE_ARRAY:
                 return self.element(words[0], name)  # Slang wraps arrays in a structure
-            inside = ", ".join(self.member_names.get((type_id, number), f"member {number}")
-                               for number in range(len(words)))  # fmt: skip
-            raise ShaderError(f"push constant {name} is a structure: write its members ({inside}) "
-                              f"into the block of push constants itself, in place of {name}")
-        raise ShaderError(f"push constant {name} has SPIR-V type {opcode}: use numbers, vectors or "
-                          "arrays")  # fmt: skip
+            inside = [self.member_names.get((type_id, n), f"member {n}") for n in range(len(words))]
+            raise ShaderError(f"push constant {name} is a structure: write its members ("
+                              + ", ".join(inside) + f") into the block itself, in place of {name}")
+        raise ShaderError(f"push constant {name} has SPIR-V type {opcode}: use numbers or arrays")
 
 
 def reflect(spirv: bytes) -> Reflection:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from vklab.course.definition.codec import Raised, register
+from vklab.course.definition.codec import Raised, encode, register
 
 __all__ = ["UNSET", "Case", "Folder", "Got", "Unset"]
 
@@ -55,10 +56,11 @@ class Case:
     expected: Any = UNSET
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def question(self) -> dict[str, Any]:
-        """Return what is sent to the answer: no oracle, no facts, no part."""
-        return {"args": self.args, "named": dict(self.named), "files": dict(self.files),
-                "steps": self.steps, "drain": self.drain}  # fmt: skip
+    @cached_property
+    def question(self) -> bytes:
+        """Return what is sent to the answer, encoded once: no oracle, no facts, no part."""
+        return encode({"args": self.args, "named": dict(self.named), "files": dict(self.files),
+                       "steps": self.steps, "drain": self.drain})  # fmt: skip
 
 
 @dataclass(frozen=True)

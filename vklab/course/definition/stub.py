@@ -37,7 +37,7 @@ def request_for(
         seconds: time limit of the batch.
         seams: functions of the runtime that raise meanwhile.
     """
-    questions = [case.question() for case in cases]
+    questions = [case.question for case in cases]
     return encode({"takes": takes, "seconds": float(seconds), "seams": list(seams),
                    "questions": questions})  # fmt: skip
 
@@ -50,7 +50,7 @@ def reply_to(request: bytes, answer: Any) -> bytes:
     try:
         with seam.refusing(asked["seams"]), limits.limited(asked["seconds"], PRINTED) as printed:
             for question in asked["questions"]:
-                outcomes.append(_outcome(answer, asked["takes"], question))
+                outcomes.append(_outcome(answer, asked["takes"], decode(question)))
                 if outcomes[-1]["how"] == "not_attempted":
                     break
     except limits.LimitReached as limit:
