@@ -57,7 +57,7 @@ def test_predicted_hits_are_those_of_the_runtime(definitions, variant):
 
 
 @needs_slang
-@pytest.mark.full
+@pytest.mark.slow
 def test_creation_is_measured_in_every_mode_and_drawn(tmp_path):
     creation.compile_kernels(tmp_path)
     times = creation.measure(tmp_path, processes=1)

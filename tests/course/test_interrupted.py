@@ -116,7 +116,7 @@ def test_the_console_names_the_cause(interrupted, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("answer", "said", "status"), [
     ("import os; os._exit(3)", "ended with exit code 3", "error"),
-    ("while True: pass", "did not end within 8 s", "timeout"),
+    pytest.param("while True: pass", "did not end within 8 s", "timeout", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_submit_shows_what_was_judged_and_why_it_stopped(
     release, tmp_path, monkeypatch, answer, said, status

@@ -9,6 +9,7 @@ import growing_models
 import numpy as np
 import onnx
 import pytest
+import tiers
 from onnx import helper
 from small_models import DATA, model, random_array, value
 from state_models import cell
@@ -89,7 +90,8 @@ LARGE = ("bert", "gpt2", "gpt2_script", "llama")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LARGE)) for n in MODELS]
 )
-@pytest.mark.parametrize("sizes", [GROWING, GROWING[::-1], JUMPING], ids=["up", "down", "jump"])
+@pytest.mark.parametrize("sizes", tiers.seeds(JUMPING, GROWING, GROWING[::-1]),
+                         ids=["jump", "up", "down"])  # fmt: skip
 def test_templates_change_no_bit(device, name, sizes):
     proto, limits, feeds = MODELS[name]()
     with vklab.load(proto, device, upper_bounds=limits) as session, \
@@ -118,7 +120,7 @@ OPTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["decoder", "sized"])
+@pytest.mark.parametrize("name", tiers.seeds("sized", "decoder"))
 @pytest.mark.parametrize("option", OPTIONS)
 def test_templates_change_no_bit_under_options(device, name, option):
     proto, limits, feeds = MODELS[name]()
