@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from vklab.course import placing
 from vklab.course.author.answers import alternative, equivalent, wrong
+from vklab.course.labs import placing
 
 # ------------------------------------------------------------------------------------------- 03-1
 

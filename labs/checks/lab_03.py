@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from vklab.course import placing, words
+from vklab.course import words
 from vklab.course.definition.case import Case
 from vklab.course.definition.exercise import Function, exercise
 from vklab.course.definition.kinds import Choice, Predict
 from vklab.course.definition.report import Report
 from vklab.course.figures.machines import memory_table
+from vklab.course.labs import placing
 from vklab.types import MemoryHeap, MemoryType
 
 MIB = 1 << 20

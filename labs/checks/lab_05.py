@@ -15,8 +15,8 @@ from vklab.course.definition.case import Case
 from vklab.course.definition.exercise import Function, exercise
 from vklab.course.definition.kinds import Choice, Predict
 from vklab.course.definition.report import Report
-from vklab.course.interfaces import Request, requests_of
-from vklab.course.ordering import EXAMPLE, Dispatches, Masks, binds_of, draw_dispatches
+from vklab.course.labs.interfaces import Request, requests_of
+from vklab.course.labs.ordering import EXAMPLE, Dispatches, Masks, binds_of, draw_dispatches
 
 STORAGE, UNIFORM = "storage", "uniform"
 

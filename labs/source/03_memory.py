@@ -19,7 +19,7 @@
 #
 # **Before this lab**: labs 00 and 02. You need sets, `sorted(key=...)`, and `//` and `%` on integers.
 #
-# **Files it opens**: `vklab/vulkan/memory.py`, `vklab/course/copies.py`. New words are explained in the [glossary](GLOSSARY.md).
+# **Files it opens**: `vklab/vulkan/memory.py`, `vklab/course/labs/copies.py`. New words are explained in the [glossary](GLOSSARY.md).
 
 # %% id="l03-setup"
 import contextlib
@@ -30,11 +30,12 @@ import numpy as np
 from IPython.display import display
 
 import vklab
-from vklab.course import attempt, banner, check, copies, data, hint, placing, predict, show
+from vklab.course import attempt, banner, check, data, hint, predict, show
 from vklab.course.figures import heaps as figures
 from vklab.course.figures import paths
 from vklab.course.figures.machines import memory_table, recorded_table
-from vklab.course.swapped_memory import run_on_ranges, run_on_types
+from vklab.course.labs import copies, placing
+from vklab.course.labs.swapped_memory import run_on_ranges, run_on_types
 
 MIB = 1 << 20
 LOCAL, VISIBLE, COHERENT, CACHED = "device_local", "host_visible", "host_coherent", "host_cached"
@@ -527,5 +528,5 @@ print("AMD card:", largest_buffer(RADEON[0]), "MiB; right:", largest_buffer(RADE
 # **References**
 # * Vulkan specification: [Memory Allocation](https://docs.vulkan.org/spec/latest/chapters/memory.html), [vkFlushMappedMemoryRanges](https://registry.khronos.org/vulkan/specs/latest/man/html/vkFlushMappedMemoryRanges.html), [VK_EXT_memory_budget](https://docs.vulkan.org/refpages/latest/refpages/source/VK_EXT_memory_budget.html).
 # * Apple: storage modes [for Apple GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-apple-gpus) and [for Intel and AMD GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-intel-and-amd-gpus).
-# * The recorded tables: an AMD card's [heaps](https://github.com/nowrep/obs-vkcapture/issues/6) and [types](https://github.com/KhronosGroup/Vulkan-ValidationLayers/issues/5908), [an M1](https://github.com/KhronosGroup/MoltenVK/issues/2292); the H200 was recorded with `vklab/course/copies.py`.
+# * The recorded tables: an AMD card's [heaps](https://github.com/nowrep/obs-vkcapture/issues/6) and [types](https://github.com/KhronosGroup/Vulkan-ValidationLayers/issues/5908), [an M1](https://github.com/KhronosGroup/MoltenVK/issues/2292); the H200 was recorded with `vklab/course/labs/copies.py`.
 # * First fit and best fit: D. Knuth, *The Art of Computer Programming*, volume 1, section 2.5.

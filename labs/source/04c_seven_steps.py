@@ -47,7 +47,7 @@ banner()
 
 # %% [markdown] id="l04c-takes"
 # ## 1 · What a kernel takes
-# This is `vector_add` in GLSL. Three `layout` lines give each buffer a number, its **binding**; Slang numbers buffers in the order of declaration. The fourth line describes the push constants.
+# This is `vector_add` in GLSL. Three `layout` lines give each buffer a number, its **binding**; Slang numbers buffers in the order of declaration. The line with `push_constant` describes the push constants.
 
 # %% id="l04c-comp"
 show("labs/vector_add.comp")

@@ -29,13 +29,13 @@ from pathlib import Path
 import numpy as np
 from IPython.display import HTML
 
-import vklab.course.creation as creation
-import vklab.course.interfaces as interfaces
+import vklab.course.labs.creation as creation
+import vklab.course.labs.interfaces as interfaces
 from vklab import draw, settings
 from vklab.course import Run, attempt, banner, check, data, hint, predict, run_kernel, show, swap
 from vklab.course.figures import pipelines as figures
 from vklab.course.figures.listings import draw_listings
-from vklab.course.ordering import EXAMPLE
+from vklab.course.labs.ordering import EXAMPLE
 from vklab.runtime import open_devices
 from vklab.shader import compiler, reflection, source
 

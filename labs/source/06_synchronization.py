@@ -33,7 +33,7 @@ import vklab
 from vklab.course import attempt, banner, check, data, hint, predict, run_limited, show, swap
 from vklab.course.figures import commands as figures
 from vklab.course.figures.commands import as_command, commands_of, full_barriers
-from vklab.course.synchronization import FAULTS, ask_layer, stream, three_branches
+from vklab.course.labs.synchronization import FAULTS, ask_layer, stream, three_branches
 from vklab.settings import settings
 
 # %% id="l06-banner"
@@ -310,8 +310,8 @@ predict("06-p3", first=..., second=...)
 # The next cell shows a wrapper for timeline semaphores, and a function that sends pieces. Its device is as lazy as Vulkan allows, on *every* driver: each copy waits, on the device, for a second timeline called `go`, and the host raises `go` only for copies that it is about to wait for. A fence covers the last submission. What may wait for ever runs in a child process with a time limit: that is `run_limited`.
 
 # %% id="l06-line" tags=["nbval-ignore-output"]
-display(show("vklab.course.synchronization.Timeline"))
-show("vklab.course.synchronization.stream")
+display(show("vklab.course.labs.synchronization.Timeline"))
+show("vklab.course.labs.synchronization.stream")
 
 # %% id="l06-bug"
 for words, plan in (("refilled at once", [(0, 0), (0, 0)]),

@@ -8,11 +8,11 @@ import sys
 import pytest
 import tiers
 
-from vklab.course import creation, interfaces
 from vklab.course.data import data
 from vklab.course.definition.draw import draw
 from vklab.course.definition.exercise import find
 from vklab.course.figures import pipelines
+from vklab.course.labs import creation, interfaces
 from vklab.course.places import PROJECT
 from vklab.shader import reflection, toolchain
 

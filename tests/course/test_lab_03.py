@@ -7,9 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from vklab.course import copies, data, swapped_memory
+from vklab.course import data
 from vklab.course.figures import heaps, paths
 from vklab.course.figures.machines import memory_table, recorded_table
+from vklab.course.labs import copies, swapped_memory
 from vklab.plan.memory import round_up
 
 MODEL = data("digits_cnn.onnx")

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import random
-import sys
-import time
 
 import pytest
-import tiers
+from scored import drawn_cases
 
 from vklab.course import run_limited
 from vklab.course.author import trials
 from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import find_lab
-from vklab.course.definition.draw import draw
-from vklab.course.definition.exercise import find
 from vklab.course.definition.judge import LocalAnswers, judge
+from vklab.course.labs.synchronization import FAULTS, ask_layer, stream
 from vklab.course.places import PROJECT
-from vklab.course.synchronization import FAULTS, ask_layer, stream
 
-SEEDS = ("public", "one", "another", "a third")
-
-
-@pytest.fixture(params=tiers.seeds(*SEEDS))
-def drawn(request, monkeypatch):
-    """Return the exercise, its module, and the cases of one seed."""
-    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
-    exercise = find("06-5")
-    return exercise, sys.modules[type(exercise).__module__], draw(exercise, request.param)
+drawn = drawn_cases("06-5", seconds=0.5)
 
 
 def schedule(groups, key):
@@ -86,14 +74,6 @@ def test_half_way_answers_earn_a_share(drawn):
         verdict = judge(exercise, LocalAnswers(wrong[1]), cases)
         print(verdict.points, wrong[2])
         assert verdict.points < 4
-
-
-def test_public_cases_are_drawn_and_solved_in_half_a_second(monkeypatch):
-    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
-    exercise = find("06-5")
-    start = time.process_time()
-    draw(exercise, "public")
-    assert time.process_time() - start < 0.5
 
 
 def test_a_lazy_device_shows_every_refill_that_comes_too_early():

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-
-import pytest
-import tiers
+from scored import drawn_cases
 
 from vklab.course.author import trials
 from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import find_lab
-from vklab.course.definition.draw import draw
-from vklab.course.definition.exercise import find
 from vklab.course.definition.judge import LocalAnswers, judge
 from vklab.course.places import PROJECT
 
-
-@pytest.fixture(params=tiers.seeds("public", "one", "another", "a third"))
-def drawn(request, monkeypatch):
-    """Return the exercise, its module, and the cases of one seed."""
-    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
-    exercise = find("01b-4")
-    return exercise, sys.modules[type(exercise).__module__], draw(exercise, request.param)
+drawn = drawn_cases("01b-4")
 
 
 def partitions(names):

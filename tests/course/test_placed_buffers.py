@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import sys
 
 import numpy as np
-import pytest
-import tiers
+from scored import drawn_cases
 
-from vklab.course import placing
 from vklab.course.author import trials
 from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import find_lab
-from vklab.course.definition.draw import draw
-from vklab.course.definition.exercise import find
 from vklab.course.definition.judge import LocalAnswers, judge
+from vklab.course.labs import placing
 from vklab.course.places import PROJECT
 
-SEEDS = ("public", "one", "another", "a third")
-
-
-@pytest.fixture(params=tiers.seeds(*SEEDS))
-def drawn(request, monkeypatch):
-    """Return the exercise, its module, and the cases of one seed."""
-    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
-    exercise = find("03-4")
-    return exercise, sys.modules[type(exercise).__module__], draw(exercise, request.param)
+drawn = drawn_cases("03-4")
 
 
 def fewest(buffers, heaps):

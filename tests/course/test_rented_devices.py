@@ -8,34 +8,15 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import sys
-import time
 
-import pytest
-import tiers
+from scored import drawn_cases
 
 from vklab.course.author import trials
 from vklab.course.author.lab import find_lab
-from vklab.course.definition.draw import draw
-from vklab.course.definition.exercise import find
 from vklab.course.definition.judge import LocalAnswers, judge
 from vklab.course.places import PROJECT
 
-SEEDS = ("public", "one", "another", "a third")
-SECONDS = 2.0  # a draw takes 0.2 s; slower machines get more
-
-
-@pytest.fixture(params=tiers.seeds(*SEEDS))
-def drawn(request, monkeypatch):
-    """Return the exercise, its module, and the cases of one seed."""
-    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
-    exercise = find("02b-2")
-    started = time.process_time()
-    cases = draw(exercise, request.param)
-    took = time.process_time() - started
-    print(f"drawn in {took:.2f} s")
-    assert took < SECONDS
-    return exercise, sys.modules[type(exercise).__module__], cases
+drawn = drawn_cases("02b-2", seconds=2)
 
 
 def price_of(devices, choice):

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vklab.course import placing, words
+from vklab.course import words
 from vklab.course.figures.diagram import Diagram
+from vklab.course.labs import placing
 from vklab.course.picture import Picture
 from vklab.types import MemoryHeap, MemoryType
 from vklab.vulkan.memory import FreeRanges

@@ -166,7 +166,7 @@ def memory_table(name: str) -> tuple[tuple[MemoryHeap, ...], tuple[MemoryType, .
 
 def recorded_table(record: Mapping[str, Any]) -> tuple[tuple[MemoryHeap, ...],
                                                        tuple[MemoryType, ...]]:  # fmt: skip
-    """Return the heaps and memory types of a record that `vklab.course.copies` has made."""
+    """Return the heaps and memory types of a record that `vklab.course.labs.copies` has made."""
     return (tuple(MemoryHeap(**heap) for heap in record["heaps"]),
             tuple(_memory_type(kind["heap"], kind["flags"]) for kind in record["memory_types"]))
 

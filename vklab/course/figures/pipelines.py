@@ -11,7 +11,7 @@ from typing import Any
 
 from vklab.course.figures.diagram import Diagram
 from vklab.course.figures.lanes import draw_graph
-from vklab.course.ordering import EXAMPLE, Dispatches, binds_of
+from vklab.course.labs.ordering import EXAMPLE, Dispatches, binds_of
 from vklab.course.picture import Picture
 
 __all__ = ["draw_binding", "draw_blocks", "draw_caches", "draw_common_layout", "draw_creation",

@@ -92,7 +92,7 @@ def _in_a_process(
     folder: Path, index: int, uses_cache: bool, variables: dict[str, str]
 ) -> dict[str, Any]:
     """Return the times of a fresh process: a driver keeps what it has compiled in memory."""
-    root = str(Path(__file__).resolve().parent.parent.parent)
+    root = str(Path(__file__).resolve().parents[3])
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
     arguments = ["--kernels", str(folder), "--device", str(index), "--child"]
     done = subprocess.run(
@@ -170,7 +170,7 @@ def record(folder: Path, index: int = 0, processes: int = 5) -> dict[str, Any]:
         "device": info.name, "type": info.type, "driver": info.driver,
         "api_version": list(info.api_version),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "made_by": f"vklab/course/creation.py, median of {processes} processes",
+        "made_by": f"vklab/course/labs/creation.py, median of {processes} processes",
         "modes": {mode: words for mode, (words, _, _) in MODES.items()},
         "spirv_bytes": {name: (folder / f"{name}.spv").stat().st_size for name in KERNELS},
         "time_ns": measure(folder, index, processes),

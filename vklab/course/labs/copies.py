@@ -1,7 +1,7 @@
 """Measure how fast bytes move between the host and one device, by path and by size.
 
 Lab 03 measures the student's device with it. As a program it prints a record as JSON, for
-`data/recorded/`: `PYTHONPATH=. python3 -P vklab/course/copies.py > record.json`. It needs the
+`data/recorded/`: `PYTHONPATH=. python3 -P vklab/course/labs/copies.py > record.json`. It needs the
 packages vulkan and numpy only.
 """
 
@@ -170,7 +170,7 @@ def record(index: int = 0, sizes: Sequence[int] = SIZES, repeats: int = 9) -> di
         "device": info.name, "type": info.type, "driver": info.driver,
         "api_version": list(info.api_version),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "made_by": f"vklab/course/copies.py, median of {repeats}", **tables(info),
+        "made_by": f"vklab/course/labs/copies.py, median of {repeats}", **tables(info),
         "bytes_a_second": measure(index, sizes, repeats),
     }  # fmt: skip
 

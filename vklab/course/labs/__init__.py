@@ -1,0 +1,1 @@
+"""Measurements, models and wrappers that one lab alone uses."""
