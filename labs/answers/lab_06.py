@@ -2,7 +2,7 @@
 
 from itertools import combinations, pairwise
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, taught, wrong
 
 KINDS = (("RAW", 2, 1), ("WAR", 1, 2), ("WAW", 2, 2))
 
@@ -199,3 +199,6 @@ wrong("06-5", says="bytes are live in group")(lambda work, cap: _filled(work, ca
 wrong("06-5", says="which no earlier group has written")(lambda work, cap: [list(work)])
 wrong("06-5", says="the commands")(lambda work, cap: [[name] for name in work][:-1])
 wrong("06-5", says="expected a list of lists of names")(lambda work, cap: list(work))
+
+taught("sum(work[name][0] for name in group)", because="lab 02b gives a sum over names")
+taught("(work[name][0] for name in group)", because="lab 02b gives a sum over names")
