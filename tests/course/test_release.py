@@ -164,12 +164,14 @@ def test_the_release_of_all_labs_has_their_checks_and_no_line_of_a_solution(tmp_
         assert used and used <= kept, (lab.name, used - kept)
 
 
-def test_variants_of_other_classes_are_blanked():
-    text = ('@exercise("91-1", hints=("a",), variants=({"n": 1}, {"n": 2}))\n'
+def test_variants_are_written_as_data_and_those_of_other_classes_are_blanked():
+    text = ('TRUTH = {"a": 1, "b": 2}\n'
+            '@exercise("91-1", hints=("a",), variants=tuple({"n": n} for n in TRUTH))\n'
             "class A(Function):\n    parts = {}\n")  # fmt: skip
-    tree = ast.parse(strip.stripped(text, {"91-1": 1}))
-    (node,) = (n for n in tree.body if isinstance(n, ast.ClassDef))
-    assert ast.unparse(node.decorator_list[0].keywords[1].value) == "({}, {'n': 2})"
+    kept = strip.stripped(text, {"91-1": [{}, {"n": "b"}]})
+    (node,) = (n for n in ast.parse(kept).body if isinstance(n, ast.ClassDef))
+    assert ast.unparse(node.decorator_list[0].keywords[1].value) == "({}, {'n': 'b'})"
+    assert "TRUTH" not in kept
 
 
 def test_a_name_that_only_an_annotation_or_a_kept_helper_uses_stays():
