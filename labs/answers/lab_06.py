@@ -4,6 +4,7 @@ from functools import cache
 from itertools import combinations
 
 from vklab.course.author.answers import alternative, taught, wrong
+from vklab.course.labs.grouping import kept_bytes, ready
 
 KINDS = (("RAW", 2, 1), ("WAR", 1, 2), ("WAW", 2, 2))
 
@@ -22,11 +23,10 @@ def _finder(touch=lambda a, b, c, d: a < d and c < b, same=lambda x, y: x == y, 
 alternative("06-1")(_finder())
 for words, decision in (
     ("(0, 1, 'RAW') is no hazard here", {"touch": lambda a, b, c, d: a <= d and c <= b}),
-    ("the hazard (0, 1, 'RAW') is missing", {"touch": lambda a, b, c, d: a == c}),
     ("(0, 1, 'RAW') is no hazard here", {"same": lambda x, y: True}),
     ("the hazard (0, 1, 'WAR') is missing", {"kinds": KINDS[::2]}),
-    ("barriers=(0,): the hazard", {"cuts": lambda i, p, j: i <= p <= j}),
-    ("barriers=(1,): (0, 1,", {"cuts": lambda i, p, j: i < p < j}),
+    ("barriers=[0]: the hazard", {"cuts": lambda i, p, j: i <= p <= j}),
+    ("barriers=[1]: (0, 1,", {"cuts": lambda i, p, j: i < p < j}),
     ("the hazard (0, 2, 'RAW') is missing", {"near": True}),
     ("a hazard is listed twice", {"kinds": KINDS * 2}),
 ):
@@ -58,7 +58,7 @@ def _greedy(key=lambda hazard: hazard[1], place=lambda first, end: end,
 
 
 for words, decision in (
-    ("the fewest possible are", {"key": lambda hazard: hazard[0]}),
+    ("is in the gap of", {"key": lambda hazard: hazard[0]}),
     ("the fewest possible are", {"place": lambda first, end: first + 1}),
     ("is in the gap of", {"place": lambda first, end: end - 1}),
     ("is in the gap of", {"ordered": lambda first, last: first <= last}),
@@ -122,19 +122,11 @@ wrong("06-4", says="the offset of piece")(lambda sizes, ring: [
     (sum(sizes[:n]) % ring, value) for n, (_, value) in enumerate(_by_bytes(sizes, ring))])
 
 
-def _able(work, cap, done):
-    """Return the commands that may come next, and the bytes that are free for their results."""
-    reads = {read for _, listed in work.values() for read in listed}
-    later = {read for name, (_, listed) in work.items() if name not in done for read in listed}
-    kept = sum(work[name][0] for name in done if name in later or name not in reads)
-    return [n for n in work if n not in done and done.issuperset(work[n][1])], cap - kept
-
-
 @alternative("06-5")
 def best_of_every_next_group(work, cap):
     @cache
     def best(done):
-        able, room = _able(work, cap, done)
+        able, room = ready(work, done), cap - kept_bytes(work, done)
         return () if len(done) == len(work) else min(
             ((group, *best(done | set(group))) for count in range(len(able))
              for group in combinations(able, count + 1) if sum(work[n][0] for n in group) <= room),
@@ -147,8 +139,8 @@ def _filled(work, cap, key=lambda n: 0, fits=True, stuck=False):
     """Fill groups with ready commands; where this gets stuck, one command after the other."""
     groups, done = [], frozenset()
     while len(done) < len(work):
-        group, (able, room) = [], _able(work, cap, done)
-        for name in sorted(able, key=key):
+        group, room = [], cap - kept_bytes(work, done)
+        for name in sorted(ready(work, done), key=key):
             if work[name][0] <= room or not fits:
                 group.append(name)
                 room -= work[name][0]

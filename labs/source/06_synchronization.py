@@ -8,7 +8,7 @@
 # # Lab 06 · Synchronization
 # **Who has to wait for whom, and how to wait no more than that** · 90 minutes, 5 exercises; the last one, about 20 minutes, may wait for another day
 #
-# A device may run two commands of a list at the same time, or finish them in another order. It does not check whether one reads what the other writes. Whoever records the list has to say so. If you say too little, a number is wrong on some machine, on some day. If you say too much, the device stands idle.
+# A device may run two commands of a list at the same time, or finish them in another order. It does not check whether one reads what the other writes. CUDA orders the kernels of a stream by itself; in Vulkan, whoever records the list has to say so. If you say too little, a number is wrong on some machine, on some day. If you say too much, the device stands idle.
 #
 # **Afterwards you can**
 # * tell an execution dependency from available and visible memory;
@@ -22,7 +22,6 @@
 # **Files it opens**: `vklab/plan/barriers.py`, `vklab/course/labs/synchronization.py`.
 
 # %% id="l06-setup"
-from collections import Counter
 from itertools import combinations
 
 import numpy as np
@@ -32,6 +31,7 @@ import vklab
 from vklab.course import attempt, banner, check, data, hint, predict, run_limited, show, swap
 from vklab.course.figures import commands as figures
 from vklab.course.figures.commands import as_command, commands_of, full_barriers
+from vklab.course.labs.grouping import CAP, WORK, kept_bytes, ready
 from vklab.course.labs.synchronization import FAULTS, ask_layer, stream, three_branches
 from vklab.settings import settings
 
@@ -145,11 +145,11 @@ with attempt("06-1"):
     usual = vklab.plan.barriers.find_barriers
     same = np.array_equal(logits_with(lambda work, to_host=True: ()), logits_with(usual))
     print("without any barrier the logits are the same:", same)
-    print("hazards that you found:", dict(Counter(kind for _, _, kind in find_hazards(digits))))
+    print("hazards that you found:", len(find_hazards(digits)))
 
 # %% [markdown] id="l06-2t"
 # ## 2 · As few barriers as possible
-# A barrier costs time: work in progress has to end, and caches are written out, before new work begins. On an NVIDIA H200 a very small dispatch took 0.2 microseconds, and a barrier 2.4. So one barrier should order many hazards. Think of the list as a line. A hazard `(i, j)` is a **gap**, from command `i` to command `j`. A barrier orders every gap that it stands in.
+# A barrier costs time: work in progress has to end, and caches may be written out or emptied, before new work begins. On an NVIDIA H200 a very small dispatch took 0.2 microseconds, and 2.4 with a barrier before it. So one barrier should order many hazards. Think of the list as a line. A hazard `(i, j)` is a **gap**, from command `i` to command `j`. A barrier orders every gap that it stands in.
 
 # %% id="l06-2d" tags=["hide-input"]
 figures.draw_gaps()
@@ -222,25 +222,25 @@ with attempt("06-1"), attempt("06-2"):
                             ("vklab's own order", {})):
         listed = load_commands(three_branches(), {"x": VECTOR}, **switches)
         barriers, _ = fewest_barriers(find_hazards(listed))
-        print(f"{words:27}", *("| " * (n in barriers) + name for n, (name, *_) in enumerate(listed)))
+        print(f"{words:27}", *("| " * (n in barriers) + listed[n][0] for n in range(len(listed))))
 
 # %% [markdown] id="l06-e2r"
 # Another order of the same work needs fewer barriers: 6 in place of 8. And memory that you save costs barriers: in both orders, 15 of the 23 hazards exist only because values share bytes. If each value had bytes of its own, three barriers would be enough in vklab's order: before `a1`, `a2` and `c2`. Section 5 looks for few barriers in little memory.
 
 # %% [markdown] id="l06-3t"
 # ## 3 · Four masks, and a layer that reads them
-# Until now, a barrier ordered everything. The real call, `vkCmdPipelineBarrier`, names less: it has four masks.
+# Until now, a barrier ordered everything. The real call, `vkCmdPipelineBarrier`, names less: it has four masks. (The newer `vkCmdPipelineBarrier2` has the same four.)
 
 # %% id="l06-3d" tags=["hide-input"]
 figures.draw_masks()
 
 # %% [markdown] id="l06-3r"
-# Here, *stages* are `compute_shader` (kernels), `transfer` (copies) and `host`. *Accesses* are `shader_read`, `shader_write`, `transfer_read`, `host_read`, and so on; `0` means none.
+# Here, *stages* are `compute_shader` (kernels), `transfer` (copies) and `host`. *Accesses* are `shader_read` and `shader_write` (storage buffers), `transfer_read`, `host_read`, and so on; `0` means none.
 #
 # The bug that is hardest to see has **right stages and wrong access masks**: `shader_read` instead of `shader_write` on the source side. The kernels run in the right order, and a GPU with separate caches may still show old bytes. Tests pass, and every barrier seems to be in place.
 #
 # ### Ask the validation layer
-# The **validation layer** stands between program and driver and reads every call. Its *synchronization validation*, which must be switched on, follows the accesses and barriers of each command buffer. Does it see wrong access masks, too?
+# The **validation layer** stands between program and driver and reads every call. Its *synchronization validation*, which must be switched on, follows the accesses and barriers of each command buffer. Layers since 2024 look at the accesses of kernels only if `shader_accesses_heuristic` is on, too; the next cell switches it on. Does the layer see wrong access masks, too?
 
 # %% id="l06-layer" tags=["nbval-ignore-output"]
 for fault in FAULTS:
@@ -248,17 +248,18 @@ for fault in FAULTS:
     print(f"{fault:22} {asked.value or asked.message}")
 
 # %% [markdown] id="l06-layert"
-# Compare the last two lines. Without the layer, use these numbers, from version 1.3.239 and lavapipe: 5 RAW and 3 WAR without barriers, 5 RAW with the wrong masks. The stages are right, so the WAR hazards are gone; the masks are wrong, so every RAW is left. (The layer reports one hazard for each buffer of a command, and no WAW of two kernels, so it counts fewer than you.)
+# Compare the last two lines. Without the layer, use these numbers, from lavapipe and versions 1.3.239 and 1.4.309: 5 RAW and 3 WAR without barriers, 5 RAW with the wrong masks. The stages are right, so the WAR hazards are gone; the masks are wrong, so every RAW is left. (The layer compares an access only with the most recent ones of the same bytes, so it counts fewer hazards than you.)
 #
-# **What the layer misses.** A silent layer is no proof:
+# **What synchronization validation misses.** A silent layer is no proof:
 #
 # | fault | reported? | source |
 # |---|---|---|
-# | RAW, WAR inside one command buffer | yes | the layer's guide, and the cell above |
+# | RAW, WAR of two kernels in one command buffer | yes; by 1.4.309 only with the heuristic | measured: with its default it is silent about the missing barriers above |
+# | WAW of two kernels in one command buffer | no, on purpose | measured; the layer's source |
+# | hazards between two submissions | not by 1.3.239; by 1.4.309 with the heuristic | measured |
 # | writes and reads of the host through a pointer | no | guide: host accesses are not tracked |
 # | two buffers bound to the same memory | not always | guide: aliasing |
 # | two invocations of one dispatch | no | it reads commands, not the run of a kernel |
-# | WAW of two kernels; hazards between command buffers or submissions | not by 1.3.239; newer versions check submissions, too | measured for this lab; guide |
 #
 # ### Exercise 3 · Name the wrong mask
 # Each row has two commands and the barrier between them. *At most one* thing in a row is wrong. Two rules help: the host's reads need a barrier to `host`, also if the host has waited for a fence; and `vkQueueSubmit` itself makes earlier writes of the host visible to the device.
@@ -290,7 +291,7 @@ check("06-3", masks)
 # Barriers order commands on the device. The host runs beside it, and needs objects of its own.
 #
 # * A **fence** is one bit. The device sets it when a submission has ended, and the host waits for it. To use it again, the host resets it.
-# * A **timeline semaphore** (Vulkan 1.2) is a number that only grows. Host and device can both set it, and both can wait until it has reached a value. One timeline can replace a hundred fences: if copies end in their order, and each one adds 1, then whoever waits for 5 knows that five copies are over.
+# * A **timeline semaphore** (Vulkan 1.2) is a number that only grows. Host and device can both set it, and both can wait until it has reached a value. One timeline can replace a hundred fences: if copies end in their order, and each one adds 1, then whoever waits for 5 knows that five copies are over. Two *queues* wait for each other in the same way (lab 12).
 #
 # **Host visibility**: a fence says *ended* and *available*, not yet *visible to the host*. The last barrier of the list, from `compute_shader` or `transfer` to `host`, says that. In the other direction nothing is needed: `vkQueueSubmit` makes everything visible that the host wrote before it. (Memory that is not *coherent* also needs a flush or an invalidate, see lab 03.)
 #
@@ -313,9 +314,7 @@ for words, plan in (("refilled at once", [(0, 0), (0, 0)]),
     print(f"{words:18} pieces arrive as {sent.value or sent.message}")
 
 # %% [markdown] id="l06-bugr"
-# Refilled at once, piece 0 arrives as piece 1, every time, on every driver. Without `go` it would depend on the moment: a busy device shows the bug, an idle one hides it. The repair is one number: copy 0 sets the timeline to 1, and the host waits for 1. With a fence instead, it is one more `fence.wait()` before `write 1`.
-#
-# Two *queues* wait for each other in the same way: one queue's submission sets a value, the other's waits for it. A CPU driver has a single queue; on a device with several, lab 12 does that.
+# Refilled at once, piece 0 arrived as piece 1 on every driver that we tried. (In the specification the result is undefined: the host writes bytes that a submitted copy may read.) Without `go` it would depend on the moment: a busy device shows the bug, an idle one hides it. The repair is one number: copy 0 sets the timeline to 1, and the host waits for 1. With a fence instead, it is one more `fence.wait()` before `write 1`.
 
 # %% [markdown] id="l06-e4t" vklab={"id": "06-4"}
 # ### Exercise 4 · A staging ring
@@ -332,7 +331,6 @@ def ring_plan(sizes, ring):
     TODO     offset: after the piece before it; 0 for the first, and where it does not fit.
              value: that of the last earlier copy which reads a byte of this place; 0 if there is
              none. (A smaller value is right, too, if an earlier wait has made it safe.)
-    Approach keep the places of all pieces.
     Example  ring_plan([4, 4, 4], 8) -> [(0, 0), (4, 0), (0, STEP)]     (roughly 8 lines)
     """
     ### BEGIN SOLUTION
@@ -371,32 +369,19 @@ check("06-4", ring_plan)
 # Few groups mean many results at the same time. A result is **live** from the group that writes it to the last group that reads it; a result that nobody reads is an output of the model and stays live to the end. The live bytes of a group must not exceed a **cap**, the memory that you have. Only the sum counts here, not the places.
 
 # %% id="l06-5d" tags=["hide-input"]
-WORK = {"a": (4, ()), "b": (8, ("a",)), "c": (4, ()), "d": (5, ()), "e": (1, ("b",)),
-        "f": (5, ("a",)), "g": (2, ("c", "f")), "h": (4, ("a",))}
-CAP = 24
 figures.draw_groups(WORK, [["a"], ["b", "c", "d"], ["e"], ["f"], ["g"], ["h"]], CAP,
-            "The order as given, cut only where it must be: six groups, five barriers. A box says the "
-            "bytes of its result and what it reads. Below: bytes kept + bytes of the group.")
+            "The order as given, cut only where it must be: six groups, five barriers. A box says "
+            "the bytes of its result and what it reads. Below: bytes kept + bytes of the group.")
 
 # %% [markdown] id="l06-5r"
 # ### Exercise 5 · Groups under a cap (scored)
-# Find as few groups as you can, for any list. A natural answer is *list scheduling*: fill a group with ready commands until none fits, then begin the next. It often needs fewer groups than the order as given. But to fill a group now may keep bytes from a group later. It can even get stuck, with no room for any command: in the example below with cap 6, `a` and `c` fill the memory, and `b` never fits.
+# Find as few groups as you can, for any list. Two functions help: `ready(work, done)` returns the commands whose inputs are done, and `kept_bytes(work, done)` the bytes of the results that are still live.
+#
+# A natural answer is *list scheduling*: fill a group with ready commands until none fits, then begin the next. It often needs fewer groups than the order as given. But to fill a group now may keep bytes from a group later. It can even get stuck, with no room for any command: in the example below with cap 6, `a` and `c` fill the memory, and `b` never fits.
 #
 # One point is for valid groups. The other four count groups, one point for each list: the order as given earns nothing, the fewest possible groups earn the point, and an answer between them earns its share. Lists have at most ten commands. The exercise is open-ended: a better answer takes ten minutes, the best one may wait for another day.
 
 # %% id="l06-e5" vklab={"role": "exercise", "id": "06-5", "points": 5, "lines": 12}
-def ready(work, done):
-    """Return the commands that are not done, and whose inputs are."""
-    return [n for n, (_, reads) in work.items() if n not in done and all(r in done for r in reads)]
-
-
-def kept_bytes(work, done):
-    """Return the bytes of finished results that a later command reads, or that are outputs."""
-    readers = {n: [m for m, (_, reads) in work.items() if n in reads] for n in work}
-    return sum(work[n][0] for n in done
-               if not readers[n] or any(m not in done for m in readers[n]))
-
-
 def groups_under_cap(work, cap):
     """Return the commands in groups, as few groups as you can: [["a", "c"], ["b"], ...].
 
@@ -457,22 +442,13 @@ print("pieces arrive as", sent.value or sent.message)
 
 # %% [markdown] id="l06-tools"
 # ### Tools that show it
-# A missing barrier is found by thinking, by a finder like yours, or by the layer. These tools show what a device *did* in one run; a hazard that did no harm in it does not show. (Looked up in November 2026.)
-#
-# | tool | shows | sees Vulkan compute? |
-# |---|---|---|
-# | RenderDoc | each command of a capture, and the bytes of each buffer | yes; a program without a window starts the capture by its [API](https://renderdoc.org/docs/in_application_api.html), on a queue with [graphics](https://github.com/baldurk/renderdoc/issues/1711) |
-# | [Nsight Systems](https://developer.nvidia.com/blog/nvidia-nsight-systems-adds-vulkan-support/) | a timeline of host threads and queues | yes, on NVIDIA GPUs. ([Nsight Compute](https://docs.nvidia.com/cuda/nsight-compute): CUDA kernels only) |
-# | [RGP](https://gpuopen.com/manuals/rgp_manual) | when each piece of work ran on a Radeon GPU | yes |
-# | Instruments, Xcode | times of host and GPU; Metal commands | as Metal commands, through [MoltenVK](https://ulrik.is/writing/using-metal-frame-capture-with-moltenvk/) |
-# | [PIX](https://devblogs.microsoft.com/pix/changes-to-the-capture-experience/) | commands and times of Direct3D 12 | no |
+# These tools show what a device *did* in one run; a hazard that did no harm in it does not show. [RenderDoc](https://renderdoc.org/docs/in_application_api.html) (the bytes of each buffer after each command), [Nsight Systems](https://developer.nvidia.com/blog/nvidia-nsight-systems-adds-vulkan-support/) (a timeline of host and queues; NVIDIA) and [RGP](https://gpuopen.com/manuals/rgp_manual) (when each piece of work ran; AMD) see Vulkan compute. Apple's Instruments sees the Metal commands that [MoltenVK](https://ulrik.is/writing/using-metal-frame-capture-with-moltenvk/) makes of it. [PIX](https://devblogs.microsoft.com/pix/changes-to-the-capture-experience/) sees Direct3D 12 only, and Nsight Compute CUDA only.
 
 # %% [markdown] id="l06-recap"
 # ## Recap
 # | word | what it orders | mistake to avoid |
 # |---|---|---|
-# | execution dependency | one command after another | believing that it moves bytes |
-# | available, visible | bytes leave one cache, and old copies leave another | wrong access masks with right stages |
+# | memory dependency | one command after another, and the bytes between their caches | right stages with wrong access masks |
 # | barrier | commands of one queue | one after every command; none because the test passed |
 # | fence | the host after a submission | refilling what a copy may still read |
 # | timeline semaphore | host and device, or two queues, by a growing number | waiting for one copy less |

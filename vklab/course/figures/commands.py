@@ -6,10 +6,11 @@ last). Visited by lab 06.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from vklab.course.figures.diagram import Diagram
 from vklab.course.figures.lanes import draw_timeline
+from vklab.course.labs.grouping import Work, kept_bytes
 from vklab.course.picture import Picture
 from vklab.plan import device_chunk
 from vklab.plan.barriers import Access, Barrier
@@ -208,7 +209,7 @@ def draw_ring(
 
 
 def draw_groups(
-    work: Mapping[str, tuple[int, tuple[str, ...]]], groups: Sequence[Sequence[str]], cap: int,
+    work: Work, groups: Sequence[Sequence[str]], cap: int,
     caption: str,
 ) -> Picture:  # fmt: skip
     """Draw groups of commands between barriers, and below each the bytes that are live.
@@ -233,10 +234,7 @@ def draw_groups(
             reads = f"\nreads {' '.join(work[name][1])}" if work[name][1] else ""
             page.box((x + 6, 6 + 44 * row, wide - 16, 38), f"{name}: {work[name][0]}{reads}",
                      "red" if late else "blue")  # fmt: skip
-        still = [name for name in done if any(
-            name in reads and reader not in done for reader, (_, reads) in work.items())
-            or not any(name in reads for _, reads in work.values())]  # fmt: skip
-        kept, own = (sum(work[name][0] for name in names) for names in (still, group))
+        kept, own = kept_bytes(work, done), sum(work[name][0] for name in group)
         live = kept + own
         sizes.append(live)
         tall = 80 * min(live / cap, 1.2)

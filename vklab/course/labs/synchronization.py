@@ -29,9 +29,13 @@ from vklab.vulkan.memory import Buffer
 
 __all__ = ["FAULTS", "LazyDevice", "Timeline", "ask_layer", "stream", "three_branches"]
 
-# Variables that switch synchronization validation on, in newer and in older layers.
-SYNC_VALIDATION = {"VK_LAYER_VALIDATE_SYNC": "1", "VK_LAYER_ENABLES":
-                   "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"}  # fmt: skip
+# Variables that switch synchronization validation on, in newer and in older layers. Newer ones look
+# at the accesses of kernels only with the third.
+SYNC_VALIDATION = {
+    "VK_LAYER_VALIDATE_SYNC": "1",
+    "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT",
+    "VK_LAYER_SYNCVAL_SHADER_ACCESSES_HEURISTIC": "1",
+}
 
 
 class Timeline(DeviceObject):
