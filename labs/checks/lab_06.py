@@ -242,7 +242,8 @@ class RingPlan(Function):
             report.equal(at, place, f"the offset of piece {number}")
             if report.part == "places":
                 continue
-            report.expect(_is_number(value), f"{words.short(value)} is no value to wait for")
+            report.expect(_is_number(value) and value >= 0,
+                          f"{words.short(value)} is no value to wait for")
             waited = max(waited, value)
             report.expect(waited >= last, f"piece {number} overwrites bytes that an earlier copy "
                           f"may still read: waiting for {value} is not enough")  # fmt: skip

@@ -375,7 +375,7 @@ figures.draw_groups(WORK, [["a"], ["b", "c", "d"], ["e"], ["f"], ["g"], ["h"]], 
 
 # %% [markdown] id="l06-5r"
 # ### Exercise 5 · Groups under a cap (scored)
-# Find as few groups as you can, for any list. Two functions help: `ready(work, done)` returns the commands whose inputs are done, and `kept_bytes(work, done)` the bytes of the results that are still live.
+# Find as few groups as you can, for any list. Two functions help: `ready(work, done)` returns the commands that are not done and whose inputs are; `kept_bytes(work, done)` adds the results of `done` that are still live.
 #
 # A natural answer is *list scheduling*: fill a group with ready commands until none fits, then begin the next. It often needs fewer groups than the order as given. But to fill a group now may keep bytes from a group later. It can even get stuck, with no room for any command: in the example below with cap 6, `a` and `c` fill the memory, and `b` never fits.
 #

@@ -244,7 +244,7 @@ def draw_groups(
         if number:
             page.box((x - 3, 4, 4, base + 100), "", "green", shade=0.9)
         done |= set(group)
-    page.box((84, base + 16, 648, 0), "", "grey", dashed=True)
+    page.box((84, base + 15, 648, 1.5), "", "red")
     page.note((6, base + 20), f"cap {cap}")
     listed = "; ".join(f"{' '.join(group)} ({live} live)"
                        for group, live in zip(groups, sizes, strict=True))  # fmt: skip
