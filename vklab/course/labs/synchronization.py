@@ -90,7 +90,13 @@ class LazyDevice(contextlib.ExitStack):
         self._done.wait(value)
 
     def submit_copy(self, offset: int, size: int, value: int) -> None:
-        """Submit the copy of a piece; it waits for `go`, and then sets its timeline to `value`."""
+        """Submit the copy of a piece; it waits for `go`, and then sets its timeline to `value`.
+
+        Args:
+            offset: first byte of the piece in the ring.
+            size: bytes of the piece.
+            value: the number for both timelines.
+        """
         commands = self.enter_context(CommandBuffer(self._pool))
         commands.begin()
         commands.copy_buffer(self._staging.handle, self._target.handle, size, offset,
