@@ -314,7 +314,7 @@ for words, plan in (("refilled at once", [(0, 0), (0, 0)]),
     print(f"{words:18} pieces arrive as {sent.value or sent.message}")
 
 # %% [markdown] id="l06-bugr"
-# Refilled at once, piece 0 arrived as piece 1 on every driver that we tried. (In the specification the result is undefined: the host writes bytes that a submitted copy may read.) Without `go` it would depend on the moment: a busy device shows the bug, an idle one hides it. The repair is one number: copy 0 sets the timeline to 1, and the host waits for 1. With a fence instead, it is one more `fence.wait()` before `write 1`.
+# Refilled at once, piece 0 arrives as piece 1, on lavapipe and on SwiftShader. (In the specification the result is undefined: the host writes bytes that a submitted copy may read.) Without `go` it would depend on the moment: a busy device shows the bug, an idle one hides it. The repair is one number: copy 0 sets the timeline to 1, and the host waits for 1. With a fence instead, it is one more `fence.wait()` before `write 1`.
 
 # %% [markdown] id="l06-e4t" vklab={"id": "06-4"}
 # ### Exercise 4 · A staging ring
