@@ -116,13 +116,13 @@ def _shader_expressions(text: str) -> list[str]:
 
 
 class Words:
-    """The tokens of a text, and the places of each."""
+    """Tokens of a text, and where each occurs."""
 
     def __init__(self, text: str) -> None:
         self.tokens = tokens(text)
-        self.places: dict[str, list[int]] = {}
-        for place, word in enumerate(self.tokens):
-            self.places.setdefault(word, []).append(place)
+        self.positions: dict[str, list[int]] = {}
+        for index, word in enumerate(self.tokens):
+            self.positions.setdefault(word, []).append(index)
 
 
 words_of = functools.lru_cache(maxsize=4096)(Words)  # a release reads each text once a lab
@@ -138,10 +138,10 @@ class Secret:
 
     def is_in(self, text: Words) -> bool:
         """Tell whether the expression occurs in a text, at the places of its rarest word."""
-        if any(word not in text.places for _, word in self.kept):
+        if any(word not in text.positions for _, word in self.kept):
             return False
-        ahead, rare = min(self.kept, key=lambda entry: len(text.places[entry[1]]), default=(0, ""))
-        for at in text.places[rare] if rare else range(len(text.tokens)):
+        ahead, rare = min(self.kept, key=lambda entry: len(text.positions[entry[1]]), default=(0, ""))
+        for at in text.positions[rare] if rare else range(len(text.tokens)):
             part = text.tokens[at - ahead : at - ahead + len(self.wanted)] if at >= ahead else ()
             if all(part[n : n + 1] == (word,) for n, word in self.kept) \
                     and normal(part) == self.wanted:  # fmt: skip
