@@ -15,7 +15,7 @@ def compares_text(device, needs):
 
 
 def _older(answer):
-    """Return an answer to 02-4 that decides with `answer` whether a version is too old."""
+    """Return an answer to 02b-1 that decides with `answer` whether a version is too old."""
     def first_missing(device, needs):
         if answer(device.api_version, needs.api_version):
             return "version"
@@ -116,7 +116,7 @@ def largest_first(devices, programs):
     return min(found, key=lambda placed: _cost(devices, placed))
 
 
-@wrong("02b-2", says="of the picture: 132 cents an hour; no answer needs less than 102")
+@wrong("02b-2", says="the picture's lists: 132 cents an hour; no answer needs less than 102")
 def sets_by_price_largest_first(devices, programs):
     order = sorted(programs, key=lambda n: -programs[n][0])
     sets = [s for count in range(1, len(devices) + 1) for s in combinations(devices, count)]

@@ -87,7 +87,7 @@ def _fields(packed: int, *widths: int) -> list[int]:
         "version, and how far are they from the right end?",
         "Two steps for each field: shift it to the right end, then mask the bits to its left away. "
         "Which mask keeps ten bits?",
-        "hex(...) writes a number the way the exercise asks; dict.get takes a second argument.",
+        "dict.get takes a second argument: what it returns for a number that is not there.",
     ),
     seams=("vklab.vulkan.api.version_tuple",),
 )
@@ -155,7 +155,7 @@ class Identify(Function):
         "Copies: look at the flags of families that have transfer. Which flags rule one out?",
     ),
     variants=({"bits": 40, "wraps": "18 minutes"}, {"bits": 44, "wraps": "5 hours"},
-              {"bits": 48, "wraps": "3 days"}, {"bits": 52, "wraps": "52 days"}),
+              {"bits": 48, "wraps": "3 days"}, {"bits": 52, "wraps": "7 weeks"}),
     seams=("vklab.vulkan.device.choose_queue_families",),
 )  # fmt: skip
 class PickQueueFamilies(Function):
@@ -328,7 +328,7 @@ def _apart(part: str, sizes: Sizes, values: Values, natural: int = 0) -> Case:
 )
 class TellApart(Function):
     parts = {"valid": ("the fields tell all devices apart", 1),
-             **{name: (f"the bytes for the {name} drawn list of devices", 1)
+             **{name: (f"the bytes for the {name} random list of devices", 1)
                 for name in ("first", "second", "third")}}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
@@ -365,21 +365,9 @@ class TellApart(Function):
 
 @exercise("02-p1", hints=("Who holds a Python reference to what?",))
 class Alive(Predict):
-    explains = ("The structure is there, because Python holds it. The array is gone: the bindings "
-                "copied the inner structure into a C array, and a pointer in C keeps nothing "
-                "alive. Passing this structure to vkCreateDevice reads freed memory.")  # fmt: skip
+    explains = ("A is there, because a Python variable holds it. C is gone: the bindings copied B "
+                "into memory of C, and a pointer in C keeps nothing alive. With this A, "
+                "vkCreateDevice reads freed memory.")  # fmt: skip
 
     def answers(self) -> Mapping[str, Any]:
-        return {"structure": True, "array": False}
-
-
-@exercise("02-p2", hints=("Which names occur in the runtime's function?",))
-class RulesOfTheRuntime(Predict):
-    explains = ("The runtime keeps compute away from graphics and copies on a family of their own, "
-                "as you do. It never looks at timestamp_valid_bits or queue_count: it uses one "
-                "queue of each family, and does not measure inside a run.")  # fmt: skip
-
-    def answers(self) -> Mapping[str, Any]:
-        return {"graphics": True, "clock": False, "queue_count": False, "copies": True}
-
-
+        return {"A": True, "C": False}

@@ -238,7 +238,7 @@ digits.draw_digits(images[ten], logits.argmax(axis=1), labels[ten],
 # * `vklab.load` read the model, planned it for this device, and returned a **session**. A session owns memory of the device. The `with` block gives the memory back.
 # * `session.run` copied ten pictures to the device, ran the kernels, and copied ten rows of ten numbers back. These numbers are called **logits**: the larger a logit, the more the network favours that digit. `argmax` finds the largest.
 #
-# Are the numbers right? `session.check` runs the same model with ONNX Runtime on the processor, and compares every number. The two add the same terms in different orders, so the last decimals differ. Lab 17 says how much is too much.
+# Are the numbers right? `session.check` runs the same model with ONNX Runtime on the processor, and compares every number. The two add the same terms in different orders, so the last decimals differ.
 
 # %% id="l00-agrees"
 with vklab.load(MODEL) as session:

@@ -1,14 +1,14 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Choosing devices: what each one offers, and which one does the work", minutes: 75}
+#   vklab: {title: "Choosing devices: what each one offers, and which one does the work", minutes: 85}
 # ---
 
 # %% [markdown] id="l02b-title"
 # # Lab 02b · Choosing devices
-# **Which device should do the work, and why not another one?** · 75 minutes, 3 exercises; the second one may wait for another day
+# **Which device should do the work, and why not another one?** · 85 minutes, 3 exercises; the second one may wait for another day
 #
-# A program that needs 8 GiB of memory stops on a laptop with "error -8". Its author never saw that error: the author has another laptop. In this lab you ask what a device offers, name the first thing that it lacks, and choose devices.
+# A program that computes with 16-bit numbers stops on a laptop with "error -8". Its author never saw that error: the author has another laptop. In this lab you ask what a device offers, name the first thing that it lacks, and choose devices.
 #
 # **Afterwards you can**
 # * read the heaps, limits and features of a device;
@@ -16,7 +16,7 @@
 # * choose a cheap set of devices for several programs, and say how far from the best you are;
 # * find two mistakes that only show on other people's machines, and mend them.
 #
-# **Before this lab**: lab 02. Four words of it are needed here: an *instance* connects a program to the drivers; a *physical device* is a GPU, or a processor in the role of one; a *handle* is a pointer that you give to Vulkan's calls; a *queue family* is a group of queues that do the same jobs. The [glossary](GLOSSARY.md) has all words.
+# **Before this lab**: lab 02, and for the cheapest choice in exercise 2 a function that calls itself (recursion). Four words of lab 02 are needed: an *instance* connects a program to the loader; a *physical device* is a GPU, or a processor in the role of one; a *handle* is a pointer that you give to Vulkan's calls; a *queue family* is a group of queues that do the same jobs. The [glossary](GLOSSARY.md) has all words.
 #
 # **Files it opens**: `vklab/vulkan/physical_device.py`, `vklab/runtime/open_devices.py`.
 
@@ -45,14 +45,14 @@ banner()
 
 # %% [markdown] id="l02b-memory-text"
 # ## 1 · What a device offers
-# **Memory.** A *heap* is a pool of memory with a size. A *memory type* is a way to allocate from one heap. Its flags say what you get: `device_local` is close to the device, `host_visible` can be mapped by your program, `host_coherent` needs no flush after writing, `host_cached` is fast to read back.
+# **Memory.** A *heap* is a pool of memory with a size. A *memory type* is a way to allocate from one heap. Its flags say what you get. `device_local`: close to the device, `host_visible`: the processor can read and write it directly, `host_coherent`: what one side writes, the other sees without an extra call, `host_cached`: fast to read back.
 
 # %% id="l02b-memory-picture" tags=["hide-input"]
 objects.draw_memory()
 
 # %% id="l02b-memory" tags=["nbval-ignore-output"]
 assert handles, "there are no handles: run the setup cell first"
-FLAGS = ("DEVICE_LOCAL", "HOST_VISIBLE", "HOST_COHERENT", "HOST_CACHED", "LAZILY_ALLOCATED")
+FLAGS = ("DEVICE_LOCAL", "HOST_VISIBLE", "HOST_COHERENT", "HOST_CACHED")
 rows = []
 for number, handle in enumerate(handles):
     memory = vk.vkGetPhysicalDeviceMemoryProperties(handle)
@@ -67,17 +67,17 @@ for number, handle in enumerate(handles):
 HTML(draw.table_html("Heaps and memory types", ("device", "heap", "type", "flags"), rows))
 
 # %% [markdown] id="l02b-limits-text"
-# **Limits.** A device has more than a hundred limits. These shape nearly every compute kernel. A larger `max...` is better; of an alignment the smaller value is better. The last column is what every device of Vulkan 1.3 must offer.
+# **Limits.** A device has more than a hundred limits. These shape nearly every kernel. A kernel runs many times at once: each run is an *invocation*, and a *workgroup* is a group of them that share memory. A larger `max...` is better; of an alignment the smaller value is better. The last column is what every device of Vulkan 1.3 must offer.
 #
 # | limit | means | every device |
 # |---|---|---|
 # | `maxComputeWorkGroupInvocations` | invocations in one workgroup, at most | 128 |
 # | `maxComputeSharedMemorySize` | bytes of shared memory that a workgroup may declare | 16384 |
 # | `maxStorageBufferRange` | bytes of a buffer that one binding may cover | 2^27, 128 MiB |
-# | `maxPushConstantsSize` | bytes of the small numbers that go with a dispatch | 128 |
+# | `maxPushConstantsSize` | bytes of the small numbers that come with the order to run a kernel | 128 |
 # | `minStorageBufferOffsetAlignment` | a binding starts at a multiple of this | 256 or less |
 #
-# (A *binding* is a place where a kernel reads or writes a buffer.) **Features** are abilities that a device may lack, such as `shaderFloat16`: arithmetic with 16-bit floating-point numbers, *fp16* for short.
+# (Here a *binding* is a place where a kernel reads or writes a buffer.) **Features** are abilities that a device may lack, such as `shaderFloat16`: arithmetic with 16-bit floating-point numbers, *fp16* for short.
 
 # %% id="l02b-limits" tags=["nbval-ignore-output"]
 assert handles, "there are no handles: run the setup cell first"
@@ -89,7 +89,7 @@ HTML(draw.table_html("Limits", ("limit", *(f"device {n}" for n in range(len(hand
 
 # %% [markdown] id="l02b-2text"
 # ## 2 · Why a device is refused
-# A program that stops with "error -8" helps nobody. vklab tests a device once, in a fixed order, and says what to do about the first thing that is missing. The order matters: a user with an old driver should hear about the driver, not about one of the features that it lacks.
+# A program that stops with "error -8" helps nobody. vklab tests a device once, in a fixed order, and names the first thing that is missing. The order matters: a user with an old driver should hear about the driver, not about one of the features that it lacks.
 
 # %% id="l02b-questions-picture" tags=["hide-input"]
 objects.draw_questions()
@@ -105,7 +105,7 @@ show(vklab.vulkan.physical_device.refusal)
 show(Needs)
 
 # %% [markdown] id="l02b-e1-more"
-# Two facts about memory matter here. An ordinary buffer lies in *one* heap, so a device with heaps of 256 and 16112 MiB has no room for 16200 MiB. (Only a *sparse* buffer may be spread over several.) And one binding covers at most `maxStorageBufferRange` bytes, so a kernel that reads a buffer of 200 MiB through one binding needs that limit, too: `Needs(at_least={"maxStorageBufferRange": 200 << 20}, heap_mib=200)`.
+# Two facts about memory matter here. An ordinary buffer lies in *one* heap, so a device with heaps of 256 and 16112 MiB has no room for 16200 MiB. And one binding covers at most `maxStorageBufferRange` bytes, so a kernel that reads a buffer of 200 MiB through one binding needs that limit, too: `Needs(at_least={"maxStorageBufferRange": 200 << 20}, heap_mib=200)`. To try your function, `machine("phone")` gives the devices of a made-up phone.
 
 # %% id="l02b-e1" vklab={"role": "exercise", "id": "02b-1", "points": 4, "lines": 14}
 def first_missing(device, needs):
@@ -119,7 +119,8 @@ def first_missing(device, needs):
                               of needs.at_most that is larger
              "heap"           its largest device-local heap is smaller than needs.heap_mib MiB
     Approach one `if` or `for` for each line above, and return at once.
-    Example  first_missing(phone, Needs(features=("shaderFloat16",))) -> "feature:shaderFloat16"
+    Example  first_missing(machine("phone")[0], Needs(features=("shaderFloat16",)))
+             -> "feature:shaderFloat16"
     Reads    device.api_version (three numbers), .queue_families, .features (a set of names),
              .limit("maxPushConstantsSize"), .heaps (each has .size_bytes and .device_local)
     Length   roughly 14 lines
@@ -153,7 +154,7 @@ with attempt("02b-1"):
                   heap_mib=8000)
     display(figures.draw_capabilities(
         [*park, *vklab.devices()], lambda info: first_missing(info, needs),
-        "Dark is much, light is little, within a column. Needed: Vulkan 1.3, compute, fp16, 40000 "
+        "Dark is much or yes, light is little or no. Needed: Vulkan 1.3, compute, fp16, 40000 "
         "bytes of shared memory, a heap of 8000 MiB. Below the video decoder: this machine."))
 
 # %% id="l02b-e1-check" vklab={"role": "check", "id": "02b-1"}
@@ -164,39 +165,37 @@ check("02b-1", first_missing)
 
 # %% [markdown] id="l02b-chain-text"
 # ### Where new questions come from
-# Vulkan 1.0 had no question about fp16. Its structures cannot grow, so newer questions are separate structures. You hang them onto the old one through `pNext`.
+# Vulkan 1.0 had no question about fp16. Its structures cannot grow. So Vulkan 1.1 added base structures whose names end in 2: each has a pointer `pNext`, and holds the old structure. Newer questions are structures that you hang onto a base through `pNext`.
 
 # %% id="l02b-chain-picture" tags=["hide-input"]
 objects.draw_chain()
 
 # %% [markdown] id="l02b-chain-more"
-# The cell asks two such questions. A **subgroup** is a part of a workgroup that the device handles together; its invocations can exchange values without memory. It has 32 invocations on NVIDIA and Apple, 32 or 64 on AMD, 8 to 32 on Intel, 8 on lavapipe with AVX2. A **feature** such as `shaderFloat16` is something that a device may lack. Being listed is not enough: a program must also *enable* the feature when it opens the device.
+# The cell asks two such questions. A **subgroup** is a part of a workgroup that the device handles together; its invocations can exchange values without memory. It has 32 invocations on NVIDIA and Apple, 32 or 64 on AMD, 8 to 32 on Intel, 8 on lavapipe with AVX2. For a feature, being listed is not enough: a program must also *enable* it when it opens the device. (To enable one that the device lacks gives error -8.)
 
 # %% id="l02b-chain" tags=["nbval-ignore-output"]
 assert handles, "there are no handles: run the setup cell first"
 rows = []
 for handle in handles:
     subgroup = vk.VkPhysicalDeviceSubgroupProperties()
-    base = vk.VkPhysicalDeviceProperties2(pNext=subgroup)  # this cell holds both
+    base = vk.VkPhysicalDeviceProperties2(pNext=subgroup)  # both are held by variables
     vk.vkGetPhysicalDeviceProperties2(handle, base)
     modern = vk.VkPhysicalDeviceVulkan12Features()
-    vk.vkGetPhysicalDeviceFeatures2(handle, vk.VkPhysicalDeviceFeatures2(pNext=modern))
+    features = vk.VkPhysicalDeviceFeatures2(pNext=modern)
+    vk.vkGetPhysicalDeviceFeatures2(handle, features)
     name = vk.ffi.string(base.properties.deviceName).decode()  # here it is a C array
     rows.append((name, subgroup.subgroupSize, bool(modern.shaderFloat16), bool(modern.shaderInt8)))
 HTML(draw.table_html("Through pNext", ("device", "subgroup", "fp16", "int8"), rows))
 
 # %% [markdown] id="l02b-extensions-text"
-# A vendor publishes an *extension* with its own prefix. If others want it, several vendors (`EXT`) or Khronos (`KHR`) publish a common one. A later version of Vulkan may take it into the core.
+# A vendor publishes an *extension* under its own prefix, such as `NV` or `ARM`. Later a common one may follow, `EXT` or `KHR`, and a later version of Vulkan may take that into its core. So a program may have to look for one ability under several names. One at its beginning is [VK_ARM_data_graph](https://docs.vulkan.org/refpages/latest/refpages/source/VK_ARM_data_graph.html) (2025): a driver runs a whole graph of tensor operations as one pipeline.
 
 # %% id="l02b-extensions-picture" tags=["hide-input"]
 objects.draw_extensions()
 
-# %% [markdown] id="l02b-extensions-read"
-# So a program may have to look for one ability under several names. An extension at its beginning: with [VK_ARM_data_graph](https://docs.vulkan.org/refpages/latest/refpages/source/VK_ARM_data_graph.html) (2025, Vulkan 1.4.319) a driver runs a whole graph of tensor operations as one pipeline. Few drivers have it. Read its first paragraph and ask: which work of vklab would the driver then do?
-
 # %% [markdown] id="l02b-3text"
 # ## 3 · Choosing devices
-# When you name no device, vklab takes the one that is *probably* the fastest: discrete before integrated before virtual before CPU, then the larger memory. That is a guess from type and size; nothing is measured. `VKLAB_DEVICE` or `vklab.load(model, device=...)` overrides it. Look at the last number of the key. Between two equal cards the choice follows the order in which the loader lists them, and lab 02 warned you about that order.
+# When you name no device, vklab takes the one that is *probably* the fastest: discrete before integrated before virtual before CPU, then the larger memory. That is a guess from type and size; nothing is measured. `VKLAB_DEVICE` or `vklab.load(model, device=...)` overrides it. The next cell shows the function. Look at the last number of its tuple, `-info.index`: between two equal cards the choice follows the order in which the loader lists them, and lab 02 warned you about that order.
 
 # %% id="l02b-speed-show"
 show("vklab.runtime.open_devices._speed")
@@ -211,17 +210,18 @@ WORK = {"p": (2000, ALL), "q": (2000, ALL), "r": (2000, ALL), "s": (3000, ALL), 
         "u": (2000, ALL), "v": (4000, ALL)}
 obvious = {"p": "C", "q": "C", "r": "A", "s": "A", "t": "A", "u": "B", "v": "B"}
 figures.draw_rented(RENT, WORK, obvious,
-                    "One program after the other, each where it fits: three devices are rented.")
+                    "The programs from p to v, each where it fits: three devices are rented.")
 
 # %% [markdown] id="l02b-e2-text"
 # ### Exercise 2 · Rent the devices (scored)
-# Two devices are enough for these seven programs. Find a cheaper choice than the obvious one, for any list of devices and programs.
-# `sets_by_price` is given: it lists every set of devices, the cheapest first.
+# Two devices are enough for these seven programs. Find a cheaper choice than the obvious one, for any list of devices and programs. `sets_by_price` is given: it lists every set of devices, the cheapest first.
 #
-# One point is for *valid* choices. The others count cents, one point for each list of programs: the obvious answer earns nothing, the cheapest possible choice earns the point, and a choice in between earns its share. There are at most five devices and ten programs, so you may try out many choices. Rules of thumb (the largest program first, and the like) earn a share. A first cheaper choice takes a quarter of an hour, and the cheapest one may wait for another day.
+# One point is for *valid* choices, on small lists. The others count cents, one point each for the picture and three random lists: the obvious answer earns nothing, the cheapest possible choice earns the point, and a choice in between earns its share. The obvious answer is the cheapest of three: the rule above in the given order, the same rule with the largest program first, and one device for all.
+#
+# Rules of thumb find few of the cheap sets and earn little. Trying out earns more, and its limit is time: five devices and ten programs have 5^10, nearly ten million placements. A first cheaper choice takes a quarter of an hour, and the cheapest one may wait for another day.
 
 # %% id="l02b-e2" vklab={"role": "exercise", "id": "02b-2", "points": 5, "lines": 12}
-from itertools import combinations  # combinations("abc", 2) yields ab, ac and bc, as tuples
+from itertools import combinations
 
 
 def sets_by_price(devices):
@@ -238,6 +238,8 @@ def rent_devices(devices, programs):
     TODO     return {program: device}. Each program is on a device that it runs on, and the
              programs on one device fit into its MiB together. A device that is used costs its
              price once; a device without a program costs nothing.
+    Limits   at most five devices and ten programs. All lists of a check together take at most
+             10 seconds; after that, the list in work and those behind it earn nothing.
     Approach go through sets_by_price(devices): is there room for all programs on that set?
     Example  rent_devices({"A": (7, 900), "B": (2, 500)}, {"p": (400, ("A", "B"))}) -> {"p": "B"}
     (roughly 12 lines)
@@ -264,7 +266,7 @@ def rent_devices(devices, programs):
 # %% id="l02b-e2-picture" vklab={"role": "demo"}
 with attempt("02b-2"):
     display(figures.draw_rented(RENT, WORK, rent_devices(RENT, WORK),
-                                "Your choice. Red: too much for the heap, or the wrong device."))
+                                "Your choice. With !: too much for the heap, or the wrong device."))
 
 # %% id="l02b-e2-check" vklab={"role": "check", "id": "02b-2"}
 check("02b-2", rent_devices)
@@ -274,10 +276,7 @@ check("02b-2", rent_devices)
 
 # %% [markdown] id="l02b-4text"
 # ## 4 · What would break this?
-# **Bug 1.** This function passed every test on its author's laptop. Then a user plugged in a second GPU, and kernels failed to be created. Read `workgroup_sizes` in the second cell below. For which machines is its result right? Write your guess, then run both cells.
-
-# %% id="l02b-p1"
-predict("02b-p1", laptop=..., phone_first=..., laptop_first=...)
+# **Bug 1.** The next function passed every test on its author's laptop. On a machine with a second GPU, kernels failed to be created.
 
 # %% id="l02b-bug"
 def workgroup_sizes(devices, wanted):
@@ -287,22 +286,28 @@ def workgroup_sizes(devices, wanted):
 
 
 laptop, phone = machine("laptop"), machine("phone")
-for title, together in (("laptop", laptop), ("phone_first", phone + laptop),
-                        ("laptop_first", laptop + phone)):
-    sizes = workgroup_sizes(together, 1024)
+machines = {"laptop": laptop, "phone_first": phone + laptop, "laptop_first": laptop + phone}
+
+# %% [markdown] id="l02b-bug-question"
+# **Your guess first:** each device of the laptop allows 1024 invocations, the phone 256. `wanted` is 1024. In which of the three `machines` does each device get as many as it allows? Write True or False.
+
+# %% id="l02b-p1"
+predict("02b-p1", laptop=..., phone_first=..., laptop_first=...)
+
+# %% id="l02b-bug-run"
+for title, together in machines.items():
     allowed = [device.limit("maxComputeWorkGroupInvocations") for device in together]
-    print(f"{title:13} each device gets the best that it allows: {sizes == allowed}")
+    print(f"{title:13} as many as it allows: {workgroup_sizes(together, 1024) == allowed}")
 
 # %% [markdown] id="l02b-version-text"
-# **Bug 2.** A program wants Vulkan 1.2 or newer. It was written when 1.3 was new, and says `version >= "1.2"`. Version 1.10.0 is newer than 1.3.224. Two cells below, three comparisons are printed: of packed numbers, of tuples, of texts. Which of them say so? Write True or False.
+# **Bug 2.** A program wants Vulkan 1.2 or newer. It was written when 1.3 was new, and says `version >= "1.2"`. Version 1.10.0 is newer than 1.3.224. Which of these three comparisons are True?
+#
+# * packed: `VK_MAKE_VERSION(1, 10, 0) > VK_MAKE_VERSION(1, 3, 224)`
+# * tuples: `(1, 10, 0) > (1, 3, 224)`
+# * text: `"1.10.0" > "1.3.224"`
 
 # %% id="l02b-p2"
 predict("02b-p2", packed=..., tuples=..., text=...)
-
-# %% id="l02b-compare"
-print("packed:", vk.VK_MAKE_VERSION(1, 10, 0) > vk.VK_MAKE_VERSION(1, 3, 224))
-print("tuples:", (1, 10, 0) > (1, 3, 224))
-print("text:  ", "1.10.0" > "1.3.224")
 
 # %% [markdown] id="l02b-e3-text"
 # ### Exercise 3 · Mend both
@@ -342,7 +347,7 @@ check("02b-3", mended_sizes)
 
 # %% [markdown] id="l02b-5text"
 # ## 5 · A test dispatch on your choice
-# A device that is listed is not yet a device that works. The last proof is to run something. Your `first_missing` picks a device; vklab opens it, compiles a kernel, adds two vectors of three numbers, and reads the sums back. The numbers are exact in binary, so the sums must be right to the last bit.
+# A device that is listed is not yet a device that works. The last proof is to run something. The cell takes the first device that vklab and your `first_missing` accept. vklab opens it, compiles a kernel, adds two vectors of three numbers, and reads the sums back. The numbers are exact in binary, so the sums must be right to the last bit.
 
 # %% id="l02b-dispatch" vklab={"role": "demo"}
 def three_sums():
@@ -355,14 +360,16 @@ def three_sums():
 
 
 with attempt("02b-1"):
-    able = [info for info in vklab.devices() if first_missing(info, Needs(heap_mib=16)) == ""]
+    able = [info for info in vklab.devices()
+            if not info.refusal and first_missing(info, Needs(heap_mib=16)) == ""]
+    assert able, "no device meets your needs"
     with vklab.load(three_sums(), device=able[0].index) as session:
         total = session.run(np.float32([1.5, -2, 0.25]), np.float32([0.5, 3, -1]))["total"]
         print("ran on the device you chose:", session.devices[0].uuid == able[0].uuid)
         print("2, 1 and -0.75 to the last bit:", total.tolist() == [2.0, 1.0, -0.75])
 
 # %% [markdown] id="l02b-cleanup-text"
-# **Clean up.** The instance is closed last. Using a handle of a closed instance may end your kernel, so the cell forgets the handles first. To ask again, start at the setup cell.
+# **Clean up.** The instance is closed last. Using a handle of a closed instance may end your kernel, so the cell empties `handles` first. To ask again, start at the setup cell.
 
 # %% id="l02b-cleanup"
 handles = []
@@ -378,6 +385,6 @@ connection.close()
 # | is it new enough? | `apiVersion` | `.api_version` | comparing text |
 # | may we use it? | your rules | `.refusal`, `device=...` | a message without a cause |
 #
-# **Next**: lab 04 turns the chosen device into a running kernel. The [glossary](GLOSSARY.md) has the words of all labs.
+# **Next**: lab 03 divides the memory of a device into buffers; lab 04 runs a kernel on it. Either may come first. The [glossary](GLOSSARY.md) has the words of all labs.
 #
 # **References**: the Vulkan specification on [Limits](https://docs.vulkan.org/spec/latest/chapters/limits.html), [Features](https://docs.vulkan.org/spec/latest/chapters/features.html), [Memory](https://docs.vulkan.org/spec/latest/chapters/memory.html), and *Version Numbers* in [Extending Vulkan](https://docs.vulkan.org/spec/latest/chapters/extensions.html).

@@ -104,3 +104,17 @@ def test_the_score_lies_between_the_obvious_answer_and_the_bound(drawn):
         earned[title] = [part.earned for part in verdict.parts]
     assert earned["cheapest"] == [1, 1, 1, 1, 1] and earned["obvious"] == [1, 0, 0, 0, 0]
     assert max(earned["best of 12 passes"][1:]) <= 0.6
+
+
+def test_an_answer_that_does_not_end_keeps_the_points_of_the_lists_before(drawn):
+    exercise, _, cases = drawn
+    solution = trials.answer_of(find_lab("02b", PROJECT / "labs"), "02b-2")
+
+    def hangs(devices, programs):
+        while len(programs) > 9:
+            pass
+        return solution(devices, programs)
+
+    verdict = judge(exercise, LocalAnswers(hangs, seconds=1), cases)
+    assert [part.earned for part in verdict.parts] == [1, 1, 1, 1, 0]
+    assert "did not end in time" in verdict.parts[-1].message

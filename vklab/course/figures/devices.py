@@ -74,7 +74,7 @@ def draw_families(
             diagram.box((140 + 194 * place, top, 186, 66), text, colour,
                         filled=bool(jobs) or answer is None)  # fmt: skip
         picked = f", compute on {compute}, copies on {copies}" if answer else ""
-        told.append(f"{name}: {len(families)} families{picked}")
+        told.append(f"{name}: {len(families)} famil{'ies' if len(families) > 1 else 'y'}{picked}")
     diagram.width = max(720, 140 + 194 * max(map(len, devices.values())))
     return diagram.picture("; ".join(told), caption)
 
@@ -117,7 +117,7 @@ def draw_apart(
     diagram.note((left, 90), ", ".join(known), size=11)
     pairs = len(rows) * (len(rows) - 1) // 2
     diagram.note((left, 188), f"{pairs - len(same)} of {pairs} pairs are told apart", bold=True)
-    diagram.note((left, 206), "= the two devices look the same")
+    diagram.note((left, 206), "= the two devices look the same" if same else "")
     lost = [str(name) for name in chosen if name not in sizes]
     diagram.note((left, 224), f"no such field: {', '.join(lost)}" if lost else "")
     told = f"fields {', '.join(known) or 'none'}, {total} bytes; "
@@ -132,10 +132,9 @@ def _room(device: DeviceInfo) -> int:
 # title -> (number of a device, its text)
 CAPABILITIES: Mapping[str, tuple[Callable[[DeviceInfo], float], Callable[[float], str]]] = {
     "Vulkan": (lambda d: d.api_version[1], lambda v: f"1.{v:.0f}"),
-    "heap": (_room, lambda v: f"{v / 2**30:.1f} GiB"),
+    "heap, MiB": (_room, lambda v: f"{v / 2**20:.0f}"),
     "invocations": (lambda d: d.limit("maxComputeWorkGroupInvocations"), "{:.0f}".format),
     "shared": (lambda d: d.limit("maxComputeSharedMemorySize") / 1024, "{:.0f} KiB".format),
-    "subgroup": (lambda d: d.subgroup_size, "{:.0f}".format),
     "fp16": (lambda d: "shaderFloat16" in d.features, lambda v: "yes" if v else "no"),
 }
 
@@ -150,20 +149,20 @@ def draw_capabilities(
         answer: function from a device to its code.
         caption: the caption.
     """
-    diagram, told = Diagram(760, 26 * len(devices) + 34), []
+    diagram, told = Diagram(750, 26 * len(devices) + 34), []
     for column, title in enumerate(CAPABILITIES):
-        diagram.note((178 + 66 * column, 20), title, anchor="middle", size=11, bold=True)
-    diagram.note((552, 20), "your function says", size=11, bold=True)
+        diagram.note((183 + 76 * column, 20), title, anchor="middle", size=11, bold=True)
+    diagram.note((536, 20), "your function says", size=11, bold=True)
     for row, device in enumerate(devices):
         top, code = 26 * row + 30, answer(device)
         said = {"": "✓ usable", None: "None (is a return missing?)"}.get(code, words.short(code))
         diagram.note((6, top + 16), device.name.partition(" (")[0][:20])
-        diagram.note((552, top + 16), said.strip("'")[:36], size=11)
+        diagram.note((536, top + 16), said.strip("'")[:36], size=11)
         told.append(f"{device.name}: {said}")
         for column, (value, text) in enumerate(CAPABILITIES.values()):
             logs = [math.log2(1 + value(other)) for other in devices]
             share = (logs[row] - min(logs)) / ((max(logs) - min(logs)) or 1)
-            diagram.box((147 + 66 * column, top, 62, 23), text(value(device)), "blue",
+            diagram.box((147 + 76 * column, top, 72, 23), text(value(device)), "blue",
                         shade=0.04 + 0.5 * share)  # fmt: skip
     return diagram.picture("; ".join(told), caption)
 
@@ -195,7 +194,8 @@ def draw_rented(
         for program in inside[name]:
             mib, suited = programs[program]
             wrong = loads[name] > room or name not in suited
-            diagram.box((left, top + 3, mib * scale, 26), program, "red" if wrong else "blue")
+            diagram.box((left, top + 3, mib * scale, 26), f"{program}{' !' * wrong}",
+                        "red" if wrong else "blue")  # fmt: skip
             left += mib * scale
         cost = f"{price} cents" if inside[name] else f"not rented ({price})"
         diagram.note((712, top + 20), cost, anchor="end", bold=bool(inside[name]))

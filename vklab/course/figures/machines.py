@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,10 +54,12 @@ def families(*kinds: str) -> tuple[QueueFamily, ...]:
     """
     made = []
     for index, kind in enumerate(kinds):
-        flags, _, bits = kind.partition("-")
-        count = flags.rstrip("".join(_FLAGS))
-        made.append(QueueFamily(index, int(count), frozenset(_FLAGS[c] for c in flags[len(count):]),
-                                int(bits or 64)))  # fmt: skip
+        found = re.fullmatch(rf"(\d+)([{''.join(_FLAGS)}]*)(?:-(\d+))?", kind)
+        if not found:
+            raise ValueError(f"{kind!r} names no queue family: write a number, letters of "
+                             f"{' '.join(_FLAGS)}, and perhaps a clock, as in '8ct-36'")
+        made.append(QueueFamily(index, int(found[1]), frozenset(_FLAGS[c] for c in found[2]),
+                                int(found[3] or 64)))  # fmt: skip
     return tuple(made)
 
 
@@ -128,13 +131,14 @@ def ten_devices() -> tuple[dict[str, int], dict[str, list[object]]]:
     values = {
         "subgroup": "16 16 8 8 8 16 16 8 16 16",
         "families": "2 2 4 4 4 4 4 4 2 4",
-        "type": "2 2 2 1 1 2 1 1 1 2",
+        "type": "discrete discrete discrete integrated integrated discrete integrated integrated "
+                "integrated discrete",
         "extensions": "203 203 203 203 203 131 131 131 98 131",
         "heapMiB": "16368 16368 8188 16368 16368 16368 16368 16368 8188 8188",
-        "vendorID": "4318 4318 4318 4318 32902 4318 4318 4318 32902 20803",
-        "deviceID": "9860 9861 9862 9862 9862 9861 9861 9862 9862 9862",
-        "apiVersion": "1.2 1.3 1.2 1.2 1.2 1.2 1.2 1.2 1.3 1.3",
-        "driverVersion": "24.0 25.0 25.0 24.0 24.0 26.1 25.0 23.2 25.0 26.1",
+        "vendorID": "0x10de 0x10de 0x10de 0x10de 0x8086 0x10de 0x10de 0x10de 0x8086 0x5143",
+        "deviceID": "0x2684 0x2685 0x2686 0x2686 0x2686 0x2685 0x2685 0x2686 0x2686 0x2686",
+        "apiVersion": "1.2.0 1.3.0 1.2.0 1.2.0 1.2.0 1.2.0 1.2.0 1.2.0 1.3.0 1.3.0",
+        "driverVersion": "24.0.1 25.0.2 25.0.2 24.0.1 24.0.1 26.1.0 25.0.2 23.2.3 25.0.2 26.1.0",
         "deviceUUID": "f142 e88a 69b7 be5c b2aa c498 bc6d 33ba 087a e86f",
     }
     return sizes, {name: [int(word) if word.isdecimal() and name != "deviceUUID" else word

@@ -24,15 +24,14 @@ def draw_loader() -> Picture:
         diagram.note((x + 53, 98), question, anchor="middle")
         if place:
             diagram.arrow((x - 38, 52), (x - 2, 52))
-    diagram.note((226, 20), "libvulkan.so.1", anchor="middle", size=11)
-    diagram.note((370, 20), "icd.d/*.json", anchor="middle", size=11)
-    diagram.note((514, 20), "libGLX_nvidia.so.0", anchor="middle", size=11)
+    for place, file in enumerate(("libvulkan.so.1", "icd.d/*.json", "libGLX_nvidia.so.0"), 1):
+        diagram.note((63 + 144 * place, 20), file, anchor="middle", size=11)
     diagram.box((442, 132, 250, 28), "lavapipe: a driver that needs no GPU", "green")
-    diagram.arrow((420, 76), (446, 130))
+    diagram.arrow((398, 76), (446, 130))
     return diagram.picture(
         "Your program calls the loader, the loader reads manifests, each manifest names a driver, "
         "the driver opens a GPU. Below each station is a question: installed, any manifest, "
-        "library there, GPU built in and open to you. llvmpipe is a driver without a GPU.",
+        "library there, GPU built in and open to you. lavapipe is a driver that needs no GPU.",
         "From your program to a GPU. Each station may be the one that is missing.",
     )
 
@@ -57,21 +56,17 @@ def draw_walk() -> Picture:
 
 
 def draw_pointers() -> Picture:
-    """Draw a chain of C structures whose last link nobody keeps alive."""
-    diagram = Diagram(720, 110)
-    diagram.box((10, 34, 180, 48), "VkDeviceCreateInfo", "blue")
-    diagram.box((270, 34, 190, 48), "VkDeviceQueueCreateInfo\n(a copy, in C)", "orange")
-    diagram.box((540, 34, 170, 48), "float[1]: priorities", "grey", dashed=True)
-    diagram.arrow((192, 58), (268, 58), "pointer")
-    diagram.arrow((462, 58), (538, 58), "pointer")
-    diagram.note((100, 22), "your variable holds this", anchor="middle")
-    diagram.note((365, 22), "the first one holds this", anchor="middle")
-    diagram.note((625, 22), "and who holds this?", anchor="middle", bold=True)
+    """Draw a chain of three C objects."""
+    diagram = Diagram(720, 68)
+    diagram.box((10, 10, 180, 48), "A\nVkDeviceCreateInfo", "blue")
+    diagram.box((270, 10, 190, 48), "B\nVkDeviceQueueCreateInfo", "orange")
+    diagram.box((540, 10, 170, 48), "C\nfloat[1]: priorities", "green")
+    diagram.arrow((192, 34), (268, 34), "pointer")
+    diagram.arrow((462, 34), (538, 34), "pointer")
     return diagram.picture(
-        "VkDeviceCreateInfo points to a copy of VkDeviceQueueCreateInfo, which points to an array "
-        "of priorities. A variable holds the first, the first holds the copy; for the array there "
-        "is a question mark.",
-        "Three structures and two pointers. A pointer in C keeps nothing alive.",
+        "A, VkDeviceCreateInfo, points to B, VkDeviceQueueCreateInfo, which points to C, an array "
+        "of priorities.",
+        "Three C objects and two pointers.",
     )
 
 
@@ -111,7 +106,7 @@ def draw_extensions() -> Picture:
     return diagram.picture(
         "VK_NV_cooperative_matrix of 2019 became VK_KHR_cooperative_matrix in 2023, which is not "
         "in the core. VK_KHR_timeline_semaphore of 2019 became part of Vulkan 1.2 in 2020.",
-        "The life of an extension: one vendor, several vendors (EXT) or Khronos (KHR), the core.",
+        "The life of an extension: one vendor, then all vendors, then the core of Vulkan.",
     )
 
 
