@@ -6,7 +6,7 @@
 
 # %% [markdown] id="l01-title"
 # # Lab 01 · Backends
-# **CUDA, ROCm, SYCL, Metal, Vulkan: what each is, where it runs, and how to choose** · 90 minutes, 5 exercises
+# **CUDA, ROCm, SYCL, Metal, Vulkan: what each is, where it runs, and how to choose** · 90 minutes, 5 exercises; the letter at the end (15 minutes more) may wait for another day
 #
 # A **backend** is a way for a program to reach a device. Every vendor has its own, some are shared, and each one runs on some machines only. Three overview pages on the web compare them: here they are page 1, page 2 and page 3. All three are useful, and all three contain sentences that were never true, or are no longer true. In this lab you translate code from one backend to another, let PyTorch find its device, compute which backends are admissible, and check the pages against dated facts. [Lab 01b](01b_rooflines.ipynb) checks their numbers.
 #
@@ -79,8 +79,9 @@ NAMES = {
 }
 CUDA_FILE = '''#include <cuda_runtime.h>
 #include "cuda_helpers.h"
-__device__ float sum32(float x) {     // no cudaMalloc here
-  for (int d = 16; d > 0; d /= 2) x += __shfl_down_sync(0xffffffff, x, d);
+__device__ float sum32(float x) {  // no cudaMalloc here
+  for (int d = 16; d > 0; d /= 2)
+    x += __shfl_down_sync(0xffffffff, x, d);
   return x;
 }
 void start(float** p, unsigned seed) {
@@ -263,7 +264,7 @@ draw_listings({"buffers and accessors": BUFFERS, "USM": USM}, ("accessor", "in,"
 # %% [markdown] id="l01-4what"
 # In the next table, an *LLM* is a large language model, a network that writes text. *Inference* means running a network, *training* means finding its weights.
 #
-# | backend | what it is | source | used by | limit |
+# | backend | what it is | source code | used by | limit |
 # |---|---|---|---|---|
 # | CUDA | NVIDIA's language, API and libraries | closed | most frameworks | made for NVIDIA's cards only |
 # | HIP | AMD's API; with its libraries: ROCm | mostly open | PyTorch, JAX | supports fewer cards; only a part of ROCm exists on Windows |
