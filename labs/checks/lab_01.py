@@ -210,9 +210,10 @@ class Admissible(Function):
                     yield case
         table = self._table(random)
         yield self._case("machines", table, ("Nobody/Linux",), "chat")
-        alone = {name: Backend({"AMD/Linux": "native", other: state}, frozenset(JOBS), True)
+        alone = {name: Backend({"AMD/Linux": "native", other: state}, frozenset(JOBS), name == "B")
                  for name, other, state in (("A", "AMD/Windows", "native"),
                                             ("B", "Intel/Linux", "translated"))}
+        yield self._case("states", alone, ("AMD/Linux",), "chat", ("open",))
         yield self._case("spare", alone, ("AMD/Linux",), "chat", ("spare",))
         yield self._case("spare", alone, ("AMD/Linux", "Intel/Linux"), "chat", ("spare",))
 

@@ -314,9 +314,8 @@ class LeastWatts(Function):
         yield _buying("valid", {"A": (9, 8, 8), "B": (5, 4, 9)}, {
             "x": (8, 1, both), "y": (1, 9, both), "z": (4, 4, both), "u": (4, 4, ("A",))})
         yield _buying("picture", {name: SHOP[name] for name in FEW}, PICTURE)
-        for part in ("first", "second", "third"):
-            hard = _hard(part, random)
-            yield from (hard, _buying("valid", *hard.args))
+        hard = [_hard(part, random) for part in ("first", "second", "third")]
+        yield from (_buying("valid", *hard[0].args), *hard)
 
     def expected(self, case: Case) -> Any:
         return least(*case.args)

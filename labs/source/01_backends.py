@@ -279,7 +279,7 @@ draw_listings({"buffers and accessors": BUFFERS, "USM": USM}, ("accessor", "in,"
 # | MLC-LLM | a compiler: one LLM to CUDA, ROCm, Metal, Vulkan, WebGPU | open | phones, browsers | runs only networks that it knows |
 # | ExecuTorch | PyTorch's runtime for phones and PCs, also for LLMs; parts of a graph go to a **delegate** | open | apps; its delegates are Core ML, Vulkan, XNNPACK, CUDA ... | one file for each delegate |
 #
-# The rows are of different kinds. CUDA, HIP, SYCL, Metal and Vulkan are APIs. cuBLAS is a math library, and so is XNNPACK, which ExecuTorch lists beside the API Vulkan. PyTorch and MLX are frameworks; llama.cpp is a program. Compare like with like: "Vulkan or llama.cpp" is not a question, "llama.cpp on Vulkan or on CUDA" is.
+# The rows are of different kinds. CUDA, HIP, SYCL, Metal and Vulkan are APIs. cuBLAS is a math library, and so is XNNPACK, which ExecuTorch lists beside the API Vulkan. PyTorch and MLX are frameworks; llama.cpp is a program. Compare like with like: "Vulkan or llama.cpp" is not a question, "llama.cpp on Vulkan or on CUDA" is. (The table is not complete: OpenCL, WebGPU, ONNX Runtime and LiteRT are missing.)
 
 # %% [markdown] id="l01-matrix-text"
 # And where do they run? This picture shows what each project's documentation named in November 2026. It will age like the pages did. A mark means *some* GPUs of the vendor: AMD's MI cards, for example, have no driver for Vulkan.

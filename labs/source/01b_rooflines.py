@@ -8,7 +8,7 @@
 # # Lab 01b · Rooflines
 # **What a GPU can reach, and which printed numbers cannot be true** · 70 minutes, 4 exercises; the last one (25 minutes more) may wait for another day
 #
-# [Lab 01](01_backends.ipynb) chose a backend. This lab looks at the chips. Two overview pages on the web print tables of GPUs and of speeds. You compute the same values from spec sheets, put chips on one plot, and find values that are swapped, belong to something else, or lie above what the chip can do. At the end you buy the boards that serve a list of models with the least power.
+# [Lab 01](01_backends.ipynb) chose a backend. This lab looks at the chips. Two of its three pages print tables of GPUs and of speeds. You compute the same values from spec sheets, put chips on one plot, and find values that are swapped, belong to something else, or lie above what the chip can do. At the end you buy the boards that serve a list of models with the least power.
 #
 # **Afterwards you can**
 # * compute peak, bandwidth and ridge of a GPU from its spec sheet;
@@ -124,7 +124,7 @@ with attempt("01b-1"):
 
 # %% [markdown] id="l01b-2task" vklab={"role": "text", "id": "01b-2"}
 # ### Exercise 2 · What do the printed values mean?
-# (The RTX 4090: its ridge lies farthest to the right.) The pages print the values below in columns named "FP32 TFLOPS", "Memory BW" and "Compute Units". Compute them with `roofline` and `MATRIX_PEAKS`. A sheet prints the full bandwidth, not a share of it; on these chips fp64 is as fast as fp32 or half as fast. What is each value? The 3 points are for all six together; the check counts how many are right.
+# The ridge of the RTX 4090 lies farthest to the right: that is the answer. The pages print the values below in columns named "FP32 TFLOPS", "Memory BW" and "Compute Units". Compute them with `roofline` and `MATRIX_PEAKS`. A sheet prints the full bandwidth, not a share of it; on these chips fp64 is as fast as fp32 or half as fast. What is each value? The 3 points are for all six together; the check counts how many are right.
 #
 # | | printed |
 # |---|---|
@@ -158,7 +158,7 @@ check("01b-2", meaning)
 # hint("01b-2")
 
 # %% [markdown] id="l01b-2after"
-# The MI250X deserves a second look. Its two dies share a package and a price, but not a memory: programs see **two GPUs of 64 GB** (guide of the computer Frontier). Its 3,277 GB/s are the sum of two times 1,638 GB/s. Both numbers stand on the same page, for the same card, without an explanation. Intel's Max 1550 has two *stacks* with 64 cores each.
+# The MI250X deserves a second look. Its two dies share a package and a price, but not a memory: programs see **two GPUs of 64 GB** (guide of the computer Frontier). Its 3,277 GB/s are the sum of two times 1,638 GB/s. Both numbers stand on the same page, for the same card, without an explanation. Intel's Max 1550 has two *stacks* with 64 cores each. (One more factor of two: vendors also print peaks for *sparse* matrices, with half of the values zero. `MATRIX_PEAKS` has dense ones.)
 
 # %% [markdown] id="l01b-4text"
 # ## 4 · Speeds above the roof
@@ -259,7 +259,7 @@ draw_boards(FEW, MODELS, [("MI210", ["chat", "speech"]), ("A100", ["code", "draw
 #
 # One point is for *valid* answers. The others count watts, one point for each list of models: the best of several obvious answers (one model after the other in some order, joining pairs of boards) earns nothing, the least possible watts earn the point, and an answer in between earns its share. There are at most seven models, so you may try many choices. This is the open-ended exercise of the lab: begin with any valid answer, and save watts.
 
-# %% id="l01b-4" vklab={"role": "exercise", "id": "01b-4", "points": 5, "lines": 16}
+# %% id="l01b-4" vklab={"role": "exercise", "id": "01b-4", "points": 5, "lines": 17}
 def least_watts(boards, models):
     """Return the boards to buy as a list of (board, [models on it]), with the least watts.
 
@@ -269,19 +269,20 @@ def least_watts(boards, models):
              together fit into its GB, and their GB/s into its GB/s.
     Approach one board for each model is valid: the one with the least watts that holds it. Which
              models can then share a board?
-    Limit    a check calls your function ten times, and waits 30 seconds for all.
+    Limit    a check calls your function eight times, and waits 30 seconds for all.
     Example  least_watts({"A": (9, 8, 8), "B": (5, 4, 9)}, {"x": (3, 2, ("A", "B"))})
              -> [("B", ["x"])]
-    (roughly 16 lines)
+    (roughly 17 lines)
     """
     ### BEGIN SOLUTION
     def serve(left):
         if not left:
             return 0, []
         plans = []
+        first, *others = left
         for count in range(len(left)):
-            for more in combinations(left[1:], count):
-                group = [left[0], *more]
+            for more in combinations(others, count):
+                group = [first, *more]
                 gb, gb_s = (sum(models[name][i] for name in group) for i in (0, 1))
                 watts, rest = serve([name for name in left if name not in group])
                 for board, (power, has_gb, has_gb_s) in boards.items():
