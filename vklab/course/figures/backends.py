@@ -54,7 +54,7 @@ _APPLE, _ALL = "Apple/macOS Apple/iOS ", _NVIDIA + _AMD + _INTEL
 BACKENDS: Mapping[str, Backend] = {
     "CUDA": _backend("docs.nvidia.com/cuda, installation guides", "kernels", False, _NVIDIA),
     "HIP": _backend(
-        "rocm.docs.amd.com: Component support, August 2026; HIPCC, HIP_PLATFORM=nvidia",
+        "rocm.docs.amd.com: Component support, 2026-02-19; HIPCC, HIP_PLATFORM=nvidia",
         "kernels", True, "AMD/Linux", preview="AMD/Windows", translated="NVIDIA/Linux"),
     "SYCL": _backend(
         "developer.codeplay.com, oneAPI for NVIDIA GPUs 2025.0; AdaptiveCpp's README, 2026",

@@ -25,8 +25,8 @@ class Sheet:
         clock_mhz: clock in MHz.
         bus_bits: width of the path to memory.
         gbit_per_pin: gigabits that one bit of the bus carries in a second.
-        issue: multiply-adds that a lane can start in one clock; 2 on AMD's CDNA 2 and 3 (packed
-            fp32: rocm.docs.amd.com, ROCm Compute Profiler, CDNA architecture) and on RDNA 3.
+        issue: multiply-adds that a lane can start in one clock; 2 on MI210 and MI250X by packed
+            fp32 (gitlab.com/gromacs/gromacs, merge request 3838).
         dies: dies in the package.
         memory_gb: memory of the package.
         watts: the vendor's figure for the power of the board, 0 if there is none.
@@ -85,7 +85,6 @@ MATRIX_PEAKS: Mapping[str, Mapping[str, float]] = {
     "MI100": {"fp32": 46.1, "fp16": 184.6, "int8": 184.6},
     "MI210": {"fp32": 45.3, "fp16": 181.0, "int8": 181.0},
     "MI250X": {"fp32": 95.7, "fp16": 383.0, "int8": 383.0},
-    "MI300X": {"fp32": 163.4, "fp16": 1307.4, "int8": 2614.9},
     "A100": {"fp16": 312.0, "int8": 624.0},
     "RTX 4090": {"fp16": 330.3, "int8": 660.6},
 }
