@@ -1,6 +1,6 @@
 """Answers to try the checks of lab 01b with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, equivalent, taught, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 
 
 def _roof(flops=2, share=0.8, bits=8, whole=False, both=False, ridge=1e3):
@@ -23,8 +23,8 @@ wrong("01b-1", says="expected 983.04, got 1228.8  (GB/s)")(_roof(share=1))
 wrong("01b-1", says="(GB/s)")(_roof(bits=1))
 wrong("01b-1", says="one die, two dies, too many")(_roof(whole=True))
 wrong("01b-1", says="RX 7900 XTX, dies=1: expected 30.72, got 61.44")(_roof(both=True))
-wrong("01b-1", says="(the ridge)")(_roof(ridge=1))
-wrong("01b-1", says="(the ridge)")(_roof(ridge=800))
+wrong("01b-1", says="(the ridge in FLOP/byte)")(_roof(ridge=1))
+wrong("01b-1", says="(the ridge in FLOP/byte)")(_roof(ridge=800))
 
 
 @wrong("01b-1", says="expected ValueError to be raised")
@@ -51,12 +51,12 @@ def forgets_dual_issue(sheet, dies=1, dual=False):
 
 # ------------------------------------------------------------------------------------------ 01b-2
 
-RIGHT = {"F": "other unit", "E": "dual issue", "D": "matrix", "C": "one die", "B": "vector",
+RIGHT = {"F": "other unit", "E": "twice", "D": "twice", "C": "one die", "B": "vector",
          "A": "swapped"}  # fmt: skip
 alternative("01b-2")(RIGHT)
-wrong("01b-2", says="5 of 6 are right")({**RIGHT, "D": "dual issue"})
+wrong("01b-2", says="5 of 6 are right")({**RIGHT, "D": "vector"})
 wrong("01b-2", says="'A' has no answer")({})
-wrong("01b-2", says="'F': got 'stacks'; choose one of 'doubled'")({**RIGHT, "F": "stacks"})
+wrong("01b-2", says="'F': got 'stacks'; choose one of 'one die'")({**RIGHT, "F": "stacks"})
 wrong("01b-2", says="1 of 6 are right")(dict.fromkeys("ABCDEF", "vector"))
 
 # ------------------------------------------------------------------------------------------ 01b-3
@@ -225,7 +225,3 @@ def by_branches(boards, models):
 for other in ("1", "-1"):
     equivalent("01b-4", "return (0, [])", f"return ({other}, [])",
                because="every plan gets the same constant more")
-
-taught("sum(models[name][i] for name in group)", because="a sum over a group")
-taught("(models[name][i] for name in group)", because="a sum over a group")
-taught("[name for name in left if name not in group]", because="a list without a part")

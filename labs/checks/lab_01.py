@@ -28,7 +28,7 @@ HEADERS = tuple(name for name in NAMES if name.startswith("<"))
 CALLS = tuple(name for name in NAMES if not name.startswith("<"))
 # One pass from left to right: comment, string, call with a mask, header or name.
 TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|(?P<call>\w*_sync\s*\(\s*)"
-                   r"(?P<mask>0[xX][fF]{8}[uU]?\b)|<[\w./]+>|\w+", re.DOTALL)  # fmt: skip
+                   r"(?P<mask>0[xX][fF]{8}[uU]?\b)|<[\w./]+\.h>|\w+", re.DOTALL)  # fmt: skip
 MASKED = ("__shfl_down_sync", "__shfl_xor_sync", "__ballot_sync", "__any_sync")
 
 
@@ -40,7 +40,8 @@ MASKED = ("__shfl_down_sync", "__shfl_xor_sync", "__ballot_sync", "__any_sync")
         r"\w+ finds whole names, so my_cudaMalloc_log is one name, and it is not in the table. "
         "dict.get takes a second argument, for names that are not there.",
         "The mask: match the end of the name, the bracket and the spaces in a group, then the "
-        "number outside of the group. [fF]{8} is eight letters, [uU]? is one letter or none.",
+        "number outside of the group. [fF]{8} is eight letters, [uU]? is one letter or none; which "
+        "other letter may be a capital?",
     ),
     variants=({"mask": "0xffffffffffffffffull"}, {"mask": "~0ull"}, {"mask": "UINT64_MAX"},
               {"mask": "0xFFFFFFFFFFFFFFFFULL"}),
@@ -66,6 +67,7 @@ class Hipify(Function):
         yield self._case("names", f"{a}<<<{b},1>>>({c});barra{a};{a}", count=2)
         yield self._case("names", f"newName({a}); {b}", {"newName": "other", b: "thing::" + b})
         yield self._case("names", "cudaDeviceProp p; cudaThreadSynchronize(); hipFree(q);")
+        yield self._case("names", f"std::vector<{a}> v; f<{b}>({c});")
         yield self._case("names", "one(two); no", {"one": "two", "two": "no", "no": "one"})
         a, b, c = some(CALLS, 3)
         yield self._case("people", f'{a}("{a} failed"); // {b}\n{b}();\n')
@@ -112,8 +114,8 @@ class Hipify(Function):
 @exercise(
     "01-2",
     hints=(
-        "The rows of the table are four ifs; the rest is the last return.",
-        "What is facts[...] if the fact is missing, and what does facts.get(...) give?",
+        "Each row of the table is one question; which machine passes all of them?",
+        "Which method of a dictionary gives None for a key that is not there?",
         "torch.version.hip is set in every ROCm build, with or without a card: ask for the card "
         "first.",
     ),
@@ -190,7 +192,7 @@ class Admissible(Function):
         for machines, job in ((("AMD/Windows",), "chat"), (("Apple/Linux",), "kernels"),
                               (("NVIDIA/Linux", "Apple/macOS"), "training")):
             yield self._case("machines", BACKENDS, machines, job)
-        yield self._case("job", BACKENDS, (), "network", ())
+        yield self._case("job", BACKENDS, ("Intel/Windows",), "network")
         asked = {"machines": ((),), "job": ((),),
                  "states": ((), (wish,), ("open",), (wish, "open")),
                  "spare": (("spare",), ("spare", "open"), ("spare", wish))}
@@ -208,9 +210,12 @@ class Admissible(Function):
                     yield case
         table = self._table(random)
         yield self._case("machines", table, ("Nobody/Linux",), "chat")
-        alone = {name: Backend({"AMD/Linux": "native", other: "native"}, frozenset(JOBS), True)
-                 for name, other in (("A", "AMD/Windows"), ("B", "Intel/Linux"))}
+        alone = {name: Backend({"AMD/Linux": "native", other: state}, frozenset(JOBS), name == "B")
+                 for name, other, state in (("A", "AMD/Windows", "native"),
+                                            ("B", "Intel/Linux", "translated"))}
+        yield self._case("states", alone, ("AMD/Linux",), "chat", ("open",))
         yield self._case("spare", alone, ("AMD/Linux",), "chat", ("spare",))
+        yield self._case("spare", alone, ("AMD/Linux", "Intel/Linux"), "chat", ("spare",))
 
     def _table(self, random: np.random.Generator) -> dict[str, Backend]:
         table = {}
@@ -256,25 +261,26 @@ class Admissible(Function):
 
 # -------------------------------------------------------------------------------------- claims
 
-CLAIMS = {
-    "ROCm exists for Linux only.": "windows",
-    "A program that was built for CUDA cannot run on an AMD card in any way.": "zluda",
-    "Metal is the only way to the GPU of an Apple chip.": "honeykrisp",
-    "A program can reach the Neural Engine through Metal's shaders.": "coreml",
-    "In CUDA memory is handled explicitly, in SYCL by buffers.": "usm",
-    "DirectML and Vulkan do without the driver of the GPU's vendor.": "manifest",
-    "For training in production, NVIDIA with CUDA is the only choice.": "poro",
-    "The compiler of SYCL is Intel's.": "acpp",
-    "PyTorch has official builds for ROCm.": "holds",
-    "HIP code can be compiled for NVIDIA's cards, too.": "holds",
-    "llama.cpp has a backend for Vulkan.": "holds",
-    "Metal exists on Apple's systems only.": "holds",
-}  # fmt: skip
-LISTED = tuple(CLAIMS)
+CLAIMS = (
+    "ROCm exists for Linux only.",
+    "A program that was built for CUDA cannot run on an AMD card in any way.",
+    "Metal is the only way to the GPU of an Apple chip.",
+    "A program can reach the Neural Engine through Metal's shaders.",
+    "In CUDA memory is handled explicitly, in SYCL by buffers.",
+    "DirectML and Vulkan need no driver for the GPU.",
+    "For training large models, NVIDIA with CUDA is the only choice.",
+    "The compiler of SYCL is Intel's.",
+    "PyTorch has official builds for ROCm.",
+    "HIP code can be compiled for NVIDIA's cards, too.",
+    "llama.cpp has a backend for Vulkan.",
+    "Metal exists on Apple's systems only.",
+)
+REFUTED_BY = ("windows", "zluda", "honeykrisp", "coreml", "usm", "manifest", "poro", "acpp",
+              "holds", "holds", "holds", "holds")  # fmt: skip
 
 
 def _claims(*numbers: int) -> dict[str, str]:
-    return {letter: LISTED[number] for letter, number in zip("abcdef", numbers, strict=True)}
+    return {letter: CLAIMS[number] for letter, number in zip("abcdef", numbers, strict=True)}
 
 
 @exercise(
@@ -283,8 +289,8 @@ def _claims(*numbers: int) -> dict[str, str]:
         "Look for words such as 'only' and 'cannot': one example against them is enough. Which "
         "evidence is such an example?",
         "A claim that the evidence does not touch holds, as far as this table can tell.",
-        "`zluda` is about programs, `windows` about a system, `poro` about training: what is the "
-        "claim about?",
+        "Is the claim about a system, a program, a standard, or a piece of hardware? Compare it "
+        "with evidence about the same.",
     ),
     variants=(_claims(1, 8, 2, 5, 0, 4), _claims(0, 3, 9, 6, 2, 1), _claims(7, 0, 1, 11, 3, 5),
               _claims(10, 2, 4, 1, 6, 0)),
@@ -293,26 +299,30 @@ class Claims(Choice):
     parts = {"all": ("every claim", 3)}
 
     def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        options = ("holds", *sorted(set(CLAIMS.values()) - {"holds"}))
-        return {letter.upper(): (CLAIMS[claim], options) for letter, claim in self.params.items()}
+        right = dict(zip(CLAIMS, REFUTED_BY, strict=True))
+        options = ("holds", *sorted(set(REFUTED_BY) - {"holds"}))
+        return {letter.upper(): (right[claim], options) for letter, claim in self.params.items()}
 
 
-STORIES = (
-    "A school has forty laptops with Intel GPUs under Windows, and six Macs. The pupils shall chat "
-    "with a small language model, without a network. The teacher wants to read the source.",
-    "A hospital has two servers with AMD MI210 cards under Linux, and trains a network on pictures "
-    "that must not leave the house. In three years the servers are replaced, perhaps by another "
-    "vendor's.",
-    "A start-up sells an app that recognises plants. It must run on iPhones and on Android phones, "
-    "on the GPU, with one file format for the network.",
-    "A physics group has kernels in CUDA, 12,000 lines, with cuBLAS. A new cluster has AMD cards. "
-    "Half of the group works on laptops with NVIDIA cards and wants to go on doing so.",
-)
-
-
-@exercise("01-5", hints=("Begin with the machines of the story, written as in the matrix.",
-                         "What would make you regret the choice in a year?"),
-          variants=tuple({"story": story} for story in STORIES))  # fmt: skip
+# Admissible: llama.cpp, MLC-LLM, ExecuTorch; PyTorch; ExecuTorch; HIP, SYCL, Vulkan.
+@exercise(
+    "01-5",
+    hints=("Write the machines of the story as the matrix does, and choose one of the four jobs.",
+           "What would make you regret the choice in a year?"),
+    variants=(
+        {"story": "A school has forty laptops with Intel GPUs under Windows, and six Macs. The "
+                  "pupils shall chat with a small language model, without the internet. The "
+                  "teacher wants to read the source."},
+        {"story": "A hospital has two servers with AMD MI210 cards under Linux, and trains a "
+                  "network on pictures that must not leave the house. In three years the servers "
+                  "are replaced, perhaps by another vendor's."},
+        {"story": "A start-up sells an app that recognises plants with a network. It must run on "
+                  "iPhones and on Android phones with Qualcomm's chips, on the GPU."},
+        {"story": "A physics group has kernels in CUDA, 12,000 lines, with cuBLAS. A new cluster "
+                  "has AMD cards under Linux. Half of the group works on Linux laptops with NVIDIA "
+                  "cards and wants to go on doing so."},
+    ),
+)  # fmt: skip
 class Advice(Text):
     rubric = {"the admissible set is right": 2, "the choice follows from the story": 1,
               "two reasons with a source or a date": 2, "one risk and a way out": 1}  # fmt: skip
@@ -323,10 +333,10 @@ class Advice(Text):
 
 @exercise("01-p1", hints=("Compare each line with the table of names, character by character.",))
 class ReplaceWord(Predict):
-    explains = ("Only the call is right. The header is <hip/hip_runtime.h>. The old call has "
-                "another name in HIP, hipDeviceSynchronize. my_cudaMalloc_log is a function of the "
-                "program; its new name exists nowhere. And the mask names 32 of 64 lanes, which "
-                "HIP's compiler refuses.")  # fmt: skip
+    explains = ("Only the call is right. The header is <hip/hip_runtime.h>. The old call (CUDA 13 "
+                "no longer has it, either) is hipDeviceSynchronize in HIP. my_cudaMalloc_log is a "
+                "function of the program; its new name exists nowhere. And the mask names 32 of "
+                "64 lanes, which HIP's compiler refuses.")  # fmt: skip
 
     def answers(self) -> Mapping[str, Any]:
         return {"header": False, "call": True, "old_call": False, "own_name": False, "mask": False}
@@ -334,9 +344,9 @@ class ReplaceWord(Predict):
 
 @exercise("01-p2", hints=("What is the name of the device on each machine?",))
 class ByName(Predict):
-    explains = ("Radeon cards report a name without 'AMD', as the example in AMD's own guide "
-                "shows. There the page says 'no ROCm' and is wrong. A name is for people; "
-                "torch.version.hip is the fact.")  # fmt: skip
+    explains = ("Some builds report a Radeon card without 'AMD', others write 'AMD Radeon ...'. "
+                "Where 'AMD' is missing the page says 'no ROCm' and is wrong. A name is for "
+                "people; torch.version.hip is the fact.")  # fmt: skip
 
     def answers(self) -> Mapping[str, Any]:
         return {"nvidia": True, "instinct": True, "radeon": False, "rocm_without_gpu": True}

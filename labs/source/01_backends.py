@@ -6,9 +6,9 @@
 
 # %% [markdown] id="l01-title"
 # # Lab 01 · Backends
-# **CUDA, ROCm, SYCL, Metal, Vulkan: what each is, where it runs, and how to choose** · 90 minutes, 5 exercises
+# **CUDA, ROCm, SYCL, Metal, Vulkan: what each is, where it runs, and how to choose** · 90 minutes, 5 exercises; the letter at the end (15 minutes more) may wait for another day
 #
-# A **backend** is a way for a program to reach a device. Every vendor has its own, some are shared, and each one runs on some machines only. Two overview pages on the web compare them. Both are useful, and both contain sentences that were never true or are true no more. In this lab you translate code from one backend to another, let PyTorch find its device, compute which backends are admissible, and check the pages against dated facts. [Lab 01b](01b_rooflines.ipynb) checks their numbers.
+# A **backend** is a way for a program to reach a device. Every vendor has its own, some are shared, and each one runs on some machines only. Three overview pages on the web compare them: here they are page 1, page 2 and page 3. All three are useful, and all three contain sentences that were never true, or are no longer true. In this lab you translate code from one backend to another, let PyTorch find its device, compute which backends are admissible, and check the pages against dated facts. [Lab 01b](01b_rooflines.ipynb) checks their numbers.
 #
 # **Afterwards you can**
 # * say what CUDA, ROCm, SYCL, Metal, MLX, Core ML, DirectML, Vulkan and the runtimes above them are, and what each cannot do;
@@ -19,7 +19,7 @@
 #
 # **Before this lab**: lab 00. You need dictionaries, sets, and `re.sub` from Python's module `re`.
 #
-# **Files it opens**: `vklab/runtime/open_devices.py`. New words are in the [glossary](GLOSSARY.md).
+# **Files it opens**: `vklab/course/figures/backends.py`. New words are in the [glossary](GLOSSARY.md).
 
 # %% id="l01-setup" vklab={"define": true}
 import re
@@ -27,7 +27,6 @@ import re
 from vklab.course import attempt, banner, check, hint, predict, show
 from vklab.course.figures import backends as figures
 from vklab.course.figures.backends import BACKENDS, MACHINES, Backend
-from vklab.course.figures.diagram import Diagram
 from vklab.course.figures.listings import draw_listings
 
 # %% id="l01-banner"
@@ -38,28 +37,15 @@ banner()
 
 # %% [markdown] id="l01-1text"
 # ## 1 · What stands between a program and a GPU
-# A core of a processor is made to finish one chain of instructions early. A GPU has thousands of simple **lanes**, and is made to do one operation on many values. Products of matrices consist of such operations, and networks consist of such products.
+# A core of a processor runs one sequence of instructions as fast as possible. A GPU has thousands of simple **lanes**, and does one operation on many values. Products of matrices consist of such operations, and neural networks consist of such products.
 #
-# There are two ways to say "one operation, many values". With **SIMD** (single instruction, multiple data) the program itself handles short vectors: one instruction adds eight numbers. With **SIMT** (single instruction, multiple threads) you write a program for *one* value. The device runs 32 or 64 copies of it in step. CUDA calls such a group a *warp*, AMD a *wave*, and Vulkan a *subgroup*.
+# There are two ways to say "one operation, many values". With **SIMD** (single instruction, multiple data) the program itself handles short vectors: one instruction adds eight numbers. With **SIMT** (single instruction, multiple threads) you write a program for *one* value. The device runs copies of it in groups: of 32 on NVIDIA's cards, 32 or 64 on AMD's, 8 to 32 on Intel's. CUDA calls such a group a *warp*, AMD a *wave*, and Vulkan a *subgroup*.
 
 # %% id="l01-simt-picture" tags=["hide-input"]
-page = Diagram(700, 118)
-page.note((8, 22), "SIMD", bold=True).note((8, 84), "SIMT", bold=True)
-page.box((70, 6, 150, 28), "add8(x, y)", "orange")
-page.arrow((224, 20), (262, 20))
-page.box((70, 68, 150, 28), "x[i] + y[i]", "orange")
-page.arrow((224, 82), (262, 82))
-for lane in range(8):
-    page.box((268 + 50 * lane, 6, 44, 28), f"+ {lane}", "blue")
-    page.box((268 + 50 * lane, 68, 44, 28), f"i = {lane}", "blue")
-page.note((268, 52), "you name the vector")
-page.note((268, 114), "you name one value, the device makes groups")
-page.picture("SIMD: one instruction of the program adds a vector of eight. SIMT: the program adds "
-             "one value, and the device runs eight copies of it in step.",
-             "Two ways to one operation on many values; eight lanes are drawn.")
+figures.draw_simd_and_simt()
 
 # %% [markdown] id="l01-stack-text"
-# Between your program and these lanes lie several layers. An **API** moves bytes and starts kernels. A **math library** brings finished kernels. PyTorch calls the library; the library calls the API.
+# Between your program and these lanes lie several layers. A framework such as PyTorch calls a **math library**, which brings finished **kernels**: programs for the GPU. The library calls an **API**, which moves bytes and starts kernels. A kernel comes as compiled code. Mostly this is *intermediate code* (PTX, SPIR-V, Apple's AIR), which the driver translates for the chip. AMD's compiler makes machine code, one copy for each kind of GPU: a program from last year holds none for this year's card. (MPS: Metal Performance Shaders.)
 
 # %% id="l01-stack-picture" tags=["hide-input"]
 figures.draw_stack()
@@ -70,7 +56,7 @@ figures.draw_stack()
 # | part | NVIDIA, CUDA | AMD, ROCm | Intel, oneAPI |
 # |---|---|---|---|
 # | language of kernels | CUDA C++ | HIP C++ | SYCL C++ |
-# | code between compiler and driver | PTX | LLVM IR | SPIR-V |
+# | what the compiler hands over | PTX | machine code | SPIR-V |
 # | products of matrices | cuBLAS | rocBLAS (hipBLAS) | oneMKL |
 # | layers of networks | cuDNN | MIOpen | oneDNN |
 # | many GPUs together | NCCL | RCCL | oneCCL |
@@ -78,11 +64,11 @@ figures.draw_stack()
 #
 # **CUDA** is NVIDIA's, proprietary, and the oldest. **ROCm** is AMD's and mostly open. Its API is **HIP**, and HIP copies CUDA name by name: `cudaMalloc` became `hipMalloc`. On an NVIDIA card, HIP calls CUDA. The Chinese vendor Moore Threads did the same with **MUSA**: `musaMalloc`, muBLAS.
 #
-# llama.cpp uses these copies. It has *one* set of CUDA files. With `GGML_USE_HIP` or `GGML_USE_MUSA` defined, a small header renames every CUDA name before the compiler sees it: a **shim**. Exercise 1 does that work for other programs.
+# So one set of CUDA files can serve three vendors. The program llama.cpp (section 4) has *one* set. With `GGML_USE_HIP` or `GGML_USE_MUSA` defined, a small header renames every CUDA name before the compiler sees it: a **shim**. Exercise 1 does that work for other programs.
 
 # %% [markdown] id="l01-2text"
 # ## 2 · From CUDA to HIP
-# AMD's tool **hipify** translates CUDA files. One of the two pages says that the code works unchanged afterwards. Here is a small CUDA file. Somebody translates it with one line of Python: `text.replace("cuda", "hip")`. The table lists some of the names in AMD's tables; the first three are the headers with their angle brackets.
+# AMD's tool **hipify** translates CUDA files. Page 1 says that the code works unchanged afterwards. Here is a small CUDA file. Somebody translates it with one line of Python: `text.replace("cuda", "hip")`. The table lists some of the names in AMD's tables; the first three are the headers with their angle brackets.
 
 # %% id="l01-cuda"
 NAMES = {
@@ -93,8 +79,9 @@ NAMES = {
 }
 CUDA_FILE = '''#include <cuda_runtime.h>
 #include "cuda_helpers.h"
-__device__ float sum32(float x) {     // no cudaMalloc here
-  for (int d = 16; d > 0; d /= 2) x += __shfl_down_sync(0xffffffff, x, d);
+__device__ float sum32(float x) {  // no cudaMalloc here
+  for (int d = 16; d > 0; d /= 2)
+    x += __shfl_down_sync(0xffffffff, x, d);
   return x;
 }
 void start(float** p, unsigned seed) {
@@ -105,7 +92,13 @@ void start(float** p, unsigned seed) {
 '''
 
 # %% [markdown] id="l01-p1-text"
-# **Your guess first.** After `replace`, which of these are right for a compiler of HIP? `header`: the first line. `call`: the call of `cudaMalloc`. `old_call`: the call of `cudaThreadSynchronize`. `own_name`: the call of `my_cudaMalloc_log`, a function of the program, from a file that nobody translates. `mask`: the number after `__shfl_down_sync(`. It has one bit for each lane that takes part, and a wave of AMD's MI cards has 64 lanes. Write True or False.
+# **Your guess first.** After `replace`, which of these are right for a compiler of HIP? Write True or False.
+#
+# * `header`: the first line.
+# * `call`: the call of `cudaMalloc`.
+# * `old_call`: the call of `cudaThreadSynchronize`.
+# * `own_name`: the call of `my_cudaMalloc_log`, a function of the program. Its file is not translated.
+# * `mask`: the number after `__shfl_down_sync(`. It has one bit for each lane that takes part. A wave of AMD's MI cards has 64 lanes, and HIP refuses masks of 32 bits.
 
 # %% id="l01-p1"
 predict("01-p1", header=..., call=..., old_call=..., own_name=..., mask=...)
@@ -120,7 +113,7 @@ print(CUDA_FILE.replace("cuda", "hip"))
 # 1. A header in angle brackets, and a *whole* name, is replaced as the table says. What is not in the table stays.
 # 2. A name that only *contains* a known name stays: `my_cudaMalloc_log`.
 # 3. Text for people stays: comments and strings. A header in quotes is a string, too.
-# 4. The mask of all 32 lanes, `0xffffffff` as the first argument of a function whose name ends in `_sync`, becomes `[[mask]]`: all 64 lanes. The letters may be capitals, and `u` or `U` may follow. HIP refuses a mask of 32 bits; the same number elsewhere stays.
+# 4. The mask of all 32 lanes, `0xffffffff` as the first argument of a function whose name ends in `_sync`, becomes `[[mask]]`: all 64 lanes. Spaces may stand before and after the bracket, `x` and `f` may be capitals, and `u` or `U` may follow. The same number elsewhere stays.
 #
 # `pieces` is given. It splits a file; every second piece is a comment or a string.
 
@@ -144,8 +137,8 @@ def hipify(text, names):
     TODO     in each piece of code: replace headers and whole names that are in names, and then
              each mask of 32 lanes by [[mask]].
     Approach re.sub takes a function: re.sub(r"\w+", lambda found: ..., piece). Here found[0] is the
-             text that was found. <[\w./]+> finds a header. _sync\(\s* finds the end of a name
-             and the bracket; keep that part with a group, (...) and \g<1>.
+             text that was found. <[\w./]+\.h> finds a header. _sync\s*\(\s* finds the end of a
+             name and the bracket; keep that part with a group, (...) and \g<1>.
     Example  hipify("cudaFree(p); // cudaFree", NAMES) -> "hipFree(p); // cudaFree"
     (roughly 8 lines)
     """
@@ -153,7 +146,7 @@ def hipify(text, names):
     done = []
     for number, piece in enumerate(pieces(text)):
         if number % 2 == 0:
-            piece = re.sub(r"<[\w./]+>|\w+", lambda found: names.get(found[0], found[0]), piece)
+            piece = re.sub(r"<[\w./]+\.h>|\w+", lambda found: names.get(found[0], found[0]), piece)
             piece = re.sub(r"(_sync\s*\(\s*)0[xX][fF]{8}[uU]?\b", r"\g<1>[[mask]]", piece)
         done.append(piece)
     return "".join(done)
@@ -173,13 +166,13 @@ check("01-1", hipify)
 # hint("01-1")
 
 # %% [markdown] id="l01-1after"
-# A person must still read the result. `sum32` adds 32 lanes, because its loop starts at 16. It compiles, runs, and forgets half of a wave of 64. No table of names can know that. Radeon RX cards run waves of 32 by default, so the same file is right there and wrong on an MI card. Ask the device for its width; in Vulkan that is `subgroupSize` (lab 02).
+# A person must still read the result. `sum32` adds 32 lanes, because its loop starts at 16. It compiles, runs, and forgets half of a wave of 64. No table of names can know that. Radeon RX cards since the 5000 series run waves of 32 by default, so the same file is right there and wrong on an MI card. Start at `warpSize / 2` instead; in Vulkan the width is `subgroupSize` (lab 02). And `pieces` is simple: a quote as a character, `'"'`, confuses it.
 
 # %% [markdown] id="l01-3text"
 # ## 3 · PyTorch finds its device
 # A build of PyTorch supports one family of GPUs. Its ROCm build keeps CUDA's names, so that programs need no change: `torch.cuda.is_available()` is True on an AMD card, and the device is called `"cuda"`. PyTorch's documentation says that `"hip"` and `"rocm"` are not valid devices. What differs is `torch.version.hip`: a version, or None.
 #
-# | in a machine with | True is | device | the backend below |
+# | machine | what is True | device | the backend below |
 # |---|---|---|---|
 # | an NVIDIA card | `torch.cuda.is_available()` | `cuda` | CUDA |
 # | an AMD card, ROCm build | `torch.cuda.is_available()`; `torch.version.hip` is set | `cuda` | ROCm |
@@ -187,7 +180,7 @@ check("01-1", hipify)
 # | an Apple chip | `torch.backends.mps.is_available()` | `mps` | Metal |
 # | nothing that this build supports | none | `cpu` | CPU |
 #
-# **Your guess first.** A third page decides whether PyTorch runs on ROCm by looking for "AMD" in the name of device 0. Read its function and the four machines in the second cell below. On which does the function say the truth? True or False.
+# **Your guess first.** Page 3 decides whether PyTorch runs on ROCm by looking for "AMD" in the name of device 0. Read its function and the four machines in the second cell below; each machine has its facts and, behind them, the truth. On which does the function say the truth? True or False.
 
 # %% id="l01-p2"
 predict("01-p2", nvidia=..., instinct=..., radeon=..., rocm_without_gpu=...)
@@ -208,14 +201,14 @@ for name, (facts, truth) in PARK.items():
 
 # %% [markdown] id="l01-2task"
 # ### Exercise 2 · The device from facts
-# Write the decision as a function of plain facts. Then it can be tested for every vendor on any laptop. Two more things happen in practice. An older PyTorch lacks some of the questions, so a fact may be missing; treat a missing fact as "no". And Metal has no numbers of 64 bits: a job in `float64` must not go to `mps`.
+# Write the decision as a function of plain facts. Then it can be tested for every vendor on any laptop. Two more things happen in practice. An older PyTorch lacks some of these functions, so a fact may be missing; treat a missing fact as "no". And Metal has no floating-point numbers of 64 bits: a job in `float64` must not go to `mps`. (Intel's Arc A cards lack them, too. These facts cannot tell; send such a job to `xpu` all the same.)
 
 # %% id="l01-2" vklab={"role": "exercise", "id": "01-2", "points": 4, "lines": 8}
 def torch_device(facts, float64=False):
     """Return (device, backend) as in the table, such as ("cuda", "ROCm").
 
     facts: a dictionary that may have "cuda", "xpu", "mps" (True or False), "hip" (a version or
-    None) and "names" (names of the devices).  float64: the job needs numbers of 64 bits.
+    None) and "names" (names of the devices).  float64: the job needs float64.
     TODO     go through the table from top to bottom; the first row that fits decides.
     Example  torch_device({"mps": True}) -> ("mps", "Metal")              (roughly 8 lines)
     """
@@ -241,24 +234,20 @@ check("01-2", torch_device)
 # %% id="l01-2h"
 # hint("01-2")
 
-# %% [markdown] id="l01-vklab-text"
-# vklab has one backend, Vulkan, so it asks no vendor. It orders the devices that Vulkan lists:
-
-# %% id="l01-show"
-show("vklab.runtime.open_devices._speed")
-
 # %% [markdown] id="l01-4text"
 # ## 4 · Shared standards, and runtimes above them
-# **SYCL** is a standard of the Khronos Group: plain C++, for every vendor. Intel's compiler DPC++ and the independent AdaptiveCpp implement it. A program sends work to a `queue`. It has two ways to handle memory. With *buffers* and *accessors* you declare what a kernel reads and writes, and the runtime orders kernels and copies. With **USM** (unified shared memory, since SYCL 2020) you hold pointers and order the work yourself, as in CUDA. One page knows the first way only.
+# **SYCL** is a standard of the Khronos Group: plain C++, for every vendor. Intel's compiler DPC++ and the independent AdaptiveCpp implement it. A program sends work to a `queue`. There are two ways to handle memory. With *buffers* and *accessors* you declare what a kernel reads and writes, and the runtime orders kernels and copies. With **USM** (unified shared memory, since SYCL 2020) you hold pointers and order the work yourself, as in CUDA. Page 2 knows the first way only.
 
 # %% id="l01-sycl" tags=["hide-input"]
 BUFFERS = """
 sycl::queue q;
-sycl::buffer<float> x(host, n);
-q.submit([&](sycl::handler& h) {
-  sycl::accessor a(x, h, sycl::read_write);
-  h.parallel_for(n, [=](auto i) { a[i] *= 2; });
-});  // the buffer's end copies back
+{
+  sycl::buffer<float> x(host, n);
+  q.submit([&](sycl::handler& h) {
+    sycl::accessor a(x, h, sycl::read_write);
+    h.parallel_for(n, [=](auto i) { a[i] *= 2; });
+  });
+}  // x is destroyed here: copies back
 """
 USM = """
 sycl::queue q;
@@ -267,6 +256,7 @@ auto in = q.memcpy(x, host, n * sizeof(float));
 auto run = q.parallel_for(n, in,
                           [=](auto i) { x[i] *= 2; });
 q.memcpy(host, x, n * sizeof(float), run).wait();
+sycl::free(x, q);
 """
 draw_listings({"buffers and accessors": BUFFERS, "USM": USM}, ("accessor", "in,", "run)"),
               "The same kernel twice. Marked: where the order of the steps is said.")
@@ -274,40 +264,41 @@ draw_listings({"buffers and accessors": BUFFERS, "USM": USM}, ("accessor", "in,"
 # %% [markdown] id="l01-4what"
 # In the next table, an *LLM* is a large language model, a network that writes text. *Inference* means running a network, *training* means finding its weights.
 #
-# | backend | what it is | open | ecosystem | what it cannot |
+# | backend | what it is | source code | used by | limit |
 # |---|---|---|---|---|
-# | CUDA | NVIDIA's language, API and libraries | no | the largest; most frameworks start here | promise anything on other vendors' cards (section 5) |
-# | ROCm/HIP | AMD's copy of all that | mostly | PyTorch, JAX; fewer cards are supported | all of itself on Windows: a part is there |
-# | SYCL | Khronos' standard for C++ | yes | oneAPI, science codes | bring a network: it is an API |
-# | Metal | Apple's API for graphics and compute | no | PyTorch's `mps`, llama.cpp | leave Apple's systems; reach the Neural Engine |
-# | MLX | Apple's framework, above Metal and, on Linux, CUDA | yes | models converted by its users | run on AMD's and Intel's GPUs |
-# | Core ML | Apple's runtime for network files; CPU, GPU, Neural Engine | no | apps on Apple's devices | train large models; say which unit runs (lab 15) |
-# | DirectML | Microsoft's operators above DirectX 12 | no | ONNX Runtime on Windows | grow: maintained only, Windows ML follows (lab 16) |
-# | Vulkan | Khronos' API for graphics and compute | yes | games; ncnn, Kompute, VkFFT | bring kernels: you write them (labs 04 to 08) |
-# | llama.cpp | LLM inference in C++, with the tensor library **GGML** and the file format **GGUF** | yes | Ollama, a server around it; whisper.cpp for speech | run other networks, train at scale |
-# | MLC-LLM | a compiler: one LLM to CUDA, ROCm, Metal, Vulkan, WebGPU | yes | phones, browsers | run networks that it does not know |
-# | ExecuTorch | PyTorch's runtime for phones; parts of a graph go to a **delegate** | yes | Core ML, Vulkan, XNNPACK | train; find a delegate for every operator |
+# | CUDA | NVIDIA's language, API and libraries | closed | most frameworks | made for NVIDIA's cards only |
+# | HIP | AMD's API; with its libraries: ROCm | mostly open | PyTorch, JAX | supports fewer cards; only a part of ROCm exists on Windows |
+# | SYCL | Khronos' standard for C++ | open | oneAPI, programs of science | has no networks, it is an API |
+# | Metal | Apple's API for graphics and compute | closed | PyTorch's `mps`, llama.cpp | Apple's systems only; its shaders run on the GPU, not on the Neural Engine |
+# | Vulkan | Khronos' API for graphics and compute | open; some drivers are closed | games; ncnn, Kompute, VkFFT | has no finished kernels: you write them (labs 04 to 08) |
+# | PyTorch | a framework above CUDA, HIP, SYCL or Metal | open | research, most published models | too large for phones |
+# | MLX | Apple's framework, above Metal and, on Linux, CUDA | open | models converted by its users | no GPUs of AMD and Intel |
+# | Core ML | Apple's runtime for network files (since 2026 beside Core AI); CPU, GPU, Neural Engine | closed | apps on Apple's devices | cannot train large models, does not promise which unit runs (lab 15) |
+# | DirectML | Microsoft's operators above DirectX 12 | closed | ONNX Runtime on Windows | gets no new features: Windows ML replaces it (lab 16) |
+# | llama.cpp | a program that runs LLMs, with the tensor library **GGML** and the file format **GGUF** | open | Ollama; whisper.cpp for speech uses GGML | runs few other networks |
+# | MLC-LLM | a compiler: one LLM to CUDA, ROCm, Metal, Vulkan, WebGPU | open | phones, browsers | runs only networks that it knows |
+# | ExecuTorch | PyTorch's runtime for phones and PCs, also for LLMs; parts of a graph go to a **delegate** | open | apps; its delegates are Core ML, Vulkan, XNNPACK, CUDA ... | one file for each delegate |
 #
-# The rows are of different kinds. CUDA, HIP, SYCL, Metal and Vulkan are APIs. cuBLAS is a math library, and so is XNNPACK, which ExecuTorch lists beside the API Vulkan: for a user of ExecuTorch both are delegates. MLX is a framework; llama.cpp is a program. Compare like with like: "Vulkan or llama.cpp" is not a question, "llama.cpp on Vulkan or on CUDA" is.
-#
-# **(read)** Further projects, each a different answer: [VkFFT](https://github.com/DTolm/VkFFT) writes one library for six APIs; [tinygrad](https://github.com/tinygrad/tinygrad) generates kernels from three kinds of operations; [Burn](https://github.com/tracel-ai/burn) and [Candle](https://github.com/huggingface/candle) are frameworks in Rust; [AdaptiveCpp](https://github.com/AdaptiveCpp/AdaptiveCpp) makes one binary for the GPUs of three vendors.
+# The rows are of different kinds. CUDA, HIP, SYCL, Metal and Vulkan are APIs. cuBLAS is a math library, and so is XNNPACK, which ExecuTorch lists beside the API Vulkan. PyTorch and MLX are frameworks; llama.cpp is a program. Compare like with like: "Vulkan or llama.cpp" is not a question, "llama.cpp on Vulkan or on CUDA" is. (The table is not complete: OpenCL, WebGPU, ONNX Runtime and LiteRT are missing.)
 
 # %% [markdown] id="l01-matrix-text"
-# And where do they run? This table was read in November 2026; its sources stand in `vklab/course/figures/backends.py`. It will age like the pages did.
+# And where do they run? This picture shows what each project's documentation named in November 2026. It will age like the pages did. A mark means *some* GPUs of the vendor: AMD's MI cards, for example, have no driver for Vulkan.
 
 # %% id="l01-matrix" tags=["hide-input"]
 figures.draw_matrix(BACKENDS, "Backends by vendor and system, November 2026.")
 
 # %% [markdown] id="l01-stars"
-# The third page gives stars for portability instead: five to Vulkan, two to Metal, one to CUDA. It gives no date, no method and no source. Machines can be counted:
+# Page 3 gives stars for portability instead: five to Vulkan, two to Metal, one to CUDA. It gives no date, no method and no source. Machines can be counted. (The count depends on the ten kinds that we chose, and a translated backend counts like a native one.) The last column is the source of each row.
 
-# %% id="l01-count"
-for name in ("Vulkan", "Metal", "CUDA"):
-    print(f"{name:7} {len(BACKENDS[name].runs_on):2} of {len(MACHINES)} kinds of machine")
+# %% id="l01-count" tags=["nbval-ignore-output"]
+for name, backend in BACKENDS.items():
+    print(f"{name:10} {len(backend.runs_on):2} of {len(MACHINES)} kinds   "
+          f"{'open' if backend.open_source else 'closed':7}{' '.join(sorted(backend.jobs)):18}"
+          f"{backend.source}")
 
 # %% [markdown] id="l01-3task" vklab={"role": "text", "id": "01-3"}
 # ### Exercise 3 · The admissible backends
-# A job names what it needs; everything else is excluded. The jobs are `kernels` (run kernels of your own), `training`, `network` (run the file of a network) and `chat` (run an LLM). There are three wishes:
+# The jobs are `kernels` (run kernels of your own), `training`, `network` (run the file of a network) and `chat` (run an LLM). There are three wishes:
 #
 # * `"open"`: the backend's source is open;
 # * `"[[wish]]"`: on no machine of the job may it be `"[[state]]"`;
@@ -316,7 +307,7 @@ for name in ("Vulkan", "Metal", "CUDA"):
 # %% id="l01-3show"
 show(Backend)
 
-# %% id="l01-3" vklab={"role": "exercise", "id": "01-3", "points": 4, "lines": 9}
+# %% id="l01-3" vklab={"role": "exercise", "id": "01-3", "points": 4, "lines": 13}
 def admissible(backends, machines, job, wishes=()):
     """Return the set of names of the backends that fit.
 
@@ -325,8 +316,7 @@ def admissible(backends, machines, job, wishes=()):
     wishes: some of "open", "[[wish]]", "spare".
     TODO     start with an empty set; go through the backends; skip one at its first failure.
     Example  admissible(BACKENDS, ("Apple/iOS",), "kernels", ("open",)) -> {"Vulkan"}
-    Reads    backend.runs_on.get(machine), .jobs, .open_source; "AMD/Linux".split("/")[0]
-    Length   roughly 9 lines
+             "AMD/Linux".split("/")[0] is the vendor.                     (roughly 13 lines)
     """
     ### BEGIN SOLUTION
     fitting = set()
@@ -363,12 +353,12 @@ check("01-3", admissible)
 #
 # | name | evidence |
 # |---|---|
-# | `windows` | AMD released the HIP SDK for Windows on 27 July 2023. ROCm's documentation has an installation page for PyTorch on Windows (wheels of ROCm 6.4.4, later 7.2). |
-# | `zluda` | ZLUDA runs programs that were built for CUDA, unchanged, on AMD cards; public since February 2024, incomplete. (For source code there is HIP.) |
+# | `windows` | AMD released the HIP SDK for Windows on 27 July 2023. ROCm's documentation has an installation page for PyTorch on Windows (wheels of ROCm 6.4.4, later 7.2; called a preview). |
+# | `zluda` | ZLUDA runs programs that were built for CUDA, unchanged, on AMD cards; first published in February 2024, rewritten since, incomplete. (For source code there is HIP.) |
 # | `honeykrisp` | Announced on 5 June 2024: a Vulkan driver for Apple's M1 under Linux that passes the conformance tests. It does not use Metal. |
-# | `coreml` | Apple documents one way to the Neural Engine: Core ML decides what runs there. A paper of March 2026 (arXiv 2603.06728) uses private functions instead. |
+# | `coreml` | Metal's shaders run on the GPU only. Apple documents three frameworks that send parts of a network to the Neural Engine: Core ML, MPSGraph and, since 2026, Core AI. None of them runs your own code there. |
 # | `usm` | The standard SYCL 2020 has pointers, `malloc_device` and `malloc_shared`, beside its buffers. |
-# | `manifest` | Lab 02: the loader of Vulkan opens a library of the GPU's vendor or of Mesa. DirectML needs a driver for DirectX 12 (its documentation, November 2026). |
+# | `manifest` | Lab 02: the loader of Vulkan opens a driver's library, of the GPU's vendor or of Mesa. DirectML needs a driver for DirectX 12 (its documentation, November 2026). |
 # | `poro` | The language model Poro 34B was trained on 512 cards of AMD's MI250X in the computer LUMI, from September 2023 on (its model card). |
 # | `acpp` | AdaptiveCpp's manual: one SYCL compiler for NVIDIA (PTX), AMD (amdgcn) and Intel (SPIR-V); version 23.10 and later. |
 
@@ -385,10 +375,10 @@ check("01-3", admissible)
 # | E | [[e]] |
 # | F | [[f]] |
 #
-# Give the name of the evidence that refutes the claim, or `"holds"`.
+# Give the name of the evidence that refutes the claim, or `"holds"`. The 3 points are for all six together; the check counts how many are right.
 
 # %% id="l01-4" vklab={"role": "exercise", "id": "01-4", "points": 3, "lines": 3}
-# refuted = {"A": "windows", "B": "holds", ...}
+# A dictionary: refuted = {"A": ..., "B": ..., ...}
 refuted = ...
 ### BEGIN SOLUTION
 refuted = [[right]]
@@ -400,9 +390,6 @@ check("01-4", refuted)
 # %% id="l01-4h"
 # hint("01-4")
 
-# %% [markdown] id="l01-market"
-# One page also opens with each vendor's share of the market, in percent and without a source. The shares add up to 100, and still cannot be checked. This course does not repeat a figure that has neither source nor date.
-
 # %% [markdown] id="l01-6text" vklab={"role": "text", "id": "01-5"}
 # ## 6 · Choose, and say why
 # Exercise 3 gives a set. A choice from the set needs reasons: what the team knows, what runs tomorrow, what happens when the vendor changes its mind.
@@ -410,17 +397,17 @@ check("01-4", refuted)
 # ### Exercise 5 · A letter of advice
 # [[story]]
 #
-# Write five to eight sentences: the admissible backends (use your function and the matrix), your choice, two reasons that rest on facts with a date or a source, and one risk with a way out of it. A person marks this answer, with these points: the set is right (2), the choice follows from the facts of the story (1), two reasons with source or date (2), one risk and a way out (1).
+# Write four or five sentences: the admissible backends (call your function with the machines and the job of the story), your choice, two reasons that rest on facts with a source or a date (section 4 prints sources), and one risk with a way out of it. A person marks this answer: the set is right (2), the choice follows from the facts of the story (1), two reasons with source or date (2), one risk and a way out (1).
 
-# %% id="l01-5" vklab={"role": "exercise", "id": "01-5", "points": 6, "lines": 7}
+# %% id="l01-5" vklab={"role": "exercise", "id": "01-5", "points": 6, "lines": 5}
 # A text: advice = """..."""
 advice = ...
 ### BEGIN SOLUTION
 advice = """
-Name the set first, for example: for an LLM on these machines llama.cpp and MLC-LLM are admissible.
-Choose one, from the facts of the story. Give two reasons with a source or a date, such as the
-files of llama.cpp's releases, or MLC-LLM's table of platforms. Name one risk, for example that a
-project changes its file format, and a way out: keep the weights in their original form as well.
+Admissible for an LLM on these machines are llama.cpp, MLC-LLM and ExecuTorch; all three are open.
+I choose llama.cpp: its docs/build.md names Vulkan for the laptops and Metal for the Macs, and its
+releases have finished files for both systems (read in November 2026), so nobody compiles anything.
+The risk: the project changes its file format. The way out: keep the weights in their first form.
 """
 ### END SOLUTION
 
@@ -434,9 +421,9 @@ check("01-5", advice)
 # ## Recap
 # | question | answer | mistake to avoid |
 # |---|---|---|
-# | what is a backend? | a way to a device: API, library, framework or runtime | comparing rows of different kinds |
+# | what is a backend? | a program's way to a device: an API, or a runtime above one | comparing rows of different kinds |
 # | CUDA to HIP? | a table of names, whole words, code only, masks of 64 lanes | `replace("cuda", "hip")` |
-# | which device has PyTorch? | `is_available()`, then `torch.version.hip` | looking for "AMD" in a name |
+# | which device has PyTorch? | `is_available()`, then `torch.version.hip`; since PyTorch 2.6 also `torch.accelerator` | looking for "AMD" in a name |
 # | which backend? | a set from machine, job and wishes; then reasons | naming a favourite first |
 # | is the page right? | ask for the date and the source | repeating a number |
 #
@@ -447,3 +434,4 @@ check("01-5", advice)
 # * [PyTorch: HIP (ROCm) semantics](https://docs.pytorch.org/docs/stable/notes/hip.html); [PyTorch issue 122602](https://github.com/pytorch/pytorch/issues/122602), `float64` on `mps`.
 # * [PyTorch for ROCm on Windows](https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/install/installrad/windows/install-pytorch.html); [HIP SDK 5.5](https://github.com/ROCm/legacy-rocm-build/releases/tag/win-5.5); [ZLUDA](https://github.com/vosen/ZLUDA).
 # * [Vulkan 1.3 on the M1](https://rosenzweig.io/blog/vk13-on-the-m1-in-1-month.html); [MLX, installation](https://ml-explore.github.io/mlx/build/html/install.html); [ExecuTorch, backends](https://docs.pytorch.org/executorch/stable/backends-section.html).
+# * Further projects: [VkFFT](https://github.com/DTolm/VkFFT), one library for six APIs; [tinygrad](https://github.com/tinygrad/tinygrad), kernels generated from three kinds of operations; [Burn](https://github.com/tracel-ai/burn) and [Candle](https://github.com/huggingface/candle), frameworks in Rust; [AdaptiveCpp](https://github.com/AdaptiveCpp/AdaptiveCpp), one binary for GPUs of several vendors.

@@ -1,14 +1,14 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Rooflines: what a spec sheet promises", minutes: 80}
+#   vklab: {title: "Rooflines: what a spec sheet promises", minutes: 70}
 # ---
 
 # %% [markdown] id="l01b-title"
 # # Lab 01b · Rooflines
-# **What a GPU can reach, and which printed numbers cannot be true** · 80 minutes, 4 exercises; the last one, about 25 minutes, may wait for another day
+# **What a GPU can reach, and which printed numbers cannot be true** · 70 minutes, 4 exercises; the last one (25 minutes more) may wait for another day
 #
-# [Lab 01](01_backends.ipynb) chose a backend. This lab looks at the chips. Two overview pages on the web print tables of GPUs and of speeds. You compute the same values from spec sheets, put all chips on one plot, and find values that are swapped, doubled, or above what the chip can do. At the end you buy the boards that serve a list of models with the least power.
+# [Lab 01](01_backends.ipynb) chose a backend. This lab looks at the chips. Two of its three pages print tables of GPUs and of speeds. You compute the same values from spec sheets, put chips on one plot, and find values that are swapped, belong to something else, or lie above what the chip can do. At the end you buy the boards that serve a list of models with the least power.
 #
 # **Afterwards you can**
 # * compute peak, bandwidth and ridge of a GPU from its spec sheet;
@@ -38,13 +38,14 @@ banner()
 # ## 1 · Two limits
 # A GPU does two things: it computes, and it moves bytes. Both have a limit. The **peak** is the number of operations in a second, in TFLOP/s (10^12 floating-point operations in a second). The **bandwidth** is the number of bytes between memory and chip in a second, in GB/s.
 #
-# Which limit counts depends on the program. Adding two long fp32 vectors reads 8 bytes, writes 4, and does 1 operation: 1/12 operation for a byte. A product of two matrices of 4096 x 4096 does 8192 operations for each result, and can keep what it has read: about 680 operations for a byte. This number is the **arithmetic intensity**.
+# Which limit counts depends on the program. Take two fp32 vectors, too long for any cache. Their addition reads 8 bytes, writes 4, and does 1 operation: 1/12 operation per byte. A product of two matrices of 4096 x 4096 does 8192 operations for each result. If it reuses what it has read, it moves 12 bytes for each result: about 680 operations per byte. This number is the **arithmetic intensity**.
 #
 # The **roofline** draws the reachable speed over the intensity. It rises as long as bytes are the limit, and is flat when operations are. The point between is the **ridge**.
 
 # %% id="l01b-roof-picture" tags=["hide-input"]
-draw_rooflines([Roof("RX 6900 XT", 23.04, 512)], "One GPU: memory limits the program left of the "
-               "ridge (45 FLOP/byte), arithmetic right of it. x: the two programs, at best.",
+draw_rooflines([Roof("RX 6900 XT", 23.04, 512)], "One GPU with the full bandwidth of its sheet: "
+               "memory limits the program left of the ridge (45 FLOP/byte), arithmetic right of "
+               "it. x: the two programs, at best.",
                [("add", 1 / 12, 0.0427), ("product", 680, 23.04)], (1 / 16, 1024))
 
 # %% [markdown] id="l01b-p1-text"
@@ -57,17 +58,16 @@ predict("01b-p1", addition=...)
 # ## 2 · From the spec sheet to the roof
 # A peak is a product of counts. A GPU has *units*; each has *lanes*. In each clock a lane starts a multiply-add, which counts as 2 operations. Some chips can start two multiply-adds of a lane at once if the compiler finds a pair (*dual issue*, or one *packed* instruction): `issue` is 2. A package may hold several **dies**, each with its own units and memory.
 #
-# | field of `Sheet` | MI100 | MI250X, one die |
+# | field of `Sheet` | MI100 | MI250X (values of one die) |
 # |---|---|---|
 # | `units` × `lanes` | 120 × 64 | 110 × 64 |
 # | `clock_mhz` | 1502 | 1700 |
 # | `bus_bits`: wires to the memory | 4096 | 4096 |
 # | `gbit_per_pin`: 10^9 bits in a second on one wire | 2.4 | 3.2 |
-# | `issue`, `dies` | 1, 1 | 1, 2 |
-#
-# A sheet's bandwidth is never reached. In this lab a program gets [[percent]] % of it.
+# | `issue`, `dies` | 1, 1 | 2, 2 |
 #
 # ### Exercise 1 · Peak, bandwidth, ridge
+# Write the function that computes all three. The picture above used the full bandwidth of a sheet, as a bound. Programs get less: your function counts [[percent]] % of it.
 
 # %% id="l01b-1" vklab={"role": "exercise", "id": "01b-1", "points": 4, "lines": 6}
 def roofline(sheet, dies=1, dual=False):
@@ -78,8 +78,8 @@ def roofline(sheet, dies=1, dual=False):
     lane in a clock; otherwise count one.
     TODO     two products: operations in a second, and [[percent]] % of the bytes in a second, both
              for all dies. Raise ValueError if dies is larger than sheet.dies.
-    Example  roofline(SHEETS["MI100"])[0] -> 23.07, [2] -> 18.78 times 100 / [[percent]]
-    (roughly 6 lines)
+             Do not round.
+    Example  roofline(SHEETS["MI100"])[0] -> 23.07..., [2] -> [[ridge]]...    (roughly 6 lines)
     """
     ### BEGIN SOLUTION
     if dies > sheet.dies:
@@ -103,29 +103,28 @@ check("01b-1", roofline)
 # hint("01b-1")
 
 # %% [markdown] id="l01b-3text"
-# ## 3 · All GPUs of the pages on one plot
-# Now every GPU of the pages' tables, through your function. Solid lines are vector peaks of the whole package. Dashed lines are fp32 peaks of **matrix units**: hardware that multiplies small matrices, and nothing else. NVIDIA calls them tensor cores. Dotted lines count dual issue. A program reaches a dashed or dotted line only if its kernel uses that hardware.
+# ## 3 · Six GPUs on one plot
+# Six GPUs of the pages' tables, through your function. Solid lines are vector peaks. Dashed lines are fp32 peaks of **matrix units**: hardware that multiplies small matrices, and nothing else. NVIDIA calls them tensor cores. Dotted lines count dual issue. A program reaches a dashed or dotted line only if its kernel uses that hardware. Which GPU needs the most operations per byte before its solid line is flat?
 
 # %% id="l01b-all" vklab={"role": "demo"} tags=["hide-input"]
-VENDORS = {"AMD": "red", "Intel": "blue", "Apple": "grey", "NVIDIA": "green"}
+SIX = {"MI100": "red", "RX 7900 XTX": "red", "Arc A770": "blue", "M2 Ultra": "grey",
+       "A100": "green", "RTX 4090": "green"}
 with attempt("01b-1"):
     roofs = []
-    for name, sheet in SHEETS.items():
-        tflops, gb_s, _ = roofline(sheet, sheet.dies)
-        colour = VENDORS[sheet.vendor]
+    for name, colour in SIX.items():
+        tflops, gb_s, _ = roofline(SHEETS[name])
         roofs.append(Roof(name, tflops, gb_s, "vector", colour))
-        if sheet.issue > 1:
-            both = roofline(sheet, sheet.dies, True)[0]
+        if SHEETS[name].issue > 1:
+            both = roofline(SHEETS[name], dual=True)[0]
             roofs.append(Roof(name, both, gb_s, "dual issue", colour))
         if "fp32" in MATRIX_PEAKS.get(name, {}):
             roofs.append(Roof(name, MATRIX_PEAKS[name]["fp32"], gb_s, "matrix", colour))
-    display(draw_rooflines(roofs, "fp32 roofs of the pages' GPUs, by your function, in TFLOP/s. "
-                           "Red: AMD, blue: Intel, grey: Apple, green: NVIDIA. Dots: the ridges, "
-                           "with this lab's share of the bandwidth.", span=(4, 256)))
+    display(draw_rooflines(roofs, "fp32 roofs by your function, in TFLOP/s. Red: AMD, blue: Intel, "
+                           "grey: Apple, green: NVIDIA. Dots: the ridges.", span=(4, 256)))
 
 # %% [markdown] id="l01b-2task" vklab={"role": "text", "id": "01b-2"}
 # ### Exercise 2 · What do the printed values mean?
-# The pages print these values in columns named "FP32 TFLOPS", "Memory BW" and "Compute Units". Compute each one with `roofline` and `MATRIX_PEAKS` (a sheet prints the full bandwidth, not a share of it). Which is it?
+# The ridge of the RTX 4090 lies farthest to the right: that is the answer. The pages print the values below in columns named "FP32 TFLOPS", "Memory BW" and "Compute Units". Compute them with `roofline` and `MATRIX_PEAKS`. A sheet prints the full bandwidth, not a share of it; on these chips fp64 is as fast as fp32 or half as fast. What is each value? The 3 points are for all six together; the check counts how many are right.
 #
 # | | printed |
 # |---|---|
@@ -137,10 +136,8 @@ with attempt("01b-1"):
 # | F | [[f]] |
 #
 # * `vector`: the fp32 vector peak of the package, as the column says;
-# * `matrix`: the peak of the matrix units;
-# * `dual issue`: a peak that counts two multiply-adds of a lane in a clock;
+# * `twice`: twice that. A kernel needs matrix units for it, or two multiply-adds of a lane in a clock;
 # * `swapped`: the value belongs to fp64, and the fp32 value stands beside it;
-# * `doubled`: the value of the package, multiplied by the number of dies once more;
 # * `one die`: the value of one of two dies;
 # * `other unit`: the number is right, and counts something else.
 
@@ -148,7 +145,7 @@ with attempt("01b-1"):
 print(SHEETS["MI210"], MATRIX_PEAKS["MI210"], sep="\n")
 
 # %% id="l01b-2" vklab={"role": "exercise", "id": "01b-2", "points": 3, "lines": 3}
-# meaning = {"A": "vector", "B": ...}
+# A dictionary: meaning = {"A": ..., "B": ..., ...}
 meaning = ...
 ### BEGIN SOLUTION
 meaning = [[right]]
@@ -161,16 +158,16 @@ check("01b-2", meaning)
 # hint("01b-2")
 
 # %% [markdown] id="l01b-2after"
-# The MI250X deserves a second look. Its two dies share a package and a price, but not a memory: programs see **two GPUs of 64 GB** (guide of the computer Frontier; llama.cpp lists two devices of 65,520 MiB for each card). Its 3,277 GB/s are the sum of two times 1,638 GB/s. Both numbers stand on the same page, for the same card, without a word. Intel's Max 1550 has two *stacks* with 64 cores each. None of this is news: AMD published its tables with the chips, in November 2020 (MI100), November 2021 (MI250X) and March 2022 (MI210).
+# The MI250X deserves a second look. Its two dies share a package and a price, but not a memory: programs see **two GPUs of 64 GB** (guide of the computer Frontier). Its 3,277 GB/s are the sum of two times 1,638 GB/s. Both numbers stand on the same page, for the same card, without an explanation. Intel's Max 1550 has two *stacks* with 64 cores each. (One more factor of two: vendors also print peaks for *sparse* matrices, with half of the values zero. `MATRIX_PEAKS` has dense ones.)
 
 # %% [markdown] id="l01b-4text"
 # ## 4 · Speeds above the roof
 # A language model reads and writes **tokens**, pieces of text with a number each. A model with 6.7 billion **parameters** (weights) does about 2 operations with each parameter for each token. One run can handle many tokens of a prompt at once, and reads each weight once. When it *generates* text, each token needs a run of its own. So a prompt of 512 tokens costs 512 times the operations of one token, and the same bytes.
 #
-# A quantised model (Q4_K_M) has about 5 bits a parameter: 4.2 GB for 6.7 billion.
+# *Quantised* weights have fewer than 16 bits. In the format Q4_K_M a parameter takes about 5 bits (lab 14): 4.2 GB for 6.7 billion.
 #
 # ### Exercise 3 · The fastest possible time
-# No program is faster than its operations at the peak, nor than its bytes at the bandwidth.
+# No program is faster than its operations at the peak, nor than its bytes at the bandwidth. Here we want a bound, so take the full bandwidth. (The peak belongs to the clock of the sheet; some boards run above it.)
 
 # %% id="l01b-3" vklab={"role": "exercise", "id": "01b-3", "points": 3, "lines": 4}
 def fastest_ms(billions, tokens, gigabytes, tflops, gb_s, users=1):
@@ -180,7 +177,7 @@ def fastest_ms(billions, tokens, gigabytes, tflops, gb_s, users=1):
     gigabytes: all weights, read once in a run for all users together.  users: how many prompts of
     this length the run handles.
     TODO     limit is "memory" if the bytes take longer than the operations, else "arithmetic".
-    Example  fastest_ms(6.7, 512, 4.2, 312, 2039) -> (21.99, "arithmetic")     (roughly 4 lines)
+    Example  fastest_ms(8, 100, 5, 20, 500) -> (80.0, "arithmetic")            (roughly 4 lines)
     """
     ### BEGIN SOLUTION
     arithmetic = 2 * billions * tokens * users / tflops
@@ -192,8 +189,8 @@ def fastest_ms(billions, tokens, gigabytes, tflops, gb_s, users=1):
 # %% id="l01b-3d" vklab={"role": "demo"}
 with attempt("01b-3"):
     for tokens in (1, 64, 512):
-        ms, limit = fastest_ms(6.7, tokens, 4.2, 27.2, 819)
-        print(f"M2 Ultra, {tokens:3} tokens in one run: {ms:6.1f} ms, limit {limit}")
+        ms, limit = fastest_ms(6.7, tokens, 4.2, 2.6, 68)
+        print(f"Apple M1, {tokens:3} tokens in one run: {ms:6.1f} ms, limit {limit}")
 
 # %% id="l01b-3c" vklab={"role": "check", "id": "01b-3"}
 check("01b-3", fastest_ms)
@@ -208,34 +205,34 @@ check("01b-3", fastest_ms)
 predict("01b-p2", m2_ultra=..., a100_fp16=..., a100_int8=..., max_1550=...)
 
 # %% id="l01b-claims" vklab={"role": "demo"}
-CLAIMS = [("M2 Ultra, fp32", 6.7, 45, 27.2), ("M2 Ultra, 13 billion", 13.0, 80, 27.2),
-          ("M2 Ultra, 70 billion", 69.0, 420, 27.2), ("A100, fp16", 6.7, 15, 312),
-          ("A100, int8", 6.7, 15, 624), ("RTX 4090, fp16", 6.7, 12, 330.3),
-          ("RTX 4090, int8", 6.7, 12, 660.6), ("MI250X package, fp16", 6.7, 18, 383),
-          ("MI250X one die, fp16", 6.7, 18, 191.5), ("Max 1550, measured", 6.7, 35, 263)]
+CLAIMS = [("M2 Ultra, fp32", 45, 27.2, 819), ("A100, fp16", 15, 312, 2039),
+          ("A100, int8", 15, 624, 2039), ("RTX 4090, fp16", 12, 330.3, 1008),
+          ("RTX 4090, int8", 12, 660.6, 1008), ("MI250X, two dies, fp16", 18, 383, 3277),
+          ("MI250X, one die, fp16", 18, 191.5, 1638), ("Max 1550, measured", 35, 263, 3277)]
 with attempt("01b-3"):
-    for name, billions, claimed, tflops in CLAIMS:
-        ms, _ = fastest_ms(billions, 512, 0.63 * billions, tflops, 819)
+    for name, claimed, tflops, gb_s in CLAIMS:
+        ms, _ = fastest_ms(6.7, 512, 4.2, tflops, gb_s)
         word = "impossible" if claimed < ms else f"{100 * ms / claimed:.0f} % of the peak"
-        print(f"{name:21} claimed {claimed:3} ms, at best {ms:6.1f} ms: {word}")
+        print(f"{name:22} claimed {claimed} ms, at best {ms:5.1f} ms: {word}")
 
 # %% [markdown] id="l01b-4after"
-# The times for the M2 Ultra are refuted by a factor of five: its sheet has no matrix units, and lists the same peak for fp16 and fp32. The A100 and the RTX 4090 could do it with int8 only, at 73 and 87 % of the peak. The MI250X would need every operation of *both* dies. So do not repeat these times. The page's times for *generation* are possible: they lie above 4.2 GB divided by the bandwidth.
+# The time for the M2 Ultra is 5.6 times too short. The A100 and the RTX 4090 cannot do it with fp16, only with numbers of 8 bits or fewer; with int8 at 73 and 87 % of the peak. The MI250X would need every operation of *both* dies. So do not repeat these times.
 #
-# A measured value beside them: llama.cpp read 2,143 tokens of a prompt in a second on an M1 Ultra (3.21 billion parameters, Q4_K_M; [report of February 2026](https://github.com/geerlingguy/ai-benchmarks/issues/48)). For 512 tokens that is 239 ms. At best are 157 ms: 66 % of the peak, which is believable.
+# A measured value beside them: llama.cpp read 2,143 tokens of a prompt in a second on an M1 Ultra (3.21 billion parameters, Q4_K_M; [report of February 2026](https://github.com/geerlingguy/ai-benchmarks/issues/48)). For 512 tokens that is 239 ms. The best possible time is 157 ms: 66 % of the peak, which is believable.
 
 # %% id="l01b-measured" vklab={"role": "demo"} tags=["hide-input"]
 with attempt("01b-1"):
     tflops, gb_s, _ = roofline(SHEETS["M2 Ultra"])
+    other = Roof("M1 Ultra", roofline(SHEETS["M1 Ultra"])[0], gb_s, colour="orange")
     display(draw_rooflines(
-        [Roof("M2 Ultra", tflops, gb_s), Roof("M1 Ultra", roofline(SHEETS["M1 Ultra"])[0], gb_s,
-                                             colour="orange")],
-        "x: 512 tokens, 6.7 billion parameters in 45 ms, as claimed; and the measured M1 Ultra.",
+        [Roof("M2 Ultra", tflops, gb_s), other],
+        "x: 512 tokens in one run. Claimed: 6.7 billion parameters on an M2 Ultra; measured: 3.21 "
+        "billion on an M1 Ultra.",
         [("claimed", 1633, 152.5), ("measured", 1633, 13.8)], (0.25, 4096)))
 
 # %% [markdown] id="l01b-5text"
 # ## 5 · The least watts
-# A club wants to run several models day and night. Each model needs memory (GB), and bandwidth (GB/s): its gigabytes times the tokens that it must generate in a second. Models on one board share both. A model is not split, and runs where its backend runs (lab 01): on some boards only. A board may be bought several times. The club pays for power, and the vendors publish the power of a board. Apple publishes none for a GPU alone, and two cards of the table are really two devices. So this shop has the rest:
+# A club wants to run several models day and night. Each model needs memory (GB), and bandwidth (GB/s): its gigabytes times the tokens that it must generate in a second. Models on one board share both. A model is not split, and runs where its backend runs (lab 01): on some boards only. A board may be bought several times. The club pays for power, and the vendors publish the power of a board. Apple publishes none for a GPU alone, and two cards of the table are really two devices. This shop has the rest. (Prices and sockets do not count here; MI300X and A100 are modules for servers.)
 
 # %% id="l01b-shop"
 SHOP = {name: (sheet.watts, sheet.memory_gb, int(sheet.bus_bits * sheet.gbit_per_pin / 8))
@@ -244,7 +241,7 @@ for name, (watts, memory_gb, gb_s) in SHOP.items():
     print(f"{name:12} {watts} W, {memory_gb:3} GB, {gb_s} GB/s")
 
 # %% [markdown] id="l01b-5greedy"
-# Six models: `code` is written in CUDA, `read` needs ROCm, `chat` uses HIP and so runs on both, the others use Vulkan. The obvious way takes one model after the other. If a board that is bought has room, the model goes there. If not, buy the board with the least watts that can hold it:
+# Six models: `code` is written in CUDA, `read` needs ROCm, `chat` uses HIP and so runs on both, the others use SYCL and run on all. (Vulkan would not do: AMD's MI cards have no driver for it.) The obvious way takes one model after the other. If a board that is bought has room, the model goes there. If not, buy the board with the least watts that can hold it:
 
 # %% id="l01b-greedy-picture" tags=["hide-input"]
 FEW = {name: SHOP[name] for name in ("Arc A770", "RX 7900 XTX", "MI210", "RTX 4090", "A100")}
@@ -253,22 +250,16 @@ MODELS = {"chat": (20, 400, AMD + NVIDIA), "code": (28, 425, NVIDIA), "speech": 
           "draw": (31, 225, ALL), "read": (5, 775, AMD), "search": (14, 650, ALL)}
 draw_boards(FEW, MODELS, [("MI210", ["chat", "speech"]), ("A100", ["code", "draw", "search"]),
                           ("MI210", ["read"])],
-            "One model after the other: three boards. Above GB, below GB/s.")
+            "One model after the other: three boards. The upper bar of each board is its memory in "
+            "GB, the lower one its bandwidth in GB/s.")
 
 # %% [markdown] id="l01b-5task"
 # ### Exercise 4 · Buy the boards (scored)
-# Find boards with fewer watts, for any shop and any models. `groups` is given: it lists every group of models that contains the first one.
+# Find boards with fewer watts, for any shop and any models.
 #
-# One point is for *valid* answers. The others count watts, one point for each list of models: the best of several obvious answers (one model after the other in some order, joining pairs of boards) earns nothing, the least possible watts earn the point, and an answer in between earns its share. There are at most seven models, so you may try many choices. This is the open-ended exercise of the lab: a first better answer takes a quarter of an hour, the best one may wait for another day.
+# One point is for *valid* answers. The others count watts, one point for each list of models: the best of several obvious answers (one model after the other in some order, joining pairs of boards) earns nothing, the least possible watts earn the point, and an answer in between earns its share. There are at most seven models, so you may try many choices. This is the open-ended exercise of the lab: begin with any valid answer, and save watts.
 
-# %% id="l01b-4" vklab={"role": "exercise", "id": "01b-4", "points": 5, "lines": 14}
-def groups(names):
-    """Yield every group of names that contains the first one, as a list."""
-    for count in range(len(names)):
-        for more in combinations(names[1:], count):
-            yield [names[0], *more]
-
-
+# %% id="l01b-4" vklab={"role": "exercise", "id": "01b-4", "points": 5, "lines": 17}
 def least_watts(boards, models):
     """Return the boards to buy as a list of (board, [models on it]), with the least watts.
 
@@ -276,24 +267,28 @@ def least_watts(boards, models):
     models: {name: (GB, GB/s, names of the boards that it runs on)}; each fits on one of them.
     TODO     each model stands on one board that it runs on. On each board, the GB of its models
              together fit into its GB, and their GB/s into its GB/s.
-    Approach which group does the first model share a board with? Try every group on every board
-             that holds it, and serve the rest in the same way.
+    Approach one board for each model is valid: the one with the least watts that holds it. Which
+             models can then share a board?
+    Limit    a check calls your function eight times, and waits 30 seconds for all.
     Example  least_watts({"A": (9, 8, 8), "B": (5, 4, 9)}, {"x": (3, 2, ("A", "B"))})
              -> [("B", ["x"])]
-    (roughly 14 lines)
+    (roughly 17 lines)
     """
     ### BEGIN SOLUTION
     def serve(left):
         if not left:
             return 0, []
         plans = []
-        for group in groups(left):
-            gb, gb_s = (sum(models[name][i] for name in group) for i in (0, 1))
-            watts, rest = serve([name for name in left if name not in group])
-            for board, (power, has_gb, has_gb_s) in boards.items():
-                suits = all(board in models[name][2] for name in group)
-                if suits and gb <= has_gb and gb_s <= has_gb_s:
-                    plans.append((power + watts, [(board, group), *rest]))
+        first, *others = left
+        for count in range(len(left)):
+            for more in combinations(others, count):
+                group = [first, *more]
+                gb, gb_s = (sum(models[name][i] for name in group) for i in (0, 1))
+                watts, rest = serve([name for name in left if name not in group])
+                for board, (power, has_gb, has_gb_s) in boards.items():
+                    suits = all(board in models[name][2] for name in group)
+                    if suits and gb <= has_gb and gb_s <= has_gb_s:
+                        plans.append((power + watts, [(board, group), *rest]))
         return min(plans, key=lambda plan: plan[0])
 
     return serve(list(models))[1]
@@ -331,7 +326,7 @@ for gigabytes, truth in ((40, True), (60, True), (100, False)):
 # ## Recap
 # | question | answer | mistake to avoid |
 # |---|---|---|
-# | what is the peak? | units × lanes × 2 × starts × clock | a matrix peak in a vector column |
+# | what is the peak? | units × lanes × 2 × starts × clock × dies | a matrix peak in a vector column |
 # | what is the bandwidth? | bits of the bus / 8 × rate | the package's for one die |
 # | which limit counts? | intensity left or right of the ridge | buying TFLOP/s for an addition |
 # | is a speed possible? | operations / peak, bytes / bandwidth | repeating a printed time |
@@ -341,5 +336,5 @@ for gigabytes, truth in ((40, True), (60, True), (100, False)):
 #
 # **References**
 # * S. Williams, A. Waterman, D. Patterson: [Roofline](https://doi.org/10.1145/1498765.1498785), 2009.
-# * AMD's figures: AnandTech on the [MI210](https://www.anandtech.com/show/17326/amd-releases-instinct-mi210-accelerator-cdna-2-on-a-pcie-card), March 2022; [Frontier User Guide](https://docs.olcf.ornl.gov/systems/frontier_user_guide.html) on the MI250X; [devices in llama.cpp](https://github.com/ggml-org/llama-install.sh/pull/21), June 2026.
+# * AMD's figures: AnandTech on the [MI210](https://www.anandtech.com/show/17326/amd-releases-instinct-mi210-accelerator-cdna-2-on-a-pcie-card), March 2022; [Frontier User Guide](https://docs.olcf.ornl.gov/systems/frontier_user_guide.html) on the MI250X; [packed fp32](https://gitlab.com/gromacs/gromacs/-/merge_requests/3838) on the MI250.
 # * [Max 1550](https://glennklockwood.com/garden/processors/pvc), with measured values; [A100](https://glennklockwood.com/garden/processors/A100). The source of each sheet stands in `SHEETS[name].source`.

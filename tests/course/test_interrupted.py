@@ -139,7 +139,8 @@ def test_the_command_submit_says_why_it_stopped(release, tmp_path, monkeypatch):
     assert done.exit_code == 0, (done.output, done.exception)
     said = " ".join(done.output.split())
     assert "your notebook was stopped before its end: its process ended with exit code 3" in said
-    assert "4 points on the public cases" in said and "hand in this file" in said
+    assert "91-3 hand – of 3 a person marks this answer" in said
+    assert "4 points on the public cases, up to 3 more" in said and "hand in this file" in said
 
 
 def test_a_judge_that_fails_before_the_notebook_is_the_graders_failure(release, tmp_path):

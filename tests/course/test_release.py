@@ -46,6 +46,8 @@ def test_a_release_has_notebooks_definitions_and_frozen_cases_only(labs, tmp_pat
     text = (made.labs_folder / "checks" / "lab_91.py").read_text()
     for secret in ("expected(self", "cases(self", "math", "ceil", "draw_sizes", "SIZES", "#"):
         assert secret not in text.replace("case.expected", ""), secret
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert "\n```\nvklab course submit 91\n```\n" in readme
     # What compare needs is still there.
     assert "def whole" in text and "report.equal(got, case.expected)" in text
 

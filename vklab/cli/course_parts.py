@@ -29,5 +29,8 @@ def show_results(exercises: Any) -> None:
     for key, result in exercises.items():
         told = [part.message for part in result.parts if not part.passed and part.message]
         said = " ".join(" ".join([*told, *result.messages][:1]).split())[:200]
-        rows.append((key, result.status, f"{result.points:g} of {result.of:g}", said))
+        row = (key, result.status, f"{result.points:g} of {result.of:g}", said)
+        if result.status == "needs_hand_marking":
+            row = (key, "hand", f"– of {result.of:g}", "a person marks this answer")
+        rows.append(row)
     console.table("", ("exercise", "status", "points", "message"), rows)

@@ -66,5 +66,7 @@ def submit(
                     "judged before are above, and the grader would stop there too", "red")
     for warning in done.warnings:
         console.say(f"warning: {warning}", "yellow")
-    console.say(f"{done.points:g} points on the public cases; marks come from other cases")
+    waiting = sum(r.of for r in done.exercises.values() if r.status == "needs_hand_marking")
+    more = f", up to {waiting:g} more by hand" if waiting else ""
+    console.say(f"{done.points:g} points on the public cases{more}; marks come from other cases")
     console.say(f"hand in this file: {done.path}", "bold")

@@ -25,7 +25,8 @@ class Sheet:
         clock_mhz: clock in MHz.
         bus_bits: width of the path to memory.
         gbit_per_pin: gigabits that one bit of the bus carries in a second.
-        issue: multiply-adds that a lane can start in one clock.
+        issue: multiply-adds that a lane can start in one clock; 2 on MI210 and MI250X by packed
+            fp32 (gitlab.com/gromacs/gromacs, merge request 3838).
         dies: dies in the package.
         memory_gb: memory of the package.
         watts: the vendor's figure for the power of the board, 0 if there is none.
@@ -50,15 +51,15 @@ _M1, _M2 = "clock: hmc-tech.com, Apple 8-Core M1", "clock: hmc-tech.com, Apple 3
 
 SHEETS: Mapping[str, Sheet] = {
     "MI100": Sheet("AMD", 120, 64, 1502, 4096, 2.4, 1, 1, 32, 300, _ANANDTECH),
-    "MI210": Sheet("AMD", 104, 64, 1700, 4096, 3.2, 1, 1, 64, 300, _ANANDTECH),
-    "MI250X": Sheet("AMD", 110, 64, 1700, 4096, 3.2, 1, 2, 128, 560,
+    "MI210": Sheet("AMD", 104, 64, 1700, 4096, 3.2, 2, 1, 64, 300, _ANANDTECH),
+    "MI250X": Sheet("AMD", 110, 64, 1700, 4096, 3.2, 2, 2, 128, 560,
                     "AMD's table of November 2021, in zexron.com, amd-mi250-x-aldebaran"),
     "MI300X": Sheet("AMD", 304, 64, 2100, 8192, 5.2, 2, 1, 192, 750,
                     "memory and power: codesota.com/hardware/mi300x, April 2026"),
-    "RX 6900 XT": Sheet("AMD", 80, 64, 2250, 256, 16, 1, 1, 16, 300, "the page's claim"),
+    "RX 6900 XT": Sheet("AMD", 80, 64, 2250, 256, 16, 1, 1, 16, 300,
+                        "gizmoseries.com, AMD's Radeon 6900 XT, November 2020"),
     "RX 7900 XTX": Sheet("AMD", 96, 64, 2500, 384, 20, 2, 1, 24, 355,
                          "guru3d.com, review of the XFX Radeon RX 7900 XTX"),
-    "Iris Xe": Sheet("Intel", 96, 8, 1300, 128, 4.266, source="the page's claim"),
     "Arc A770": Sheet("Intel", 512, 8, 2100, 256, 17.5, 1, 1, 16, 225,
                       "units, clock and power: cputronic.com, intel-arc-a770"),
     "Max 1550": Sheet("Intel", 64, 128, 1600, 4096, 3.2, 1, 2, 128, 600,

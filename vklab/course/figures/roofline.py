@@ -1,4 +1,4 @@
-"""Rooflines: the speed that a device can reach, by the operations that a program does for a byte.
+"""Rooflines: the speed that a device can reach, by the operations that a program does per byte.
 
 Visited by lab 01b.
 """
@@ -52,8 +52,8 @@ def draw_rooflines(
     Args:
         roofs: one line each: it rises with the bandwidth and is flat at the peak.
         caption: the caption.
-        points: (label, operations for a byte, TFLOP/s).
-        span: smallest and largest number of operations for a byte.
+        points: (label, operations per byte, TFLOP/s).
+        span: smallest and largest number of operations per byte.
     """
     height = max(330, int(PITCH * len(roofs)) + 40) + 40
     low = min(roof.gb_s * span[0] / 1000 for roof in roofs)
@@ -74,7 +74,7 @@ def draw_rooflines(
     for power in range(round(math.log2(span[0])), round(math.log2(span[1])) + 1, 2):
         parts.append(text(at(2.0**power, low)[0], height - 24, f"{2.0**power:g}",
                           'text-anchor="middle"'))  # fmt: skip
-    parts.append(text(LEFT + wide / 2, height - 7, "operations for a byte (FLOP/byte)",
+    parts.append(text(LEFT + wide / 2, height - 7, "operations per byte (FLOP/byte)",
                       'text-anchor="middle" font-size="12"'))  # fmt: skip
     turned = f'transform="translate(16,{TOP + tall / 2:.0f}) rotate(-90)"'
     parts.append(text(0, 0, "TFLOP/s", turned + ' text-anchor="middle" font-size="12"'))
@@ -89,7 +89,8 @@ def draw_rooflines(
                      f'{flat:.1f}l34,{label - flat:.1f}" fill="none" stroke="{line}" '
                      f'stroke-width="1.6" stroke-dasharray="{dashes}"/>')  # fmt: skip
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.4" fill="{line}"/>')
-        parts.append(text(right + 38, label + 4, f"{roof.name}: {roof.tflops:.4g} {roof.kind}"))
+        kind = "" if roof.kind == "vector" else f" {roof.kind}"
+        parts.append(text(right + 38, label + 4, f"{roof.name}: {roof.tflops:.4g}{kind}"))
     for name, intensity, tflops in points:
         x, y = at(min(max(intensity, span[0]), span[1]), tflops)
         parts.append(f'<path d="M{x - 5:.1f},{y - 5:.1f}l10,10m0,-10l-10,10" stroke="#222" '

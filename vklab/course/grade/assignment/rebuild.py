@@ -19,7 +19,7 @@ from vklab.course.author import slices
 from vklab.course.grade.assignment.manifest import LabFacts
 from vklab.course.grade.assignment.submission import BadSubmission, Cell, Notebook
 
-__all__ = ["COLLECTED", "Rebuilt", "answers_in", "check_lab", "names_read", "rebuild"]
+__all__ = ["COLLECTED", "Rebuilt", "answers_in", "changed", "check_lab", "names_read", "rebuild"]
 
 COLLECTED = ("exercise", "own")
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
@@ -106,6 +106,36 @@ def rebuild(released: Any, submission: Notebook) -> Rebuilt:
             cells.append((cell, text))
     return Rebuilt(_notebook(released, _sliced(cells)), missing, frozenset(untouched),
                    tuple(notes[:20]))  # fmt: skip
+
+
+def changed(released: Any, submission: Notebook) -> list[str]:
+    """Return the lab's cells that answers need and that a submission changes, which is ignored.
+
+    A demo that no answer needs may be edited freely, and is not among them.
+
+    Args:
+        released: the student notebook of the release.
+        submission: the notebook that was handed in.
+    """
+    given = submission.by_id()
+    kept = []
+    for roles in (COLLECTED, (*COLLECTED, "demo", "text", "check")):
+        cells = []
+        for cell in (cell for cell in released.cells if cell.cell_type == "code"):
+            role = cell.metadata.get("vklab", {}).get("role", "")
+            one = given.get(cell.id, [])[:1] if role in roles else []
+            cells.append((cell, _readable(one[0].text if one else cell.source)))
+        kept.append({cell.id: text.strip() for cell, text in _sliced(cells)})
+    return [name for name, text in kept[0].items() if kept[1].get(name) != text]
+
+
+def _readable(text: str) -> str:
+    """Return a cell's text, or "" if it is no Python."""
+    try:
+        ast.parse(text)
+    except UNREADABLE:
+        return ""
+    return text
 
 
 def answers_in(notebook: Any) -> dict[str, str]:
