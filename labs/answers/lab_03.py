@@ -56,7 +56,6 @@ CALLS = {"E": "invalidate", "D": "nothing", "C": "copy", "B": "nothing", "A": "f
 alternative("03-2")(CALLS)
 wrong("03-2", says="4 of 5 are right")({**CALLS, "D": "invalidate"})
 wrong("03-2", says="3 of 5 are right")({**CALLS, "A": "invalidate", "E": "flush"})
-wrong("03-2", says="'C' has no answer")({key: call for key, call in CALLS.items() if key != "C"})
 
 # ------------------------------------------------------------------------------------------- 03-3
 
@@ -156,7 +155,7 @@ wrong("03-4", says=scored.format(1600))(lambda buffers, heaps: dict.fromkeys(buf
 wrong("03-4", says="95 % of 200 MiB less 100 are 90 MiB, your buffers there need 91")(_greedy(
     lambda buffer: 0, rooms=lambda heaps: {name: budget - used for name, (budget, used)
                                            in heaps.items()}))  # fmt: skip
-wrong("03-4", says="the buffers that have a heap")(
+wrong("03-4", says="expected a heap for each of ['a'")(
     lambda buffers, heaps: dict(list(by_recursion(buffers, heaps).items())[1:]))  # fmt: skip
 wrong("03-4", says="no heap 'vram'")(lambda buffers, heaps: dict.fromkeys(buffers, "vram"))
 wrong("03-4", says="expected a dictionary from buffer to heap, got ['")(

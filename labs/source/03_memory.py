@@ -70,8 +70,8 @@ TABLES = {"AMD card of 8 GB, window of 256 MB": memory_table("radeon"),
           "Apple M1 with MoltenVK (UMA)": memory_table("m1"),
           "NVIDIA H200 (ReBAR)": recorded_table(RECORD)}
 figures.draw_heaps({**TABLES, f"here: {mine.name[:40]}": (mine.heaps, mine.memory_types)},
-                   "Blue: device-local heaps. Orange: the host's. Boxes: memory types of the heap "
-                   "on their left. Each machine has its own scale; small heaps are too wide.")
+                   "Blue: device-local heaps. Orange: the host's. Boxes: types of the heap on their "
+                   "left. Each machine has its own scale; small heaps are drawn too wide.")
 
 # %% [markdown] id="l03-software-text"
 # **Is your device a CPU?** Then it has one heap, and one type with all flags but lazy. For a processor that plays the GPU, the host's memory *is* device-local. Every choice is right there. So the exercises of this lab use recorded tables.
@@ -192,7 +192,7 @@ paths.draw_copies({mine.name.partition(" (")[0]: speeds, RECORD["device"]:
 # * **flush**, `vkFlushMappedMemoryRanges`: after the host has written, before the submission. Its writes leave the cache;
 # * **invalidate**, `vkInvalidateMappedMemoryRanges`: after the fence, before the host reads. Old bytes leave the cache.
 #
-# Neither call waits for the device: barriers and fences do that. (After the kernel, a barrier to `VK_ACCESS_HOST_READ_BIT`; then the fence.) Both are about the host's cache: kernels among themselves need neither. And memory that is not host-visible cannot be flushed: its bytes go through a staging buffer and a copy.
+# Neither call waits for the device: barriers and fences do that. (After the kernel, a barrier to `VK_ACCESS_HOST_READ_BIT`; then the fence.) Both calls are about the host's cache: kernels among themselves need neither. And memory that is not host-visible cannot be flushed: its bytes go through a staging buffer and a copy.
 #
 # A cache works in pieces. `nonCoherentAtomSize`, a limit of the device, is the size of such an **atom**: a power of two, at most 256 bytes. Each range that is flushed begins at a multiple of it, and has a multiple of it as its size or ends with the memory. What happens if two buffers share an atom?
 
@@ -351,7 +351,7 @@ figures.draw_placed(BUFFERS, HEAPS, GIVEN_ORDER, "An obvious placement: one buff
 
 # %% [markdown] id="l03-e4-text"
 # ### Exercise 4 · Few bytes over the bus (scored)
-# The room of a heap is 95 % of its budget here, less what is used. The **obvious** answer takes one buffer after the other, and puts each into its cheapest heap with room. The best of three orders counts: as given, largest first, smallest first. That many bytes earn nothing, the **fewest** bytes of any placement earn all points, and between the two you get a share. There are at most 12 buffers, and one check has 10 seconds for all of its lists: too few to try every placement.
+# The room of a heap is 95 % of its budget here, less what is used. The **obvious** answer takes one buffer after the other, and puts each into its cheapest heap with room. The best of three orders counts: as given, largest first, smallest first. That many bytes earn nothing, the **fewest** bytes of any placement earn all points, and between the two you get a share.
 
 # %% id="l03-e4" vklab={"role": "exercise", "id": "03-4", "points": 5, "lines": 12}
 def place_buffers(buffers, heaps):
@@ -360,7 +360,8 @@ def place_buffers(buffers, heaps):
     buffers: {name: (MiB, MiB that the host writes, MiB that kernels read)}.
     heaps: {"device": (budget, used), "window": ..., "host": ...} in MiB.
     TODO      return {name: "device", "window" or "host"}. The buffers of a heap fit into its room
-              together: budget * 95 // 100 - used. All buffers fit into "host".
+              together: budget * 95 // 100 - used. All buffers fit into "host". There are at most
+              12 buffers; a check has 10 seconds for 7 lists: too few to try every placement.
     Approach  first make it valid: everything in "host". Then each buffer in its cheapest heap with
               room. Then improve: would another order help, or a decision taken back?
     Example   place_buffers({"a": (10, 0, 20)}, {"device": (100, 5), "window": (40, 8),
