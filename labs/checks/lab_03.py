@@ -319,8 +319,8 @@ PICTURE = ({"a": (144, 0, 432), "b": (96, 48, 96), "c": (112, 0, 336), "d": (128
     hints=(
         "Which buffers lose most in the host's memory, in all or for each MiB of their size? What "
         "happens if those are placed first?",
-        "The obvious answer never takes a decision back. What would you gain if two buffers changed "
-        "places, or if one went out to make room for two? Repeat until nothing helps.",
+        "The obvious answer never takes a decision back. What would you gain if two buffers "
+        "changed places, or if one went out to make room for two? Repeat until nothing helps.",
         "For the fewest: go through the buffers one by one, and keep, for each pair of (MiB used "
         "of the device's heap, MiB used of the window), only the cheapest placement so far.",
     ),

@@ -70,11 +70,11 @@ TABLES = {"AMD card of 8 GB, window of 256 MB": memory_table("radeon"),
           "Apple M1 with MoltenVK (UMA)": memory_table("m1"),
           "NVIDIA H200 (ReBAR)": recorded_table(RECORD)}
 figures.draw_heaps({**TABLES, f"here: {mine.name[:40]}": (mine.heaps, mine.memory_types)},
-                   "Blue: device-local heaps. Orange: the host's. Boxes: types of the heap on their "
+                   "Blue: device-local heaps. Orange: the host's. Boxes: types of the heap on the "
                    "left. Each machine has its own scale; small heaps are drawn too wide.")
 
 # %% [markdown] id="l03-software-text"
-# **Is your device a CPU?** Then it has one heap, and one type with all flags but lazy. For a processor that plays the GPU, the host's memory *is* device-local. Every choice is right there. So the exercises of this lab use recorded tables.
+# **Is your device a CPU?** Then it has one heap, and one type with all flags but lazy. For a processor that plays the GPU, the host's memory *is* device-local. Every choice is right there. So the exercises use recorded tables.
 #
 # On the AMD card, which type should hold the weights that only kernels read, an input that NumPy writes before every run, and a result that NumPy reads after it? Write three indices.
 
@@ -140,7 +140,7 @@ check("03-1", rank_memory_types)
 
 # %% [markdown] id="l03-2text"
 # ## 2 · Staging or mapping
-# There are two ways from a NumPy array to a kernel. A **staging buffer** is host-visible memory from which the device copies. It works on every device. Through a mapping of device-local memory the host writes to the device directly: each byte is moved once, not twice. But there must be such a type.
+# A **staging buffer** is host-visible memory from which the device copies. It works on every device. The other way is a **mapping** of device-local memory: the host writes to the device directly, and each byte is moved once, not twice. But there must be such a type.
 
 # %% id="l03-paths" tags=["hide-input"]
 paths.draw_paths()
@@ -179,7 +179,7 @@ paths.draw_copies({mine.name.partition(" (")[0]: speeds, RECORD["device"]:
 # %% [markdown] id="l03-curve-after"
 # Three things to see in the record:
 #
-# * **4 KiB: 0.19 GB a second by staging, 3.5 through the mapping.** A submission and its fence take about 20 microseconds, however few bytes are copied. (A program that submits a kernel anyway puts the copy into the same submission, and loses less.)
+# * **4 KiB: 0.19 GB a second by staging, 3.5 through the mapping.** A submission and its fence take about 20 microseconds, however few bytes are copied. (A program that submits a kernel anyway loses less.)
 # * **16 MiB: 10 by staging, 17 through the mapping.** The link could carry 63. Staging takes 1.6 ms here; copying 16 MiB from array to array, without any link, takes 1.2 ms. The limit is the one thread of the processor that writes every byte. (At 64 MiB all curves fall, that of the host, too: the path is not the cause.)
 # * **Reading through the mapping: 0.03 to 0.06.** That memory is not cached, so each read goes over the bus and back. From 64 KiB on, `readback` is 80 to 310 times as fast. Never read results through a mapping that is not cached.
 #
@@ -192,9 +192,9 @@ paths.draw_copies({mine.name.partition(" (")[0]: speeds, RECORD["device"]:
 # * **flush**, `vkFlushMappedMemoryRanges`: after the host has written, before the submission. Its writes leave the cache;
 # * **invalidate**, `vkInvalidateMappedMemoryRanges`: after the fence, before the host reads. Old bytes leave the cache.
 #
-# Neither call waits for the device: barriers and fences do that. (After the kernel, a barrier to `VK_ACCESS_HOST_READ_BIT`; then the fence.) Both calls are about the host's cache: kernels among themselves need neither. And memory that is not host-visible cannot be flushed: its bytes go through a staging buffer and a copy.
+# Neither call waits for the device: barriers and fences do that. (Before the host reads: a barrier to `VK_ACCESS_HOST_READ_BIT` after the kernel, and a fence.) Both calls are about the host's cache: kernels among themselves need neither. And memory that is not host-visible cannot be flushed: its bytes go through a staging buffer and a copy.
 #
-# A cache works in pieces. `nonCoherentAtomSize`, a limit of the device, is the size of such an **atom**: a power of two, at most 256 bytes. Each range that is flushed begins at a multiple of it, and has a multiple of it as its size or ends with the memory. What happens if two buffers share an atom?
+# A cache works in pieces. `nonCoherentAtomSize`, a limit of the device, is the size of such an **atom**: a power of two, at most 256 bytes. A range to flush begins at a multiple of it; its size is a multiple, too, unless it ends with the memory. What happens if two buffers share an atom?
 
 # %% id="l03-atoms" tags=["hide-input"]
 paths.draw_atoms()
@@ -312,9 +312,7 @@ check("03-3", sub_allocate)
 # hint("03-3")
 
 # %% [markdown] id="l03-e3-swap-text"
-# Best fit is not always better: it leaves small remainders that nobody can use, and first fit is faster.
-#
-# Now give the runtime your function. `vkBindBufferMemory` returns `VK_SUCCESS` for a wrong offset, and a kernel that runs later overwrites something, or kills the process. So each offset is tested before the driver sees it, in a process of its own. This memory is coherent: whether two buffers share an atom, only the check above sees.
+# Best fit is not always better: it leaves small remainders, and first fit is faster. Now give the runtime your function. `vkBindBufferMemory` returns `VK_SUCCESS` for a wrong offset, and a kernel that runs later overwrites something, or kills the process. So each offset is tested before the driver sees it, in a process of its own. This memory is coherent: whether two buffers share an atom, only the check above sees.
 
 # %% id="l03-e3-swap" vklab={"role": "demo", "id": "03-3"}
 with attempt("03-3"):
@@ -351,7 +349,7 @@ figures.draw_placed(BUFFERS, HEAPS, GIVEN_ORDER, "An obvious placement: one buff
 
 # %% [markdown] id="l03-e4-text"
 # ### Exercise 4 · Few bytes over the bus (scored)
-# The room of a heap is 95 % of its budget here, less what is used. The **obvious** answer takes one buffer after the other, and puts each into its cheapest heap with room. The best of three orders counts: as given, largest first, smallest first. That many bytes earn nothing, the **fewest** bytes of any placement earn all points, and between the two you get a share.
+# In this exercise the room of a heap is 95 % of its budget, less what is used. The **obvious** answer takes one buffer after the other, and puts each into its cheapest heap with room. The best of three orders counts: as given, largest first, smallest first. That many bytes earn nothing, the **fewest** bytes of any placement earn all points, and between the two you get a share.
 
 # %% id="l03-e4" vklab={"role": "exercise", "id": "03-4", "points": 5, "lines": 12}
 def place_buffers(buffers, heaps):
@@ -399,7 +397,7 @@ check("03-4", place_buffers)
 
 # %% [markdown] id="l03-6text"
 # ## 6 · What would break this?
-# This function computes the range to flush after the host has written `size` bytes at `offset`. It passed every test of its author, whose device has atoms of one byte. For which of these atoms is it wrong, and why? Run the cell, then mend the function until every line says True. The last line asks for something else: a range must not go beyond the memory, which has 4000 bytes here. It may *end* there, at any size.
+# This function computes the range to flush after the host has written `size` bytes at `offset`. It passed every test of its author, whose device has atoms of one byte. For which of the three sizes of atoms below is it wrong, and why? Run the cell, then mend the function until every line says True. The last line asks for something else: a range must not go beyond the memory, which has 4000 bytes here. It may *end* there, at any size.
 
 # %% id="l03-flush-bug"
 def range_to_flush(offset, size, atom, memory_bytes):
@@ -424,13 +422,12 @@ print("covers the last bytes, and stays inside:", start <= 3990 and start + size
 # | how do bytes get there? | `vkCmdCopyBuffer` or `vkMapMemory` | reading memory that is not cached |
 # | who sees them? | coherent; flush, invalidate | ranges that end too early; shared atoms |
 # | where in the block? | offset, alignment | a wrong offset: binding returns `VK_SUCCESS` |
-# | two threads? | none: the list is ours | find and take without a lock |
 #
-# **To read: bytes that never come back to the host.** Apache Arrow is a format for tables in memory, shared by many libraries. Its [C Device data interface](https://arrow.apache.org/docs/format/CDeviceDataInterface.html) adds to each array the type of the device that holds it, the device's number, and an event to wait for. So one library can hand a table to another while it stays on the GPU. The event answers the question of section 3: when may I read?
+# **To read: bytes that never come back to the host.** Apache Arrow is a format for tables in memory, shared by many libraries. Its [C Device data interface](https://arrow.apache.org/docs/format/CDeviceDataInterface.html) adds to each array the type of the device that holds it, the device's number, and an event to wait for. So one library hands a table to another, and it stays on the GPU. The event answers the question of section 3: when may I read?
 #
 # **Next** (with the [glossary](GLOSSARY.md) at hand): lab 04 writes a kernel for these buffers. Lab 11 lets values share memory when their lifetimes allow it.
 #
 # **References**
-# * Vulkan: [Memory Allocation](https://docs.vulkan.org/spec/latest/chapters/memory.html), [VK_EXT_memory_budget](https://docs.vulkan.org/refpages/latest/refpages/source/VK_EXT_memory_budget.html). Apple: storage modes [for Apple GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-apple-gpus), [for Intel and AMD GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-intel-and-amd-gpus).
+# * Vulkan: [Memory Allocation](https://docs.vulkan.org/spec/latest/chapters/memory.html). Apple: storage modes [for Apple GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-apple-gpus), [for Intel and AMD GPUs](https://developer.apple.com/documentation/metal/choosing-a-resource-storage-mode-for-intel-and-amd-gpus).
 # * The recorded tables: an AMD card's [heaps](https://github.com/nowrep/obs-vkcapture/issues/6) and [types](https://github.com/KhronosGroup/Vulkan-ValidationLayers/issues/5908), [an M1](https://github.com/KhronosGroup/MoltenVK/issues/2292); the H200 by `vklab/course/labs/copies.py`.
 # * First fit and best fit: D. Knuth, *The Art of Computer Programming*, volume 1, section 2.5.
