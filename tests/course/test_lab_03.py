@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
 from vklab.course import data
@@ -13,7 +12,6 @@ from vklab.course.figures.machines import memory_table, recorded_table
 from vklab.course.labs import copies, swapped_memory
 from vklab.plan.memory import round_up
 
-MODEL = data("digits_cnn.onnx")
 RECORD = json.loads(data("recorded/copies_h200.json").read_text("utf-8"))
 
 
@@ -32,10 +30,15 @@ def test_the_record_carries_what_the_text_says_of_it():
     assert set(speeds) == set(copies.PATHS) and RECORD["device"] == "NVIDIA H200"
     assert round(speeds["staging"][4096], 2) == 0.19 and round(speeds["mapped"][4096], 1) == 3.5
     assert 18e-6 < 4096 / (speeds["staging"][4096] * 1e9) < 24e-6
-    assert 9 < speeds["staging"][1 << 20] < 11 and 19 <= max(speeds["mapped"].values()) < 20
+    assert [round(speeds[path][16 << 20]) for path in ("staging", "mapped")] == [10, 17]
+    taken = [(16 << 20) / speeds[path][16 << 20] / 1e6 for path in ("staging", "host")]
+    assert [round(milliseconds, 1) for milliseconds in taken] == [1.6, 1.2]
     assert all(0.03 < speed < 0.065 for speed in speeds["mapped read"].values())
-    assert 155 < speeds["readback"][1 << 20] / speeds["mapped read"][1 << 20] < 165
-    assert speeds["staging"][64 << 20] < speeds["staging"][256 << 20]
+    factors = [speeds["readback"][size] / speed for size, speed in speeds["mapped read"].items()
+               if size >= 64 << 10]  # fmt: skip
+    assert 80 < min(factors) < 85 and 305 < max(factors) < 315
+    assert all(speed[64 << 20] < speed[16 << 20] and speed[64 << 20] < speed[256 << 20]
+               for path, speed in speeds.items() if path != "mapped read")  # fmt: skip
     listed, types = recorded_table(RECORD)
     assert [heap.device_local for heap in listed] == [True, False]
     assert [kind.heap for kind in types if {"device_local", "host_visible"} <= kind.flags] == [0]
@@ -78,15 +81,15 @@ def test_a_placement_is_drawn_with_what_is_too_much_and_lost():
     assert "no heap: a" in drawn.html
 
 
-def test_right_functions_run_in_the_runtime_and_wrong_ones_never_reach_the_driver():
-    with np.load(data("digits.npz")) as file:
-        images = file["images"][:3]
-    types = swapped_memory.run_on_types(lambda *args: [0], MODEL, images, 0)
-    ranges = swapped_memory.run_on_ranges(first_fit, 64, MODEL, images, 0)
-    assert types.status == ranges.status == "returned", (types.message, ranges.message)
-    assert np.array_equal(types.value, ranges.value) and types.value.shape == (3, 10)
-    wrong = swapped_memory.run_on_ranges(lambda free, size, alignment: (0, free), 64, MODEL,
-                                         images, 0)  # fmt: skip
-    assert wrong.status == "raised" and "offset 0 is wrong" in wrong.message
-    wrong = swapped_memory.run_on_types(lambda *args: [31], MODEL, images, 0)
-    assert wrong.status == "raised" and "type 31 cannot hold the buffer" in wrong.message
+def test_a_story_with_shared_bytes_counts_each_byte_once():
+    drawn = heaps.draw_story(lambda free, size, alignment: (0, free), "c")
+    assert "you: 5120 bytes free, the largest free range has 5120" in drawn.alt
+
+
+def test_a_right_function_runs_in_the_runtime_and_wrong_ones_never_reach_the_driver():
+    said = swapped_memory.run_on_ranges(first_fit, 64, 0)
+    assert said.endswith("gives the same logits: True")
+    said = swapped_memory.run_on_ranges(lambda free, size, alignment: (0, free), 64, 0)
+    assert "offset 0 is right for" in said and "still holds bytes of the buffer" in said
+    said = swapped_memory.run_on_ranges(lambda free, size, alignment: (1, free), 64, 0)
+    assert "offset 1 is wrong for" in said

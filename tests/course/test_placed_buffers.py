@@ -1,10 +1,9 @@
-"""The scored exercise of lab 03: its optimum is exact, and no greedy rule reaches it."""
+"""The scored exercise of lab 03: its optimum is exact, and better orders earn a share."""
 
 from __future__ import annotations
 
 import itertools
 
-import numpy as np
 from scored import drawn_cases
 
 from vklab.course.author import trials
@@ -29,18 +28,17 @@ def fewest(buffers, heaps):
     return min(costs)
 
 
-def test_no_greedy_rule_reaches_the_optimum_and_the_bound_lies_below(drawn):
+def test_the_optimum_is_exact_and_a_better_order_earns_a_share_of_each_list(drawn):
     _, module, cases = drawn
     scored = [case for case in cases if case.part != "valid"]
     for case in scored:
-        rules, bound = placing.greedy(*case.args), placing.linear_bound(*case.args)
-        print(f"bound {bound:.1f}, fewest {case.expected}, greedy {rules}")
-        assert bound <= case.expected + 1e-6 and case.expected < min(rules.values())
+        rules, obvious = placing.greedy(*case.args), case.facts["obvious"]
+        share = (obvious - min(rules.values())) / (obvious - case.expected)
+        print(f"fewest {case.expected}, share {share:.2f}, greedy {rules}")
+        assert 0.25 <= share <= 0.75
         few = dict(list(case.args[0].items())[:7])
-        exact = module.least(few, case.args[1])
-        assert exact == fewest(few, case.args[1])
-        assert placing.linear_bound(few, case.args[1]) <= exact + 1e-6
-    assert len(scored) == 5
+        assert module.fewest(few, case.args[1]).min() == fewest(few, case.args[1])
+    assert len(scored) == 4
 
 
 def most_saved_first(buffers, heaps):
@@ -88,18 +86,9 @@ def test_obvious_answers_earn_nothing_better_ones_a_share_and_both_solutions_all
     assert len(listed) == 4 and all(1 <= points(answer) < 4 for answer in listed)
     assert points(lambda buffers, heaps: dict.fromkeys(buffers, "host")) == 1
     greedy, searched = points(most_saved_first), points(local_search)
-    assert 1 <= greedy <= searched and greedy < 3
+    assert 1.3 < greedy < searched
     right = [each[1] for each in answers.alternative if each[0] == "03-4"]
     assert all(points(each) == 5 for each in [*right, trials.answer_of(lab, "03-4")])
-
-
-def test_how_often_a_greedy_rule_is_the_best_there_is(drawn):
-    _, module, _ = drawn
-    lists = module.lists(np.random.default_rng(0))
-    each = [next(lists) for _ in range(60)]
-    best = sum(module.least(*one) == min(placing.greedy(*one).values()) for one in each)
-    print(f"the best of {len(placing.greedy(*each[0]))} rules is optimal in {best} of 60 lists")
-    assert 10 < best < 50
 
 
 def test_the_picture_of_the_lab_is_the_first_greedy_rule():
@@ -111,4 +100,4 @@ def test_the_picture_of_the_lab_is_the_first_greedy_rule():
     total = sum(placing.moved(names["BUFFERS"][name], heap)
                 for name, heap in names["GIVEN_ORDER"].items())  # fmt: skip
     rules = placing.greedy(names["BUFFERS"], names["HEAPS"])
-    assert total == rules["in the given order"] == min(rules.values())
+    assert total == rules["in the given order"] == min(rules[each] for each in placing.OBVIOUS)

@@ -95,7 +95,7 @@ def _type(
     text = f"type {index}" + (f" → {rank}." if rank else "")
     text += "\n" + " ".join(flags[:2]) + ("\n" + " ".join(flags[2:]) if flags[2:] else "")
     colour = "grey" if not (rank or plain) else "green" if rank == 1 else "sky"
-    diagram.box(place, text, colour, filled=bool(rank) or plain, bold=rank == 1)
+    diagram.box(place, text, colour, filled=bool(rank) or plain)
 
 
 Ranges = list[tuple[int, int]]
@@ -144,13 +144,11 @@ def _draw_ranges(rows: Mapping[str, Mapping[str, tuple[int, int]]], caption: str
     diagram, told, scale = Diagram(724, 66 * len(rows) + 6), [], 700 / BLOCK
     for row, (name, asked) in enumerate(rows.items()):
         top, ranges = 66 * row + 6, {n: placed for n, placed in asked.items() if placed[0] >= 0}
-        taken = sum(size for _, size in ranges.values())
         gaps, end = [], 0
-        for offset, size in sorted(ranges.values()):
-            gaps.append(offset - end)
+        for offset, size in sorted([*ranges.values(), (BLOCK, 0)]):
+            gaps.append(max(offset - end, 0))
             end = max(end, offset + size)
-        largest = max([*gaps, BLOCK - end])
-        said = f"{name}: {BLOCK - taken} bytes free, the largest free range has {largest}"
+        said = f"{name}: {sum(gaps)} bytes free, the largest free range has {max(gaps)}"
         said += "".join(f"; {n} with {asked[n][1]} bytes fits nowhere"
                         for n in asked if n not in ranges)  # fmt: skip
         diagram.note((10, top + 12), said, bold=True)
@@ -186,12 +184,14 @@ def draw_placed(
         moved = sum(placing.moved(buffers[name], heap) for name in inside)
         total += moved
         scale = 624 / max(room, load)
-        least = min(26.0, 600 / max(len(inside), 1))
+        least = min(44.0, 600 / max(len(inside), 1))
         diagram.note((6, top + 18), heap, bold=True)
         diagram.box((90, top, room * scale, 34), "", "grey", dashed=True, filled=False)
         for name in inside:
-            width = max(buffers[name][0] * scale, least if heap != "device" else 2)
-            diagram.box((left, top + 3, width, 28), name, "red" if load > room else "blue")
+            size = buffers[name][0]
+            width = max(size * scale, least)
+            label = f"{name}: {size}" if width > 40 else name
+            diagram.box((left, top + 3, width, 28), label, "red" if load > room else "blue")
             left += width
         diagram.note((90, top + 48), f"{load} of {room} MiB; over the bus: {moved} MiB a run")
         told.append(f"{heap}: {', '.join(inside) or 'nothing'}, {load} of {room} MiB")

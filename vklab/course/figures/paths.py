@@ -56,12 +56,12 @@ def draw_reach() -> Picture:
 def draw_paths() -> Picture:
     """Draw the two paths of an array to a kernel: by a staging buffer, and by a mapping."""
     page = Diagram(724, 150)
-    page.box((458, 2, 44, 146), "PCIe", "grey", dashed=True)
+    page.box((500, 2, 44, 146), "PCIe", "grey", dashed=True)
     page.box((6, 48, 120, 44), "NumPy array\nin host memory", "orange")
-    page.box((250, 8, 150, 44), "staging buffer\nvisible, coherent", "orange")
+    page.box((230, 8, 130, 44), "staging buffer\nvisible, coherent", "orange")
     page.box((560, 8, 150, 44), "buffer\ndevice-local", "blue")
-    page.arrow((128, 60), (248, 30)).note((140, 34), "1 host writes")
-    page.arrow((402, 30), (558, 30), "2 vkCmdCopyBuffer")
+    page.arrow((128, 60), (228, 30)).note((136, 32), "1 host writes")
+    page.arrow((362, 30), (558, 30)).note((376, 24), "2 vkCmdCopyBuffer")
     page.box((560, 94, 150, 44), "buffer\nlocal, visible", "sky")
     page.arrow((128, 80), (558, 116)).note((196, 124), "1 host writes through the mapping")
     return page.picture(
@@ -88,7 +88,7 @@ def draw_atoms() -> Picture:
     return page.picture(
         "Memory in atoms of 64 bytes. Buffer x takes bytes 0 to 99 and the host writes it; buffer "
         "y begins at byte 100 and a kernel writes it. Both have bytes in atom 1.",
-        "A flush moves whole atoms. Here it can take old bytes of y along.",
+        "A flush moves whole atoms. Here it can overwrite the beginning of y with old bytes.",
     )
 
 
@@ -96,7 +96,7 @@ def draw_block() -> Picture:
     """Draw one allocation that is divided into buffers, with a gap and a free end."""
     page = Diagram(724, 132)
     page.note((6, 16), "one vkAllocateMemory: a block", bold=True)
-    blocks = (("a\n100 bytes", 100, "blue"), ("lost to\nalignment", 28, "grey"),
+    blocks = (("a\n100 bytes", 100, "blue"), ("free", 28, "grey"),
               ("b\n300 bytes", 300, "blue"), ("free", 84, "grey"), ("c\n128 bytes", 128, "blue"),
               ("free", 256, "grey"))  # fmt: skip
     at, scale = 0, 708 / 896
@@ -106,12 +106,13 @@ def draw_block() -> Picture:
         page.note((6 + at * scale, 90), str(at) if size != 28 else "", size=11)
         at += size
     page.note((714, 90), "896", anchor="end", size=11)
-    page.note((6, 112), "Offsets are multiples of 128, so 28 bytes are lost before b.\n"
-                        "340 bytes are free, and a buffer of 300 fits nowhere.")  # fmt: skip
+    page.note((6, 112), "Offsets are multiples of 128, so 28 bytes stay free before b.\n"
+                        "368 bytes are free, and a buffer of 300 fits nowhere.")  # fmt: skip
     return page.picture(
-        "A block of 896 bytes: a at 0, 28 bytes lost, b at 128, 84 bytes free, c at 512, 256 bytes "
+        "A block of 896 bytes: a at 0, 28 bytes free, b at 128, 84 bytes free, c at 512, 256 bytes "
         "free at the end.",
-        "Buffers are ranges of a large allocation. Free bytes in pieces are called fragmentation.",
+        "Buffers are ranges of a large allocation. Fragmentation: free bytes in pieces that are "
+        "too small.",
     )
 
 
@@ -135,6 +136,7 @@ def draw_copies(records: Mapping[str, Speeds], caption: str) -> Picture:
         panel.set(xscale="log", yscale="log", title=name, xlabel="moved at once")
         panel.set_xticks([2.0**power for power in (-8, -4, 0, 4, 8)],
                          ["4 KiB", "64 KiB", "1 MiB", "16 MiB", "256 MiB"])
+        panel.tick_params(axis="x", labelsize=8)
         panel.minorticks_off()
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("GB a second")

@@ -1,4 +1,4 @@
-"""Buffers in the heaps of a card without ReBAR: what crosses the bus, greedy rules, and a bound.
+"""Buffers in the heaps of a card without ReBAR: what crosses the bus, and greedy rules.
 
 A buffer is (MiB, MiB that the host writes, MiB that kernels read), a heap (budget, used) in MiB.
 Visited by lab 03.
@@ -7,9 +7,8 @@ Visited by lab 03.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import combinations
 
-__all__ = ["HEAPS", "OBVIOUS", "greedy", "linear_bound", "moved", "rooms"]
+__all__ = ["HEAPS", "OBVIOUS", "greedy", "moved", "rooms"]
 
 Buffer = tuple[int, int, int]
 Buffers = Mapping[str, Buffer]
@@ -40,18 +39,12 @@ def greedy(buffers: Buffers, heaps: Heaps) -> dict[str, int]:
     def saved(name: str) -> int:
         return cost[name]["host"] - min(cost[name].values())
 
-    def regret(name: str) -> int:
-        first, second, _ = sorted(cost[name].values())
-        return second - first
-
     orders: dict[str, Callable[[str], float]] = {
         "in the given order": lambda name: 0,
         "largest first": lambda name: -buffers[name][0],
         "smallest first": lambda name: buffers[name][0],
         "most saved first": lambda name: -saved(name),
         "most saved a MiB first": lambda name: -saved(name) / buffers[name][0],
-        "most to lose first": lambda name: -regret(name),
-        "most to lose a MiB first": lambda name: -regret(name) / buffers[name][0],
     }
     return {title: _total(buffers, heaps, cost, sorted(buffers, key=key))
             for title, key in orders.items()}  # fmt: skip
@@ -75,29 +68,3 @@ def _total(
         left[heap] -= size
         total += costs[heap]
     return total
-
-
-def linear_bound(buffers: Buffers, heaps: Heaps) -> float:
-    """Return the fewest MiB over the bus if buffers could be cut: no placement needs less.
-
-    By duality this is the largest value of a sum, over prices of a MiB in both heaps of the card.
-    It is largest at prices where two lines meet at which a buffer changes its heap.
-    Source: Fisher, "The Lagrangian Relaxation Method for Solving Integer Programming", 1981
-    """
-    room = rooms(heaps)
-    costs = [(b[0], *(moved(b, heap) for heap in HEAPS)) for b in buffers.values()]
-    lines = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0)]  # a * device's price + b * window's price = c
-    for size, device, window, host in costs:
-        lines += [(size, 0, host - device), (0, size, host - window),
-                  (size, -size, window - device)]  # fmt: skip
-    best = 0.0
-    for (a, b, c), (d, e, f) in combinations(lines, 2):
-        crossing = a * e - b * d
-        if abs(crossing) < 1e-9:
-            continue
-        x, y = (c * e - b * f) / crossing, (a * f - c * d) / crossing
-        if min(x, y) > -1e-9:
-            total = sum(min(device + x * size, window + y * size, host)
-                        for size, device, window, host in costs)  # fmt: skip
-            best = max(best, total - x * room["device"] - y * room["window"])
-    return best
