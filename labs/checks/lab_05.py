@@ -104,6 +104,7 @@ class Offsets(Function):
             [("count", 4, 1, None), ("low", 4, 3, None), ("gain", 4, 1, None)],
             [("w", 4, 3, 2), ("b", 4, 1, None)], [("w", 4, 3, 1), ("b", 4, 1, None)],
             [("s", 4, 1, 3), ("v", 4, 2, 2), ("t", 8, 1, None), ("u", 2, 3, None)],
+            [("h", 1, 3, None), ("g", 1, 2, None)],
             [("h", 2, 1, None), ("i", 2, 1, None), ("g", 1, 3, None), ("b", 1, 2, None)],
         ]  # fmt: skip
         drawn = [[(name, int(random.choice([2, 4, 4, 8])), int(random.integers(1, 5)),

@@ -166,8 +166,9 @@ LIGHT = [("position", 4, 3, None), ("power", 4, 1, None), ("colour", 2, 3, None)
          ("points", 4, 3, 1), ("weights", 4, 1, 3)]
 with attempt("05-2"):  # your offsets, and those that SPIR-V holds for the same struct in Slang
     blocks = {rules: offsets(LIGHT, rules) for rules in ("std430", "scalar")}
-    for rules, compiled in interfaces.reflected_blocks(LIGHT).items():
-        print(f"{rules}: you and the compiler agree: {blocks[rules] == compiled}")
+    compiled = interfaces.reflected_blocks(LIGHT)
+    for rules, mine in blocks.items():
+        print(f"{rules}: you and the compiler agree: {mine == compiled[rules]}")
     display(figures.draw_blocks(blocks, LIGHT))
 
 # %% id="l05-e2c" vklab={"role": "check", "id": "05-2"}
@@ -326,7 +327,7 @@ check("05-4", hits)
 with attempt("05-4", seconds=120):
     if check("05-4", hits).status != "correct":
         raise NotImplementedError("the check must accept your prediction first")
-    rows = [(name, said, f"{spirv_ms:.2g}", f"{pipeline_ms:.2g}")
+    rows = [(name, said, f"{spirv_ms:,.1f}", f"{pipeline_ms:,.1f}")
             for name, (said, spirv_ms, pipeline_ms) in interfaces.answer_requests(STARTS).items()]
     display(HTML(draw.table_html("The runtime", (
         "request", "answer", "SPIR-V, ms", "pipeline, ms"), rows)))
