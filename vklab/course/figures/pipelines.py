@@ -169,16 +169,16 @@ def draw_two_rules() -> Picture:
 
 def draw_blocks(
     blocks: Mapping[str, tuple[Mapping[str, int], int]],
-    members: Sequence[tuple[str, int, int, int | None]],
+    fields: Sequence[tuple[str, int, int, int | None]],
 ) -> Picture:
     """Draw structs by the offsets of their members, and the gaps; an array has all its bytes.
 
     Args:
         blocks: (offsets, bytes of the struct), by the name of the rules.
-        members: (name, bytes of a component, components, elements or None).
+        fields: (name, bytes of a component, components, elements or None).
     """
     sizes = {name: None if count else width * components
-             for name, width, components, count in members}  # fmt: skip
+             for name, width, components, count in fields}  # fmt: skip
     rows = {}
     for rules, (offsets, total) in blocks.items():
         row = rows[rules] = list[tuple[str, int, int]]()
