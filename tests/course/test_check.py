@@ -277,6 +277,11 @@ def test_show_reads_what_runs():
         assert "def round_up(count: int" in str(listing)
     assert "class Lifetime" in str(show(memory.Lifetime))
     assert str(show("softmax")).startswith("shaders/ops/softmax.slang:1\n")
+    part = show("vklab.plan.memory.pack", at="return", lines=1)
+    assert part.text.startswith("return") and part.text in show("vklab.plan.memory").text
+    assert part.first_line > show("vklab.plan.memory.pack").first_line
+    with pytest.raises(LookupError, match="no line with 'nowhere'"):
+        show("vklab.plan.memory.pack", at="nowhere")
     html = show("softmax")._repr_html_()
     assert ",monospace;" in html  # an exported page has no style sheet that says so
     assert "var(--jp-mirror-editor" in html and "overflow-x:auto" in html

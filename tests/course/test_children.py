@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -221,6 +222,24 @@ def test_a_kernel_that_uses_nothing_says_so():
     (done,) = run_kernel(text, a_run(names=("x", "y")))
     assert done.status == "mismatch", done
     assert "x, y and count are never used: this kernel reads nothing" in done.message
+
+
+@pytest.mark.gpu
+def test_an_array_of_vectors_arrives_whole():
+    text = SLANG.replace("uint count;", "uint count; float3 d[2];").replace(
+        "2 * x[id.x]", "push.d[id.x / 3 % 2][id.x % 3] + 0 * x[id.x]")
+    (done,) = run_kernel(text, a_run(names=("x", "y"), count=70, d=[1.0, 2, 3, 4, 5, 6]))
+    assert done.buffers["y"][:6].tolist() == [1, 2, 3, 4, 5, 6], done
+
+
+@pytest.mark.gpu
+def test_a_text_is_compiled_once(private_cache):
+    text = SLANG.replace("{", "{ /* compiled once */", 1)
+    counts = []
+    for _ in range(2):
+        assert run_kernel(text, a_run(names=("x", "y")))[0].status == "ran"
+        counts.append(len(list(Path(private_cache, "spirv").iterdir())))
+    assert counts[0] == counts[1] > 0
 
 
 @pytest.mark.gpu

@@ -8,7 +8,8 @@ from vklab.course.author import trials
 from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import find_lab
 from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs.ordering import binds_of
+from vklab.course.figures.pipelines import draw_order
+from vklab.course.labs.ordering import binds_of, broken
 from vklab.course.places import PROJECT
 
 drawn = drawn_cases("05-5")
@@ -57,3 +58,7 @@ def test_the_score_lies_between_the_obvious_order_and_the_bound(drawn):
 def test_an_order_is_counted_by_the_changes_of_its_pipeline():
     dispatches = {"a": ("conv", ()), "b": ("relu", ()), "c": ("conv", ("a",))}
     assert [binds_of(dispatches, order) for order in ("", "a", "abc", "acb")] == [0, 1, 3, 2]
+    assert [bool(broken(dispatches, order)) for order in ("abc", "acb", "ab", "cab")] == [
+        False, False, True, True]  # fmt: skip
+    html = draw_order(dispatches, {"good": "acb", "bad": "cab"}, "caption")._repr_html_()
+    assert "2 binds" in html and html.count("not valid") == 1

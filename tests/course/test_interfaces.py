@@ -32,15 +32,15 @@ def test_offsets_are_those_of_the_compiler(definitions):
     module = sys.modules[type(exercise).__module__]
     cases = [case.args for case in draw(exercise, "one") if len(case.args[0]) > 1]
     for members, rules in cases[::9]:
-        assert interfaces.reflected_block(members, rules) == module.block(members, rules)
+        assert interfaces.reflected_blocks(members)[rules] == module.block(members, rules)
 
 
 @needs_slang
 def test_three_languages_give_one_layout():
-    for language, text in interfaces.vector_adds().items():
+    for language in interfaces.vector_adds():
         if language == "glsl" and not toolchain.find_toolchain("glsl"):
             continue
-        facts = reflection.reflect(interfaces.compile_text(text, language))
+        facts = reflection.reflect(interfaces.vector_add(language))
         assert [binding.number for binding in facts.bindings.values()] == [0, 1, 2], language
         assert facts.push_bytes == 4
 
@@ -52,7 +52,7 @@ def test_predicted_hits_are_those_of_the_runtime(definitions, variant):
     exercise = type(definitions("05-4"))(variant)
     real = interfaces.answer_requests(interfaces.requests_of(exercise.params["trace"]))
     print(real)
-    assert {name: said for name, (said, _) in real.items()} == {
+    assert {name: said for name, (said, *_) in real.items()} == {
         name: right for name, (right, _) in exercise.questions().items()}
 
 
@@ -61,12 +61,15 @@ def test_predicted_hits_are_those_of_the_runtime(definitions, variant):
 def test_creation_is_measured_in_every_mode_and_drawn(tmp_path):
     creation.compile_kernels(tmp_path)
     times = creation.measure(tmp_path, processes=1)
-    assert set(times) == set(creation.MODES)
-    for kernels in times.values():
+    assert list(times) == list(creation.MODES)
+    assert times["cold"] and times["driver's files"]
+    for kernels in filter(None, times.values()):  # lavapipe puts nothing into a VkPipelineCache
         assert list(kernels) == list(creation.KERNELS)[1:]
         assert all(value > 0 for stages in kernels.values() for value in stages.values())
     picture = pipelines.draw_creation({"mine": times}, "caption")
     assert "mine, cold, conv, create" in picture._repr_html_()
+    is_empty = "pipeline cache: this driver puts nothing into it" in picture._repr_html_()
+    assert is_empty == (not times["pipeline cache"])
 
 
 def test_the_record_names_device_driver_and_date():

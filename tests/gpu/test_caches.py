@@ -17,8 +17,9 @@ from small_models import DATA, relu
 import vklab
 from vklab import conformance, settings, store
 from vklab.errors import UnsupportedOperatorError
-from vklab.runtime import open_devices
+from vklab.runtime import kernels, open_devices
 from vklab.shader import compiler, modules, source, stock, stock_builder, toolchain
+from vklab.types import Dispatch, TensorInfo
 from vklab.vulkan.pipeline import PipelineCache
 
 X = np.array([[1, -2, 3]], np.float32)
@@ -154,6 +155,28 @@ def test_pipelines_are_kept_on_disk(device_index, tmp_path, monkeypatch):
         assert len(cache._data()) >= HEADER_BYTES
     with PipelineCache(opened.device) as again:
         assert again._data() == store.read(path)
+
+
+def test_constants_in_any_order_share_a_pipeline(device_index, tmp_path):
+    if toolchain.find_toolchain("slang") is None:
+        pytest.skip("no compiler for slang")
+    path = tmp_path / "kernel.slang"
+    path.write_text("""
+[vk::constant_id(0)] const uint GROUP = 32;
+[vk::constant_id(1)] const float SCALE = 2;
+RWStructuredBuffer<float> y;
+[shader("compute")] [numthreads(GROUP, 1, 1)]
+void main(uint3 id : SV_DispatchThreadID) { y[id.x] *= SCALE; }
+""")
+    writes, given = (("y", TensorInfo("y", "float32", (64,))),), (("GROUP", 16), ("SCALE", 3.0))
+    dispatches = [Dispatch(str(path), (), writes, (1, 1, 1), (), (), constants)
+                  for constants in (given, given[::-1], (("GROUP", 16),))]  # fmt: skip
+    device = open_devices.open_device(device_index).device
+    with PipelineCache(device) as cache:
+        known = kernels.Kernels(device, cache)
+        first, turned, other = (known.prepare([d])[kernels.key(d)] for d in dispatches)
+        assert first is turned and first is not other
+        known.close()
 
 
 def test_the_next_process_finds_the_pipelines(device_index, tmp_path):

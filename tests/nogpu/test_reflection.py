@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 
 import pytest
 import tiers
@@ -111,6 +112,24 @@ def test_what_glsl_says(compiled):
     assert found.bindings == {"A": Binding(0, False), "y_buffer": Binding(1, True)}
     assert found.push == {"count": PushConstant(0, "I", 1), "pair": PushConstant(8, "f", 2)}
     assert found.constants["FLAG"] == SpecConstant(1, "I", True)
+
+
+@pytest.mark.parametrize("rules, stride", [("std430", 16), ("scalar", 12)])
+def test_elements_of_an_array_keep_their_distance(tmp_path, rules, stride):
+    tools = toolchain.find_toolchain("slang")
+    if tools is None:
+        pytest.skip("no compiler for slang")
+    (tmp_path / "k.slang").write_text(SLANG.replace("int list[3];", "int list[3]; float3 d[2][2];")
+                                      .replace("* SCALE", "* SCALE * params.d[id.x][1].z"))
+    options = ["-fvk-use-scalar-layout"] if rules == "scalar" else []
+    command = tools.command(tmp_path / "k.slang", tmp_path / "out.spv", (), ())
+    subprocess.run([*command, *options], check=True)
+    found = reflection.reflect((tmp_path / "out.spv").read_bytes())
+    first = found.push["d"].offset
+    block = found.packing.pack(1, 2.0, 3, 4, 5, *range(12))
+    assert found.push["d"].count == 12 and found.push_bytes == first + 4 * stride == len(block)
+    rows = [struct.unpack_from("<3f", block, first + stride * row) for row in range(4)]
+    assert rows == [(0, 1, 2), (3, 4, 5), (6, 7, 8), (9, 10, 11)]
 
 
 @pytest.mark.parametrize("language", ["slang", "glsl"])

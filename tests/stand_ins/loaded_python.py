@@ -16,6 +16,7 @@ PLAIN, NOTEBOOKS = "PYTHON_SERVER", "NOTEBOOK_SERVER"  # variables that hold the
 # Modules that are run by a fork, wherever in the tests or the product they are started.
 SERVED = {"vklab.course.children.compile_child": PLAIN,
           "vklab.course.children.kernel_child": PLAIN, "vklab.course.children.limited_child": PLAIN,
+          "vklab.course.labs.creation": PLAIN,
           "ipykernel_launcher": NOTEBOOKS, "pytest": NOTEBOOKS}  # fmt: skip
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 

@@ -6,7 +6,8 @@ The text is read from the imported files, so that a lab never shows an old copy.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+import textwrap
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -62,12 +63,14 @@ class Listing:
         )
 
 
-def show(thing: Any) -> Listing:
-    """Return the source of a function, a class, a module, or a kernel.
+def show(thing: Any, at: str = "", lines: int | None = None) -> Listing:
+    """Return the source of a function, a class, a module, or a kernel, or some of its lines.
 
     Args:
         thing: the object itself; a kernel's name, "softmax" or "labs/vector_add.comp"; or a
             dotted path, "vklab.plan.memory.assign_offsets".
+        at: begin at the first line that holds this text.
+        lines: number of lines; None for all.
 
     Raises ShaderError or LookupError for an unknown name, and TypeError for an object without
     source in Python.
@@ -76,16 +79,31 @@ def show(thing: Any) -> Listing:
         thing = seam.resolve(thing)[2]
     if isinstance(thing, str):
         path = source.find(thing)
-        return Listing(_place(path), 1, path.read_text("utf-8").rstrip(), source.language(path))
+        text = path.read_text("utf-8").rstrip()
+        return _cut(Listing(_place(path), 1, text, source.language(path)), at, lines)
     target = inspect.unwrap(thing) if callable(thing) else thing
     try:
-        lines, first = inspect.getsourcelines(target)
+        listed, first = inspect.getsourcelines(target)
         file = inspect.getsourcefile(target)
     except (TypeError, OSError) as error:
         kind = type(thing).__name__
         raise TypeError(f"show takes a function, a class, a module or a kernel's name; this "
                         f"{kind} has no source: {error}") from None  # fmt: skip
-    return Listing(_place(Path(file or "?")), max(first, 1), "".join(lines).rstrip(), "python")
+    whole = Listing(_place(Path(file or "?")), max(first, 1), "".join(listed).rstrip(), "python")
+    return _cut(whole, at, lines)
+
+
+def _cut(whole: Listing, at: str, lines: int | None) -> Listing:
+    """Return some lines of a listing; LookupError if no line holds the text."""
+    if not at and lines is None:
+        return whole
+    text = whole.text.splitlines()
+    start = next((number for number, line in enumerate(text) if at in line), None)
+    if start is None:
+        raise LookupError(f"{whole.place} has no line with {at!r} there")
+    stop = None if lines is None else start + lines
+    kept = textwrap.dedent("\n".join(text[start:stop]))
+    return replace(whole, first_line=whole.first_line + start, text=kept)
 
 
 def _place(path: Path) -> str:

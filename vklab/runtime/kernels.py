@@ -126,7 +126,7 @@ class Kernels:
                               f"{', '.join(sorted(lacking))}, which {self.device.info.name} lacks")
         self._check_workgroup(dispatch, shader.reflection, constants)
         push = descriptors.uses_push_descriptors(self.device)
-        made_key = (hashlib.sha256(shader.spirv).digest(), tuple(constants), push)
+        made_key = (hashlib.sha256(shader.spirv).digest(), tuple(sorted(constants)), push)
         with self._lock:
             if made_key in self._made:
                 return self._made[made_key]

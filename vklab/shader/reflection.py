@@ -24,7 +24,7 @@ _OP_TYPE_INT, _OP_TYPE_FLOAT, _OP_TYPE_BOOL = 21, 22, 20
 _OP_TYPE_VECTOR, _OP_TYPE_ARRAY, _OP_TYPE_STRUCT, _OP_TYPE_POINTER = 23, 28, 30, 32
 _OP_CONSTANT, _OP_SPEC_TRUE, _OP_SPEC_FALSE, _OP_SPEC_CONSTANT = 43, 48, 49, 50
 _OP_VARIABLE, _OP_DECORATE, _OP_MEMBER_DECORATE = 59, 71, 72
-_SPEC_ID, _NON_WRITABLE, _BINDING, _SET, _OFFSET = 1, 24, 33, 34, 35
+_SPEC_ID, _ARRAY_STRIDE, _NON_WRITABLE, _BINDING, _SET, _OFFSET = 1, 6, 24, 33, 34, 35
 _UNIFORM, _PUSH, _STORAGE = 2, 9, 12
 # SPIR-V capability -> the device feature that it requires; a device may lack it.
 _OP_CAPABILITY = 17
@@ -47,11 +47,16 @@ class Binding:
 
 @dataclass(frozen=True)
 class PushConstant:
-    """One push-constant member: byte offset, struct format of one element, element count."""
+    """One push-constant member: byte offset, struct format of one number, count of numbers.
+
+    An array whose elements have a gap of unused bytes behind them has as many rows as elements.
+    """
 
     offset: int
     format: str
     count: int
+    rows: int = 1
+    gap: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,8 @@ class Reflection:
         """Return the layout of the push-constant block: its members, padded to words."""
         layout = struct.Struct("<")
         for m in self.push.values():
-            layout = struct.Struct(f"{layout.format}{m.offset - layout.size}x{m.count}{m.format}")
+            rows = f"{m.count // m.rows}{m.format}{m.gap}x" * m.rows
+            layout = struct.Struct(f"{layout.format}{m.offset - layout.size}x{rows}")
         return struct.Struct(f"{layout.format}{-layout.size % 4}x")
 
     @property
@@ -142,8 +148,7 @@ class _Module:
             self.decorations[words[0]][words[1]] = words[2] if len(words) > 2 else 1
         self.member_decorations: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)
         for words in by_opcode[_OP_MEMBER_DECORATE]:
-            value = words[3] if len(words) > 3 else 1
-            self.member_decorations[words[:2]][words[2]] = value
+            self.member_decorations[words[:2]][words[2]] = words[3] if len(words) > 3 else 1
         types = range(_OP_TYPE_BOOL, _OP_TYPE_POINTER + 1)
         self.types = {words[0]: (opcode, words[1:])
                       for opcode in types for words in by_opcode[opcode]}  # fmt: skip
@@ -156,19 +161,22 @@ class _Module:
     def pointee(self, type_id: int) -> int:
         return self.types[type_id][1][1]
 
-    def element(self, type_id: int, name: str = "") -> tuple[str, int]:
-        """Return the struct format and the element count of a number, vector or array."""
+    def element(self, type_id: int, name: str = "") -> tuple[str, int, int, int]:
+        """Return struct format, count of numbers, rows and gap of a number, vector or array."""
         opcode, words = self.types[type_id]
         if opcode == _OP_TYPE_FLOAT:
-            return {16: "e", 32: "f", 64: "d"}[words[0]], 1
+            return {16: "e", 32: "f", 64: "d"}[words[0]], 1, 1, 0
         if opcode == _OP_TYPE_INT:
             letter = {8: "b", 16: "h", 32: "i", 64: "q"}[words[0]]
-            return (letter if words[1] else letter.upper()), 1
+            return (letter if words[1] else letter.upper()), 1, 1, 0
         if opcode == _OP_TYPE_VECTOR:
-            return self.element(words[0], name)[0], words[1]
+            return self.element(words[0], name)[0], words[1], 1, 0
         if opcode == _OP_TYPE_ARRAY:
-            inner, count = self.element(words[0], name)
-            return inner, count * self.constants[words[1]][1][0]
+            letter, count, rows, _ = self.element(words[0], name)
+            stride = self.decorations[type_id].get(_ARRAY_STRIDE, 0) // rows
+            gap = max(0, stride - count // rows * struct.calcsize(f"<{letter}"))
+            length = self.constants[words[1]][1][0]
+            return letter, count * length, rows * length if gap else 1, gap
         if opcode == _OP_TYPE_STRUCT:
             if len(words) == 1 and self.types[words[0]][0] == _OP_TYPE_ARRAY:
                 return self.element(words[0], name)  # Slang wraps arrays in a structure
@@ -207,9 +215,8 @@ def _bindings(module: _Module) -> dict[str, Binding]:
                               f"{decorations[_SET]}; vklab uses set 0 only")  # fmt: skip
         structure = module.pointee(type_id)
         # GLSL puts NonWritable on the member, Slang on the variable.
-        read_only = _NON_WRITABLE in decorations or _NON_WRITABLE in module.member_decorations[
-            structure, 0
-        ]
+        owners = decorations, module.member_decorations[structure, 0]
+        read_only = any(_NON_WRITABLE in owner for owner in owners)
         name = module.names.get(variable) or module.names.get(structure, f"binding{variable}")
         bindings[name] = Binding(decorations[_BINDING], not read_only)
     return dict(sorted(bindings.items(), key=lambda item: item[1].number))
@@ -217,15 +224,11 @@ def _bindings(module: _Module) -> dict[str, Binding]:
 
 def _push(module: _Module) -> dict[str, PushConstant]:
     push: dict[str, PushConstant] = {}
-    for _, type_id, storage in module.variables:
-        if storage != _PUSH:
-            continue
-        structure = module.pointee(type_id)
+    for structure in (module.pointee(words[1]) for words in module.variables if words[2] == _PUSH):
         for number, member in enumerate(module.types[structure][1]):
             name = module.member_names[structure, number]
-            letter, count = module.element(member, name)
             offset = module.member_decorations[structure, number][_OFFSET]
-            push[name] = PushConstant(offset, letter, count)
+            push[name] = PushConstant(offset, *module.element(member, name))
     return push
 
 

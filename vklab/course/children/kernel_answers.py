@@ -75,6 +75,7 @@ def _got(result: Observed, text: str, number: int, count: int) -> Got:
     if result.status == "not_attempted":
         return Got("not_attempted", message=result.message)
     said = WORDS.get(result.status, "{}").format(result.message)
+    said = said.replace("kernel kernel has", "it has")
     if result.status == "compile_error" and not is_glsl(text) and "gl_GlobalInvo" in text:
         said = "this looks like GLSL, whose first line is `#version 450`; read as Slang, " + said
     if result.status == "compile_error" and POWER.search(COMMENT.sub("", text)):

@@ -20,8 +20,8 @@ import numpy as np
 from vklab.course import words
 from vklab.course.children.child import BARE, Ended, run_child
 
-__all__ = ["START_S", "Dispatched", "Job", "Run", "ending", "run_jobs", "run_kernel",
-           "unsolved", "whole_numbers"]  # fmt: skip
+__all__ = ["START_S", "Dispatched", "Job", "Run", "ending", "kernel_folder", "run_jobs",
+           "run_kernel", "unsolved", "whole_numbers"]  # fmt: skip
 
 ENDINGS = {"glsl": ".comp", "slang": ".slang"}
 START_S = 20.0
@@ -134,7 +134,7 @@ def run_jobs(
         variables: environment variables to set, such as those of a driver.
     """
     with tempfile.TemporaryDirectory(prefix="vklab-") as name:
-        folder = Path(name)
+        folder = kernel_folder(name)
         for file, content in files.items():
             (folder / file).write_bytes(content)
         _write(folder, jobs, seconds, device)
@@ -158,6 +158,13 @@ def _write(
                        "constants": {k: _plain(v) for k, v in run.constants.items()}})  # fmt: skip
     facts = {"runs": listed, "seconds": seconds, "device": device}
     (folder / "job.json").write_text(json.dumps(facts), encoding="utf-8")
+
+
+def kernel_folder(parent: str) -> Path:
+    """Make the folder of a kernel's text; its name is part of the key of the compiler's cache."""
+    folder = Path(parent) / "kernel"
+    folder.mkdir()
+    return folder
 
 
 def whole_numbers(workgroups: Sequence[Any]) -> list[int]:

@@ -11,7 +11,6 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -147,7 +146,8 @@ def _compile(text: str, language: str) -> tuple[bytes, Dispatched | None]:
     SPIR-V of more than `MAX_SPIRV_BYTES` is refused before anything reads it.
     """
     with tempfile.TemporaryDirectory(prefix="vklab-") as name:
-        folder, kernel = Path(name), f"kernel{run_kernel.ending(text, language)}"
+        folder = run_kernel.kernel_folder(name)
+        kernel = f"kernel{run_kernel.ending(text, language)}"
         (folder / kernel).write_text(text, encoding="utf-8")
         ended = run_child("vklab.course.children.compile_child", [str(folder), kernel], folder,
                           COMPILE_S, {BARE: "1"})  # fmt: skip

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vklab.course.figures.diagram import Diagram
-from vklab.course.figures.lanes import draw_graph
-from vklab.course.labs.ordering import EXAMPLE, Dispatches, binds_of
+from vklab.course.labs.ordering import EXAMPLE, Dispatches, binds_of, broken
 from vklab.course.picture import Picture
 
 __all__ = ["draw_binding", "draw_blocks", "draw_caches", "draw_common_layout", "draw_creation",
@@ -90,16 +89,18 @@ def draw_offsets(layouts: Mapping[str, Sequence[tuple[str, int, int]]], caption:
             called "" is a gap.
         caption: text below the picture.
     """
+    names = dict.fromkeys(name for row in layouts.values() for name, *_ in row if name)
+    hues = {name: HUES[number % 7] for number, name in enumerate(names)}
     total = max((first + size for row in layouts.values() for _, first, size in row), default=4)
-    scale = min(14.0, 560 / total)
+    scale = min(14.0, 590 / total)
     page = Diagram(150 + int(total * scale) + 20, 20 + 62 * len(layouts))
     for number, (title, row) in enumerate(layouts.items()):
         top = 8 + 62 * number
         page.note((8, top + 20), title, bold=True)
-        for hue, (name, first, size) in enumerate(row):
+        for name, first, size in row:
             place = (150 + first * scale, top, size * scale, 30)
             if name:
-                page.box(place, name if size * scale > 7 * len(name) else "", HUES[hue % 7])
+                page.box(place, name if size * scale >= 7 * len(name) else "", hues[name])
             else:
                 page.box(place, "", "grey", dashed=True, filled=False)
             page.note((place[0], top + 44), str(first), size=10)
@@ -112,17 +113,28 @@ def draw_offsets(layouts: Mapping[str, Sequence[tuple[str, int, int]]], caption:
 
 
 def draw_caches() -> Picture:
-    """Draw the questions of a request: SPIR-V in memory, on disk, the compiler; then a pipeline."""
-    return draw_graph(
-        [{"request": "grey"}, {"SPIR-V in memory": "blue", "SPIR-V on disk": "blue",
-                               "compiler": "orange"}, {"pipeline in memory": "green"}],
-        [("request", "SPIR-V in memory", "1"), ("request", "SPIR-V on disk", "2"),
-         ("request", "compiler", "3"), ("SPIR-V in memory", "pipeline in memory", ""),
-         ("SPIR-V on disk", "pipeline in memory", ""), ("compiler", "pipeline in memory", "")],
-        alt="A request asks for SPIR-V in memory, then on disk, then the compiler; with the SPIR-V "
-            "it asks for a pipeline in memory.",
-        caption="1, 2, 3: the order of the questions. What is in memory is lost when the program "
-                "ends.")  # fmt: skip
+    """Draw the questions of a request, first for SPIR-V, then for a pipeline."""
+    page = Diagram(760, 190)
+    page.note((10, 16), "first key: text, target, defines", bold=True)
+    page.note((452, 16), "second key: SPIR-V, constants", bold=True)
+    for x, words in ((10, "SPIR-V\nin memory?"), (160, "SPIR-V\non disk?"),
+                     (452, "pipeline\nin memory?")):  # fmt: skip
+        page.box((x, 28, 100, 44), words, "blue", bold=True)
+    page.box((310, 28, 100, 44), "compiler\nmakes it", "orange")
+    page.box((640, 28, 100, 44), "driver\nmakes it", "orange")
+    page.box((452, 130, 100, 44), "reused", "green").box((640, 130, 100, 44), "made", "green")
+    for left in (112, 262, 554):
+        page.arrow((left, 50), (left + (84 if left > 500 else 46), 50), "no")
+    page.arrow((502, 74), (502, 128)).note((508, 104), "yes")
+    page.arrow((690, 74), (690, 128))
+    for x, words in ((60, "yes"), (210, "yes"), (360, "kept on disk")):
+        page.arrow((x, 74), (x, 108)).note((x - 6, 94), words, anchor="end", size=11)
+    page.box((10, 110, 400, 26), "SPIR-V; from now on it is in memory", "green")
+    page.arrow((412, 123), (450, 72))
+    return page.picture(
+        "A request asks for SPIR-V in memory, then on disk; else the compiler makes it. With the "
+        "SPIR-V it asks for a pipeline in memory; else the driver makes one.",
+        "What is in memory is lost when the program ends; what is on disk stays.")
 
 
 def draw_example() -> Picture:
@@ -155,36 +167,46 @@ def draw_two_rules() -> Picture:
     }, "The same three members: 32 bytes by std430, 20 bytes by scalar. Dashed bytes are a gap.")
 
 
-def draw_blocks(blocks: Mapping[str, tuple[Mapping[str, int], int]], caption: str) -> Picture:
-    """Draw structs by the offsets of their members, each up to the next member.
+def draw_blocks(
+    blocks: Mapping[str, tuple[Mapping[str, int], int]],
+    fields: Sequence[tuple[str, int, int, int | None]],
+) -> Picture:
+    """Draw structs by the offsets of their members, and the gaps; an array has all its bytes.
 
     Args:
         blocks: (offsets, bytes of the struct), by the name of the rules.
-        caption: text below the picture.
+        fields: (name, bytes of a component, components, elements or None).
     """
+    sizes = {name: None if count else width * components
+             for name, width, components, count in fields}  # fmt: skip
     rows = {}
-    for rules, (offsets, size) in blocks.items():
-        ends = [*offsets.values(), size][1:]
-        rows[rules] = [(name, first, end - first)
-                       for (name, first), end in zip(offsets.items(), ends, strict=True)]
-    return draw_offsets(rows, caption)
+    for rules, (offsets, total) in blocks.items():
+        row = rows[rules] = list[tuple[str, int, int]]()
+        ends = [*offsets.values(), total][1:]
+        for (name, first), end in zip(offsets.items(), ends, strict=True):
+            size = sizes[name] or end - first
+            row.append((name, first, size))
+            if first + size < end:
+                row.append(("", first + size, end - first - size))
+    return draw_offsets(rows, "Your offsets. Dashed bytes are a gap; an array is drawn up to the "
+                              "next member.")
 
 
 def draw_specialized() -> Picture:
-    """Draw when each kind of number becomes known: define, specialization constant, push."""
-    page = Diagram(700, 150)
+    """Draw who knows each kind of number: define, specialization constant, push constant."""
+    page = Diagram(700, 112)
     columns = (("text", "defines", "the compiler", "grey"),
                ("SPIR-V", "specialization constants", "the driver", "blue"),
-               ("pipeline", "push constants", "the command buffer", "orange"),
+               ("pipeline", "push constants", "the running kernel", "orange"),
                ("dispatch", "", "", "green"))  # fmt: skip
     for number, (name, numbers, who, colour) in enumerate(columns):
         x = 10 + 180 * number
-        page.box((x, 56, 110, 44), name, colour, bold=True)
+        page.box((x, 36, 110, 44), name, colour, bold=True)
         if numbers:
-            page.arrow((x + 112, 78), (x + 178, 78))
-            page.note((x + 145, 44), numbers, anchor="middle", size=11)
-            page.note((x + 145, 122), who, anchor="middle", size=11)
-    page.note((10, 18), "supplied:", size=11).note((10, 144), "who fixes them:", size=11)
+            page.arrow((x + 112, 58), (x + 178, 58))
+            page.note((x + 145, 24), numbers, anchor="middle", size=11)
+            page.note((x + 145, 102), who, anchor="middle", size=11)
+    page.note((10, 24), "supplied:", size=11).note((10, 102), "used by:", size=11)
     return page.picture(
         "From text to SPIR-V with defines, to a pipeline with specialization constants, to a "
         "dispatch with push constants.",
@@ -204,7 +226,8 @@ def draw_creation(records: Mapping[str, Mapping[str, Any]], caption: str) -> Pic
         left, top = 10 + 420 * column, 44.0
         page.note((left, 16), title[:52], bold=True)
         for mode, kernels in modes.items():
-            page.note((left, top), mode, size=12, bold=True)
+            nothing = "" if kernels else ": this driver puts nothing into it"
+            page.note((left, top), mode + nothing, size=12, bold=True)
             top += 8
             for kernel, times in kernels.items():
                 page.note((left + 4, top + 22), kernel, size=11)
@@ -243,7 +266,8 @@ def draw_order(
     page = Diagram(170 + wide * len(dispatches) + 80, 40 + 52 * len(orders))
     said = []
     for row, (title, order) in enumerate(orders.items()):
-        top, before, binds = 10 + 52 * row, "", binds_of(dispatches, order)
+        top, before, fault = 10 + 52 * row, "", broken(dispatches, order)
+        result = "not valid" if fault else f"{binds_of(dispatches, order)} binds"
         page.note((8, top + 22), title, bold=True)
         for number, name in enumerate(order):
             pipeline = dispatches[name][0]
@@ -252,8 +276,8 @@ def draw_order(
                 page.box((x - 2, top - 5, 4, 46), "", "grey", shade=0.9)
                 before = pipeline
             page.box((x + 3, top, wide - 5, 36), name, colours[pipeline])
-        page.note((176 + wide * len(order), top + 22), f"{binds} binds")
-        said.append(f"{title}: {', '.join(order)}, {binds} binds")
+        page.note((176 + wide * len(order), top + 22), result, bold=bool(fault))
+        said.append(f"{title}: {', '.join(order)}, {fault or result}")
     for number, (pipeline, colour) in enumerate(colours.items()):
         x, y = 170 + 90 * number, 18 + 52 * len(orders)
         page.box((x, y, 14, 12), "", colour).note((x + 20, y + 11), pipeline)

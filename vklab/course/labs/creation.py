@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
 import json
 import os
 import statistics
@@ -44,13 +45,13 @@ KERNELS: dict[str, tuple[str, dict[str, str]]] = {
     "conv": ("conv", {"BIAS": "1", "SUBGROUP": "0", **FLOAT}),
 }  # fmt: skip
 STAGES = ("create", "first", "second")
+# Switches of the driver's own files: of Mesa, and of NVIDIA's driver on Linux.
 OFF = {"__GL_SHADER_DISK_CACHE": "0", "MESA_SHADER_CACHE_DISABLE": "true"}
 ON = {"__GL_SHADER_DISK_CACHE": "1", "MESA_SHADER_CACHE_DISABLE": "false"}
-# What a mode may use: the environment of the driver's own files, and whether a VkPipelineCache.
-MODES: dict[str, tuple[str, dict[str, str], bool]] = {
-    "cold": ("no cache", OFF, False),
-    "driver's files": ("the driver's own cache files, from an earlier process", ON, False),
-    "pipeline cache": ("a VkPipelineCache, saved by an earlier process", OFF, True),
+MODES = {
+    "cold": "both caches are empty",
+    "driver's files": "the driver's own cache files, from an earlier process",
+    "pipeline cache": "a VkPipelineCache, saved by an earlier process",
 }
 BUFFER_BYTES = 1 << 20
 LIMIT_S = 120
@@ -67,39 +68,40 @@ def compile_kernels(folder: Path) -> None:
 def measure(folder: Path, index: int = 0, processes: int = 5) -> dict[str, Any]:
     """Return nanoseconds, {mode: {kernel: {stage: time}}}: medians over fresh processes.
 
-    A mode with a cache has one more process, which fills the cache and is not counted.
+    The modes take turns. A driver that puts nothing into a VkPipelineCache has no times for it.
 
     Args:
         folder: the kernels, from `compile_kernels`.
         index: number of the device, as in `vklab.devices()`.
         processes: counted processes of each mode.
     """
-    times: dict[str, Any] = {}
-    for mode, (_, switches, uses_cache) in MODES.items():
+    runs: dict[str, list[Any]] = {mode: [] for mode in MODES}
+    for _ in range(processes):
         with tempfile.TemporaryDirectory(prefix="vklab-") as own:
-            variables = {**switches, "__GL_SHADER_DISK_CACHE_PATH": own, "VKLAB_CACHE": own,
-                         "MESA_SHADER_CACHE_DIR": own}  # fmt: skip
-            fills = int(mode != "cold")
-            runs = [_in_a_process(folder, index, uses_cache, variables)
-                    for _ in range(processes + fills)][fills:]  # fmt: skip
-        times[mode] = {
-            kernel: {stage: statistics.median(run[kernel][stage] for run in runs)
-                     for stage in STAGES} for kernel in runs[0]}  # fmt: skip
-    return times
+            for mode in ("cold", "driver's files"):
+                runs[mode].append(_in_a_process(folder, index, own, ON))
+            if any(Path(own, "pipelines").glob("*.bin")):
+                _in_a_process(folder, index, own, OFF, "--pipeline-cache")
+                runs["pipeline cache"].append(
+                    _in_a_process(folder, index, own, OFF, "--pipeline-cache"))
+    return {mode: {kernel: {stage: statistics.median(run[kernel][stage] for run in listed)
+                            for stage in STAGES} for kernel in listed[0]} if listed else {}
+            for mode, listed in runs.items()}  # fmt: skip
 
 
 def _in_a_process(
-    folder: Path, index: int, uses_cache: bool, variables: dict[str, str]
+    folder: Path, index: int, own: str, switches: dict[str, str], *options: str
 ) -> dict[str, Any]:
     """Return the times of a fresh process: a driver keeps what it has compiled in memory."""
     root = str(Path(__file__).resolve().parents[3])
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    arguments = ["--kernels", str(folder), "--device", str(index), "--child"]
+    arguments = ["--kernels", str(folder), "--device", str(index), "--child", *options]
+    variables = {**switches, "__GL_SHADER_DISK_CACHE_PATH": own, "MESA_SHADER_CACHE_DIR": own,
+                 "VKLAB_CACHE": own, "VKLAB_CHILD_BARE": "1", "PYTHONPATH": paths}  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-P", str(Path(__file__).resolve()), *arguments,
-         *(["--pipeline-cache"] if uses_cache else [])],
-        env={**os.environ, **variables, "PYTHONPATH": paths}, capture_output=True, text=True,
-        timeout=LIMIT_S, check=False,
+        [sys.executable, "-m", "vklab.course.labs.creation", *arguments],
+        env={**os.environ, **variables}, capture_output=True, text=True, timeout=LIMIT_S,
+        check=False,
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(f"the measuring process ended with {done.returncode}: "
@@ -115,30 +117,34 @@ def _measure_here(folder: Path, index: int, uses_cache: bool) -> dict[str, Any]:
         instance = own(Instance())
         handle = instance.physical_devices()[index]
         device = own(Device(instance, handle, physical_device.describe(instance, handle, index)))
-        cache = own(PipelineCache(device)) if uses_cache else None
+        cache = own(PipelineCache(device))
         buffers = [own(Buffer(allocator, BUFFER_BYTES))
                    for allocator in [Allocator(device)] for _ in range(4)]  # fmt: skip
         pool, fence = own(CommandPool(device, device.compute_queue)), own(Fence(device))
-        times = {name: _stages(device, folder / f"{name}.spv", cache, buffers, pool, fence)
-                 for name in KERNELS}  # fmt: skip
-        if cache:
-            cache.save()
+        times = {name: _stages(device, folder / f"{name}.spv", cache, uses_cache, buffers, pool,
+                               fence) for name in KERNELS}  # fmt: skip
+        cache.save()
     return {name: times[name] for name in list(KERNELS)[1:]}
 
 
 def _stages(
-    device: Device, path: Path, cache: PipelineCache | None, buffers: list[Buffer],
+    device: Device, path: Path, cache: PipelineCache, uses_cache: bool, buffers: list[Buffer],
     pool: CommandPool, fence: Fence,
 ) -> dict[str, int]:  # fmt: skip
-    """Return the nanoseconds of each stage; every push constant is 1, so that the work is small."""
+    """Return the nanoseconds of each stage; every push constant is 1, so that the work is small.
+
+    A pipeline that is measured without the cache is made with it at the end, uncounted: the file
+    then shows whether the driver puts anything into it.
+    """
     spirv = path.read_bytes()
     facts = reflection.reflect(spirv)
     slots = [binding.number for binding in facts.bindings.values()]
     bound = [(slot, buffer.handle, 0, BUFFER_BYTES)
              for slot, buffer in zip(slots, buffers, strict=False)]  # fmt: skip
     ones = facts.packing.pack(*(1 for member in facts.push.values() for _ in range(member.count)))
+    make = functools.partial(ComputePipeline, device, spirv, slots, len(ones), entry=facts.entry)
     start = time.perf_counter_ns()
-    pipeline = ComputePipeline(device, spirv, slots, len(ones), cache=cache, entry=facts.entry)
+    pipeline = make(cache=cache if uses_cache else None)
     times = {"create": time.perf_counter_ns() - start}
     with pipeline, DescriptorPool(device, 1, len(bound)) as sets, CommandBuffer(pool) as commands:
         commands.begin()
@@ -153,6 +159,7 @@ def _stages(
             submission.submit()
             submission.wait(polls=True)
             times[stage] = time.perf_counter_ns() - start
+    make(cache=cache).close()
     return times
 
 
@@ -171,7 +178,7 @@ def record(folder: Path, index: int = 0, processes: int = 5) -> dict[str, Any]:
         "api_version": list(info.api_version),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "made_by": f"vklab/course/labs/creation.py, median of {processes} processes",
-        "modes": {mode: words for mode, (words, _, _) in MODES.items()},
+        "modes": MODES,
         "spirv_bytes": {name: (folder / f"{name}.spv").stat().st_size for name in KERNELS},
         "time_ns": measure(folder, index, processes),
     }  # fmt: skip

@@ -1,12 +1,13 @@
 """Compilers and the runtime's caches, asked about one shader's text. Visited by lab 05.
 
 Compiles a text in any of three languages, reads the layout of a struct back from SPIR-V, and sends
-requests to the runtime's two caches, each start of the program in a process of its own.
+requests to the runtime's two caches.
 """
 
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 import tempfile
 import time
@@ -14,23 +15,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vklab import draw, settings, store
-from vklab.course.children.run_limited import run_limited
+from vklab.course.swap import swap
 from vklab.errors import ShaderError, VklabError
 from vklab.runtime import kernels, open_devices
 from vklab.shader import compiler, reflection, source, toolchain
 from vklab.types import Dispatch, TensorInfo
 from vklab.vulkan.pipeline import PipelineCache
 
-__all__ = ["SCALE", "Member", "Request", "answer_requests", "compile_text", "reflected_block",
-           "requests_of", "requests_table", "routes_table", "vector_adds"]  # fmt: skip
+__all__ = ["SCALE", "Member", "Request", "answer_requests", "compile_text", "reflected_blocks",
+           "requests_of", "requests_table", "routes_table", "vector_add",
+           "vector_adds"]  # fmt: skip
 
 # (name, bytes of one component, components, elements of an array or None)
 Member = tuple[str, int, int, int | None]
 # (name, text, defines, specialization constants, a push constant)
 Request = tuple[str, str, tuple[tuple[str, str], ...], tuple[tuple[str, int], ...], int]
-ENDINGS = {"slang": "slang", "glsl": "comp", "hlsl": "hlsl"}
+FILES = {"slang": "labs/vector_add.slang", "glsl": "labs/vector_add.comp"}
 WIDTHS = {1: "uint8_t", 2: "half", 4: "float", 8: "double"}
-_STRUCT, _RUNTIME_ARRAY, _DECORATE, _MEMBER_DECORATE = 30, 29, 71, 72
+_NAME, _RUNTIME_ARRAY, _DECORATE, _MEMBER_DECORATE = 5, 29, 71, 72
 _ARRAY_STRIDE, _OFFSET = 6, 35
 
 HLSL = """struct Params { uint count; };
@@ -58,79 +60,81 @@ COLUMNS = ("start", "request", "text", "defines", "constants", "push constant")
 
 
 def vector_adds() -> dict[str, str]:
-    """Return the text of vector_add in Slang, GLSL and HLSL."""
-    files = {"slang": "labs/vector_add.slang", "glsl": "labs/vector_add.comp"}
-    return {language: source.find(name).read_text("utf-8")
-            for language, name in files.items()} | {"hlsl": HLSL}  # fmt: skip
+    """Return the text of vector_add in Slang, GLSL and HLSL, without lines of comments."""
+    texts = {language: source.find(name).read_text("utf-8") for language, name in FILES.items()}
+    return {language: "\n".join(line for line in text.splitlines() if not line.startswith("//"))
+            for language, text in texts.items()} | {"hlsl": HLSL}  # fmt: skip
 
 
-def compile_text(text: str, language: str = "slang", *options: str) -> bytes:
-    """Return the SPIR-V of a kernel in slang, glsl or hlsl; slangc reads HLSL, too.
+def vector_add(language: str) -> bytes:
+    """Return the SPIR-V of vector_add from one of the three languages."""
+    if language in FILES:
+        return compiler.compile_variant(FILES[language]).spirv
+    return compile_text(HLSL, language)
+
+
+def compile_text(text: str, language: str = "slang") -> bytes:
+    """Return the SPIR-V that slangc makes of a kernel; it reads HLSL, too.
 
     Raises SetupError without the compiler, ShaderError with the compiler's words.
 
     Args:
         text: the kernel.
-        language: slang, glsl or hlsl.
-        options: further words of the command line.
+        language: slang or hlsl.
     """
-    tools = toolchain.require_toolchain("glsl" if language == "glsl" else "slang")
+    tools = toolchain.require_toolchain("slang")
     with tempfile.TemporaryDirectory(prefix="vklab-") as name:
-        path, output = Path(name) / f"kernel.{ENDINGS[language]}", Path(name) / "kernel.spv"
+        path, output = Path(name) / f"kernel.{language}", Path(name) / "kernel.spv"
         path.write_text(text, encoding="utf-8")
-        command = [*tools.command(path, output, (), ()), *options]
+        command = tools.command(path, output, (), ())
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode or not output.is_file():
             raise ShaderError((done.stdout + done.stderr).strip()[-1000:])
         return output.read_bytes()
 
 
-def reflected_block(fields: Sequence[Member], rules: str) -> tuple[dict[str, int], int]:
-    """Return the offsets of a struct's members, and its bytes in an array, from SPIR-V.
+def reflected_blocks(fields: Sequence[Member]) -> dict[str, tuple[dict[str, int], int]]:
+    """Return the offsets of a struct's members, and its bytes in an array, by std430 and scalar.
 
     Args:
         fields: at least two members.
-        rules: std430 or scalar.
     """
     lines = [f"{WIDTHS[width]} {name}" if components == 1 else
              f"vector<{WIDTHS[width]}, {components}> {name}"
              for name, width, components, _ in fields]  # fmt: skip
     lines = [f"{line};" if count is None else f"{line}[{count}];"
              for line, (*_, count) in zip(lines, fields, strict=True)]  # fmt: skip
-    text = (f"struct Block {{ {' '.join(lines)} }};\nStructuredBuffer<Block> blocks;\n"
-            "RWStructuredBuffer<Block> copies;\n[shader(\"compute\")] [numthreads(1, 1, 1)]\n"
-            "void main(uint3 id : SV_DispatchThreadID) { copies[id.x] = blocks[id.x]; }\n")
-    options = ["-fvk-use-scalar-layout"] if rules == "scalar" else []
-    listed = list(reflection.instructions(compile_text(text, "slang", *options)))
-    structs = {words[0] for code, words in listed
-               if code == _STRUCT and len(words) == len(fields) + 1}  # fmt: skip
-    block, array = next((words[1], words[0]) for code, words in listed
-                        if code == _RUNTIME_ARRAY and words[1] in structs)  # fmt: skip
-    places = {fields[words[1]][0]: words[3] for code, words in listed
-              if code == _MEMBER_DECORATE and words[0] == block and words[2] == _OFFSET}
-    size = next(words[2] for code, words in listed
-                if code == _DECORATE and words[:2] == (array, _ARRAY_STRIDE))  # fmt: skip
-    return places, size
+    text = (f"struct Block {{ {' '.join(lines)} }};\nStructuredBuffer<Block, Std430DataLayout> a;"
+            "\nRWStructuredBuffer<Block, ScalarDataLayout> b;\n[shader(\"compute\")] "
+            "[numthreads(1, 1, 1)]\nvoid main(uint3 id : SV_DispatchThreadID) { b[0] = a[0]; }\n")
+    listed = list(reflection.instructions(compile_text(text)))
+    names = {words[0]: struct.pack(f"<{len(words) - 1}I", *words[1:])
+             for code, words in listed if code == _NAME}  # fmt: skip
+    sizes = {words[0]: words[2] for code, words in listed
+             if code == _DECORATE and words[1] == _ARRAY_STRIDE}  # fmt: skip
+    blocks: dict[str, tuple[dict[str, int], int]] = {}
+    for array, block in (words for code, words in listed if code == _RUNTIME_ARRAY):
+        places = {fields[words[1]][0]: words[3] for code, words in listed
+                  if code == _MEMBER_DECORATE and words[0] == block and words[2] == _OFFSET}
+        blocks["std430" if b"std430" in names[block] else "scalar"] = places, sizes[array]
+    return blocks
 
 
-def routes_table(texts: Mapping[str, str]) -> str:
-    """Return a table of what each language compiles to, as HTML.
-
-    Args:
-        texts: one kernel, by language.
-    """
-    rows = []
-    for language, text in texts.items():
+def routes_table() -> str:
+    """Return a table of what vector_add compiles to from each language, as HTML."""
+    rows: list[tuple[object, ...]] = []
+    for language in (*FILES, "hlsl"):
         try:
-            spirv = compile_text(text, language)
+            facts = reflection.reflect(spirv := vector_add(language))
         except VklabError as error:
-            rows.append((language, "", "", "", str(error)))
+            rows.append((language, f"missing: {error}", "", "", ""))
             continue
-        facts = reflection.reflect(spirv)
+        tools = toolchain.find_toolchain("glsl" if language == "glsl" else "slang")
         numbers = ", ".join(str(binding.number) for binding in facts.bindings.values())
-        rows.append((language, f"{len(spirv):,}", numbers, str(facts.push_bytes), ""))
+        rows.append((language, Path(tools.program).stem if tools else "shipped as SPIR-V",
+                     f"{len(spirv):,}", numbers, facts.push_bytes))  # fmt: skip
     return draw.table_html("One kernel, three languages", (
-        "language", "bytes of SPIR-V", "bindings", "push-constant bytes", "missing"), rows)
+        "language", "compiler", "bytes of SPIR-V", "bindings", "push-constant bytes"), rows)
 
 
 def requests_of(trace: str) -> list[list[Request]]:
@@ -163,54 +167,51 @@ def requests_table(starts: Sequence[Sequence[Request]]) -> str:
 
 def answer_requests(
     starts: Sequence[Sequence[Request]], texts: Mapping[str, str] = TEXTS
-) -> dict[str, tuple[str, float]]:
-    """Return what the runtime's caches do with each request, and its milliseconds.
+) -> dict[str, tuple[str, float, float]]:
+    """Return what the runtime's caches do with each request, and the milliseconds of both parts.
 
-    Each start is a fresh process; all share one cache folder, which is empty at first.
+    A start begins with nothing in memory; all share one cache folder, which is empty at first.
 
     Args:
         starts: the requests of each start of the program.
         texts: the kernel that the text of a request stands for.
     """
-    answers: dict[str, tuple[str, float]] = {}
+    answers: dict[str, tuple[str, float, float]] = {}
     with tempfile.TemporaryDirectory(prefix="vklab-") as folder:
         library = store.folder("modules")  # the modules of shaders/lib are not the question
         if library and library.is_dir():
             shutil.copytree(library, Path(folder) / "modules")
-        for requests in starts:
-            done = run_limited(_answer, list(requests), dict(texts), folder, seconds=120)
-            if done.status != "returned":
-                raise RuntimeError(f"the process of a start {done.message}")
-            answers |= done.value
+        with settings.settings(CACHE=folder, DISABLE_CACHE=False):
+            device = open_devices.open_device().device
+            for requests in starts:
+                with swap("vklab.shader.compiler._memory", {}), PipelineCache(device) as cache:
+                    known = kernels.Kernels(device, cache)
+                    answers |= _answer(requests, texts, Path(folder) / "kernel.slang", known)
+                    known.close()
     return answers
 
 
 def _answer(
-    requests: Sequence[Request], texts: Mapping[str, str], folder: str
-) -> dict[str, tuple[str, float]]:
+    requests: Sequence[Request], texts: Mapping[str, str], path: Path, known: kernels.Kernels
+) -> dict[str, tuple[str, float, float]]:
     """Ask the compiler's cache for SPIR-V, then the device's kernels for a pipeline."""
     info = TensorInfo("x", "float32", (64,))
-    answers: dict[str, tuple[str, float]] = {}
+    answers: dict[str, tuple[str, float, float]] = {}
     shaders: list[compiler.Shader] = []
     made: list[kernels.Kernel] = []
-    path = Path(folder) / "kernel.slang"
-    with settings.settings(CACHE=folder, DISABLE_CACHE=False):
-        device = open_devices.open_device().device
-        with PipelineCache(device) as cache:
-            known = kernels.Kernels(device, cache)
-            for name, text, defines, constants, push in requests:
-                path.write_text(texts[text], encoding="utf-8")
-                dispatch = Dispatch(str(path), (), (("y", info),), (2, 1, 1), (("count", push),),
-                                    defines, constants)  # fmt: skip
-                start = time.perf_counter_ns()
-                shader = compiler.compile_variant(*dispatch.variant)
-                origin = "memory" if any(shader is each for each in shaders) else shader.origin
-                origin = {"cache": "disk"}.get(origin, origin)
-                kernel, = known.prepare([dispatch]).values()
-                elapsed_ns = time.perf_counter_ns() - start
-                how = "reused" if any(kernel is each for each in made) else "made"
-                shaders.append(shader)
-                made.append(kernel)
-                answers[name] = f"{origin}, {how}", elapsed_ns / 1e6
-            known.close()
+    for name, text, defines, constants, push in requests:
+        path.write_text(texts[text], encoding="utf-8")
+        dispatch = Dispatch(str(path), (), (("y", info),), (2, 1, 1), (("count", push),), defines,
+                            constants)  # fmt: skip
+        start = time.perf_counter_ns()
+        shader = compiler.compile_variant(*dispatch.variant)
+        middle = time.perf_counter_ns()
+        kernel, = known.prepare([dispatch]).values()
+        end = time.perf_counter_ns()
+        origin = {"cache": "disk"}.get(shader.origin, shader.origin)
+        origin = "memory" if any(shader is each for each in shaders) else origin
+        how = "reused" if any(kernel is each for each in made) else "made"
+        shaders.append(shader)
+        made.append(kernel)
+        answers[name] = f"{origin}, {how}", (middle - start) / 1e6, (end - middle) / 1e6
     return answers

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["EXAMPLE", "Dispatches", "Masks", "binds_of", "draw_dispatches"]
+from vklab.course import words
+
+__all__ = ["EXAMPLE", "Dispatches", "Masks", "binds_of", "broken", "draw_dispatches"]
 
 # name -> (pipeline, names of the dispatches that must come earlier)
 Dispatches = Mapping[str, tuple[str, Sequence[str]]]
@@ -81,3 +83,20 @@ def binds_of(dispatches: Dispatches, order: Sequence[str]) -> int:
     """Return the binds of an order: one for each dispatch with another pipeline than before."""
     pipelines = [dispatches[name][0] for name in order]
     return sum(a != b for a, b in zip(["", *pipelines], pipelines, strict=False))
+
+
+def broken(dispatches: Dispatches, order: Sequence[str]) -> str:
+    """Return why an order is not valid, or the empty text.
+
+    Args:
+        dispatches: the dispatches by name.
+        order: names of dispatches.
+    """
+    if sorted(order) != sorted(dispatches):
+        return f"expected every dispatch once, {words.short(sorted(dispatches))}, got " + (
+            words.short(sorted(order)))
+    place = {name: number for number, name in enumerate(order)}
+    for name, (_, earlier) in dispatches.items():
+        if late := [other for other in earlier if place[other] > place[name]]:
+            return f"{name} reads what {', '.join(late)} writes, and comes before"
+    return ""
