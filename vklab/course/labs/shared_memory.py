@@ -123,7 +123,7 @@ KERNELS: Mapping[str, str] = {
     if (own[lane] != 0) InterlockedAdd(y[lane], own[lane]);
 }""",
     # A sum in the order in which invocations arrive. y holds the bits of a float.
-    "sum of floats": "StructuredBuffer<float> x;\nRWStructuredBuffer<uint> y;\n" + _HEAD + _MAIN + """
+    "sum of floats": _COUNT.replace("uint", "float", 1) + _HEAD + _MAIN + """
     float mine = x[id.x];
     uint before = 0, seen;
     for (uint tries = 0; tries < params.count; ++tries) {
@@ -175,7 +175,8 @@ class _Bench:
 
     def _kernel(self, name: str) -> tuple[Any, Any, Any]:
         if name not in self.kernels:
-            enter, spirv = self._own.enter_context, self.folder.joinpath(_file(name, ".spv")).read_bytes()
+            enter = self._own.enter_context
+            spirv = (self.folder / _file(name, ".spv")).read_bytes()
             facts = reflection.reflect(spirv)
             slots = {kind: binding.number for kind, binding in facts.bindings.items()}
             pipeline = enter(ComputePipeline(self.device, spirv, list(slots.values()),
@@ -286,9 +287,11 @@ def record(folder: Path, index: int = 0, loads: int = 4096) -> dict[str, Any]:
         found = {
             "sums": {"elements": COUNT, "time_ns": _sums(bench, floats)},
             "banks": {"loads": loads, "time_ns": {
-                str(stride): bench.median("banks", 512, loads, stride) for stride in STRIDES}},
+                str(stride): bench.median("banks", 512, loads, stride) for stride in STRIDES
+            }},
             "branches": {"turns": loads // 2, "time_ns": {name: {
-                str(paths): bench.median(f"branches {name}", 512, loads // 2, paths) for paths in PATHS
+                str(paths): bench.median(f"branches {name}", 512, loads // 2, paths)
+                for paths in PATHS
             } for name in ("inside a subgroup", "between subgroups")}},
             "histograms": {"elements": COUNT, "bins": BINS, **{
                 kind: _histograms(bench, x.astype(np.uint32)) for kind, x in (
