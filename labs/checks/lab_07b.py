@@ -81,13 +81,13 @@ class Histogram(Kernel):
                       f"{writes.max()} bins to y; the 64 of a workgroup share the {most} bins")
 
     def _races(self, case: Case, got: Observed, report: Report) -> None:
-        self._values(case, got, report)
         counts, y = got.counts, self.name_in(got, "y")
         plain = int(counts.elements_written[y].sum()) - int(counts.elements_atomic[y].sum())
         report.expect(not plain, f"{plain} additions to y are not atomic: another workgroup may "
                       "add to the same bin between the load and the store")  # fmt: skip
         for said in (shapes.race_shape(got), shapes.order_matters(got, [y])):
             report.expect(not said, said)
+        self._values(case, got, report)
 
 
 # ------------------------------------------------------------------------------- transactions

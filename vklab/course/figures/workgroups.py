@@ -29,7 +29,7 @@ SIDE = 32
 
 def observe(
     text: str, arrays: Mapping[str, np.ndarray], groups: tuple[int, ...],
-    push: Mapping[str, Any] | None = None,
+    push: Mapping[str, Any] | None = None, dispatches: Sequence[str] = ("counted",),
 ) -> Observed:  # fmt: skip
     """Run a kernel with counters; return its results and counts.
 
@@ -40,9 +40,10 @@ def observe(
         arrays: its buffers, by name.
         groups: workgroups along each axis.
         push: its push constants, by name.
+        dispatches: the dispatches to make, of `counting.observe.DISPATCHES`.
     """
     run = Run(named(text, arrays), groups, push or {})
-    done = observe_kernel(text, run, dispatches=("counted",))[0]
+    done = observe_kernel(text, run, dispatches=dispatches)[0]
     if done.status == "not_attempted":
         raise NotImplementedError(done.message)
     if done.status != "ran":
@@ -264,7 +265,7 @@ def draw_bins() -> Picture:
 
 def draw_banks() -> Picture:
     """Draw words in eight banks, and two accesses."""
-    page = Diagram(680, 190)
+    page = Diagram(680, 166)
     for bank in range(8):
         page.note((137 + 68 * bank, 16), f"bank {bank}", anchor="middle", bold=True)
         for row in range(3):
@@ -303,7 +304,7 @@ def draw_strides(count: Callable[[int], int], record: Mapping[str, Any] | None) 
                   label=f"time on {record['device']}, {record['date']}; 1 for stride 1")  # fmt: skip
         said += "; measured " + ", ".join(f"{s}: {r:.2f}" for s, r in ratios.items())
     axes.set(xlabel="distance of two lanes' words", ylabel="transactions", yscale="log",
-             yticks=(1, 2, 4, 8, 16, 32))  # fmt: skip
+             yticks=(1, 2, 4, 8, 16, 32), ylim=(0.7, 45))  # fmt: skip
     axes.set_yticklabels(["1", "2", "4", "8", "16", "32"])
     axes.minorticks_off()
     axes.legend(frameon=False, fontsize=9)

@@ -40,10 +40,11 @@ ORDERED = 1 << 16  # elements whose sum is taken again and again
 STRIDES = (0, 1, 2, 3, 4, 8, 16, 32, 33)
 PATHS = (1, 2, 4, 8, 16, 32)
 BINS = 256
-_HEAD = """
-struct Params { uint count, value; };
+_COUNTED = """
+struct Params { uint count; };
 [vk::push_constant] ConstantBuffer<Params> params;
 """
+_CHOSEN = _COUNTED.replace("uint count", "uint count, value")
 _MAIN = """
 [shader("compute")]
 [numthreads(256, 1, 1)]
@@ -55,21 +56,21 @@ _COUNT = "StructuredBuffer<uint> x;\nRWStructuredBuffer<uint> y;\n"
 
 KERNELS: Mapping[str, str] = {
     # Sums of 256 elements.
-    "serial": _SUM + _HEAD + _MAIN + _LOAD + """
+    "serial": _SUM + _MAIN + _LOAD + """
     if (lane == 0) {
         float sum = 0.0;
         for (uint i = 0; i < 256; ++i) sum += part[i];
         y[group.x] = sum;
     }
 }""",
-    "tree": _SUM + _HEAD + _MAIN + _LOAD + """
+    "tree": _SUM + _MAIN + _LOAD + """
     for (uint far = 128; far > 0; far /= 2) {
         if (lane < far) part[lane] += part[lane + far];
         GroupMemoryBarrierWithGroupSync();
     }
     if (lane == 0) y[group.x] = part[0];
 }""",
-    "subgroups": _SUM + _HEAD + _MAIN + """
+    "subgroups": _SUM + _MAIN + """
     float sum = WaveActiveSum(x[id.x]);
     uint width = WaveGetLaneCount();
     if (WaveIsFirstLane()) part[lane / width] = sum;
@@ -80,7 +81,7 @@ KERNELS: Mapping[str, str] = {
     }
 }""",
     # Loads from shared memory whose words lie `value` apart in the lanes of a subgroup of 32.
-    "banks": "RWStructuredBuffer<float> y;\ngroupshared float tile[4096];\n" + _HEAD + _MAIN + """
+    "banks": "RWStructuredBuffer<float> y;\ngroupshared float tile[4096];\n" + _CHOSEN + _MAIN + """
     for (uint i = lane; i < 4096; i += 256) tile[i] = float(i & 7);
     GroupMemoryBarrierWithGroupSync();
     float sum = 0.0;
@@ -89,14 +90,14 @@ KERNELS: Mapping[str, str] = {
     y[id.x] = sum;
 }""",
     # One of `value` branches for each lane, or for each 32 lanes.
-    "branches inside a subgroup": "RWStructuredBuffer<float> y;\n" + _HEAD + _MAIN + """
+    "branches inside a subgroup": "RWStructuredBuffer<float> y;\n" + _CHOSEN + _MAIN + """
     float v = float(lane);
     for (uint path = 0; path < params.value; ++path)
         if (lane % params.value == path)
             for (uint i = 0; i < params.count; ++i) v = v * 0.999 + float(path);
     y[id.x] = v;
 }""",
-    "branches between subgroups": "RWStructuredBuffer<float> y;\n" + _HEAD + _MAIN + """
+    "branches between subgroups": "RWStructuredBuffer<float> y;\n" + _CHOSEN + _MAIN + """
     float v = float(lane);
     for (uint path = 0; path < params.value; ++path)
         if (lane / 32 % params.value == path)
@@ -104,17 +105,17 @@ KERNELS: Mapping[str, str] = {
     y[id.x] = v;
 }""",
     # Histograms of 256 bins; an invocation counts `count` elements.
-    "no atomics": _COUNT + _HEAD + _MAIN + """
+    "no atomics": _COUNT + _COUNTED + _MAIN + """
     for (uint i = 0; i < params.count; ++i) {
         uint bin = x[(group.x * params.count + i) * 256 + lane];
         y[bin] = y[bin] + 1;
     }
 }""",
-    "global atomics": _COUNT + _HEAD + _MAIN + """
+    "global atomics": _COUNT + _COUNTED + _MAIN + """
     for (uint i = 0; i < params.count; ++i)
         InterlockedAdd(y[x[(group.x * params.count + i) * 256 + lane]], 1);
 }""",
-    "shared atomics": _COUNT + "groupshared uint own[256];\n" + _HEAD + _MAIN + """
+    "shared atomics": _COUNT + "groupshared uint own[256];\n" + _COUNTED + _MAIN + """
     own[lane] = 0;
     GroupMemoryBarrierWithGroupSync();
     for (uint i = 0; i < params.count; ++i)
@@ -123,7 +124,7 @@ KERNELS: Mapping[str, str] = {
     if (own[lane] != 0) InterlockedAdd(y[lane], own[lane]);
 }""",
     # A sum in the order in which invocations arrive. y holds the bits of a float.
-    "sum of floats": _COUNT.replace("uint", "float", 1) + _HEAD + _MAIN + """
+    "sum of floats": _COUNT.replace("uint", "float", 1) + _COUNTED + _MAIN + """
     float mine = x[id.x];
     uint before = 0, seen;
     for (uint tries = 0; tries < params.count; ++tries) {
