@@ -1,6 +1,6 @@
 """Answers to try the checks of lab 07 with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, equivalent, wrong
+from vklab.course.author.answers import alternative, wrong
 from vklab.course.author.kernel_texts import glsl_head
 from vklab.shader import toolchain
 
@@ -15,9 +15,11 @@ groupshared float low[64], high[64];
 void main(uint3 id : SV_DispatchThreadID, uint3 group : SV_GroupID, uint lane : SV_GroupIndex) {
 """
 WAIT = "GroupMemoryBarrierWithGroupSync();"
-START = "low[lane] = 1e38; high[lane] = -1e38; if (id.x < params.count) low[lane] = high[lane] = x[id.x];"
+START = """low[lane] = 1e38; high[lane] = -1e38;
+    if (id.x < params.count) low[lane] = high[lane] = x[id.x];"""
 STEP = """if (lane < step) {
-    low[lane] = min(low[lane], low[lane + step]); high[lane] = max(high[lane], high[lane + step]); }"""
+    low[lane] = min(low[lane], low[lane + step]);
+    high[lane] = max(high[lane], high[lane + step]); }"""
 END = "if (lane == 0) y[group.x] = high[0] - low[0];"
 
 
@@ -37,7 +39,8 @@ alternative("07-1")(HEAD.replace("float low[64], high[64]", "float2 part[64]") +
     }
     if (lane == 0) y[group.x] = mine.x + mine.y; }""")
 if toolchain.find_toolchain("glsl"):
-    alternative("07-1")(glsl_head().replace("void main", "shared float a[64], b[64];\nvoid main") + """
+    shared = glsl_head().replace("void main", "shared float a[64], b[64]; void main")
+    alternative("07-1")(shared + """
     uint n = gl_LocalInvocationIndex, i = gl_GlobalInvocationID.x;
     a[n] = i < count ? x[i] : 3e38;
     b[n] = i < count ? x[i] : -3e38;
@@ -63,9 +66,11 @@ for words, lines in (
     ("elements differ", {"end": END.replace("high[0] - low[0]", "high[0]")}),
     ("y was written behind its end", {"end": "y[id.x] = high[0] - low[0];"}),
     ("a tree of 64 values has 6 steps", {"loop": "", "step": """if (lane == 0)
-        for (uint i = 1; i < 64; ++i) { low[0] = min(low[0], low[i]); high[0] = max(high[0], high[i]); }"""}),
+        for (uint i = 1; i < 64; ++i) {
+            low[0] = min(low[0], low[i]); high[0] = max(high[0], high[i]); }"""}),
     ("a workgroup made", {"step": STEP.replace("if (lane < step)", "if (lane + step < 64)")}),
-    ("its share is one", {"loop": "", "before": "", "start": "float a = 1e38, b = -1e38;", "step": """
+    ("its share is one", {"start": "float a = 1e38, b = -1e38;", "loop": "", "before": "",
+                          "step": """
         for (uint i = group.x * 64; i < min(params.count, group.x * 64 + 64); ++i) {
             a = min(a, x[i]); b = max(b, x[i]); }""", "end": "if (lane == 0) y[group.x] = b - a;"}),
     ("elements differ", {"loop": "for (uint step = 32; step >= 0; step /= 2)"}),
@@ -74,41 +79,44 @@ for words, lines in (
 
 # ------------------------------------------------------------------------------------------- 07-2
 
+RIGHT = {"F": "not promised at any width", "E": "at every width", "D": "not promised at any width",
+         "C": "at width 32 only", "B": "at every width", "A": "at width 64 or more only"}
+alternative("07-2")(RIGHT)
+wrong("07-2", says="5 of 6 are right")({**RIGHT, "D": "at width 32 only"})
+wrong("07-2", says="5 of 6 are right")({**RIGHT, "A": "at width 32 only"})
+wrong("07-2", says="choose one of 'at every width'")({**RIGHT, "B": "always"})
 
-@alternative("07-2")
+# ------------------------------------------------------------------------------------------- 07-3
+
+
+@alternative("07-3")
 def one_lane_at_a_time(turns, width):
     slowest = {}
     for number, made in enumerate(turns):
         slowest[number // width] = max(made, slowest.get(number // width, 0))
-    return sum(turns), sum(slowest.values()) * width
+    return 4 * sum(turns), 4 * sum(slowest.values()) * width
 
 
 def _paid(cost):
-    """Return an answer to 07-2 from the cost of one subgroup."""
-    return lambda turns, width: (sum(turns), sum(
+    """Return an answer to 07-3 from the cost of one subgroup."""
+    return lambda turns, width: (4 * sum(turns), 4 * sum(
         cost(turns[first : first + width], width) for first in range(0, len(turns), width)))
 
 
 for words, cost in (
-    ("expected (6, 12)", lambda some, width: max(some)),
+    ("expected (24, 48)", lambda some, width: max(some)),
     ("expected", lambda some, width: len(some) * max(some)),
     ("expected", lambda some, width: sum(some)),
     ("expected", lambda some, width: width * min(some)),
     ("expected", lambda some, width: width * (sum(some) / len(some))),
     ("expected", lambda some, width: width * max(some) if len(some) == width else 0),
 ):
-    wrong("07-2", says=words)(_paid(cost))
-wrong("07-2", says="expected")(lambda turns, width: (sum(turns), len(turns) * max(turns)))
-wrong("07-2", says="expected")(lambda turns, width: one_lane_at_a_time(turns, width)[1])
-
-# ------------------------------------------------------------------------------------------- 07-3
-
-RIGHT = {"F": "not promised at any width", "E": "at every width", "D": "not promised at any width",
-         "C": "at width 32 only", "B": "at every width", "A": "at width 64 or more only"}  # fmt: skip
-alternative("07-3")(RIGHT)
-wrong("07-3", says="5 of 6 are right")({**RIGHT, "D": "at width 32 only"})
-wrong("07-3", says="5 of 6 are right")({**RIGHT, "A": "at width 32 only"})
-wrong("07-3", says="choose one of 'at every width'")({**RIGHT, "B": "always"})
+    wrong("07-3", says=words)(_paid(cost))
+wrong("07-3", says="expected")(lambda turns, width: (
+    4 * sum(turns), 4 * len(turns) * max(turns)))
+wrong("07-3", says="expected (24, 48)")(lambda turns, width: tuple(
+    each // 4 for each in one_lane_at_a_time(turns, width)))
+wrong("07-3", says="expected")(lambda turns, width: one_lane_at_a_time(turns, width)[1])
 
 # ------------------------------------------------------------------------------------------- 07-4
 

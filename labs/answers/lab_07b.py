@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vklab.course.author.answers import alternative, equivalent, wrong
+from vklab.course.author.answers import alternative, wrong
 from vklab.course.labs import banks
 
 HEAD = """
@@ -28,8 +28,8 @@ def histogram(clear=CLEAR, first=WAIT, count=COUNT, second=WAIT, merge=MERGE):
 
 
 alternative("07b-1")(histogram(count="""
-    for (uint i = group.x * 1024 + 16 * lane; i < min(params.count, group.x * 1024 + 16 * lane + 16);
-         ++i) InterlockedAdd(own[x[i]], 1);"""))
+    uint first = group.x * 1024 + 16 * lane;
+    for (uint i = first; i < min(params.count, first + 16); ++i) InterlockedAdd(own[x[i]], 1);"""))
 for words, steps in (
     ("which another invocation of its workgroup", {"first": ""}),
     ("y counts", {"second": ""}),
@@ -37,20 +37,21 @@ for words, steps in (
     ("additions to y are not atomic", {"merge": "y[lane] += own[lane];"}),
     ("additions to y are not atomic", {"merge": "y[lane] = y[lane] + own[lane];"}),
     ("y counts", {"clear": ""}),
-    ("element 3136 of x was read, which has", {"count": COUNT.replace("if (i < params.count) ", "")}),
+    ("element 3136 of x was read", {"count": COUNT.replace("if (i < params.count) ", "")}),
     ("y counts", {"count": COUNT.replace("k < 16", "k < 15")}),
     ("y counts", {"merge": "if (lane < 32) InterlockedAdd(y[lane], own[lane]);"}),
     ("y counts", {"merge": "if (lane == 0) for (uint b = 0; b < 63; ++b) "
                            "InterlockedAdd(y[b], own[b]);"}),
     ("the 64 of a workgroup share", {"merge": "if (lane == 0) for (uint b = 0; b < 64; ++b) "
                                               "InterlockedAdd(y[b], own[b]);"}),
-    ("by 1 workgroups", {"count": COUNT.replace("own[x[i]]", "y[x[i]]")}),
+    ("by 1 groups", {"count": COUNT.replace("own[x[i]]", "y[x[i]]")}),
     ("read", {"count": """if (lane == 0) for (uint i = group.x * 1024;
         i < min(params.count, group.x * 1024 + 1024); ++i) own[x[i]] += 1;"""}),
 ):  # fmt: skip
     wrong("07b-1", says=words)(histogram(**steps))
 wrong("07b-1", says="the kernel does not compile")(histogram(merge="y[lane] += own[lane] "))
-wrong("07b-1", says="does not end")(histogram(count="while (own[lane] < 1) InterlockedAdd(own[0], 0);"))
+wrong("07b-1", says="does not end")(
+    histogram(count="while (own[lane] < 1) InterlockedAdd(own[0], 0);"))
 
 # ------------------------------------------------------------------------------------------ 07b-2
 
@@ -89,7 +90,8 @@ for words, decision in (
 ):
     wrong("07b-2", says=words)(_counter(**decision))
 wrong("07b-2", says="no active lane")(lambda words: max(1, by_sorting(words)))
-wrong("07b-2", says="expected 3, got 1")(lambda words: 32 // len({word and word % 32 for word in words}))
+wrong("07b-2", says="expected 3, got 1")(
+    lambda words: 32 // len({word and word % 32 for word in words}))
 
 # ------------------------------------------------------------------------------------------ 07b-3
 
@@ -121,7 +123,7 @@ wrong("07b-3", says="1152 transactions")(
     lambda accesses: banks.lined_up(COLUMN ^ ROW))
 
 
-@wrong("07b-3", says="288 transactions; no answer needs less than 192, the obvious answer needs 288")
+@wrong("07b-3", says="288 transactions; no answer needs less than 192, the obvious answer")
 def best_skew(accesses):
     return min((banks.lined_up(COLUMN + k * ROW) for k in range(32)),
                key=lambda table: banks.total(table, accesses))  # fmt: skip

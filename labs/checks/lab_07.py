@@ -57,8 +57,8 @@ class Spread(Kernel):
                       f"of {size} values has {steps} steps, so {most} are enough")  # fmt: skip
         groups = int(np.prod(got.counts.grid))
         every, enough = by["shared_loads"].sum() // groups, 5 * size
-        report.expect(every <= enough, f"a workgroup made {every} loads from shared memory; in each "
-                      f"step half as many invocations are busy, so {enough} are enough")  # fmt: skip
+        report.expect(every <= enough, f"a workgroup made {every} loads from shared memory; each "
+                      f"step keeps half as many invocations busy, so {enough} are enough")
         barriers = by["barriers"].max()
         report.expect(barriers <= steps + 2, f"{barriers} barriers; {steps} steps need {steps + 1}")
 
@@ -71,15 +71,35 @@ class Spread(Kernel):
         self._values(case, got, report)
 
 
-# ------------------------------------------------------------------------------- divergence
+# ------------------------------------------------------------------------------- any width
 
 
 @exercise("07-2", hints=(
+    "A workgroup has 64 invocations. With a subgroup size of 8 it has eight subgroups: what does "
+    "each line do in each of them?",
+    "WaveActiveSum adds over one subgroup. How many subgroups has a workgroup of 64 at 4, 8, 16, "
+    "32, 64 lanes, and where do their sums meet?",
+    "Vulkan does not promise that the lanes of a subgroup run in step, at any width.",
+), variants=({"width": 32}, {"width": 16}, {"width": 8}, {"width": 4}))  # fmt: skip
+class AnyWidth(Choice):
+    parts = {"all": ("every question", 4)}
+
+    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+        options = ("at every width", f"at width {self.params['width']} only",
+                   "at width 64 or more only", "not promised at any width")  # fmt: skip
+        right = {"A": 2, "B": 0, "C": 1, "D": 3, "E": 0, "F": 3}
+        return {name: (options[number], options) for name, number in right.items()}
+
+
+# ------------------------------------------------------------------------------- divergence
+
+
+@exercise("07-3", hints=(
     "Cut the list into subgroups first. What does a subgroup with the turns 3, 1, 0, 2 cost?",
     "A subgroup goes round until its slowest lane has finished; in each turn all its lanes are "
     "occupied, active or not.",
     "The last subgroup may have fewer invocations; its missing lanes are occupied, too.",
-), variants=({"cost": 1}, {"cost": 2}, {"cost": 3}, {"cost": 5}))  # fmt: skip
+), variants=({"cost": 4}, {"cost": 2}, {"cost": 3}, {"cost": 5}))  # fmt: skip
 class LaneTurns(Function):
     parts = {"full": ("subgroups without a missing lane", 2),
              "rest": ("a last subgroup with missing lanes", 1)}  # fmt: skip
@@ -104,26 +124,6 @@ class LaneTurns(Function):
         full[: len(turns)] = turns
         slots = width * self.params["cost"] * full.reshape(-1, width).max(axis=1).sum()
         return int(self.params["cost"] * full.sum()), int(slots)
-
-
-# ------------------------------------------------------------------------------- any width
-
-
-@exercise("07-3", hints=(
-    "A workgroup has 64 invocations. With a subgroup size of 8 it has eight subgroups: what does "
-    "each line do in each of them?",
-    "WaveActiveSum adds over one subgroup. How many subgroups has a workgroup of 64 at 4, 8, 16, "
-    "32, 64 lanes, and where do their sums meet?",
-    "Vulkan does not promise that the lanes of a subgroup run in step, at any width.",
-), variants=({"width": 32}, {"width": 16}, {"width": 8}, {"width": 4}))  # fmt: skip
-class AnyWidth(Choice):
-    parts = {"all": ("every question", 4)}
-
-    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        options = ("at every width", f"at width {self.params['width']} only",
-                   "at width 64 or more only", "not promised at any width")  # fmt: skip
-        right = {"A": 2, "B": 0, "C": 1, "D": 3, "E": 0, "F": 3}
-        return {name: (options[number], options) for name, number in right.items()}
 
 
 # ------------------------------------------------------------------------------- softmax
@@ -182,7 +182,7 @@ class Softmax(Kernel):
     def _loads(self, case: Case, got: Observed, report: Report) -> None:
         self._values(case, got, report)
         often = int(got.counts.reads[self.name_in(got, "x")].max())
-        report.expect(often <= 2, f"an element of x was loaded {often} times, asked were 2 at most: "
+        report.expect(often <= 2, f"an element of x was loaded {often} times, at most 2 were asked: "
                       "find the largest logit and the sum in the same pass")  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Exercises of lab 07b: a histogram without lost updates, bank conflicts, a tile without padding."""
+"""Exercises of lab 07b: a histogram, transactions on banks, a tile without padding."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Histogram(Kernel):
         counts, y, x = got.counts, self.name_in(got, "y"), self.name_in(got, "x")
         groups, most = int(np.prod(counts.grid)), self.params["bins"]
         added = int(counts.elements_written[y].sum())
-        report.expect(added <= most * groups, f"y was changed {added} times by {groups} workgroups; "
+        report.expect(added <= most * groups, f"y was changed {added} times by {groups} groups; "
                       f"each has {most} bins to add")  # fmt: skip
         read = counts.elements_read[x]
         report.expect(read.max() <= EACH and counts.reads[x].max() <= 1,
@@ -194,7 +194,8 @@ class Arrange(Function):
                       f"expected 1024 whole numbers, got {words.short(got)}")
         twice = np.flatnonzero(np.bincount(np.clip(table, 0, 1024), minlength=1025)[:1024] > 1)
         for element in np.flatnonzero((table < 0) | (table > 1023))[:1]:
-            report.expect(False, f"element {element} has word {table[element]}; words are 0 to 1023")
+            report.expect(False, f"element {element} has word {table[element]}; words are 0 to 1023"
+                          )  # fmt: skip
         report.expect(not twice.size, f"word {twice[:1]} belongs to several elements")
         if report.part == "valid":
             return

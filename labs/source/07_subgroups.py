@@ -65,7 +65,7 @@ predict("07-p1", serial_loads=..., tree_steps=..., combinations=...)
 
 # %% [markdown] id="l07-e1t" vklab={"id": "07-1"}
 # ### Exercise 1 · Largest minus smallest
-# Each workgroup of [[size]] invocations looks at its own [[size]] elements, and writes one number: its largest element minus its smallest. Invocation `id.x` loads element `id.x` only. If a smaller value is never lost on the way, the barriers are in the right places.
+# Each workgroup of [[size]] invocations looks at its own [[size]] elements, and writes one number: its largest element minus its smallest. Invocation `id.x` loads element `id.x` only; everything else comes from shared memory. The order of the invocations must not matter.
 
 # %% id="l07-e1" vklab={"role": "exercise", "id": "07-1", "points": 5, "lines": 11}
 SPREAD = """
@@ -88,7 +88,7 @@ void main(uint3 id : SV_DispatchThreadID, uint3 group : SV_GroupID, uint lane : 
     high[lane] = -3.4e38;
     if (id.x < params.count) low[lane] = high[lane] = x[id.x];
     for (uint step = [[size]] / 2; step > 0; step /= 2) {
-        GroupMemoryBarrierWithGroupSync();
+        GroupMemoryBarrierWithGroupSync();  // the values of the step before
         if (lane < step) {
             low[lane] = min(low[lane], low[lane + step]);
             high[lane] = max(high[lane], high[lane + step]);
@@ -140,7 +140,7 @@ figures.draw_subgroups()
 #
 # | device | lanes | shared memory | source |
 # |---|---|---|---|
-# | NVIDIA | 32 | 48 KiB a workgroup in Vulkan, recorded on an H200 | below |
+# | NVIDIA | 32 | 48 KiB a workgroup in Vulkan | recorded on an H200 |
 # | AMD Instinct (CDNA) | 64 | 64 KiB (MI350: 160) | AMD's table |
 # | AMD Radeon (RDNA) | 32, also 64 | 64 KiB a workgroup | AMD's table; LLVM |
 # | Intel | 8, 16 or 32 | 64 KiB and more | Intel's guide |
@@ -204,7 +204,7 @@ for width in (4, 32, 64):
     values = butterfly(np.arange(width))
     print(f"{width} lanes: {len(set(values.tolist()))} different result, it is {values[0]}")
 
-# %% [markdown] id="l07-e2t" vklab={"id": "07-3"}
+# %% [markdown] id="l07-e2t" vklab={"id": "07-2"}
 # ### Exercise 2 · Right at which width?
 # Each kernel has workgroups of 64 and shall write the sum of its 64 values `v`. Invocations 0, 1, 2 ... fill the subgroups in order. `barrier` is short for `GroupMemoryBarrierWithGroupSync()`. `total` is shared and 0, `part` is shared; a barrier follows before these lines begin. **By what Vulkan promises**, where is each right?
 #
@@ -247,44 +247,44 @@ for width in (4, 32, 64):
 #
 # The options are `"at every width"`, `"at width [[width]] only"`, `"at width 64 or more only"`, `"not promised at any width"`.
 
-# %% id="l07-e2" vklab={"role": "exercise", "id": "07-3", "points": 4, "lines": 6}
+# %% id="l07-e2" vklab={"role": "exercise", "id": "07-2", "points": 4, "lines": 6}
 WIDTHS = ...  # TODO  {"A": "at every width", "B": ..., ... "F": ...}
 ### BEGIN SOLUTION
 WIDTHS = [[right]]
 ### END SOLUTION
 
-# %% id="l07-e2c" vklab={"role": "check", "id": "07-3"}
-check("07-3", WIDTHS)
+# %% id="l07-e2c" vklab={"role": "check", "id": "07-2"}
+check("07-2", WIDTHS)
 
 # %% id="l07-e2h"
-# hint("07-3")
+# hint("07-2")
 
 # %% [markdown] id="l07-2u"
-# Recorded on the H200: sums of four million numbers, 256 a workgroup. The kernel `subgroups` is not faster because it computes less, but because fewer invocations wait.
+# How much is it worth? Recorded on the H200: sums of four million numbers, 256 a workgroup. All three kernels load the same bytes, and no addition is saved. `tree` has 9 barriers where `subgroups` has one.
 
 # %% id="l07-h200" tags=["nbval-ignore-output"]
 for name, time in RECORD["sums"]["time_ns"].items():
     print(f"{name:10} {time / 1000:8.1f} microseconds")
 
-# %% [markdown] id="l07-3t" vklab={"id": "07-2"}
+# %% [markdown] id="l07-3t" vklab={"id": "07-3"}
 # ## 3 · Lanes that wait
 # Invocations of a subgroup share instructions. If an `if` divides them, the subgroup takes both branches, one after the other, and in each branch the other lanes wait. This is **divergence**. A loop is the same: the subgroup goes round until its last lane has finished.
 
-# %% id="l07-3d" vklab={"id": "07-2"} tags=["hide-input"]
+# %% id="l07-3d" vklab={"id": "07-3"} tags=["hide-input"]
 figures.draw_active([3, 1, 5, 2, 2, 2, 1, 2], 4, "Eight invocations, two subgroups.")
 
-# %% [markdown] id="l07-e3t" vklab={"id": "07-2"}
+# %% [markdown] id="l07-e3t" vklab={"id": "07-3"}
 # ### Exercise 3 · Count the lanes
-# A turn of the loop costs [[cost]] for each lane of its subgroup, active or not. Return what the active lanes use, and what the subgroups pay for.
+# A turn of the loop takes [[cost]] clocks of each lane of its subgroup, active or not. Return the lane clocks that active lanes use, and those that the subgroups pay for.
 
-# %% id="l07-e3" vklab={"role": "exercise", "id": "07-2", "points": 3, "lines": 5}
+# %% id="l07-e3" vklab={"role": "exercise", "id": "07-3", "points": 3, "lines": 5}
 def lane_turns(turns, width):
-    """Return (used, paid) for a loop in which invocation i makes turns[i] turns.
+    """Return (used, paid), in lane clocks, if invocation i makes turns[i] turns of a loop.
 
     turns: a list; width: lanes of a subgroup. Invocations fill the subgroups in order.
-    TODO     used: [[cost]] for each turn of an invocation. paid: [[cost]] for each turn of a
-             subgroup and each of its lanes; a subgroup goes round as often as its slowest lane.
-             Missing lanes of the last subgroup are paid for, too.
+    TODO     used: [[cost]] for each turn of an invocation. paid: [[cost]] for each turn of a subgroup
+             and each of its lanes; a subgroup goes round as often as its slowest lane. Missing
+             lanes of the last subgroup are paid for, too.
     Example  lane_turns([3, 1, 0, 2], 2) -> ([[cost]] * 6, [[cost]] * 10)      (roughly 5 lines)
     """
     ### BEGIN SOLUTION
@@ -312,7 +312,7 @@ void main(uint3 id : SV_DispatchThreadID) {
     y[id.x] = steps;
 }
 """
-with attempt("07-2"):
+with attempt("07-3"):
     counts = figures.observe(COLLATZ, {"y": np.zeros(256, np.uint32)}, (4,)).counts
     turns = counts.by_invocation["turns"].astype(int).tolist()
     for width in (4, 8, 16, 32, 64):
@@ -320,14 +320,14 @@ with attempt("07-2"):
         print(f"{width:2} lanes: {used / paid:4.0%} active; sorted by turns {used / ordered:4.0%}")
     display(figures.draw_active(turns, 32, "Collatz sequences of 1 to 256."))
 
-# %% id="l07-e3c" vklab={"role": "check", "id": "07-2"}
-check("07-2", lane_turns)
+# %% id="l07-e3c" vklab={"role": "check", "id": "07-3"}
+check("07-3", lane_turns)
 
 # %% id="l07-e3h"
-# hint("07-2")
+# hint("07-3")
 
 # %% [markdown] id="l07-3r"
-# Two consequences: narrow subgroups lose less, and neighbours with similar work lose nothing. The same on the H200: a kernel with several branches, whose number is chosen by each lane, or by each group of 32 lanes.
+# Two consequences: narrow subgroups lose less, and neighbours with similar work lose little. The H200 shows the same. A kernel has 1 to 32 branches with a loop in each. Every invocation takes one of them, chosen by its lane, or by its group of 32 lanes. The times are multiples of the time with one branch.
 
 # %% id="l07-branches" tags=["nbval-ignore-output"]
 for name, times in RECORD["branches"]["time_ns"].items():
@@ -465,9 +465,9 @@ print(race_shape(seen) or "no race")
 # |---|---|---|
 # | shared memory | memory of one workgroup; a barrier must stand between a write and a read by another | section 1 |
 # | reduction, tree | one value of many; pairs are combined, in log2(n) steps | 07-1 |
-# | subgroup, lane | invocations that share instructions; 4 to 64 of them, so ask | 07-3 |
+# | subgroup, lane | invocations that share instructions; 4 to 64 of them, so ask | 07-2 |
 # | SIMD, SIMT | the program names the vector, or is written for one element | section 2 |
-# | divergence | lanes wait while others take another branch or more turns | 07-2 |
+# | divergence | lanes wait while others take another branch or more turns | 07-3 |
 # | online softmax | largest logit and sum in one pass, by joining pairs | 07-4 |
 # | scan | the reduction up to every place | section 5 |
 #

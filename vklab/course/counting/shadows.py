@@ -1,9 +1,10 @@
 """Races in shared memory: who wrote and who read each element since the last barrier.
 
 Each element of a shared array has a shadow of three words in the counters: its last writer, its
-reader, and who used it by atomic operations, with the number of barriers that they had passed. So a race is seen even where a driver
-runs the two invocations in a lucky order, or in step. Source: Serebryany and Iskhodzhanov,
-ThreadSanitizer: data race detection in practice (2009), for a shadow of each memory cell.
+reader, and who used it by atomic operations, with the number of barriers that they had passed. So a
+race is seen even where a driver runs the two invocations in a lucky order, or in step. Source:
+Serebryany and Iskhodzhanov, ThreadSanitizer: data race detection in practice (2009), for a shadow
+of each memory cell.
 """
 
 from __future__ import annotations

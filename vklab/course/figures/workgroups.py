@@ -301,7 +301,7 @@ def draw_strides(count: Callable[[int], int], record: Mapping[str, Any] | None) 
         times = {int(stride): time for stride, time in record["banks"]["time_ns"].items()}
         ratios = {stride: time / times[1] for stride, time in times.items()}
         axes.plot(list(ratios), list(ratios.values()), "o", color=COLOURS["red"],
-                  label=f"time on {record['device']}, {record['date']}; 1 for stride 1")  # fmt: skip
+                  label=f"time on {record['device']}, {record['date']}, as a multiple of stride 1")
         said += "; measured " + ", ".join(f"{s}: {r:.2f}" for s, r in ratios.items())
     axes.set(xlabel="distance of two lanes' words", ylabel="transactions", yscale="log",
              yticks=(1, 2, 4, 8, 16, 32), ylim=(0.7, 45))  # fmt: skip
