@@ -182,8 +182,8 @@ class Softmax(Kernel):
     def _loads(self, case: Case, got: Observed, report: Report) -> None:
         self._values(case, got, report)
         often = int(got.counts.reads[self.name_in(got, "x")].max())
-        report.expect(often <= 2, f"an element of x was loaded {often} times, at most 2 were asked: "
-                      "find the largest logit and the sum in the same pass")  # fmt: skip
+        report.expect(often <= 2, f"an element of x was loaded {often} times, asked were 2 at "
+                      "most: find the largest logit and the sum in the same pass")  # fmt: skip
 
 
 # ------------------------------------------------------------------------------- predictions

@@ -282,9 +282,9 @@ def lane_turns(turns, width):
     """Return (used, paid), in lane clocks, if invocation i makes turns[i] turns of a loop.
 
     turns: a list; width: lanes of a subgroup. Invocations fill the subgroups in order.
-    TODO     used: [[cost]] for each turn of an invocation. paid: [[cost]] for each turn of a subgroup
-             and each of its lanes; a subgroup goes round as often as its slowest lane. Missing
-             lanes of the last subgroup are paid for, too.
+    TODO     used: [[cost]] for each turn of an invocation. paid: [[cost]] for each turn of a
+             subgroup and each of its lanes; a subgroup goes round as often as its slowest lane.
+             The missing lanes of the last subgroup are paid for, too.
     Example  lane_turns([3, 1, 0, 2], 2) -> ([[cost]] * 6, [[cost]] * 10)      (roughly 5 lines)
     """
     ### BEGIN SOLUTION

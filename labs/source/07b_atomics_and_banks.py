@@ -74,19 +74,7 @@ for name in ("no atomics", "global atomics"):
 # %% id="l07b-2d" tags=["hide-input"]
 figures.draw_bins()
 
-# %% [markdown] id="l07b-2r"
-# The recorded times of an H200, for four million elements. The private histogram is 70 times as fast where all bins are alike, and 15 times with one bin. It loses nothing; the plain line loses almost everything.
-
-# %% id="l07b-h200" tags=["nbval-ignore-output"]
-print("recorded: {device}, {driver}, {date}".format_map(RECORD))
-for name in ("no atomics", "global atomics", "shared atomics"):
-    found = {spread: RECORD["histograms"][spread][name] for spread in INPUTS}
-    print(f"{name:15}", *(f"{spread}: {one['time_ns'] / 1000:8.0f} us, {max(one['lost']):8} lost"
-                          for spread, one in found.items()), sep="  ")  # fmt: skip
-
 # %% [markdown] id="l07b-e1t" vklab={"id": "07b-1"}
-# Two numbers surprise. With one bin, atomic additions are *faster* here: a GPU may first add up what the lanes of a subgroup bring to the same element. And the plain line is slow, because its loads wait for the stores of others. So measure before you believe a rule about speed.
-#
 # ### Exercise 1 · A private histogram
 # Write the kernel of the picture, for [[bins]] bins and workgroups of 64 invocations. Each workgroup has 1024 elements in a row, 16 for each invocation. Shared memory has no defined content at the start. `y` starts with zeros; other workgroups add to it at the same time.
 
@@ -123,8 +111,8 @@ void main(uint3 group : SV_GroupID, uint lane : SV_GroupIndex) {
 # %% id="l07b-e1d" tags=["nbval-ignore-output"]
 with attempt("07b-1"):
     x = chance.integers(0, 32, 4096).astype(np.uint32)
-    seen = figures.observe(HISTOGRAM, {"x": x, "y": np.zeros(256, np.uint32)}, (4,), {"count": 4096})
-    counts = seen.counts
+    counts = figures.observe(HISTOGRAM, {"x": x, "y": np.zeros(256, np.uint32)}, (4,),
+                             {"count": 4096}).counts  # fmt: skip
     print("atomic operations:", counts.total("atomics"), "of them on y:",
           counts.elements_atomic["y"].sum(), "barriers:", counts.by_invocation["barriers"].max())
 
@@ -134,7 +122,19 @@ check("07b-1", HISTOGRAM)
 # %% id="l07b-e1h" tags=["nbval-ignore-output"]
 # hint("07b-1")
 
-# %% [markdown] id="l07b-3t"
+# %% [markdown] id="l07b-2r"
+# The recorded times of an H200, for four million elements. The private histogram is 70 times as fast where all bins are alike, and 15 times with one bin. It loses nothing; the plain line loses almost everything.
+
+# %% id="l07b-h200" tags=["nbval-ignore-output"]
+print("recorded: {device}, {driver}, {date}".format_map(RECORD))
+for name in ("no atomics", "global atomics", "shared atomics"):
+    found = {spread: RECORD["histograms"][spread][name] for spread in INPUTS}
+    print(f"{name:15}", *(f"{spread}: {one['time_ns'] / 1000:8.0f} us, {max(one['lost']):8} lost"
+                          for spread, one in found.items()), sep="  ")  # fmt: skip
+
+# %% [markdown] id="l07b-2s"
+# Two numbers surprise. With one bin, atomic additions are *faster* here: a GPU may add up first what the lanes of a subgroup bring to the same element. And where all bins are alike, the plain line is slower than the atomic one. So measure before you believe a rule about speed.
+#
 # ### The order of a sum
 # Whole numbers can be added in any order. Floats cannot: each addition is rounded, so `(a + b) + c` and `a + (b + c)` may differ in the last digits. The cell adds the same 65,536 numbers in three orders, one after the other.
 
@@ -195,7 +195,7 @@ def transactions(words):
 
 
 # %% [markdown] id="l07b-e2m"
-# The next picture has bars from your function, and dots from a GPU: the time of the kernel `banks`, in which each lane makes 4096 loads, with words so far apart. (A processor has no such banks; the same kernel takes equally long there for all strides.) The dots follow the bars from a stride of 4 on, at half their height. With a stride of 2 the second transaction costs almost nothing: the other instructions of the loop take as long as two transactions, so they hide it.
+# The next picture has bars from your function, and dots from a GPU: the time of the kernel `banks`, in which each lane makes 4096 loads, with words so far apart. (A processor has no such banks; the same kernel takes equally long there for all strides.) The dots follow the bars from a stride of 4 on, at half their height. With a stride of 2 the second transaction costs almost nothing. A likely reason: the other instructions of the loop take as long as two transactions, and hide them.
 
 # %% id="l07b-e2d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("07b-2"):
@@ -222,7 +222,7 @@ check("07b-2", transactions)
 
 # %% id="l07b-5c"
 ACCESSES = banks.accesses_of(banks.PICTURE)  # an array: a row for each access, with 32 elements
-print("shape:", ACCESSES.shape, "- element 32 * row + column; the second row:", ACCESSES[1][:4], "...")
+print("shape:", ACCESSES.shape, " elements 32 * row + column of the second one:", ACCESSES[1][:4])
 for name, cost in sorted(banks.obvious(ACCESSES).items(), key=lambda pair: pair[1])[::-1]:
     if name in ("row by row", "XOR", "skew by 1", "skew by 6"):
         print(f"{name:12} {cost:5} transactions")
