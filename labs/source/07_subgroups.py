@@ -110,7 +110,7 @@ with attempt("07-1"):
         "serial sum of 256": figures.observe(KERNELS["serial"], {"x": x, "y": x[:4]}, (4,)),
         "your tree of [[size]]": figures.observe(SPREAD, {"x": x, "y": x[:groups]}, (groups,),
                                            {"count": 1024})}  # fmt: skip
-    display(figures.draw_counts(ladder, "Counted in the compiled kernels."))
+    display(figures.draw_counts(ladder, "Serial: one sum of 256 values. Yours: two trees of [[size]]."))
 
 # %% id="l07-e1c" vklab={"role": "check", "id": "07-1"}
 check("07-1", SPREAD)
@@ -206,7 +206,7 @@ for width in (4, 32, 64):
 
 # %% [markdown] id="l07-e2t" vklab={"id": "07-2"}
 # ### Exercise 2 · Right at which width?
-# Each kernel has workgroups of 64 and shall write the sum of its 64 values `v`. Invocations 0, 1, 2 ... fill the subgroups in order. `barrier` is short for `GroupMemoryBarrierWithGroupSync()`. `total` is shared and 0, `part` is shared; a barrier follows before these lines begin. **By what Vulkan promises**, where is each right?
+# Each kernel has workgroups of 64 and shall write the sum of its 64 values `v`. Invocations 0, 1, 2 ... fill the subgroups in order. `barrier` is short for `GroupMemoryBarrierWithGroupSync()`. `part` and `total` are shared; `total` is 0, and a barrier stands before these lines. **By what Vulkan promises**, where is each right?
 #
 # ```
 # A   uint sum = WaveActiveSum(v);
@@ -260,7 +260,7 @@ check("07-2", WIDTHS)
 # hint("07-2")
 
 # %% [markdown] id="l07-2u"
-# How much is it worth? Recorded on the H200: sums of four million numbers, 256 a workgroup. All three kernels load the same bytes, and no addition is saved. `tree` has 9 barriers where `subgroups` has one.
+# How much is it worth? Recorded on the H200: sums of four million numbers, 256 a workgroup. All three kernels load the same bytes. `tree` has 9 barriers where `subgroups` has one.
 
 # %% id="l07-h200" tags=["nbval-ignore-output"]
 for name, time in RECORD["sums"]["time_ns"].items():

@@ -218,7 +218,7 @@ check("07b-2", transactions)
 # * **diagonals** that wrap around: column `(d + row) % 32`, or with another slope;
 # * **butterflies**: column `d ^ row`, or `d ^` the row with its bits in another order. Sorting networks and the fast Fourier transform use such accesses.
 #
-# The list of the picture has 192 accesses: 32 rows, 32 columns, 64 wrapped diagonals (slopes 1 and -1), 64 blocks (8 x 4 and 4 x 8).
+# The picture below your function has a list of 192 accesses: 32 rows, 32 columns, 64 wrapped diagonals (slopes 1 and -1), 64 blocks (8 x 4 and 4 x 8).
 
 # %% id="l07b-5c"
 ACCESSES = banks.accesses_of(banks.PICTURE)  # an array: a row for each access, with 32 elements

@@ -8,6 +8,7 @@ Visited by lab 07b.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ __all__ = ["PICTURE", "accesses_of", "lined_up", "obvious", "of_each", "total"]
 
 SIDE = 32  # rows, columns and banks
 # A family of accesses: ("block", rows, columns), ("wrapped", slope), ("xor", five bits in order).
-Family = tuple[object, ...]
+Family = tuple[Any, ...]
 PICTURE: tuple[Family, ...] = (("block", 1, 32), ("block", 32, 1), ("wrapped", 1), ("wrapped", -1),
                                ("block", 8, 4), ("block", 4, 8))  # fmt: skip
 _EVERY = np.arange(SIDE)
@@ -26,7 +27,7 @@ def _shuffled(order: Sequence[int]) -> np.ndarray:
     return sum(((_EVERY >> bit & 1) << place for bit, place in enumerate(order)), 0 * _EVERY)
 
 
-def _family(kind: object, *facts: int) -> np.ndarray:
+def _family(kind: str, *facts: int) -> np.ndarray:
     """Return the 32 accesses of a family: rows of 32 elements."""
     if kind == "block":
         rows, columns = facts
@@ -39,7 +40,7 @@ def _family(kind: object, *facts: int) -> np.ndarray:
 
 def accesses_of(families: Sequence[Family]) -> np.ndarray:
     """Return the accesses of some families as rows of 32 elements."""
-    return np.concatenate([_family(*family) for family in families]).astype(np.int16)  # type: ignore[arg-type]
+    return np.concatenate([_family(*family) for family in families]).astype(np.int16)
 
 
 def of_each(table: np.ndarray, accesses: np.ndarray) -> np.ndarray:
