@@ -110,7 +110,8 @@ with attempt("07-1"):
         "serial sum of 256": figures.observe(KERNELS["serial"], {"x": x, "y": x[:4]}, (4,)),
         "your tree of [[size]]": figures.observe(SPREAD, {"x": x, "y": x[:groups]}, (groups,),
                                            {"count": 1024})}  # fmt: skip
-    display(figures.draw_counts(ladder, "Serial: one sum of 256 values. Yours: two trees of [[size]]."))
+    display(figures.draw_counts(
+        ladder, "Serial: one sum of 256 values. Yours: two trees of [[size]]."))
 
 # %% id="l07-e1c" vklab={"role": "check", "id": "07-1"}
 check("07-1", SPREAD)
