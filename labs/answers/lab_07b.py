@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs import banks
 
 HEAD = """
@@ -145,3 +145,9 @@ wrong("07b-3", says="belongs to several elements")(lambda accesses: np.arange(10
 wrong("07b-3", says="words are 0 to 1023")(lambda accesses: np.arange(1024) + 1)
 wrong("07b-3", says="expected 1024 whole numbers")(lambda accesses: list(range(1056)))
 wrong("07b-3", says="expected 1024 whole numbers")(lambda accesses: np.arange(1024.0))
+
+for line in ("for _ in range(501):", "for _ in range(499):", "for _ in range(500 - 1):"):
+    equivalent("07b-3", "for _ in range(500):", line,
+               because="one table of hundreds, drawn at random, decides nothing")
+equivalent("07b-2", "found = [set() for _ in range(32)]", "found = [set() for _ in range(33)]",
+           because="no word lies in a bank that does not exist")

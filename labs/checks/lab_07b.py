@@ -155,7 +155,7 @@ def draw_families(random: np.random.Generator) -> tuple[banks.Family, ...]:
         if min(banks.obvious(accesses).values()) < 1.2 * len(accesses):
             continue
         found = random_maps(random, accesses, 300)
-        if sum(cost == len(accesses) for cost in found) >= 5:
+        if sum(cost == len(accesses) for cost in found) >= 8:
             return families
 
 
