@@ -1,6 +1,6 @@
 """Answers to try the checks of lab 07 with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.author.kernel_texts import glsl_head
 from vklab.shader import toolchain
 
@@ -76,6 +76,9 @@ for words, lines in (
     ("elements differ", {"loop": "for (uint step = 32; step >= 0; step /= 2)"}),
 ):  # fmt: skip
     wrong("07-1", says=words)(tree(**lines))
+
+equivalent("07-1", "for (uint step = 64 / 2; step > 0; step /= 2) {",
+           "for (uint step = 65 / 2; step > 0; step /= 2) {", because="both halves are 32")
 
 # ------------------------------------------------------------------------------------------- 07-2
 

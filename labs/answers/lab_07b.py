@@ -53,6 +53,11 @@ wrong("07b-1", says="the kernel does not compile")(histogram(merge="y[lane] += o
 wrong("07b-1", says="does not end")(
     histogram(count="while (own[lane] < 1) InterlockedAdd(own[0], 0);"))
 
+for done in ("own[bin] = 0;", "InterlockedAdd(y[bin], own[bin]);"):
+    equivalent("07b-1", f"for (uint bin = lane; bin < 64; bin += 64) {done}",
+               f"for (uint bin = lane; bin < 64; bin += 65) {done}",
+               because="64 invocations have one bin each, so no loop makes a second turn")
+
 # ------------------------------------------------------------------------------------------ 07b-2
 
 
