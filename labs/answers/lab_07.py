@@ -58,6 +58,7 @@ for words, lines in (
     ("which another invocation of its workgroup", {"before": ""}),
     ("which another invocation of its workgroup", {"before": f"if (step > 4) {WAIT}"}),
     ("which another invocation of its workgroup", {"before": f"if (step < 32) {WAIT}"}),
+    ("all must arrive at each barrier", {"before": f"if (lane < 2 * step) {WAIT}"}),
     ("elements differ", {"loop": "for (uint step = 16; step > 0; step /= 2)"}),
     ("elements differ", {"loop": "for (uint step = 32; step > 1; step /= 2)"}),
     ("outside of the shared array", {"step": STEP.replace("lane < step", "lane <= step")}),

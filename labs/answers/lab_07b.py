@@ -36,6 +36,13 @@ for words, steps in (
     ("y counts", {"count": COUNT.replace("InterlockedAdd(own[x[i]], 1)", "own[x[i]] += 1")}),
     ("additions to y are not atomic", {"merge": "y[lane] += own[lane];"}),
     ("additions to y are not atomic", {"merge": "y[lane] = y[lane] + own[lane];"}),
+    ("what is loaded may be out of date", {
+        "merge": "uint old; InterlockedExchange(y[lane], y[lane] + own[lane], old);"}),
+    ("if all 64 share the work", {
+        "clear": "if (lane == 0) for (uint b = 0; b < 64; ++b) own[b] = 0;"}),
+    ("barriers; two are enough", {"count": """for (uint k = 0; k < 1024; ++k) {
+        if (k % 64 == lane && group.x * 1024 + k < params.count) own[x[group.x * 1024 + k]] += 1;
+        GroupMemoryBarrierWithGroupSync(); }"""}),
     ("y counts", {"clear": ""}),
     ("element 3136 of x was read", {"count": COUNT.replace("if (i < params.count) ", "")}),
     ("y counts", {"count": COUNT.replace("k < 16", "k < 15")}),

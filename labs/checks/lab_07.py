@@ -52,7 +52,7 @@ class Spread(Kernel):
         steps, read = size.bit_length() - 1, got.counts.elements_read[self.name_in(got, "x")]
         report.expect(read.max() <= 2, f"an invocation read {read.max()} elements of x, its share "
                       "is one; the others come from shared memory")  # fmt: skip
-        most, worst = 4 * steps + 4, by["shared_loads"].max()
+        most, worst = 4 * steps + 8, by["shared_loads"].max()
         report.expect(worst <= most, f"an invocation made {worst} loads from shared memory; a tree "
                       f"of {size} values has {steps} steps, so {most} are enough")  # fmt: skip
         groups = int(np.prod(got.counts.grid))
@@ -63,7 +63,8 @@ class Spread(Kernel):
         report.expect(barriers <= steps + 2, f"{barriers} barriers; {steps} steps need {steps + 1}")
 
     def _races(self, case: Case, got: Observed, report: Report) -> None:
-        for said in (shapes.race_shape(got), shapes.order_matters(got, [self.name_in(got, "y")]),
+        for said in (shapes.race_shape(got), shapes.barrier_shape(got),
+                     shapes.order_matters(got, [self.name_in(got, "y")]),
                      shapes.work_shape(got, self.name_in(got, "y")),
                      shapes.partial_shape(got, self.name_in(got, "y"),
                                           owner=lambda elements: elements * self.params["size"])):
@@ -173,7 +174,8 @@ class Softmax(Kernel):
         report.close(values, case.expected.reshape(-1, columns), 1e-3, 1e-6)
         each = -(-columns // 64)
         for said in (shapes.work_shape(got, y, elements_per_invocation=each),
-                     shapes.race_shape(got), shapes.order_matters(got, [y], relative=1e-3),
+                     shapes.race_shape(got), shapes.barrier_shape(got),
+                     shapes.order_matters(got, [y], relative=1e-3),
                      shapes.partial_shape(got, y, owner=lambda at: at // columns * 64)):
             report.expect(not said, said)
 

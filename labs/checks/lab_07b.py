@@ -80,12 +80,22 @@ class Histogram(Kernel):
         report.expect(writes.max() <= -(-most // LOCAL), "one invocation added "
                       f"{writes.max()} bins to y; the 64 of a workgroup share the {most} bins")
 
+        by, own = counts.by_invocation, EACH + 2 * -(-most // LOCAL)
+        report.expect(by["shared_stores"].max() <= own, "one invocation made "
+                      f"{by['shared_stores'].max()} changes to shared memory; if all 64 share the "
+                      f"work, {own} are enough")  # fmt: skip
+        report.expect(by["barriers"].max() <= 4, f"{by['barriers'].max()} barriers; two are enough")
+
     def _races(self, case: Case, got: Observed, report: Report) -> None:
         counts, y = got.counts, self.name_in(got, "y")
         plain = int(counts.elements_written[y].sum()) - int(counts.elements_atomic[y].sum())
         report.expect(not plain, f"{plain} additions to y are not atomic: another workgroup may "
                       "add to the same bin between the load and the store")  # fmt: skip
-        for said in (shapes.race_shape(got), shapes.order_matters(got, [y])):
+        loaded = int(counts.elements_read[y].sum()) - int(counts.elements_atomic[y].sum())
+        report.expect(loaded <= 0, f"y is loaded {loaded} times without an addition: what is "
+                      "loaded may be out of date when it is stored")  # fmt: skip
+        for said in (shapes.race_shape(got), shapes.barrier_shape(got),
+                     shapes.order_matters(got, [y])):
             report.expect(not said, said)
         self._values(case, got, report)
 

@@ -232,6 +232,16 @@ def test_an_atomic_operation_and_a_plain_access_race(missing):
     assert "of the shared array mine" in shapes.race_shape(seen)
 
 
+@pytest.mark.gpu
+def test_a_barrier_that_some_invocations_skip_is_named():
+    text = kernels.REDUCTION.replace("        barrier();", "        if (i % 64 < 32) barrier();")
+    assert text != kernels.REDUCTION
+    seen, _ = look(text, run_of(text, y=np.zeros(16, np.float32)))
+    assert "all must arrive at each barrier" in shapes.barrier_shape(seen)
+    seen, _ = look(kernels.REDUCTION, run_of(text, y=np.zeros(16, np.float32)))
+    assert shapes.barrier_shape(seen) == ""
+
+
 # --------------------------------------------------------------------------------- refusals
 
 @pytest.mark.gpu
