@@ -97,6 +97,8 @@ def test_atomic_operations_are_reads_and_writes():
     assert seen.buffers[bins].tolist() == [64] * 16
     assert seen.counts.total("atomics") == 1024 + 256
     assert seen.counts.reads[bins].tolist() == seen.counts.writes[bins].tolist() == [16] * 16
+    assert seen.counts.elements_atomic[bins].sum() == 256
+    assert seen.counts.elements_atomic["values"].sum() == 0
     assert "written by 16 invocations" in shapes.work_shape(seen, bins)
     assert shapes.work_shape(seen, bins, writes_per_element=16) == shapes.order_matters(seen) == ""
 
@@ -215,6 +217,29 @@ def test_atomic_operations_on_shared_memory_do_not_race():
     seen, _ = look(kernels.HISTOGRAM.replace("InterlockedAdd(mine[values[id.x]], 1u)",
                                              "mine[values[id.x]] += 1"), run)  # fmt: skip
     assert "of the shared array mine" in shapes.race_shape(seen)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("missing", [0, 1])
+def test_an_atomic_operation_and_a_plain_access_race(missing):
+    """Without the barrier before the counting, and without the one behind it."""
+    barrier = "GroupMemoryBarrierWithGroupSync();"
+    first, between, last = kernels.HISTOGRAM.split(barrier)
+    parts = (first + between, last) if missing == 0 else (first, between + last)
+    values = np.arange(64, dtype=np.uint32) % 16
+    run = Run({"values": values, "bins": np.zeros(16, np.uint32)}, (1,))
+    seen, _ = look(barrier.join(parts), run)
+    assert "of the shared array mine" in shapes.race_shape(seen)
+
+
+@pytest.mark.gpu
+def test_a_barrier_that_some_invocations_skip_is_named():
+    text = kernels.REDUCTION.replace("        barrier();", "        if (i % 64 < 32) barrier();")
+    assert text != kernels.REDUCTION
+    seen, _ = look(text, run_of(text, y=np.zeros(16, np.float32)))
+    assert "all must arrive at each barrier" in shapes.barrier_shape(seen)
+    seen, _ = look(kernels.REDUCTION, run_of(text, y=np.zeros(16, np.float32)))
+    assert shapes.barrier_shape(seen) == ""
 
 
 # --------------------------------------------------------------------------------- refusals

@@ -94,6 +94,7 @@ class Kernel(Exercise):
 
     Attributes:
         output: the buffer that is compared, by the array's name.
+        dtype: its type.
         start: value of each of its elements before the dispatch.
         types: the types allowed for each push constant, for a part "types".
         each: most elements that one invocation writes.
@@ -106,6 +107,7 @@ class Kernel(Exercise):
     takes = "kernel"
     seconds = 60.0
     output: ClassVar[str] = "y"
+    dtype: ClassVar[type] = np.float32
     start: ClassVar[float] = -1.0
     types: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     is_mapped: ClassVar[bool] = True
@@ -149,7 +151,7 @@ class Kernel(Exercise):
         """
         longer = {name: np.concatenate([array, np.ones(room, array.dtype)])
                   for name, array in arrays.items()}  # fmt: skip
-        longer[self.output] = np.full(size + room, self.start, np.float32)
+        longer[self.output] = np.full(size + room, self.start, self.dtype)
         on += f" (the arrays have {room} elements more)" if room else ""
         special = () if constants is None else (dict(constants),)
         return Case(args=(longer, tuple(groups), dict(push), *special), on=on,

@@ -169,7 +169,7 @@ class Counters(Cells):
             buffer: number of the buffer or, behind the buffers, of a shared array.
             kind: READ or WRITE.
             place: ids of byte offset, element, and the bool that tells whether it is inside.
-            is_atomic: whether an atomic operation makes the access: these do not race.
+            is_atomic: whether an atomic operation makes the access.
         """
         key = (buffer, kind, is_atomic)
         if key not in self._functions:
@@ -187,8 +187,8 @@ class Counters(Cells):
         if buffer >= len(self.buffers):
             tag = module.number(buffer * 4 + kind)
             self.note(code, inside, "shared_outside", {"shared_far": tag})
-            if buffer in self.watched and not is_atomic:
-                shadows.watch(code, self, self.watched[buffer], kind, (at, inside))
+            if buffer in self.watched:
+                shadows.watch(code, self, self.watched[buffer], kind, (at, inside), is_atomic)
         else:
             self.note(code, inside, f"outside_{kind} {buffer}", {f"far_{kind} {buffer}": said})
             if self._is_full or kind == WRITE:

@@ -50,6 +50,7 @@ class Counts:
             (shared_outside), each by invocation.
         elements_read: elements that each invocation read, for each buffer; again counts again.
         elements_written: elements that each invocation wrote, for each buffer.
+        elements_atomic: elements of these that it wrote by atomic operations, for each buffer.
         sectors_read: 32-byte sectors that each workgroup read, each once, for each buffer; empty
             for a dispatch that is too large for these counts.
         sectors_written: 32-byte sectors that each workgroup wrote, for each buffer.
@@ -67,6 +68,7 @@ class Counts:
     by_invocation: Mapping[str, np.ndarray]
     elements_read: Mapping[str, np.ndarray]
     elements_written: Mapping[str, np.ndarray]
+    elements_atomic: Mapping[str, np.ndarray]
     sectors_read: Mapping[str, np.ndarray]
     sectors_written: Mapping[str, np.ndarray]
     log: np.ndarray
@@ -115,7 +117,7 @@ def read_counts(layout: Layout, words: np.ndarray, shared: Sequence[str]) -> Cou
         {name: sum(int(own[f"outside_{kind}"][name].sum(dtype=np.int64)) for kind in (READ, WRITE))
          for name in names},
         _outside(own, by_field, known), _races(by_field, known), by_field, own["read"],
-        own["written"], sectors[READ], sectors[WRITE],
+        own["written"], own["atomic"], sectors[READ], sectors[WRITE],
         _log(layout, words, by_field["logged"]),
         not layout.room or bool((by_field["logged"] > layout.log_rows).any()),
     )  # fmt: skip

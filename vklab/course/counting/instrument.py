@@ -243,6 +243,9 @@ class _Pass:
             self._count(done, pointer, READ, True)
         if opcode != Op.ATOMIC_LOAD:
             self._count(done, pointer, WRITE, True)
+            root = self._place(done, pointer).root
+            if not root.is_shared:
+                self.counters.tally(done, f"atomic {root.number}")
 
     def _count(self, done: Code, pointer: int, kind: int, is_atomic: bool = False) -> None:
         """Count an access through a pointer.

@@ -29,8 +29,8 @@ FACTS = ("bytes", "elements_at", "read_sectors", "written_sectors")
 FIELDS = ("loads", "stores", "bytes_read", "bytes_written", "barriers", "shared_loads",
           "shared_stores", "atomics", "turns", "shared_outside", "shared_far",
           "races", "race_by", "race_at", "logged")  # fmt: skip
-OWN = ("read", "written", "outside_1", "far_1", "outside_2", "far_2")
-SHADOW = 2  # words of an element of a shared array: who wrote it last, and who read it
+OWN = ("read", "written", "atomic", "outside_1", "far_1", "outside_2", "far_2")
+SHADOW = 3  # words of an element of a shared array: its writer, its reader, its atomic user
 ENTRY = 2  # words of a logged access: buffer and kind, and element
 MOST_BYTES = 192 << 20
 TRAFFIC_BYTES = 32 << 20

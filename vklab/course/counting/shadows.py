@@ -1,9 +1,10 @@
 """Races in shared memory: who wrote and who read each element since the last barrier.
 
-Each element of a shared array has a shadow of two words in the counters: its last writer and its
-reader, both with the number of barriers that they had passed. So a race is seen even where a driver
-runs the two invocations in a lucky order, or in step. Source: Serebryany and Iskhodzhanov,
-ThreadSanitizer: data race detection in practice (2009), for a shadow of each memory cell.
+Each element of a shared array has a shadow of three words in the counters: its last writer, its
+reader, and who used it by atomic operations, with the number of barriers that they had passed. So a
+race is seen even where a driver runs the two invocations in a lucky order, or in step. Source:
+Serebryany and Iskhodzhanov, ThreadSanitizer: data race detection in practice (2009), for a shadow
+of each memory cell.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from vklab.course.counting.cells import Cells
-from vklab.course.counting.layout import READ, SHADOW
+from vklab.course.counting.layout import READ, SHADOW, WRITE
 from vklab.course.counting.spirv import Code, Op
 
 __all__ = ["Watched", "begin", "pass_barrier", "watch", "watched"]
 
-_MANY = 0xFFFF  # in place of a reader: more than one
+_MANY = 0xFFFF  # in place of an invocation: more than one
 
 
 class Watched(NamedTuple):
@@ -75,9 +76,12 @@ def pass_barrier(code: Code, counters: Cells) -> None:
 
 
 def watch(
-    code: Code, counters: Cells, of: Watched, kind: int, place: tuple[int, int]
-) -> None:
+    code: Code, counters: Cells, of: Watched, kind: int, place: tuple[int, int],
+    is_atomic: bool = False,
+) -> None:  # fmt: skip
     """Compare an access with the shadow of its element, and change the shadow.
+
+    Atomic operations do not race with each other, but with all other accesses.
 
     Args:
         code: receives the instructions.
@@ -85,6 +89,7 @@ def watch(
         of: the shared array.
         kind: READ or WRITE.
         place: ids of the byte offset, and of the bool that tells whether it is inside.
+        is_atomic: whether an atomic operation makes the access.
     """
     number = code.module.number
     is_on = code.flag(Op.I_NOT_EQUAL, counters.get(code, "cells"), number(0))
@@ -93,22 +98,25 @@ def watch(
     skipped = code.word(Op.I_ADD, cell, number(of.first))
     skipped = code.word(Op.I_MUL, skipped, number(SHADOW))
     writer = code.word(Op.I_ADD, counters.get(code, "shadows"), skipped)
-    reader = code.word(Op.I_ADD, writer, number(1))
+    reader, third = (code.word(Op.I_ADD, writer, number(n)) for n in (1, 2))
     epoch = counters.get(code, "epoch")
     lane = code.word(Op.I_ADD, counters.get(code, "lane"), number(1))
     mine = code.word(Op.BITWISE_OR, epoch, lane)
-    if kind == READ:
-        wrote = code.word(Op.LOAD, counters.word_at(code, writer))
-        read = code.word(Op.LOAD, counters.word_at(code, reader))
-        many = code.word(Op.BITWISE_OR, epoch, number(_MANY))
-        now = code.word(Op.SELECT, _is_other(code, read, mine, epoch), many, mine)
-        code.do(Op.STORE, counters.word_at(code, reader), now)
-        is_race = _is_other(code, wrote, mine, epoch)
-    else:
+    if kind == WRITE and not is_atomic:
         wrote = counters.atomic(code, Op.ATOMIC_EXCHANGE, writer, mine)
-        read = code.word(Op.LOAD, counters.word_at(code, reader))
-        is_race = code.flag(Op.LOGICAL_OR, _is_other(code, wrote, mine, epoch),
-                            _is_other(code, read, mine, epoch))  # fmt: skip
+    else:
+        wrote = code.word(Op.LOAD, counters.word_at(code, writer))
+    is_race = _is_other(code, wrote, mine, epoch)
+    for place_of, ours, races in ((reader, kind == READ and not is_atomic, kind == WRITE),
+                                  (third, is_atomic, not is_atomic)):  # fmt: skip
+        known = code.word(Op.LOAD, counters.word_at(code, place_of))
+        is_other = _is_other(code, known, mine, epoch)
+        if races:
+            is_race = code.flag(Op.LOGICAL_OR, is_race, is_other)
+        if ours:
+            many = code.word(Op.BITWISE_OR, epoch, number(_MANY))
+            now = code.word(Op.SELECT, is_other, many, mine)
+            code.do(Op.STORE, counters.word_at(code, place_of), now)
     is_good = code.flag(Op.LOGICAL_NOT, is_race)
     facts = {"race_by": number(of.array * 4 + kind), "race_at": cell}
     counters.note(code, is_good, "races", facts)

@@ -14,8 +14,9 @@ from vklab.course.counting.counts import Counts
 from vklab.course.counting.layout import READ, WRITE
 from vklab.course.counting.observe import Counted, Observed
 
-__all__ = ["input_shape", "load_shape", "order_matters", "outside_shape", "partial_shape",
-           "race_shape", "room_shape", "row_shape", "turn_shape", "work_shape"]  # fmt: skip
+__all__ = ["barrier_shape", "input_shape", "load_shape", "order_matters", "outside_shape",
+           "partial_shape", "race_shape", "room_shape", "row_shape", "turn_shape",
+           "work_shape"]  # fmt: skip
 
 Owner = Callable[[np.ndarray], np.ndarray]
 _WHO = "Which invocation should write element {}, and which one writes it in your kernel?"
@@ -91,6 +92,19 @@ def race_shape(observed: Observed) -> str:
         return (f"invocation {touch.invocation} {verb} element {touch.element} of the shared array "
                 f"{touch.buffer}, which another invocation of its workgroup {other} with no "
                 "barrier between them")  # fmt: skip
+    return ""
+
+
+def barrier_shape(observed: Observed) -> str:
+    """Name an invocation that skips a barrier at which others of its workgroup wait."""
+    counts = observed.counts
+    made = counts.by_invocation["barriers"]
+    groups = counts.group_of(np.arange(made.size))
+    most = np.zeros(int(np.prod(counts.grid)), made.dtype)
+    np.maximum.at(most, groups, made)
+    for i in np.flatnonzero(made < most[groups])[:1]:
+        return (f"invocation {i} meets {made[i]} barriers, another one of its workgroup "
+                f"{most[groups[i]]}: all must arrive at each barrier")  # fmt: skip
     return ""
 
 

@@ -1,0 +1,221 @@
+"""Exercises of lab 07: a tree, lanes that wait, subgroups of any width, and a stable softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from vklab.course.children.kernel_answers import Kernel
+from vklab.course.children.kernel_cases import INSIDE, VALUES, signed_numbers
+from vklab.course.counting import shapes
+from vklab.course.counting.observe import Observed
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, exercise
+from vklab.course.definition.kinds import Choice, Predict
+from vklab.course.definition.report import Report
+
+
+@exercise("07-1", hints=(
+    "Two trees at the same time: one keeps the smaller, one the larger of two values. They can "
+    "share the barriers.",
+    "An invocation without an element must not change the result. Which number is larger than all "
+    "others, and which one is smaller?",
+    "Begin with step = half of the workgroup. Invocation n takes the values at n + step, if n is "
+    "smaller than step. All invocations go through the same loop and meet at its barrier.",
+), variants=({"size": 64}, {"size": 128}, {"size": 256}, {"size": 32}))  # fmt: skip
+class Spread(Kernel):
+    parts = {"values": VALUES, "inside": INSIDE,
+             "tree": ("few shared loads for each invocation, few barriers", 2),
+             "races": ("right in any order of the invocations", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        size = self.params["size"]
+        for count, sign in ((size, 0), (4 * size - size // 3, 0), (3 * size + 1, 1),
+                            (2 * size - 1, -1), (int(random.integers(size, 6 * size)), 0)):
+            x = signed_numbers(count, random)
+            x = sign * np.abs(x) + np.float32(5 * sign) if sign else 30 * x
+            groups = -(-count // size)
+            words = {0: "", 1: ", all elements above 5", -1: ", all elements below -5"}[sign]
+            yield self.dispatch_case({"x": x}, groups, (groups,), {"count": count},
+                                     f"count={count}{words}", room=0 if count == size else 3)
+
+    def expected(self, case: Case) -> Any:
+        arrays, _, push = case.args
+        x, starts = arrays["x"][: push["count"]], range(0, push["count"], self.params["size"])
+        return np.maximum.reduceat(x, starts) - np.minimum.reduceat(x, starts)
+
+    def _tree(self, case: Case, got: Observed, report: Report) -> None:
+        self._values(case, got, report)
+        size, by = self.params["size"], got.counts.by_invocation
+        steps, read = size.bit_length() - 1, got.counts.elements_read[self.name_in(got, "x")]
+        report.expect(read.max() <= 2, f"an invocation read {read.max()} elements of x, its share "
+                      "is one; the others come from shared memory")  # fmt: skip
+        most, worst = 4 * steps + 8, by["shared_loads"].max()
+        report.expect(worst <= most, f"an invocation made {worst} loads from shared memory; a tree "
+                      f"of {size} values has {steps} steps, so {most} are enough")  # fmt: skip
+        groups = int(np.prod(got.counts.grid))
+        every, enough = by["shared_loads"].sum() // groups, 5 * size
+        report.expect(every <= enough, f"a workgroup made {every} loads from shared memory; each "
+                      f"step keeps half as many invocations busy, so {enough} are enough")
+        barriers = by["barriers"].max()
+        report.expect(barriers <= steps + 2, f"{barriers} barriers; {steps} steps need {steps + 1}")
+
+    def _races(self, case: Case, got: Observed, report: Report) -> None:
+        for said in (shapes.race_shape(got), shapes.barrier_shape(got),
+                     shapes.order_matters(got, [self.name_in(got, "y")]),
+                     shapes.work_shape(got, self.name_in(got, "y")),
+                     shapes.partial_shape(got, self.name_in(got, "y"),
+                                          owner=lambda elements: elements * self.params["size"])):
+            report.expect(not said, said)
+        self._values(case, got, report)
+
+
+# ------------------------------------------------------------------------------- any width
+
+
+@exercise("07-2", hints=(
+    "A workgroup has 64 invocations. With a subgroup size of 8 it has eight subgroups: what does "
+    "each line do in each of them?",
+    "WaveActiveSum adds over one subgroup. How many subgroups has a workgroup of 64 at 4, 8, 16, "
+    "32, 64 lanes, and where do their sums meet?",
+    "Vulkan does not promise that the lanes of a subgroup run in step, at any width.",
+), variants=({"width": 32}, {"width": 16}, {"width": 8}, {"width": 4}))  # fmt: skip
+class AnyWidth(Choice):
+    parts = {"all": ("every question", 4)}
+
+    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+        options = ("at every width", f"at width {self.params['width']} only",
+                   "at width 64 or more only", "not promised at any width")  # fmt: skip
+        right = {"A": 2, "B": 0, "C": 1, "D": 3, "E": 0, "F": 3}
+        return {name: (options[number], options) for name, number in right.items()}
+
+
+# ------------------------------------------------------------------------------- divergence
+
+
+@exercise("07-3", hints=(
+    "Cut the list into subgroups first. What does a subgroup with the turns 3, 1, 0, 2 cost?",
+    "A subgroup goes round until its slowest lane has finished; in each turn all its lanes are "
+    "occupied, active or not.",
+    "The last subgroup may have fewer invocations; its missing lanes are occupied, too.",
+), variants=({"cost": 4}, {"cost": 2}, {"cost": 3}, {"cost": 5}))  # fmt: skip
+class LaneTurns(Function):
+    parts = {"full": ("subgroups without a missing lane", 2),
+             "rest": ("a last subgroup with missing lanes", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        yield Case("full", ([3, 1, 0, 2], 4))
+        yield Case("full", ([3, 1, 0, 2], 2))
+        yield Case("full", ([0, 0, 7, 7], 2))
+        yield Case("rest", ([3, 1, 5], 2))
+        yield Case("rest", ([2], 64))
+        yield Case("rest", ([0, 0, 0], 2))
+        for width in (4, 8, 16, 32, 64):
+            turns = random.integers(0, 30, 64).tolist()
+            yield Case("full", (turns, width), on=f"64 invocations, width={width}")
+            count = int(64 + random.integers(1, width))
+            turns = random.integers(0, 30, count).tolist()
+            yield Case("rest", (turns, width), on=f"{count} invocations, width={width}")
+
+    def expected(self, case: Case) -> Any:
+        turns, width = case.args
+        full = np.zeros(-(-len(turns) // width) * width, int)
+        full[: len(turns)] = turns
+        slots = width * self.params["cost"] * full.reshape(-1, width).max(axis=1).sum()
+        return int(self.params["cost"] * full.sum()), int(slots)
+
+
+# ------------------------------------------------------------------------------- softmax
+
+
+@exercise("07-4", hints=(
+    "The larger of the two largest logits is the new one. By which factor does a sum change when "
+    "its largest logit changes from a.x to that?",
+    "exp(old - new) is that factor: never above 1, so nothing overflows. One of the two factors is "
+    "exactly 1.",
+    "A single logit is a pair, too: it is its own largest, and its sum is exp(0).",
+))  # fmt: skip
+class Softmax(Kernel):
+    parts = {"values": ("usual logits", 1),
+             "large": ("logits from -10000 to 10000, and masked ones", 2),
+             "loads": ("each logit is loaded twice at most", 2)}  # fmt: skip
+    loads_of_element = 2
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        for part, rows, columns, scale in (
+            ("values", 3, 200, 1), ("values", 5, 64, 3), ("values", 2, 37, 1),
+            ("large", 2, 130, 10_000), ("large", 3, 70, 100), ("large", 1, 9, 1000),
+            ("large", 2, 300, -1), ("loads", 2, 1000, 1), ("loads", 3, 65, 50),
+            ("loads", 1, int(random.integers(200, 900)), 10),
+        ):  # fmt: skip
+            x = (abs(scale) * random.uniform(-1, 1, rows * columns)).astype(np.float32)
+            words = f"{rows} rows of {columns} logits, up to {abs(scale)}"
+            if scale < 0:
+                x[random.random(x.size) < 0.6] = -np.inf
+                x[::columns] = 0.5
+                words = f"{rows} rows of {columns} logits, most of them -infinity"
+            if part == "large" and scale == 100:  # the largest logit comes last, and is negative
+                x = np.sort(x.reshape(rows, columns) - 600, axis=1).reshape(-1)
+                words = f"{rows} rows of {columns} rising logits, all below -499"
+            case = self.dispatch_case({"x": x}, x.size, (rows,), {"columns": columns}, words)
+            yield Case(part, case.args, on=case.on, facts=case.facts)
+
+    def expected(self, case: Case) -> Any:
+        x = case.args[0]["x"].reshape(case.args[1][0], -1).astype(np.float64)
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        return (e / e.sum(axis=1, keepdims=True)).astype(np.float32).reshape(-1)
+
+    def _values(self, case: Case, got: Observed, report: Report) -> None:
+        report.expect(not shapes.outside_shape(got), shapes.outside_shape(got))
+        y, columns = self.name_in(got, "y"), case.args[2]["columns"]
+        values = got.buffers[y].reshape(-1, columns)
+        report.close(values, case.expected.reshape(-1, columns), 1e-3, 1e-6)
+        each = -(-columns // 64)
+        for said in (shapes.work_shape(got, y, elements_per_invocation=each),
+                     shapes.race_shape(got), shapes.barrier_shape(got),
+                     shapes.order_matters(got, [y], relative=1e-3),
+                     shapes.partial_shape(got, y, owner=lambda at: at // columns * 64)):
+            report.expect(not said, said)
+
+    _large = _values
+
+    def _loads(self, case: Case, got: Observed, report: Report) -> None:
+        self._values(case, got, report)
+        often = int(got.counts.reads[self.name_in(got, "x")].max())
+        report.expect(often <= 2, f"an element of x was loaded {often} times, asked were 2 at "
+                      "most: find the largest logit and the sum in the same pass")  # fmt: skip
+
+
+# ------------------------------------------------------------------------------- predictions
+
+
+@exercise("07-p1", hints=("256, 128, 64 ... 1: how many halvings is that?",))
+class Steps(Predict):
+    explains = ("Serial: one invocation loads 256 values, one after the other. Tree: 256 is halved "
+                "8 times until one value is left, and each step combines all pairs at once. Both "
+                "make 255 combinations; in the tree few of them wait for each other.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"serial_loads": 256, "tree_steps": 8, "combinations": 255}
+
+
+@exercise("07-p2", hints=("float32 ends near 3.4e38. How large is exp(100)?",))
+class Overflow(Predict):
+    explains = ("exp(100) is 2.7e43, above the largest float32, so it becomes infinity, and "
+                "infinity / infinity is NaN. exp(88) still fits. Subtracting the largest logit "
+                "changes no quotient, and no exponent is above 0 then.")  # fmt: skip
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"logit_88_finite": True, "logit_100_finite": False}
+
+
+@exercise("07-p3", hints=("Which invocation writes the element that invocation 0 reads?",))
+class HiddenRace(Predict):
+    explains = ("In plain order, invocation 0 reads before its neighbour writes: every run is "
+                "right, and no test of values can see the fault. In mirrored order the neighbour "
+                "writes first. The counters see that nothing orders the two accesses.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"plain_right": True, "mirrored_right": False, "race_seen": True}
