@@ -15,9 +15,9 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from vklab.vulkan.pipeline import ComputePipeline, Constant, PipelineCache
 from vklab.vulkan.query import TimestampQueries
 from vklab.vulkan.sync import Fence
 
-__all__ = ["LADDER", "RUNTIME", "Rung", "compile_kernels", "kernel_text", "record"]
+__all__ = ["LADDER", "RUNTIME", "Rung", "compile_kernels", "kernel_text", "measure", "record"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +109,7 @@ def compile_kernels(folder: Path) -> None:
     """Write SPIR-V of the ladder, of the runtime's product and of the chain, and what they take."""
     from vklab.course.figures.machines import machine
     from vklab.ops import linear
+    from vklab.ops.registry import Result
     from vklab.plan.tuning import variants
     from vklab.types import TensorInfo
 
@@ -119,7 +120,9 @@ def compile_kernels(folder: Path) -> None:
     server = machine("server")[0]  # the limits of a large GPU; the choice needs no driver
     for size in SIZES:
         sides = [TensorInfo(name, "float32", (size, size)) for name in "ab"]
-        chosen = variants.choose(linear.matmul(*sides).dispatches[0], server)
+        result = linear.matmul(*sides)
+        assert isinstance(result, Result)
+        chosen = variants.choose(result.dispatches[0], server)
         if len(chosen) != 1:  # a small product is split into parts, which are summed afterwards
             continue
         takes[str(size)] = {"defines": dict(chosen[0].defines), "push": dict(chosen[0].push),
@@ -180,7 +183,8 @@ class _Bench:
     pool: CommandPool
     fence: Fence
     times: TimestampQueries
-    pipeline: ClassVar[type[ComputePipeline]] = ComputePipeline
+    warm_s: float = WARM_S
+    repeats: int = 9
 
     def buffer(self, stack: contextlib.ExitStack, size: int) -> Buffer:
         return stack.enter_context(Buffer(self.allocator, size, "device"))
@@ -206,12 +210,20 @@ class _Bench:
             return np.frombuffer(back.mapped, np.float32)[:count].copy()
 
 
+@contextlib.contextmanager
+def _bench(device: Device, **how: Any) -> Iterator[_Bench]:
+    with (
+        CommandPool(device, device.compute_queue) as pool, Fence(device) as fence,
+        TimestampQueries(device, 2) as times,
+    ):  # fmt: skip
+        yield _Bench(device, Allocator(device), pool, fence, times, **how)
+
+
 def _milliseconds(
-    bench: _Bench, path: Path, buffers: Mapping[str, Buffer], groups: tuple[int, ...],
-    push: Mapping[str, Any], constants: Mapping[str, int] | None = None, repeats: int = 9,
+    bench: _Bench, spirv: bytes, buffers: Mapping[str, Buffer], groups: tuple[int, ...],
+    push: Mapping[str, Any], constants: Mapping[str, int] | None = None,
 ) -> float:  # fmt: skip
     """Return the median time of a dispatch on the device's clock, after a warm-up."""
-    spirv = path.read_bytes()
     facts = reflection.reflect(spirv)
     names = {name.removesuffix("_buffer"): binding.number
              for name, binding in facts.bindings.items()}  # fmt: skip
@@ -243,15 +255,16 @@ def _milliseconds(
             bench.fence.wait(LIMIT_S)
             return bench.times.nanoseconds(bench.times.ticks())[1] / 1e6
 
-        end = time.perf_counter() + WARM_S
+        end = time.perf_counter() + bench.warm_s
         while time.perf_counter() < end:
             once()
-        return statistics.median(once() for _ in range(repeats))
+        return statistics.median(once() for _ in range(bench.repeats))
 
 
 def _product(
-    bench: _Bench, folder: Path, name: str, size: int, operands: tuple[np.ndarray, np.ndarray]
-) -> dict[str, float]:
+    bench: _Bench, name: str, spirv: bytes, size: int,
+    operands: tuple[np.ndarray, np.ndarray], takes: Mapping[str, Any],
+) -> dict[str, float]:  # fmt: skip
     """Return the time of one product, and its largest error on some rows, against float64."""
     a, b = operands
     rung = LADDER.get(name, Rung((1, 1)))
@@ -264,12 +277,11 @@ def _product(
             bench.upload(buffers[key], array)
         buffers["y"] = bench.buffer(stack, 4 * rows * stored)
         if name == RUNTIME:
-            takes = json.loads((folder / "runtime.json").read_text("utf-8"))[str(size)]
-            ms = _milliseconds(bench, folder / f"{RUNTIME}_{size}.spv", buffers,
-                               takes["workgroups"], takes["push"], takes["constants"])  # fmt: skip
+            ms = _milliseconds(bench, spirv, buffers, takes["workgroups"], takes["push"],
+                               takes["constants"])  # fmt: skip
         else:
-            ms = _milliseconds(bench, folder / f"matmul_{name}.spv", buffers,
-                               rung.groups(size, size), rung.push(size, size, size))  # fmt: skip
+            ms = _milliseconds(bench, spirv, buffers, rung.groups(size, size),
+                               rung.push(size, size, size))  # fmt: skip
         y = bench.download(buffers["y"], rows * stored).reshape(rows, stored)
     some = np.linspace(0, size - 1, CHECKED_ROWS).astype(int)
     exact = a[some].astype(np.float64) @ b.astype(np.float64)
@@ -294,11 +306,13 @@ def _chain(kib: int, random: np.random.Generator) -> np.ndarray:
 def _latency(bench: _Bench, folder: Path, kib: int) -> float:
     """Return the nanoseconds of one load that waits for the load before it."""
     chain = _chain(kib, np.random.default_rng(kib))
+    steps = max(STEPS, kib * 1024 // LINE)  # all lines: else the second cache holds those in use
     with contextlib.ExitStack() as stack:
         buffers = {"next": bench.buffer(stack, chain.nbytes), "y": bench.buffer(stack, 4)}
         bench.upload(buffers["next"], chain)
-        ms = _milliseconds(bench, folder / "latency.spv", buffers, (1,), {"steps": STEPS})
-    return ms * 1e6 / STEPS
+        spirv = (folder / "latency.spv").read_bytes()
+        ms = _milliseconds(bench, spirv, buffers, (1,), {"steps": steps})
+    return ms * 1e6 / steps
 
 
 def _statistics(device: Device, folder: Path) -> dict[str, Any]:
@@ -341,6 +355,25 @@ def _matrices(instance: Instance, index: int) -> list[dict[str, Any]]:
             for shape, row in zip(shapes, rows, strict=True)]  # fmt: skip
 
 
+def measure(index: int, size: int, names: Sequence[str]) -> dict[str, float]:
+    """Return the GFLOP/s of some kernels of the ladder on a device, after a short warm-up.
+
+    Args:
+        index: number of the device, as in `vklab.devices()`.
+        size: side of the matrices.
+        names: kernels of `LADDER`.
+    """
+    random = np.random.default_rng(8)
+    pair = [random.uniform(-1, 1, (size, size)).astype(np.float32) for _ in "ab"]
+    with (
+        Instance() as instance, _opened(instance, index, Device) as device,
+        _bench(device, warm_s=0.02, repeats=3) as bench,
+    ):  # fmt: skip
+        made = {name: _product(bench, name, compiler.compile_variant(f"labs/matmul_{name}").spirv,
+                               size, (pair[0], pair[1]), {}) for name in names}  # fmt: skip
+    return {name: each["gflops"] for name, each in made.items()}
+
+
 def record(folder: Path, index: int = 0, largest: int = 4096, reports: bool = True) -> Any:
     """Return times and errors of all products, and where the numbers come from.
 
@@ -357,15 +390,13 @@ def record(folder: Path, index: int = 0, largest: int = 4096, reports: bool = Tr
         info = physical_device.describe(instance, instance.physical_devices()[index], index)
         fitting = [name for name, rung in LADDER.items()
                    if not rung.half or info.cooperative_matrices]  # fmt: skip
-        with _opened(instance, index, Device) as device, contextlib.ExitStack() as stack:
-            own = stack.enter_context
-            bench = _Bench(device, Allocator(device),
-                           own(CommandPool(device, device.compute_queue)), own(Fence(device)),
-                           own(TimestampQueries(device, 2)))  # fmt: skip
+        with _opened(instance, index, Device) as device, _bench(device) as bench:
             for size in (size for size in SIZES if size <= largest):
                 pair = [random.uniform(-1, 1, (size, size)).astype(np.float32) for _ in "ab"]
                 for name in (*fitting, *([RUNTIME] if str(size) in takes else [])):
-                    made = _product(bench, folder, name, size, (pair[0], pair[1]))
+                    stem = f"{RUNTIME}_{size}" if name == RUNTIME else f"matmul_{name}"
+                    made = _product(bench, name, (folder / f"{stem}.spv").read_bytes(), size,
+                                    (pair[0], pair[1]), takes.get(str(size), {}))  # fmt: skip
                     products.setdefault(name, {})[str(size)] = made
             latency = {str(kib): _latency(bench, folder, kib) for kib in CHAINS_KIB}
         registers = {}
