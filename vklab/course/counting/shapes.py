@@ -14,9 +14,9 @@ from vklab.course.counting.counts import Counts
 from vklab.course.counting.layout import READ, SECTOR, WRITE
 from vklab.course.counting.observe import Counted, Observed
 
-__all__ = ["input_shape", "load_shape", "order_matters", "outside_shape", "partial_shape",
-           "race_shape", "room_shape", "row_shape", "sectors_a_load", "turn_shape",
-           "work_shape"]  # fmt: skip
+__all__ = ["barrier_shape", "input_shape", "load_shape", "order_matters", "outside_shape",
+           "partial_shape", "race_shape", "room_shape", "row_shape", "sectors_a_load",
+           "turn_shape", "work_shape"]  # fmt: skip
 
 Owner = Callable[[np.ndarray], np.ndarray]
 _WHO = "Which invocation should write element {}, and which one writes it in your kernel?"
@@ -93,6 +93,19 @@ def race_shape(observed: Observed) -> str:
                 f"{touch.buffer}, which another invocation of its workgroup {other} with no "
                 "barrier between them")  # fmt: skip
     return ""
+
+
+def barrier_shape(observed: Observed) -> str:
+    """Name an invocation that passes fewer barriers than another one of its workgroup."""
+    counts = observed.counts
+    barriers = counts.by_invocation["barriers"]
+    groups = counts.group_of(np.arange(barriers.size))
+    most = np.zeros(groups.max() + 1, np.int64)
+    np.maximum.at(most, groups, barriers)
+    if not (fewer := np.flatnonzero(barriers < most[groups])).size:
+        return ""
+    return (f"invocation {fewer[0]} passes {barriers[fewer[0]]} barriers, others of its workgroup "
+            f"pass {most[groups[fewer[0]]]}: all have to reach each barrier")
 
 
 def input_shape(observed: Observed, output: str) -> str:
