@@ -225,7 +225,7 @@ def row_of(rung: str, side: int) -> str:
     return " | ".join(f"{count:,}" for count in COUNTS[rung](side))
 
 
-VARIANTS = tuple({"side": side, **{letter: row_of(rung, side) for letter, rung in zip(
+VARIANTS = tuple({"side": side, **{f"row_{letter.lower()}": row_of(rung, side) for letter, rung in zip(
     "ABCDEF", order.split(), strict=True)}} for side, order in ORDERS.items())  # fmt: skip
 
 
@@ -242,7 +242,8 @@ class WhoseCounts(Choice):
     def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
         side = self.params["side"]
         rungs = {row_of(rung, side): rung for rung in COUNTS}
-        return {letter: (rungs[self.params[letter]], tuple(COUNTS)) for letter in "ABCDEF"}
+        return {letter: (rungs[self.params[f"row_{letter.lower()}"]], tuple(COUNTS))
+                for letter in "ABCDEF"}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------ predictions

@@ -22,11 +22,15 @@
 # **Files it opens**: `shaders/labs/matmul_naive.slang` to `matmul_matrix.slang`, `shaders/ops/matmul_tiled.slang`.
 
 # %% id="l08-setup"
+import json
+
 import numpy as np
 
-from vklab.course import Run, attempt, banner, check, hint, predict, run_kernel, show
+from vklab.course import Run, attempt, banner, check, data, hint, predict, run_kernel, show
 from vklab.course.figures import tiling
 from vklab.course.labs.ladder import PLANTED, count_rungs, draw_ladder, draw_roofline
+
+RECORD = json.loads(data("recorded/products_h200.json").read_text())
 
 # %% id="l08-banner"
 banner()
@@ -256,12 +260,12 @@ tiling.draw_overlap()
 #
 # | | loads | sectors, a | sectors, b | shared loads | barriers an invocation |
 # |---|---|---|---|---|---|
-# | A | [[A]] |
-# | B | [[B]] |
-# | C | [[C]] |
-# | D | [[D]] |
-# | E | [[E]] |
-# | F | [[F]] |
+# | A | [[row_a]] |
+# | B | [[row_b]] |
+# | C | [[row_c]] |
+# | D | [[row_d]] |
+# | E | [[row_e]] |
+# | F | [[row_f]] |
 #
 # Write for each letter one of "naive", "coalesced", "shared", "registers", "vectors", "buffered".
 
@@ -281,7 +285,7 @@ check("08-4", counts_of)
 # Now the clock: it is shown, and never marked. Left is your device with small matrices, right a recorded H200 with large ones.
 
 # %% id="l08-speedc"
-draw_ladder()
+draw_ladder(RECORD)
 
 # %% [markdown] id="l08-speedr"
 # Read the right column from top to bottom. Two steps surprise.
@@ -291,7 +295,7 @@ draw_ladder()
 # The **roofline** (lab 01b) shows why the order of the ladder is what it is. The further a kernel stands to the right, the fewer bytes it asks for.
 
 # %% id="l08-roof"
-draw_roofline()
+draw_roofline(RECORD)
 
 # %% [markdown] id="l08-roofr"
 # `naive` and `coalesced` stand above each other: same intensity, another speed. `coalesced` lies above the slanted line, which is possible because caches answer most of its loads. From `registers` on the slanted line is far away, and the flat one is the limit: the loads no longer decide, and the work inside a multiprocessor does. No change of tiles brings a float32 kernel above the blue line. The orange one belongs to other units: lab 08b.

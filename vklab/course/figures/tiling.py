@@ -52,7 +52,7 @@ def draw_tile(side: int = 4, cells: int = 12) -> Picture:
 
 def draw_neighbours() -> Picture:
     """Draw where eight neighbours load from a and b: down a column of y, and along a row."""
-    page = Diagram(700, 262)
+    page = Diagram(730, 262)
     for row, (words, is_down) in enumerate((("naive: neighbours go down a column of y", True),
                                             ("coalesced: along a row of y", False))):  # fmt: skip
         top = 42 + 126 * row

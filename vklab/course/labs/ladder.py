@@ -5,8 +5,7 @@ Visited by labs 08 and 08b.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import vklab
 from vklab.course.children.run_kernel import Run
 from vklab.course.counting import shapes
 from vklab.course.counting.observe import observe_kernel
-from vklab.course.data import data
 from vklab.course.figures.gpus import Sheet
 from vklab.course.figures.roofline import Roof, draw_rooflines
 from vklab.course.figures.tiling import draw_speeds
@@ -24,8 +22,9 @@ from vklab.course.picture import Picture
 from vklab.errors import ShaderError
 
 __all__ = ["H200", "H200_MATRIX_TFLOPS", "PLANTED", "count_rungs", "draw_ladder",
-           "draw_roofline", "peaks", "recorded"]  # fmt: skip
+           "draw_roofline", "peaks"]  # fmt: skip
 
+Record = Mapping[str, Any]
 SIDES = 32, 32, 16  # rows, columns and depth of a counted product
 H200 = Sheet("NVIDIA", 132, 128, 1980, 6144, 6.25, 1, 1, 141, 700,
              "nvidia.com, H200 data sheet: 67 TFLOP/s, 4.8 TB/s")  # fmt: skip
@@ -45,12 +44,6 @@ def peaks(sheet: Sheet) -> tuple[float, float]:
     """Return the largest TFLOP/s of float32 without matrix units, and the bandwidth in GB/s."""
     tflops = 2e-6 * sheet.units * sheet.lanes * sheet.clock_mhz * sheet.issue * sheet.dies
     return tflops, sheet.bus_bits * sheet.gbit_per_pin / 8 * sheet.dies
-
-
-def recorded() -> dict[str, Any]:
-    """Return the record of the ladder on an NVIDIA H200."""
-    found: dict[str, Any] = json.loads(data("recorded/products_h200.json").read_text("utf-8"))
-    return found
 
 
 def count_rungs(names: Sequence[str]) -> None:
@@ -80,35 +73,30 @@ def count_rungs(names: Sequence[str]) -> None:
               f"{error < 1e-5!s:>13}")  # fmt: skip
 
 
-def draw_ladder(side: int = 128) -> Picture:
+def draw_ladder(record: Record, side: int = 128) -> Picture:
     """Draw the speeds of the ladder on the device in use, and those that were recorded.
 
     Args:
+        record: what `products.record` has printed on another device.
         side: rows and columns of the matrices on the device in use.
     """
-    found = recorded()
-    largest = {name: sizes["4096"]["gflops"] for name, sizes in found["products"].items()}
+    largest = {name: sizes["4096"]["gflops"] for name, sizes in record["products"].items()}
     device = vklab.devices()[0]
     here = measure(device.index, side, [name for name in LADDER if name != "matrix"])
-    title = f"recorded: {found['device']}, side 4096"
+    title = f"recorded: {record['device']}, side 4096"
     return draw_speeds(
         {f"your device, side {side}": here, title: largest},
         f"The bars of each column start at its slowest kernel, with a logarithmic axis. Right: "
-        f"{found['driver']}, {found['date']}, {found['made_by']}. Orange: the runtime's product.")
+        f"{record['driver']}, {record['date']}, {record['made_by']}. Orange: the runtime's product.")
 
 
-def draw_roofline(names: Sequence[str] = tuple(LOADED)) -> Picture:
-    """Draw recorded kernels under the roofs of the H200, by the bytes that their loads ask for.
-
-    Args:
-        names: kernels of the ladder, and the runtime's.
-    """
+def draw_roofline(record: Record) -> Picture:
+    """Draw recorded kernels under the roofs of the H200, by the bytes that their loads ask for."""
     tflops, gb_s = peaks(H200)
-    products = recorded()["products"]
-    points = [(name, 2 / (4 * LOADED[name]), products[name]["4096"]["gflops"] / 1000)
-              for name in names]  # fmt: skip
+    points = [(name, 2 / (4 * floats), record["products"][name]["4096"]["gflops"] / 1000)
+              for name, floats in LOADED.items()]  # fmt: skip
     return draw_rooflines(
         [Roof("float32", tflops, gb_s), Roof("float16", H200_MATRIX_TFLOPS, gb_s, "matrix",
                                              "orange")],
         "Kernels of the ladder at side 4096 on an H200 (crosses). To the right: fewer bytes are "
-        "asked for. A cross above the slanted line is fed by caches.", points)  # fmt: skip
+        "asked for. A cross above the slanted line is fed by caches.", points, (1 / 16, 1024.0))  # fmt: skip
