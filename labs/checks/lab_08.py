@@ -225,8 +225,10 @@ def row_of(rung: str, side: int) -> str:
     return " | ".join(f"{count:,}" for count in COUNTS[rung](side))
 
 
-VARIANTS = tuple({"side": side, **{f"row_{letter.lower()}": row_of(rung, side) for letter, rung in zip(
-    "ABCDEF", order.split(), strict=True)}} for side, order in ORDERS.items())  # fmt: skip
+VARIANTS = tuple(
+    {"side": side} | {f"row_{letter}": row_of(rung, side)
+                      for letter, rung in zip("abcdef", order.split(), strict=True)}
+    for side, order in ORDERS.items())  # fmt: skip
 
 
 @exercise(

@@ -95,10 +95,10 @@ def draw_rooflines(
     for (name, *_), (x, y) in zip(points, crosses, strict=True):
         parts.append(f'<path d="M{x - 5:.1f},{y - 5:.1f}l10,10m0,-10l-10,10" stroke="#222" '
                      'stroke-width="2.4"/>')  # fmt: skip
-        left, line, anchor = _label(name, x, y, taken)
-        taken.append((left, line, 7.0 * len(name)))
+        left, base, anchor = _label(name, x, y, taken)
+        taken.append((left, base, 7.0 * len(name)))
         at_x = {"start": left, "middle": x, "end": left + 7 * len(name)}[anchor]
-        parts.append(text(at_x, line, name, f'text-anchor="{anchor}" font-weight="bold"'))
+        parts.append(text(at_x, base, name, f'text-anchor="{anchor}" font-weight="bold"'))
     told = [f"{r.name} {r.tflops:.4g} TFLOP/s ({r.kind}) and {r.gb_s:.4g} GB/s" for r in roofs]
     told += [f"point {name}: {tflops:.4g} TFLOP/s" for name, _, tflops in points]
     alt = "Rooflines: " + "; ".join(told)

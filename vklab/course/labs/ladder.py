@@ -86,8 +86,9 @@ def draw_ladder(record: Record, side: int = 128) -> Picture:
     title = f"recorded: {record['device']}, side 4096"
     return draw_speeds(
         {f"your device, side {side}": here, title: largest},
-        f"The bars of each column start at its slowest kernel, with a logarithmic axis. Right: "
-        f"{record['driver']}, {record['date']}, {record['made_by']}. Orange: the runtime's product.")
+        "The bars of each column start at its slowest kernel, with a logarithmic axis. Right: "
+        f"{record['driver']}, {record['date']}, {record['made_by']}. Orange: the runtime's "
+        "product.")
 
 
 def draw_roofline(record: Record) -> Picture:
@@ -99,4 +100,5 @@ def draw_roofline(record: Record) -> Picture:
         [Roof("float32", tflops, gb_s), Roof("float16", H200_MATRIX_TFLOPS, gb_s, "matrix",
                                              "orange")],
         "Kernels of the ladder at side 4096 on an H200 (crosses). To the right: fewer bytes are "
-        "asked for. A cross above the slanted line is fed by caches.", points, (1 / 16, 1024.0))  # fmt: skip
+        "asked for. A cross above the slanted line is fed by caches.",
+        points, (1 / 16, 1024.0))  # fmt: skip
