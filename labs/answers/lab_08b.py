@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs.strips import bytes_loaded
 
 # ------------------------------------------------------------------------------------------- 08b-1
@@ -36,7 +36,7 @@ for words, decision in (
     ("workgroups", {"step": lambda n: n // 256 * 256}),
     ("workgroups", {"granted": math.ceil}),
     ("workgroups", {"granted": round}),
-    ("expected 'subgroups', got 'workgroups'", {"first": False}),
+    ("expected '", {"first": False}),
     ("workgroups", {"limits": 3}),
     ("workgroups", {"limits": 1}),
     ("expected", {"by": "workgroups"}),
@@ -78,7 +78,7 @@ for words, decision in (
         -(-n // s) for n, s in zip(sizes, shape, strict=True))}),
     ("expected (", {"waste": lambda sizes, shape, padded: sum(
         -n % s for n, s in zip(sizes[:2], shape[:2], strict=True))}),
-    ("expected (0, 0), got (", {"ties": False, "waste": lambda sizes, shape, padded: (
+    ("expected (", {"ties": False, "waste": lambda sizes, shape, padded: (
         padded, math.prod(shape))}),
     ("expected (", {"wasted": False}),
 ):
@@ -130,12 +130,12 @@ wrong("08b-3", says="expected (a rounded, largest error)")(lambda a, b, bits: _n
 
 # ------------------------------------------------------------------------------------------- 08b-4
 
-RIGHT = {"memory_ms": 1.34, "fp32_ms": 0.0171, "batch": 79}
-alternative("08b-4")({"memory_ms": 1.34245, "fp32_ms": 0.017118, "batch": 79})
-wrong("08b-4", says="batch: 78 is not it")({**RIGHT, "memory_ms": 1.3425, "batch": 78})
+RIGHT = {"memory_ms": 1.3424, "fp32_ms": 0.01712, "batch": 79}
+alternative("08b-4")(RIGHT)
+wrong("08b-4", says="batch: 78 is not it")({**RIGHT, "batch": 78})
 wrong("08b-4", says="memory_ms: 1.28")({**RIGHT, "memory_ms": 973 / 760})
-wrong("08b-4", says="fp32_ms: 0.00856")({**RIGHT, "memory_ms": 1.3425, "fp32_ms": 0.00856})
-wrong("08b-4", says="fp32_ms: 0.0684")({**RIGHT, "memory_ms": 1.3425, "fp32_ms": 0.0684})
+wrong("08b-4", says="fp32_ms: 0.00856")({**RIGHT, "fp32_ms": 0.00856})
+wrong("08b-4", says="fp32_ms: 0.0684")({**RIGHT, "fp32_ms": 0.0684})
 wrong("08b-4", says="expected a dictionary with memory_ms")({"memory_ms": 1.34})
 wrong("08b-4", says="expected a number memory_ms")(dict.fromkeys(RIGHT, "1.34"))
 
@@ -145,7 +145,7 @@ wrong("08b-4", says="expected a number memory_ms")(dict.fromkeys(RIGHT, "1.34"))
 @alternative("08b-5")
 def bands_of_bytes(tiles, a, b, cache):
     """Cut one operand into bands of at most so many bytes, for each number of bytes."""
-    found = []
+    found, wanted = [], set(tiles)
     for turned in (False, True):
         across, along = (a, b) if turned else (b, a)
         for sizes in ([1] * len(across), across):  # as they come, or smallest first
@@ -162,10 +162,9 @@ def bands_of_bytes(tiles, a, b, cache):
                     path = []
                     for number, band in enumerate(bands):
                         for line in steps[::-1] if number % 2 else steps:
-                            odd = steps.index(line) % 2
-                            for place in band[::-1] if odd else band:
-                                path.append((place, line) if turned else (line, place))
-                    found.append([tile for tile in path if tile in set(tiles)])
+                            path += [(place, line) if turned else (line, place)
+                                     for place in band]
+                    found.append([tile for tile in path if tile in wanted])
     return min(found, key=lambda path: bytes_loaded(path, a, b, cache))
 
 
@@ -201,3 +200,18 @@ wrong("08b-5", says="each tile once")(lambda tiles, a, b, cache: [
 wrong("08b-5", says="each tile once")(lambda tiles, a, b, cache: tiles[:1] * len(tiles))
 wrong("08b-5", says="each tile once")(lambda tiles, a, b, cache: tiles[:-1])
 wrong("08b-5", says="expected a list of tiles")(lambda tiles, a, b, cache: [i for i, _ in tiles])
+
+for line, other, because in (
+    ("for wide in range(1, 21)]", "for wide in range(1, 22)]", "no grid has more than 20 strips"),
+    ("for wide in range(1, 21)]", "for wide in range(1, 20)]", "a band of 20 holds the whole grid"),
+    ("for wide in range(1, 21)]", "for wide in range(1, 21 - 1)]", "the same"),
+):
+    line, other = (f"orders = [in_bands(turn, wide, by_size) for turn in (1, -1) "
+                   f"for by_size in (False, True) {end}" for end in (line, other))
+    equivalent("08b-5", line, other, because=because)
+equivalent("08b-1", "registers = -(-32 * kernel['registers'] // 256) * 256 * subgroups",
+           "registers = -(-32 * kernel['registers'] // 257) * 256 * subgroups",
+           because="an invocation has at most 255 registers, and both divisions round up alike")
+equivalent("08b-3", "return (keep(a), float(np.abs(keep(a) @ keep(b) - exact).max()))",
+           "return (keep(a), float(np.abs(exact - keep(a) @ keep(b)).max()))",
+           because="the distance has no direction")

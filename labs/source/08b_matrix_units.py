@@ -163,8 +163,8 @@ def choose_shape(table, sizes, kinds):
     for index, (*shape, a, b, c, result, scope) in enumerate(table):
         if (a, b, c, result, scope) == (inputs, inputs, sums, sums, "subgroup"):
             done = 1
-            for size, side in zip(sizes, shape, strict=True):
-                done *= -(-size // side) * side
+            for n in range(3):
+                done *= -(-sizes[n] // shape[n]) * shape[n]
             wasted = done - sizes[0] * sizes[1] * sizes[2]
             fitting.append((wasted, -shape[0] * shape[1] * shape[2], index))
     return (min(fitting)[2], min(fitting)[0]) if fitting else None
@@ -251,7 +251,7 @@ check("08b-3", rounded_product)
 
 # %% [markdown] id="l08b-e4t" vklab={"id": "08b-4"}
 # ### Exercise 4 · Refute it, or confirm it
-# The 973 MiB are float32 weights of products. At batch 1 each weight is loaded once and used for one multiply-add. Take an **[[gpu]]**: [[tflops]] TFLOP/s with float32 and no matrix units, [[gb_s]] GB/s. Compute
+# The 973 MiB are float32 weights of products. At batch 1 each weight is loaded once and used for one multiply-add. Take an **[[gpu]]**: [[tflops]] TFLOP/s with float32 and no matrix units, [[gb_s]] GB/s. Compute, with four digits,
 # * `memory_ms`: the shortest time to load the weights, in milliseconds;
 # * `fp32_ms`: the shortest time to multiply them, in milliseconds;
 # * `batch`: the smallest batch (a whole number) at which multiplying takes longer than loading.
@@ -301,21 +301,21 @@ def order_tiles(tiles, a, b, cache):
                                                                        (roughly 14 lines)
     """
     ### BEGIN SOLUTION
-    best = tiles
-    for turn in (1, -1):  # bands of columns, then bands of rows
-        lines, places = (a, b)[::turn]
-        for by_size in (False, True):
-            ranks = [{n: r for r, n in enumerate(sorted(
-                range(len(strips)), key=lambda n: strips[n] if by_size else n))}
-                for strips in (lines, places)]
-            for wide in range(1, len(places) + 1):
-                def key(tile):
-                    line, place = ranks[0][tile[::turn][0]], ranks[1][tile[::turn][1]]
-                    band = place // wide
-                    return band, line * (-1) ** band, place * (-1) ** line
-                best = min(best, sorted(tiles, key=key), key=lambda order: bytes_loaded(
-                    order, a, b, cache))
-    return best
+    def in_bands(turn, wide, by_size):
+        lines, places = ({n: rank for rank, n in enumerate(sorted(
+            range(len(strips)), key=lambda n: strips[n] * by_size))} for strips in (a, b)[::turn])
+
+        def key(tile):
+            line, place = lines[tile[::turn][0]], places[tile[::turn][1]]
+            down = place // wide % 2
+            return place // wide, -line if down else line
+
+        return sorted(tiles, key=key)
+
+    # bands of columns or of rows, of each width, with the strips as they come or by size
+    orders = [in_bands(turn, wide, by_size) for turn in (1, -1) for by_size in (False, True)
+              for wide in range(1, 21)]
+    return min(orders, key=lambda order: bytes_loaded(order, a, b, cache))
     ### END SOLUTION
 
 
