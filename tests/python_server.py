@@ -41,6 +41,7 @@ LOADED = {
     loaded_python.NOTEBOOKS: (
         "pytest", "nbval.plugin", "nbformat", "ipykernel.kernelapp", "matplotlib.pyplot",
         "matplotlib_inline.backend_inline", "vklab.course", "numpy", "onnx",
+        "vklab.course.grade.preload",
     ),
 }  # fmt: skip
 BACKEND = "module://matplotlib_inline.backend_inline"  # as in every notebook

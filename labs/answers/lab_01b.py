@@ -1,6 +1,6 @@
 """Answers to try the checks of lab 01b with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, equivalent, wrong
+from vklab.course.author.answers import alternative, equivalent, taught, wrong
 
 
 def _roof(flops=2, share=0.8, bits=8, whole=False, both=False, ridge=1e3):
@@ -225,3 +225,7 @@ def by_branches(boards, models):
 for other in ("1", "-1"):
     equivalent("01b-4", "return (0, [])", f"return ({other}, [])",
                because="every plan gets the same constant more")
+
+taught("sum(models[name][i] for name in group)", because="a sum over a group")
+taught("(models[name][i] for name in group)", because="a sum over a group")
+taught("[name for name in left if name not in group]", because="a list without a part")

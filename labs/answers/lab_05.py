@@ -1,6 +1,6 @@
 """Answers to try the checks of lab 05 with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, equivalent, wrong
+from vklab.course.author.answers import alternative, equivalent, taught, wrong
 from vklab.shader import toolchain
 
 
@@ -153,3 +153,5 @@ for key, old, new, because in (
      "another order among orders with equally few binds"),
 ):
     equivalent(key, old, new, because=because)
+
+taught("-(-free // largest) * largest", because="lab 03 rounds up so, for other numbers")

@@ -16,6 +16,7 @@ from typing import Any
 
 __all__ = ["REFUSAL", "is_real", "patched", "refusing", "resolve"]
 
+DEFINED = (FunctionType, type)
 REFUSAL = "the runtime's own function is asked to answer; write it yourself"
 
 
@@ -125,4 +126,4 @@ def patched() -> list[str]:
 
 
 def _is_foreign(value: Any) -> bool:
-    return isinstance(value, FunctionType | type) and value.__module__ == "__main__"
+    return isinstance(value, DEFINED) and value.__module__ == "__main__"

@@ -1,6 +1,6 @@
 """Find where a command buffer needs pipeline barriers between its steps.
 
-A barrier costs as much as ten dispatches (2.4 against 0.2 us on an NVIDIA H200), so one is placed
+On an NVIDIA H200 a small dispatch takes 0.2 us, and 2.4 us with a barrier, so one is placed
 only where two steps access the same bytes and one of them writes. Visited by labs 06 and 12.
 """
 

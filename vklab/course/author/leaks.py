@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import keyword
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,8 +18,8 @@ from dataclasses import dataclass
 from vklab.course.author import regions
 from vklab.course.author.lab import Lab
 
-__all__ = ["WEIGHT", "Leak", "expressions_of", "leaks_in", "normal", "problems", "tokens",
-           "weight"]
+__all__ = ["WEIGHT", "Leak", "Secret", "Words", "expressions_of", "leaks_in", "normal",
+           "problems", "tokens", "weight"]
 
 TOKEN = re.compile(r"[A-Za-z_]\w*|0[xX][0-9a-fA-F]+|\d[\d_]*\.?\d*(?:[eE][+-]?\d+)?[a-zA-Z]?"
                    r"|\*\*|//|<<|>>|<=|>=|==|!=|&&|\|\||->|\S")  # fmt: skip
@@ -42,9 +43,9 @@ class Leak:
                f"{self.exercise}"  # fmt: skip
 
 
-def tokens(text: str) -> list[str]:
+def tokens(text: str) -> tuple[str, ...]:
     """Return the tokens of a text, numbers in one form."""
-    return [_number(token) for token in TOKEN.findall(text)]
+    return tuple(_number(token) for token in TOKEN.findall(text))
 
 
 def _number(token: str) -> str:
@@ -114,35 +115,56 @@ def _shader_expressions(text: str) -> list[str]:
     return [statement for statement in made if statement]
 
 
-def _secrets(lab: Lab) -> Iterator[tuple[str, str]]:
-    """Yield each exercise with each heavy expression of its solution."""
+class Words:
+    """The tokens of a text, and the places of each."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = tokens(text)
+        self.places: dict[str, list[int]] = {}
+        for place, word in enumerate(self.tokens):
+            self.places.setdefault(word, []).append(place)
+
+
+words_of = functools.lru_cache(maxsize=4096)(Words)  # a release reads each text once a lab
+
+
+class Secret:
+    """One expression of a solution, as it is searched for in texts."""
+
+    def __init__(self, exercise: str, expression: str) -> None:
+        self.exercise, self.expression = exercise, expression
+        self.wanted = normal(tokens(expression))
+        self.kept = [(n, word) for n, word in enumerate(self.wanted) if word[0] != "$"]
+
+    def is_in(self, text: Words) -> bool:
+        """Tell whether the expression occurs in a text, at the places of its rarest word."""
+        if any(word not in text.places for _, word in self.kept):
+            return False
+        ahead, rare = min(self.kept, key=lambda entry: len(text.places[entry[1]]), default=(0, ""))
+        for at in text.places[rare] if rare else range(len(text.tokens)):
+            part = text.tokens[at - ahead : at - ahead + len(self.wanted)] if at >= ahead else ()
+            if all(part[n : n + 1] == (word,) for n, word in self.kept) \
+                    and normal(part) == self.wanted:  # fmt: skip
+                return True
+        return False
+
+
+def _secrets(lab: Lab) -> Iterator[Secret]:
+    """Yield the heavy expressions of each exercise's solution."""
     for identifier, cell in lab.named("exercise").items():
         kept = [line for line in regions.lines_of(lab, cell) if line.region in ("", "solution")]
         solved = "\n".join(line.text for line in kept)
         numbers = {n for n, line in enumerate(kept, 1) if line.region == "solution"}
         written = expressions_of(solved, numbers)
-        shader = "\n".join(line.text for line in kept if line.region == "solution")
-        given = " ".join(line.text for line in kept if not line.region)
         if not written:
-            written = _shader_expressions(shader)
-        known = tokens(given)
+            written = _shader_expressions(
+                "\n".join(line.text for line in kept if line.region == "solution"))  # fmt: skip
+        given = Words(" ".join(line.text for line in kept if not line.region))
         for expression in written:
-            words = tokens(expression)
-            if weight(words) >= WEIGHT and not _inside(words, known):
-                yield identifier, expression
-
-
-def _inside(words: Sequence[str], text: Sequence[str]) -> bool:
-    """Tell whether normalised tokens occur in a text, at any place."""
-    wanted, size = normal(words), len(words)
-    fixed = [(n, w) for n, w in enumerate(wanted) if not w.startswith("$")]
-    first, anchor = fixed[0] if fixed else (0, "")
-    for start in range(len(text) - size + 1):
-        if anchor and text[start + first] != anchor:
-            continue
-        if normal(text[start : start + size]) == wanted:
-            return True
-    return False
+            if weight(tokens(expression)) >= WEIGHT:
+                secret = Secret(identifier, expression)
+                if not secret.is_in(given):
+                    yield secret
 
 
 def leaks_in(lab: Lab, texts: Iterable[tuple[str, str]], allowed: Iterable[str] = ()) -> list[Leak]:
@@ -154,20 +176,12 @@ def leaks_in(lab: Lab, texts: Iterable[tuple[str, str]], allowed: Iterable[str] 
         allowed: expressions that a lab teaches before it asks for them.
     """
     taught = {normal(tokens(text)) for text in allowed}
-    secrets = [(key, text, tokens(text)) for key, text in _secrets(lab)]
-    secrets = [entry for entry in secrets if normal(entry[2]) not in taught]
+    secrets = [secret for secret in _secrets(lab) if secret.wanted not in taught]
     leaks = []
     for where, text in texts:
-        words = tokens(text)
-        known = set(words)
-        leaks += [Leak(key, expression, where) for key, expression, wanted in secrets
-                  if _possible(wanted, known) and _inside(wanted, words)]  # fmt: skip
+        leaks += [Leak(secret.exercise, secret.expression, where) for secret in secrets
+                  if secret.is_in(words_of(text))]  # fmt: skip
     return leaks
-
-
-def _possible(wanted: Sequence[str], known: set[str]) -> bool:
-    """Tell quickly whether a text has every token that is compared as it is."""
-    return all(word in known for word in normal(wanted) if not word.startswith("$"))
 
 
 def problems(lab: Lab, texts: Iterable[tuple[str, str]], allowed: Iterable[str] = ()) -> list[str]:

@@ -1,13 +1,14 @@
 """Definitions of exercises as a release ships them: without the cases, the oracle and comments.
 
 What remains gives feedback on frozen public cases. Parameters of other variants are blanked, and
-what only the removed methods used is removed, too.
+what only the removed methods and parameters used is removed, too.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from vklab.course.author.lab import LabError
 
@@ -26,12 +27,15 @@ def is_exercise(node: ast.stmt) -> str:
     return ""
 
 
-def stripped(text: str, variants: Mapping[str, int], name: str = "definitions") -> str:
+def stripped(
+    text: str, variants: Mapping[str, Sequence[Mapping[str, Any]]], name: str = "definitions"
+) -> str:
     """Return the text of a file of definitions without what students must not have.
 
     Args:
         text: the file.
-        variants: the variant of each exercise; the parameters of the others are blanked.
+        variants: the parameters of each exercise's variants, {} for those of other classes. They
+            replace the code that makes them.
         name: name of the file, for messages.
 
     Raises LabError if what remains still asks for the oracle.
@@ -42,7 +46,7 @@ def stripped(text: str, variants: Mapping[str, int], name: str = "definitions") 
         identifier = is_exercise(node)
         if identifier and isinstance(node, ast.ClassDef):
             node.body = [s for s in node.body if not _secret(s)]
-            _blank_variants(node, variants.get(identifier, 0))
+            _write_variants(node, variants.get(identifier, ()))
     _drop_docstrings(tree)
     _drop_unreachable(tree)
     for use in ast.walk(tree):
@@ -69,14 +73,12 @@ def _secret(node: ast.stmt) -> bool:
     return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in SECRET
 
 
-def _blank_variants(node: ast.ClassDef, chosen: int) -> None:
+def _write_variants(node: ast.ClassDef, parameters: Sequence[Mapping[str, Any]]) -> None:
     for decorator in node.decorator_list:
         for keyword in getattr(decorator, "keywords", ()):
-            if keyword.arg == "variants" and isinstance(keyword.value, ast.Tuple | ast.List):
-                keyword.value.elts = [
-                    value if number == chosen else ast.Dict([], [])
-                    for number, value in enumerate(keyword.value.elts)
-                ]
+            if keyword.arg == "variants":
+                values = tuple(dict(one) for one in parameters)
+                keyword.value = ast.parse(repr(values), mode="eval").body
 
 
 def _drop_docstrings(tree: ast.Module) -> None:

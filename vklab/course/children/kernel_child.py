@@ -215,7 +215,7 @@ def run_one(
         changed = np.frombuffer(data, np.uint8) != guarded[name]
         changed[GUARD_BYTES : GUARD_BYTES + array.nbytes] = False
         far = np.flatnonzero(changed) - GUARD_BYTES
-        offsets = np.unique(far - far % 4).tolist()
+        offsets = sorted({*(far - far % 4).tolist()})  # np.unique imports numpy.ma: 0.15 s
         if offsets:
             outside[name] = offsets[:REPORTED]
     for part in buffers.values():

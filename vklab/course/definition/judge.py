@@ -119,7 +119,8 @@ def _in_words(case: Case) -> str:
 def _compare(exercise: Exercise, case: Case, got: Got, report: Report) -> None:
     raises = case.expected if isinstance(case.expected, Raised) else None
     if got.how == "timeout":
-        report.expect(False, f"your function did not end ({got.message}); does a loop stop?")
+        report.expect(False, f"your function did not end in time ({got.message}): does each loop "
+                      "stop? does it try more possibilities than it needs?")
     elif got.how == "raised" and got.raised is not None:
         report.expect(raises and raises.kind in got.raised.kinds, f"raised {got.raised.text}")
     elif got.how != "returned":

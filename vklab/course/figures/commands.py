@@ -1,15 +1,16 @@
 """Pictures of command lists: hazards and barriers, a staging ring, groups under a cap.
 
-A command is plain data: (name, reads, writes), each access (arena, first byte, byte behind the
+A command is plain data: (name, reads, writes), each access (arena, first byte, byte after the
 last). Visited by lab 06.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from vklab.course.figures.diagram import Diagram
 from vklab.course.figures.lanes import draw_timeline
+from vklab.course.labs.grouping import Work, kept_bytes
 from vklab.course.picture import Picture
 from vklab.plan import device_chunk
 from vklab.plan.barriers import Access, Barrier
@@ -44,10 +45,10 @@ def commands_of(chunk: Chunk) -> list[Command]:
 
 
 def full_barriers(numbers: Sequence[int], count: int) -> tuple[Barrier, ...]:
-    """Return barriers before these steps, and one behind the last step for the host.
+    """Return barriers before these steps, and one after the last step for the host.
 
     Args:
-        numbers: the number of the step behind each barrier.
+        numbers: the number of the step after each barrier.
         count: the number of steps.
     """
     between = [Barrier(number, EVERYWHERE, EVERYWHERE) for number in numbers]
@@ -76,7 +77,7 @@ def draw_path() -> Picture:
 
 
 def draw_gaps() -> Picture:
-    """Draw three hazards as gaps on a line of commands, and two barriers that serve them."""
+    """Draw three hazards as gaps on a line of commands, and two barriers that order them."""
     page = Diagram(660, 156)
     for n in range(6):
         page.box((10 + 108 * n, 8, 92, 26), f"command {n}", "grey")
@@ -88,7 +89,7 @@ def draw_gaps() -> Picture:
     return page.picture(
         "Three gaps on a line of six commands; a barrier before command 2 crosses the first two "
         "gaps, a barrier before command 5 the third one.",
-        "Two barriers (green), before commands 2 and 5, serve three hazards.",
+        "Two barriers (green), before commands 2 and 5, order three hazards.",
     )
 
 
@@ -98,30 +99,30 @@ def draw_masks() -> Picture:
     for n, (title, words, colour) in enumerate((
         ("source stage", "commands of this stage\nmust have ended", "orange"),
         ("source access", "these writes become\navailable", "orange"),
-        ("target access", "these accesses see\nthe writes", "blue"),
         ("target stage", "commands of this stage\nwait", "blue"),
+        ("target access", "these accesses see\nthe writes", "blue"),
     )):  # fmt: skip
         page.box((8 + 168 * n, 26, 158, 62), f"{title}\n{words}", colour)
     page.note((8, 16), "before the barrier", bold=True)
-    page.note((344, 16), "behind the barrier", bold=True)
+    page.note((344, 16), "after the barrier", bold=True)
     page.note((8, 112), "The two stages are the execution dependency: enough for WAR.\nThe two "
               "accesses are the rest of the memory dependency: RAW and WAW need them, too.")
     return page.picture(
-        "Source stage, source access, target access and target stage, with what each does.",
+        "Source stage, source access, target stage and target access, with what each does.",
         "The masks of one barrier. An access has an effect only together with its stage.",
     )
 
 
 def draw_refill() -> Picture:
     """Draw a staging buffer that is refilled before the device has read it."""
-    host = [("write 1", 0, 1.4, "blue"), ("submit", 1.4, 2.4, "orange"),
-            ("write 2", 2.4, 3.8, "red"), ("submit", 3.8, 4.8, "orange")]  # fmt: skip
-    device = [("copy", 4.9, 6.4, "green"), ("copy", 6.4, 8, "green")]
+    host = [("write 0", 0, 1.4, "blue"), ("submit", 1.4, 2.4, "orange"),
+            ("write 1", 2.4, 3.8, "red"), ("submit", 3.8, 4.8, "orange")]  # fmt: skip
+    device = [("copy 0", 4.9, 6.4, "green"), ("copy 1", 6.4, 8, "green")]
     return draw_timeline(
         {"host": host, "device": device},
         [("host", 2.1, "device", 4.9), ("host", 4.5, "device", 6.6)],
-        alt="The host writes 1, submits, writes 2, submits; the device runs both copies later.",
-        caption="Nothing makes the host wait between submit and write 2.",
+        alt="The host writes piece 0, submits, writes piece 1, submits; the device copies later.",
+        caption="Nothing makes the host wait between submit and write 1.",
     )
 
 
@@ -177,34 +178,38 @@ def _listed(spans: Sequence[Span]) -> str:
 
 
 def draw_ring(
-    sizes: Sequence[int], ring: int, plan: Sequence[tuple[int, int]], caption: str
-) -> Picture:
+    sizes: Sequence[int], ring: int, plan: Sequence[tuple[int, int]],
+    arrived: Sequence[Sequence[int]], caption: str,
+) -> Picture:  # fmt: skip
     """Draw the place of each piece in a staging ring, a row for each piece.
 
     Args:
         sizes: bytes of each piece.
         ring: bytes of the ring.
         plan: (offset, timeline value to wait for) of each piece.
+        arrived: the numbers of the pieces that arrived in the place of each piece.
         caption: the line below.
     """
-    scale, page = 420 / ring, Diagram(700, 30 * len(sizes) + 26)
+    left, scale, page = 250, 420 / ring, Diagram(720, 30 * len(sizes) + 26)
+    rows = []
     for row, (size, (offset, value)) in enumerate(zip(sizes, plan, strict=True)):
-        y = 6 + 30 * row
-        page.note((6, y + 17), f"piece {row}")
-        page.box((80, y, 420, 24), "", "grey", filled=False)
-        outside = offset + size > ring
-        page.box((80 + scale * offset, y, scale * size, 24), f"{size}",
-                 "red" if outside else "blue", shade=0.4)  # fmt: skip
-        page.note((512, y + 17), f"first wait for {value}" if value else "no wait")
-    page.note((80, 30 * len(sizes) + 18), "byte 0", size=11)
-    page.note((500, 30 * len(sizes) + 18), f"byte {ring}", anchor="end", size=11)
-    rows = "; ".join(f"piece {n}: bytes {at} to {at + size}, wait for {value}"
-                     for n, (size, (at, value)) in enumerate(zip(sizes, plan, strict=True)))
-    return page.picture(f"Pieces in a ring of {ring} bytes. {rows}", caption)
+        y, right = 6 + 30 * row, list(arrived[row : row + 1]) == [[row]]
+        waits = f"wait for {value} before writing" if value else "no wait"
+        page.note((6, y + 17), f"piece {row}", bold=True)
+        page.note((66, y + 17), waits)
+        page.box((left, y, 420, 24), "", "grey", filled=False)
+        begin, end = (min(max(at, 0), ring + 24) for at in (offset, offset + size))
+        page.box((left + scale * begin, y, scale * max(end - begin, 2), 24), f"{size}",
+                 "blue" if right else "red", shade=0.4)  # fmt: skip
+        rows.append(f"piece {row}: bytes {offset} to {offset + size}, {waits}, "
+                    f"{'right' if right else 'wrong'}")  # fmt: skip
+    page.note((left, 30 * len(sizes) + 18), "byte 0", size=11)
+    page.note((left + 420, 30 * len(sizes) + 18), f"byte {ring}", anchor="end", size=11)
+    return page.picture(f"Pieces in a ring of {ring} bytes. {'; '.join(rows)}", caption)
 
 
 def draw_groups(
-    work: Mapping[str, tuple[int, tuple[str, ...]]], groups: Sequence[Sequence[str]], cap: int,
+    work: Work, groups: Sequence[Sequence[str]], cap: int,
     caption: str,
 ) -> Picture:  # fmt: skip
     """Draw groups of commands between barriers, and below each the bytes that are live.
@@ -229,18 +234,17 @@ def draw_groups(
             reads = f"\nreads {' '.join(work[name][1])}" if work[name][1] else ""
             page.box((x + 6, 6 + 44 * row, wide - 16, 38), f"{name}: {work[name][0]}{reads}",
                      "red" if late else "blue")  # fmt: skip
-        still = [name for name in done if any(
-            name in reads and reader not in done for reader, (_, reads) in work.items())
-            or not any(name in reads for _, reads in work.values())]  # fmt: skip
-        live = sum(work[name][0] for name in [*still, *group])
+        kept, own = kept_bytes(work, done), sum(work[name][0] for name in group)
+        live = kept + own
         sizes.append(live)
         tall = 80 * min(live / cap, 1.2)
-        page.box((x + 6, base + 96 - tall, wide - 16, tall), str(live),
-                 "red" if live > cap else "green")  # fmt: skip
+        page.box((x + 6, base + 96 - tall, wide - 16, tall), "", "red" if live > cap else "green")
+        page.note((x + wide / 2 - 2, base + 112), f"{kept} + {own} = {live}", size=11,
+                  anchor="middle")  # fmt: skip
         if number:
             page.box((x - 3, 4, 4, base + 100), "", "green", shade=0.9)
         done |= set(group)
-    page.arrow((84, base + 16), (732, base + 16), dashed=True)
+    page.box((84, base + 15, 648, 1.5), "", "red")
     page.note((6, base + 20), f"cap {cap}")
     listed = "; ".join(f"{' '.join(group)} ({live} live)"
                        for group, live in zip(groups, sizes, strict=True))  # fmt: skip

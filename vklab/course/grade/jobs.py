@@ -28,6 +28,8 @@ __all__ = ["Job", "Judge", "environment", "guarded", "run_jobs", "tell"]
 # Longer than any session's own limits: only a grader that hangs reaches it.
 WALL_S = 3600.0
 START_S, END_S = 30.0, 5.0
+# What the server whose forks are jobs imports, besides the judge's module.
+PRELOADED = [__name__, "vklab.course.grade.preload"]
 # In the process of one job: where a judge's entries go before its outcome.
 _told: list[Any] = []
 
@@ -147,7 +149,7 @@ def _context(judge: Judge) -> Any:
     if os.name != "posix":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, getattr(judge, "__module__", __name__)])
+    context.set_forkserver_preload([*PRELOADED, getattr(judge, "__module__", __name__)])
     return context
 
 

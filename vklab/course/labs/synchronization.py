@@ -10,6 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,18 @@ from vklab.runtime import loading, open_devices
 from vklab.settings import settings
 from vklab.vulkan import api, command, instance
 from vklab.vulkan.command import CommandBuffer
-from vklab.vulkan.device import Device, DeviceObject, Queue
+from vklab.vulkan.device import Device, DeviceObject
 from vklab.vulkan.memory import Buffer
-from vklab.vulkan.sync import Fence
 
-__all__ = ["FAULTS", "Timeline", "ask_layer", "send", "stream", "three_branches"]
+__all__ = ["FAULTS", "LazyDevice", "Timeline", "ask_layer", "stream", "three_branches"]
 
-# Variables that switch synchronization validation on, in newer and in older layers.
-SYNC_VALIDATION = {"VK_LAYER_VALIDATE_SYNC": "1", "VK_LAYER_ENABLES":
-                   "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"}  # fmt: skip
+# Variables that switch synchronization validation on, in newer and in older layers. Newer ones look
+# at the accesses of kernels only with the third.
+SYNC_VALIDATION = {
+    "VK_LAYER_VALIDATE_SYNC": "1",
+    "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT",
+    "VK_LAYER_SYNCVAL_SHADER_ACCESSES_HEURISTIC": "1",
+}
 
 
 class Timeline(DeviceObject):
@@ -56,70 +60,94 @@ class Timeline(DeviceObject):
         self.device.call("vkWaitSemaphores", info, int(seconds * 1e9))
 
 
-def send(
-    queue: Queue, commands: CommandBuffer, go: Timeline, done: Timeline, value: int,
-    fence: Fence | None,
-) -> None:  # fmt: skip
-    """Submit commands that wait until `go` is `value`, and then set `done` to `value`.
+class LazyDevice(contextlib.ExitStack):
+    """A device that copies from a staging ring, each copy only when the host waits for it.
 
-    Args:
-        queue: where to submit.
-        commands: the recorded commands.
-        go: the timeline that they wait for, on the device.
-        done: the timeline that they set.
-        value: the number for both.
-        fence: set when the submission has ended; or None.
+    Each copy waits for the timeline `go`, which the host raises directly before it waits.
+
+    Attributes:
+        ring: the bytes of the staging ring, for the host to write.
+        sent: sizes of the pieces whose copies are submitted.
     """
-    values = api.struct("VkTimelineSemaphoreSubmitInfo",
-                        waitSemaphoreValueCount=1, pWaitSemaphoreValues=[value],
-                        signalSemaphoreValueCount=1, pSignalSemaphoreValues=[value])  # fmt: skip
-    info = api.struct("VkSubmitInfo", pNext=values, waitSemaphoreCount=1,
-                      pWaitDstStageMask=[api.constant("VK_PIPELINE_STAGE_TRANSFER_BIT")],
-                      pWaitSemaphores=[go.handle], commandBufferCount=1,
-                      pCommandBuffers=[commands.handle], signalSemaphoreCount=1,
-                      pSignalSemaphores=[done.handle])  # fmt: skip
-    submit = commands.device.command("vkQueueSubmit")
-    handle = fence.handle if fence else api.ffi.NULL
-    api.check("vkQueueSubmit", submit(queue.handle, 1, info, handle))
+
+    def __init__(self, ring: int, capacity: int) -> None:
+        super().__init__()
+        keep, opened = self.enter_context, open_devices.open_device()
+        self._go, self._done = keep(Timeline(opened.device)), keep(Timeline(opened.device))
+        self._pool, self._allowed, self._last = keep(opened.command_pool()), 0, 0
+        self._staging = keep(Buffer(opened.allocator, ring, "staging"))
+        self._target = keep(Buffer(opened.allocator, capacity, "readback"))
+        self.ring, self.sent = self._staging.mapped, list[int]()
+
+    def wait(self, value: int) -> None:
+        """Let the copies run up to this value, and wait until their timeline has reached it."""
+        if value > self._last:
+            raise TimeoutError(f"the host waits for {value} before it submits a copy that sets "
+                               "this value: it would wait for ever")  # fmt: skip
+        if value > self._allowed:
+            self._go.raise_to(value)
+            self._allowed = value
+        self._done.wait(value)
+
+    def submit_copy(self, offset: int, size: int, value: int) -> None:
+        """Submit the copy of a piece; it waits for `go`, and then sets its timeline to `value`.
+
+        Args:
+            offset: first byte of the piece in the ring.
+            size: bytes of the piece.
+            value: the number for both timelines.
+        """
+        commands = self.enter_context(CommandBuffer(self._pool))
+        commands.begin()
+        commands.copy_buffer(self._staging.handle, self._target.handle, size, offset,
+                             sum(self.sent))  # fmt: skip
+        commands.barrier(("transfer",), ("host",))
+        commands.end()
+        values = api.struct("VkTimelineSemaphoreSubmitInfo",
+                            waitSemaphoreValueCount=1, pWaitSemaphoreValues=[value],
+                            signalSemaphoreValueCount=1, pSignalSemaphoreValues=[value])
+        info = api.struct("VkSubmitInfo", pNext=values, waitSemaphoreCount=1,
+                          pWaitDstStageMask=[api.constant("VK_PIPELINE_STAGE_TRANSFER_BIT")],
+                          pWaitSemaphores=[self._go.handle], commandBufferCount=1,
+                          pCommandBuffers=[commands.handle], signalSemaphoreCount=1,
+                          pSignalSemaphores=[self._done.handle])  # fmt: skip
+        submit = commands.device.command("vkQueueSubmit")
+        api.check("vkQueueSubmit", submit(self._pool.queue.handle, 1, info, api.ffi.NULL))
+        self.sent.append(size)
+        self._last = value
+
+    def __exit__(self, *details: Any) -> bool | None:
+        self.wait(self._last)
+        return super().__exit__(*details)
+
+    def arrived(self) -> list[list[int]]:
+        """Return the different bytes that have arrived, for each piece."""
+        ends = np.cumsum([0, *self.sent]).tolist()
+        return [sorted(set(self._target.mapped[a:b])) for a, b in pairwise(ends)]
 
 
 def stream(
     sizes: Sequence[int], ring: int, plan: Sequence[tuple[int, int]], step: int = 1
 ) -> list[list[int]]:
-    """Send pieces of the bytes 1, 2, 3 ... through a staging ring; return what arrives, by piece.
+    """Send pieces through a staging ring; return the numbers of the pieces that arrive.
 
-    The device is as lazy as Vulkan allows: a copy runs only when the host waits for it, because
-    each copy waits for the timeline `go`, which the host raises directly before it waits.
+    Each byte of piece k is the number k. Copy k sets the timeline to step * (k + 1).
 
     Args:
         sizes: bytes of each piece.
         ring: bytes of the ring.
         plan: (offset, value) of each piece; the host waits for the value before it writes.
-        step: copy k, from 0, sets the timeline to step * (k + 1).
+        step: what each copy adds to the timeline.
     """
-    with contextlib.ExitStack() as stack:
-        keep, opened = stack.enter_context, open_devices.open_device()
-        go, done = keep(Timeline(opened.device)), keep(Timeline(opened.device))
-        fence, pool = keep(Fence(opened.device)), keep(opened.command_pool())
-        staging = keep(Buffer(opened.allocator, ring, "staging"))
-        target = keep(Buffer(opened.allocator, sum(sizes), "readback"))
-        allowed, ends = 0, np.cumsum([0, *sizes]).tolist()
-        for number, (size, (offset, value)) in enumerate(zip(sizes, plan, strict=True), 1):
-            if value > allowed:
-                go.raise_to(value)
-                allowed = value
-            done.wait(value)
-            staging.mapped[offset : offset + size] = bytes([number]) * size
-            commands = keep(CommandBuffer(pool))
-            commands.begin()
-            commands.copy_buffer(staging.handle, target.handle, size, offset, ends[number - 1])
-            commands.barrier(("transfer",), ("host",))
-            commands.end()
-            last = fence if number == len(sizes) else None
-            send(pool.queue, commands, go, done, number * step, last)
-        go.raise_to(len(sizes) * step)
-        fence.wait(5)
-        return [sorted(set(target.mapped[a:b])) for a, b in zip(ends, ends[1:], strict=False)]
+    with LazyDevice(ring, sum(sizes)) as device:
+        for k, (size, (offset, value)) in enumerate(zip(sizes, plan, strict=True)):
+            if offset < 0 or offset + size > ring:
+                raise ValueError(f"piece {k} has bytes outside of the ring")
+            device.wait(value)
+            device.ring[offset : offset + size] = bytes([k]) * size
+            device.submit_copy(offset, size, step * (k + 1))
+        device.wait(step * len(sizes))
+        return device.arrived()
 
 
 # ----------------------------------------------------------------------- faults for the layer

@@ -125,7 +125,11 @@ def student_notebook(lab: Lab, variants: dict[str, int]) -> Any:
 
 def _definitions(lab: Lab, variants: dict[str, int]) -> str:
     path = places.labs_folder() / "checks" / f"lab_{lab.number}.py"
-    return strip.stripped(path.read_text("utf-8"), variants, path.name)
+    parameters = {
+        key: [one if n == variants[key] else {} for n, one in enumerate(exercise.variants)]
+        for key, exercise in exercises_of(lab.number, variants).items()
+    }
+    return strip.stripped(path.read_text("utf-8"), parameters, path.name)
 
 
 def _facts(lab: Lab, notebook: Any, variants: dict[str, int]) -> LabFacts:
