@@ -1,6 +1,6 @@
 """Answers to try the checks of lab 08 with: kernels in Slang, right and wrong, and others."""
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs.products import kernel_text
 
 # ------------------------------------------------------------------------------------------- 08-1
@@ -140,6 +140,10 @@ void main(uint3 group : SV_GroupID, uint lane : SV_GroupIndex) {
 }
 """)
 
+equivalent("08-2", "for (uint first = 0; first < params.depth; first += TILE) {",
+           "for (uint first = 0; first <= params.depth; first += TILE) {",
+           because="one step more, behind the end, adds only zeros")
+
 # ------------------------------------------------------------------------------------------- 08-3
 
 BLOCK = HEAD + """
@@ -199,6 +203,12 @@ for text, words in (
     (ALONE, "one invocation did all the work"),
 ):
     wrong("08-3", says=words)(text)
+
+BEHIND = "it touches what lies behind local arrays, and no result uses that"
+equivalent("08-3", "for (uint r = 0; r < HIGH; ++r)", "for (uint r = 0; r <= HIGH; ++r)",
+           because=BEHIND)
+equivalent("08-3", "for (uint c = 0; c < WIDE; ++c) sums[r][c] += from_a[r] * from_b[c];",
+           "for (uint c = 0; c <= WIDE; ++c) sums[r][c] += from_a[r] * from_b[c];", because=BEHIND)
 
 # ------------------------------------------------------------------------------------------- 08-4
 

@@ -191,7 +191,7 @@ tiling.draw_block()
 # ### Exercise 3 · A block of registers, for y = a transposed times b
 # Here `a` is stored with a row for each `k`: `y[r, c]` is the sum of `a[k, r] * b[k, c]`. Each invocation computes [[high]] rows and [[wide]] columns of `y` that lie side by side: rows from `[[high]] * id.y` on, columns from `[[wide]] * id.x` on. No shared memory is needed. The check counts the loads of each invocation: [[high]] elements of `a` and [[wide]] of `b` in each step.
 
-# %% id="l08-e3" vklab={"role": "exercise", "id": "08-3", "points": 4, "lines": 14}
+# %% id="l08-e3" vklab={"role": "exercise", "id": "08-3", "points": 4, "lines": 12}
 REGISTER_BLOCK = """
 StructuredBuffer<float> a;   // a has a row for each k
 StructuredBuffer<float> b;   // so has b
@@ -210,18 +210,14 @@ void main(uint3 id : SV_DispatchThreadID) {
         for (uint c = 0; c < WIDE; ++c) sums[r][c] = 0.0;
     // TODO     add up all products, then write the sums that are elements of y.
     // Approach in each step of k: load HIGH elements of a, then WIDE of b, then multiply.
-    // Example  depth = 1, a = [1, 2], b = [3, 4]: y = [3, 4, 6, 8]      (roughly 14 lines)
+    // Example  depth = 1, a = [1, 2], b = [3, 4]: y = [3, 4, 6, 8]      (roughly 12 lines)
     // ### BEGIN SOLUTION
     for (uint k = 0; k < params.depth; ++k) {
         float from_a[HIGH], from_b[WIDE];
-        for (uint r = 0; r < HIGH; ++r) {
-            from_a[r] = 0.0;
+        for (uint r = 0; r < HIGH; ++r)
             if (top + r < params.rows) from_a[r] = a[k * params.rows + top + r];
-        }
-        for (uint c = 0; c < WIDE; ++c) {
-            from_b[c] = 0.0;
+        for (uint c = 0; c < WIDE; ++c)
             if (left + c < params.columns) from_b[c] = b[k * params.columns + left + c];
-        }
         for (uint r = 0; r < HIGH; ++r)
             for (uint c = 0; c < WIDE; ++c) sums[r][c] += from_a[r] * from_b[c];
     }

@@ -30,7 +30,7 @@ from IPython.display import display
 import vklab
 from vklab.course import attempt, banner, check, data, hint, predict, show
 from vklab.course.labs import units
-from vklab.course.labs.strips import ORDERS, bytes_loaded, draw_orders
+from vklab.course.labs.strips import ORDERS, SMALL, bytes_loaded, draw_orders
 
 RECORD = json.loads(data("recorded/products_h200.json").read_text())
 print("recorded:", *(RECORD[key] for key in ("device", "driver", "date", "made_by")), sep=", ")
@@ -114,7 +114,7 @@ check("08b-1", occupancy)
 # hint("08b-1")
 
 # %% [markdown] id="l08b-1e"
-# With the real step of 256 this explains lab 08: `buffered` needs 73 registers where `vectors` needs 48. Three workgroups are resident in place of five, and what the second buffer gains is lost again. But high occupancy is no aim in itself: `matrix` is the fastest kernel of all, with nine subgroups of 64. It has much work between two loads, and many loads under way from each invocation. Occupancy is one way to have enough in flight; several independent loads in each invocation are the other.
+# With the real step of 256 this explains lab 08: `buffered` needs 73 registers where `vectors` needs 48. Three workgroups are resident in place of five: the likely reason why the second buffer's gain was lost. But high occupancy is no aim in itself: `matrix` is the fastest kernel of all, with nine subgroups of 64. It has much work between two loads, and many loads under way from each invocation. Occupancy is one way to have enough in flight; several independent loads in each invocation are the other.
 #
 # ## 2 · Cooperative matrices
 # NVIDIA's tensor cores, AMD's matrix cores and Intel's XMX engines multiply small matrices in one step. Vulkan offers them as **cooperative matrices**: all invocations of a subgroup hold a matrix together.
@@ -272,7 +272,10 @@ check("08b-4", footnote)
 # hint("08b-4")
 
 # %% [markdown] id="l08b-4r"
+# <details><summary>What follows for the footnote?</summary>
+#
 # On the RTX 3080 the bytes need 1.34 ms, and the multiplications 0.017 ms with plain float32. TF32 does not make the bytes fewer: look at the picture, a TF32 number lies in memory with all 32 bits. So even infinitely fast units would save less than 0.02 ms of a gap of 61.6 ms. The row is bound by memory. What differs between the runtimes is how they load: 10.78 ms are 95 GB/s, and 72.39 ms are 14 GB/s, on a card with 760. The question to ask is where those bytes came from, and the footnote keeps readers from asking it.
+# </details>
 #
 # **A fair comparison** names, for each runtime: the precision of inputs and of sums; whether TF32 is on (ONNX Runtime's CUDA provider has it on unless `use_tf32=0`; PyTorch has it off for products unless you set `torch.backends.cuda.matmul.allow_tf32`); whether weights were on the device before the clock started; batch, warm-up, and the error of the result. At a batch of hundreds TF32 does decide, and then the two columns do not compute the same thing.
 #
@@ -288,7 +291,13 @@ draw_orders({name: sorted(grid, key=key) for name, key in ORDERS.items()}, [1] *
 # ### Exercise 5 · An order of tiles (scored)
 # Tile `(i, j)` uses strip `i` of `a`, then strip `j` of `b`. A strip that is not in the cache is loaded, and its bytes count; before that, least recently used strips leave until it fits. `bytes_loaded(order, a, b, cache)` replays an order and returns the bytes. In some grids strips have several sizes, and in some not all tiles are wanted (as in attention, where later words are masked).
 #
-# **The bound** (exact for the grid of the example): each strip is loaded once at least. And a strip of `s` bytes meets at most `cache - s` bytes of other strips until the next load, so it can serve tiles worth `s (cache - s)`, where a tile is worth the product of its two strips. For 24 x 24 tiles and six strips of one byte that is 576 / 5, or 116; rows load 600, a snake 508, and 163 is the best we found. You get all points from a good order on, and the verdict names it.
+# **The bound**: each strip is loaded once at least. And a strip of `s` bytes meets at most `cache - s` bytes of other strips until the next load, so it can serve tiles worth `s (cache - s)`, where a tile is worth the product of its two strips. For 24 x 24 tiles and six strips of one byte that is 576 / 5, or 116; rows load 600, a snake 508, and 163 is the best we found. You get all points from a good order on, and the verdict names it. For the small grid below the bound is exact, because all of its orders can be searched: 13.
+
+# %% id="l08b-5s" tags=["hide-input"]
+tiles, a, b, cache = SMALL
+draw_orders({name: sorted(tiles, key=ORDERS[name]) for name in ("rows", "snake")}, a, b, cache,
+            "The small grid: two of its 15 tiles are not wanted. The strips of a have 3, 1 and 1 "
+            "bytes, those of b 1, 2, 2, 1 and 1, and the cache has 7.")
 
 # %% id="l08b-e5" vklab={"role": "exercise", "id": "08b-5", "points": 5, "lines": 14}
 def order_tiles(tiles, a, b, cache):
@@ -297,7 +306,7 @@ def order_tiles(tiles, a, b, cache):
     tiles: a list of (i, j). a, b: bytes of the strips of each operand. cache: bytes of the cache.
     TODO     every tile once, in an order with few bytes_loaded.
     Approach think about which strips stay while others pass by; compare several orders by replay.
-    Example  see the verdict: it shows what you need, the bound, and the obvious order
+    Example  order_tiles(*SMALL): rows load 22 bytes, a snake 17, a best order 13
                                                                        (roughly 14 lines)
     """
     ### BEGIN SOLUTION

@@ -149,7 +149,7 @@ def draw_speeds(columns: Mapping[str, Mapping[str, float]], caption: str) -> Pic
         low = min(speeds.values())
         for row, name in enumerate(names):
             if name not in speeds:
-                page.note((left, 46 + 24 * row), "not on this device")
+                page.note((left, 46 + 24 * row), "not measured here")
                 continue
             long = 14 + 220 * math.log(speeds[name] / low) / math.log(400)
             colour = "orange" if name == "runtime" else "blue"

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from vklab.course.figures.diagram import Diagram
 from vklab.course.picture import Picture
 
-__all__ = ["ORDERS", "bytes_loaded", "draw_orders", "replay"]
+__all__ = ["ORDERS", "SMALL", "bytes_loaded", "draw_orders", "replay"]
 
 Tiles = Sequence[tuple[int, int]]
+# Tiles, bytes of the strips of a and of b, and bytes of the cache.
+SMALL = ([(0, 0), (0, 1), (0, 3), (0, 4), (1, 0), (1, 1), (1, 2), (1, 4), (2, 0), (2, 1), (2, 2),
+          (2, 3), (2, 4)], [3, 1, 1], [1, 2, 2, 1, 1], 7)  # fmt: skip
 ORDERS = {
     "rows": lambda tile: tile,
     "snake": lambda tile: (tile[0], tile[1] if tile[0] % 2 == 0 else -tile[1]),

@@ -60,7 +60,8 @@ def padded_product(a: np.ndarray, b: np.ndarray, memory: np.ndarray, side: int =
     a_padded[:rows, :depth] = a
     b_padded = np.zeros((deep, wide), np.float16)
     b_padded[:depth, :columns] = b
-    y = a_padded.astype(np.float32) @ b_padded.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        y = a_padded.astype(np.float32) @ b_padded.astype(np.float32)
     return np.asarray(y[:rows, :columns])
 
 
@@ -73,7 +74,7 @@ def draw_latency() -> Picture:
     page.note((10, 18), "one subgroup", bold=True).note((10, 62), "four subgroups", bold=True)
     for row, top in enumerate((6, 50, 74, 98, 122)):
         x = 130.0 + 34 * max(0, row - 1)
-        for _ in range(3 if row else 3):
+        for _ in range(3):
             page.box((x, top, 30, 18), "", "green", shade=0.6)
             page.box((x + 32, top, 104, 18), "waits" if row == 0 else "", "grey", dashed=True)
             x += 138
@@ -90,15 +91,15 @@ def draw_resident(rows: Mapping[str, tuple[int, float, str]], caption: str) -> P
         rows: workgroups, share of the subgroups, and the limit, by kernel.
         caption: text below the picture.
     """
-    page, said = Diagram(690, 16 + 28 * len(rows)), []
+    page, said = Diagram(740, 16 + 28 * len(rows)), []
     for number, (name, (groups, share, limit)) in enumerate(rows.items()):
         top = 8 + 28 * number
-        page.note((84, top + 15), name, anchor="end", bold=True)
-        page.box((92, top, 320, 20), "", "grey", filled=False)
+        page.note((134, top + 15), name, anchor="end", bold=True)
+        page.box((142, top, 320, 20), "", "grey", filled=False)
         for group in range(groups):
             wide = 320 * share / groups
-            page.box((92 + wide * group, top, wide, 20), "", "blue", shade=0.5)
-        page.note((422, top + 15), f"{share:.0%}, {groups} workgroups; limit: {limit}")
+            page.box((142 + wide * group, top, wide, 20), "", "blue", shade=0.5)
+        page.note((472, top + 15), f"{share:.0%}, {groups} workgroups; limit: {limit}")
         said.append(f"{name}: {groups} workgroups, {share:.0%}, limited by {limit}")
     return page.picture("; ".join(said), caption)
 
