@@ -53,18 +53,14 @@ predict("08-p1", of_invocation=..., of_element=...)
 
 # %% [markdown] id="l08-1n"
 # The second kernel exchanges `x` and `y` in one line. In memory nothing else changes: every invocation computes one sum and loads the same elements as before. What changes is *which invocations run together*. On NVIDIA's GPUs 32 neighbours along x form a subgroup and load at the same time.
+#
+# Memory moves in sectors of 32 bytes, or 8 floats. Predict how many sectors 32 neighbours touch in one load of `a` and in one of `b`, for both kernels. Take a `depth` and a number of columns that 8 divides. The cell after your prediction counts: it inserts counters into the compiled kernels and runs a small product, of 32 x 32 elements with depth 16.
 
 # %% id="l08-1d" tags=["hide-input"]
 tiling.draw_neighbours()
 
-# %% [markdown] id="l08-1q"
-# Memory moves in sectors of 32 bytes, or 8 floats. Predict how many sectors 32 neighbours touch in one load of `a` and in one of `b`, for both kernels. Take a `depth` and a number of columns that 8 divides.
-
 # %% id="l08-p2"
 predict("08-p2", naive_a=..., naive_b=..., coalesced_a=..., coalesced_b=...)
-
-# %% [markdown] id="l08-1r"
-# The next cell counts. It inserts counters into the compiled kernels and runs a small product: 32 x 32 elements, depth 16.
 
 # %% id="l08-1c"
 count_rungs(["naive", "coalesced"])
@@ -177,10 +173,12 @@ check("08-2", SHARED_TILE)
 # hint("08-2")
 
 # %% [markdown] id="l08-2e"
-# Shared memory has a price, too: this kernel makes two shared loads for each multiply-add. It is divided into **banks**, of which each serves one address at a time. In the solution, neighbours along x read `b_tile` with a stride of a whole row, so several of them want the same bank. Kernels therefore leave room for one more element in each row of a tile, as `matmul_vectors.slang` does.
-#
+# Shared memory has a price, too: this kernel makes two shared loads for each multiply-add. It is divided into **banks**, of which each serves one address at a time. If neighbours along x read `b_tile` a whole row apart, several of them want the same bank, and wait for each other. Kernels therefore leave room for one more element in each row of a tile, as `matmul_vectors.slang` does.
+
+# %% [markdown] id="l08-2cpu"
 # On a CPU driver shared memory *costs*: there it is ordinary memory behind the same caches, so a tile is an extra copy, and at each barrier the driver has to switch between the invocations of a workgroup. Your own timings below may show that.
-#
+
+# %% [markdown] id="l08-3t"
 # ## 3 · Sums in registers
 # Registers are faster than shared memory. An invocation that keeps several sums uses each number that it has loaded several times.
 
@@ -206,8 +204,7 @@ static const uint HIGH = [[high]], WIDE = [[wide]];
 void main(uint3 id : SV_DispatchThreadID) {
     uint top = HIGH * id.y, left = WIDE * id.x;
     float sums[HIGH][WIDE];
-    for (uint r = 0; r < HIGH; ++r)
-        for (uint c = 0; c < WIDE; ++c) sums[r][c] = 0.0;
+    for (uint i = 0; i < HIGH * WIDE; ++i) sums[i / WIDE][i % WIDE] = 0.0;
     // TODO     add up all products, then write the sums that are elements of y.
     // Approach in each step of k: load HIGH elements of a, then WIDE of b, then multiply.
     // Example  depth = 1, a = [1, 2], b = [3, 4]: y = [3, 4, 6, 8]      (roughly 12 lines)
