@@ -277,7 +277,7 @@ check("08-4", counts_of)
 # %% [markdown] id="l08-speed"
 # Now the clock: it is shown, and never marked. Left is your device with small matrices, right a recorded H200 with large ones.
 
-# %% id="l08-speedc"
+# %% id="l08-speedc" tags=["nbval-ignore-output"]
 draw_ladder(RECORD)
 
 # %% [markdown] id="l08-speedr"
