@@ -157,6 +157,12 @@ class SharedTile(Product):
         steps = -(-case.args[2]["depth"] // self.params["tile"])
         return {"a": (case.args[1][0], steps), "b": (case.args[1][1], steps)}
 
+    def _loads(self, case: Case, got: Observed, report: Report) -> None:
+        report.expect(got.counts.local[:2] == self.tile(), "a workgroup has "
+                      f"{' x '.join(map(str, got.counts.local[:2]))} invocations; asked were "
+                      f"{' x '.join(map(str, self.tile()))}")  # fmt: skip
+        super()._loads(case, got, report)
+
     def _side(self, case: Case, got: Observed, report: Report) -> None:
         if self.matrix(case) != (24, 24):
             return

@@ -33,14 +33,15 @@ def replay(tiles: Tiles, a: Sequence[int], b: Sequence[int], cache: int) -> list
         cache: bytes of the cache.
     """
     resident: dict[tuple[str, int], int] = {}  # the least recently used strip comes first
-    loads = []
+    loads, used = [], 0
     for i, j in tiles:
         loaded = 0
         for strip, size in ((("a", i), a[i]), (("b", j), b[j])):
             if strip not in resident:
                 loaded += size
-                while sum(resident.values()) + size > cache:
-                    del resident[next(iter(resident))]
+                used += size
+                while used > cache and resident:
+                    used -= resident.pop(next(iter(resident)))
             resident[strip] = resident.pop(strip, size)
         loads.append(loaded)
     return loads
