@@ -21,7 +21,7 @@ from vklab.course.definition.exercise import find
 from vklab.course.definition.judge import LocalAnswers, judge
 from vklab.course.labs import units
 from vklab.course.labs.ladder import H200, peaks
-from vklab.course.labs.products import LADDER, RUNTIME, kernel_text
+from vklab.course.labs.rungs import LADDER, RUNTIME, kernel_text
 from vklab.course.labs.strips import SMALL, bytes_loaded, replay
 from vklab.course.places import PROJECT
 

@@ -17,7 +17,8 @@ from vklab.course.counting.observe import observe_kernel
 from vklab.course.figures.gpus import Sheet
 from vklab.course.figures.roofline import Roof, draw_rooflines
 from vklab.course.figures.tiling import draw_speeds
-from vklab.course.labs.products import LADDER, RUNTIME, kernel_text, measure
+from vklab.course.labs.products import measure
+from vklab.course.labs.rungs import LADDER, RUNTIME, kernel_text
 from vklab.course.picture import Picture
 from vklab.errors import ShaderError
 

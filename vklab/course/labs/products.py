@@ -1,8 +1,8 @@
 """Measure the ladder of matrix products, the runtime's product and the latency of one load.
 
 Labs 08 and 08b draw the record. As a program it prints a record as JSON, for `data/recorded/`:
-first `products.py --compile FOLDER`, where a shader compiler is installed, then
-`products.py --kernels FOLDER > record.json`. It needs vulkan, numpy and platformdirs only.
+first `rung_kernels.py FOLDER`, where a shader compiler is installed, then
+`products.py FOLDER > record.json`. It needs vulkan, numpy and platformdirs only.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from vklab.course.labs.rungs import LADDER, RUNTIME, SIZES, Rung
 from vklab.shader import compiler, reflection
 from vklab.vulkan import api, physical_device
 from vklab.vulkan.command import CommandBuffer, CommandPool, Submission
@@ -32,105 +33,14 @@ from vklab.vulkan.pipeline import ComputePipeline, Constant, PipelineCache
 from vklab.vulkan.query import TimestampQueries
 from vklab.vulkan.sync import Fence
 
-__all__ = ["LADDER", "RUNTIME", "Rung", "compile_kernels", "kernel_text", "measure", "record"]
+__all__ = ["measure", "record"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Rung:
-    """One kernel of the ladder.
-
-    Attributes:
-        tile: rows and columns of y of one workgroup.
-        pad: multiples that the host pads rows, columns and depth to.
-        half: whether a and b are halves.
-        is_turned: whether workgroups along x go down the rows.
-    """
-
-    tile: tuple[int, int]
-    pad: tuple[int, int, int] = (1, 1, 1)
-    half: bool = False
-    is_turned: bool = False
-
-    def padded(self, rows: int, columns: int, depth: int) -> tuple[int, int, int]:
-        """Return rows, columns and depth as they lie in memory."""
-        by = self.pad
-        return -(-rows // by[0]) * by[0], -(-columns // by[1]) * by[1], -(-depth // by[2]) * by[2]
-
-    def groups(self, rows: int, columns: int) -> tuple[int, int]:
-        """Return the workgroups along x and y."""
-        down, across = -(-rows // self.tile[0]), -(-columns // self.tile[1])
-        return (down, across) if self.is_turned else (across, down)
-
-    def operands(self, a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the buffers a and b of a product as the kernel wants them."""
-        (rows, depth), columns = a.shape, b.shape[1]
-        high, wide, deep = self.padded(rows, columns, depth)
-        kind = np.float16 if self.half else np.float32
-        return {
-            "a": np.pad(a, ((0, high - rows), (0, deep - depth))).astype(kind).reshape(-1),
-            "b": np.pad(b, ((0, 0), (0, wide - columns)) if self.pad[0] == 1 else
-                        ((0, deep - depth), (0, wide - columns))).astype(kind).reshape(-1),
-        }  # fmt: skip
-
-    def push(self, rows: int, columns: int, depth: int) -> dict[str, int]:
-        """Return the push constants: a kernel of halves is told the padded sizes."""
-        sizes = self.padded(rows, columns, depth) if self.half else (rows, columns, depth)
-        return dict(zip(("rows", "columns", "depth"), sizes, strict=True))
-
-
-LADDER: Mapping[str, Rung] = {
-    "naive": Rung((32, 8), is_turned=True),
-    "coalesced": Rung((8, 32)),
-    "shared": Rung((16, 16)),
-    "registers": Rung((64, 64)),
-    "vectors": Rung((64, 64), (1, 4, 4)),
-    "buffered": Rung((64, 64), (1, 4, 4)),
-    "matrix": Rung((64, 64), (64, 64, 16), half=True),
-}
-RUNTIME = "runtime"
-SIZES = (512, 1024, 2048, 4096)
 CHAINS_KIB = (16, 4096, 262144)  # data that a first cache, a second cache or neither can hold
 LINE, STEPS, CHECKED_ROWS = 128, 20_000, 16
 WARM_S, LIMIT_S = 0.3, 60.0
 _REPORT = "VK_KHR_pipeline_executable_properties"
 
-
-def kernel_text(name: str) -> str:
-    """Return the text of a kernel of the ladder."""
-    from vklab.shader import source
-
-    return source.find(f"labs/matmul_{name}").read_text("utf-8")
-
-
-# ---------------------------------------------------------------------------- kernels to measure
-
-
-def compile_kernels(folder: Path) -> None:
-    """Write SPIR-V of the ladder, of the runtime's product and of the chain, and what they take."""
-    from vklab.course.figures.machines import machine
-    from vklab.ops import linear
-    from vklab.ops.registry import Result
-    from vklab.plan.tuning import variants
-    from vklab.types import TensorInfo
-
-    folder.mkdir(parents=True, exist_ok=True)
-    takes: dict[str, Any] = {}
-    for name in (*(f"matmul_{rung}" for rung in LADDER), "latency"):
-        (folder / f"{name}.spv").write_bytes(compiler.compile_variant(f"labs/{name}").spirv)
-    server = machine("server")[0]  # the limits of a large GPU; the choice needs no driver
-    for size in SIZES:
-        sides = [TensorInfo(name, "float32", (size, size)) for name in "ab"]
-        result = linear.matmul(*sides)
-        assert isinstance(result, Result)
-        chosen = variants.choose(result.dispatches[0], server)
-        if len(chosen) != 1:  # a small product is split into parts, which are summed afterwards
-            continue
-        takes[str(size)] = {"defines": dict(chosen[0].defines), "push": dict(chosen[0].push),
-                            "constants": dict(chosen[0].constants),
-                            "workgroups": chosen[0].workgroups}  # fmt: skip
-        shader = compiler.compile_variant(chosen[0].kernel, chosen[0].defines)
-        (folder / f"{RUNTIME}_{size}.spv").write_bytes(shader.spirv)
-    (folder / "runtime.json").write_text(json.dumps(takes, indent=1), "utf-8")
 
 
 # ------------------------------------------------------------------------------------- measuring
@@ -378,7 +288,7 @@ def record(folder: Path, index: int = 0, largest: int = 4096, reports: bool = Tr
     """Return times and errors of all products, and where the numbers come from.
 
     Args:
-        folder: the kernels, from `compile_kernels`.
+        folder: the kernels, from `rung_kernels.py`.
         index: number of the device.
         largest: side of the largest matrices.
         reports: whether the driver is asked for registers, where it can tell.
@@ -418,17 +328,13 @@ def record(folder: Path, index: int = 0, largest: int = 4096, reports: bool = Tr
 
 def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--compile", type=Path, help="write the kernels' SPIR-V into this folder")
-    parser.add_argument("--kernels", type=Path, help="the folder with the kernels' SPIR-V")
+    parser.add_argument("kernels", type=Path, help="the folder with the kernels' SPIR-V")
     parser.add_argument("--device", type=int, default=0, help="number of the device")
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="side of the matrices")
     parser.add_argument("--no-statistics", action="store_true", help="do not ask for registers")
     chosen = parser.parse_args()
-    if chosen.compile:
-        compile_kernels(chosen.compile)
-    else:
-        json.dump(record(chosen.kernels, chosen.device, chosen.largest,
-                         not chosen.no_statistics), sys.stdout, indent=1)  # fmt: skip
+    json.dump(record(chosen.kernels, chosen.device, chosen.largest, not chosen.no_statistics),
+              sys.stdout, indent=1)  # fmt: skip
 
 
 if __name__ == "__main__":
