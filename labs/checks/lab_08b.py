@@ -117,6 +117,8 @@ class ChooseShape(Function):
         yield self._case("waste", MADE_UP, (8, 70, 33), fp16)
         yield self._case("waste", MADE_UP, (70, 8, 33), fp16)
         yield self._case("waste", H200_TABLE, (5, 20, 9), fp16)
+        yield self._case("waste", H200_TABLE, (64, 64, 40), fp16)  # 16 does not divide the depth
+        yield self._case("waste", MADE_UP, (9, 9, 16), fp16)  # four small ones, or one large one
         for table, sizes in ((H200_TABLE, (64, 64, 64)), (MADE_UP, (64, 96, 32)),
                              (H200_TABLE, (64, 24, 32)), (MADE_UP[::-1], (32, 64, 48))):
             yield self._case("ties", table, sizes, fp16)

@@ -2,7 +2,7 @@
 
 Labs 08 and 08b draw the record. As a program it prints a record as JSON, for `data/recorded/`:
 first `rung_kernels.py FOLDER`, where a shader compiler is installed, then
-`products.py FOLDER > record.json`. It needs vulkan, numpy and platformdirs only.
+`products.py FOLDER > record.json` with VKLAB_CHILD_BARE=1: vulkan, numpy and platformdirs suffice.
 """
 
 from __future__ import annotations
