@@ -8,7 +8,7 @@
 # # Lab 08 · Matrix products
 # **One sum, seven kernels, and a factor of 150 between them** · 80 minutes, 4 exercises
 #
-# Most of the time of a neural network goes into products of matrices. The naive kernel has six lines and is right. On an NVIDIA H200 it reached half a teraflop a second, and the last kernel of this lab 75. Both do the same multiplications. They differ in how often they fetch the same numbers, and from where.
+# Most of the time of a neural network goes into products of matrices. The naive kernel has six lines and is right. On an NVIDIA H200 it reached 0.5 TFLOP/s, and the last kernel of this lab 75. Both do the same number of multiplications. They differ in how often they fetch the same numbers, from where, and in which units multiply.
 #
 # **Afterwards you can**
 # * say how many bytes a tiled product asks for, and how many operations it does for each byte;
@@ -180,7 +180,7 @@ check("08-2", SHARED_TILE)
 
 # %% [markdown] id="l08-3t"
 # ## 3 · Sums in registers
-# Registers are faster than shared memory. An invocation that keeps several sums uses each number that it has loaded several times.
+# A **register** is the memory of one invocation, inside the processor, and the fastest that there is. An invocation that keeps several sums uses each number that it has loaded several times.
 
 # %% id="l08-3d" tags=["hide-input"]
 tiling.draw_block()
@@ -242,7 +242,7 @@ check("08-3", REGISTER_BLOCK)
 # | `registers` | a tile of 64 x 64, 4 x 4 sums for each invocation |
 # | `vectors` | four floats in each load, from buffers and from shared memory |
 # | `buffered` | two buffers: the next step is loaded while this one is multiplied |
-# | `matrix` | halves, and a subgroup multiplies matrices of 16 x 16 (lab 08b) |
+# | `matrix` | halves (floats of 16 bits), and a subgroup multiplies matrices of 16 x 16 (lab 08b) |
 
 # %% id="l08-4d" tags=["hide-input"]
 tiling.draw_overlap()
@@ -291,7 +291,7 @@ draw_ladder(RECORD)
 draw_roofline(RECORD)
 
 # %% [markdown] id="l08-roofr"
-# `naive` and `coalesced` stand above each other: same intensity, another speed. `coalesced` lies above the slanted line, which is possible because caches answer most of its loads. From `registers` on the slanted line is far away, and the flat one is the limit: the loads no longer decide, and the work inside a multiprocessor does. No change of tiles brings a float32 kernel above the blue line. The orange one belongs to other units: lab 08b.
+# `naive` and `coalesced` stand above each other: same intensity, another speed. `coalesced` lies above the slanted line, which is possible because caches answer most of its loads. From `registers` on, the kernels stand to the right of the ridge, where the lines meet: the bytes that they ask for no longer set the limit, and the work inside the processor does. No change of tiles brings a float32 kernel above the blue line. The orange one belongs to other units: lab 08b.
 
 # %% [markdown] id="l08-break"
 # ## 5 · What would break this?

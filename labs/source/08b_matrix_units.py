@@ -8,7 +8,7 @@
 # # Lab 08b · Occupancy and matrix units
 # **How full a processor is, what multiplies whole matrices, and which tile comes next** · 90 minutes, 5 exercises; the last one, about 20 minutes, may wait for another day
 #
-# In lab 08, a kernel with two buffers was slower than the same kernel with one. Halves on matrix units were faster than any kernel with float32. Both have reasons that you can compute without a GPU.
+# In lab 08, a kernel with two buffers was slower than the same kernel with one. Halves (floats of 16 bits) on matrix units were faster than any kernel with float32. Both have reasons that you can compute without a GPU.
 #
 # **Afterwards you can**
 # * compute how many workgroups fit on a multiprocessor, and what stops the next one;
