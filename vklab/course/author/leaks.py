@@ -141,7 +141,7 @@ class Secret:
         if any(word not in text.positions for _, word in self.kept):
             return False
         ahead, rare = min(
-            self.kept, key=lambda entry: len(text.positions[entry[1]]), default=(0, ""))  # fmt: skip
+            self.kept, key=lambda entry: len(text.positions[entry[1]]), default=(0, ""))
         for at in text.positions[rare] if rare else range(len(text.tokens)):
             part = text.tokens[at - ahead : at - ahead + len(self.wanted)] if at >= ahead else ()
             if all(part[n : n + 1] == (word,) for n, word in self.kept) \

@@ -11,12 +11,12 @@ import numpy as np
 
 from vklab.course.counting import observe
 from vklab.course.counting.counts import Counts
-from vklab.course.counting.layout import READ, WRITE
+from vklab.course.counting.layout import READ, SECTOR, WRITE
 from vklab.course.counting.observe import Counted, Observed
 
 __all__ = ["barrier_shape", "input_shape", "load_shape", "order_matters", "outside_shape",
-           "partial_shape", "race_shape", "room_shape", "row_shape", "turn_shape",
-           "work_shape"]  # fmt: skip
+           "partial_shape", "race_shape", "room_shape", "row_shape", "sectors_a_load",
+           "turn_shape", "work_shape"]  # fmt: skip
 
 Owner = Callable[[np.ndarray], np.ndarray]
 _WHO = "Which invocation should write element {}, and which one writes it in your kernel?"
@@ -193,6 +193,34 @@ def room_shape(observed: Observed, room: int) -> str:
                 return (f"element {size + at[0]} of {name} was {verb}: the push constants say that "
                         f"{name} ends with element {size - 1}, though its array is longer")
     return ""
+
+
+def sectors_a_load(counts: Counts, buffer: str, *, neighbours: int = 32) -> float:
+    """Return how many sectors some neighbours touch in one load of a buffer, on average.
+
+    Neighbours follow each other along x, then y, inside a workgroup, as the invocations of a
+    subgroup do. The n-th loads of all of them count as one. Infinite if the log is not complete.
+
+    Args:
+        counts: the counts of the dispatch `counted`.
+        buffer: name of a buffer of floats.
+        neighbours: invocations that load together.
+    """
+    rows = _logged(counts, buffer, READ)
+    if counts.is_log_full:
+        return float("inf")
+    if not rows.size:
+        return 0.0
+    who, elements = rows.T
+    wide = counts.grid[0] * counts.local[0]
+    local = who // wide % counts.local[1] * counts.local[0] + who % wide % counts.local[0]
+    order = np.argsort(who, kind="stable")
+    first = np.searchsorted(who[order], who)
+    turn = np.empty(len(who), np.int64)
+    turn[order] = np.arange(len(who)) - first[order]
+    loads = np.column_stack([counts.group_of(who), local // neighbours, turn])
+    touched = np.unique(np.column_stack([loads, elements * 4 // SECTOR]), axis=0)
+    return len(touched) / len(np.unique(loads, axis=0))
 
 
 def _logged(counts: Counts, buffer: str, kind: int) -> np.ndarray:

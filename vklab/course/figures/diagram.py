@@ -77,6 +77,13 @@ class Diagram:
             self.note(((x + right) / 2, (y + low) / 2 - 5), words, anchor="middle")
         return self
 
+    def line(self, start: tuple[float, float], end: tuple[float, float]) -> Diagram:
+        """Draw a thin line without tips."""
+        (x, y), (right, low) = start, end
+        self._parts.append(f'<path d="M{x:g},{y:g}L{right:g},{low:g}" stroke="#222" fill="none" '
+                           'stroke-width="1"/>')  # fmt: skip
+        return self
+
     def note(
         self, place: tuple[float, float], words: str, *, anchor: str = "start", size: int = 12,
         bold: bool = False,

@@ -91,13 +91,37 @@ def draw_rooflines(
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.4" fill="{line}"/>')
         kind = "" if roof.kind == "vector" else f" {roof.kind}"
         parts.append(text(right + 38, label + 4, f"{roof.name}: {roof.tflops:.4g}{kind}"))
-    for name, intensity, tflops in points:
-        x, y = at(min(max(intensity, span[0]), span[1]), tflops)
+    crosses = [at(min(max(each[1], span[0]), span[1]), each[2]) for each in points]
+    taken = [(x - 6, y + 5, 12.0) for x, y in crosses]
+    for (name, *_), (x, y) in zip(points, crosses, strict=True):
         parts.append(f'<path d="M{x - 5:.1f},{y - 5:.1f}l10,10m0,-10l-10,10" stroke="#222" '
                      'stroke-width="2.4"/>')  # fmt: skip
-        anchor = "middle" if x > LEFT + 5 * len(name) else "start"
-        parts.append(text(x, y - 10, name, f'text-anchor="{anchor}" font-weight="bold"'))
+        left, base, anchor = _label(name, x, y, taken)
+        taken.append((left, base, 7.0 * len(name)))
+        at_x = {"start": left, "middle": x, "end": left + 7 * len(name)}[anchor]
+        parts.append(text(at_x, base, name, f'text-anchor="{anchor}" font-weight="bold"'))
     told = [f"{r.name} {r.tflops:.4g} TFLOP/s ({r.kind}) and {r.gb_s:.4g} GB/s" for r in roofs]
     told += [f"point {name}: {tflops:.4g} TFLOP/s" for name, _, tflops in points]
     alt = "Rooflines: " + "; ".join(told)
     return picture(svg("Rooflines", WIDTH, height, parts), alt, caption)
+
+
+def _label(
+    name: str, x: float, y: float, taken: Sequence[tuple[float, float, float]]
+) -> tuple[float, float, str]:
+    """Return left end, baseline and anchor of a point's label: above it, if there is room.
+
+    Args:
+        name: the label.
+        x: the point.
+        y: the point.
+        taken: left end, baseline and width of each label that is there.
+    """
+    wide = 7.0 * len(name)
+    above = (x - wide / 2, y - 10, "middle") if x > LEFT + 5 * len(name) else (x, y - 10, "start")
+    choices = (above, (x + 9, y + 4, "start"), (x - 9 - wide, y + 4, "end"),
+               (x - wide / 2, y + 18, "middle"))  # fmt: skip
+    free = [each for each in choices if not any(
+        abs(each[1] - line) < 12 and each[0] < left + width and left < each[0] + wide
+        for left, line, width in taken)]  # fmt: skip
+    return (free or choices)[0]

@@ -1,0 +1,360 @@
+"""Exercises of lab 08b: occupancy, matrix units and their errors, a footnote, orders of tiles."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vklab.course import words
+from vklab.course.data import data
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, Value, exercise
+from vklab.course.definition.kinds import Predict
+from vklab.course.definition.report import Report
+from vklab.course.labs.ladder import peaks
+from vklab.course.labs.strips import SMALL, bytes_loaded
+from vklab.course.labs.units import GPUS, MADE_UP, UNITS, table_of
+
+H200_TABLE = table_of(json.loads(data("recorded/products_h200.json").read_text("utf-8")))
+LIMITS = ("subgroups", "workgroups", "registers", "shared memory")
+
+
+@exercise(
+    "08b-1",
+    hints=(
+        "Ask the same question of each resource: how many workgroups does it have room for?",
+        "Registers are handed out to whole subgroups, in steps. Round up before you multiply.",
+        "The resource with the smallest answer is the limit. Dictionaries keep their order.",
+    ),
+    variants=({"step": 256}, {"step": 512}, {"step": 1024}, {"step": 64}),
+)
+class Occupancy(Function):
+    parts = {"each": ("each of the four limits", 2), "steps": ("registers come in steps", 1),
+             "share": ("the share of the subgroups, and the limit's name", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        h200, small = dict(UNITS["H200"]), dict(UNITS["RTX 3080"])
+        for unit, kernel in (
+            (h200, (256, 16, 0)), (h200, (32, 16, 0)), (h200, (256, 128, 0)),
+            (h200, (128, 16, 49152)), (small, (256, 16, 0)), (small, (96, 16, 0)),
+            (small, (1024, 64, 1024)), (small, (256, 128, 103000)), (h200, (1024, 255, 0)),
+        ):
+            yield self._case("each", unit, kernel)
+        for _ in range(5):
+            kernel = (int(32 * random.integers(1, 9)), int(random.integers(33, 128)), 0)
+            yield self._case("steps", h200, kernel)
+        yield self._case("steps", h200, (100, 65, 0))
+        tight = {**h200, "registers": 65500}  # a workgroup of 16 subgroups lacks a few
+        yield self._case("steps", tight, (128, 16 * self.params["step"] // 256, 0))
+        yield self._case("steps", tight, (512, 32, 0))
+        for _ in range(6):
+            unit = {"subgroups": int(random.integers(24, 65)),
+                    "workgroups": int(random.integers(4, 33)),
+                    "registers": int(random.choice([16384, 32768, 65536])),
+                    "shared_bytes": 1024 * int(random.integers(32, 129))}  # fmt: skip
+            kernel = (int(random.integers(33, 400)), int(random.integers(20, 140)),
+                      int(random.integers(0, 30000)))  # fmt: skip
+            yield self._case("share", unit, kernel)
+        yield self._case("share", h200, (64, 16, 0))  # two limits at once
+
+    def _case(self, part: str, unit: dict[str, int], kernel: Sequence[int]) -> Case:
+        names = ("invocations", "registers", "shared_bytes")
+        return Case(part, (unit, dict(zip(names, kernel, strict=True))))
+
+    def expected(self, case: Case) -> Any:
+        unit, kernel = case.args
+        step, subgroups = self.params["step"], -(-kernel["invocations"] // 32)
+        registers = math.ceil(kernel["registers"] * 32 / step) * step * subgroups
+        room = (unit["subgroups"] // subgroups, unit["workgroups"], unit["registers"] // registers,
+                unit["shared_bytes"] // max(kernel["shared_bytes"], 1))  # fmt: skip
+        count = min(room)
+        return count, count * subgroups / unit["subgroups"], LIMITS[room.index(count)]
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(isinstance(got, tuple | list) and len(got) == 3,
+                      "expected (workgroups, share, limit)")  # fmt: skip
+        report.equal(got[0], case.expected[0], "workgroups")
+        if report.part == "share":
+            report.close(got[1], case.expected[1], 1e-6)
+            report.equal(got[2], case.expected[2])
+
+
+# ------------------------------------------------------------------------------------------- 08b-2
+
+
+def padded(row: Sequence[Any], sizes: Sequence[int]) -> int:
+    """Return the multiply-adds of a product whose sides are padded to a row's shape."""
+    return math.prod(-(-size // side) * side for size, side in zip(sizes, row[:3], strict=True))
+
+
+@exercise(
+    "08b-2",
+    hints=(
+        "First leave out the rows that do not fit: other kinds of numbers, or another scope.",
+        "Round each side up to a multiple of the row's side; what does the unit multiply then?",
+        "Of rows that waste the same, which needs fewer instructions?",
+    ),
+)
+class ChooseShape(Function):
+    parts = {"fits": ("the right kinds of numbers, by a subgroup", 1),
+             "waste": ("the least waste", 2), "ties": ("of equal waste, fewest instructions", 1)}
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        fp16, half, int8 = ("float16", "float32"), ("float16", "float16"), ("int8", "int32")
+        for kinds in (fp16, half, int8, ("bfloat16", "float32"), ("float64", "float64")):
+            yield self._case("fits", H200_TABLE, (64, 64, 64), kinds)
+        yield self._case("fits", H200_TABLE, (64, 64, 64), ("uint8", "uint32"))
+        yield self._case("fits", MADE_UP, (64, 64, 64), ("bfloat16", "float32"))
+        yield self._case("fits", MADE_UP, (64, 64, 64), fp16)  # a whole workgroup could do it
+        for _ in range(6):
+            sizes = tuple(int(size) for size in random.integers(1, 90, 3))
+            table = MADE_UP if random.integers(2) else H200_TABLE
+            yield self._case("waste", table, sizes, fp16)
+        yield self._case("waste", MADE_UP, (8, 70, 33), fp16)
+        yield self._case("waste", MADE_UP, (70, 8, 33), fp16)
+        yield self._case("waste", H200_TABLE, (5, 20, 9), fp16)
+        yield self._case("waste", H200_TABLE, (64, 64, 40), fp16)  # 16 does not divide the depth
+        yield self._case("waste", MADE_UP, (9, 9, 16), fp16)  # four small ones, or one large one
+        for table, sizes in ((H200_TABLE, (64, 64, 64)), (MADE_UP, (64, 96, 32)),
+                             (H200_TABLE, (64, 24, 32)), (MADE_UP[::-1], (32, 64, 48))):
+            yield self._case("ties", table, sizes, fp16)
+
+    def _case(self, part: str, table: Any, sizes: Any, kinds: Any) -> Case:
+        return Case(part, (table, sizes, kinds), on=f"{len(table)} rows, sizes {sizes}, {kinds}")
+
+    def expected(self, case: Case) -> Any:
+        table, sizes, (inputs, sums) = case.args
+        fitting = [n for n, row in enumerate(table)
+                   if tuple(row[3:]) == (inputs, inputs, sums, sums, "subgroup")]  # fmt: skip
+        if not fitting:
+            return None
+        best = min(fitting, key=lambda n: (padded(table[n], sizes), -math.prod(table[n][:3]), n))
+        return best, padded(table[best], sizes) - math.prod(sizes)
+
+
+# ------------------------------------------------------------------------------------------- 08b-3
+
+
+@exercise(
+    "08b-3",
+    hints=(
+        "`x.view(np.uint32)` shows the bits of a float32; the mantissa has the lowest 23.",
+        "Add something to the bits before you clear those that are dropped, so that the result is "
+        "the nearest one.",
+        "A tie goes to the even neighbour: what you add depends on the lowest bit that stays.",
+    ),
+)
+class RoundedProduct(Function):
+    parts = {"rounded": ("a as the unit reads it", 2), "error": ("the largest error", 2)}
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        ties = np.array([1.5, 1.0 + 2**-11, 1.0 + 3 * 2**-11, 1 + 2**-8, -1 - 3 * 2**-8, 0.0,
+                         -2.0, 3.9999998, 1 + 2**-11 + 2**-20, 5e-3], np.float32)  # fmt: skip
+        for bits in (10, 7, 4):
+            yield self._case("rounded", ties.reshape(2, 5), np.ones((5, 1), np.float32), bits)
+            a, b = (random.uniform(-2, 2, shape).astype(np.float32) for shape in ((3, 9), (9, 2)))
+            yield self._case("rounded", a, b, bits)
+        for bits in (10, 7, 12):
+            a, b = (random.uniform(-1, 1, shape).astype(np.float32) for shape in ((6, 40), (40, 7)))
+            yield self._case("error", a, b, bits)
+
+    def _case(self, part: str, a: np.ndarray, b: np.ndarray, bits: int) -> Case:
+        return Case(part, (a, b, bits), on=f"bits={bits}, a of {a.shape[0]} x {a.shape[1]}")
+
+    def expected(self, case: Case) -> Any:
+        a, b, bits = case.args
+
+        def keep(x: np.ndarray) -> np.ndarray:
+            mantissa, exponent = np.frexp(x.astype(np.float64))
+            return np.ldexp(np.rint(mantissa * 2.0 ** (bits + 1)), exponent - bits - 1)
+
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        return keep(a).astype(np.float32), float(np.abs(keep(a) @ keep(b) - exact).max())
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(isinstance(got, tuple | list) and len(got) == 2,
+                      "expected (a rounded, largest error)")  # fmt: skip
+        if report.part == "rounded":
+            report.equal(got[0], case.expected[0])
+        else:
+            report.close(got[1], case.expected[1], 5e-3, 0.0)
+
+
+# ------------------------------------------------------------------------------------------- 08b-4
+
+
+def _gpu(name: str) -> dict[str, Any]:
+    tflops, gb_s = peaks(GPUS[name])
+    return {"gpu": name, "tflops": round(tflops, 1), "gb_s": round(gb_s)}
+
+
+@exercise(
+    "08b-4",
+    hints=(
+        "973 MiB are 973 * 2 ** 20 bytes; how many floats is that?",
+        "At batch 1 each weight is used once, for one multiply-add, which is two operations.",
+        "The time of the bytes stays the same when the batch grows; the other one grows with it.",
+    ),
+    variants=tuple(_gpu(name) for name in GPUS),
+)
+class Footnote(Value):
+    parts = {"times": ("both times at batch 1", 2), "batch": ("where arithmetic takes longer", 1)}
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        for part in self.parts:
+            yield Case(part, on="your answer")
+
+    def expected(self, case: Case) -> Any:
+        size = 973 * 2**20
+        memory = size / self.params["gb_s"] / 1e6
+        compute = 2 * (size // 4) / self.params["tflops"] / 1e9
+        return {"memory_ms": memory, "fp32_ms": compute, "batch": int(memory / compute) + 1}
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(type(got) is dict and set(got) == set(case.expected),
+                      f"expected a dictionary with {', '.join(case.expected)}")  # fmt: skip
+        for name in ("memory_ms", "fp32_ms") if report.part == "times" else ("batch",):
+            report.kind(got[name], int | float | np.number, f"a number {name}")
+            right = abs(got[name] / case.expected[name] - 1) < 5e-4
+            report.expect(right, f"{name}: {words.short(got[name])} is not it")
+
+
+# ------------------------------------------------------------------------------------------- 08b-5
+
+EXACT = 13  # bytes for SMALL: a search over all orders finds none with 12
+
+
+def natural_orders(tiles: Sequence[tuple[int, int]], side: int) -> dict[str, list[Any]]:
+    """Return orders that come to mind first.
+
+    Args:
+        tiles: the tiles of y.
+        side: side of the squares.
+    """
+    def hilbert(tile: tuple[int, int]) -> int:
+        (x, y), place, size = tile, 0, 32
+        while size:
+            right, down = int(x & size > 0), int(y & size > 0)
+            place += size * size * ((3 * right) ^ down)
+            if not down:
+                x, y = (63 - y, 63 - x) if right else (y, x)
+            size //= 2
+        return place
+
+    keys: dict[str, Any] = {
+        "rows": lambda t: t, "columns": lambda t: t[::-1],
+        "snake": lambda t: (t[0], t[1] if t[0] % 2 == 0 else -t[1]),
+        "snake of columns": lambda t: (t[1], t[0] if t[1] % 2 == 0 else -t[0]),
+        "squares": lambda t: (t[0] // side, t[1] // side, t),
+        "Morton": lambda t: sum((t[0] >> n & 1) << 2 * n + 1 | (t[1] >> n & 1) << 2 * n
+                                for n in range(6)),
+        "Hilbert": hilbert,
+    }  # fmt: skip
+    return {name: sorted(tiles, key=key) for name, key in keys.items()}
+
+
+def in_bands(tiles: Sequence[tuple[int, int]], a: Any, b: Any, cache: int) -> int:
+    """Return the bytes of the best order in bands of equally many strips, in either direction."""
+    loads = []
+    for turn in (1, -1):
+        for wide in range(1, max(len(a), len(b)) + 1):
+            def key(tile: tuple[int, int], turn: int = turn, wide: int = wide) -> Any:
+                line, place = tile[::turn]
+                band = place // wide
+                return band, line * (-1) ** band
+
+            loads.append(bytes_loaded(sorted(tiles, key=key), a, b, cache))
+    return min(loads)
+
+
+def lower_bound(tiles: Sequence[tuple[int, int]], a: Any, b: Any, cache: int) -> int:
+    """Return bytes that no order can go below, whatever leaves the cache when.
+
+    Each strip is loaded once at least. And a strip of s bytes meets at most cache - s bytes of
+    strips of the other operand until the next load, so it serves tiles of at most
+    s (cache - s) in all, where a tile counts the product of its strips.
+    """
+    once = sum(a[i] for i in {i for i, _ in tiles}) + sum(b[j] for j in {j for _, j in tiles})
+    return max(once, -(-sum(a[i] * b[j] for i, j in tiles) // (cache - min(*a, *b))))
+
+
+def draw_work(part: str, random: np.random.Generator) -> tuple[Any, ...]:
+    """Draw a grid of tiles, the bytes of its strips and a cache."""
+    rows, columns = (int(side) for side in random.integers(12, 21, 2))
+    if part == "equal":
+        a, b, cache = [1] * rows, [1] * columns, int(random.integers(5, 9))
+    else:
+        a, b = (random.integers(2, 5, side).tolist() for side in (rows, columns))
+        cache = int(random.integers(18, 26))
+    kept = random.random((rows, columns)) < (0.75 if part == "skipped" else 1)
+    return [(int(i), int(j)) for i, j in np.argwhere(kept)], a, b, cache
+
+
+@exercise(
+    "08b-5",
+    hints=(
+        "Follow rows through the cache: which strips have left when the next row needs them?",
+        "A band of a few columns, all rows of it, then the next band: its strips of b stay. How "
+        "wide may a band be, if a strip of a comes and goes beside it?",
+        "You may call bytes_loaded yourself: try many widths and both directions, keep the best.",
+    ),
+)
+class OrderOfTiles(Function):
+    parts = {"small": ("the small grid", 1), "equal": ("strips of equal size", 1),
+             "unequal": ("strips of several sizes", 2),
+             "skipped": ("some tiles are not wanted", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        yield Case("", ([(0, 0)], [1], [1], 2))
+        yield Case("", ([(0, 1), (1, 0)], [2, 1], [1, 2], 4))
+        yield Case("small", SMALL, on="the small grid", facts={
+            "bound": EXACT, "full": EXACT, "natural": self._natural(*SMALL)})  # fmt: skip
+        for part in ("equal", "unequal", "skipped"):
+            work = draw_work(part, random)
+            yield Case(part, work, on=f"the grid of part {part!r}", facts={
+                "bound": lower_bound(*work), "full": in_bands(*work),
+                "natural": self._natural(*work)})  # fmt: skip
+
+    def _natural(self, tiles: Any, a: Any, b: Any, cache: int) -> int:
+        orders = natural_orders(tiles, 3)
+        snakes = orders["snake"], orders["snake of columns"]
+        return min(bytes_loaded(order, a, b, cache) for order in snakes)
+
+    def expected(self, case: Case) -> Any:
+        return sorted(case.args[0])
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(isinstance(got, list | tuple) and all(
+            isinstance(tile, list | tuple) and len(tile) == 2 for tile in got),
+            f"expected a list of tiles (i, j), got {words.short(got)}")  # fmt: skip
+        report.equal(sorted(map(tuple, got)), case.expected, "each tile once")
+        if facts := case.facts:
+            report.score(bytes_loaded(got, *case.args[1:]), facts["bound"], facts["natural"],
+                         "bytes loaded", facts["full"] if report.part != "small" else None)
+
+
+# ------------------------------------------------------------------------------------ predictions
+
+
+@exercise("08b-p1", hints=("Bytes under way are bytes a second times seconds.",))
+class BytesUnderWay(Predict):
+    explains = ("4,000 GB/s times 600 ns are 2,400 KB. Divided by 132 x 2048 invocations that "
+                "is 8.9 bytes, or three floats, for each of them, if the unit is full. At half of "
+                "the occupancy it is five.")  # fmt: skip
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"kilobytes": 2400, "floats": 3}
+
+
+@exercise("08b-p2", hints=("What is zero times anything? Is that true of every float?",))
+class WhatLiesBehind(Predict):
+    explains = ("The padding of b is zero, and zero times a number is zero. But zero times "
+                "infinity, or times NaN, is NaN, and the sum keeps it. Both operands need zeros "
+                "along the depth.")  # fmt: skip
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"right_zeros": True, "right_numbers": True, "right_infinity": False}
