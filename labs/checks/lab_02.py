@@ -352,7 +352,8 @@ class TellApart(Function):
         report.expect(len(set(got)) == len(got), f"a field occurs twice in {words.short(got)}")
         rows: dict[tuple[Any, ...], int] = {}
         for number in range(len(next(iter(values.values())))):
-            other = rows.setdefault(tuple(values[name][number] for name in got), number)
+            row = tuple(column[number] for column in map(values.get, got))
+            other = rows.setdefault(row, number)
             report.expect(other == number, f"devices {other} and {number} are the same in all of "
                           f"{words.short(list(got))}")  # fmt: skip
         if report.part != "valid":

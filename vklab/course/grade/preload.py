@@ -2,7 +2,7 @@
 
 from nbformat.validator import get_validator
 
-__all__: list[str] = []
+__all__ = []
 
 for _minor in (4, 5):
     get_validator(4, _minor)
