@@ -36,7 +36,7 @@ def release(
         return
     rows = [(one.name, one.version, len(one.exercises), f"{one.points:g}",
              " ".join(f"{key}:{number}" for key, number in made.variants.items()
-                      if key.startswith(one.number))) for one in made.labs]  # fmt: skip
+                      if key.startswith(f"{one.number}-"))) for one in made.labs]  # fmt: skip
     console.table("", ("lab", "version", "exercises", "points", "variants"), rows)
     console.say(f"release {made.id} in {out}: {len(made.files)} files, no part of a solution")
 
