@@ -29,7 +29,7 @@ plan_checks.install()  # before any test takes a planner by its name
 
 
 # Of a test with more cases than this, every sixth runs by default; `--all` runs all of them.
-WHOLE_CASES, SAMPLE_STEP = 4, 6
+WHOLE_CASES, SAMPLE_STEP = 3, 6
 
 
 # A file of which every test has one mark, or is an operator's, which tests/gpu/conftest.py marks.
@@ -57,18 +57,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if found and found[1] in excluded else None
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark most cases of long parametrised tests of the runtime as slow."""
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        is_sampled = item.path.parent.name in ("gpu", "nogpu")
-        if is_sampled and item.get_closest_marker("slow") is None:
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for found in cases.values():
-        for number, item in enumerate(found if len(found) > WHOLE_CASES else ()):
-            if number % SAMPLE_STEP:
-                item.add_marker(pytest.mark.slow)
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Mark most cases of long tests of the runtime as slow, and make no case that is not to run."""
+    yield
+    definition, cases = metafunc.definition, metafunc._calls  # pytest has no public name for them
+    is_slow = {id(case): any(mark.name == "slow" for mark in case.marks) for case in cases}
+    if definition.get_closest_marker("slow") is not None:
+        is_slow = dict.fromkeys(is_slow, True)
+    quick = [case for case in cases if not is_slow[id(case)]]
+    is_long = len([case for case in quick if "validated" not in case.id]) > WHOLE_CASES
+    is_sampled = definition.path.parent.name in ("gpu", "nogpu") and is_long
+    for number, case in enumerate(quick if is_sampled else ()):
+        if number % SAMPLE_STEP:
+            case.marks.append(pytest.mark.slow.mark)
+            is_slow[id(case)] = True
+    if "not slow" in metafunc.config.getoption("markexpr"):
+        cases[:] = [case for case in cases if not is_slow[id(case)]] or cases[:1]
 
 
 def pytest_collection_finish() -> None:
