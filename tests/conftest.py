@@ -20,7 +20,8 @@ import python_server
 import slang_server
 import tiers
 
-STAND_INS = str(Path(__file__).resolve().parent / "stand_ins")
+TESTS = Path(__file__).resolve().parent
+STAND_INS = str(TESTS / "stand_ins")
 LONG_S, SLOWEST = 60, 10
 # Hundreds of processes import vklab: bytecode is kept, whatever the environment says.
 sys.dont_write_bytecode = False
@@ -44,6 +45,12 @@ def pytest_configure(config: pytest.Config) -> None:
     count = 12 if "not full" in config.getoption("markexpr") else tiers.examples(80)
     hypothesis.settings.register_profile("vklab", deadline=None, max_examples=count, database=None)
     hypothesis.settings.load_profile("vklab")
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if worker and [Path(argument).resolve() for argument in config.args] == [TESTS]:
+        # Each worker starts in another folder: what one compiles, the others load.
+        parts = sorted({path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")})
+        first = int(worker) % len(parts)
+        config.args = [str(TESTS / part) for part in parts[first:] + parts[:first]]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -74,6 +81,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
             is_slow[id(case)] = True
     if "not slow" in metafunc.config.getoption("markexpr"):
         cases[:] = [case for case in cases if not is_slow[id(case)]] or cases[:1]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files into one order, wherever a worker started."""
+    items.sort(key=lambda item: item.path.parts)
 
 
 def pytest_collection_finish() -> None:
