@@ -233,12 +233,13 @@ def test_an_array_of_vectors_arrives_whole():
 
 
 @pytest.mark.gpu
-def test_a_text_is_compiled_once(private_cache):
+def test_a_text_is_compiled_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("VKLAB_CACHE", str(tmp_path))
     text = SLANG.replace("{", "{ /* compiled once */", 1)
     counts = []
     for _ in range(2):
         assert run_kernel(text, a_run(names=("x", "y")))[0].status == "ran"
-        counts.append(len(list(Path(private_cache, "spirv").iterdir())))
+        counts.append(len(list(Path(tmp_path, "spirv").iterdir())))
     assert counts[0] == counts[1] > 0
 
 

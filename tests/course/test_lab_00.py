@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from vklab.course.definition.exercise import find
 from vklab.course.figures.batches import obvious_choices
 from vklab.course.figures.digits import held_out
 from vklab.course.predict import predict
-from vklab.course.student import submit
 from vklab.plan.memory import Lifetime
 
 pytestmark = pytest.mark.full
@@ -147,15 +145,6 @@ def test_records_of_the_runtime_are_read_where_no_definition_is_imported():
             "print(lives.length_bytes, first.args[0].ok)")  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True)
     assert done.stdout.split() == [b"256", b"True"]
-
-
-def test_handing_in_warns_of_changed_cells_and_not_of_predictions(lab):
-    given = {cell.id: cell for cell in build.student_notebook(lab).cells}
-    edits = {"l00-p1": "predict('00-p1', devices=3)", "l00-1h": "hint('00-1')",
-             "l00-setup": "import numpy"}  # fmt: skip
-    mine = {key: [SimpleNamespace(text=text)] for key, text in edits.items()}
-    (warning,) = submit._changed(given, mine)
-    assert "you changed the cell l00-setup" in warning
 
 
 def test_cells_of_pictures_hide_their_code(lab):
