@@ -284,7 +284,7 @@ rows_of.box((290, 90, 340, 32), "idle: the guard stops them", "grey", dashed=Tru
 rows_of.picture("Three rows of workgroups; the last row is only partly needed.",
                 "A long grid: workgroup number = group.x + ROW * group.y, with ROW = [[row]].")
 
-# %% [markdown] id="l04-e3t"
+# %% [markdown] id="l04-e3t" vklab={"id": "04-3"}
 # ### Exercise 3 · The grid
 # Keep one row as long as the limit allows; in this exercise the limit is `LIMIT = [[limit]]`. Beyond it, use as few rows of exactly `ROW` workgroups as cover all elements. (vklab's own rule is in `vklab/ops/registry.py`; it starts the second row earlier, and the check wants the rule of this text.)
 

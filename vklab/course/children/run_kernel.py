@@ -172,7 +172,10 @@ def whole_numbers(workgroups: Sequence[Any]) -> list[int]:
     try:
         return [operator.index(count) for count in workgroups]
     except TypeError:
-        raise TypeError(f"workgroups are ints, got {words.short(workgroups)}") from None
+        given = workgroups if np.iterable(workgroups) else [workgroups]
+        kinds = ", ".join(type(count).__name__ for count in given)
+        raise TypeError(f"workgroups are ints in a tuple, got {words.short(workgroups)} "
+                        f"(of type {kinds})") from None  # fmt: skip
 
 
 def _plain(value: Any) -> Any:
