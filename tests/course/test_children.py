@@ -247,7 +247,7 @@ def test_a_text_is_compiled_once(private_cache):
 @pytest.mark.gpu
 def test_push_constants_are_known_by_type():
     (done,) = run_kernel(SLANG.replace("uint count", "float count"), a_run(names=("x", "y")))
-    assert done.push_formats == {"count": "f"}
+    assert done.push_formats == {"count": "f"} and done.push_offsets == {"count": 0}
     assert run_kernel(SLANG, a_run(names=("x", "y")))[0].push_formats == {"count": "I"}
 
 

@@ -22,8 +22,8 @@ from vklab.course.definition.report import Report
 from vklab.course.places import labs_folder
 
 __all__ = [
-    "LAB", "PLACE", "Exercise", "Function", "Value", "chosen_variants", "exercise", "exercises_of", "find",
-    "is_lab", "number_of",
+    "LAB", "PLACE", "Exercise", "Function", "Value", "chosen_variants", "exercise", "exercises_of",
+    "find", "is_lab", "number_of",
 ]  # fmt: skip
 
 LAB = r"\d\d[b-z]?"  # a lab's number; its second notebook, if it has one, is "04b"
