@@ -327,8 +327,8 @@ struct Params { uint count; };
 
 [shader("compute")]
 [numthreads(64, 1, 1)]
-void main(uint3 group : SV_GroupID, uint place : SV_GroupIndex) {  // number of the group; in the group
-    uint i = (group.x + [[row]] * group.y) * 64 + place;
+void main(uint3 group : SV_GroupID, uint place : SV_GroupIndex) {
+    uint i = (group.x + [[row]] * group.y) * 64 + place;  // place: number inside the group
     if (i < params.count) InterlockedAdd(y[i], i + 1);
 }
 """
