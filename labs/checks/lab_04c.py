@@ -232,8 +232,8 @@ class ShareSets(Function):
 ))  # fmt: skip
 class TwoSlots(Predict):
     explains = ("Each structure on its own is valid, and Vulkan does not ask drivers to compare "
-                "the two. What the kernel then does is undefined: it may read zeros or other memory, "
-                "or the process may crash. "
+                "the two. What the kernel then does is undefined: it may read zeros or other "
+                "memory, or the process may crash. "
                 "Validation layers (a library between program and driver that checks every "
                 "call) report it.")
 

@@ -325,7 +325,7 @@ with attempt("04c-1"):
     vk.vkWaitForFences(device, 1, [fence], True, 10 * 10**9)  # nanoseconds
 
     y = np.frombuffer(mapped[2], np.float32).copy()  # a copy: the memory is freed soon
-    print("y == a + b:", np.array_equal(y, a + b))
+    print(f"y == a + b: {np.array_equal(y, a + b)}; never written: {(y == -1).sum()}")
     display(objects.picture())
 
 # %% [markdown] id="l04c-s7r"
@@ -454,7 +454,7 @@ check("04c-2", share_sets)
 #
 # <details><summary>Step 6 with 15 workgroups</summary>
 #
-# Elements 960 to 999 of `y` are still -1, because step 5 wrote -1 first; the checks of these labs do the same. Without that line they would keep what the memory held before: zeros in fresh memory, which look like a result, or even the right numbers of an earlier run.
+# 40 elements of `y`, 960 to 999, are still -1, because step 5 wrote -1 first; the checks of these labs do the same. Without that line they would keep what the memory held before: zeros in fresh memory, which look like a result, or even the right numbers of an earlier run.
 # </details>
 
 # %% [markdown] id="l04c-recap"
