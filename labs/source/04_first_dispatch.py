@@ -214,7 +214,7 @@ draw_invocation_map(trace(UNGUARDED, arrays, (2,), {}))
 
 # %% [markdown] id="l04-push-t"
 # ## 3 · Push constants
-# Push constants are part of the command, not of a buffer. Every device takes at least 128 bytes of them. The host writes bytes; the kernel reads them as a struct.
+# Push constants are part of the command, not of a buffer. Every device takes at least 128 bytes of them. The *host*, your program, writes bytes; the kernel reads them as a struct.
 
 # %% id="l04-push-d" tags=["hide-input"]
 draw_arena([("uint count", 4, "blue"), ("float scale", 4, "orange")],
@@ -375,7 +375,8 @@ kernel void vector_add(device const float* a [[buffer(0)]],
                        uint i [[thread_position_in_grid]]) {
     if (i < count) y[i] = a[i] + b[i];
 }
-[encoder dispatchThreadgroups:MTLSizeMake((count + 63) / 64, 1, 1)
+[encoder dispatchThreadgroups:
+             MTLSizeMake((count + 63) / 64, 1, 1)
         threadsPerThreadgroup:MTLSizeMake(64, 1, 1)];
 """
 GLSL = source.find("labs/vector_add.comp").read_text("utf-8").partition("\n\n")[2]

@@ -256,7 +256,7 @@ draw_access_counts(trace_box_sum(SIXTEEN_IN_A_ROW), "x", (34, 50), most=9)
 # |---|---|
 # | 9 | 0 |
 # | 3.38, a row of 16 with each value loaded once | 1 |
-# | 2.25 | 4 |
+# | 2.25 or fewer | 4 |
 #
 # Between these numbers you get a share. 2.25 is the best for an invocation that works alone; kernels that share loads inside a workgroup need fewer still. Every kernel must load each element of `x` at least once.
 

@@ -155,10 +155,10 @@ objects.picture()
 
 # %% id="l04c-s2d" tags=["hide-input"]
 draw_graph([{"GLSL": "blue", "Slang": "blue"}, {"SPIR-V": "orange"}, {"machine code": "green"}],
-           [("GLSL", "SPIR-V", "a GLSL compiler"), ("Slang", "SPIR-V", "slangc"),
+           [("GLSL", "SPIR-V", ""), ("Slang", "SPIR-V", ""),
             ("SPIR-V", "machine code", "the driver")],
            alt="GLSL and Slang are compiled to SPIR-V; the driver compiles that to machine code.",
-           caption="Two stages: a compiler on any computer, and a part of the driver.")
+           caption="Two stages: a compiler (glslc, glslangValidator; slangc), then the driver.")
 
 # %% [markdown] id="l04c-s2t"
 # The next cell compiles `vector_add.comp`, or the Slang version where no compiler for GLSL is installed.
@@ -356,7 +356,7 @@ print(f"{len(cells)} steps: {len(lines)} lines of Python, {len(calls)} calls tha
 print("CUDA: cudaMalloc 3, cudaMemcpy 3, the launch, cudaFree 3: about 10 lines and 10 calls")
 
 # %% [markdown] id="l04c-lines-r"
-# In Python this is about ten times as much as CUDA; in C, where each field of a structure takes a line, 20 to 30 times. And most of it is needed once: a second kernel repeats steps 2 to 4, and step 5 for buffers of its own; a second dispatch repeats only steps 6 and 7.
+# In Python this is about ten times as much as CUDA; in C, where each field of a structure takes a line, 20 to 30 times. And most of it is needed once: a second kernel needs its own shader module and pipeline, and for other buffers its own descriptor set; a second dispatch repeats only steps 6 and 7.
 #
 # ## 3 · One descriptor set for several kernels
 # A program runs several kernels on the same buffers. The seven steps gave one kernel one set with three descriptors. A set may serve several kernels, because a layout may have slots that a kernel does not use; the kernels only have to agree on the binding numbers. Fewer descriptors mean less work for the host.
