@@ -312,7 +312,10 @@ def transpose_on_device(x):
     groups = (-(-rows // 8), -(-columns // 8))
     y = np.full(x.size, -1, np.float32)
     run = Run({"x": x.reshape(-1), "y": y}, groups, {"rows": rows, "columns": columns})
-    return run_kernel(TRANSPOSE, run)[0].buffers["y"].reshape(columns, rows)
+    done = run_kernel(TRANSPOSE, run)[0]
+    if done.status != "ran":
+        raise RuntimeError(f"{done.status}: {done.message}")
+    return done.buffers["y"].reshape(columns, rows)
 
 
 with attempt("04b-1"):
