@@ -329,7 +329,7 @@ with attempt("04c-1"):
     display(objects.picture())
 
 # %% [markdown] id="l04c-s7r"
-# Objects are destroyed in reverse order: what was created from the device goes before the device. (Some may go earlier: a shader module is not needed once its pipeline exists.) Five of the 16 kinds need no call: physical device, queue, SPIR-V, descriptor set and command buffer. They go with the object that they come from. The other 11 kinds make 15 calls, because there are three buffers and three pieces of memory. After the next cell the steps can be run again from 1.
+# Objects are destroyed in reverse order: what was created from the device goes before the device. (Some may go earlier: a shader module is not needed once its pipeline exists.) Five of the 16 kinds need no call: SPIR-V is only bytes in Python; physical device, queue, descriptor set and command buffer go with the object that they come from. The other 11 kinds make 15 calls, because there are three buffers and three pieces of memory. After the next cell the steps can be run again from 1.
 
 # %% id="l04c-end" tags=["nbval-ignore-output"]
 print(objects.end(), "destroy calls, the object made last first")
