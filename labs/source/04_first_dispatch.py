@@ -206,7 +206,7 @@ print(f"{done.status} | the 100 elements are right: {np.array_equal(done.buffers
 draw_invocation_map(trace(UNGUARDED, arrays, (2,), {}))
 
 # %% [markdown] id="l04-guard-r"
-# The result is **right**, and the kernel is broken: it wrote behind `y`, where another array may lie. There is no error; a wrong number turns up later, somewhere else. (`y` has the elements 0 to 99, which are the bytes 0 to 399. The write at byte 400 is the write of element 100.)
+# The result is **right**, and the kernel is broken: it wrote behind `y`, where another array may lie. There is no error; a wrong number turns up later, somewhere else.
 #
 # Vulkan has a feature for this, `robustBufferAccess`. Every driver must offer it, but a program must ask for it, and even then a write out of bounds may change other bytes of that buffer's memory. It limits the damage and hides the bug.
 #

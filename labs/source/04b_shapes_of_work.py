@@ -248,7 +248,7 @@ def trace_box_sum(text):
 draw_access_counts(trace_box_sum(SIXTEEN_IN_A_ROW), "x", (34, 50), most=9)
 
 # %% [markdown] id="l04b-e3p"
-# The picture shows `x`. The bar beside it explains the colours: dark blue is no read, yellow is nine. An element in the middle of `x` belongs to nine windows of 3 x 3 and is read nine times; a corner of the border belongs to one window.
+# An element in the middle of `x` belongs to nine windows of 3 x 3 and is read nine times; a corner of the border belongs to one window.
 #
 # Your score is the number of loads of `x` for each element of `y`, counted while the kernel runs; fewer is better. The kernel above needs 13824 / (32 x 48) = 9. A value that an invocation keeps in a local array, such as `float seen[54];`, costs no second load.
 #
