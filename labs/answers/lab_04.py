@@ -64,7 +64,7 @@ wrong("04-1", says="was written, and x is an input")(
 wrong("04-1", says="the push constants say that y ends with")(
     MAP + "uint length, stride; x.GetDimensions(length, stride);"
     + SQUARE.replace("params.count", "length"))
-wrong("04-1", says="read 4 different elements of x, asked were at most 1")(
+wrong("04-1", says="read 4 different elements of x, allowed are at most 1")(
     MAP.replace("[shader", "groupshared float s[64];\n[shader")
     + "uint at = id.x % 64; if (at % 4 == 0) for (uint k = 0; k < 4; ++k) "
     "if (id.x + k < params.count) s[at + k] = x[id.x + k]; GroupMemoryBarrierWithGroupSync();"
@@ -87,12 +87,13 @@ wrong("04-2", says="count is a float in your struct; the host pushes a uint")(
 wrong("04-2", says="count is an int in your struct")(ZIP.replace("uint count", "int count") + ADD)
 wrong("04-2", says="scale is an integer in your struct, the host pushes 1.0")(
     ZIP.replace("float scale", "uint scale") + ADD)
+wrong("04-2", says="count begins at byte 4 of your struct; the host pushes it at byte 0")(
+    ZIP.replace("uint count; float scale;", "float scale; uint count;") + ADD)
 alternative("04-1")(
     MAP.replace("uint3 id : SV_DispatchThreadID", "uint3 g : SV_GroupID, uint lane : SV_GroupIndex")
     + "uint i = 64 * g.x + lane; if (i >= params.count) return; y[i] = pow(max(x[i], 0), 2); }")
 alternative("04-2")(
-    ZIP.replace("uint count; float scale;", "float scale; uint count;")
-    + "if (id.x >= params.count) return; y[id.x] = mad(a[id.x], params.scale, b[id.x]); }")
+    ZIP + "if (id.x >= params.count) return; y[id.x] = mad(a[id.x], params.scale, b[id.x]); }")
 if toolchain.find_toolchain("glsl"):
     alternative("04-1")(glsl_head() + """uint i = gl_WorkGroupID.x * gl_WorkGroupSize.x
         + gl_LocalInvocationID.x;

@@ -27,7 +27,7 @@ from vklab.course.definition.report import Report
     "id.x runs over all workgroups: 0 to 64 * workgroups - 1. Some of these numbers are too large.",
     "Everything that touches x or y belongs under one condition: which one?",
 ), variants=({"low": "0.0"}, {"low": "0.5"}, {"low": "-0.25"}, {"low": "2.0"}))  # fmt: skip
-class SquaredRelu(Kernel):
+class SquaredMax(Kernel):
     parts = {"values": VALUES, "inside": INSIDE, "shape": SHAPE}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
@@ -44,15 +44,15 @@ class SquaredRelu(Kernel):
 
 
 @exercise("04-2", hints=(
-    "The struct lists what the host pushes: a type and a name for each number.",
-    "The host packs by name, so the order of the two members is yours. Names and types are the "
-    "host's: which of the two numbers counts, which one scales?",
+    "The struct lists what the host pushes, in its order: a type and a name for each number.",
+    "The first member has the bytes 0 to 3, the second the bytes 4 to 7. Which of the two numbers "
+    "has which bytes in the picture?",
     "In main: the number of the invocation, the guard, and one assignment.",
 ))  # fmt: skip
 class ScaledSum(Kernel):
-    parts = {"types": ("the struct has the types that the host pushes", 1),
+    parts = {"types": ("the struct has the types and places that the host pushes", 1),
              "values": VALUES, "inside": INSIDE, "shape": SHAPE}  # fmt: skip
-    types = {"count": ("uint",), "scale": ("float",)}
+    pushed = {"count": ("uint", 0), "scale": ("float", 4)}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         drawn = float(np.float32(random.uniform(2, 9)))
@@ -79,7 +79,7 @@ class ScaledSum(Kernel):
     seams=("vklab.ops.registry.grid",))  # fmt: skip
 class Workgroups(Function):
     parts = {"row": ("one row: enough workgroups, and not one too many", 2),
-             "rows": ("above the limit the grid continues along y", 2)}  # fmt: skip
+             "rows": ("near the limit and above it: rows along y", 2)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         limit, row = self.params["limit"], self.params["row"]
@@ -121,20 +121,11 @@ class Workgroups(Function):
 @exercise("04-p1", hints=("15 workgroups have 960 invocations. Is that enough?",))
 class IdleInvocations(Predict):
     explains = ("15 workgroups cover 960 elements, 16 cover 1024. So 1024 invocations run, "
-                "and the last 24 have no element: they are why the kernel asks `if (i < "
-                "params.count)`.")
+                "and the last 24 have no element: they are why the kernel asks whether i "
+                "is below params.count.")
 
     def answers(self) -> dict[str, Any]:
         return {"workgroups": 16, "invocations": 1024, "idle": 24}
-
-
-@exercise("04-p2", hints=("Which invocations run? How many of them have an element?",))
-class WritesOutside(Predict):
-    explains = ("All 100 elements get their value. Invocations 100 to 127 run as well, and "
-                "each of them writes one float behind the end of y.")
-
-    def answers(self) -> dict[str, Any]:
-        return {"elements_right": 100, "writes_outside": 28}
 
 
 @exercise("04-p3", hints=("Which of the two texts is no correct Slang?",))
@@ -156,3 +147,14 @@ class RoundedDown(Predict):
 
     def answers(self) -> dict[str, Any]:
         return {"written": 768, "outside_when_rounded_up": 24}
+
+
+@exercise("04-p5", hints=(
+    "Which four bytes does each member read, and what did the host write there?",
+))  # fmt: skip
+class ExchangedMembers(Predict):
+    explains = ("scale reads the bytes of the uint 1000: as a float they are 1.4e-42. count reads "
+                "the bytes of the float 0.5: as a uint they are 1056964608.")
+
+    def answers(self) -> dict[str, Any]:
+        return {"scale": "almost 0", "count": "about a billion"}

@@ -56,7 +56,7 @@ class Transpose(Kernel):
     "With a count that the number of elements per invocation does not divide: which elements does "
     "the last invocation handle? Which of them exist?",
     "A guard protects one index. Here every invocation has several.",
-    "Inside the loop: give the element of this turn a name, and ask about that one.",
+    "Give the element of this turn of the loop a name, and check that one.",
 ), variants=({"each": 4}, {"each": 3}, {"each": 5}, {"each": 8}))  # fmt: skip
 class Halves(Kernel):
     parts = {"values": VALUES, "inside": INSIDE, "shape": SHAPE}
@@ -81,7 +81,8 @@ class Halves(Kernel):
     "Load every value of the tile's surroundings once into a local array, then add up from there.",
 ), variants=({"each": 16},))  # fmt: skip
 class BoxSum(Kernel):
-    parts = {"loads": ("few loads of x, with every value right", 4)}
+    parts = {"row": ("every value right, and loads of x: from 9 down to 3.38", 1),
+             "tile": ("loads of x: from 3.38 down to 2.25", 3)}  # fmt: skip
     is_mapped = False
     loads_of_element = 9
 
@@ -108,7 +109,8 @@ class BoxSum(Kernel):
             aspect(case, got, report)
         loads = got.counts.reads[self.name_in(got, "x")].sum() / case.expected.size
         bound = case.args[0]["x"].size / case.expected.size  # every element of x, once
-        report.score(round(float(loads), 2), round(bound, 2), 9, "loads an element", full=2.25)
+        natural, full = (9, 3.38) if report.part == "row" else (3.38, 2.25)
+        report.score(round(float(loads), 2), round(bound, 2), natural, "loads an element", full)
 
 
 # ------------------------------------------------------------------------------------ predictions
@@ -118,11 +120,11 @@ class BoxSum(Kernel):
     "Each axis is a division that rounds up. Which axis counts along a row?",
 ))  # fmt: skip
 class TwoAxes(Predict):
-    explains = ("53 columns need 7 workgroups of 8, 37 rows need 5. That makes 35 workgroups "
-                "or 2240 invocations for 1961 elements.")
+    explains = ("53 columns need 7 workgroups of 8, 37 rows need 5. That makes 35 workgroups: "
+                "2240 invocations, of which 279 are idle.")
 
     def answers(self) -> dict[str, Any]:
-        return {"across": 7, "down": 5, "idle": 279}
+        return {"across": 7, "down": 5}
 
 
 @exercise("04b-p2", hints=(
@@ -137,3 +139,12 @@ class FourAtOnce(Predict):
         return {"outside_1000": 0, "outside_1003": 1}
 
 
+@exercise("04b-p3", hints=(
+    "Divide each element's number by 8, rounding down: that is the number of its sector.",
+))  # fmt: skip
+class Sectors(Predict):
+    explains = ("The elements 432 to 439 of x are exactly one sector. In y the eight elements are "
+                "37 apart, so each of them is in another sector.")
+
+    def answers(self) -> dict[str, Any]:
+        return {"x_sectors": 1, "y_sectors": 8}

@@ -23,9 +23,10 @@ KINDS = {6: "UNIFORM_BUFFER", 7: "STORAGE_BUFFER", 8: "UNIFORM_BUFFER_DYNAMIC",
 @exercise("04c-1", hints=(
     "Look at the three `layout(set = 0, binding = ...)` lines of vector_add.comp, and at its "
     "push_constant line: which of their numbers does your function get?",
-    "One slot for each buffer: its binding number, the type of descriptor, and how many buffers "
-    "the slot holds.",
-    "Every member of the struct takes four bytes. Without members there is no range.",
+    "The names of the buffers are not in the slots: only the numbers, which are the values of the "
+    "dictionary, and two things that are the same for every slot of this exercise.",
+    "The range begins at byte 0; its length depends only on how many members there are. An empty "
+    "tuple counts as false.",
 ))  # fmt: skip
 class KernelInterface(Function):
     parts = {"numbers": ("one slot for each buffer, by its binding number", 1),
@@ -66,6 +67,8 @@ class KernelInterface(Function):
                 report.equal(kind, STORAGE_BUFFER, f"binding {number} is a {told} in your slot, a "
                                                    "`buffer` block in the kernel")  # fmt: skip
                 report.equal(count, 1, f"buffers of binding {number}")
+            report.equal(len(slots), len(case.expected[0]), "slots, one for each buffer")
+            return
         report.equal(sorted(slot[0] for slot in slots), [slot[0] for slot in case.expected[0]],
                      "a slot for each binding that the kernel names")  # fmt: skip
 
@@ -177,20 +180,19 @@ def _sharing(part: str, kernels: Kernels, limit: int) -> Case:
 @exercise("04c-2", hints=(
     "Begin with an answer that is valid: a list for each kernel. Which two kernels of the picture "
     "could share a list, and how many descriptors does that save?",
-    "Take the kernels one after the other. For each there are only two choices: a list that is "
-    "there already and has room, or a new list. Greedy answers decide at once; the best answer "
-    "looks at what follows from each choice.",
+    "A better greedy answer: go through the kernels with many buffers first, and put each where it "
+    "adds the fewest new buffers. That earns a part of the points.",
+    "Greedy answers decide at once. For each kernel there are a few choices: each list that has "
+    "room, or a new list. The best answer looks at what follows from each choice.",
     "Let a function take the kernels that are left and the sets so far. It tries each choice for "
     "the next kernel, asks itself about the rest, and returns the cheapest result.",
-    "With less work: go through the kernels with many buffers first, and put each where it adds "
-    "the fewest new buffers. That earns a part of the points.",
 ))  # fmt: skip
 class ShareSets(Function):
     parts = {"valid": ("every kernel has a set with its buffers, and no set is too large", 1),
              "picture": ("the descriptors of the picture's eight kernels", 1),
-             "first": ("the descriptors of a drawn program", 1),
-             "second": ("the descriptors of another drawn program", 1),
-             "third": ("the descriptors of a third drawn program, with a larger limit", 1)}
+             "first": ("the descriptors of a random program", 1),
+             "second": ("the descriptors of another random program", 1),
+             "third": ("the descriptors of a third random program, with a larger limit", 1)}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield _sharing("valid", {"scale": ("x", "t"), "add": ("t", "b", "y")}, 4)
@@ -229,8 +231,9 @@ class ShareSets(Function):
     "Which call gets the kernel and the layout? What would it have to compare?",
 ))  # fmt: skip
 class TwoSlots(Predict):
-    explains = ("Each structure on its own is valid, and no driver compares the two. What the "
-                "kernel then does is undefined: zeros, other memory, a crash of this process. "
+    explains = ("Each structure on its own is valid, and Vulkan does not ask drivers to compare "
+                "the two. What the kernel then does is undefined: it may read zeros or other "
+                "memory, or the process may crash. "
                 "Validation layers (a library between program and driver that checks every "
                 "call) report it.")
 
@@ -238,3 +241,14 @@ class TwoSlots(Predict):
         return {"calls": "no error"}
 
 
+@exercise("04c-p2", hints=(
+    "Which of these objects contain something of the first kernel's code?",
+))  # fmt: skip
+class SecondKernel(Predict):
+    explains = ("Shader module and pipeline contain the code of one kernel. A descriptor set only "
+                "says which buffer belongs to which binding: it fits every kernel with the same "
+                "layout. Memory belongs to its buffer.")
+
+    def answers(self) -> dict[str, Any]:
+        return {"shader_module": "a new one", "pipeline": "a new one",
+                "descriptor_set": "the same", "memory": "the same"}  # fmt: skip

@@ -1,20 +1,20 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "First dispatch", minutes: 95}
+#   vklab: {title: "First dispatch", minutes: 75}
 # ---
 
 # %% [markdown] id="l04-title"
 # # Lab 04 · First dispatch
-# **Write a kernel, dispatch it, read the result back** · 95 minutes, 3 exercises
+# **Write a kernel, dispatch it, read the result back** · 75 minutes, 3 exercises
 #
-# NumPy adds two arrays in one line. On a GPU you write what happens to *one* element, and start that code a thousand times. In this lab you write such kernels. Lab 04b gives them other shapes; lab 04c opens the box below them.
+# NumPy adds two arrays in one line. On a GPU you write what happens to *one* element, and start that code a thousand times. In this lab you write such kernels. Lab 04b gives them other shapes; in lab 04c you write the program around them.
 #
 # **Afterwards you can**
 # * write map and zip kernels in Slang, and recognise the same kernel in five other languages;
 # * compute how many workgroups to dispatch, also when one row of them is not enough;
 # * guard a kernel, and find a write out of bounds from the memory that it changed;
-# * pass push constants, and say which bytes arrive;
+# * pass push constants, and say which bytes arrive where;
 # * see which invocation touches which element.
 #
 # **Before this lab**: lab 00. You need NumPy arrays and enough C to read `if (i < n) y[i] = a[i];`. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
@@ -47,32 +47,33 @@ banner()
 
 # %% id="l04-one-d" tags=["hide-input"]
 grid = Diagram(660, 150)
-for n, words in enumerate(("workgroup 0", "workgroup 1", "...", "workgroup 15")):
-    grid.box((10 + 162 * n, 6, 152, 46), words + ("\n64 invocations" if n != 2 else ""), "blue")
-    last = "960 to 999" if n == 3 else ("0 to 63", "64 to 127", "...")[min(n, 2)]
-    grid.box((10 + 162 * n, 96, 95 if n == 3 else 152, 46), "elements\n" + last, "green")
-    grid.arrow((50 + 162 * n, 54), (50 + 162 * n, 94))
+for n, last in enumerate(("0 to 63", "64 to 127", "128 to 191", "192 to 199")):
+    left, width = 10 + 162 * n, 152 if n < 3 else 88
+    grid.box((left, 6, 152, 46), f"workgroup {n}\n64 invocations", "blue")
+    grid.box((left, 96, width, 46), "elements\n" + last, "green").arrow((left + 40, 54),
+                                                                        (left + 40, 94))
 grid.note((58, 78), "i = id.x")
-grid.box((596, 96, 56, 46), "nothing", "grey", dashed=True, filled=False)
-grid.arrow((628, 54), (628, 94))
-grid.picture("Sixteen workgroups of 64 invocations above a thousand elements; in the last group "
-             "some invocations have no element.",
-             "1000 elements, 16 workgroups of 64: invocation i takes care of element i.")
+grid.box((592, 96, 60, 46), "nothing", "grey", dashed=True, filled=False)
+grid.arrow((624, 54), (624, 94))
+grid.picture("Four workgroups of 64 invocations above 200 elements; in the last workgroup "
+             "most invocations have no element.",
+             "200 elements, 4 workgroups of 64: invocation i takes care of element i.")
 
 # %% [markdown] id="l04-one-k"
 # This is a whole kernel, in the language Slang, in which you will write yours:
 
 # %% id="l04-slang"
-ADD = show("labs/vector_add.slang").text
-show("labs/vector_add.slang")
+listing = show("labs/vector_add.slang")
+ADD = listing.text
+listing
 
 # %% [markdown] id="l04-one-r"
 # * A **buffer** is an array in memory that the device can reach. `StructuredBuffer<float> a` may be read; `RW` (read and write) marks a buffer that may be written, too.
 # * `[shader("compute")]` marks `main` as the start of a compute kernel; `[numthreads(64, 1, 1)]` sets the size of its workgroups: 64 x 1 x 1 invocations.
-# * `SV_DispatchThreadID` is the number of this invocation in the whole dispatch. `SV_` means *system value*: the device supplies it. It is a `uint3`, three unsigned integers, because a grid may have three dimensions; `id.x` is the first of the three.
+# * `SV_DispatchThreadID` is the number of this invocation in the whole dispatch. `SV_` means *system value*: the device supplies it. It is a `uint3`, three unsigned integers, because the workgroups of a dispatch, its **grid**, may have three dimensions; `id.x` is the first of the three.
 # * `params.count` is a **push constant**: a few bytes that travel with the dispatch.
 #
-# First predict: there are 1000 elements and workgroups of 64. Put a number in place of each `...`, then run the cell; the explanation appears below it.
+# First predict: there are 1000 elements and workgroups of 64. How many workgroups do you dispatch, how many invocations run, and how many of them are *idle*: without an element? Put a number in place of each `...`, then run the cell; the explanation appears below it.
 
 # %% id="l04-p1"
 predict("04-p1", workgroups=..., invocations=..., idle=...)
@@ -100,14 +101,14 @@ draw_invocation_map(add_traced)
 
 # %% [markdown] id="l04-e1t" vklab={"id": "04-1"}
 # ### Exercise 1 · Map
-# **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared clamp*: `max(x, [[low]])`, times itself. One invocation handles one element, and the line `if (i < params.count)`, the **guard**, stops the invocations that have none: section 2 shows what happens without it. A loop in which one invocation does everything gives the right values, and leaves the rest of the GPU idle. In all exercises, write each element of `y` once, and do not read `y`. The check also uses sizes that are no multiple of 64, and a workgroup that has no work at all.
+# **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared maximum*: `max(x, [[low]])`, times itself. One invocation handles one element. The line `if (i < params.count)`, the **guard**, stops the invocations that have no element: section 2 shows what happens without it. In all exercises, write each element of `y` once, and do not read `y`. Leave no element to another invocation: a loop in which one invocation does all the work gives the right values, and the rest of the GPU waits. The check also uses sizes that are no multiple of 64, and a workgroup that has no work at all.
 #
 # The line with `#error` stops the compiler until you have replaced it.
 #
 # *GLSL instead?* Every exercise accepts it. Replace the whole text, start with `#version 450`, and name the blocks and arrays as the GLSL version in section 5 does: block `X` with array `x`, block `Y` with array `y`.
 
 # %% id="l04-e1" vklab={"role": "exercise", "id": "04-1", "points": 4, "lines": 5}
-SQUARED_RELU = """
+SQUARED_MAX = """
 StructuredBuffer<float> x;
 RWStructuredBuffer<float> y;
 struct Params { uint count; };
@@ -122,8 +123,8 @@ void main(uint3 id : SV_DispatchThreadID) {
     // ### BEGIN SOLUTION
     uint i = id.x;
     if (i < params.count) {
-        float positive = max(x[i], [[low]]);
-        y[i] = positive * positive;
+        float larger = max(x[i], [[low]]);
+        y[i] = larger * larger;
     }
     // ### END SOLUTION
 }
@@ -132,12 +133,12 @@ void main(uint3 id : SV_DispatchThreadID) {
 # %% id="l04-e1d" tags=["nbval-ignore-output"]
 with attempt("04-1"):
     x = np.linspace(-3, 3, 100, dtype=np.float32)
-    traced = trace(SQUARED_RELU, {"x": x, "y": np.zeros_like(x)}, (2,), {"count": 100})
+    traced = trace(SQUARED_MAX, {"x": x, "y": np.zeros_like(x)}, (2,), {"count": 100})
     print(traced)
     display(draw_invocation_map(traced))
 
 # %% id="l04-e1c" vklab={"role": "check", "id": "04-1"}
-check("04-1", SQUARED_RELU)
+check("04-1", SQUARED_MAX)
 
 # %% [markdown] id="l04-e1s"
 # Stuck? Remove the `#` below and run the cell: each run gives one more hint. The other exercises have such a cell as well.
@@ -147,7 +148,7 @@ check("04-1", SQUARED_RELU)
 
 # %% [markdown] id="l04-bad-t"
 # ### When a kernel does not end well
-# First predict the status of two kernels. The first writes `coutn`, a name that nobody declared. The second declares a buffer `x` and never reads it. Choose from `"ran"`, `"compile_error"`, `"timeout"`.
+# First predict the status of two kernels. The first writes `coutn`, a name that nobody declared. The second declares a buffer `x` and never reads it. Choose from `"ran"` and `"compile_error"`.
 
 # %% id="l04-p3"
 predict("04-p3", misspelt=..., unused=...)
@@ -169,16 +170,12 @@ for text in (MISSPELT, UNUSED, ENDLESS):
 # %% [markdown] id="l04-bad-r"
 # *x is never used* in a message means: your kernel does not look at its input. Slang's compiler leaves such a buffer out of the compiled kernel.
 #
-# The loop of the third kernel never ends, because halving a positive number never makes it smaller than -1. A GPU goes on until its driver steps in; `run_kernel` stops its process after the time limit and says `timeout`. If yours says `ran | no message`, you are on lavapipe, Mesa's Vulkan driver for CPUs (the banner calls its device llvmpipe): lavapipe of Mesa 22.3 ends every loop after 65535 turns and says nothing. The checks count turns, and do say it.
+# The loop of the third kernel never ends, because halving a positive number never makes it smaller than -1. A GPU goes on until its driver steps in; `run_kernel` stops its process after the time limit and says `timeout`. If yours says `ran | no message`, you are on lavapipe, Mesa's Vulkan driver for CPUs (the banner calls its device llvmpipe): lavapipe of Mesa 22.3 ends every loop after 65535 turns and says nothing. The checks count the turns of every loop, and report an endless one.
 
 # %% [markdown] id="l04-guard"
 # ## 2 · The guard
-# Whole workgroups run, so some invocations have no element. The guard stops them. Below, `vector_add` has lost its guard; it runs on 100 elements with two workgroups. First predict how many elements of `y` are right, and how many writes land outside of `y`.
-
-# %% id="l04-p2"
-predict("04-p2", elements_right=..., writes_outside=...)
-
-# %% [markdown] id="l04-guard-t"
+# Below, `vector_add` has lost its guard; it runs on 100 elements with two workgroups. Where do the other 28 invocations write?
+#
 # To see such writes, `run_kernel` lays **guard words** before and behind each buffer: a pattern that hardly any kernel writes. Afterwards it looks whether the pattern is still there. All bytes are counted from the start of the buffer: a float takes four bytes, so element `i` has the bytes `4 i` to `4 i + 3`. Bytes before the buffer have negative numbers.
 
 # %% id="l04-guard-d" tags=["hide-input"]
@@ -209,31 +206,39 @@ print(f"{done.status} | the 100 elements are right: {np.array_equal(done.buffers
 draw_invocation_map(trace(UNGUARDED, arrays, (2,), {}))
 
 # %% [markdown] id="l04-guard-r"
-# The result is **right**, and the kernel is broken: it wrote behind `y`, where another array may lie. There is no error; a wrong number turns up later, somewhere else. (`y` has the elements 0 to 99, which are the bytes 0 to 399. The write at byte 400 is the write of element 100.)
+# The result is **right**, and the kernel is broken: it wrote behind `y`, where another array may lie. There is no error; a wrong number turns up later, somewhere else.
 #
-# Vulkan has a feature for this, `robustBufferAccess`. Every driver must offer it, but a program must ask for it, and even then a stray write may change other bytes of the memory that is bound. It limits the damage and hides the bug.
+# Vulkan has a feature for this, `robustBufferAccess`. Every driver must offer it, but a program must ask for it, and even then a write out of bounds may change other bytes of that buffer's memory. It limits the damage and hides the bug.
 #
-# Guard words reach 4096 bytes. The counters of `trace` and of the checks have no such limit: they see the element that your kernel *asks for*, however far away, for reads as well as for writes. The checks reject both, because what lies outside is not yours.
+# Guard words reach 4096 bytes. The counters of `trace` and of the checks have no such limit: they see each element that your kernel *asks for*, however far away. The checks reject reads as well as writes outside of a buffer.
 
 # %% [markdown] id="l04-push-t"
 # ## 3 · Push constants
-# Push constants are part of the command, not of a buffer. Every device takes at least 128 bytes of them. The host writes bytes; the kernel reads a struct.
+# Push constants are part of the command, not of a buffer. Every device takes at least 128 bytes of them. The *host*, your program, writes bytes; the kernel reads them as a struct.
 
 # %% id="l04-push-d" tags=["hide-input"]
 draw_arena([("uint count", 4, "blue"), ("float scale", 4, "orange")],
            alt="Eight bytes: four of count, a uint, then four of scale, a float.",
-           caption="The struct of exercise 04-2 as bytes: each member takes four.")
+           caption="What the host pushes in exercise 04-2: each of the two numbers takes 4 bytes.")
+
+# %% [markdown] id="l04-push-q"
+# Vulkan copies bytes. It knows neither types nor names. First predict: the host pushes the `uint` 1000 and the `float` 0.5, as in the picture. A kernel has the two members in the other order: `struct Params { float scale; uint count; };`. Which values does it read? Choose `scale` from `"0.5"`, `"1000"`, `"almost 0"`, and `count` from `"0"`, `"1000"`, `"about a billion"`.
+
+# %% id="l04-p5"
+predict("04-p5", scale=..., count=...)
 
 # %% id="l04-push"
 data = struct.pack("<If", 1000, 0.5)  # < little endian, I uint, f float
-floats = [f"{value:.3g}" for value in struct.unpack("<2f", data)]
-print(f"{data.hex(' ', 4)}\nread as two floats: {floats}")
+scale, count = struct.unpack("<fI", data)
+print(f"{data.hex(' ', 4)}\nread as a float, then a uint: {scale:.3g}, {count}")
 
 # %% [markdown] id="l04-push-r"
-# Vulkan copies bytes and knows no types. A struct with `float count` would read 1000 as 1.4e-42, a number next to nothing, without an error. vklab is kinder: it reads names and types back from your compiled kernel, and packs 1000 by the type that it finds there. So a wrong type can still give right results here, and be wrong everywhere else; the check therefore looks at the types.
+# There is no error. `i < params.count` is now true for every invocation: the guard is there and stops nobody.
+#
+# vklab hides such a mistake: it reads names, types and places back from your compiled kernel, and packs the numbers to fit. So a wrong struct can still give right results here, and be wrong everywhere else. The check therefore looks at types and places.
 #
 # ### Exercise 2 · Zip
-# **Zip**: each element of `y` depends on the elements of two inputs at the same place. Yours is `y = scale * a + b`. This time you write the struct, too: the host pushes `count`, a `uint`, and `scale`, a `float`.
+# **Zip**: each element of `y` depends on the elements of two inputs at the same place. Yours is `y = scale * a + b`. This time you write the struct, too: the host pushes `count`, a `uint`, and then `scale`, a `float`, as in the picture.
 
 # %% id="l04-e2" vklab={"role": "exercise", "id": "04-2", "points": 5, "lines": 5}
 SCALED_SUM = """
@@ -242,7 +247,7 @@ StructuredBuffer<float> b;
 RWStructuredBuffer<float> y;
 
 struct Params {
-    // TODO     two members: what the host pushes, by its names                 (2 lines)
+    // TODO     two members: what the host pushes, by its names, in its order   (2 lines)
     // ### BEGIN SOLUTION
     uint count;
     float scale;
@@ -284,9 +289,9 @@ rows_of.box((290, 90, 340, 32), "idle: the guard stops them", "grey", dashed=Tru
 rows_of.picture("Three rows of workgroups; the last row is only partly needed.",
                 "A long grid: workgroup number = group.x + ROW * group.y, with ROW = [[row]].")
 
-# %% [markdown] id="l04-e3t"
+# %% [markdown] id="l04-e3t" vklab={"id": "04-3"}
 # ### Exercise 3 · The grid
-# Keep one row as long as the limit allows; in this exercise the limit is `LIMIT = [[limit]]`. Beyond it, use as few rows of exactly `ROW` workgroups as cover all elements. (vklab's own rule is in `vklab/ops/registry.py`; it starts the second row earlier, and the check wants the rule of this text.)
+# Use one row if it has at most `LIMIT` workgroups; in this exercise `LIMIT` is [[limit]]. If more are needed, use rows of exactly `ROW` workgroups, as few as cover all elements. (vklab's own rule is in `vklab/ops/registry.py`. It starts the second row earlier; the check wants the rule of this text.)
 
 # %% id="l04-e3" vklab={"role": "exercise", "id": "04-3", "points": 4, "lines": 4}
 LIMIT, ROW = [[limit]], [[row]]
@@ -322,8 +327,8 @@ struct Params { uint count; };
 
 [shader("compute")]
 [numthreads(64, 1, 1)]
-void main(uint3 group : SV_GroupID, uint place : SV_GroupIndex) {  // of the group; inside the group
-    uint i = (group.x + [[row]] * group.y) * 64 + place;
+void main(uint3 group : SV_GroupID, uint place : SV_GroupIndex) {
+    uint i = (group.x + [[row]] * group.y) * 64 + place;  // place: number inside the group
     if (i < params.count) InterlockedAdd(y[i], i + 1);
 }
 """
@@ -370,7 +375,8 @@ kernel void vector_add(device const float* a [[buffer(0)]],
                        uint i [[thread_position_in_grid]]) {
     if (i < count) y[i] = a[i] + b[i];
 }
-[encoder dispatchThreadgroups:MTLSizeMake((count + 63) / 64, 1, 1)
+[encoder dispatchThreadgroups:
+             MTLSizeMake((count + 63) / 64, 1, 1)
         threadsPerThreadgroup:MTLSizeMake(64, 1, 1)];
 """
 GLSL = source.find("labs/vector_add.comp").read_text("utf-8").partition("\n\n")[2]
@@ -390,7 +396,7 @@ draw_listings({"CUDA (NVIDIA)": CUDA, "HIP (AMD, NVIDIA): the same text, by hipc
 # | dispatch of *groups* | launch of *blocks* | range in *work-items* | threadgroups, or threads |
 #
 # ### A published version with two bugs
-# A course on the web shows `vector_add` for Vulkan like this (here in Slang): workgroups of 256, no `count`, and a dispatch of `N/256` workgroups. First predict for N = 1000: how many elements are `written`? Somebody mends the division and rounds up: how many writes are then outside of `y`?
+# A course on the web shows `vector_add` for Vulkan like this (here in Slang): workgroups of 256, no `count`, and a dispatch of `N/256` workgroups. First predict for N = 1000: how many elements are `written`? Somebody fixes the division and rounds up: how many writes are then outside of `y`?
 
 # %% id="l04-p4"
 predict("04-p4", written=..., outside_when_rounded_up=...)
@@ -404,7 +410,7 @@ for groups in (1000 // 256, -(-1000 // 256)):
           f"{seen.outside['y']} writes outside")
 
 # %% [markdown] id="l04-lesson-r"
-# Each bug hides the other: the missing guard does no harm while the division rounds down, and nobody notices the lost elements if N is a multiple of 256 in the test. (In Metal, `dispatchThreads` starts exactly N threads on devices that support groups of unequal size; there a missing guard is no bug.)
+# The second bug, the division, hides the first: while it rounds down, no invocation is without an element, and the missing guard does no harm. The division itself stays hidden as long as the tests use multiples of 256. (In Metal, `dispatchThreads` starts exactly N threads on devices that support groups of unequal size; there a missing guard is no bug.)
 #
 # ## 6 · What would break this?
 # The kernel below is `vector_add`, with its guard, unchanged. The function around it has **one wrong line**. The sum is right, and the guard words say that something is not. Find the line before you open the answer.

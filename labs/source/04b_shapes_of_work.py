@@ -1,19 +1,19 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Shapes of work", minutes: 80}
+#   vklab: {title: "Shapes of work", minutes: 65}
 # ---
 
 # %% [markdown] id="l04b-title"
 # # Lab 04b · Shapes of work
-# **Two dimensions, and several elements for each invocation** · 80 minutes, 3 exercises
+# **Two dimensions, and several elements for each invocation** · 65 minutes, 3 exercises
 #
 # In lab 04, invocation `i` handled element `i`. Here the work has other shapes: rows of a matrix become columns, an invocation handles several elements, and 16 elements share the values that they load.
 #
 # **Afterwards you can**
 # * write a kernel for a grid of two dimensions, with a guard for each;
 # * count the sectors of memory that neighbours touch;
-# * put the guard where the element is, when an invocation has several;
+# * write a guard for an invocation that has several elements;
 # * make a kernel load less, and say by how much.
 #
 # **Before this lab**: lab 04. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
@@ -37,7 +37,7 @@ banner()
 
 # %% [markdown] id="l04b-recall"
 # **From lab 04 you need**
-# * An *invocation* is one run of a kernel. Invocations run in *workgroups* of a fixed size, and you dispatch whole workgroups: elements divided by the size, rounded up.
+# * An *invocation* is one run of a kernel. Invocations run in *workgroups* of a fixed size, and you dispatch whole workgroups: elements divided by the size, rounded up. The workgroups of a dispatch are its *grid*.
 # * So some invocations have no element. The *guard*, an `if` in the kernel, stops them.
 # * `run_kernel(text, Run(buffers, workgroups, push))` compiles and dispatches a kernel. Of its result, `.buffers` has the arrays afterwards, and `.out_of_bounds` the places outside of a buffer that changed, as byte numbers from the start of the buffer.
 # * `trace` runs a kernel with a counter beside every load and store; the pictures are drawn from its counts.
@@ -61,10 +61,10 @@ matrix.picture("A matrix of two rows and three columns, and the same six element
                "Row r, column c of a matrix with 3 columns is element 3 r + c of the buffer.")
 
 # %% [markdown] id="l04b-two-p"
-# First predict: a matrix of 37 rows and 53 columns, workgroups of 8 x 8. How many workgroups along x (`across`) and along y (`down`)? How many invocations are idle?
+# First predict: a matrix of 37 rows and 53 columns, workgroups of 8 x 8. How many workgroups along x (`across`) and along y (`down`)?
 
 # %% id="l04b-p1"
-predict("04b-p1", across=..., down=..., idle=...)
+predict("04b-p1", across=..., down=...)
 
 # %% [markdown] id="l04b-e1t"
 # ### Exercise 1 · Transpose
@@ -81,7 +81,7 @@ struct Params { uint rows, columns; };   // of x
 [numthreads(8, 8, 1)]
 void main(uint3 id : SV_DispatchThreadID) {
     // TODO     the element in row r, column c of x goes to row c, column r of y.
-    // Approach c = id.x, r = id.y; guard both; one read, one write.
+    // Approach r and c from id; a guard for each; one read, one write.
     // Example  rows = 2, columns = 3: x = [1, 2, 3, 4, 5, 6] gives y = [1, 4, 2, 5, 3, 6]
     //                                                                         (roughly 4 lines)
     // ### BEGIN SOLUTION
@@ -106,7 +106,12 @@ check("04b-1", TRANSPOSE)
 # hint("04b-1")
 
 # %% [markdown] id="l04b-sectors-t"
-# Each element is read once and written once, as rarely as possible. But no GPU moves single floats: memory comes in pieces of 32 to 128 bytes. We count **sectors** of 32 bytes, or 8 floats. The next cell counts the sectors that eight neighbours in one row touch, and those that a whole workgroup touches.
+# Each element is read once and written once. But no GPU moves single floats: memory moves in pieces of 32 to 128 bytes. We count **sectors** of 32 bytes, or 8 floats; the first sector of a buffer has the elements 0 to 7, the next one 8 to 15.
+#
+# First predict: the eight invocations with `id.y = 8` and `id.x` from 8 to 15 read the elements 432 to 439 of `x`. How many sectors of `x` do they read, and how many sectors of `y` do they write?
+
+# %% id="l04b-p3"
+predict("04b-p3", x_sectors=..., y_sectors=...)
 
 # %% id="l04b-sectors" tags=["nbval-ignore-output"]
 with attempt("04b-1"):
@@ -115,11 +120,11 @@ with attempt("04b-1"):
                           ("y, written", transposed.of("y", WRITE))):
         group = touches[(touches[:, 0] // 8 == 1) & (touches[:, 1] // 8 == 1)]  # workgroup (1, 1)
         eight = group[group[:, 1] == 8]  # its first row
-        print(f"{what}: eight neighbours touch {len(set(eight[:, 2] // 8))} sectors, "
-              f"the 64 invocations of the workgroup {len(set(group[:, 2] // 8))}")
+        print(f"{what}: sectors of the eight neighbours: {len(set(eight[:, 2] // 8))}, "
+              f"of the 64 invocations of their workgroup: {len(set(group[:, 2] // 8))}")
 
 # %% [markdown] id="l04b-sectors-r"
-# Neighbours read side by side and write 37 elements apart, so one row of invocations touches one or two sectors of `x` and eight of `y`. Over the whole workgroup the difference vanishes: the other rows fill the same sectors of `y`, if the cache keeps them until then. With workgroups of 64 x 1 the other rows would belong to other workgroups. A workgroup also has *shared memory* of its own; a kernel that uses it does not depend on the cache.
+# Over the whole workgroup the difference between `x` and `y` vanishes: the other rows write into the same sectors of `y`, if the cache keeps them until then. (It is 15 sectors and not 8, because neither 53 nor 37 is a multiple of 8: most rows of eight elements begin inside a sector and end in the next one.) With workgroups of 64 x 1 the other rows would belong to other workgroups. A workgroup also has **shared memory**, fast memory of its own; a kernel that uses it does not depend on the cache. Lab 07 shows it.
 
 # %% [markdown] id="l04b-some"
 # ## 2 · Several elements for each invocation
@@ -156,12 +161,12 @@ for count in (1000, 1003):
     print(f"count={count}: {done.status}, y is right: {right}, written outside at byte: {outside}")
 
 # %% [markdown] id="l04b-e2t" vklab={"id": "04b-2"}
-# The guard is there. It asks the right question about the wrong element.
+# The guard is there. It checks the first element of four, not each of them.
 #
 # ### Exercise 2 · Repair it
-# Give [[each]] elements in a row to each invocation, and move the question to where the element is.
+# Give [[each]] elements in a row to each invocation, and write each of them only if it exists.
 
-# %% id="l04b-e2" vklab={"role": "exercise", "id": "04b-2", "points": 4, "lines": 3}
+# %% id="l04b-e2" vklab={"role": "exercise", "id": "04b-2", "points": 4, "lines": 6}
 HALVES = """
 StructuredBuffer<float> x;
 RWStructuredBuffer<float> y;
@@ -171,16 +176,17 @@ struct Params { uint count; };
 [shader("compute")]
 [numthreads(64, 1, 1)]
 void main(uint3 id : SV_DispatchThreadID) {
+    // TODO     y[i] = 0.5 * x[i] for the elements i of this invocation that exist
+    // Approach take over the loop of PASSED_ONCE, and change its guard.
+    // Example  count = [[each]] + 1: invocation 1 has one element             (roughly 6 lines)
+    // ### BEGIN SOLUTION
     uint first = [[each]] * id.x;
     for (uint k = 0; k < [[each]]; ++k) {
-        // TODO     y[i] = 0.5 * x[i] for the element i of this turn, if there is such an element
-        // Example  count = [[each]] + 1: invocation 1 has one element             (roughly 3 lines)
-        // ### BEGIN SOLUTION
         uint i = first + k;
         if (i < params.count)
             y[i] = 0.5 * x[i];
-        // ### END SOLUTION
     }
+    // ### END SOLUTION
 }
 """
 
@@ -198,7 +204,7 @@ check("04b-2", HALVES)
 
 # %% [markdown] id="l04b-e3t"
 # ### Exercise 3 · Fewest loads (scored)
-# A **box sum** replaces each element of an image by the sum of the 3 x 3 elements around it. So that every element has eight neighbours, `x` has a border: it has `rows + 2` rows of `columns + 2`, and `y[r, c]` is the sum of `x[r .. r + 2, c .. c + 2]`. Each invocation computes **16 elements** of `y`. *Which* 16, and in which order, is your choice.
+# A **box sum** replaces each element of an image by the sum of the 3 x 3 elements around it. So that every element has eight neighbours, `x` has a border: it has `rows + 2` rows of `columns + 2`, and `y[r, c]` is the sum of `x[r .. r + 2, c .. c + 2]`. Each invocation computes **16 elements** of `y`. *Which* 16, and in which order, is your choice. `rows` and `columns` are multiples of 16. The check dispatches `rows * columns / 1024` workgroups of 64, rounded up: as many invocations as are needed, and no more than 63 without work.
 
 # %% id="l04b-e3a" tags=["hide-input"]
 tile = Diagram(640, 150)
@@ -216,7 +222,7 @@ tile.picture("Tiles of elements of y, each with the larger rectangle of x that i
 SIXTEEN_IN_A_ROW = """
 StructuredBuffer<float> x;
 RWStructuredBuffer<float> y;
-struct Params { uint rows, columns; };   // of y; both are multiples of 16
+struct Params { uint rows, columns; };   // of y
 [vk::push_constant] ConstantBuffer<Params> params;
 
 [shader("compute")]
@@ -239,29 +245,34 @@ def trace_box_sum(text):
     return trace(text, arrays, (2,), {"rows": 32, "columns": 48})
 
 
-draw_access_counts(trace_box_sum(SIXTEEN_IN_A_ROW), "x", (34, 50))
+draw_access_counts(trace_box_sum(SIXTEEN_IN_A_ROW), "x", (34, 50), most=9)
 
 # %% [markdown] id="l04b-e3p"
-# The picture shows `x`. The bar beside it explains the colours: dark blue is no read, yellow is nine. An element in the middle of `x` belongs to nine windows of 3 x 3 and is read nine times; a corner of the border belongs to one window.
+# An element in the middle of `x` belongs to nine windows of 3 x 3 and is read nine times; a corner of the border belongs to one window.
 #
-# The same 13824 reads have two averages. `x` has 34 x 50 = 1700 elements, so an element *of x* is read 8.13 times: this is the number below the picture. `y` has 32 x 48 = 1536 elements, so an element *of y* costs 9 loads: this is the score.
+# Your score is the number of loads of `x` for each element of `y`, counted while the kernel runs; fewer is better. The kernel above needs 13824 / (32 x 48) = 9. A value that an invocation keeps in a local array, such as `float seen[54];`, costs no second load.
 #
-# Your score is the number of loads of `x` for each element of `y`, counted in the compiled kernel; fewer is better. A value that an invocation keeps in a local array, such as `float seen[54];`, costs no second load. You get all points for 2.25 or less; less than 2.25 is possible. No kernel can do with less than one load for each element of `x`; kernels that use the shared memory of a workgroup come close to this bound.
+# | loads for each element | points |
+# |---|---|
+# | 9 | 0 |
+# | 3.38, a row of 16 with each value loaded once | 1 |
+# | 2.25 or fewer | 4 |
+#
+# Between these numbers you get a share. 2.25 is the best for an invocation that works alone; kernels that share loads inside a workgroup need fewer still. Every kernel must load each element of `x` at least once.
 
 # %% id="l04b-e3" vklab={"role": "exercise", "id": "04b-3", "points": 4, "lines": 14}
 BOX_SUM = """
 StructuredBuffer<float> x;
 RWStructuredBuffer<float> y;
-struct Params { uint rows, columns; };   // of y; both are multiples of 16
+struct Params { uint rows, columns; };   // of y
 [vk::push_constant] ConstantBuffer<Params> params;
 
 [shader("compute")]
 [numthreads(64, 1, 1)]
 void main(uint3 id : SV_DispatchThreadID) {
     // TODO     compute 16 elements of y in this invocation, with few loads of x.
-    // Approach choose a tile; find its first row and column from id.x; guard; load; add up; store.
-    // Example  with tiles of 1 x 16, invocation 5 of an image with 48 columns starts at row 1,
-    //          column 32, and needs 54 values for 16 elements: 3.4 loads an element.
+    // Example  with a row of 16, invocation 5 of an image with 48 columns starts at row 1,
+    //          column 32, and needs 54 values for 16 elements.
     // ### BEGIN SOLUTION
     uint tiles = params.columns / 4;
     uint top = id.x / tiles * 4, left = id.x % tiles * 4;
@@ -282,7 +293,7 @@ void main(uint3 id : SV_DispatchThreadID) {
 
 # %% id="l04b-e3d" tags=["nbval-ignore-output"]
 with attempt("04b-3"):
-    display(draw_access_counts(trace_box_sum(BOX_SUM), "x", (34, 50)))
+    display(draw_access_counts(trace_box_sum(BOX_SUM), "x", (34, 50), most=9))
 
 # %% id="l04b-e3c" vklab={"role": "check", "id": "04b-3"}
 check("04b-3", BOX_SUM)
@@ -301,7 +312,10 @@ def transpose_on_device(x):
     groups = (-(-rows // 8), -(-columns // 8))
     y = np.full(x.size, -1, np.float32)
     run = Run({"x": x.reshape(-1), "y": y}, groups, {"rows": rows, "columns": columns})
-    return run_kernel(TRANSPOSE, run)[0].buffers["y"].reshape(columns, rows)
+    done = run_kernel(TRANSPOSE, run)[0]
+    if done.status != "ran":
+        raise RuntimeError(f"{done.status}: {done.message}")
+    return done.buffers["y"].reshape(columns, rows)
 
 
 with attempt("04b-1"):
@@ -324,12 +338,12 @@ with attempt("04b-1"):
 # |---|---|---|
 # | grid of two dimensions | `id.x` counts along a row, `id.y` counts rows; each needs a guard | 04b-1 |
 # | sector | a piece of memory that moves as a whole, here 32 bytes | section 1 |
-# | guard in a loop | an invocation with several elements asks about each of them | 04b-2 |
+# | guard in a loop | an invocation with several elements checks each of them | 04b-2 |
 # | tile | a rectangle of elements that share inputs: loaded once, used several times | 04b-3 |
 #
 # All words are in the [glossary](GLOSSARY.md), the language is in [Slang on one page](SLANG.md).
 #
-# **Next**: lab 04c, the seven steps that `run_kernel` takes for you. Later: what the invocations of one workgroup can share.
+# **Next**: lab 04c, the seven steps that `run_kernel` takes for you. Lab 07: what the invocations of one workgroup can share.
 #
 # **To read**
 # * Vulkan specification, chapter *Dispatching Commands*: <https://docs.vulkan.org/spec/latest/index.html>

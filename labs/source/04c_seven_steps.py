@@ -1,14 +1,14 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Seven steps", minutes: 75}
+#   vklab: {title: "Seven steps", minutes: 85}
 # ---
 
 # %% [markdown] id="l04c-title"
 # # Lab 04c · Seven steps
-# **From an empty process to a result, with Vulkan's own calls** · 75 minutes, 2 exercises
+# **From an empty process to a result, with Vulkan's own calls** · 85 minutes, 2 exercises
 #
-# In lab 04 `run_kernel` did everything around your kernel. Here you do it yourself: seven steps and about 15 objects, each made once by hand. Then one of these objects, the descriptor set, is shared by several kernels.
+# In lab 04 `run_kernel` did everything around your kernel. Here you do it yourself: seven steps, and 16 kinds of objects. Then one of these objects, the descriptor set, is shared by several kernels.
 #
 # **Afterwards you can**
 # * name the seven steps, and say what each object is for;
@@ -16,9 +16,9 @@
 # * say why a host that has waited for a fence still needs a barrier;
 # * count what a second kernel costs, and put several kernels on few descriptors.
 #
-# **Before this lab**: lab 04; lab 02 explains devices and queue families. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
+# **Before this lab**: lab 04. Step 1 says what it needs of lab 02. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
 #
-# **Files it opens**: `shaders/labs/vector_add.comp`, `vklab/course/children/kernel_child.py`.
+# **Files it opens**: `shaders/labs/vector_add.comp`.
 
 # %% id="l04c-setup"
 import re
@@ -74,10 +74,10 @@ predict("04c-p1", calls=...)
 
 # %% [markdown] id="l04c-e1t"
 # ### Exercise 1 · What the kernel takes
-# Describe the interface of a kernel in the numbers of Vulkan's structures. No driver checks this answer, so step 4 below waits until `check` calls it correct.
+# Describe the interface of a kernel in the numbers of Vulkan's structures. Vulkan does not ask a driver to check it, so step 4 below waits until `check` calls it correct.
 
 # %% id="l04c-e1" vklab={"role": "exercise", "id": "04c-1", "points": 3, "lines": 4}
-STORAGE, COMPUTE = vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, vk.VK_SHADER_STAGE_COMPUTE_BIT
+STORAGE = vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
 
 
 def kernel_interface(buffers, members):
@@ -123,7 +123,7 @@ objects.step(1)
 
 # On macOS Vulkan runs on Metal; such drivers are listed only if the program names two extensions.
 offered = {e.extensionName for e in vk.vkEnumerateInstanceExtensionProperties(None)}
-portable = list({"VK_KHR_portability_enumeration"} & offered)  # on macOS
+portable = list({"VK_KHR_portability_enumeration"} & offered)
 application = vk.VkApplicationInfo(apiVersion=vk.VK_MAKE_VERSION(1, 3, 0))
 instance_info = vk.VkInstanceCreateInfo(pApplicationInfo=application,
                                         flags=1 if portable else 0,
@@ -136,10 +136,10 @@ physical = objects.keep("physical device", vk.vkEnumeratePhysicalDevices(instanc
 
 families = vk.vkGetPhysicalDeviceQueueFamilyProperties(physical)
 family = next(i for i, f in enumerate(families) if f.queueFlags & vk.VK_QUEUE_COMPUTE_BIT)
-offered = {e.extensionName for e in vk.vkEnumerateDeviceExtensionProperties(physical, None)}
+has = {e.extensionName for e in vk.vkEnumerateDeviceExtensionProperties(physical, None)}
 priorities = [1.0]
 queue_info = vk.VkDeviceQueueCreateInfo(queueFamilyIndex=family, pQueuePriorities=priorities)
-subset = list({"VK_KHR_portability_subset"} & offered)  # the second
+subset = list({"VK_KHR_portability_subset"} & has)  # the second extension of macOS
 device_info = vk.VkDeviceCreateInfo(pQueueCreateInfos=[queue_info], ppEnabledExtensionNames=subset)
 device = vk.vkCreateDevice(physical, device_info, None)
 objects.keep("device", device, vk.vkDestroyDevice)
@@ -155,10 +155,10 @@ objects.picture()
 
 # %% id="l04c-s2d" tags=["hide-input"]
 draw_graph([{"GLSL": "blue", "Slang": "blue"}, {"SPIR-V": "orange"}, {"machine code": "green"}],
-           [("GLSL", "SPIR-V", "glslc"), ("Slang", "SPIR-V", "slangc"),
+           [("GLSL", "SPIR-V", ""), ("Slang", "SPIR-V", ""),
             ("SPIR-V", "machine code", "the driver")],
            alt="GLSL and Slang are compiled to SPIR-V; the driver compiles that to machine code.",
-           caption="Two compilers: a program on any computer, and a part of the driver.")
+           caption="Two stages: a compiler (glslc, glslangValidator; slangc), then the driver.")
 
 # %% [markdown] id="l04c-s2t"
 # The next cell compiles `vector_add.comp`, or the Slang version where no compiler for GLSL is installed.
@@ -204,6 +204,7 @@ with attempt("04c-1"):
     interface = objects.checked("04c-1", kernel_interface)
     slots, (first_byte, push_bytes) = interface({"a": 0, "b": 1, "y": 2}, ("uint",))
     objects.step(4)
+    COMPUTE = vk.VK_SHADER_STAGE_COMPUTE_BIT
 
     bindings = [vk.VkDescriptorSetLayoutBinding(binding=number, descriptorType=kind,
                                                 descriptorCount=count, stageFlags=COMPUTE)
@@ -226,7 +227,7 @@ with attempt("04c-1"):
 
 # %% [markdown] id="l04c-s5"
 # ### Step 5: buffers
-# A **buffer** has a size and a use, and no memory. For each buffer: ask what memory it needs, allocate that, and **bind** the two. The memory here is *host-visible* (the CPU may map it and write into it) and *coherent* (with no extra command). Then a **descriptor set** fills the slots of step 4: `dstBinding=0` here and `binding = 0` in the kernel are all that connects the two `a`.
+# A **buffer** has a size and a use, and no memory. For each buffer: ask what memory it needs, allocate that, and **bind** the two. The memory here is *host-visible* (the CPU may map it and write into it) and *coherent* (the device sees what the host writes without an extra command). Then a **descriptor set** fills the slots of step 4: `dstBinding=n`, with `n` = 0, and `binding = 0` in the kernel are all that connects the two `a`. The set comes from a **descriptor pool**.
 
 # %% id="l04c-s5c" tags=["nbval-ignore-output"]
 with attempt("04c-1"):
@@ -254,14 +255,15 @@ with attempt("04c-1"):
         mapped.append(vk.vkMapMemory(device, memory, 0, a.nbytes, 0))
     mapped[0][:] = a.tobytes()
     mapped[1][:] = b.tobytes()
+    mapped[2][:] = np.full_like(a, -1).tobytes()  # -1 where nobody writes y
 
     room = vk.VkDescriptorPoolSize(type=STORAGE, descriptorCount=3)
     pool_info = vk.VkDescriptorPoolCreateInfo(maxSets=1, pPoolSizes=[room])
     pool = vk.vkCreateDescriptorPool(device, pool_info, None)
-    # The set is part of its pool, and is destroyed with it.
-    objects.keep("descriptor set", pool, vk.vkDestroyDescriptorPool, device)
+    objects.keep("descriptor pool", pool, vk.vkDestroyDescriptorPool, device)
     set_info = vk.VkDescriptorSetAllocateInfo(descriptorPool=pool, pSetLayouts=[set_layout])
     descriptor_set = vk.vkAllocateDescriptorSets(device, set_info)[0]
+    objects.keep("descriptor set", descriptor_set)
     infos = [vk.VkDescriptorBufferInfo(buffer=x, offset=0, range=a.nbytes) for x in buffers]
     writes = [vk.VkWriteDescriptorSet(dstSet=descriptor_set, dstBinding=n, descriptorCount=1,
                                       descriptorType=STORAGE, pBufferInfo=infos[n])
@@ -271,7 +273,7 @@ with attempt("04c-1"):
 
 # %% [markdown] id="l04c-s6"
 # ### Steps 6 and 7: record, submit, wait
-# A **command buffer** is a list of commands for later. Recording runs nothing. Five commands go in: which pipeline, which buffers, which push constants, how many workgroups, and a barrier. `vkQueueSubmit` hands the list to the device and returns at once. A **fence** is an object that the device signals when the work is done; the host waits for it, here for ten seconds at most.
+# A **command buffer** is a list of commands for later; it comes from a **command pool**. Recording runs nothing. Five commands go in: which pipeline, which buffers, which push constants, how many workgroups, and a barrier. `vkQueueSubmit` hands the list to the device and returns at once. A **fence** is an object that the device signals when the work is done; the host waits for it, here for ten seconds at most.
 
 # %% id="l04c-s6d" tags=["hide-input"]
 host = [("step 6: record", 0, 3, "blue"), ("submit", 3, 4, "orange"),
@@ -323,24 +325,26 @@ with attempt("04c-1"):
     vk.vkWaitForFences(device, 1, [fence], True, 10 * 10**9)  # nanoseconds
 
     y = np.frombuffer(mapped[2], np.float32).copy()  # a copy: the memory is freed soon
-    print("y == a + b:", np.array_equal(y, a + b))
+    print(f"y == a + b: {np.array_equal(y, a + b)}; never written: {(y == -1).sum()}")
     display(objects.picture())
 
 # %% [markdown] id="l04c-s7r"
-# Objects are destroyed in reverse order: what was created from the device goes before the device. (Some may go earlier: a shader module is not needed once its pipeline exists.) After the next cell the steps can be run again from 1.
+# Objects are destroyed in reverse order: what was created from the device goes before the device. (Some may go earlier: a shader module is not needed once its pipeline exists.) Five of the 16 kinds need no call: SPIR-V is only bytes in Python; physical device, queue, descriptor set and command buffer go with the object that they come from. The other 11 kinds make 15 calls, because there are three buffers and three pieces of memory. After the next cell the steps can be run again from 1.
 
 # %% id="l04c-end" tags=["nbval-ignore-output"]
 print(objects.end(), "destroy calls, the object made last first")
 
 # %% [markdown] id="l04c-where"
-# Nothing in vklab is hidden from you. This is the function of `run_kernel` that does steps 6 and 7; each method carries one command. It has one command more than yours, a barrier from host to shader, which `vkQueueSubmit` makes unnecessary. The other steps are in `vklab/vulkan/`: `instance.py` and `device.py` (1), `pipeline.py` (3, 4), `memory.py` and `descriptors.py` (5); step 2 is in `vklab/shader/compiler.py`.
+# vklab makes the same calls: steps 6 and 7 in `_submit` of `vklab/course/children/kernel_child.py`, the others in `vklab/vulkan/`: `instance.py` and `device.py` (1), `pipeline.py` (3, 4), `memory.py` and `descriptors.py` (5); step 2 in `vklab/shader/compiler.py`.
+#
+# Next predict: a second kernel, `y = a * b`, has the same bindings and push constants, and works on the same three buffers. Which objects does it need? Write `"a new one"` or `"the same"`.
 
-# %% id="l04c-where-s"
-show("vklab.course.children.kernel_child._submit")
+# %% id="l04c-p2"
+predict("04c-p2", shader_module=..., pipeline=..., descriptor_set=..., memory=...)
 
 # %% [markdown] id="l04c-count"
 # ### Is it 100 times more code?
-# A course on the web says that Vulkan takes "~1000 lines" and "100x more code than CUDA" to add two arrays. Count it, in the cells of this notebook:
+# A course on the web says that Vulkan takes "~1000 lines" and "100x more code than CUDA" to add two arrays. Count them:
 
 # %% id="l04c-lines" tags=["nbval-ignore-output"]
 cells = {int(step[1]): text for text in In if (step := re.search(r"objects\.step\((\d)\)", text))}
@@ -352,10 +356,10 @@ print(f"{len(cells)} steps: {len(lines)} lines of Python, {len(calls)} calls tha
 print("CUDA: cudaMalloc 3, cudaMemcpy 3, the launch, cudaFree 3: about 10 lines and 10 calls")
 
 # %% [markdown] id="l04c-lines-r"
-# The order of magnitude is a factor of ten, not a hundred. In C, where each field of a structure takes a line, expect two or three times as many lines. And they are paid once: a second kernel repeats steps 2 to 4, a second dispatch only steps 6 and 7.
+# In Python this is about ten times as much as CUDA; in C, where each field of a structure takes a line, 20 to 30 times. And most of it is needed once: a second kernel needs its own shader module and pipeline, and for other buffers its own descriptor set; a second dispatch repeats only steps 6 and 7.
 #
 # ## 3 · One descriptor set for several kernels
-# A program runs several kernels on the same buffers. The seven steps gave one kernel one set with three descriptors. A set may serve several kernels, because a layout may have slots that a kernel does not use; the kernels only have to agree on the binding numbers. Each descriptor that is not written is work that the host saves.
+# A program runs several kernels on the same buffers. The seven steps gave one kernel one set with three descriptors. A set may serve several kernels, because a layout may have slots that a kernel does not use; the kernels only have to agree on the binding numbers. Fewer descriptors mean less work for the host.
 
 # %% id="l04c-sets-d" tags=["hide-input"]
 sharing = Diagram(700, 226)
@@ -368,10 +372,11 @@ for n, name in enumerate(("x", "t")):
     sharing.box((190, 44 + 30 * n, 100, 26), f"{n}: {name}", "orange")
 for n, name in enumerate(("t", "b", "y")):
     sharing.box((190, 130 + 30 * n, 100, 26), f"{n}: {name}", "orange")
+sharing.box((572, 54, 116, 132), "", "grey", filled=False)
 for n, name in enumerate("xtby"):
     sharing.box((580, 62 + 30 * n, 100, 26), f"{n}: {name}", "orange")
 sharing.arrow((118, 72), (188, 72)).arrow((118, 174), (188, 174))
-sharing.arrow((498, 72), (578, 100)).arrow((498, 174), (578, 142))
+sharing.arrow((498, 72), (570, 100)).arrow((498, 174), (570, 142))
 sharing.picture("Two kernels, each with a set of its own, and the same kernels with one set.",
                 "scale writes t from x, add writes y from t and b. "
                 "Orange: descriptors, with their bindings.")
@@ -394,13 +399,15 @@ draw_sets(ATTENTION, [["add", "largest"], ["exp", "mask"], ["mix"], ["project"],
 # %% [markdown] id="l04c-e2s"
 # `add` and `largest` share nothing, so their set is full and of little use to others. 15 descriptors are enough for these eight kernels.
 #
-# One point is for *valid* answers. The others count descriptors, one point for each program: first fit earns nothing, the fewest possible earn the point, and an answer in between earns its share. A program has at most nine kernels, so you may try many answers. This is the open-ended exercise of the lab: a first better answer takes a quarter of an hour, and the best one may wait for another day.
+# One point is for *valid* answers. The others count descriptors, one point for each program: first fit earns nothing, the fewest possible earn the point, and an answer in between earns its share. The programs are the picture's and three random ones, of at most nine kernels, so you may try many answers. This is the open-ended exercise of the lab: a first better answer takes a quarter of an hour.
 
 # %% id="l04c-e2" vklab={"role": "exercise", "id": "04c-2", "points": 5, "lines": 12}
 def share_sets(kernels, limit):
     """Return lists of kernel names, a list for each descriptor set, with few descriptors in all.
 
-    kernels: {name: names of its buffers}; limit: most buffers of one set.
+    kernels: {name: names of its buffers}; limit: most buffers of one set. All programs of the
+    check together have 10 seconds.
+
     TODO     put each kernel into one list. The set of a list has every buffer of its kernels once,
              and at most `limit` buffers.
     Approach for each kernel: which of the lists so far have room? Or is a new list better?
@@ -438,16 +445,16 @@ check("04c-2", share_sets)
 
 # %% [markdown] id="l04c-break"
 # ## 4 · What would break this?
-# Two faults, planted in your step cells. What would you see, and where would you look?
+# Make these two changes in step 6, one after the other, and run the steps again from 1. What do you expect, and what do you see?
 #
 # <details><summary>Step 6 without the barrier</summary>
 #
-# On many machines nothing: the sum is right. A device with its own caches may show old bytes, sometimes. A test cannot find this. Reading can, and so can a habit: whoever maps memory to read it writes the barrier.
+# On many machines nothing changes: the sum is right. A device with its own caches may show old bytes, sometimes. A test cannot find this. Reading can, and so can a habit: whoever maps memory to read it writes the barrier.
 # </details>
 #
 # <details><summary>Step 6 with 15 workgroups</summary>
 #
-# Elements 960 to 999 keep what the memory held before. In fresh memory that is often zero, which looks like a result. The checks of these labs fill `y` with -1 first, so that an element that nobody wrote shows.
+# 40 elements of `y`, 960 to 999, are still -1, because step 5 wrote -1 first; the checks of these labs do the same. Without that line they would keep what the memory held before: zeros in fresh memory, which look like a result, or even the right numbers of an earlier run.
 # </details>
 
 # %% [markdown] id="l04c-recap"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import nbformat
 import pytest
 import tiers
 
 from vklab import cli
-from vklab.course.author import build
-from vklab.course.author.lab import LabError, all_labs, find_lab, read_lab
+from vklab.course.author import build, gates
+from vklab.course.author.lab import Cell, LabError, all_labs, find_lab, read_lab
 from vklab.course.author.layout import LINK
 from vklab.course.author.new import new_lab
+from vklab.course.grade.assignment.release import release
 from vklab.course.places import labs_folder
 
 pytestmark = pytest.mark.full
@@ -42,6 +45,23 @@ def test_solutions_have_no_marks(fixture_lab):
     text = nbformat.writes(build.solution_notebook(fixture_lab.lab))
     assert "if multiple < 1:" in text and "y[i] = factor * x[i];" in text
     assert "SOLUTION" not in text and "assert" not in text
+
+
+@pytest.mark.parametrize(("about", "text"), [
+    ({}, "Round up to [[usual]]."), ({"id": "90-1"}, "Round up to [[unusual]]."),
+])  # fmt: skip
+def test_no_notebook_and_no_release_has_an_empty_place_of_a_parameter(
+    fixture_lab, tmp_path, about, text
+):
+    cell = Cell("l90-empty", "markdown", text, about)
+    lab = dataclasses.replace(fixture_lab.lab, cells=(*fixture_lab.lab.cells, cell))
+    for make in (build.student_notebook, build.solution_notebook, gates.source_problems,
+                 lambda lab: release([lab], tmp_path / "out")):  # fmt: skip
+        with pytest.raises(LabError, match=r"cell l90-empty: \[\[u.*\]\] is not filled"):
+            make(lab)
+    assert not (tmp_path / "out").exists()
+    other = dataclasses.replace(cell, text="[[thread_position]] is Metal's", meta={})
+    assert lab.rendered(other) == other.text
 
 
 def test_links_of_a_solution_go_up_one_folder_and_lead_to_files():

@@ -211,8 +211,10 @@ def test_what_a_kernel_never_uses_is_named(body, unused, words):
 def test_workgroups_are_ints():
     (done,) = run_kernel(SLANG, a_run(groups=(np.int64(2), 1), names=("x", "y")))
     assert done.status == "ran" and done.buffers["y"][69] == 138
-    for groups in ((2.0, 1, 1), 2.0, 2, None):
-        with pytest.raises(TypeError, match="workgroups are ints, got "):
+    for groups, said in (((2, np.ceil(1.5), 1), r"got \(2, 2, 1\) \(of type int, float64, int\)"),
+                         (2.0, r"got 2 \(of type float\)"), (2, r"got 2 \(of type int\)"),
+                         (None, r"got None \(of type NoneType\)")):  # fmt: skip
+        with pytest.raises(TypeError, match="workgroups are ints in a tuple, " + said):
             run_kernel(SLANG, a_run(groups=groups, names=("x", "y")))
 
 
@@ -246,7 +248,7 @@ def test_a_text_is_compiled_once(tmp_path, monkeypatch):
 @pytest.mark.gpu
 def test_push_constants_are_known_by_type():
     (done,) = run_kernel(SLANG.replace("uint count", "float count"), a_run(names=("x", "y")))
-    assert done.push_formats == {"count": "f"}
+    assert done.push_formats == {"count": "f"} and done.push_offsets == {"count": 0}
     assert run_kernel(SLANG, a_run(names=("x", "y")))[0].push_formats == {"count": "I"}
 
 

@@ -139,7 +139,7 @@ ALONE = "one invocation did all the work: invocation 0 wrote 1000 elements of y,
     (slang("uint i = min(id.x, push.count - 1); y[i] = 2 * x[i];"),
      "element 999 of y was written by 25 invocations, the first of them 999, 1000, 1001", ""),
     (slang("if (group.x == 0) for (uint i = lane; i < push.count; i += 64) y[i] = 2 * x[i];"),
-     "invocation 0 wrote 16 elements of y, asked were at most 1", "did not change"),
+     "invocation 0 wrote 16 elements of y, allowed are at most 1", "did not change"),
     # Kernels that look for an observer: they find none, and behave as they always do.
     (slang(f"#ifdef vklab_by\n{EACH}\n#else\n{SERIAL}\n#endif"), ALONE, "did not change"),
     (slang(f"uint n, s; y.GetDimensions(n, s); if (n > 1000) {{ {EACH} }} else {SERIAL}"), ALONE,

@@ -39,14 +39,14 @@ def test_a_trace_counts_and_its_map_says_so():
     drawn = accesses.draw_invocation_map(seen)
     assert drawn.alt == ("128 invocations: 100 write, 28 do not. y has 100 elements: 100 are "
                          "written. Writes outside: 0.")  # fmt: skip
-    assert "Orange" not in drawn.caption
+    assert "Orange" not in drawn.caption and "Black" not in drawn.caption
 
 
 def test_writes_outside_and_many_lines_are_told():
     drawn = accesses.draw_invocation_map(traced(UNGUARDED))
     assert "Writes outside: 28." in drawn.alt and "Orange: outside" in drawn.caption
     drawn = accesses.draw_invocation_map(traced(EVERYTHING, 40, (1,)))
-    assert "40 of them more than once" in drawn.alt
+    assert "40 of them more than once" in drawn.alt and "Black: written more" in drawn.caption
     assert "only those of the first invocation" in drawn.caption
 
 
@@ -60,8 +60,8 @@ def test_a_kernel_without_writes_and_a_stub():
 def test_a_matrix_in_the_colours_of_its_workgroups_and_its_counts():
     seen = traced(ADD, 96)
     assert "96 are written" in accesses.draw_owners(seen, "y", (8, 12)).alt
-    drawn = accesses.draw_access_counts(seen, "a", (8, 12))
-    assert drawn.caption.endswith("All 96 elements together: 96 reads, 1.00 on average.")
+    drawn = accesses.draw_access_counts(seen, "a", (8, 12), 9)
+    assert drawn.caption.endswith("All 96 elements together: 96 reads.")
     colours = {tuple(accesses._group_colour(x / 6, y / 4)) for x in range(7) for y in range(5)}
     assert len(colours) == 35
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import jupytext
 
-from vklab.course.definition.exercise import LAB, exercises_of, is_lab, number_of
+from vklab.course.definition.exercise import LAB, PLACE, exercises_of, is_lab, number_of
 from vklab.course.places import labs_folder
 from vklab.errors import VklabError
 
@@ -58,11 +58,22 @@ class Lab:
     variants: Mapping[str, int] = field(default_factory=dict)
 
     def rendered(self, cell: Cell) -> str:
-        """Return a cell's text with the parameters of its exercise's variant."""
-        if not cell.exercise or "[[" not in cell.text:
+        """Return a cell's text with the parameters of its exercise's variant.
+
+        Raises LabError if a parameter's place is left empty: the student would read `[[limit]]`.
+        """
+        if "[[" not in cell.text:
             return cell.text
         known = exercises_of(self.number, self.variants)
-        return known[cell.exercise].render(cell.text) if cell.exercise in known else cell.text
+        own = known.get(cell.exercise)
+        text = own.render(cell.text) if own else cell.text
+        parameters = {name for each in known.values() for one in each.variants for name in one}
+        empty = [name for name in PLACE.findall(text) if own or name in parameters]
+        if empty:
+            raise LabError(f"{self.path.name}, cell {cell.id}: [[{empty[0]}]] is not filled; write "
+                           "the id of the exercise that has this parameter into the cell's "
+                           "metadata")  # fmt: skip
+        return text
 
     @property
     def name(self) -> str:

@@ -12,8 +12,8 @@ from vklab.course.author.lab import Cell, Lab
 
 __all__ = ["LINK", "layout_problems", "minutes_estimate"]
 
-# Fitted to labs 00, 02, 04, 04b and 04c, of 90, 120, 95, 80 and 75 minutes; most of these are sums
-# of what readers with a clock needed for each section. Each estimate is within 14 %.
+# Fitted to five labs, most of them sums of what readers with a clock needed for each section. Each
+# estimate was within 14 %.
 WORDS_A_MINUTE, MINUTES_A_LINE_READ = 110, 0.2
 MINUTES_AN_EXERCISE, MINUTES_A_LINE_WRITTEN = 9.0, 0.5
 TOLERANCE = 0.2

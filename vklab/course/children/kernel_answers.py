@@ -96,7 +96,7 @@ class Kernel(Exercise):
         output: the buffer that is compared, by the array's name.
         dtype: its type.
         start: value of each of its elements before the dispatch.
-        types: the types allowed for each push constant, for a part "types".
+        pushed: type and first byte of each push constant, for a part "types".
         each: most elements that one invocation writes.
         is_mapped: whether `owner` says which invocation writes an element, and an element needs
             one element of each input; else any invocation may, and it may read more.
@@ -109,7 +109,7 @@ class Kernel(Exercise):
     output: ClassVar[str] = "y"
     dtype: ClassVar[type] = np.float32
     start: ClassVar[float] = -1.0
-    types: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    pushed: ClassVar[Mapping[str, tuple[str, int]]] = {}
     is_mapped: ClassVar[bool] = True
     in_a_row: ClassVar[bool] = False
     loads_of_element: ClassVar[int] = 4
@@ -208,10 +208,13 @@ class Kernel(Exercise):
             report.expect(not said, str(said))
 
     def _types(self, case: Case, got: Observed, report: Report) -> None:
-        for name, allowed in self.types.items():
+        for name, (kind, first) in self.pushed.items():
             letter = got.push_formats.get(name, "")
             report.expect(letter, f"{name} is never used, so the compiler has dropped it")
             given = FORMATS.get(letter, letter)
             article = "an" if given.startswith("int") else "a"
-            report.expect(given in allowed, f"{name} is {article} {given} in your struct; the host "
-                          f"pushes a {allowed[0]}, whose bytes say something else then")
+            report.expect(given == kind, f"{name} is {article} {given} in your struct; the host "
+                          f"pushes a {kind}, whose bytes say something else then")
+            at = got.push_offsets[name]
+            report.expect(at == first, f"{name} begins at byte {at} of your struct; the host "
+                          f"pushes it at byte {first}")  # fmt: skip

@@ -69,9 +69,10 @@ def main(folder: Path) -> None:
             after, outside = run_one(opened, shader, arrays, run, job["seconds"], unused, pipelines)
             for index, array in enumerate(after.values()):
                 np.save(folder / f"out-{number}-{index}.npy", array)
-            formats = {name: member.format for name, member in shader.reflection.push.items()}
+            push = shader.reflection.push
             facts = {"buffers": list(after), "out_of_bounds": outside, "unused": unused,
-                     "push_formats": formats}  # fmt: skip
+                     "push_formats": {name: member.format for name, member in push.items()},
+                     "push_offsets": {name: member.offset for name, member in push.items()}}
             _write(folder / f"out-{number}.json", facts)
             if run["stop"] and after[run["stop"][0]].reshape(-1)[run["stop"][1]]:
                 break

@@ -55,6 +55,7 @@ class Dispatched:
         message: the reason of a failure; for a kernel that ran, the names it never uses.
         unused: buffers and push constants that the kernel names and the compiler has removed.
         push_formats: the struct format of each remaining push constant: `I`, `f` ...
+        push_offsets: its first byte.
     """
 
     status: str
@@ -63,6 +64,7 @@ class Dispatched:
     message: str = ""
     unused: tuple[str, ...] = ()
     push_formats: Mapping[str, str] = field(default_factory=dict)
+    push_offsets: Mapping[str, int] = field(default_factory=dict)
 
 
 def run_kernel(
@@ -172,7 +174,10 @@ def whole_numbers(workgroups: Sequence[Any]) -> list[int]:
     try:
         return [operator.index(count) for count in workgroups]
     except TypeError:
-        raise TypeError(f"workgroups are ints, got {words.short(workgroups)}") from None
+        given = workgroups if np.iterable(workgroups) else [workgroups]
+        kinds = ", ".join(type(count).__name__ for count in given)
+        raise TypeError(f"workgroups are ints in a tuple, got {words.short(workgroups)} "
+                        f"(of type {kinds})") from None  # fmt: skip
 
 
 def _plain(value: Any) -> Any:
@@ -192,7 +197,8 @@ def _read(folder: Path, number: int, ended: Ended) -> Dispatched:
         unused = tuple(facts["unused"])
         what = "it" if len(unused) == 1 else "them"
         said = f"{words.never_used(unused)}: the compiler has dropped {what}" if unused else ""
-        return Dispatched("ran", buffers, outside, said, unused, facts["push_formats"])
+        return Dispatched("ran", buffers, outside, said, unused, facts["push_formats"],
+                          facts["push_offsets"])  # fmt: skip
     if failed.is_file():
         facts = json.loads(failed.read_text("utf-8"))
         return Dispatched(facts["status"], message=facts["message"])

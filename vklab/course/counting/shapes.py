@@ -67,7 +67,7 @@ def work_shape(
     most = elements_per_invocation
     if most is not None and written.max() > most * (writes_per_element or 1):
         worst = int(written.argmax())
-        return (f"invocation {worst} wrote {written[worst]} elements of {buffer}, asked were at "
+        return (f"invocation {worst} wrote {written[worst]} elements of {buffer}, allowed are at "
                 f"most {most}")  # fmt: skip
     return ""
 
@@ -80,8 +80,8 @@ def _often(counts: Counts, buffer: str, element: int, most: int) -> str:
     if not counts.is_log_full and by.size > 1:
         return (f"element {element} of {buffer} was written by {by.size} invocations, the first "
                 f"of them {', '.join(map(str, by[:3]))}")  # fmt: skip
-    asked = "once" if most == 1 else f"{most} times"
-    return f"element {element} of {buffer} was written {times} times, asked was at most {asked}"
+    allowed = "once" if most == 1 else f"at most {most} times"
+    return f"element {element} of {buffer} was written {times} times, allowed is {allowed}"
 
 
 def race_shape(observed: Observed) -> str:
@@ -156,7 +156,7 @@ def load_shape(observed: Observed, buffer: str, *, most: int, most_elements: int
                                 (different, most_elements, "different elements")):  # fmt: skip
         if count.size and count.max() > limit:
             worst = int(count.argmax())
-            return (f"invocation {worst} read {count[worst]} {words} of {buffer}, asked were at "
+            return (f"invocation {worst} read {count[worst]} {words} of {buffer}, allowed are at "
                     f"most {limit}")  # fmt: skip
     return ""
 

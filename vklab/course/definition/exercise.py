@@ -22,11 +22,12 @@ from vklab.course.definition.report import Report
 from vklab.course.places import labs_folder
 
 __all__ = [
-    "LAB", "Exercise", "Function", "Value", "chosen_variants", "exercise", "exercises_of", "find",
-    "is_lab", "number_of",
+    "LAB", "PLACE", "Exercise", "Function", "Value", "chosen_variants", "exercise", "exercises_of",
+    "find", "is_lab", "number_of",
 ]  # fmt: skip
 
 LAB = r"\d\d[b-z]?"  # a lab's number; its second notebook, if it has one, is "04b"
+PLACE = re.compile(r"\[\[([a-z]\w*)\]\]")  # the place of a parameter in a text
 Kind = TypeVar("Kind", bound="type[Exercise]")
 
 
@@ -73,8 +74,7 @@ class Exercise:
 
     def render(self, text: str) -> str:
         """Return a text with `[[name]]` replaced by the variant's parameter."""
-        return re.sub(r"\[\[([a-z]\w*)\]\]",
-                      lambda m: str(self.params.get(m[1], m[0])), text)  # fmt: skip
+        return PLACE.sub(lambda m: str(self.params.get(m[1], m[0])), text)
 
     # ------------------------------------------------------------- what a definition overrides
 

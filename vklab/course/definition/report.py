@@ -65,7 +65,7 @@ class Report:
         if share <= self.share or not self.scored:
             self.scored = (f"{self._on_text()}{achieved:g} {what}; no answer needs less than "
                            f"{bound:g}, the obvious answer needs {natural:g}")  # fmt: skip
-            self.scored += "" if full is None else f"; all points are given from {full:g} on"
+            self.scored += "" if full is None else f"; full points for {full:g} or less"
         self.share = min(self.share, share)
 
     # ------------------------------------------------------------------------------- comparing

@@ -1,4 +1,4 @@
-"""Pictures of a traced kernel: invocation -> element maps, and heat maps of access counts."""
+"""Pictures of a traced kernel: invocation -> element maps, and counts of reads."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from vklab.course.figures.diagram import COLOURS
-from vklab.course.figures.trace import READ, Traced
+from vklab.course.figures.trace import Traced
 from vklab.course.picture import Picture, picture
 
-__all__ = ["draw_access_counts", "draw_heat_map", "draw_invocation_map", "draw_owners"]
+__all__ = ["draw_access_counts", "draw_invocation_map", "draw_owners"]
 
 # Workgroups in one map of lines; lines an invocation from which on few of them are drawn.
 BANDS, CROWDED = 4, 8
@@ -42,7 +43,9 @@ def draw_invocation_map(traced: Traced, name: str = "y") -> Picture:
     """
     said, groups = _said(traced, name), traced.size[0] // traced.local[0]
     rows, end = traced.of(name), traced.lengths[name]
-    key = " Hollow squares: write nothing, or are not written."
+    key = (" Upper squares: invocations, hollow if they write nothing. "
+           f"Lower squares: elements of {name}, hollow if nobody writes them.")
+    key += " Black: written more than once." * bool((traced.writes[name] > 1).any())
     key += " Orange: outside of the buffer." * bool(_is_outside(rows, end).any())
     key += f" Drawn are the first {BANDS} of {groups} workgroups." * (groups > BANDS)
     drawn = rows
@@ -62,13 +65,15 @@ def _lines(rows: np.ndarray, drawn: np.ndarray, traced: Traced, name: str) -> Fi
     axes.set(xlim=(-0.012, 1.012), ylim=(-2 * bands + 1.35, 1.6))
     axes.axis("off")
     active, written = set(rows[:, 0].tolist()), set(rows[:, 2].tolist())
+    again = set(np.flatnonzero(traced.writes[name] > 1).tolist())
     for band in range(bands):
         first, begin, top = band * local, band * share, 1 - 2 * band
         colour = COLOURS[("blue", "sky")[band % 2]]
         _marks(axes, top, local, [(colour, first + n in active) for n in range(local)])
         stop = max([end, *(e + 1 for e in written if begin <= e < begin + share)])
-        _marks(axes, top - 1, share, [(COLOURS["green" if e < end else "red"], e in written)
-                                      for e in range(begin, min(begin + share, stop))])
+        _marks(axes, top - 1, share, [
+            ("black" if e in again else COLOURS["green" if e < end else "red"], e in written)
+            for e in range(begin, min(begin + share, stop))])  # fmt: skip
         paper = {"color": "white", "pad": 1.0}
         axes.text(0, top + 0.23, f"workgroup {band}: invocations {first} to {first + local - 1}",
                   bbox=paper)
@@ -133,36 +138,23 @@ def _group_colour(across: float, down: float) -> np.ndarray:
 
 
 def draw_access_counts(
-    traced: Traced, name: str, shape: tuple[int, int], kind: int = READ
+    traced: Traced, name: str, shape: tuple[int, int], most: int
 ) -> Picture:
-    """Draw how often each element of a matrix was read or written.
+    """Draw how often each element of a matrix was read.
 
     Args:
         traced: the trace of a kernel.
         name: the buffer.
         shape: rows and columns of the matrix.
-        kind: READ or WRITE.
+        most: the count of the last colour, the same for pictures to compare.
     """
-    counts = (traced.reads if kind == READ else traced.writes)[name].reshape(shape)
-    verb = "reads" if kind == READ else "writes"
-    said = (f"Each small square is an element of {name}; its colour is the number of its {verb}, "
-            f"from {counts.min()} to {counts.max()}. All {counts.size} elements together: "
-            f"{counts.sum()} {verb}, {counts.mean():.2f} on average.")  # fmt: skip
-    return draw_heat_map(counts, f"{verb} of each element of {name}", said, said)
-
-
-def draw_heat_map(values: np.ndarray, title: str, alt: str, caption: str) -> Picture:
-    """Draw a matrix of numbers as colours, with the scale beside it.
-
-    Args:
-        values: the matrix.
-        title: the line above.
-        alt: the content in words.
-        caption: the line below.
-    """
-    figure = Figure((min(9.5, 2 + 0.13 * values.shape[1]), min(4.5, 1 + 0.13 * values.shape[0])))
+    counts = traced.reads[name].reshape(shape)
+    figure = Figure((min(9.5, 2 + 0.13 * shape[1]), min(4.5, 1 + 0.13 * shape[0])))
     axes = figure.subplots()
-    drawn = axes.imshow(values, cmap="cividis", vmin=0)
-    axes.set_title(title, fontsize=10)
-    figure.colorbar(drawn, ax=axes)
-    return picture(figure, alt, caption)
+    drawn = axes.imshow(counts, cmap="cividis", vmin=0, vmax=most)
+    axes.set_title(f"reads of each element of {name}", fontsize=10)
+    figure.colorbar(drawn, ax=axes, ticks=MaxNLocator(integer=True))
+    said = (f"Each small square is an element of {name}; its colour is the number of its reads, "
+            f"from {counts.min()} to {counts.max()}. All {counts.size} elements together: "
+            f"{counts.sum()} reads.")  # fmt: skip
+    return picture(figure, alt=said, caption=said)

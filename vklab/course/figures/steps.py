@@ -22,7 +22,8 @@ STEPS = (
     ("2 compile", "SPIR-V:vector_add"),
     ("3 shader module", "shader module:device, SPIR-V"),
     ("4 pipeline", "set layout:device", "pipeline layout:set layout", "pipeline:module, layout"),
-    ("5 buffers", "buffers:device", "memory:device", "descriptor set:set layout, buffers"),
+    ("5 buffers", "buffers:device", "memory:device", "descriptor pool:device",
+     "descriptor set:pool, set layout"),
     ("6 record", "command pool:queue family", "command buffer:pool, pipeline, set"),
     ("7 submit and wait", "fence:device"),
 )  # fmt: skip
