@@ -57,8 +57,11 @@ class Popen(subprocess.Popen):
 def _compiled(command: list[str]) -> bool:
     try:
         address = os.environ[ADDRESS].partition(os.pathsep)[2]
-        if copied(command) or ask(address, command[1:]):
-            keep(command)
+        path = kept(command)
+        if copied(command, path):
+            return True
+        if ask(address, command[1:]):
+            keep(command, path)
             return True
     except OSError:
         pass
@@ -87,23 +90,30 @@ def kept(command: list[str]) -> str:
         if argument.startswith("-I"):
             files = sorted(glob.glob(f"{glob.escape(argument[2:])}/**/*.slang", recursive=True))
         for file in files:
-            with open(file, "rb") as text:
-                digest.update(f"{file}\0".encode() + text.read())
+            status = os.stat(file)
+            digest.update(digest_of(file, status.st_size, status.st_mtime_ns))
     return os.path.join(folder, "compiled", digest.hexdigest())
 
 
-def copied(command: list[str]) -> bool:
+@functools.lru_cache(maxsize=1024)
+def digest_of(file: str, size: int, changed_ns: int) -> bytes:
+    """Return a digest of a file's name and text, which is read again when it has changed."""
+    import hashlib
+
+    with open(file, "rb") as text:
+        return hashlib.sha256(f"{file}\0".encode() + text.read()).digest()
+
+
+def copied(command: list[str], path: str) -> bool:
     """Write the output of a command line from what was kept; tell whether there was any."""
-    path = kept(command)
     if not path or not os.path.isfile(path):
         return False
     shutil.copyfile(path, command[-1])
     return True
 
 
-def keep(command: list[str]) -> None:
+def keep(command: list[str], path: str) -> None:
     """Keep the output of a command line that went well."""
-    path = kept(command)
     if path and not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         partial = f"{path}.{os.getpid()}-{threading.get_ident()}"
