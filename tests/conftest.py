@@ -29,8 +29,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 plan_checks.install()  # before any test takes a planner by its name
 
 
-# Of a test with more cases than this, every sixth runs by default; `--all` runs all of them.
-WHOLE_CASES, SAMPLE_STEP = 3, 6
+# Of a test with more cases than this, every twelfth runs by default; `--all` runs all of them.
+WHOLE_CASES, SAMPLE_STEP = 3, 12
 
 
 # A file of which every test has one mark, or is an operator's, which tests/gpu/conftest.py marks.
