@@ -29,7 +29,7 @@ INT = int | np.integer
 ), variants=[{"white": 2**bits - 1, "third": (2**bits - 1) // 3, "bits": bits, "type": type_}
              for bits, type_ in ((8, "uint8"), (10, "uint16"), (12, "uint16"), (16, "uint16"))])
 class ToInput(Function):
-    parts = {"range": ("the numbers run from 0 to 1", 1),
+    parts = {"range": ("the numbers are right, from 0 to 1", 1),
              "type": ("the type is float32", 1),
              "shape": ("the shape is [pictures, 1, 28, 28]", 1)}  # fmt: skip
 
@@ -159,7 +159,7 @@ def drawn(
     "of each. Each answer needs one step from earlier answers, for each size.",
 ))
 class ChooseBatches(Function):
-    parts = {"valid": ("every picture is read, in sizes that exist", 1),
+    parts = {"valid": ("every picture is read, in sizes that exist, with no run too many", 1),
              "cost": ("the cost, between the obvious choices (0) and the least (all)", 4)}
     seconds = 20.0
 
@@ -217,7 +217,7 @@ class OneAfterTheOther(Function):
             listed = ", ".join(map(str, sizes))
             yield Case(args=(lives, True), on=f"sizes {listed}" if sizes else "no values")
         some = tuple(Lifetime(name, size, first, last, 64) for name, size, first, last in (
-            ("x1", 300, 3, 3), ("image", 5 << 30, 0, 0), ("w", 1, 3, 5), ("a", 256, 0, 2),
+            ("x1", 300, 3, 3), ("image", (5 << 30) + 1, 0, 0), ("w", 1, 3, 5), ("a", 256, 0, 2),
             ("x10", 70000, 1, 1)))
         some += tuple(Lifetime(f"n{k}", 7 * k + 1, k + 20, k + 20) for k in range(9))
         yield Case(args=(some, True), on="14 values in no order of time, one of 5 GiB")
@@ -276,11 +276,12 @@ class HowManyDevices(Predict):
                 "same GPU, that GPU is even listed twice.")
 
 
-@exercise("00-p2", hints=("Count the different lines after `to repair`.",))
+@exercise("00-p2", hints=("Look for FAILED, and skip what is not essential.",))
 class HowManyRepairs(Predict):
     right = {"lines": 2}
-    explains = ("Three checks name the same line, which installs the loader; the drivers need "
-                "another. The GLSL compiler is not essential, and the validation layer is a note: "
+    explains = ("Three checks name the same line, which installs the loader; the check of the drivers "
+                "names another. (apt often installs both at once; the doctor does not rely on "
+                "that.) The GLSL compiler is not essential, and the validation layer is a note: "
                 "both can wait.")
 
 

@@ -60,15 +60,15 @@ report_figures.draw_layers()
 banner()
 
 # %% [markdown] id="l00-cpu"
-# The brackets begin with the type of the device.
+# The **last** brackets begin with the type of the device. (A **kernel** is a small program that a device runs many times at once.)
 #
-# * **discrete**: a GPU on a card of its own. **integrated**: a GPU on the processor's chip.
-# * **virtual**: a GPU that this machine shares with others.
-# * **cpu**: no GPU. The driver runs GPU kernels on your processor. Mesa's *lavapipe* is such a driver, and it calls its device *llvmpipe*.
+# * **discrete**: a GPU apart from the processor, on a card or in a chip of its own. **integrated**: a GPU on the processor's chip.
+# * **virtual**: a GPU of a virtual machine, often shared. **other**: none of these.
+# * **cpu**: no GPU. The driver runs kernels on your processor. Mesa's *lavapipe* is such a driver, and it calls its device *llvmpipe*.
 #
 # A CPU device is good enough for this course. It takes the same commands as a GPU, and its results are just as correct. But **its times say nothing about the speed of a GPU.** Each lab that measures time repeats this.
 #
-# A laptop has a GPU on the processor's chip, a second GPU on a card, and lavapipe is installed. How many Vulkan devices does it list? Write a number in place of the dots and run the cell. A prediction is recorded, and never marked. You learn most if you commit to a value before you look.
+# A laptop has a GPU on the processor's chip and a discrete GPU. A driver for each is installed, and lavapipe. How many Vulkan devices does it list? Write a number in place of the dots and run the cell. A prediction is recorded, and never marked. You learn most if you commit to a value before you look.
 
 # %% id="l00-p1"
 predict("00-p1", devices=...)
@@ -172,7 +172,7 @@ show(doctor.Check)
 # %% [markdown] id="l00-broken"
 # ### Exercise 2 · Repair a report
 #
-# The next report is made up. A bare Linux machine often has these faults, all at once. Read the report, then predict: how many *different* lines must be typed before anything runs?
+# The next report is made up. A bare Linux machine often has these faults, all at once. Read it, then predict: how many *different* repairs does it name for checks that failed and are essential?
 
 # %% id="l00-brokenshow" tags=["nbval-ignore-output"]
 report_figures.BROKEN_MACHINE
@@ -258,7 +258,13 @@ batches.draw_batches(17, {"one run of 32": [32], "two runs of 16": [16, 16]}, 6,
 # %% [markdown] id="l00-3t"
 # ### Exercise 3 · A cheap choice of batches (scored)
 #
-# This exercise is **open-ended**: many answers are valid, and some are better. A run with batch size `b` costs `b + run`: its rows, and a price that is measured in rows. Your cost is compared with two numbers: the cost of the obvious choices (one size only; the largest size that fits), which earns nothing, and the least cost that exists, which earns all points. Everything between earns a share. Hand in what you have, and come back later if you like.
+# This exercise is **open-ended**: many answers are valid, and some are better. A run with batch size `b` costs `b + run`: its rows, and a price that is measured in rows. There are three obvious choices:
+#
+# * *only*: one size for all runs;
+# * *largest first*: the largest size that is not larger than the rest, and at the end the smallest size;
+# * *one for the rest*: the largest size, then one run for all that is left.
+#
+# A valid answer earns 1 point. The other 4 depend on its cost: none at the cheapest of the obvious choices, all at the least cost that exists, a share between. Hand in what you have, and come back later if you like.
 
 # %% id="l00-3" vklab={"role": "exercise", "id": "00-3", "points": 5, "lines": 5}
 def choose_batches(pictures, sizes, run):
@@ -267,7 +273,8 @@ def choose_batches(pictures, sizes, run):
     pictures: number of pictures, up to 400.  sizes: list of the prepared batch sizes.
     run: the price of a run. A run with batch size b costs b + run.
     Returns a list of sizes, repeated as needed, in any order. Their sum is at least `pictures`,
-    and no run can be left out. No pictures need no run: [].
+    and no run can be left out. No pictures need no run: []. The check asks for 14 lists and gives
+    all of them 20 seconds together.
 
     TODO      find a valid list (1 line), or the one with the least cost (roughly 5 lines).
     Approach  first make it valid with one size; then try to do better than the picture shows.
@@ -489,7 +496,7 @@ with vklab.load(MODEL) as session:
 # | **Fusion** | one kernel computes several nodes, so there are fewer dispatches |
 # | **Silent mistakes** | names, types and shapes are checked; ranges and meanings are not |
 #
-# **Next:** lab 02 asks each device what it can do. Lab 04 writes a kernel and sends it to the device in seven steps.
+# **Next:** lab 01 compares the ways to a GPU. Lab 02 asks each device what it can do. Lab 04 writes a kernel, and lab 04c sends it to the device in seven steps.
 #
 # **To read on**, beside the [glossary](GLOSSARY.md) of all labs:
 #
