@@ -258,7 +258,7 @@ class OneAfterTheOther(Function):
     "Change a copy of one pipeline: leave out one line, and run it again. Is it as good as the "
     "network can be?",
     "Print x.min(), x.max() and x.shape after each line. Which line makes something that the "
-    "network was not trained on?",
+    "network was not trained on? Draw some: digits.draw_digits(x[:3], labels[:3], labels[:3], '').",
 ))
 class LineTooMany(Choice):
     parts = {"all": ("the line to delete in each pipeline", 3)}
@@ -279,9 +279,9 @@ class HowManyDevices(Predict):
 @exercise("00-p2", hints=("Look for FAILED, and skip what is not essential.",))
 class HowManyRepairs(Predict):
     right = {"lines": 2}
-    explains = ("Three checks name the same line, which installs the loader; the check of the drivers "
-                "names another. (apt often installs both at once; the doctor does not rely on "
-                "that.) The GLSL compiler is not essential, and the validation layer is a note: "
+    explains = ("Three checks name the same line, which installs the loader; the check of the "
+                "drivers names another. (apt often installs both at once; the doctor does not rely "
+                "on that.) The GLSL compiler is not essential, and the validation layer is a note: "
                 "both can wait.")
 
 

@@ -16,7 +16,7 @@ from vklab.draw.svg import memory_map, svg, text
 from vklab.plan.memory import MemoryPlan
 from vklab.runtime.session import Session
 
-__all__ = ["draw_path", "draw_placements", "draw_session", "draw_swap"]
+__all__ = ["draw_path", "draw_placements", "draw_session"]
 
 
 def draw_session() -> Picture:
@@ -36,22 +36,6 @@ def draw_session() -> Picture:
         "vklab.load turns a model file into a plan, then into kernels and memory. session.run "
         "copies pictures in, runs kernels, and copies ten logits for each picture out.",
         "Loading prepares the work once; each run only copies and computes.",
-    )
-
-
-def draw_swap() -> Picture:
-    """Draw the runtime that calls a function of its own, or the student's in its place."""
-    page = Diagram(720, 120)
-    page.box((10, 35, 150, 50), "runtime", bold=True)
-    page.box((290, 10, 190, 40), "its own assign_offsets", "grey", dashed=True)
-    page.box((290, 70, 190, 40), "your function", "green", bold=True)
-    page.box((560, 35, 150, 50), "placement of\nevery value", "orange")
-    page.arrow((160, 50), (290, 32), dashed=True).arrow((160, 70), (290, 90), "asks")
-    page.arrow((480, 32), (560, 50), dashed=True).arrow((480, 90), (560, 70), "answers")
-    return page.picture(
-        "The runtime asks the student's function instead of its own assign_offsets, and gets a "
-        "placement of every value.",
-        "Inside the block of swap, the runtime calls your function. After it, it calls its own.",
     )
 
 
