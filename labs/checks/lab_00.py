@@ -130,22 +130,27 @@ def least(pictures: int, sizes: Sequence[int], run: int, then: int = 0) -> tuple
 
 
 def drawn(
-    random: np.random.Generator, run: int, other: int, some: tuple[int, int] = (100, 400),
+    random: np.random.Generator, run: int, other: int, some: tuple[int, int] = (100, 200),
     count: int = 4, kinds: int = 1, runs: int = 1,
 ) -> tuple[int, list[int]]:
     """Draw a case that no obvious choice solves, nor the best choice at another price.
 
-    The least cost needs more than `kinds` different sizes of `count`, and at least `runs` runs.
+    The best choice of two sizes is better than the obvious ones. The least cost needs more than
+    `kinds` different sizes of `count`, and at least `runs` runs.
     """
     while True:
         sizes = random.choice(np.arange(5, 65), count, replace=False).tolist()
         pictures = int(random.integers(*some))
+        obvious = batches.obvious_cost(pictures, sizes, run)
+        if obvious - pictures - run * -(-pictures // max(sizes)) < 4:
+            continue  # no choice can be so much cheaper
         cost, dearer = least(pictures, sizes, run, run + 1)  # it is dearer by 1 for each run
         if (
-            dearer - cost >= runs and batches.obvious_cost(pictures, sizes, run) - cost >= 4
+            dearer - cost >= runs and obvious - cost >= 4
             and (other == run or least(pictures, sizes, other, run)[1] > cost)
             and (kinds == 1 or  # one size only is an obvious choice
                  all(least(pictures, few, run)[0] > cost for few in combinations(sizes, kinds)))
+            and any(least(pictures, two, run)[0] < obvious for two in combinations(sizes, 2))
         ):
             return pictures, sizes
 
@@ -175,7 +180,7 @@ class ChooseBatches(Function):
             yield case("", *drawn(random, run, other), run)
         yield case("", *drawn(random, 6, 1, (40, 100)), 6)
         yield case("", *drawn(random, 2, 2, count=6, kinds=3), 2)
-        yield case("", *drawn(random, 1, 20, count=5, kinds=2, runs=9), 1)
+        yield case("", *drawn(random, 1, 20, (300, 400), count=5, kinds=2, runs=9), 1)
 
     def expected(self, case: Case) -> Any:
         return least(*case.args)[0]

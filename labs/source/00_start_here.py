@@ -255,8 +255,8 @@ print("largest difference below 0.0001:", comparison.max_abs_error < 0.0001)
 
 # %% id="l00-batchpicture" tags=["hide-input", "nbval-ignore-output"]
 batches.draw_batches(17, {"one run of 32": [32], "two runs of 16": [16, 16]}, 6,
-                     "Two choices for 17 pictures. Blue: pictures, with the batch size. Orange: "
-                     "empty rows. Grey: the price of a run, here that of 6 rows.")
+                     "Two choices for 17 pictures. Blue: pictures. Orange: empty rows. Above both: "
+                     "the batch size. Grey: the price of a run, here that of 6 rows.")
 
 # %% [markdown] id="l00-3t"
 # ### Exercise 3 · A cheap choice of batches (scored)

@@ -40,7 +40,9 @@ def obvious_cost(pictures: int, sizes: Sequence[int], run: int) -> int:
 def draw_batches(
     pictures: int, choices: Mapping[str, Sequence[int]], run: int, caption: str
 ) -> Picture:
-    """Draw the runs of some choices of batch sizes as bars; empty rows are dashed.
+    """Draw the runs of some choices of batch sizes as bars, each with its size above it.
+
+    Empty rows are dashed.
 
     Args:
         pictures: number of pictures to read.
@@ -53,17 +55,17 @@ def draw_batches(
             raise ValueError(f"{name}: expected a list of batch sizes, got {type(sizes).__name__}")
     costs = {name: sum(sizes) + run * len(sizes) for name, sizes in choices.items()}
     scale = (WIDTH - LEFT - 80) / max(1, *costs.values())
-    page = Diagram(WIDTH, 20 + 46 * len(choices))
+    page = Diagram(WIDTH, 16 + 50 * len(choices))
     for row, (name, sizes) in enumerate(choices.items()):
-        top, x, left = 12 + 46 * row, float(LEFT), pictures
+        top, x, left = 20 + 50 * row, float(LEFT), pictures
         page.note((8, top + 20), name, bold=True)
         for size in sizes:
             filled = min(size, max(left, 0))
             page.box((x, top, run * scale, 30), "", "grey")
             x += run * scale
+            page.note((x + size * scale / 2, top - 4), str(size), anchor="middle", size=11)
             if filled:
-                words = str(size) if filled * scale > 20 else ""
-                page.box((x, top, filled * scale, 30), words, "blue")
+                page.box((x, top, filled * scale, 30), "", "blue")
             if size > filled:
                 page.box((x + filled * scale, top, (size - filled) * scale, 30), "", "orange",
                          dashed=True)  # fmt: skip

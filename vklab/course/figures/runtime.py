@@ -6,6 +6,7 @@ Visited by labs 00 and 11.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from vklab.course.figures.diagram import Diagram
 from vklab.course.picture import Picture, picture
 from vklab.draw import bytes_text
 from vklab.draw.svg import memory_map, svg, text
-from vklab.plan.memory import MemoryPlan
+from vklab.plan.memory import MemoryPlan, round_up
 from vklab.runtime.session import Session
 
 __all__ = ["draw_path", "draw_placements", "draw_session"]
@@ -48,22 +49,24 @@ def draw_path(session: Session, logits: np.ndarray) -> Picture:
         ("graph", "reads the file", f"{len(session.graph.nodes)} nodes", "blue"),
         ("ops", "says what to compute", f"{len(plan.dispatches)} dispatches", "blue"),
         ("plan", "says where and when", bytes_text(plan.summary()["arena_bytes"]), "blue"),
-        ("shader", "compiles kernels", f"{kernels} kernels", "green"),
+        ("shader", "compiles kernels", f"{kernels} different kernels", "green"),
         ("vulkan", "talks to the driver", "1 device", "green"),
     )
     page = Diagram(740, 190)
-    page.note((220, 20), "describe: no device needed", anchor="middle")
-    page.note((594, 20), "drive: no models known", anchor="middle")
+    page.note((220, 20), "needs no device", anchor="middle")
+    page.note((594, 20), "works on the device", anchor="middle")
     for number, (name, does, gives, colour) in enumerate(rooms):
-        left = 5 + 145 * number + (10 if number > 2 else 0)
-        page.box((left, 30, 138, 80), f"vklab/{name}/\n{does}\n→ {gives}", colour)
+        left = 5 + 149 * number
+        page.box((left, 30, 132, 80), f"vklab/{name}/\n{does}\n= {gives}", colour)
+        if number:
+            page.arrow((left - 17, 70), (left, 70))
     page.box((5, 128, 728, 52), "vklab/runtime/\nthe session: the model comes in, "
              f"{rows} × {columns} logits come out", "orange")  # fmt: skip
     return page.picture(
-        "Three folders that describe (graph, ops, plan) and two that drive (shader, vulkan), above "
-        "the runtime, which uses all of them",
-        "The path of a model, with the result of each folder. Blue and green folders never import "
-        "each other.",
+        "Five folders in a row, graph, ops, plan, shader and vulkan, above the runtime, which uses "
+        "all of them",
+        "The path of a model, with the result of each folder. Several dispatches may use one "
+        "kernel.",
     )
 
 
@@ -86,14 +89,18 @@ def draw_placements(
     theirs = {life.name: plan.slots[life.name].offset_bytes for life in plan.lifetimes}
     most = max(plan.arena_bytes, total,
                *(offsets[life.name] + life.size_bytes for life in plan.lifetimes))  # fmt: skip
+    most = round_up(most, 1 << 18)  # so that quarters are whole numbers of KiB
     steps = 1 + max(life.last for life in plan.lifetimes)
+    ranges = [(offsets[life.name], life.size_bytes, life.name) for life in plan.lifetimes]
+    shared = [f"{a} and {b} share bytes" for (start, size, a), (other, more, b)
+              in combinations(ranges, 2) if start < other + more and other < start + size]
     parts, said = [], []
     for column, (name, placed, size) in enumerate((("the runtime", theirs, plan.arena_bytes),
                                                    ("you", offsets, total))):  # fmt: skip
         left = 65 + 365 * column
         boxes = [(life.name, life.first, life.last, placed[life.name], life.size_bytes)
                  for life in plan.lifetimes]  # fmt: skip
-        said.append(f"{name}: {bytes_text(size)}")
+        said.append(f"{name}: {bytes_text(size)}" + (f", {shared[0]}" if column and shared else ""))
         parts.append(text(left, 18, said[-1], 'font-size="13" font-weight="bold"'))
         parts += memory_map((left, 30, 290, 240), boxes, steps, most)
     alt = f"Maps of memory over time, side by side: {'; '.join(said)}"
