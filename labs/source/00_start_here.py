@@ -294,9 +294,9 @@ def choose_batches(pictures, sizes, run):
 
 # %% id="l00-3d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("00-3"):
-    sizes = [40, 56, 64]
-    choices = batches.obvious_choices(134, sizes) | {"you": choose_batches(134, sizes, 6)}
-    display(batches.draw_batches(134, choices, 6, f"134 pictures in batches of {sizes}."))
+    sizes = [16, 32, 40]
+    choices = batches.obvious_choices(100, sizes) | {"you": choose_batches(100, sizes, 6)}
+    display(batches.draw_batches(100, choices, 6, f"100 pictures in batches of {sizes}.", sizes))
 
 # %% id="l00-3c" vklab={"role": "check", "id": "00-3"}
 check("00-3", choose_batches)
@@ -377,7 +377,8 @@ with attempt("00-4"), vklab.load(MODEL) as session:
     session.run({"image": images[ten]})
     theirs = session.plan.memory
     display(runtime.draw_placements(theirs, one_after_the_other(theirs.lifetimes),
-                                    caption="The same values, placed by the runtime and by you."))
+                                    caption="The same values, placed by the runtime and by you. relu3 "
+                                            "is small: it is a line at the steps 4 and 5."))
 
 # %% id="l00-4c" vklab={"role": "check", "id": "00-4"}
 check("00-4", one_after_the_other)

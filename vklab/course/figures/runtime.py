@@ -47,9 +47,9 @@ def draw_path(session: Session, logits: np.ndarray) -> Picture:
     rows, columns = logits.shape
     rooms = (
         ("graph", "reads the file", f"{len(session.graph.nodes)} nodes", "blue"),
-        ("ops", "says what to compute", f"{len(plan.dispatches)} dispatches", "blue"),
-        ("plan", "says where and when", bytes_text(plan.summary()["arena_bytes"]), "blue"),
-        ("shader", "compiles kernels", f"{kernels} different kernels", "green"),
+        ("ops", "what to compute", f"{len(plan.dispatches)} dispatches", "blue"),
+        ("plan", "where and when", bytes_text(plan.summary()["arena_bytes"]), "blue"),
+        ("shader", "compiles kernels", f"{kernels} kernels", "green"),
         ("vulkan", "talks to the driver", "1 device", "green"),
     )
     page = Diagram(740, 190)
@@ -92,7 +92,7 @@ def draw_placements(
     most = round_up(most, 1 << 18)  # so that quarters are whole numbers of KiB
     steps = 1 + max(life.last for life in plan.lifetimes)
     ranges = [(offsets[life.name], life.size_bytes, life.name) for life in plan.lifetimes]
-    shared = [f"{a} and {b} share bytes" for (start, size, a), (other, more, b)
+    shared = [f"{a} and {b} overlap" for (start, size, a), (other, more, b)
               in combinations(ranges, 2) if start < other + more and other < start + size]
     parts, said = [], []
     for column, (name, placed, size) in enumerate((("the runtime", theirs, plan.arena_bytes),
@@ -100,8 +100,9 @@ def draw_placements(
         left = 65 + 365 * column
         boxes = [(life.name, life.first, life.last, placed[life.name], life.size_bytes)
                  for life in plan.lifetimes]  # fmt: skip
-        said.append(f"{name}: {bytes_text(size)}" + (f", {shared[0]}" if column and shared else ""))
+        said.append(f"{name}: {bytes_text(size)}")
         parts.append(text(left, 18, said[-1], 'font-size="13" font-weight="bold"'))
         parts += memory_map((left, 30, 290, 240), boxes, steps, most)
-    alt = f"Maps of memory over time, side by side: {'; '.join(said)}"
+    parts += [text(440, 48, one) for one in shared[:1]]
+    alt = f"Maps of memory over time, side by side: {'; '.join(said + shared[:1])}"
     return picture(svg(alt, 730, 312, parts), alt, caption)
