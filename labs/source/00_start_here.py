@@ -19,7 +19,7 @@
 # * say what loading, running, batching and fusion mean for a network;
 # * find a bug that raises no error.
 #
-# **Files it opens:** `vklab/doctor/report.py`, `vklab/plan/memory.py`. The [glossary](GLOSSARY.md) explains new words.
+# **Files it opens:** `vklab/doctor/report.py`. The [glossary](GLOSSARY.md) explains new words.
 #
 # **How you got here:** `vklab lab` copied every lab into the folder `work/` and opened JupyterLab. The same command brings you back tomorrow, and your work in `work/` stays. Run the cells from top to bottom: **Shift + Enter** runs one cell and goes to the next.
 
@@ -66,7 +66,7 @@ banner()
 # * **virtual**: a GPU of a virtual machine, often shared. **other**: none of these.
 # * **cpu**: no GPU. The driver runs kernels on your processor. Mesa's *lavapipe* is such a driver, and it calls its device *llvmpipe*.
 #
-# A CPU device is good enough for this course. It takes the same commands as a GPU, and its results are just as correct. But **its times say nothing about the speed of a GPU.** Each lab that measures time repeats this.
+# A CPU device is good enough for this course. It takes the same commands as a GPU, and its results are as correct. But **its times say nothing about the speed of a GPU.** Each lab that measures time repeats this.
 #
 # A laptop has a GPU on the processor's chip and a discrete GPU. A driver for each is installed, and lavapipe. How many Vulkan devices does it list? Write a number in place of the dots and run the cell. A prediction is recorded, and never marked. You learn most if you commit to a value before you look.
 
@@ -159,13 +159,7 @@ machine = report_figures.readable(doctor.examine())  # readable: paths are short
 machine
 
 # %% [markdown] id="l00-marks"
-# | mark | means | what *to repair* names |
-# |---|---|---|
-# | **ok** | it works | nothing |
-# | **note** | it works, something optional is missing | a line that adds it |
-# | **FAILED** | it does not work | a line that repairs it |
-#
-# A check may also be **not essential**. For example, one driver is broken and another works: the check of the broken driver fails, and vklab works all the same. The class below represents one line of the report. Find the property that decides the mark.
+# **ok**: it works. **note**: it works, and something optional is missing. **FAILED**: it does not work. The line at *to repair* adds what is missing or repairs what failed. A check may also be **not essential**. For example, one driver is broken and another works: the check of the broken driver fails, and vklab works all the same. The class below represents one line of the report. Find the property that decides the mark.
 
 # %% id="l00-show"
 show(doctor.Check)
@@ -240,7 +234,7 @@ digits.draw_digits(images[ten], logits.argmax(axis=1), labels[ten],
 # * `vklab.load` read the model, planned it for this device, and returned a **session**. A session owns memory of the device. The `with` block gives the memory back.
 # * `session.run` copied ten pictures to the device, ran the kernels, and copied ten rows of ten numbers back. These numbers are called **logits**: the larger a logit, the more the network favours that digit. `argmax` finds the largest.
 #
-# Are the numbers right? `session.check` runs the same model with ONNX Runtime on the processor, and compares every number. The two add the same terms in different orders, so the last decimals differ.
+# Are the numbers right? ONNX is a file format for models, and **ONNX Runtime** is another program that runs them. `session.check` lets it run the same model on the processor, and compares every number. The two add the same terms in different orders, so the last decimals differ.
 
 # %% id="l00-agrees"
 with vklab.load(MODEL) as session:
