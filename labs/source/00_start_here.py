@@ -225,8 +225,8 @@ with vklab.load(MODEL) as session:
     logits = session.run({"image": images[ten]})["logits"]
 
 digits.draw_digits(images[ten], logits.argmax(axis=1), labels[ten],
-                   caption="What the network says about ten pictures that it has never seen. They were "
-                           "enlarged from 8 × 8 pixels, so they are blurred.")
+                   "What the network says about ten pictures that it has never seen. They were "
+                   "enlarged from 8 × 8 pixels, so they are blurred.")
 
 # %% [markdown] id="l00-lines"
 # Two lines did the work.
@@ -371,8 +371,8 @@ with attempt("00-4"), vklab.load(MODEL) as session:
     session.run({"image": images[ten]})
     theirs = session.plan.memory
     display(runtime.draw_placements(theirs, one_after_the_other(theirs.lifetimes),
-                                    caption="The same values, placed by the runtime and by you. relu3 "
-                                            "is small: it is a line at the steps 4 and 5."))
+                                    "The same values, placed by the runtime and by you. relu3 is "
+                                    "small: it is a line at the steps 4 and 5."))
 
 # %% id="l00-4c" vklab={"role": "check", "id": "00-4"}
 check("00-4", one_after_the_other)
