@@ -14,7 +14,8 @@ from vklab.course.figures.diagram import Diagram
 from vklab.course.picture import Picture, picture
 from vklab.draw import bytes_text
 from vklab.draw.svg import memory_map, svg, text
-from vklab.plan.memory import MemoryPlan, round_up
+from vklab.plan import memory
+from vklab.plan.memory import MemoryPlan
 from vklab.runtime.session import Session
 
 __all__ = ["draw_path", "draw_placements", "draw_session"]
@@ -89,7 +90,7 @@ def draw_placements(
     theirs = {life.name: plan.slots[life.name].offset_bytes for life in plan.lifetimes}
     most = max(plan.arena_bytes, total,
                *(offsets[life.name] + life.size_bytes for life in plan.lifetimes))  # fmt: skip
-    most = round_up(most, 1 << 18)  # so that quarters are whole numbers of KiB
+    most = memory.round_up(most, 1 << 18)  # so that quarters are whole numbers of KiB
     steps = 1 + max(life.last for life in plan.lifetimes)
     ranges = [(offsets[life.name], life.size_bytes, life.name) for life in plan.lifetimes]
     shared = [f"{a} and {b} overlap" for (start, size, a), (other, more, b)
