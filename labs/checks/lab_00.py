@@ -260,13 +260,13 @@ class OneAfterTheOther(Function):
 
 
 @exercise("00-5", hints=(
-    "Change a copy of one pipeline: leave out one line, and run it again. Is it as good as the "
+    "Copy one list of lines: leave out one line, and run it again. Is it as good as the "
     "network can be?",
     "Print x.min(), x.max() and x.shape after each line. Which line makes something that the "
     "network was not trained on? Draw some: digits.draw_digits(x[:3], labels[:3], labels[:3], '').",
 ))
 class LineTooMany(Choice):
-    parts = {"all": ("the line to delete in each pipeline", 3)}
+    parts = {"all": ("the line to delete in each list", 3)}
 
     def questions(self) -> dict[str, tuple[Any, tuple[Any, ...]]]:
         right = {"A": 3, "B": 4, "C": 1, "D": 2}

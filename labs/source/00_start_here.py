@@ -414,7 +414,7 @@ for pictures in (images[:1].astype(np.float64), images[:1, 0]):
 
 # %% id="l00-pipelines" vklab={"define": true}
 photos = np.rint(images[:, 0] * 255).astype(np.uint8)  # uint8 [pictures, 28, 28]
-pipelines = {
+preparations = {
     "A": ["x = photos[:, None]", "x = x / np.float32(255)", "x = x - x.mean()",
           "x = x.astype(np.float32)"],
     "B": ["x = photos.reshape(-1, 1, 28, 28)", "x = x / np.float32(255)", "x = x.clip(0, 1)",
@@ -435,7 +435,7 @@ def symptoms(lines):
 
 
 # %% id="l00-symptoms"
-for name, lines in pipelines.items():
+for name, lines in preparations.items():
     print(f"{name}: {symptoms(lines)}")
 
 # %% [markdown] id="l00-5t"

@@ -1,4 +1,4 @@
-"""Lab 00: obvious choices score nothing, one line of each pipeline is too many, records travel."""
+"""Lab 00: obvious choices score nothing, one line of each list is too many, records travel."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def test_the_answer_to_one_camera_fails_for_the_others(lab):
         assert check_answer(other, own["to_input"]).status == "correct"
 
 
-def test_exactly_one_line_of_each_pipeline_is_too_many(lab):
+def test_exactly_one_line_of_each_list_is_too_many(lab):
     names = names_after(lab, "00-5")
     right = names["line_too_many"]
-    for name, lines in names["pipelines"].items():
+    for name, lines in names["preparations"].items():
         mends = []
         for number in range(1, 5):
             try:
