@@ -462,7 +462,7 @@ check("00-5", line_too_many)
 # * **One answer for everything.** Then look at the spread. Near 0, the network hardly sees its input. With a large spread it does see the input: look at a picture.
 # * **Worse than guessing.** The network sees something, and misreads it.
 #
-# A subtracts the mean. B divides twice. C exchanges rows and columns, D black and white. In each case, nobody wrote down what the numbers mean between two steps. The docstrings of the exercises always do.
+# The four bugs change the zero, the scale, the order of the axes, and which end is black. In each case, nobody wrote down what the numbers mean between two steps. The docstrings of the exercises always do.
 #
 # ## 7 · When you are stuck
 #
