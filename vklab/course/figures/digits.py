@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,13 @@ __all__ = ["draw_digits", "held_out"]
 
 def held_out() -> tuple[np.ndarray, np.ndarray]:
     """Return the pictures that the digits network was not trained on, and their digits."""
-    with np.load(data("digits.npz")) as file:
+    images, labels = _read_held_out(data("digits.npz"))
+    return images.copy(), labels.copy()
+
+
+@functools.cache
+def _read_held_out(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    with np.load(path) as file:
         kept = file["held_out"]
         return file["images"][kept], file["labels"][kept]
 
