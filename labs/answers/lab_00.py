@@ -11,11 +11,6 @@ def divides_first(pixels):
     return (pixels / 255)[:, None]
 
 
-@wrong("00-1", says="expected shape (1, 1, 28, 28), got (1, 28, 28)")
-def forgets_the_axis(pixels):
-    return pixels.astype(np.float32) / 255
-
-
 @wrong("00-1", says="expected shape (1, 1, 28, 28), got (1, 28, 28, 1)")
 def puts_the_axis_last(pixels):
     return pixels.astype(np.float32)[..., None] / 255
@@ -56,12 +51,6 @@ def says_lines_twice(report):
 
 
 @wrong("00-2", says="no  notes come last, in the report's order")
-def leaves_out_the_notes(report):
-    rank = sorted((c for c in report.checks if not c.ok), key=lambda c: not c.essential)
-    return list(dict.fromkeys(c.repair for c in rank if c.repair))
-
-
-@wrong("00-2", says="no  notes come last, in the report's order")
 def ranks_notes_by_essential(report):
     rank = sorted(report.checks, key=lambda c: (c.ok, not c.essential))
     return list(dict.fromkeys(c.repair for c in rank if c.repair))
@@ -98,11 +87,6 @@ def invents_sizes(pictures, sizes, run):
 @wrong("00-3", says="the list has 32 rows: a run of 16 is not needed")
 def never_stops_early(pictures, sizes, run):
     return [min(sizes)] * (pictures // min(sizes) + 1)
-
-
-@wrong("00-3", says="expected a list of sizes, got a dict")
-def counts_by_size(pictures, sizes, run):
-    return {max(sizes): -(-pictures // max(sizes))}
 
 
 @wrong("00-3", says="no  the cost, between the obvious choices (0) and the least (all)")
@@ -158,23 +142,12 @@ def returns_the_last_offset(lifetimes, aliasing=True):
     return offsets, max(offsets.values(), default=0)
 
 
-@wrong("00-4", says="expected two things, (offsets, total), got a dict")
-def forgets_the_total(lifetimes, aliasing=True):
-    return placed(lifetimes)[0]
-
-
-@wrong("00-4", says="expected a dict from name to offset as offsets, got a list")
-def lists_the_offsets(lifetimes, aliasing=True):
-    offsets, end = placed(lifetimes)
-    return list(offsets.values()), end
+@wrong("00-4", says="expected 5368782848, got 5368782592  (the total)")
+def rounds_in_32_bits(lifetimes, aliasing=True):
+    return placed(lifetimes, lambda size: int(np.ceil(np.float32(size) / 256)) * 256)
 
 
 wrong("00-4", says="the runtime's own function is asked to answer")(memory.assign_offsets)
-
-
-@wrong("00-4", says="the runtime's own function is asked to answer")
-def asks_the_runtime(lifetimes, aliasing=True):
-    return memory.assign_offsets(lifetimes, False)
 
 
 @alternative("00-4")
@@ -187,6 +160,4 @@ def from_the_last_to_the_first(lifetimes, aliasing=True):
 
 wrong("00-5", says="3 of 4 are right")({"A": 3, "B": 2, "C": 1, "D": 2})
 wrong("00-5", says="'B': got 0; choose one of 1, 2, 3, 4")({"A": 2, "B": 0, "C": 0, "D": 1})
-wrong("00-5", says="'D' has no answer")({"A": 3, "B": 4, "C": 1})
-wrong("00-5", says="expected a dictionary, got [3, 4, 1, 2]")([3, 4, 1, 2])
 alternative("00-5")(dict(zip("DCBA", (2, 1, 4, 3), strict=True)))

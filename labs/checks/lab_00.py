@@ -29,7 +29,7 @@ INT = int | np.integer
 ), variants=[{"white": 2**bits - 1, "third": (2**bits - 1) // 3, "bits": bits, "type": type_}
              for bits, type_ in ((8, "uint8"), (10, "uint16"), (12, "uint16"), (16, "uint16"))])
 class ToInput(Function):
-    parts = {"range": ("the numbers run from 0 to 1", 1),
+    parts = {"range": ("the numbers are right, from 0 to 1", 1),
              "type": ("the type is float32", 1),
              "shape": ("the shape is [pictures, 1, 28, 28]", 1)}  # fmt: skip
 
@@ -130,22 +130,27 @@ def least(pictures: int, sizes: Sequence[int], run: int, then: int = 0) -> tuple
 
 
 def drawn(
-    random: np.random.Generator, run: int, other: int, some: tuple[int, int] = (100, 400),
+    random: np.random.Generator, run: int, other: int, some: tuple[int, int] = (100, 200),
     count: int = 4, kinds: int = 1, runs: int = 1,
 ) -> tuple[int, list[int]]:
     """Draw a case that no obvious choice solves, nor the best choice at another price.
 
-    The least cost needs more than `kinds` different sizes of `count`, and at least `runs` runs.
+    The best choice of two sizes is better than the obvious ones. The least cost needs more than
+    `kinds` different sizes of `count`, and at least `runs` runs.
     """
     while True:
         sizes = random.choice(np.arange(5, 65), count, replace=False).tolist()
         pictures = int(random.integers(*some))
+        obvious = batches.obvious_cost(pictures, sizes, run)
+        if obvious - pictures - run * -(-pictures // max(sizes)) < 4:
+            continue  # no choice can be so much cheaper
         cost, dearer = least(pictures, sizes, run, run + 1)  # it is dearer by 1 for each run
         if (
-            dearer - cost >= runs and batches.obvious_cost(pictures, sizes, run) - cost >= 4
+            dearer - cost >= runs and obvious - cost >= 4
             and (other == run or least(pictures, sizes, other, run)[1] > cost)
             and (kinds == 1 or  # one size only is an obvious choice
                  all(least(pictures, few, run)[0] > cost for few in combinations(sizes, kinds)))
+            and any(least(pictures, two, run)[0] < obvious for two in combinations(sizes, 2))
         ):
             return pictures, sizes
 
@@ -159,7 +164,7 @@ def drawn(
     "of each. Each answer needs one step from earlier answers, for each size.",
 ))
 class ChooseBatches(Function):
-    parts = {"valid": ("every picture is read, in sizes that exist", 1),
+    parts = {"valid": ("every picture is read, in sizes that exist, with no run too many", 1),
              "cost": ("the cost, between the obvious choices (0) and the least (all)", 4)}
     seconds = 20.0
 
@@ -175,7 +180,7 @@ class ChooseBatches(Function):
             yield case("", *drawn(random, run, other), run)
         yield case("", *drawn(random, 6, 1, (40, 100)), 6)
         yield case("", *drawn(random, 2, 2, count=6, kinds=3), 2)
-        yield case("", *drawn(random, 1, 20, count=5, kinds=2, runs=9), 1)
+        yield case("", *drawn(random, 1, 20, (300, 400), count=5, kinds=2, runs=9), 1)
 
     def expected(self, case: Case) -> Any:
         return least(*case.args)[0]
@@ -217,7 +222,7 @@ class OneAfterTheOther(Function):
             listed = ", ".join(map(str, sizes))
             yield Case(args=(lives, True), on=f"sizes {listed}" if sizes else "no values")
         some = tuple(Lifetime(name, size, first, last, 64) for name, size, first, last in (
-            ("x1", 300, 3, 3), ("image", 5 << 30, 0, 0), ("w", 1, 3, 5), ("a", 256, 0, 2),
+            ("x1", 300, 3, 3), ("image", (5 << 30) + 1, 0, 0), ("w", 1, 3, 5), ("a", 256, 0, 2),
             ("x10", 70000, 1, 1)))
         some += tuple(Lifetime(f"n{k}", 7 * k + 1, k + 20, k + 20) for k in range(9))
         yield Case(args=(some, True), on="14 values in no order of time, one of 5 GiB")
@@ -255,13 +260,13 @@ class OneAfterTheOther(Function):
 
 
 @exercise("00-5", hints=(
-    "Change a copy of one pipeline: leave out one line, and run it again. Is it as good as the "
+    "Copy one list of lines: leave out one line, and run it again. Is it as good as the "
     "network can be?",
     "Print x.min(), x.max() and x.shape after each line. Which line makes something that the "
-    "network was not trained on?",
+    "network was not trained on? Draw some: digits.draw_digits(x[:3], labels[:3], labels[:3], '').",
 ))
 class LineTooMany(Choice):
-    parts = {"all": ("the line to delete in each pipeline", 3)}
+    parts = {"all": ("the line to delete in each list", 3)}
 
     def questions(self) -> dict[str, tuple[Any, tuple[Any, ...]]]:
         right = {"A": 3, "B": 4, "C": 1, "D": 2}
@@ -276,11 +281,12 @@ class HowManyDevices(Predict):
                 "same GPU, that GPU is even listed twice.")
 
 
-@exercise("00-p2", hints=("Count the different lines after `to repair`.",))
+@exercise("00-p2", hints=("Look for FAILED, and skip what is not essential.",))
 class HowManyRepairs(Predict):
     right = {"lines": 2}
-    explains = ("Three checks name the same line, which installs the loader; the drivers need "
-                "another. The GLSL compiler is not essential, and the validation layer is a note: "
+    explains = ("Three checks name the same line, which installs the loader; the check of the "
+                "drivers names another. (apt often installs both at once; the doctor does not rely "
+                "on that.) The GLSL compiler is not essential, and the validation layer is a note: "
                 "both can wait.")
 
 

@@ -13,15 +13,15 @@
 #
 # **Afterwards you can**
 #
-# * name the device in use, and say what its results and its times are worth;
+# * name the device in use, and say whether you can trust its results and its times;
 # * read a doctor report, and put its repairs in order;
 # * work with `banner`, `predict`, `show`, `check`, `hint` and `swap`;
 # * say what loading, running, batching and fusion mean for a network;
 # * find a bug that raises no error.
 #
-# **Files it opens:** `vklab/doctor/report.py`, `vklab/plan/memory.py`. The [glossary](GLOSSARY.md) explains new words.
+# **Files it opens:** `vklab/doctor/report.py`. The [glossary](GLOSSARY.md) explains new words.
 #
-# **How you got here:** `vklab lab` copied every lab into the folder `work/` and opened JupyterLab. In a clone of the project, `python3 -m vklab lab` also made a Python environment and looked for a Vulkan driver. The same command brings you back tomorrow. Your work in `work/` stays. Run the cells from top to bottom: **Shift + Enter** runs one cell and goes to the next.
+# **How you got here:** `vklab lab` copied every lab into the folder `work/` and opened JupyterLab. The same command brings you back tomorrow, and your work in `work/` stays. Run the cells from top to bottom: **Shift + Enter** runs one cell and goes to the next.
 
 # %% id="l00-setup" vklab={"define": true}
 import numpy as np
@@ -49,7 +49,7 @@ def logits_of(pictures):
 # %% [markdown] id="l00-device"
 # ## 1 · Which device is it?
 #
-# **Vulkan** is a standard for programs that use a GPU. Your notebook does not talk to the GPU itself. It calls the **loader**, a library of the system. The loader reads **driver manifests**: small JSON files, each of which names the library of one **driver**. A driver knows one family of devices. Between your program and a driver the loader can insert a **layer**. The *validation layer*, for example, reports calls that break a rule of Vulkan. Programs run without it, too.
+# **Vulkan** is a standard for programs that use a GPU. Your notebook does not talk to the GPU itself. It calls the **loader**, a library of the system. The loader reads **driver manifests**: small JSON files, each of which names the library of one **driver**. A driver knows one family of devices. The loader can also add a **layer**, which sees each call on its way to the driver. The *validation layer*, for example, reports calls that break a rule of Vulkan. Programs run without it, too.
 #
 # Below the picture, `banner()` names the device that this notebook uses. It stands at the top of every lab.
 
@@ -60,15 +60,15 @@ report_figures.draw_layers()
 banner()
 
 # %% [markdown] id="l00-cpu"
-# The brackets begin with the type of the device.
+# The **last** brackets begin with the type of the device. (A **kernel** is a small program that a device runs many times at once.)
 #
-# * **discrete**: a GPU on a card of its own. **integrated**: a GPU on the processor's chip.
-# * **virtual**: a GPU that this machine shares with others.
-# * **cpu**: no GPU. The driver runs GPU kernels on your processor. Mesa's *lavapipe* is such a driver, and it calls its device *llvmpipe*.
+# * **discrete**: a GPU apart from the processor, on a card or in a chip of its own. **integrated**: a GPU on the processor's chip.
+# * **virtual**: a GPU of a virtual machine, often shared. **other**: none of these.
+# * **cpu**: no GPU. The driver runs kernels on your processor. Mesa's *lavapipe* is such a driver, and it calls its device *llvmpipe*.
 #
-# A CPU device is good enough for this course. It takes the same commands as a GPU, and its results are just as correct. But **its times say nothing about the speed of a GPU.** Each lab that measures time repeats this.
+# A CPU device is good enough for this course. It takes the same commands as a GPU, and its results are as correct. But **its times say nothing about the speed of a GPU.** Each lab that measures time repeats this.
 #
-# A laptop has a GPU on the processor's chip, a second GPU on a card, and lavapipe is installed. How many Vulkan devices does it list? Write a number in place of the dots and run the cell. A prediction is recorded, and never marked. You learn most if you commit to a value before you look.
+# A laptop has a GPU on the processor's chip and a discrete GPU. A driver for each is installed, and lavapipe. How many Vulkan devices does it list? Write a number in place of the dots and run the cell. A prediction is recorded, and never marked. You learn most if you commit to a value before you look.
 
 # %% id="l00-p1"
 predict("00-p1", devices=...)
@@ -77,7 +77,7 @@ predict("00-p1", devices=...)
 vklab.devices()  # the devices of this machine
 
 # %% [markdown] id="l00-choose"
-# vklab chooses the device that is probably the fastest: a discrete GPU before an integrated one, then the one with more memory. That is a guess. You may choose another device by its index or by a part of its name: with `vklab.load(model, device=1)`, or with the environment variable `VKLAB_DEVICE`.
+# vklab chooses the device that is probably the fastest: a discrete GPU before an integrated one, a CPU only if there is no GPU, and of two equals the one with more memory. That is a guess. You may choose another device by its index or by a part of its name: with `vklab.load(model, device=1)`, or with the environment variable `VKLAB_DEVICE`.
 #
 # ## 2 · Your first function
 #
@@ -88,16 +88,16 @@ vklab.devices()  # the devices of this machine
 # | `show(thing)` | shows the real source of a function, a class or a kernel |
 # | `check("00-1", answer)` | looks at your answer and says what it expected |
 # | `hint("00-1")` | gives the next hint; each call says a little more |
-# | `swap(path, mine)` | lets the runtime call your function instead of its own |
+# | `swap(path, mine)` | lets the **runtime** (the part of vklab that runs networks) call your function instead of its own |
 #
-# A verdict of `check` has a **status** and one line for each **part**. A part that failed says on which input, what was expected, and what came. The statuses are *correct*, *incorrect*, *not attempted* and *skipped* (the device lacks a feature that the exercise needs; that costs nothing). Exercise 3 is scored: its valid answers are *partly correct* as long as a better one exists. You may check as often as you like, and hints are free.
+# A verdict of `check` has a **status** and one line for each **part**. A part that failed says on which input, what was expected, and what came. The status is *correct*, *incorrect*, *not attempted*, *skipped* (the device lacks a feature that the exercise needs; that costs nothing) or *partly correct*: exercise 3 has a score, and a valid answer is partly correct as long as a better one exists. You may check as often as you like, and hints are free.
 #
-# Does a cell never end? Its mark stays `[*]`. Then choose *Kernel › Interrupt Kernel*. (In this menu, a *kernel* is the Python process behind the notebook.)
+# If a cell does not end, its mark stays `[*]`. Then choose *Kernel › Interrupt Kernel*. (In this menu, a *kernel* is another thing: the Python process behind the notebook.)
 
 # %% [markdown] id="l00-1t" vklab={"id": "00-1"}
 # ### Exercise 1 · From the camera to the network
 #
-# A camera does not deliver what our network takes.
+# A camera gives other arrays than our network takes.
 #
 # | | type | range | shape |
 # |---|---|---|---|
@@ -106,7 +106,7 @@ vklab.devices()  # the devices of this machine
 #
 # The 1 in the shape is the number of channels. A grey picture has one channel; a colour picture has three.
 #
-# Below is a first try. Which of its three parts will be right?
+# Below is a first try. Type, range, shape: which of the three will be right?
 
 # %% id="l00-try" vklab={"id": "00-1"}
 def first_try(pixels):
@@ -116,7 +116,7 @@ def first_try(pixels):
 check("00-1", first_try)
 
 # %% [markdown] id="l00-stub"
-# Now write your own. An exercise starts as a *stub*: a function that raises `NotImplementedError`. Run the stub and the two cells below it once, to see what *not attempted* looks like. Then replace the line with `raise`.
+# Now write your own. An exercise starts as a *stub*: a function that raises `NotImplementedError`. Run the stub and the two cells below it once, to see what *not attempted* looks like. Then replace the line that begins with `raise`.
 
 # %% id="l00-1" vklab={"role": "exercise", "id": "00-1", "points": 3, "lines": 1}
 def to_input(pixels):
@@ -152,19 +152,14 @@ check("00-1", to_input)
 # %% [markdown] id="l00-doctor"
 # ## 3 · A visit to the doctor
 #
-# When something does not work, ask the doctor. It checks the machine from Python up to a kernel that adds three numbers on every device. Remember the first picture: a device can be reached only if every part on its left works. One missing loader therefore shows up in several checks.
+# When something does not work, ask the doctor. It checks the machine from Python up to a kernel that adds three numbers on every device. Remember the first picture: a device can be reached only if every part on its left works. One missing loader therefore shows up in several checks. You need not know every row today.
 
 # %% id="l00-examine" tags=["nbval-ignore-output"]
-report_figures.readable(doctor.examine())  # readable: paths are shortened
+machine = report_figures.readable(doctor.examine())  # readable: paths are shortened
+machine
 
 # %% [markdown] id="l00-marks"
-# | mark | means | the line under *to repair* |
-# |---|---|---|
-# | **ok** | it works | is empty |
-# | **note** | it works, something optional is missing | would add it |
-# | **FAILED** | it does not work | would repair it |
-#
-# A check may also be **not essential**. For example, one driver is broken and another works: the check of the broken driver fails, and vklab works all the same. The class below represents one line of the report. Find the property that decides the mark.
+# **ok**: it works. **note**: it works, and something optional is missing. **FAILED**: it does not work. The line at *to repair* adds what is missing or repairs what failed. A check may also be **not essential**. For example, one driver is broken and another works: the check of the broken driver fails, and vklab works all the same. The class below represents one line of the report. Find the property that decides the mark.
 
 # %% id="l00-show"
 show(doctor.Check)
@@ -172,7 +167,7 @@ show(doctor.Check)
 # %% [markdown] id="l00-broken"
 # ### Exercise 2 · Repair a report
 #
-# The next report is made up. A bare Linux machine often has these faults, all at once. Read the report, then predict: how many *different* lines must be typed before anything runs?
+# The next report is made up. A bare Linux machine often has these faults, all at once. Read it, then predict: how many *different* repairs does it name for checks that failed and are essential?
 
 # %% id="l00-brokenshow" tags=["nbval-ignore-output"]
 report_figures.BROKEN_MACHINE
@@ -190,7 +185,7 @@ def repair_list(report):
     essential; then of checks that failed and are not; then of notes (ok, with a repair). Each group
     is in the report's order. A line that is needed several times is listed once, where it is first.
 
-    TODO      collect the checks by group, take their repairs, drop doubles and "" (5 lines).
+    TODO      collect the checks by group, take their repairs, drop doubles and "" (5 to 10 lines).
     Approach  three loops over report.checks, or one sort (sorted keeps equal items in order).
     Example   a failed essential check repaired by "driver", a note repaired by "layers", and a
               failed essential check repaired by "driver" -> ["driver", "layers"]
@@ -230,7 +225,8 @@ with vklab.load(MODEL) as session:
     logits = session.run({"image": images[ten]})["logits"]
 
 digits.draw_digits(images[ten], logits.argmax(axis=1), labels[ten],
-                   caption="What the network says to ten pictures that it has never seen.")
+                   "What the network says about ten pictures that it has never seen. They were "
+                   "enlarged from 8 × 8 pixels, so they are blurred.")
 
 # %% [markdown] id="l00-lines"
 # Two lines did the work.
@@ -238,27 +234,34 @@ digits.draw_digits(images[ten], logits.argmax(axis=1), labels[ten],
 # * `vklab.load` read the model, planned it for this device, and returned a **session**. A session owns memory of the device. The `with` block gives the memory back.
 # * `session.run` copied ten pictures to the device, ran the kernels, and copied ten rows of ten numbers back. These numbers are called **logits**: the larger a logit, the more the network favours that digit. `argmax` finds the largest.
 #
-# Are the numbers right? `session.check` runs the same model with ONNX Runtime on the processor, and compares every number. The two add the same terms in different orders, so the last decimals differ.
+# Are the numbers right? ONNX is a file format for models, and **ONNX Runtime** is another program that runs them. `session.check` lets it run the same model on the processor, and compares every number. The two add the same terms in different orders, so the last decimals differ.
 
 # %% id="l00-agrees"
 with vklab.load(MODEL) as session:
     comparison = session.check({"image": images})
 print(len(images), "pictures, agrees with ONNX Runtime:", comparison.passed)
+print("largest difference below 0.0001:", comparison.max_abs_error < 0.0001)
 
 # %% [markdown] id="l00-batches"
 # ### How many pictures at a time?
 #
-# The pictures of one run are a **batch**. Many accelerators can run a network only for batch sizes that were prepared beforehand. If the sizes are 16 and 32, then 17 pictures need a run of 32 with 15 empty rows, or two runs of 16 with 15 empty rows. Empty rows are computed like all others. Each run has a price, too: the commands are sent, and the host waits for them.
+# The pictures of one run are a **batch**. Many accelerators can run a network only for batch sizes that were prepared beforehand. A **row** is the place of one picture in a batch. If the sizes are 16 and 32, then 17 pictures need a run of 32 with 15 empty rows, or two runs of 16 with 15 empty rows. Empty rows are computed like all others. Each run has a price, too: your program sends commands, and waits until they are done.
 
 # %% id="l00-batchpicture" tags=["hide-input", "nbval-ignore-output"]
 batches.draw_batches(17, {"one run of 32": [32], "two runs of 16": [16, 16]}, 6,
-                     "Two choices for 17 pictures. Blue: pictures, with the batch size. Orange: "
-                     "empty rows. Grey: the price of a run, here that of 6 rows.")
+                     "Two choices for 17 pictures. Blue: pictures. Orange: empty rows. Above both: "
+                     "the batch size. Grey: the price of a run, here that of 6 rows.")
 
 # %% [markdown] id="l00-3t"
 # ### Exercise 3 · A cheap choice of batches (scored)
 #
-# This exercise is **open-ended**: many answers are valid, and some are better. A run with batch size `b` costs `b + run`: its rows, and a price that is measured in rows. Your cost is compared with two numbers: the cost of the obvious choices (one size only; the largest size that fits), which earns nothing, and the least cost that exists, which earns all points. Everything between earns a share. Hand in what you have, and come back later if you like.
+# This exercise is **open-ended**: many answers are valid, and some are better. A run with batch size `b` costs `b + run`: its rows, and a price that is measured in rows. There are three obvious choices:
+#
+# * *only*: one size for all runs;
+# * *largest first*: the largest size that is not larger than the rest, and at the end the smallest size;
+# * *one for the rest*: the largest size, then one run for all that is left.
+#
+# A valid answer earns 1 point. The other 4 depend on its cost: none at the cheapest of the obvious choices, all at the least cost that exists, a share between. Hand in what you have, and come back later if you like.
 
 # %% id="l00-3" vklab={"role": "exercise", "id": "00-3", "points": 5, "lines": 5}
 def choose_batches(pictures, sizes, run):
@@ -267,7 +270,8 @@ def choose_batches(pictures, sizes, run):
     pictures: number of pictures, up to 400.  sizes: list of the prepared batch sizes.
     run: the price of a run. A run with batch size b costs b + run.
     Returns a list of sizes, repeated as needed, in any order. Their sum is at least `pictures`,
-    and no run can be left out. No pictures need no run: [].
+    and no run can be left out. No pictures need no run: []. The check asks for 14 lists and gives
+    all of them 20 seconds together.
 
     TODO      find a valid list (1 line), or the one with the least cost (roughly 5 lines).
     Approach  first make it valid with one size; then try to do better than the picture shows.
@@ -284,9 +288,9 @@ def choose_batches(pictures, sizes, run):
 
 # %% id="l00-3d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("00-3"):
-    sizes = [40, 56, 64]
-    choices = batches.obvious_choices(134, sizes) | {"you": choose_batches(134, sizes, 6)}
-    display(batches.draw_batches(134, choices, 6, f"134 pictures in batches of {sizes}."))
+    sizes = [16, 32, 40]
+    choices = batches.obvious_choices(100, sizes) | {"you": choose_batches(100, sizes, 6)}
+    display(batches.draw_batches(100, choices, 6, f"100 pictures in batches of {sizes}.", sizes))
 
 # %% id="l00-3c" vklab={"role": "check", "id": "00-3"}
 check("00-3", choose_batches)
@@ -297,9 +301,9 @@ check("00-3", choose_batches)
 # %% [markdown] id="l00-where"
 # ## 5 · Where things are
 #
-# On its way from a file to an answer, a model passes through six folders of `vklab/`. Two words first. A **kernel** is a small program that the device runs many times at once. A **dispatch** is one order to run a kernel.
+# On its way from a file to an answer, a model passes through six folders of `vklab/`. A **dispatch** is one order to run a kernel.
 #
-# A model is a list of **nodes**, the steps of its computation. Our network has ten: Conv, Relu, MaxPool, Conv, Relu, MaxPool, Flatten, Gemm, Relu, Gemm. A node needs one dispatch, with two exceptions. Flatten changes the shape and no number, so that nothing is computed. And Relu, which turns negative numbers into 0, is done by the kernel of the node before it, while the number is at hand. One kernel for several nodes is called a **fused** kernel. How many dispatches does one run need?
+# A model is a list of **nodes**, the steps of its computation. Our network has ten: Conv, Relu, MaxPool, Conv, Relu, MaxPool, Flatten, Gemm, Relu, Gemm. Conv looks for small patterns, MaxPool keeps the largest number of each field of 2 × 2, and Gemm multiplies by a matrix. Here each of these needs one dispatch. Flatten changes the shape and no number, so that nothing is computed. Relu turns negative numbers into 0; the kernel of the node before it does that, before it stores the number. One kernel for several nodes is called a **fused** kernel. How many dispatches does one run need?
 
 # %% id="l00-p4"
 predict("00-p4", dispatches=...)
@@ -312,14 +316,11 @@ with vklab.load(MODEL) as session:
 # %% [markdown] id="l00-folders"
 # And your own files? `work/` has **your copies of the labs: write there.** Nothing overwrites them. `labs/` has the labs as they were given to you; leave them as they are. `data/` has the digits and models.
 #
-# A clone of the project also has `vklab/` (the runtime and the course), `shaders/` (the kernels) and `tests/`. If your course gave you a folder of labs instead, the runtime, the course and the kernels are inside the installed package `vklab`. `show` prints their source in both cases.
+# The runtime, the course and the kernels are in the package `vklab`; `show` prints their source.
 #
 # ### swap
 #
 # The course has no second, simpler runtime: what `show` prints is what runs. So a lab can put your function into the runtime. While the network runs, the result of each dispatch needs a place in the device's memory. The function `vklab.plan.memory.assign_offsets` decides where. `swap` puts another function in its place, for one `with` block.
-
-# %% id="l00-swap" tags=["hide-input", "nbval-ignore-output"]
-runtime.draw_swap()
 
 # %% id="l00-spy" tags=["nbval-ignore-output"]
 # First we only listen: print what is asked, and pass the question on to the real function.
@@ -336,9 +337,9 @@ with swap("vklab.plan.memory.assign_offsets", listen):
     logits_of(images[ten])
 
 # %% [markdown] id="l00-lifetimes"
-# Each line is a `Lifetime`: the bytes of one value, the step that writes it, and the last step that reads it. The first value is no longer needed when the last one is written. Both may use the same bytes, one after the other. The real function makes use of that.
+# Each line is a `Lifetime`: the size of one value in bytes, the step (the number of the dispatch) that writes it, and the last step that reads it. There are five lines for six dispatches, because the logits are the output and have a buffer of their own. A fused result has the name of its last node: `relu1` is the result of Conv and Relu. `relu1` is no longer needed when `relu2` is written. Both may use the same bytes, one after the other, and the real function makes use of that.
 #
-# ### Exercise 4 · Every value for itself
+# ### Exercise 4 · No shared bytes
 #
 # Write the simplest placement. It wastes memory on purpose: no value ever shares a byte with another. An offset must be a multiple of what the device asks for, and Vulkan allows no device to ask for more than 256.
 
@@ -353,7 +354,7 @@ def one_after_the_other(lifetimes, aliasing=True):
     each rounded up to a multiple of 256. An empty sequence gives ({}, 0).
 
     TODO      give every value the first free bytes; count on; return both (roughly 5 lines).
-    Approach  keep the first free byte in a variable; vklab.plan.memory.round_up(300) is 512.
+    Approach  keep the first free byte in a variable.
     Example   a of 100 bytes, b of 300 bytes -> ({"a": 0, "b": 256}, 768)
     """
     ### BEGIN SOLUTION
@@ -370,7 +371,8 @@ with attempt("00-4"), vklab.load(MODEL) as session:
     session.run({"image": images[ten]})
     theirs = session.plan.memory
     display(runtime.draw_placements(theirs, one_after_the_other(theirs.lifetimes),
-                                    caption="The same values, placed by the runtime and by you."))
+                                    "The same values, placed by the runtime and by you. relu3 is "
+                                    "small: it is a line at the steps 4 and 5."))
 
 # %% id="l00-4c" vklab={"role": "check", "id": "00-4"}
 check("00-4", one_after_the_other)
@@ -386,17 +388,17 @@ predict("00-p5", same=...)  # True or False
 
 # %% id="l00-4run"
 with attempt("00-4"):
-    before = logits_of(images)
+    before = logits_of(images[ten])
     with swap("vklab.plan.memory.assign_offsets", one_after_the_other):
-        after = logits_of(images)
+        after = logits_of(images[ten])
     print("the same logits, to the last bit:", np.array_equal(before, after))
 
 # %% [markdown] id="l00-4s"
-# The runtime can do this without your function, too: `VKLAB_DISABLE_ALIASING=1`. Every optimisation of the runtime has such a switch, so that you can measure what it is worth. `python3 -m vklab settings` lists them all.
+# The runtime can do this without your function, too: `VKLAB_DISABLE_ALIASING=1`. Most optimisations of the runtime have such a switch, so that you can measure what they are worth. `vklab settings`, in a terminal, lists them without the `VKLAB_`.
 #
 # ## 6 · What would break this?
 #
-# First, two mistakes that the runtime refuses. **Read the last line of an error first.** It says what the model wants and what it was given.
+# First, two mistakes that the runtime refuses. The cell prints the last line of each error. **Read that line first:** it says what the model wants and what it was given.
 
 # %% id="l00-refused" tags=["nbval-ignore-output"]
 for pictures in (images[:1].astype(np.float64), images[:1, 0]):
@@ -406,13 +408,13 @@ for pictures in (images[:1].astype(np.float64), images[:1, 0]):
         print(f"ModelError: {error}\n")
 
 # %% [markdown] id="l00-silent"
-# Other mistakes are refused by nobody: names, types and shapes are all right, but the *meaning* of the numbers is wrong. Each pipeline below has **one line too many**. Without that line the network reads 99 % of the photos right. The photos are `uint8`, white on black.
+# Nobody refuses other mistakes: names, types and shapes are all right, but the *meaning* of the numbers is wrong. Each list of lines below has **one line too many**. Without that line the network reads 99 % of the photos right. The photos are `uint8`, white on black.
 #
 # The cell prints three symptoms. With ten digits, guessing gets 10 % right. *Spread* says how much the logits differ between pictures; a healthy network has about 8 here.
 
 # %% id="l00-pipelines" vklab={"define": true}
 photos = np.rint(images[:, 0] * 255).astype(np.uint8)  # uint8 [pictures, 28, 28]
-pipelines = {
+preparations = {
     "A": ["x = photos[:, None]", "x = x / np.float32(255)", "x = x - x.mean()",
           "x = x.astype(np.float32)"],
     "B": ["x = photos.reshape(-1, 1, 28, 28)", "x = x / np.float32(255)", "x = x.clip(0, 1)",
@@ -433,13 +435,13 @@ def symptoms(lines):
 
 
 # %% id="l00-symptoms"
-for name, lines in pipelines.items():
+for name, lines in preparations.items():
     print(f"{name}: {symptoms(lines)}")
 
 # %% [markdown] id="l00-5t"
 # ### Exercise 5 · A line too many
 #
-# Which line must go? Lines count from 1. You may experiment: `symptoms([...])` takes any list of lines.
+# Which line must go? Lines count from 1. The points are given for all four together. You may experiment: `symptoms([...])` takes any list of lines.
 
 # %% id="l00-5" vklab={"role": "exercise", "id": "00-5", "points": 3, "lines": 1}
 line_too_many = ...  # {"A": number, "B": number, "C": number, "D": number}
@@ -457,25 +459,25 @@ check("00-5", line_too_many)
 # Three symptoms to remember:
 #
 # * **A little too low.** The result looks nearly fine, so nobody searches. An accuracy that has dropped by a few per cent can be a bug.
-# * **One answer for everything.** Then look at the spread. Near 0, the network hardly sees its input. Otherwise it sees the input, and every picture looks wrong in the same way.
+# * **One answer for everything.** Then look at the spread. Near 0, the network hardly sees its input. With a large spread it does see the input: look at a picture.
 # * **Worse than guessing.** The network sees something, and misreads it.
 #
-# In each case the cause is that nobody wrote down what the numbers mean between two steps. The docstrings of the exercises always do.
+# The four bugs change the zero, the scale, the order of the axes, and which end is black. In each case, nobody wrote down what the numbers mean between two steps. The docstrings of the exercises always do.
 #
 # ## 7 · When you are stuck
 #
 # 1. **Read the message**, its last line first. Then ask for a **hint**.
 # 2. **`show(...)`** the function that you are about to replace.
 # 3. **Restart**: *Kernel › Restart Kernel*, then run the setup cell, your own cell, and the cells of your section.
-# 4. **`python3 -m vklab doctor`** in a terminal prints the report of section 3. If you ask somebody for help, send it along.
+# 4. **`vklab doctor`** in a terminal prints the report of section 3. If you ask somebody for help, send it along.
 #
 # ## Your readiness card
 #
-# This picture is drawn from this machine and from your answers. `python3 -m vklab course progress` lists what you have solved in all labs; save your notebooks first.
+# This picture is drawn from the report of section 3 and from your answers. `vklab course progress` lists what you have solved in all labs, and `vklab course submit 00` makes the file to hand in; save your notebooks first. Marks come from other cases of the same kind as those of `check`.
 
 # %% id="l00-card" tags=["nbval-ignore-output"]
 with vklab.load(MODEL) as session:
-    display(report_figures.draw_card(session.device, globals()))
+    display(report_figures.draw_card(session.device, machine, globals()))
 
 # %% [markdown] id="l00-recap"
 # ## What you take along
@@ -489,7 +491,7 @@ with vklab.load(MODEL) as session:
 # | **Fusion** | one kernel computes several nodes, so there are fewer dispatches |
 # | **Silent mistakes** | names, types and shapes are checked; ranges and meanings are not |
 #
-# **Next:** lab 02 asks each device what it can do. Lab 04 writes a kernel and sends it to the device in seven steps.
+# **Next:** lab 01 compares the ways to a GPU. Lab 02 asks each device what it can do. Lab 04 writes a kernel, and lab 04c sends it to the device in seven steps.
 #
 # **To read on**, beside the [glossary](GLOSSARY.md) of all labs:
 #

@@ -74,7 +74,7 @@ class attempt:
         said = words.short_message(error)
         unsolved = isinstance(error, NotImplementedError) or "#error Lab" in said
         text = (_waits(self.id, said) if unsolved else _not_run(self.id, error)
-                or f"exercise {self.id}: {_words(error, said)}")  # fmt: skip
+                or f"exercise {self.id}: {_words(error, said, _title(self.id))}")  # fmt: skip
         note = Note(self.id, "not_attempted" if unsolved else "error", text)
         shell = sys.modules.get("IPython")
         if shell is None:
@@ -105,25 +105,36 @@ def _not_run(identifier: str, error: BaseException) -> str:
     return f"run the cell of exercise {own[0].id} first: it defines {error.name}" if own else ""
 
 
-def _words(error: BaseException, said: str) -> str:
+def _title(identifier: str) -> str:
+    """Return the name of an exercise's answer; "" for an exercise that does not exist."""
+    known = exercises_of(number_of(identifier)).get(identifier)
+    return known.title if known else ""
+
+
+def _words(error: BaseException, said: str, title: str) -> str:
     """Return the note for an error, and name the answer only if the error is in it."""
     if isinstance(error, limits.OutOfTime):
         return (f"your answer was {said}, so this cell was stopped. Look for a loop in it that "
                 "never ends. Is this computer busy with other programs? Then run the cell again")
-    if _in_answer(error.__traceback__):
+    if _in_answer(error.__traceback__, title):
         return f"your answer raised {words.error_text(error)}"
     if "NoneType" in said:
         return "this cell cannot use your answer: got None (is a return missing?)"
     return f"this cell cannot use your answer: {type(error).__name__}: {said}"
 
 
-def _in_answer(trace: TracebackType | None) -> bool:
-    """Tell whether a function of the notebook raised the error, and not the cell itself."""
+def _in_answer(trace: TracebackType | None, title: str) -> bool:
+    """Tell whether the answer raised the error, and not the cell or a helper of the lab.
+
+    An answer that is no plain function: whether any function of the notebook raised it.
+    """
     if trace is None:
         return False
     cell, later = trace.tb_frame, trace.tb_next
+    answer = getattr(cell.f_globals.get(title), "__code__", None)
     while later is not None:
-        if later.tb_frame.f_globals is cell.f_globals:
+        frame = later.tb_frame
+        if frame.f_globals is cell.f_globals and answer in (None, frame.f_code):
             return True
         later = later.tb_next
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -51,13 +52,16 @@ def predict(identifier: str, **values: Any) -> Prediction:
     if not isinstance(prediction, Predict):
         raise LookupError(f"{identifier} is an exercise: use check({identifier!r}, ...)")
     answers = prediction.answers()
-    strange = sorted(values.keys() ^ answers.keys())
-    if strange:
-        raise TypeError(f"predict({identifier!r}) takes {', '.join(answers)}; "
-                        f"see {', '.join(strange)}")  # fmt: skip
+    if values.keys() != answers.keys():
+        raise TypeError(f"predict({identifier!r}) takes {_names(answers)}; you gave "
+                        f"{_names(values) or 'nothing'}")  # fmt: skip
     if any(value is ... for value in values.values()):
         return Prediction(identifier, (), "write a value in place of each ..., then run the cell: "
                           "the explanation follows your prediction")  # fmt: skip
     rows = tuple((name, words.short(values[name]), words.short(right))
                  for name, right in answers.items())  # fmt: skip
     return Prediction(identifier, rows, prediction.render(prediction.explains), values)
+
+
+def _names(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}=..." for name in values)

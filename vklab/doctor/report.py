@@ -65,7 +65,9 @@ class Report:
     def verdict(self) -> str:
         """Return the outcome in one line."""
         marks = [check.mark for check in self.checks]
-        counts = f"{len(marks)} checks, {marks.count('FAILED')} failed, {marks.count('note')} notes"
+        notes = marks.count("note")
+        counts = (f"{len(marks)} checks, {marks.count('FAILED')} failed, "
+                  f"{notes} note{'s' * (notes != 1)}")  # fmt: skip
         return f"{'vklab can work here' if self.ok else 'vklab can NOT work here'}: {counts}"
 
     def summary(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vklab import doctor
 from vklab.course.check import check
 from vklab.course.definition.exercise import exercises_of
 from vklab.course.definition.verdict import STATUSES
@@ -72,7 +71,7 @@ def draw_layers() -> Picture:
     """Draw what lies between a program and a device: bindings, loader, layers, drivers."""
     page = Diagram(720, 220)
     page.box((10, 75, 130, 60), "your notebook\nand vklab", bold=True)
-    page.box((190, 75, 130, 60), "Vulkan loader\nlibvulkan, vulkan-1", "green")
+    page.box((190, 75, 130, 60), "Vulkan loader\nlibvulkan\nWindows: vulkan-1", "green")
     page.box((370, 20, 140, 50), "driver of a GPU", "orange")
     page.box((370, 130, 140, 50), "lavapipe,\na driver for the CPU", "orange")
     page.box((560, 20, 140, 50), "GPU", "sky", bold=True)
@@ -123,14 +122,14 @@ def _abilities(report: Report, device: DeviceInfo) -> tuple[tuple[str, bool, str
     )
 
 
-def draw_card(device: DeviceInfo, names: Mapping[str, Any]) -> Picture:
+def draw_card(device: DeviceInfo, report: Report, names: Mapping[str, Any]) -> Picture:
     """Draw the readiness card: the device, its abilities, the exercises, the repairs.
 
     Args:
         device: the device of the banner.
+        report: the doctor's report on this machine.
         names: the notebook's names, with the student's answers to lab 00 among them.
     """
-    report = readable(doctor.examine())
     answers = {key: names.get(one.title, ...) for key, one in exercises_of("00").items()}
     verdicts = [check(key, answer) for key, answer in answers.items()]
     solved = [verdict.id for verdict in verdicts if verdict.status == "correct"]

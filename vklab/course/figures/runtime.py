@@ -6,6 +6,7 @@ Visited by labs 00 and 11.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 
 import numpy as np
 
@@ -13,10 +14,11 @@ from vklab.course.figures.diagram import Diagram
 from vklab.course.picture import Picture, picture
 from vklab.draw import bytes_text
 from vklab.draw.svg import memory_map, svg, text
+from vklab.plan import memory
 from vklab.plan.memory import MemoryPlan
 from vklab.runtime.session import Session
 
-__all__ = ["draw_path", "draw_placements", "draw_session", "draw_swap"]
+__all__ = ["draw_path", "draw_placements", "draw_session"]
 
 
 def draw_session() -> Picture:
@@ -39,22 +41,6 @@ def draw_session() -> Picture:
     )
 
 
-def draw_swap() -> Picture:
-    """Draw the runtime that calls a function of its own, or the student's in its place."""
-    page = Diagram(720, 120)
-    page.box((10, 35, 150, 50), "runtime", bold=True)
-    page.box((290, 10, 190, 40), "its own assign_offsets", "grey", dashed=True)
-    page.box((290, 70, 190, 40), "your function", "green", bold=True)
-    page.box((560, 35, 150, 50), "placement of\nevery value", "orange")
-    page.arrow((160, 50), (290, 32), dashed=True).arrow((160, 70), (290, 90), "asks")
-    page.arrow((480, 32), (560, 50), dashed=True).arrow((480, 90), (560, 70), "answers")
-    return page.picture(
-        "The runtime asks the student's function instead of its own assign_offsets, and gets a "
-        "placement of every value.",
-        "Inside the block of swap, the runtime calls your function. After it, it calls its own.",
-    )
-
-
 def draw_path(session: Session, logits: np.ndarray) -> Picture:
     """Draw the path of a model through the folders, with the result of each."""
     plan = session.plan
@@ -62,24 +48,26 @@ def draw_path(session: Session, logits: np.ndarray) -> Picture:
     rows, columns = logits.shape
     rooms = (
         ("graph", "reads the file", f"{len(session.graph.nodes)} nodes", "blue"),
-        ("ops", "says what to compute", f"{len(plan.dispatches)} dispatches", "blue"),
-        ("plan", "says where and when", bytes_text(plan.summary()["arena_bytes"]), "blue"),
+        ("ops", "what to compute", f"{len(plan.dispatches)} dispatches", "blue"),
+        ("plan", "where and when", bytes_text(plan.summary()["arena_bytes"]), "blue"),
         ("shader", "compiles kernels", f"{kernels} kernels", "green"),
         ("vulkan", "talks to the driver", "1 device", "green"),
     )
     page = Diagram(740, 190)
-    page.note((220, 20), "describe: no device needed", anchor="middle")
-    page.note((594, 20), "drive: no models known", anchor="middle")
+    page.note((220, 20), "needs no device", anchor="middle")
+    page.note((594, 20), "works on the device", anchor="middle")
     for number, (name, does, gives, colour) in enumerate(rooms):
-        left = 5 + 145 * number + (10 if number > 2 else 0)
-        page.box((left, 30, 138, 80), f"vklab/{name}/\n{does}\n→ {gives}", colour)
+        left = 5 + 149 * number
+        page.box((left, 30, 132, 80), f"vklab/{name}/\n{does}\n= {gives}", colour)
+        if number:
+            page.arrow((left - 17, 70), (left, 70))
     page.box((5, 128, 728, 52), "vklab/runtime/\nthe session: the model comes in, "
              f"{rows} × {columns} logits come out", "orange")  # fmt: skip
     return page.picture(
-        "Three folders that describe (graph, ops, plan) and two that drive (shader, vulkan), above "
-        "the runtime, which uses all of them",
-        "The path of a model, with the result of each folder. Blue and green folders never import "
-        "each other.",
+        "Five folders in a row, graph, ops, plan, shader and vulkan, above the runtime, which uses "
+        "all of them",
+        "The path of a model, with the result of each folder. Several dispatches may use one "
+        "kernel.",
     )
 
 
@@ -102,7 +90,11 @@ def draw_placements(
     theirs = {life.name: plan.slots[life.name].offset_bytes for life in plan.lifetimes}
     most = max(plan.arena_bytes, total,
                *(offsets[life.name] + life.size_bytes for life in plan.lifetimes))  # fmt: skip
+    most = memory.round_up(most, 1 << 18)  # so that quarters are whole numbers of KiB
     steps = 1 + max(life.last for life in plan.lifetimes)
+    ranges = [(offsets[life.name], life.size_bytes, life.name) for life in plan.lifetimes]
+    shared = [f"{a} and {b} overlap" for (start, size, a), (other, more, b)
+              in combinations(ranges, 2) if start < other + more and other < start + size]
     parts, said = [], []
     for column, (name, placed, size) in enumerate((("the runtime", theirs, plan.arena_bytes),
                                                    ("you", offsets, total))):  # fmt: skip
@@ -112,5 +104,6 @@ def draw_placements(
         said.append(f"{name}: {bytes_text(size)}")
         parts.append(text(left, 18, said[-1], 'font-size="13" font-weight="bold"'))
         parts += memory_map((left, 30, 290, 240), boxes, steps, most)
-    alt = f"Maps of memory over time, side by side: {'; '.join(said)}"
+    parts += [text(440, 48, one) for one in shared[:1]]
+    alt = f"Maps of memory over time, side by side: {'; '.join(said + shared[:1])}"
     return picture(svg(alt, 730, 312, parts), alt, caption)
