@@ -21,6 +21,7 @@ from vklab.course.labs.products import measure
 from vklab.course.labs.rungs import LADDER, RUNTIME, kernel_text
 from vklab.course.picture import Picture
 from vklab.errors import ShaderError
+from vklab.shader import compiler
 
 __all__ = ["H200", "H200_MATRIX_TFLOPS", "PLANTED", "count_rungs", "draw_ladder",
            "draw_roofline", "peaks"]  # fmt: skip
@@ -63,7 +64,8 @@ def count_rungs(names: Sequence[str]) -> None:
         rung = LADDER[name]
         arrays = {**rung.operands(a, b), "y": np.zeros(rows * columns, np.float32)}
         run = Run(arrays, rung.groups(rows, columns), rung.push(rows, columns, depth))
-        done = observe_kernel(kernel_text(name), run, dispatches=("counted",))[0]
+        done = observe_kernel(kernel_text(name), run, dispatches=("counted",),
+                              spirv=compiler.compile_variant(f"labs/matmul_{name}").spirv)[0]
         if done.status != "ran":
             raise ShaderError(done.message)
         counts, exact = done.counts, a.astype(np.float64) @ b.astype(np.float64)
