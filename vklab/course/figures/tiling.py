@@ -52,10 +52,10 @@ def draw_tile(side: int = 4, cells: int = 12) -> Picture:
 
 def draw_neighbours() -> Picture:
     """Draw where eight neighbours load from a and b: down a column of y, and along a row."""
-    page, k, line = Diagram(560, 306), 5, 2
+    page, k, line = Diagram(560, 320), 5, 2
     for row, (words, is_down) in enumerate((("naive: neighbours go down a column of y", True),
                                             ("coalesced: along a row of y", False))):  # fmt: skip
-        top = 56 + 146 * row
+        top = 56 + 160 * row
         page.note((10, top - 34), words, bold=True)
         for x, name in ((10, "a"), (200, "b"), (390, "y")):
             _grid(page, (x, top), 8, 8, name)
