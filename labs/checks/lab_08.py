@@ -74,6 +74,7 @@ class Product(Kernel):
 
     is_mapped = False
     guard = "which invocations have an element?"
+    start = 0.5  # no product of whole numbers
     SIDES: ClassVar[tuple[tuple[int, int, int], ...]] = ()
 
     def tile(self) -> tuple[int, int]:

@@ -100,6 +100,15 @@ def fitting_rows(table: Sequence[Any], kinds: Sequence[str]) -> list[int]:
             if tuple(row[3:]) == (inputs, inputs, sums, sums, "subgroup")]  # fmt: skip
 
 
+def shape_case(part: str, table: Any, sizes: Any, kinds: Any) -> Case:
+    """Return a case with the rows that fit, and those of them that waste least."""
+    fitting = fitting_rows(table, kinds)
+    least = min((padded(table[n], sizes) for n in fitting), default=0)
+    return Case(part, (table, sizes, kinds), on=f"{len(table)} rows, sizes {sizes}, {kinds}",
+                facts={"fits": fitting, "waste": [n for n in fitting
+                                                  if padded(table[n], sizes) == least]})
+
+
 @exercise(
     "08b-2",
     hints=(
@@ -115,30 +124,23 @@ class ChooseShape(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         fp16, half, int8 = ("float16", "float32"), ("float16", "float16"), ("int8", "int32")
         for kinds in (fp16, half, int8, ("bfloat16", "float32"), ("float64", "float64")):
-            yield self._case("fits", H200_TABLE, (64, 64, 64), kinds)
-        yield self._case("fits", H200_TABLE, (64, 64, 64), ("uint8", "uint32"))
-        yield self._case("fits", MADE_UP, (64, 64, 64), ("bfloat16", "float32"))
-        yield self._case("fits", MADE_UP, (64, 64, 64), int8)  # other rows have mixed kinds
-        yield self._case("fits", MADE_UP, (64, 64, 64), fp16)  # a whole workgroup could do it
+            yield shape_case("fits", H200_TABLE, (64, 64, 64), kinds)
+        yield shape_case("fits", H200_TABLE, (64, 64, 64), ("uint8", "uint32"))
+        yield shape_case("fits", MADE_UP, (64, 64, 64), ("bfloat16", "float32"))
+        yield shape_case("fits", MADE_UP, (64, 64, 64), int8)  # other rows have mixed kinds
+        yield shape_case("fits", MADE_UP, (64, 64, 64), fp16)  # a whole workgroup could do it
         for _ in range(6):
             sizes = tuple(int(size) for size in random.integers(1, 90, 3))
             table = MADE_UP if random.integers(2) else H200_TABLE
-            yield self._case("waste", table, sizes, fp16)
-        yield self._case("waste", MADE_UP, (8, 70, 33), fp16)
-        yield self._case("waste", MADE_UP, (70, 8, 33), fp16)
-        yield self._case("waste", H200_TABLE, (5, 20, 9), fp16)
-        yield self._case("waste", H200_TABLE, (64, 64, 40), fp16)  # 16 does not divide the depth
-        yield self._case("waste", MADE_UP, (9, 9, 16), fp16)  # four small ones, or one large one
+            yield shape_case("waste", table, sizes, fp16)
+        yield shape_case("waste", MADE_UP, (8, 70, 33), fp16)
+        yield shape_case("waste", MADE_UP, (70, 8, 33), fp16)
+        yield shape_case("waste", H200_TABLE, (5, 20, 9), fp16)
+        yield shape_case("waste", H200_TABLE, (64, 64, 40), fp16)  # 16 does not divide the depth
+        yield shape_case("waste", MADE_UP, (9, 9, 16), fp16)  # four small ones, or one large one
         for table, sizes in ((H200_TABLE, (64, 64, 64)), (MADE_UP, (64, 96, 32)),
                              (H200_TABLE, (64, 24, 32)), (MADE_UP[::-1], (32, 64, 48))):
-            yield self._case("ties", table, sizes, fp16)
-
-    def _case(self, part: str, table: Any, sizes: Any, kinds: Any) -> Case:
-        fitting = fitting_rows(table, kinds)
-        least = min((padded(table[n], sizes) for n in fitting), default=0)
-        return Case(part, (table, sizes, kinds), on=f"{len(table)} rows, sizes {sizes}, {kinds}",
-                    facts={"fits": fitting, "waste": [n for n in fitting if padded(
-                        table[n], sizes) == least]})  # fmt: skip
+            yield shape_case("ties", table, sizes, fp16)
 
     def expected(self, case: Case) -> Any:
         table, sizes, kinds = case.args
@@ -265,6 +267,12 @@ def natural_orders(tiles: Sequence[tuple[int, int]], side: int) -> dict[str, lis
     return {name: sorted(tiles, key=key) for name, key in keys.items()}
 
 
+def snake(tiles: Sequence[tuple[int, int]], a: Any, b: Any, cache: int) -> int:
+    """Return the bytes of the better one of two snakes."""
+    orders = natural_orders(tiles, 3)
+    return min(bytes_loaded(orders[name], a, b, cache) for name in ("snake", "snake of columns"))
+
+
 def in_bands(tiles: Sequence[tuple[int, int]], a: Any, b: Any, cache: int) -> int:
     """Return the bytes of the best order in bands of equally many strips, in either direction."""
     loads = []
@@ -319,18 +327,13 @@ class OrderOfTiles(Function):
         yield Case("", ([(0, 0)], [1], [1], 2))
         yield Case("", ([(0, 1), (1, 0)], [2, 1], [1, 2], 4))
         yield Case("small", SMALL, on="the small grid", facts={
-            "bound": EXACT, "full": EXACT, "natural": self._natural(*SMALL)})  # fmt: skip
+            "bound": EXACT, "full": EXACT, "natural": snake(*SMALL)})  # fmt: skip
         for part in ("equal", "unequal"):
             work = draw_work(part, random)
             on = f"{len(work[1])} x {len(work[2])} tiles, a cache of {work[3]}"
             yield Case(part, work, on=on, facts={
                 "bound": lower_bound(*work), "full": in_bands(*work),
-                "natural": self._natural(*work)})  # fmt: skip
-
-    def _natural(self, tiles: Any, a: Any, b: Any, cache: int) -> int:
-        orders = natural_orders(tiles, 3)
-        snakes = orders["snake"], orders["snake of columns"]
-        return min(bytes_loaded(order, a, b, cache) for order in snakes)
+                "natural": snake(*work)})  # fmt: skip
 
     def expected(self, case: Case) -> Any:
         return sorted(case.args[0])
@@ -351,8 +354,8 @@ class OrderOfTiles(Function):
 @exercise("08b-p1", hints=("Bytes under way are bytes a second times seconds.",))
 class BytesUnderWay(Predict):
     explains = ("4,000 GB/s times 600 ns are 2,400 KB. Divided by 132 x 2048 invocations that "
-                "is 8.9 bytes, or three floats, for each of them, if the unit is full. At half of "
-                "the occupancy it is five.")  # fmt: skip
+                "is 8.9 bytes, or three floats, for each of them, at full occupancy. At half, five "
+                "floats.")  # fmt: skip
 
     def answers(self) -> Mapping[str, Any]:
         return {"kilobytes": 2400, "floats": 3}

@@ -143,9 +143,9 @@ print("H200, side 4096, GFLOP/s:", {name: speeds[name] for name in ("vectors", "
 # `vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR` lists what a device can multiply. This is the recorded list of the H200, with the sides M, N and K, the kinds of numbers, and the scope (which invocations hold a matrix together):
 
 # %% id="l08b-2l"
-print("row", "M", "N", "K", "a", "b", "c", "result", "scope", sep="\t")
-for index, row in enumerate(units.table_of(RECORD)):
-    print(index, *row, sep="\t")
+heads = ("row", "M", "N", "K", "a", "b", "c", "result", "scope")
+for row in (heads, *((index, *row) for index, row in enumerate(units.table_of(RECORD)))):
+    print(*(f"{each!s:8}" for each in row))
 
 # %% [markdown] id="l08b-e2t"
 # ### Exercise 2 · The shape that wastes least

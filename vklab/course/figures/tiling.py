@@ -59,8 +59,8 @@ def draw_neighbours() -> Picture:
         page.note((10, top - 34), words, bold=True)
         for x, name in ((10, "a"), (200, "b"), (390, "y")):
             _grid(page, (x, top), 8, 8, name)
-            for place in range(1, 8):
-                page.line((x, top + CELL * place), (x + 8 * CELL, top + CELL * place))
+            for edge in range(1, 8):
+                page.line((x, top + CELL * edge), (x + 8 * CELL, top + CELL * edge))
         for lane in range(8):
             down, across = (lane, line) if is_down else (line, lane)
             for x, colour, cell in ((10, "orange", (down, k)), (200, "orange", (k, across)),
