@@ -328,7 +328,7 @@ class OrderOfTiles(Function):
         yield Case("", ([(0, 1), (1, 0)], [2, 1], [1, 2], 4))
         yield Case("small", SMALL, on="the small grid", facts={
             "bound": EXACT, "full": EXACT, "natural": snake(*SMALL)})  # fmt: skip
-        for part in ("equal", "unequal"):
+        for part in ("equal", "equal", "unequal", "unequal"):
             work = draw_work(part, random)
             on = f"{len(work[1])} x {len(work[2])} tiles, a cache of {work[3]}"
             yield Case(part, work, on=on, facts={
