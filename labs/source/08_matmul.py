@@ -54,7 +54,7 @@ predict("08-p1", of_invocation=..., of_element=...)
 # %% [markdown] id="l08-1n"
 # The second kernel exchanges `x` and `y` in one line. In memory nothing else changes: every invocation computes one sum and loads the same elements as before. What changes is *which invocations run together*. On NVIDIA's GPUs 32 neighbours along x form a subgroup and load at the same time.
 #
-# NVIDIA's memory moves in sectors of 32 bytes, or 8 floats. Predict how many sectors 32 neighbours touch in one load of `a` and in one of `b`, for both kernels. The cell after your prediction counts: it inserts counters into the compiled kernels and runs a small product, of 32 x 32 elements with depth 16.
+# On these GPUs memory moves in sectors of 32 bytes, or 8 floats. Predict how many sectors 32 neighbours touch in one load of `a` and in one of `b`, for both kernels. The cell after your prediction counts: it inserts counters into the compiled kernels and runs a small product, of 32 x 32 elements with depth 16.
 
 # %% id="l08-1d" tags=["hide-input"]
 tiling.draw_neighbours()
@@ -283,9 +283,9 @@ draw_ladder(RECORD)
 # %% [markdown] id="l08-speedr"
 # Read the right column from top to bottom. Two steps surprise.
 # * `vectors` is 6 % faster than vklab's own product, which has larger tiles but loads single floats. A ladder also shows what a runtime still lacks.
-# * `buffered` is *slower* than `vectors`. At side 512 it was faster, 9.0 against 8.3 TFLOP/s: there 64 workgroups run on 132 multiprocessors (cores of the GPU), and only the second buffer hides the loads. At side 4096 several workgroups share a multiprocessor and hide each other's loads. `buffered` needs more registers, so fewer of them fit. This is probably the reason; lab 08b computes how many fit.
+# * `buffered` is *slower* than `vectors`. At side 512 it was faster, 9.0 against 8.3 TFLOP/s: there 64 workgroups run on 132 multiprocessors (cores of the GPU), so no other workgroup runs while one waits, and the second buffer helps. At side 4096 several workgroups share a multiprocessor and hide each other's loads. `buffered` needs more registers, so fewer of them fit. This is probably the reason; lab 08b computes how many fit.
 #
-# What is still possible? NVIDIA's library cuBLAS reaches 51 TFLOP/s with float32 at this side on an H200, and 768 with halves.
+# What is still possible? NVIDIA's library cuBLAS reached 51 TFLOP/s with float32 at this side on an H200, and 768 with halves.
 #
 # The **roofline** (lab 01b) shows the same record. A kernel's place from left to right is its arithmetic intensity, as in exercise 1 with floats of 4 bytes: 0.25 without tiles, 4 with tiles of 16 x 16, 16 with tiles of 64 x 64. Kernels above each other differ in something else: in sectors, in the width of their loads, in barriers.
 

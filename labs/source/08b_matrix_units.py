@@ -283,7 +283,7 @@ draw_orders({name: sorted(grid, key=key) for name, key in ORDERS.items()}, [1] *
 # ### Exercise 5 · An order of tiles (scored)
 # Tile `(i, j)` uses strip `i` of `a`, then strip `j` of `b`. A strip that is not in the cache is loaded, and its bytes count; before that, least recently used strips leave until it fits. `bytes_loaded(order, a, b, cache)` replays an order and returns the bytes. The check has five grids: the small one below, two with strips of equal size, and two with strips of several sizes. Of two, the worse one counts.
 #
-# For 24 x 24 tiles and six strips of one byte, rows load 600 bytes, a snake 508, and 163 is the best that we know. No points are given for a snake; the check tells how few bytes give all points. For the small grid, in which two of 15 tiles are not wanted, these are 13, which a search has shown to be the best. There, trying many small changes pays.
+# For 24 x 24 tiles and six strips of one byte, rows load 600 bytes, a snake 508, and 163 is the best that we know. A snake is the "obvious answer" of the verdict and gets no points; the check tells how few bytes give all points. For the small grid, in which two of 15 tiles are not wanted, these are 13, which a search has shown to be the best. There, trying many small changes pays.
 #
 # <details><summary>A lower bound, for those who want one</summary>
 #
