@@ -24,12 +24,15 @@ from vklab.course.definition.report import Report
         "A row of tiles needs all of b, a column of tiles all of a. Who reads b how often?",
         "The multiply-adds of the product do not depend on the tile; each counts as two.",
     ),
-    variants=({"bytes": 4}, {"bytes": 2}, {"bytes": 8}, {"bytes": 1}),
-)
+    variants=({"bytes": 4, "kind": "a float of 4 bytes"},
+              {"bytes": 2, "kind": "a half, a float of 2 bytes"},
+              {"bytes": 8, "kind": "a double, a float of 8 bytes"},
+              {"bytes": 1, "kind": "a whole number of 1 byte"}),
+)  # fmt: skip
 class TiledTraffic(Function):
     parts = {"whole": ("sides that the tile divides", 1),
              "edges": ("tiles that reach over the edge load only what exists", 2),
-             "intensity": ("operations for a byte", 1)}  # fmt: skip
+             "intensity": ("operations per byte", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for tile in (1, 16, 64):
@@ -54,7 +57,7 @@ class TiledTraffic(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         report.expect(isinstance(got, tuple | list) and len(got) == 2,
-                      "expected two numbers (bytes, operations for a byte)")  # fmt: skip
+                      "expected two numbers (bytes, operations per byte)")  # fmt: skip
         if report.part == "intensity":
             report.close(got[1], case.expected[1], 1e-9)
         else:
@@ -71,6 +74,7 @@ class Product(Kernel):
 
     is_mapped = False
     guard = "which invocations have an element?"
+    start = 0.5  # no product of whole numbers
     SIDES: ClassVar[tuple[tuple[int, int, int], ...]] = ()
 
     def tile(self) -> tuple[int, int]:
@@ -129,8 +133,7 @@ class Product(Kernel):
 @exercise(
     "08-2",
     hints=(
-        "Draw one tile of y. Which rows of a, and which rows of b does it need, 8 elements of each "
-        "at a time?",
+        "Draw one tile of y. Which rows of a and which rows of b does it need in one step?",
         "For a good load, x counts along the row of an operand. For b this is not the column that "
         "you compute: give the tile of b its elements first, and think afterwards.",
         "Whoever has no element of y still loads for the others, and waits at each barrier. Let "
@@ -141,12 +144,20 @@ class Product(Kernel):
 )
 class SharedTile(Product):
     parts = {"values": ("y = a times b transposed", 1), "inside": INSIDE,
-             "loads": ("a workgroup loads what its tile needs once, in equal shares", 2),
+             "loads": ("each element loaded once by a workgroup, in equal shares; barriers", 2),
              "side": ("neighbours load side by side", 1)}  # fmt: skip
     SIDES = ((24, 24, 24), (13, 21, 30))
 
     def tile(self) -> tuple[int, int]:
         return self.params["tile"], self.params["tile"]
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        for number, case in enumerate(super().cases(random)):
+            if number == 1:  # an old value in a tile shows: 0 times infinity is NaN
+                arrays, push = case.args[0], case.args[2]
+                old = (push["depth"] - 1) // self.params["tile"] * self.params["tile"] - 1
+                arrays["a"][2 * push["depth"] + old] = arrays["b"][5 * push["depth"] + old] = np.inf
+            yield case
 
     def operands(self, case: Case) -> tuple[np.ndarray, np.ndarray]:
         push = case.args[2]
@@ -170,7 +181,7 @@ class SharedTile(Product):
         for name in ("a", "b"):
             sectors = shapes.sectors_a_load(got.counts, self.name_in(got, name), neighbours=tile)
             report.expect(0 < sectors <= most, f"{tile} neighbours along x touch {sectors:.3g} "
-                          f"sectors in one load of {name}, on average; {most:g} are enough")
+                          f"sectors in one load of {name}, on average; {-(-tile // 8)} are enough")
 
 
 @exercise(
@@ -241,7 +252,8 @@ VARIANTS = tuple(
     "08-4",
     hints=(
         "Which counts stay the same when only the order of the loads changes?",
-        "A barrier stands only where memory is shared. Which two kernels differ in nothing else?",
+        "A barrier stands only where memory is shared. Two rows differ in their barriers only: "
+        "which change of section 4 is that?",
         "How many multiplications does one load serve in each kernel?",
     ),
     variants=VARIANTS,
@@ -271,7 +283,8 @@ class LoadsOfNaive(Predict):
 class SectorsOfNeighbours(Predict):
     explains = ("Down a column, each neighbour has a row of its own: 32 sectors of a, and all want "
                 "the same element of b. Along a row, all want the same element of a, and 32 "
-                "floats of b lie side by side in 4 sectors.")  # fmt: skip
+                "floats of b lie side by side in 4 sectors. (Each row begins with a sector, as 8 "
+                "divides its length.)")  # fmt: skip
 
     def answers(self) -> Mapping[str, Any]:
         return {"naive_a": 32, "naive_b": 1, "coalesced_a": 1, "coalesced_b": 4}

@@ -1,23 +1,23 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Matrix products", minutes: 80}
+#   vklab: {title: "Matrix products", minutes: 75}
 # ---
 
 # %% [markdown] id="l08-title"
 # # Lab 08 · Matrix products
-# **One sum, seven kernels, and a factor of 150 between them** · 80 minutes, 4 exercises
+# **One sum, seven kernels, and a factor of 150 between them** · 75 minutes, 4 exercises
 #
-# Most of the time of a neural network goes into products of matrices. The naive kernel has six lines and is right. On an NVIDIA H200 it reached 0.5 TFLOP/s, and the last kernel of this lab 75. Both do the same number of multiplications. They differ in how often they fetch the same numbers, from where, and in which units multiply.
+# Most of the time of a neural network goes into products of matrices. The naive kernel has six lines and is right. On an NVIDIA H200 it reached 0.5 TFLOP/s, and the last kernel of this lab 76. Both do the same number of multiplications. They differ in how often they fetch the same numbers, from where, and in the units that multiply. The last one also stores its inputs in 16 bits.
 #
 # **Afterwards you can**
-# * say how many bytes a tiled product asks for, and how many operations it does for each byte;
+# * say how many bytes a tiled product asks for, and how many operations it does per byte;
 # * tell why two kernels that load the same elements differ by a factor of ten;
 # * share a tile among the invocations of a workgroup, with the barriers it needs;
 # * keep a block of sums in registers;
 # * recognise a kernel of this kind by its counts, and place it on a roofline.
 #
-# **Before this lab**: lab 04b (two dimensions, sectors, tiles); rooflines are explained in lab 01b. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
+# **Before this lab**: lab 04b (two dimensions, sectors, tiles), lab 07 (shared memory, barriers) and lab 07b (banks); rooflines are explained in lab 01b. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
 #
 # **Files it opens**: `shaders/labs/matmul_naive.slang` to `matmul_matrix.slang`, `shaders/ops/matmul_tiled.slang`.
 
@@ -40,7 +40,7 @@ banner()
 
 # %% [markdown] id="l08-1t"
 # ## 1 · Same bytes, different speed
-# `y = a b` has `rows x columns` elements, and each is a sum of `depth` products. This is the first kernel of the **ladder**: a row of kernels, each of which changes one thing of the one before it. All of them lie in `shaders/labs`.
+# `y = a b` has `rows x columns` elements, and each is a sum of `depth` products. This is the first kernel of the **ladder**: a row of kernels, each of which changes little of the one before it. All of them lie in `shaders/labs`.
 
 # %% id="l08-1s"
 show("labs/matmul_naive")
@@ -54,7 +54,7 @@ predict("08-p1", of_invocation=..., of_element=...)
 # %% [markdown] id="l08-1n"
 # The second kernel exchanges `x` and `y` in one line. In memory nothing else changes: every invocation computes one sum and loads the same elements as before. What changes is *which invocations run together*. On NVIDIA's GPUs 32 neighbours along x form a subgroup and load at the same time.
 #
-# Memory moves in sectors of 32 bytes, or 8 floats. Predict how many sectors 32 neighbours touch in one load of `a` and in one of `b`, for both kernels. Take a `depth` and a number of columns that 8 divides. The cell after your prediction counts: it inserts counters into the compiled kernels and runs a small product, of 32 x 32 elements with depth 16.
+# On these GPUs memory moves in sectors of 32 bytes, or 8 floats. Predict how many sectors 32 neighbours touch in one load of `a` and in one of `b`, for both kernels. The cell after your prediction counts: it inserts counters into the compiled kernels and runs a small product, of 32 x 32 elements with depth 16.
 
 # %% id="l08-1d" tags=["hide-input"]
 tiling.draw_neighbours()
@@ -66,23 +66,23 @@ predict("08-p2", naive_a=..., naive_b=..., coalesced_a=..., coalesced_b=...)
 count_rungs(["naive", "coalesced"])
 
 # %% [markdown] id="l08-1e"
-# The number of loads is the same, and so is the number of bytes that the invocations ask for. But one load of 32 neighbours needs 33 sectors in the first kernel and 5 in the second. Loads whose neighbours lie side by side are called **coalesced**. On the H200 this one line made the product 8 to 11 times faster. A CPU driver has no such units: it may show no difference, or the opposite one.
+# The number of loads is the same, and so is the number of bytes that the invocations ask for. But one step of k, a load of `a` and a load of `b`, needs 32 + 1 sectors in the first kernel and 1 + 4 in the second. Loads whose neighbours lie side by side are called **coalesced**. On the H200 this one line made the product 8 to 11 times faster. A CPU driver runs few invocations together: it may show no difference, or the opposite one.
 #
 # ## 2 · A tile is shared
-# Coalesced loads still ask for 16.8 MB where 0.13 MB exist. A **tile** of `y` mends this: a workgroup computes a square of `y`, and each element that it has fetched serves a whole row or column of the square.
+# For sides of 128, coalesced loads still ask for 16.8 MB where 0.13 MB exist. A **tile** of `y` mends this: a workgroup computes a square of `y`, and each element that it has fetched serves a whole row or column of the square.
 
 # %% id="l08-2d" tags=["hide-input"]
 tiling.draw_tile()
 
 # %% [markdown] id="l08-2t" vklab={"id": "08-1"}
 # ### Exercise 1 · Bytes of a tiled product
-# Each workgroup loads the strips that its tile needs, each element once. At the edge of a matrix a tile reaches over: it loads only what exists. An element has [[bytes]] bytes. The result's own bytes are written once and are left out.
+# Each workgroup loads the strips that its tile needs, each element once. At the edge of a matrix a tile reaches over: it loads only what exists. Here an element is [[kind]]. The result's own bytes are written once and are left out.
 #
-# The number of operations for a byte is called **arithmetic intensity**. A multiply-add counts as two operations.
+# The number of operations per byte is called **arithmetic intensity**. A multiply-add counts as two operations.
 
 # %% id="l08-e1" vklab={"role": "exercise", "id": "08-1", "points": 4, "lines": 5}
 def tiled_traffic(rows, columns, depth, tile_rows, tile_columns):
-    """Return (bytes, operations for a byte) of a product y = a b.
+    """Return (bytes, operations per byte) of a product y = a b.
 
     a has rows x depth elements, b has depth x columns, y has rows x columns.
     TODO     bytes that all workgroups load together, and 2 rows columns depth / bytes.
@@ -103,7 +103,7 @@ def tiled_traffic(rows, columns, depth, tile_rows, tile_columns):
 with attempt("08-1"):
     for side in (1, 16, 64, 128):
         moved, intensity = tiled_traffic(128, 128, 128, side, side)
-        print(f"tiles of {side:3} x {side:3}: {moved / 1e6:6.2f} MB, {intensity:5.2f} FLOP/byte")
+        print(f"tiles of {side:3} x {side:3}: {moved / 1e6:6.2f} MB, {intensity:6.3f} FLOP/byte")
 
 # %% id="l08-e1c" vklab={"role": "check", "id": "08-1"}
 check("08-1", tiled_traffic)
@@ -112,10 +112,10 @@ check("08-1", tiled_traffic)
 # hint("08-1")
 
 # %% [markdown] id="l08-2s"
-# The third kernel of the ladder holds one step of both strips in **shared memory**: an array that belongs to a workgroup, fast, small, and gone when the workgroup ends. It has three rules.
-# * **Everyone loads.** The 256 invocations of a tile of 16 x 16 load 256 elements of each operand, one each. For that, the position in the tile decides, and not the element of `y` that an invocation computes.
-# * **Barriers on both sides.** `GroupMemoryBarrierWithGroupSync()` waits until all invocations of the workgroup have arrived and their writes to shared memory can be seen. One stands before the tile is used, one before it is overwritten.
-# * **Nobody leaves early.** Every invocation of a workgroup has to reach every barrier. One without an element of `y` still loads for the others, and what lies outside of a matrix counts as 0.
+# The third kernel of the ladder holds one step of both strips in **shared memory**: an array that belongs to a workgroup, fast and small. Here it needs three rules.
+# * **Everyone loads.** The 256 invocations of a tile of 16 x 16 load 256 elements of each operand, one each. Which element an invocation loads depends on its place in the workgroup (`local.x`, `local.y`). It need not belong to the sum that this invocation computes.
+# * **Barriers on both sides.** `GroupMemoryBarrierWithGroupSync()` waits until all invocations of the workgroup have arrived and their writes to shared memory (to no other) can be seen. One stands before the tile is used, one before it is overwritten.
+# * **Nobody leaves early.** Every invocation of a workgroup has to reach every barrier. One without an element of `y` still loads for the others, and what lies outside of a matrix counts as 0, in both tiles.
 
 # %% id="l08-2show"
 show("labs/matmul_shared")
@@ -124,7 +124,7 @@ show("labs/matmul_shared")
 # ### Exercise 2 · A shared tile, for y = a times b transposed
 # The weights of a linear layer are often stored with **a row for each output**: here `b` has `columns` rows of `depth` elements, and `y[r, c]` is the sum of `a[r, k] * b[c, k]`. So a strip of `b` consists of rows, too. Load it along its rows.
 #
-# The check counts: each element that a tile needs is loaded once by its workgroup, every invocation has an equal share, and neighbours along x load side by side, from both operands.
+# The check counts: each element that a tile needs is loaded once by its workgroup, every invocation has an equal share, and neighbours along x load side by side, from both operands. One case has infinite elements: 0 times infinity is NaN, so an old value in a tile shows.
 
 # %% id="l08-e2" vklab={"role": "exercise", "id": "08-2", "points": 5, "lines": 12}
 SHARED_TILE = """
@@ -173,21 +173,20 @@ check("08-2", SHARED_TILE)
 # hint("08-2")
 
 # %% [markdown] id="l08-2e"
-# Shared memory has a price, too: this kernel makes two shared loads for each multiply-add. It is divided into **banks**, of which each serves one address at a time. If neighbours along x read `b_tile` a whole row apart, several of them want the same bank, and wait for each other. Kernels therefore leave room for one more element in each row of a tile, as `matmul_vectors.slang` does.
-
-# %% [markdown] id="l08-2cpu"
-# On a CPU driver shared memory *costs*: there it is ordinary memory behind the same caches, so a tile is an extra copy, and at each barrier the driver has to switch between the invocations of a workgroup. Your own timings below may show that.
+# Shared memory has a price, too: this kernel makes two shared loads for each multiply-add. And neighbours along x read `b_tile` a whole row apart. With tiles of 16 x 16 these words lie in only 2 of the 32 banks (lab 07b), so one access takes 8 transactions. One unused word in each row ends this, as in `matmul_tiled.slang`, the product of vklab's runtime.
+#
+# On a CPU driver shared memory *costs*: there it is ordinary memory behind the same caches, so a tile is an extra copy. Your own timings below may show that.
 
 # %% [markdown] id="l08-3t"
 # ## 3 · Sums in registers
-# A **register** is the memory of one invocation, inside the processor, and the fastest that there is. An invocation that keeps several sums uses each number that it has loaded several times.
+# A **register** holds one number of one invocation, beside the units that compute; no memory is faster. An invocation that keeps several sums uses each number that it has loaded several times.
 
-# %% id="l08-3d" tags=["hide-input"]
-tiling.draw_block()
+# %% id="l08-3d" vklab={"role": "demo", "id": "08-3"} tags=["hide-input"]
+tiling.draw_block([[high]], [[wide]])
 
 # %% [markdown] id="l08-e3t" vklab={"id": "08-3"}
 # ### Exercise 3 · A block of registers, for y = a transposed times b
-# Here `a` is stored with a row for each `k`: `y[r, c]` is the sum of `a[k, r] * b[k, c]`. Each invocation computes [[high]] rows and [[wide]] columns of `y` that lie side by side: rows from `[[high]] * id.y` on, columns from `[[wide]] * id.x` on. No shared memory is needed. The check counts the loads of each invocation: [[high]] elements of `a` and [[wide]] of `b` in each step.
+# Here `a` is stored with a row for each `k`: `y[r, c]` is the sum of `a[k, r] * b[k, c]`. Each invocation computes a block of [[high]] x [[wide]] elements of `y`; `top` and `left` are its first row and column. An array stays in registers only if the compiler knows every index: `[unroll]` before a loop writes out its turns one after the other. No shared memory is needed. The check counts the loads of each invocation: [[high]] elements of `a` and [[wide]] of `b` in each step.
 
 # %% id="l08-e3" vklab={"role": "exercise", "id": "08-3", "points": 4, "lines": 12}
 REGISTER_BLOCK = """
@@ -204,22 +203,23 @@ static const uint HIGH = [[high]], WIDE = [[wide]];
 void main(uint3 id : SV_DispatchThreadID) {
     uint top = HIGH * id.y, left = WIDE * id.x;
     float sums[HIGH][WIDE];
-    for (uint i = 0; i < HIGH * WIDE; ++i) sums[i / WIDE][i % WIDE] = 0.0;
+    [unroll] for (uint i = 0; i < HIGH * WIDE; ++i) sums[i / WIDE][i % WIDE] = 0.0;
     // TODO     add up all products, then write the sums that are elements of y.
-    // Approach in each step of k: load HIGH elements of a, then WIDE of b, then multiply.
-    // Example  depth = 1, a = [1, 2], b = [3, 4]: y = [3, 4, 6, 8]      (roughly 12 lines)
+    // Approach one step of k after the other: what does it need of a, and what of b?
+    // Example  rows = columns = 2, depth = 1: a = [1, 2], b = [3, 4] gives y = [3, 4, 6, 8]
+    //                                                                       (roughly 12 lines)
     // ### BEGIN SOLUTION
     for (uint k = 0; k < params.depth; ++k) {
         float from_a[HIGH], from_b[WIDE];
-        for (uint r = 0; r < HIGH; ++r)
-            if (top + r < params.rows) from_a[r] = a[k * params.rows + top + r];
-        for (uint c = 0; c < WIDE; ++c)
-            if (left + c < params.columns) from_b[c] = b[k * params.columns + left + c];
-        for (uint r = 0; r < HIGH; ++r)
-            for (uint c = 0; c < WIDE; ++c) sums[r][c] += from_a[r] * from_b[c];
+        [unroll] for (uint r = 0; r < HIGH; ++r)
+            from_a[r] = top + r < params.rows ? a[k * params.rows + top + r] : 0.0;
+        [unroll] for (uint c = 0; c < WIDE; ++c)
+            from_b[c] = left + c < params.columns ? b[k * params.columns + left + c] : 0.0;
+        [unroll] for (uint r = 0; r < HIGH; ++r)
+            [unroll] for (uint c = 0; c < WIDE; ++c) sums[r][c] += from_a[r] * from_b[c];
     }
-    for (uint r = 0; r < HIGH; ++r)
-        for (uint c = 0; c < WIDE; ++c)
+    [unroll] for (uint r = 0; r < HIGH; ++r)
+        [unroll] for (uint c = 0; c < WIDE; ++c)
             if (top + r < params.rows && left + c < params.columns)
                 y[(top + r) * params.columns + left + c] = sums[r][c];
     // ### END SOLUTION
@@ -236,11 +236,11 @@ check("08-3", REGISTER_BLOCK)
 # ## 4 · The rest of the ladder
 # | kernel | what it changes |
 # |---|---|
-# | `naive` | one sum for each invocation |
+# | `naive` | one sum per invocation |
 # | `coalesced` | neighbours go along a row |
 # | `shared` | a tile of 16 x 16 in shared memory |
-# | `registers` | a tile of 64 x 64, 4 x 4 sums for each invocation |
-# | `vectors` | four floats in each load, from buffers and from shared memory |
+# | `registers` | a tile of 64 x 64, 4 x 4 sums per invocation |
+# | `vectors` | four floats in each load, from buffers and from shared memory; unused words end most bank conflicts of its stores |
 # | `buffered` | two buffers: the next step is loaded while this one is multiplied |
 # | `matrix` | halves (floats of 16 bits), and a subgroup multiplies matrices of 16 x 16 (lab 08b) |
 
@@ -249,9 +249,9 @@ tiling.draw_overlap()
 
 # %% [markdown] id="l08-e4t" vklab={"id": "08-4"}
 # ### Exercise 4 · Whose counts are these?
-# Six kernels multiplied matrices of [[side]] x [[side]]. One row belongs to each; a load of four floats counts as one load. The sectors are those of one load of 32 neighbours, and a barrier counts once for each invocation that passes it.
+# Six kernels multiplied matrices of [[side]] x [[side]]. One row belongs to each; a load of four floats counts as one load. The sectors are those of one load of 32 neighbours (32 loads of four floats are 512 bytes, at least 16 sectors).
 #
-# | | loads | sectors, a | sectors, b | shared loads | barriers an invocation |
+# | | loads | sectors, a | sectors, b | shared loads | barriers per invocation |
 # |---|---|---|---|---|---|
 # | A | [[row_a]] |
 # | B | [[row_b]] |
@@ -260,10 +260,10 @@ tiling.draw_overlap()
 # | E | [[row_e]] |
 # | F | [[row_f]] |
 #
-# Write for each letter one of "naive", "coalesced", "shared", "registers", "vectors", "buffered".
+# Write for each letter one of "naive", "coalesced", "shared", "registers", "vectors", "buffered". The points are given for all six together.
 
 # %% id="l08-e4" vklab={"role": "exercise", "id": "08-4", "points": 2, "lines": 1}
-counts_of = ...
+counts_of = ...  # {"A": "...", "B": "...", and so on}
 ### BEGIN SOLUTION
 counts_of = [[right]]
 ### END SOLUTION
@@ -282,40 +282,40 @@ draw_ladder(RECORD)
 
 # %% [markdown] id="l08-speedr"
 # Read the right column from top to bottom. Two steps surprise.
-# * `vectors` beats the product of the runtime, which has larger tiles but loads single floats. A ladder is also a way to find out what a runtime still lacks.
-# * `buffered` is *slower* than `vectors`. Its two buffers take more registers and more shared memory, so fewer workgroups fit on a processor at a time. Lab 08b computes how many.
+# * `vectors` is 6 % faster than vklab's own product, which has larger tiles but loads single floats. A ladder also shows what a runtime still lacks.
+# * `buffered` is *slower* than `vectors`. At side 512 it was faster, 9.0 against 8.3 TFLOP/s: there 64 workgroups run on 132 multiprocessors (cores of the GPU), so no other workgroup runs while one waits, and the second buffer helps. At side 4096 several workgroups share a multiprocessor and hide each other's loads. `buffered` needs more registers, so fewer of them fit. This is probably the reason; lab 08b computes how many fit.
 #
-# The **roofline** (lab 01b) shows why the order of the ladder is what it is. The further a kernel stands to the right, the fewer bytes it asks for.
+# What is still possible? NVIDIA's library cuBLAS reached 51 TFLOP/s with float32 at this side on an H200, and 768 with halves.
+#
+# The **roofline** (lab 01b) shows the same record. A kernel's place from left to right is its arithmetic intensity, as in exercise 1 with floats of 4 bytes: 0.25 without tiles, 4 with tiles of 16 x 16, 16 with tiles of 64 x 64. Kernels above each other differ in something else: in sectors, in the width of their loads, in barriers.
 
 # %% id="l08-roof"
 draw_roofline(RECORD)
 
 # %% [markdown] id="l08-roofr"
-# `naive` and `coalesced` stand above each other: same intensity, another speed. `coalesced` lies above the slanted line, which is possible because caches answer most of its loads. From `registers` on, the kernels stand to the right of the ridge, where the lines meet: the bytes that they ask for no longer set the limit, and the work inside the processor does. No change of tiles brings a float32 kernel above the blue line. The orange one belongs to other units: lab 08b.
+# `coalesced` lies above the slanted blue line, the line of the bytes. This is possible because caches answer most of its loads. `registers`, `vectors`, `buffered` and the runtime's product stand to the right of the ridge, where the blue lines meet: there the bytes that loads ask for are no longer the limit, and the work inside the multiprocessors is. Larger tiles bring no float32 kernel above the flat blue line, 67 TFLOP/s. `matrix` has the orange line and stands far left of its ridge, which is at 206 FLOP/byte: larger tiles would help it. Its units are a subject of lab 08b.
 
 # %% [markdown] id="l08-break"
 # ## 5 · What would break this?
-# A guard at the top of `main` is a good habit. Somebody has added one to `matmul_shared`: `if (row >= params.rows || column >= params.columns) return;` before the loop. Predict for square matrices of 48 and of 40, with the tile of 16: are all elements right?
+# A guard at the top of `main` is a good habit. Somebody has added one to `matmul_shared`: `if (row >= params.rows || column >= params.columns) return;` before the loop. Predict for square matrices of 48 and of 40, with the tile of 16: are all elements right (True or False)?
 
 # %% id="l08-p3"
 predict("08-p3", right_48=..., right_40=...)
 
 # %% id="l08-breakc" tags=["nbval-ignore-output"]
-for side in (48, 40):
-    whole = np.arange(side * side, dtype=np.float32).reshape(side, side) % 7
-    groups = (-(-side // 16),) * 2
-    run = Run({"a": whole.ravel(), "b": whole.ravel(), "y": np.zeros(side * side, np.float32)},
-              groups, {"rows": side, "columns": side, "depth": side})
-    done = run_kernel(PLANTED, run)[0]
-    right = done.status == "ran" and done.buffers["y"].reshape(side, side) == whole @ whole
-    print(f"side {side}: {done.status}, wrong elements: {side * side - np.sum(right)}")
+wholes = [np.arange(side * side, dtype=np.float32).reshape(side, side) % 7 for side in (48, 40)]
+runs = [Run({"a": whole.ravel(), "b": whole.ravel(), "y": np.zeros(whole.size, np.float32)},
+            (3, 3), dict.fromkeys(("rows", "columns", "depth"), len(whole))) for whole in wholes]
+for whole, done in zip(wholes, run_kernel(PLANTED, runs), strict=True):
+    right = done.status == "ran" and done.buffers["y"].reshape(whole.shape) == whole @ whole
+    print(f"side {len(whole)}: {done.status}, wrong elements: {whole.size - np.sum(right)}")
 
 # %% [markdown] id="l08-breakr"
 # <details><summary>What goes wrong?</summary>
 #
 # In the last tile, the invocations without an element of `y` have left. But each of them was to load one element of `a` and one of `b` that *others* need. What they would have stored is missing from the tile: it holds whatever was there before.
 #
-# It is worse than a wrong number. The Vulkan specification requires that all invocations of a workgroup reach a barrier, or none. Otherwise the behaviour is undefined: one driver waits for ever, another one goes on. With sides that 16 divides the kernel is right, so a test with 48, 64 and 128 finds nothing. Test with sides around the tile: 15, 16, 17.
+# It is worse than a wrong number. The Vulkan specification requires that all invocations of a workgroup reach a barrier, or none. Otherwise the behaviour is undefined: one driver waits for ever, another one goes on. NVIDIA's GPUs since Volta wait only for invocations that have not ended, so nobody notices there. With sides that 16 divides the kernel is right, so a test with 48, 64 and 128 finds nothing. Test with sides around the tile: 15, 16, 17.
 # </details>
 
 # %% [markdown] id="l08-recap"
@@ -323,9 +323,9 @@ for side in (48, 40):
 # | word | what it is | where |
 # |---|---|---|
 # | coalesced | neighbours load side by side, so a load needs few sectors | section 1 |
-# | arithmetic intensity | operations for a byte that is moved | 08-1 |
+# | arithmetic intensity | operations per byte that is moved | 08-1 |
 # | shared memory, barrier | a tile that a workgroup loads once; wait before use and before it is overwritten | 08-2 |
-# | register block | several sums an invocation; each loaded number is used several times | 08-3 |
+# | register block | several sums per invocation; each loaded number is used several times | 08-3 |
 # | double buffering | the next step is loaded while this one is multiplied | section 4 |
 #
 # All words are in the [glossary](GLOSSARY.md), the language is in [Slang on one page](SLANG.md).

@@ -6,14 +6,14 @@
 
 # %% [markdown] id="l08b-title"
 # # Lab 08b · Occupancy and matrix units
-# **How full a processor is, what multiplies whole matrices, and which tile comes next** · 90 minutes, 5 exercises; the last one, about 20 minutes, may wait for another day
+# **How full a multiprocessor is, what multiplies whole matrices, and which tile comes next** · 90 minutes, 5 exercises; the last one, about 20 minutes, may wait for another day
 #
 # In lab 08, a kernel with two buffers was slower than the same kernel with one. Halves (floats of 16 bits) on matrix units were faster than any kernel with float32. Both have reasons that you can compute without a GPU.
 #
 # **Afterwards you can**
-# * compute how many workgroups fit on a multiprocessor, and what stops the next one;
+# * compute how many workgroups fit on a multiprocessor, and which limit is reached first;
 # * say how many bytes must be under way to keep a memory busy;
-# * choose a shape of cooperative matrix from a driver's table, and predict its rounding error;
+# * choose a shape of cooperative matrix from a driver's table, and round numbers as it needs them;
 # * refute a claim about a benchmark with two divisions;
 # * order the tiles of a product so that a cache helps.
 #
@@ -33,7 +33,7 @@ from vklab.course.labs import units
 from vklab.course.labs.strips import ORDERS, SMALL, bytes_loaded, draw_orders
 
 RECORD = json.loads(data("recorded/products_h200.json").read_text())
-print("recorded:", *(RECORD[key] for key in ("device", "driver", "date", "made_by")), sep=", ")
+print("recorded:", ", ".join(RECORD[key] for key in ("device", "driver", "date", "made_by")))
 
 # %% id="l08b-banner"
 banner()
@@ -59,26 +59,27 @@ predict("08b-p1", kilobytes=..., floats=...)
 # %% id="l08b-1l" tags=["nbval-ignore-output"]
 for kib, ns in RECORD["latency_ns"].items():
     print(f"H200, a chain of loads through {int(kib):7,} KiB: {ns:6.1f} ns for each load")
+print("One multiprocessor of an H200:", units.UNITS["H200"])
 
 # %% [markdown] id="l08b-1m"
-# The chain of loads was recorded with `shaders/labs/latency.slang`: one invocation, in which each load waits for the one before it. The small chain fits into the first-level cache, the second into the second-level cache.
+# The chain of loads was recorded with `shaders/labs/latency.slang`: one invocation, in which each load waits for the one before it. The first chain fits into the first-level cache, the second into the second-level cache, the third into neither. Its time is that of one load alone; a busy memory takes longer, hence the 600 ns of the prediction.
 #
 # ### Exercise 1 · What fits?
-# A multiprocessor has four limits, in this order: `"subgroups"`, `"workgroups"`, `"registers"`, `"shared memory"`.
+# The limits above are NVIDIA's for CUDA; through Vulkan a workgroup gets at most 48 KiB of shared memory. There are four, in this order: `"subgroups"`, `"workgroups"`, `"registers"`, `"shared memory"`.
 
 # %% [markdown] id="l08b-e1t" vklab={"id": "08b-1"}
 # * A workgroup takes whole subgroups of 32 invocations; the last one may be only partly filled.
-# * Each subgroup takes 32 times the registers of an invocation, rounded up to a multiple of **[[step]]**.
+# * Each subgroup takes 32 times the registers of an invocation, rounded up to a multiple of **[[step]]** ([[real]]).
 # * A workgroup takes its shared memory. It is resident as a whole, or not at all.
 
 # %% id="l08b-e1" vklab={"role": "exercise", "id": "08b-1", "points": 4, "lines": 8}
-def occupancy(unit, kernel):
+def occupancy(multiprocessor, kernel):
     """Return (workgroups, share, limit): what is resident on one multiprocessor.
 
-    unit: {"subgroups", "workgroups", "registers", "shared_bytes"}: the most of each.
+    multiprocessor: {"subgroups", "workgroups", "registers", "shared_bytes"}: the most of each.
     kernel: {"invocations", "registers", "shared_bytes"}: invocations and shared bytes of a
     workgroup (0 bytes: no limit from shared memory), registers of an invocation.
-    TODO     share: resident subgroups / unit["subgroups"]. limit: the name of the limit that allows
+    TODO     share: resident subgroups / most subgroups. limit: the name of the limit that allows
              the fewest workgroups, "subgroups", "workgroups", "registers" or "shared memory"; of
              several, the first in this order.
     Approach a dictionary from the name of each limit to the workgroups that it allows.
@@ -88,24 +89,26 @@ def occupancy(unit, kernel):
     ### BEGIN SOLUTION
     subgroups = -(-kernel["invocations"] // 32)
     registers = -(-32 * kernel["registers"] // [[step]]) * [[step]] * subgroups
-    allowed = {"subgroups": unit["subgroups"] // subgroups, "workgroups": unit["workgroups"],
-               "registers": unit["registers"] // registers}
+    allowed = {"subgroups": multiprocessor["subgroups"] // subgroups,
+               "workgroups": multiprocessor["workgroups"],
+               "registers": multiprocessor["registers"] // registers}
     if kernel["shared_bytes"]:
-        allowed["shared memory"] = unit["shared_bytes"] // kernel["shared_bytes"]
+        allowed["shared memory"] = multiprocessor["shared_bytes"] // kernel["shared_bytes"]
     limit = min(allowed, key=allowed.get)
-    return allowed[limit], allowed[limit] * subgroups / unit["subgroups"], limit
+    return allowed[limit], allowed[limit] * subgroups / multiprocessor["subgroups"], limit
     ### END SOLUTION
 
 
-# %% id="l08b-e1d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
+# %% id="l08b-e1d" vklab={"role": "demo", "id": "08b-1"} tags=["nbval-ignore-output"]
 with attempt("08b-1"):
     rows = {}
     for name, made in RECORD["pipelines"].items():
         kernel = {"invocations": 32 if name == "matrix" else 256,
                   "registers": made["Register Count"], "shared_bytes": made["Shared Memory Size"]}
         rows[f"{name} ({made['Register Count']})"] = occupancy(units.UNITS["H200"], kernel)
-    display(units.draw_resident(rows, "Kernels of the ladder on one multiprocessor of an H200. In "
-            "brackets: registers of an invocation, as its driver's compiler reported them."))
+    display(units.draw_resident(rows, "One multiprocessor of an H200 by your function, with "
+            "registers in steps of [[step]]. In brackets: registers of an invocation, as the "
+            "compiler of its driver reported them."))
 
 # %% id="l08b-e1c" vklab={"role": "check", "id": "08b-1"}
 check("08b-1", occupancy)
@@ -114,16 +117,19 @@ check("08b-1", occupancy)
 # hint("08b-1")
 
 # %% [markdown] id="l08b-1e"
-# With the real step of 256 this explains lab 08: `buffered` needs 73 registers where `vectors` needs 48. Three workgroups are resident in place of five: the likely reason why the second buffer's gain was lost. But high occupancy is no aim in itself: `matrix` is the fastest kernel of all, with nine subgroups of 64. It has much work between two loads, and many loads under way from each invocation. Occupancy is one way to have enough in flight; several independent loads in each invocation are the other.
+# An H200 has steps of 256. There `buffered` needs 73 registers where `vectors` needs 48, so three workgroups are resident in place of five. This is probably why the second buffer's gain was lost at side 4096. But high occupancy is no aim in itself: `matrix` is the fastest kernel of all, with nine subgroups of 64. (In truth eight: the registers lie in four parts, and two of these subgroups fit into each.) It has much work between two loads, and many loads under way from each invocation. Occupancy is one way to have enough in flight; several independent loads in each invocation are the other.
 #
 # ## 2 · Cooperative matrices
-# NVIDIA's tensor cores, AMD's matrix cores and Intel's XMX engines multiply small matrices in one step. Vulkan offers them as **cooperative matrices**: all invocations of a subgroup hold a matrix together.
+# NVIDIA's tensor cores, AMD's matrix cores and Intel's XMX engines are **matrix units**: they multiply small matrices in one step. Vulkan offers them as **cooperative matrices**: all invocations of a subgroup hold a matrix together.
 
 # %% id="l08b-2d" tags=["hide-input"]
 units.draw_matrix_unit()
 
 # %% id="l08b-2s"
 show("labs/matmul_matrix")
+
+# %% [markdown] id="l08b-2k"
+# A subgroup of 32 keeps 4 x 4 sums, each of them a matrix of 16 x 16. In a step of `k` it loads four matrices of `b` and four of `a`, and `coopMatMulAdd` adds each product to its sum. (`false`: the sums do not stop at a largest value.)
 
 # %% id="l08b-2m" tags=["nbval-ignore-output"]
 matrices = vklab.devices()[0].cooperative_matrices
@@ -132,13 +138,14 @@ speeds = {name: round(sizes["4096"]["gflops"]) for name, sizes in RECORD["produc
 print("H200, side 4096, GFLOP/s:", {name: speeds[name] for name in ("vectors", "matrix")})
 
 # %% [markdown] id="l08b-2r"
-# A CPU driver may have none: lavapipe 22.3 and SwiftShader have no cooperative matrices. So the record stands in for the demo: 75 TFLOP/s with halves. This is more than the 67 TFLOP/s that the H200 can reach with float32 at all, and still a small part of the 989 TFLOP/s of its matrix units: the kernel has no shared memory, and no two buffers.
+# A CPU driver may have none: lavapipe 22.3 and SwiftShader have no cooperative matrices. So the record stands in for the demo: 76 TFLOP/s with halves. This is more than the 67 TFLOP/s that the H200 can reach with float32 at all, and still a small part of the 989 TFLOP/s of its matrix units. With tiles of 64 x 64 the kernel does 32 operations per byte that it asks for, and 989 TFLOP/s need 206. Larger tiles in shared memory are missing, and a second buffer.
 #
-# `vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR` lists what a device can multiply. This is the recorded list of the H200, as (M, N, K, a, b, c, result, scope):
+# `vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR` lists what a device can multiply. This is the recorded list of the H200, with the sides M, N and K, the kinds of numbers, and the scope (which invocations hold a matrix together):
 
 # %% id="l08b-2l"
-for row in units.table_of(RECORD):
-    print(*row)
+heads = ("row", "M", "N", "K", "a", "b", "c", "result", "scope")
+for row in (heads, *((index, *row) for index, row in enumerate(units.table_of(RECORD)))):
+    print(*(f"{each!s:8}" for each in row))
 
 # %% [markdown] id="l08b-e2t"
 # ### Exercise 2 · The shape that wastes least
@@ -153,7 +160,7 @@ def choose_shape(table, sizes, kinds):
     "subgroup".
     TODO     wasted: multiply-adds of the padded product, less m n k. Choose the row that wastes
              least; of those the one with the largest M N K (fewest instructions), then the first.
-    Approach collect (wasted, -M N K, index) of the rows that fit; take the smallest.
+    Approach leave out the rows that do not fit, then compare what the others multiply.
     Example  for (64, 24, 32), ("float16", "float32") and the H200 -> (4, 0): 16 does not divide 24
                                                                        (roughly 10 lines)
     """
@@ -177,53 +184,31 @@ check("08b-2", choose_shape)
 # %% id="l08b-e2h"
 # hint("08b-2")
 
-# %% [markdown] id="l08b-2v"
-# ### Which version was it?
-# The README of VKML, another Vulkan runtime for ONNX models, says under *Vendor specific extensions become standard*: "As of 1.3.300 VK_NV_cooperative_matrix". Something is wrong there. Compare with the dates before you open the answer.
-#
-# | extension | first in Vulkan | whose |
-# |---|---|---|
-# | VK_NV_cooperative_matrix | 1.1.101, 2019 | NVIDIA |
-# | VK_KHR_cooperative_matrix | 1.3.255, June 2023 | Khronos: all vendors |
-# | VK_NV_cooperative_matrix2 | 1.3.300, October 2024 | NVIDIA |
-#
-# <details><summary>What is wrong?</summary>
-#
-# The name, or the version. What came with 1.3.300 is the *second* NVIDIA extension; the one that is named is five years older. And neither has become a standard: the standard one is VK_KHR_cooperative_matrix, which the sentence leaves out. The link in the README leads to the old extension.
-# </details>
-#
-# **Cooperative matrix 2** (read) builds on the KHR extension: matrices of a whole workgroup, which the driver stages through shared memory itself; loads by a *tensor layout* that fill what lies outside with a chosen value, so that nobody pads; reductions, conversions and functions for each element. The recorded H200 has it. The same README links a benchmark of cooperative matrices, [vk_cooperative_matrix_perf](https://github.com/jeffbolznv/vk_cooperative_matrix_perf) (read): it runs one product with many tile sizes, with and without shared memory, and prints TFLOP/s for each. It is a good place to see how much a tile matters.
-#
+# %% [markdown] id="l08b-3t"
 # ## 3 · Fewer bits
-# A **mantissa** is the part of a float that holds its digits. Matrix units read few of them.
+# The **mantissa** of a float is the part that holds its digits. Matrix units use only some of its bits.
 
 # %% id="l08b-3d" tags=["hide-input"]
 units.draw_formats()
 
 # %% [markdown] id="l08b-e3t"
-# ### Exercise 3 · What rounding costs
-# Write what a matrix unit does with float32 inputs: it keeps `bits` bits of the mantissa, and adds up in float32. 10 bits are TF32, and also float16 for numbers that are neither huge nor tiny; 7 bits are bfloat16. A value in the middle between two neighbours goes to the one whose last kept bit is 0.
+# ### Exercise 3 · Round to fewer bits
+# Before a matrix unit multiplies float32 numbers, they are rounded to fewer bits of mantissa: 10 for TF32 (float16 has 10 bits, too, for numbers that are neither huge nor tiny), 7 for bfloat16. Write the rounding that a host uses for float16 and bfloat16: to the nearest neighbour; a value in the middle goes to the neighbour whose last kept bit is 0. (NVIDIA's instruction for TF32, `cvt.rna`, moves it away from zero. Without such an instruction the unit cuts the lower 13 bits off.)
 
-# %% id="l08b-e3" vklab={"role": "exercise", "id": "08b-3", "points": 4, "lines": 8}
-def rounded_product(a, b, bits):
-    """Return (a rounded, the largest error of the product of rounded a and b).
+# %% id="l08b-e3" vklab={"role": "exercise", "id": "08b-3", "points": 4, "lines": 5}
+def rounded(x, bits):
+    """Return a float32 array, rounded to `bits` bits of mantissa.
 
-    a, b: float32 matrices of finite numbers. bits: bits of the mantissa that stay, from 4 to 12.
-    TODO     round both to the nearest, ties to even; multiply in float32; the error is the largest
-             distance from the product of the unrounded a and b in float64, a float.
-    Approach x.view(np.uint32); add just under half of the last kept bit, and 1 if that bit is set;
-             clear the rest; .view(np.float32)
-    Example  1 + 3 / 2048 lies between two neighbours with 10 bits; it becomes 1 + 2 / 1024
-                                                                       (roughly 8 lines)
+    x: finite float32 numbers. bits: bits of the mantissa that stay, from 4 to 12.
+    TODO     round to the nearest neighbour, ties to even.
+    Approach x.view(np.uint32) gives the bits as whole numbers: change them, then .view(np.float32)
+    Example  bits = 10: 1 + 3 / 2048 is the middle of its two neighbours, and becomes 1 + 2 / 1024
+                                                                       (roughly 5 lines)
     """
     ### BEGIN SOLUTION
-    def keep(x):
-        words, gone = x.view(np.uint32), 23 - bits
-        odd = words >> gone & 1
-        return ((words + (1 << gone - 1) - 1 + odd) >> gone << gone).view(np.float32)
-
-    exact = a.astype(np.float64) @ b.astype(np.float64)
-    return keep(a), float(np.abs(keep(a) @ keep(b) - exact).max())
+    words, gone = x.view(np.uint32), 23 - bits
+    odd = words >> gone & 1
+    return ((words + (1 << gone - 1) - 1 + odd) >> gone << gone).view(np.float32)
     ### END SOLUTION
 
 
@@ -232,32 +217,34 @@ with attempt("08b-3"):
     random = np.random.default_rng(8)  # the inputs of the record, and the 16 rows that it checked
     a, b = (random.uniform(-1, 1, (512, 512)).astype(np.float32) for _ in "ab")
     a = a[np.linspace(0, 511, 16).astype(int)]
+    exact = a.astype(np.float64) @ b.astype(np.float64)
     for bits, name in ((12, "12 bits"), (10, "TF32, float16"), (7, "bfloat16")):
-        print(f"{name:14} largest error {rounded_product(a, b, bits)[1]:.2e}")
+        error = np.abs(rounded(a, bits) @ rounded(b, bits) - exact).max()
+        print(f"{name:14} largest error {error:.2e}")
     for name in ("vectors", "matrix"):
         print(f"H200, {name:8} largest error {RECORD['products'][name]['512']['max_error']:.2e}")
 
 # %% id="l08b-e3c" vklab={"role": "check", "id": "08b-3"}
-check("08b-3", rounded_product)
+check("08b-3", rounded)
 
 # %% id="l08b-e3h"
 # hint("08b-3")
 
 # %% [markdown] id="l08b-3r"
-# The line of `matrix` is the line of your float16: rounding the inputs makes the error, and the float32 sums hardly add to it. Float16 sums would: a float16 sum that has reached 2048 changes in steps of 2, and smaller terms are lost. So tables list inputs and sums apart.
+# The error of `matrix` is that of your 10 bits: rounding the inputs makes it, and the sums, which are float32, hardly add to it. Float16 sums would: a float16 sum that has reached 2048 changes in steps of 2, and smaller terms are lost. So tables list inputs and sums apart.
 #
 # ## 4 · A footnote
 # VKML's README compares runtimes on an RTX 3080, "all FP32", at batch 1. One row reads: *MatMul-heavy (19 ops), 973 MiB: VKML 72.39 ms, ONNX Runtime (CUDA) 10.78 ms, ncnn 72.33 ms*. A footnote explains the gap: ONNX Runtime "benefits from opaque Tensor Core / TF32 acceleration on large MatMul workloads". Can it?
 
 # %% [markdown] id="l08b-e4t" vklab={"id": "08b-4"}
 # ### Exercise 4 · Refute it, or confirm it
-# The 973 MiB are float32 weights of products. At batch 1 each weight is loaded once and used for one multiply-add. Take an **[[gpu]]**: [[tflops]] TFLOP/s with float32 and no matrix units, [[gb_s]] GB/s. Compute, with four digits,
+# The 973 MiB (of 2 ** 20 bytes) are float32 weights of products. Suppose that each product is a matrix times one vector, so that each weight is loaded once and used for one multiply-add (two operations). Take an **[[gpu]]**: [[tflops]] TFLOP/s with float32 without matrix units, [[gb_s]] GB/s. Compute, with four digits,
 # * `memory_ms`: the shortest time to load the weights, in milliseconds;
 # * `fp32_ms`: the shortest time to multiply them, in milliseconds;
 # * `batch`: the smallest batch (a whole number) at which multiplying takes longer than loading.
 
 # %% id="l08b-e4" vklab={"role": "exercise", "id": "08b-4", "points": 3, "lines": 5}
-footnote = ...
+footnote = ...  # {"memory_ms": ..., "fp32_ms": ..., "batch": ...}
 ### BEGIN SOLUTION
 weight_bytes = 973 * 2**20
 memory_ms = weight_bytes / ([[gb_s]] * 1e9) * 1e3
@@ -274,10 +261,15 @@ check("08b-4", footnote)
 # %% [markdown] id="l08b-4r"
 # <details><summary>What follows for the footnote?</summary>
 #
-# On the RTX 3080 the bytes need 1.34 ms, and the multiplications 0.017 ms with plain float32. TF32 does not make the bytes fewer: look at the picture, a TF32 number lies in memory with all 32 bits. So even infinitely fast units would save less than 0.02 ms of a gap of 61.6 ms. The row is bound by memory. What differs between the runtimes is how they load: 10.78 ms are 95 GB/s, and 72.39 ms are 14 GB/s, on a card with 760. The question to ask is where those bytes came from, and the footnote keeps readers from asking it.
+# On the RTX 3080 the bytes need 1.34 ms, and the multiplications 0.017 ms with plain float32, if the products are those of one vector (look into the model before you write to its authors). TF32 does not make the bytes fewer: look at the picture, a TF32 number lies in memory with all 32 bits. So even infinitely fast units would save less than 0.02 ms of a gap of 61.6 ms. Arithmetic cannot be the bound. What differs between the runtimes is how they load: 10.78 ms are 95 GB/s, and 72.39 ms are 14 GB/s, on a card with 760. The question to ask is where those bytes came from, and the footnote keeps readers from asking it.
 # </details>
 #
-# **A fair comparison** names, for each runtime: the precision of inputs and of sums; whether TF32 is on (ONNX Runtime's CUDA provider has it on unless `use_tf32=0`; PyTorch has it off for products unless you set `torch.backends.cuda.matmul.allow_tf32`); whether weights were on the device before the clock started; batch, warm-up, and the error of the result. At a batch of hundreds TF32 does decide, and then the two columns do not compute the same thing.
+# **A fair comparison** names, for each runtime:
+# * the precision of the inputs and of the sums, and the error of the result;
+# * whether TF32 is on. In ONNX Runtime's CUDA provider it is, unless `use_tf32=0`; in PyTorch it is off for products, unless `torch.backends.cuda.matmul.allow_tf32` is set;
+# * batch, warm-up, and whether the weights were on the device before the clock started.
+#
+# At a batch of hundreds TF32 does decide, and then the two columns do not compute the same thing.
 #
 # ## 5 · Which tile comes next?
 # A large product has thousands of tiles. Workgroups start roughly in the order of their numbers, and the second-level cache keeps what was used last. Tiles that run close to each other should share strips. Here is a small model of it: one tile at a time, and a cache of strips in which the **least recently used** one leaves first (LRU).
@@ -289,9 +281,14 @@ draw_orders({name: sorted(grid, key=key) for name, key in ORDERS.items()}, [1] *
 
 # %% [markdown] id="l08b-e5t"
 # ### Exercise 5 · An order of tiles (scored)
-# Tile `(i, j)` uses strip `i` of `a`, then strip `j` of `b`. A strip that is not in the cache is loaded, and its bytes count; before that, least recently used strips leave until it fits. `bytes_loaded(order, a, b, cache)` replays an order and returns the bytes. In some grids strips have several sizes, and in some not all tiles are wanted (as in attention, where later words are masked).
+# Tile `(i, j)` uses strip `i` of `a`, then strip `j` of `b`. A strip that is not in the cache is loaded, and its bytes count; before that, least recently used strips leave until it fits. `bytes_loaded(order, a, b, cache)` replays an order and returns the bytes. The check has five grids: the small one below, two with strips of equal size, and two with strips of several sizes. Of two, the worse one counts.
 #
-# **The bound**: each strip is loaded once at least. And a strip of `s` bytes meets at most `cache - s` bytes of other strips until the next load, so it can serve tiles worth `s (cache - s)`, where a tile is worth the product of its two strips. For 24 x 24 tiles and six strips of one byte that is 576 / 5, or 116; rows load 600, a snake 508, and 163 is the best we found. You get all points from a good order on, and the verdict names it. For the small grid below the bound is exact, because all of its orders can be searched: 13.
+# For 24 x 24 tiles and six strips of one byte, rows load 600 bytes, a snake 508, and 163 is the best that we know. A snake is the "obvious answer" of the verdict and gets no points; the check tells how few bytes give all points. For the small grid, in which two of 15 tiles are not wanted, these are 13, which a search has shown to be the best. There, trying many small changes pays.
+#
+# <details><summary>A lower bound, for those who want one</summary>
+#
+# Each strip is loaded once at least. And count each tile for the one of its two strips that was loaded later: the other one was in the cache at that moment, among at most `cache - s` bytes if the new strip has `s`. So this load can serve tiles worth at most `s (cache - s)`, where a tile is worth the product of its two strips. For the 24 x 24 tiles this gives 576 / 5, or 116.
+# </details>
 
 # %% id="l08b-5s" tags=["hide-input"]
 tiles, a, b, cache = SMALL
@@ -304,8 +301,9 @@ def order_tiles(tiles, a, b, cache):
     """Return the tiles in an order that loads few bytes.
 
     tiles: a list of (i, j). a, b: bytes of the strips of each operand. cache: bytes of the cache.
-    TODO     every tile once, in an order with few bytes_loaded.
-    Approach think about which strips stay while others pass by; compare several orders by replay.
+    TODO     every tile once, in an order with few bytes_loaded. The check calls this function for
+             all of its grids within 10 seconds.
+    Approach which strips should stay while others pass by? Compare several orders by replay.
     Example  order_tiles(*SMALL): rows load 22 bytes, a snake 17, a best order 13
                                                                        (roughly 14 lines)
     """
@@ -344,7 +342,7 @@ check("08b-5", order_tiles)
 # Real kernels do this with one line: they turn the number of the workgroup into a tile by groups of rows. Triton's tutorial calls it *grouped ordering*, CUTLASS *threadblock swizzle*.
 #
 # ## 6 · What would break this?
-# The depth of a product is padded to a multiple of K. Somebody allocates the padded buffers anew for each product and says: "The padding of `b` is zero. Zero times anything is zero, so I need not clear the padding of `a`." The three tests differ in what the buffer of `a` held before: zeros, ordinary numbers, or numbers of which one is infinite. Is the result right?
+# The depth of a product is padded to a multiple of K. The padded buffers are new for each product, and new memory holds what was there before. A colleague clears only the padding of `b`: "Zero times anything is zero, so `a` needs no zeros." The three tests differ in what the memory of `a` held before: zeros, ordinary numbers, or numbers of which one is infinite. Is the result right (True or False)?
 
 # %% id="l08b-p2"
 predict("08b-p2", right_zeros=..., right_numbers=..., right_infinity=...)
@@ -355,10 +353,13 @@ for words, memory in (("zeros", [0]), ("numbers", [3, 7]), ("infinity", [3, np.i
     y = units.padded_product(a, b, np.array(memory, np.float16))
     print(f"{words:9} right: {np.array_equal(y, np.full((20, 20), 20))}, NaN: {np.isnan(y).sum()}")
 
+# %% id="l08b-6s"
+show(units.padded_product)
+
 # %% [markdown] id="l08b-6r"
 # <details><summary>Which line is it, and why is this bug hard to find?</summary>
 #
-# `a_padded = np.resize(memory, (high, deep))` takes over what lay there before. Zero times infinity is NaN, and a NaN stays in the sum. Half precision makes it likely: everything above 65,504 becomes infinite. The result depends on what *another* product left behind, so the bug comes and goes. Along rows and columns old contents do no harm: they only reach elements of `y` that nobody reads. Along the depth both operands need zeros.
+# `a_padded = np.resize(memory, (high, deep))` takes over what lay there before. Zero times infinity is NaN, and a NaN stays in the sum. Half precision makes it likely: everything from 65,520 on becomes infinite. The result depends on what *another* product left behind, so the bug comes and goes. Along rows and columns old contents do no harm: they only reach elements of `y` that nobody reads. Along the depth both operands need zeros.
 # </details>
 
 # %% [markdown] id="l08b-recap"
@@ -379,5 +380,6 @@ for words, memory in (("zeros", [0]), ("numbers", [3, 7]), ("infinity", [3, np.i
 # * J. Little, *A Proof for the Queuing Formula L = λW* (1961): <https://doi.org/10.1287/opre.9.3.383>
 # * V. Volkov, *Better Performance at Lower Occupancy* (2010): <https://www.nvidia.com/content/GTC-2010/pdfs/2238_GTC2010.pdf>
 # * NVIDIA, *Hopper Tuning Guide*, for the limits of a multiprocessor: <https://docs.nvidia.com/cuda/hopper-tuning-guide/index.html>
-# * Vulkan 1.3.255 with VK_KHR_cooperative_matrix: <https://www.phoronix.com/news/Vulkan-1.3.255>; 1.1.101 with the first NVIDIA extension: <https://github.com/KhronosGroup/Vulkan-Docs/issues/923>; 1.3.300 with the second: <https://www.phoronix.com/news/Vulkan-1.3.300-Released>
+# * Three extensions: VK_NV_cooperative_matrix (1.1.101, 2019: <https://github.com/KhronosGroup/Vulkan-Docs/issues/923>), VK_KHR_cooperative_matrix (1.3.255, 2023, for all vendors: <https://www.phoronix.com/news/Vulkan-1.3.255>) and VK_NV_cooperative_matrix2 (1.3.300, 2024, matrices of a whole workgroup: <https://www.phoronix.com/news/Vulkan-1.3.300-Released>). VKML's README has "As of 1.3.300 VK_NV_cooperative_matrix": the name is that of the first, the version that of the third.
+# * A benchmark of tile sizes with cooperative matrices: <https://github.com/jeffbolznv/vk_cooperative_matrix_perf>
 # * ONNX Runtime, `use_tf32` of its CUDA provider: <https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html>

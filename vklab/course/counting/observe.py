@@ -103,6 +103,7 @@ def observe_kernel(
     device: int | str | None = None,
     dispatches: Sequence[str] = DISPATCHES,
     variables: Mapping[str, str] | None = None,
+    spirv: bytes = b"",
 ) -> list[Observed]:
     """Compile a kernel, insert counters, and make every dispatch in one child process.
 
@@ -114,10 +115,11 @@ def observe_kernel(
         device: as in `vklab.load`.
         dispatches: which dispatches to make; `plain` is the kernel as it was compiled.
         variables: environment variables of the child with the device, such as `PINNED`.
+        spirv: what the text compiles to, where the caller has it.
     """
     wanted = [runs] if isinstance(runs, Run) else list(runs)
     failed = run_kernel.unsolved(text)
-    if failed is None:
+    if failed is None and not spirv:
         spirv, failed = _compile(text, language)
     if failed is None:
         try:

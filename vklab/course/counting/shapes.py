@@ -218,9 +218,10 @@ def sectors_a_load(counts: Counts, buffer: str, *, neighbours: int = 32) -> floa
     first = np.searchsorted(who[order], who)
     turn = np.empty(len(who), np.int64)
     turn[order] = np.arange(len(who)) - first[order]
-    loads = np.column_stack([counts.group_of(who), local // neighbours, turn])
-    touched = np.unique(np.column_stack([loads, elements * 4 // SECTOR]), axis=0)
-    return len(touched) / len(np.unique(loads, axis=0))
+    together = counts.group_of(who) * (local.max() + 1) + local // neighbours
+    loads, load = np.unique(together * (turn.max() + 1) + turn, return_inverse=True)
+    sectors = elements * 4 // SECTOR
+    return len(np.unique(load * (sectors.max() + 1) + sectors)) / len(loads)
 
 
 def _logged(counts: Counts, buffer: str, kind: int) -> np.ndarray:

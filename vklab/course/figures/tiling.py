@@ -52,31 +52,26 @@ def draw_tile(side: int = 4, cells: int = 12) -> Picture:
 
 def draw_neighbours() -> Picture:
     """Draw where eight neighbours load from a and b: down a column of y, and along a row."""
-    page = Diagram(730, 262)
+    page, k, line = Diagram(560, 320), 5, 2
     for row, (words, is_down) in enumerate((("naive: neighbours go down a column of y", True),
                                             ("coalesced: along a row of y", False))):  # fmt: skip
-        top = 42 + 126 * row
-        page.note((10, top - 22), words, bold=True)
-        for x, name in ((10, "a"), (250, "b"), (490, "y")):
-            page.box((x, top, 200, 88), "", "grey", filled=False)
-            page.note((x + 206, top + 12), name, bold=True)
+        top = 56 + 160 * row
+        page.note((10, top - 34), words, bold=True)
+        for x, name in ((10, "a"), (200, "b"), (390, "y")):
+            _grid(page, (x, top), 8, 8, name)
+            for edge in range(1, 8):
+                page.line((x, top + CELL * edge), (x + 8 * CELL, top + CELL * edge))
         for lane in range(8):
-            down, right = 11.0 * lane, 25.0 * lane
-            if is_down:
-                page.box((60, top + down, 11, 11), "", "orange", shade=0.6)
-                page.box((565, top + down, 11, 11), "", "green", shade=0.6)
-            else:
-                page.box((250 + right, top + 33, 25, 11), "", "orange", shade=0.6)
-                page.box((490 + right, top + 44, 25, 11), "", "green", shade=0.6)
-        if is_down:
-            page.box((325, top + 33, 11, 11), "", "orange", shade=0.6)
-        else:
-            page.box((60, top + 44, 11, 11), "", "orange", shade=0.6)
+            down, across = (lane, line) if is_down else (line, lane)
+            for x, colour, cell in ((10, "orange", (down, k)), (200, "orange", (k, across)),
+                                    (390, "green", (down, across))):  # fmt: skip
+                place = (x + CELL * cell[1], top + CELL * cell[0], CELL, CELL)
+                page.box(place, "", colour, shade=0.6)
     return page.picture(
         "Naive: eight neighbours load eight rows of a and one element of b. Coalesced: one element "
         "of a and eight elements side by side of b.",
-        "One step of k. Orange: what eight neighbours load together. Green: what they compute. "
-        "A row lies in memory from left to right.")  # fmt: skip
+        "One step of k, here k = 5. Orange: what eight neighbours load together. Green: what they "
+        "compute. A row lies in memory from left to right; each row of this picture is one sector.")
 
 
 def draw_block(high: int = 4, wide: int = 2) -> Picture:
@@ -115,21 +110,23 @@ def draw_overlap() -> Picture:
         x = 110.0
         for step in range(4):
             if is_double:
-                page.box((110 + 96 * step, top - 14, 90, 24), f"load {step}", "blue")
+                if step < 3:
+                    page.box((110 + 96 * step, top - 14, 90, 24), f"load {step}", "blue")
                 if step:
                     place = (110 + 96 * step, top + 14, 90, 24)
                     page.box(place, f"multiply {step - 1}", "green")
-                page.box((202 + 96 * step, top - 14, 4, 52), "", "red", shade=0.6)
+                page.box((202 + 96 * step, top - 14, 3, 52), "", "grey", shade=1)
             elif step < 3:
                 page.box((x, top - 14, 90, 24), f"load {step}", "blue")
-                page.box((x + 92, top - 14, 3, 52), "", "red", shade=0.6)
+                page.box((x + 92, top - 14, 3, 52), "", "grey", shade=1)
                 page.box((x + 97, top + 14, 90, 24), f"multiply {step}", "green")
-                page.box((x + 189, top - 14, 3, 52), "", "red", shade=0.6)
+                page.box((x + 189, top - 14, 3, 52), "", "grey", shade=1)
                 x += 194
     return page.picture(
         "One buffer: load, barrier, multiply, barrier. Two buffers: the next load beside each "
         "multiplication, one barrier a step.",
-        "Red: barriers. With two buffers the next step is loaded while this one is multiplied.")
+        "Narrow bars: barriers. With two buffers the next step is loaded while this one is "
+        "multiplied.")
 
 
 def draw_speeds(columns: Mapping[str, Mapping[str, float]], caption: str) -> Picture:

@@ -76,7 +76,7 @@ def draw_orders(
     page, said = Diagram(int(16 + wide * len(orders)), int(high + 56)), []
     for number, (title, tiles) in enumerate(orders.items()):
         loads, left = replay(tiles, a, b, cache), 12 + wide * number
-        page.note((left, 16), f"{title}: {sum(loads)}", bold=True)
+        page.note((left, 16), f"{title}: {sum(loads)} bytes", bold=True)
         most = max(*a, *b) * 2
         for (i, j), loaded in zip(tiles, loads, strict=True):
             place = (left + cell * j, 28 + cell * i, cell - 1, cell - 1)

@@ -22,7 +22,7 @@ UNITS: Mapping[str, Mapping[str, int]] = {
 GPUS: Mapping[str, Sheet] = {
     "RTX 3080": Sheet("NVIDIA", 68, 128, 1710, 320, 19, 1, 1, 10, 320,
                       "cputronic.com, nvidia-geforce-rtx-3080"),
-    **{name: SHEETS[name] for name in ("RTX 4090", "A100", "MI210")},
+    **{name: SHEETS[name] for name in ("RTX 4090", "A100", "MI100")},
 }  # fmt: skip
 # Rows of cooperative matrices that no driver has listed: (M, N, K, a, b, c, result, scope).
 MADE_UP = (
@@ -33,6 +33,9 @@ MADE_UP = (
     (64, 64, 16, "float16", "float16", "float32", "float32", "workgroup"),
     (16, 16, 16, "float16", "float16", "float16", "float16", "subgroup"),
     (8, 8, 32, "int8", "int8", "int32", "int32", "subgroup"),
+    (16, 8, 32, "int8", "uint8", "int32", "int32", "subgroup"),
+    (16, 16, 32, "int8", "int8", "uint32", "int32", "subgroup"),
+    (32, 16, 16, "float16", "float16", "float32", "float32", "device"),
 )
 FORMATS = {"float32": (8, 23), "TF32": (8, 10), "float16": (5, 10), "bfloat16": (8, 7)}
 _SCOPES = {2: "workgroup", 3: "subgroup"}  # SPIR-V's numbers
@@ -78,7 +81,7 @@ def draw_latency() -> Picture:
             page.box((x, top, 30, 18), "", "green", shade=0.6)
             page.box((x + 32, top, 104, 18), "waits" if row == 0 else "", "grey", dashed=True)
             x += 138
-    page.note((130, 164), "green: computes   dashed: waits for a load that it has sent", size=11)
+    page.note((130, 164), "green: computes; dashed: waits for a load that it has sent", size=11)
     return page.picture(
         "One subgroup computes a little and waits long. With four, one computes while the others "
         "wait.", "Latency hiding: while one subgroup waits, the multiprocessor runs another one.")
@@ -135,12 +138,12 @@ def draw_formats(formats: Mapping[str, Sequence[int]] = FORMATS) -> Picture:
         page.note((82, top + 15), name, anchor="end", bold=True)
         for bits, colour, words in ((1, "red", ""), (exponent, "orange", f"{exponent}"),
                                     (mantissa, "blue", f"{mantissa}"),
-                                    (13 if name == "TF32" else 0, "grey", "13 ignored")):
+                                    (13 if name == "TF32" else 0, "grey", "13 rounded away")):
             if bits:
                 page.box((x, top, 15 * bits, 20), words, colour, dashed=colour == "grey")
             x += 15 * bits
         said.append(f"{name}: 1 sign, {exponent} exponent, {mantissa} mantissa")
-    page.note((90, 28 * len(formats) + 24), "red: sign   orange: exponent   blue: mantissa   "
+    page.note((90, 28 * len(formats) + 24), "red: sign; orange: exponent; blue: mantissa; "
               "dashed: in memory, and not used", size=11)  # fmt: skip
     return page.picture("Bits of number formats. " + "; ".join(said),
-                        "TF32 lies in memory like float32, with 32 bits; the matrix unit reads 19.")
+                        "TF32 lies in memory like float32, with 32 bits; the matrix unit uses 19.")
