@@ -76,6 +76,7 @@ for words, lines in (
         for (uint i = group.x * 64; i < min(params.count, group.x * 64 + 64); ++i) {
             a = min(a, x[i]); b = max(b, x[i]); }""", "end": "if (lane == 0) y[group.x] = b - a;"}),
     ("elements differ", {"loop": "for (uint step = 32; step >= 0; step /= 2)"}),
+    ("has subgroup operations", {"start": START + "low[lane] = WaveActiveMin(low[lane]);"}),
 ):  # fmt: skip
     wrong("07-1", says=words)(tree(**lines))
 

@@ -48,6 +48,8 @@ class Spread(Kernel):
 
     def _tree(self, case: Case, got: Observed, report: Report) -> None:
         self._first_values(case, got, report)
+        report.expect("mirrored" in got.dispatches, "the kernel has subgroup operations, and they "
+                      "depend on the width; here everything goes through shared memory")
         size, by = self.params["size"], got.counts.by_invocation
         steps, read = size.bit_length() - 1, got.counts.elements_read[self.name_in(got, "x")]
         report.expect(read.max() <= 2, f"an invocation read {read.max()} elements of x, its share "

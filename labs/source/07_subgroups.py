@@ -64,7 +64,7 @@ predict("07-p1", tree_steps=..., combinations=...)
 
 # %% [markdown] id="l07-e1t" vklab={"id": "07-1"}
 # ### Exercise 1 · Largest minus smallest
-# Each workgroup of [[size]] invocations looks at its own [[size]] elements, and writes one number: its largest element minus its smallest. Each invocation loads one element; everything else comes from shared memory. The result must be right whichever invocation runs first: think of the barriers.
+# Each workgroup of [[size]] invocations looks at its own [[size]] elements, and writes one number: its largest element minus its smallest. Each invocation loads one element; everything else comes from shared memory, without the subgroup operations of section 2. The result must be right whichever invocation runs first: think of the barriers.
 
 # %% id="l07-e1" vklab={"role": "exercise", "id": "07-1", "points": 5, "lines": 11}
 SPREAD = """

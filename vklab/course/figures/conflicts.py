@@ -38,7 +38,7 @@ def draw_strides(count: Callable[[int], int], record: Mapping[str, Any] | None) 
         times = {int(stride): time for stride, time in record["banks"]["time_ns"].items()}
         ratios = {stride: time / times[1] for stride, time in times.items()}
         axes.plot(list(ratios), list(ratios.values()), "o", color=COLOURS["red"],
-                  label=f"time on {record['device']}, {record['date']}, divided by that of 1")
+                  label=f"time on {record['device']}, {record['date']}, by time of stride 1")
         said += "; measured " + ", ".join(f"{s}: {r:.2f}" for s, r in ratios.items())
     axes.set(xlabel="distance of two lanes' words", ylabel="transactions, or times", yscale="log",
              yticks=(1, 2, 4, 8, 16, 32), ylim=(0.7, 45))  # fmt: skip
