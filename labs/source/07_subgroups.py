@@ -20,7 +20,7 @@
 #
 # **Before this lab**: labs 04 and 04b. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
 #
-# **Files it opens**: `shaders/ops/softmax.slang`, `vklab/course/labs/shared_memory.py`.
+# **File it opens**: `shaders/ops/softmax.slang`.
 
 # %% id="l07-setup"
 import json
@@ -32,7 +32,6 @@ from vklab.course import Run, attempt, banner, check, data, hint, predict, show
 from vklab.course.children.run_kernel import Job, run_jobs
 from vklab.course.counting.shapes import race_shape
 from vklab.course.figures import workgroups as figures
-from vklab.course.labs.shared_memory import KERNELS
 
 RECORD = json.loads(data("recorded/shared_memory_h200.json").read_text("utf-8"))
 
@@ -50,7 +49,7 @@ banner()
 figures.draw_workgroup()
 
 # %% [markdown] id="l07-1r"
-# In Slang, `groupshared float part[256];` declares it, outside of `main`. Its content is undefined at the start. The invocations of a workgroup run in any order, so one must not read what another writes without a **barrier** between: `GroupMemoryBarrierWithGroupSync()` lets no invocation pass before all of the workgroup have arrived and their writes to shared memory are visible. All of them must reach it. A barrier inside of an `if` that some invocations skip is an error.
+# In Slang, `groupshared float part[256];` declares it, outside of `main`. Its content is undefined at the start. The invocations of a workgroup run in any order, so one must not read what another writes without a **barrier** between: `GroupMemoryBarrierWithGroupSync()` lets no invocation pass before all of the workgroup have arrived and their writes to shared memory are visible. All of them must reach it: a barrier inside of an `if` that some invocations skip is undefined, even where it seems to work. (It orders shared memory only; for buffers there is `AllMemoryBarrierWithGroupSync()`.)
 #
 # To make one value of many is a **reduction**. The simplest one is serial: one invocation goes through all values, and 255 wait. A **tree** combines pairs:
 
@@ -58,14 +57,14 @@ figures.draw_workgroup()
 figures.draw_tree()
 
 # %% [markdown] id="l07-1p"
-# A workgroup has 256 values. In the serial way one invocation loads all of them: how many loads? How many steps has the tree? How many combinations of two values does the tree make in all steps together?
+# A workgroup has 256 values. How many steps has the tree? How many combinations of two values does it make in all steps together?
 
 # %% id="l07-p1"
-predict("07-p1", serial_loads=..., tree_steps=..., combinations=...)
+predict("07-p1", tree_steps=..., combinations=...)
 
 # %% [markdown] id="l07-e1t" vklab={"id": "07-1"}
 # ### Exercise 1 · Largest minus smallest
-# Each workgroup of [[size]] invocations looks at its own [[size]] elements, and writes one number: its largest element minus its smallest. Invocation `id.x` loads element `id.x` only; everything else comes from shared memory. The order of the invocations must not matter.
+# Each workgroup of [[size]] invocations looks at its own [[size]] elements, and writes one number: its largest element minus its smallest. Each invocation loads one element; everything else comes from shared memory, without the subgroup operations of section 2. The result must be right whichever invocation runs first: think of the barriers.
 
 # %% id="l07-e1" vklab={"role": "exercise", "id": "07-1", "points": 5, "lines": 11}
 SPREAD = """
@@ -82,6 +81,8 @@ void main(uint3 id : SV_DispatchThreadID, uint3 group : SV_GroupID, uint lane : 
     // TODO     y[group.x] = largest - smallest of the elements of this workgroup.
     // Approach put your element into low and high, then a tree for both. The last workgroup has
     //          fewer elements: what does an invocation without an element put there?
+    // Limits   an invocation makes at most 4 shared loads a step and 8 more, a workgroup 5 for each
+    //          element; one barrier a step, and two more.
     // Example  the elements 1, 2, ... [[size]] give [[size]] - 1             (roughly 11 lines)
     // ### BEGIN SOLUTION
     low[lane] = 3.4e38;
@@ -100,18 +101,17 @@ void main(uint3 id : SV_DispatchThreadID, uint3 group : SV_GroupID, uint lane : 
 """
 
 # %% [markdown] id="l07-e1m"
-# The picture compares your kernel with a serial sum. Counters in the compiled kernel counted both: turns of loops, accesses to shared memory, and barriers.
+# Counters in the compiled kernel count what your tree costs. In a serial sum of 256 values, one invocation makes 256 loads from shared memory, one after the other.
 
-# %% id="l07-e1d" vklab={"role": "demo", "id": "07-1"} tags=["nbval-ignore-output"]
+# %% id="l07-e1d" vklab={"role": "demo", "id": "07-1"}
 with attempt("07-1"):
-    x = np.random.default_rng(0).random(1024, np.float32)
-    groups = 1024 // [[size]]
-    ladder = {
-        "serial sum of 256": figures.observe(KERNELS["serial"], {"x": x, "y": x[:4]}, (4,)),
-        "your tree of [[size]]": figures.observe(SPREAD, {"x": x, "y": x[:groups]}, (groups,),
-                                           {"count": 1024})}  # fmt: skip
-    display(figures.draw_counts(
-        ladder, "Serial: one sum of 256 values. Yours: two trees of [[size]]."))
+    x = np.arange(3 * [[size]] - 5, dtype=np.float32) ** 2
+    seen = figures.observe(SPREAD, {"x": x, "y": x[:3]}, (3,), {"count": x.size})
+    print("expected:", [float(np.ptp(part)) for part in np.split(x, [[[size]], 2 * [[size]]])])
+    print("yours:   ", seen.buffers["y"].tolist())
+    by = seen.counts.by_invocation
+    print("the busiest invocation:", by["shared_loads"].max(), "loads from shared memory,",
+          by["barriers"].max(), "barriers")
 
 # %% id="l07-e1c" vklab={"role": "check", "id": "07-1"}
 check("07-1", SPREAD)
@@ -121,7 +121,7 @@ check("07-1", SPREAD)
 
 # %% [markdown] id="l07-2t"
 # ## 2 · Subgroups
-# A processor has **SIMD** instructions: one instruction works on a vector of, say, eight numbers, and the program names the vector. A GPU does the same with another kind of program, called **SIMT**: you write for one element, and the compiler puts several invocations into the **lanes** of one instruction.
+# A processor has **SIMD** instructions: one instruction works on a vector of, say, eight numbers, and the program names the vector. A GPU does the same with another kind of program, called **SIMT**: you write for one element, and compiler or hardware puts several invocations into the **lanes** of one instruction.
 
 # %% id="l07-2d" tags=["hide-input"]
 figures.draw_subgroups()
@@ -137,77 +137,53 @@ figures.draw_subgroups()
 # | `WaveReadLaneAt(v, n)` | the `v` of lane `n`, which must be active |
 # | `WaveIsFirstLane()` | true in the first active lane, false in all others |
 #
-# **How wide is a subgroup?** It depends on device and driver, and the program has to ask.
+# **How wide is a subgroup?** A power of two from 1 to 128; it depends on device and driver, and the program has to ask.
 #
-# | device | lanes | shared memory | source |
+# | device | lanes | shared memory in hardware | source |
 # |---|---|---|---|
 # | NVIDIA | 32 | 48 KiB a workgroup in Vulkan | recorded on an H200 |
 # | AMD Instinct (CDNA) | 64 | 64 KiB (MI350: 160) | AMD's table |
 # | AMD Radeon (RDNA) | 32, also 64 | 64 KiB a workgroup | AMD's table; LLVM |
 # | Intel | 8, 16 or 32 | 64 KiB and more | Intel's guide |
 # | Apple | 32 | 32 KiB | Metal's tables |
-# | lavapipe 22.3 | 4, 8, 16: as wide as the processor's vectors | 32 KiB | measured |
+# | lavapipe 22.3 | 4 or 8, by the processor; 16 on demand | 32 KiB | measured |
 # | SwiftShader | 4 | | measured |
+#
+# A driver may offer less shared memory than the hardware has. Vulkan requires 16 KiB for a workgroup; for more, ask `maxComputeSharedMemorySize`.
 #
 # With `VK_EXT_subgroup_size_control` (in Vulkan since 1.3) a program can ask which widths there are, and require one.
 #
-# **What is promised?** The size, the operations, and which lanes an operation includes. *Not* promised: that the lanes run in step. Since Volta (2017), NVIDIA lets the lanes of a warp take turns. A kernel that leaves out a barrier "because one subgroup runs in step" may work for years and then fail on another GPU or compiler. Exchange by subgroup operations, or wait at a barrier.
+# **What is promised?** A program can ask which operations a device has: only a few basic ones are required, and `WaveActiveSum` is not among them. An operation includes the *active* lanes. Which lanes are active behind an `if` or a loop that has divided them? Vulkan promises that they meet again only with an extension, such as `VK_KHR_shader_maximal_reconvergence`. It never promises that the lanes run in step. Since Volta (2017), each lane of an NVIDIA GPU has its own place in the program, so lanes of one warp may be at different lines. A kernel that leaves out a barrier "because one subgroup runs in step" may work for years and then fail on another GPU or compiler. Exchange by subgroup operations, or wait at a barrier.
 #
-# An overview that this course grew from promises to teach how to "optimize for AMD, Intel, and Apple GPUs". What can a Vulkan program do? Ask for the width and the size of shared memory; write kernels that are right at every width; choose workgroup and tile by specialization constants (lab 05); and measure on each device. The overview's Metal kernel says "Use SIMD groups (32 threads on Apple GPUs)". The lines that it shows write the 32 as a number, and call no simdgroup operation.
+# To "optimize for AMD, Intel and Apple GPUs", a Vulkan program can ask for the width and the size of shared memory; be right at every width; choose workgroup and tile by specialization constants (lab 05); and measure on each device.
 #
-# Three ways to add 64 numbers, at three widths. lavapipe takes its width from a variable; another driver ignores it and shows its own width three times.
+# `WaveActiveSum` in a workgroup of 64, at two widths. lavapipe takes its width from a variable; another driver ignores it and shows its own width twice.
 
 # %% id="l07-widths" tags=["nbval-ignore-output"]
-THREE_SUMS = """
+SUM = """
 RWStructuredBuffer<uint> y;
-groupshared uint total, part[2];
 
 [shader("compute")]
 [numthreads(64, 1, 1)]
 void main(uint lane : SV_GroupIndex) {
-    if (lane == 0) total = 0;
-    GroupMemoryBarrierWithGroupSync();
     uint sum = WaveActiveSum(1);
-    if (WaveIsFirstLane()) InterlockedAdd(total, sum);
-    if (lane % 32 == 0) part[lane / 32] = sum;
-    GroupMemoryBarrierWithGroupSync();
-    if (lane == 0) {
-        y[0] = WaveGetLaneCount();
-        y[1] = sum;
-        y[2] = total;
-        y[3] = part[0] + part[1];
-    }
+    if (lane == 0) { y[0] = WaveGetLaneCount();  y[1] = sum; }
 }
 """
-for bits in (128, 256, 512):
-    done = run_jobs({"kernel.slang": THREE_SUMS.encode()},
-                    [Job("kernel.slang", Run({"y": np.zeros(4, np.uint32)}))], 20, None,
-                    {"LP_NATIVE_VECTOR_WIDTH": str(bits)})[0]  # fmt: skip
-    width, *sums = done.buffers["y"].tolist() if done.buffers else ("?", done.message)
-    print(f"{width} lanes: the sum of 64 ones is", *sums)
+for bits in ("128", "256"):
+    job = Job("kernel.slang", Run({"y": np.zeros(2, np.uint32)}))
+    done = run_jobs({"kernel.slang": SUM.encode()}, [job], 20, None,
+                    {"LP_NATIVE_VECTOR_WIDTH": bits})[0]  # fmt: skip
+    width, total = done.buffers["y"] if done.buffers else ("?", done.message)
+    print(f"{width} lanes: WaveActiveSum(1) is {total} in lane 0 of a workgroup of 64")
 print(f"{RECORD['device']}: {RECORD['subgroup_size']} lanes, shared memory "
       f"{RECORD['shared_memory_bytes'] // 1024} KiB; recorded {RECORD['date']}")
 
-# %% [markdown] id="l07-2s"
-# A sum over 64 lanes, as on an AMD Instinct, can be seen in a model. The lanes are an array. In a step, each lane adds the value of the lane whose number differs in one bit; after six steps every lane has the sum.
-
-# %% id="l07-model"
-def butterfly(values):
-    """Add over a subgroup of any width: each step exchanges with lane ^ far."""
-    lanes, far = np.arange(values.size), 1
-    while far < values.size:
-        values = values + values[lanes ^ far]
-        far *= 2
-    return values
-
-
-for width in (4, 32, 64):
-    values = butterfly(np.arange(width))
-    print(f"{width} lanes: {len(set(values.tolist()))} different result, it is {values[0]}")
-
 # %% [markdown] id="l07-e2t" vklab={"id": "07-2"}
 # ### Exercise 2 · Right at which width?
-# Each kernel has workgroups of 64 and shall write the sum of its 64 values `v`. Invocations 0, 1, 2 ... fill the subgroups in order. `barrier` is short for `GroupMemoryBarrierWithGroupSync()`. `part` and `total` are shared; `total` is 0, and a barrier stands before these lines. **By what Vulkan promises**, where is each right?
+# Each kernel has workgroups of 64 and shall write the sum of its 64 values `v`, each a `uint`; some of them are 0. `barrier` is short for `GroupMemoryBarrierWithGroupSync()`, and `InterlockedAdd(total, sum)` adds as one step (lab 07b). `part` and `total` are shared; `total` is 0, and a barrier stands before these lines.
+#
+# Assume that invocations 0, 1, 2 ... fill the subgroups in order, and that all lanes of a subgroup arrive together at the first line. Rely on nothing else that Vulkan does not promise. Where is each kernel right? (The points are for all six together.)
 #
 # ```
 # A   uint sum = WaveActiveSum(v);
@@ -261,61 +237,52 @@ check("07-2", WIDTHS)
 # hint("07-2")
 
 # %% [markdown] id="l07-2u"
-# How much is it worth? Recorded on the H200: sums of four million numbers, 256 a workgroup. All three kernels load the same bytes. `tree` has 9 barriers where `subgroups` has one.
+# How much is it worth? Recorded on the H200: sums of four million numbers, 256 a workgroup. All three kernels load the same 16 MiB. The serial sum takes 256 turns where the tree takes 8 steps, and yet it is only 1.2 times as slow: while the lanes of one workgroup wait, other workgroups of the 16,384 use the GPU. `tree` has 9 barriers where `subgroups` has one.
 
 # %% id="l07-h200" tags=["nbval-ignore-output"]
 for name, time in RECORD["sums"]["time_ns"].items():
     print(f"{name:10} {time / 1000:8.1f} microseconds")
 
-# %% [markdown] id="l07-3t" vklab={"id": "07-3"}
+# %% [markdown] id="l07-3t"
 # ## 3 · Lanes that wait
-# Invocations of a subgroup share instructions. If an `if` divides them, the subgroup takes both branches, one after the other, and in each branch the other lanes wait. This is **divergence**. A loop is the same: the subgroup goes round until its last lane has finished.
+# Invocations of a subgroup share instructions. If an `if` divides them, the subgroup takes both branches, one after the other, and in each branch the other lanes wait. This is **divergence**. A loop is the same: the subgroup goes round until its last lane has finished. In this model a **lane turn** is one lane during one turn of its subgroup's loop, whether the lane works or waits.
 
-# %% id="l07-3d" vklab={"id": "07-3"} tags=["hide-input"]
+# %% id="l07-3d" tags=["hide-input"]
 figures.draw_active([3, 1, 5, 2, 2, 2, 1, 2], 4, "Eight invocations, two subgroups.")
 
-# %% [markdown] id="l07-e3t" vklab={"id": "07-3"}
+# %% [markdown] id="l07-e3t"
 # ### Exercise 3 · Count the lanes
-# A turn of the loop takes [[cost]] clocks of each lane of its subgroup, active or not. Return the lane clocks that active lanes use, and those that the subgroups pay for.
+# Return the lane turns that do work, and those that the subgroups pay for.
 
 # %% id="l07-e3" vklab={"role": "exercise", "id": "07-3", "points": 3, "lines": 5}
 def lane_turns(turns, width):
-    """Return (used, paid), in lane clocks, if invocation i makes turns[i] turns of a loop.
+    """Return (used, paid), in lane turns, if invocation i makes turns[i] turns of a loop.
 
     turns: a list; width: lanes of a subgroup. Invocations fill the subgroups in order.
-    TODO     used: [[cost]] for each turn of an invocation. paid: [[cost]] for each turn of a
-             subgroup and each of its lanes; a subgroup goes round as often as its slowest lane.
-             The missing lanes of the last subgroup are paid for, too.
-    Example  lane_turns([3, 1, 0, 2], 2) -> ([[cost]] * 6, [[cost]] * 10)      (roughly 5 lines)
+    TODO     used: the turns of all invocations. paid: each lane of a subgroup, in each of its
+             turns; a subgroup goes round as often as its slowest lane. The missing lanes of the
+             last subgroup are paid for, too.
+    Example  lane_turns([3, 1, 0, 2], 2) -> (6, 10)                        (roughly 5 lines)
     """
     ### BEGIN SOLUTION
     paid = 0
     for first in range(0, len(turns), width):
         paid += width * max(turns[first : first + width])
-    return [[cost]] * sum(turns), [[cost]] * paid
+    return sum(turns), paid
     ### END SOLUTION
 
 
 # %% [markdown] id="l07-e3m"
-# A kernel with very different loops: the steps of the Collatz sequence of each number from 1 to 256 (halve an even number, else take 3 n + 1, until 1 is reached). Its turns are counted on your device.
+# A loop of very different lengths: the steps of the Collatz sequence of each number from 1 to 256 (halve an even number, else take 3 n + 1, until 1 is reached), one invocation for each.
 
-# %% id="l07-e3d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
-COLLATZ = """
-RWStructuredBuffer<uint> y;
-[shader("compute")]
-[numthreads(64, 1, 1)]
-void main(uint3 id : SV_DispatchThreadID) {
-    uint n = id.x + 1, steps = 0;
-    while (n > 1) {
-        n = n % 2 == 0 ? n / 2 : 3 * n + 1;
-        ++steps;
-    }
-    y[id.x] = steps;
-}
-"""
+# %% id="l07-e3d" vklab={"role": "demo"}
+def collatz(n):
+    """Return the steps from n to 1."""
+    return 0 if n == 1 else 1 + collatz(3 * n + 1 if n % 2 else n // 2)
+
+
 with attempt("07-3"):
-    counts = figures.observe(COLLATZ, {"y": np.zeros(256, np.uint32)}, (4,)).counts
-    turns = counts.by_invocation["turns"].astype(int).tolist()
+    turns = [collatz(n) for n in range(1, 257)]
     for width in (4, 8, 16, 32, 64):
         (used, paid), (_, ordered) = lane_turns(turns, width), lane_turns(sorted(turns), width)
         print(f"{width:2} lanes: {used / paid:4.0%} active; sorted by turns {used / ordered:4.0%}")
@@ -328,35 +295,36 @@ check("07-3", lane_turns)
 # hint("07-3")
 
 # %% [markdown] id="l07-3r"
-# Two consequences: narrow subgroups lose less, and neighbours with similar work lose little. The H200 shows the same. A kernel has 1 to 32 branches with a loop in each. Every invocation takes one of them, chosen by its lane, or by its group of 32 lanes. The times are multiples of the time with one branch.
+# Two consequences: narrow subgroups lose less, and neighbours with similar work lose little. The H200 shows the same. A kernel has 1 to 32 branches with a loop in each. Every invocation takes one of them, chosen by its lane, or by its group of 32 lanes (a workgroup of 256 has eight groups, so at most eight branches are taken). The times are multiples of the time with one branch.
 
 # %% id="l07-branches" tags=["nbval-ignore-output"]
-for name, times in RECORD["branches"]["time_ns"].items():
-    print(f"branches {name:20}", *(f"{paths}: {time / times['1']:5.2f}"
-                                   for paths, time in times.items()), sep="   ")  # fmt: skip
+for words, name, most in (("lane", "inside a subgroup", 32), ("group", "between subgroups", 8)):
+    times = RECORD["branches"]["time_ns"][name]
+    print(f"chosen by {words:6}", *(f"{paths}: {time / times['1']:5.2f}"
+                                 for paths, time in times.items() if int(paths) <= most))
 
 # %% [markdown] id="l07-4t"
 # ## 4 · A softmax that survives
-# The last layer of a classifier gives **logits**, numbers of any size. A **softmax** makes probabilities of them: `exp(x) / sum of exp(x)` over the row. float32 ends near 3.4e38. Is exp(88) finite in float32, and exp(100)? Write True or False.
+# The last layer of a classifier gives **logits**, numbers of any size. A **softmax** makes probabilities of them: `exp(x) / sum of exp(x)` over the row. float32 ends near 3.4e38. Is exp(88) finite in float32, and exp(100)? Write True or False; you may compute both in Python.
 
 # %% id="l07-p2"
 predict("07-p2", logit_88_finite=..., logit_100_finite=...)
 
 # %% [markdown] id="l07-4r"
-# So a stable softmax subtracts the largest logit of the row first. That is one pass for the largest, one for the sum, one for the result: three loads of each logit. Look for the three loops in the runtime's kernel:
+# So a softmax that does not overflow subtracts the largest logit of the row first. That is one pass for the largest, one for the sum, one for the result: three loads of each logit. The three loops of the runtime's kernel are in lines 34, 41 and 50; the rest is for other layouts.
 
 # %% id="l07-show" tags=["nbval-ignore-output"]
 show("softmax")
 
 # %% [markdown] id="l07-4s"
-# The first two passes can be one. Each part of the row is a pair: its largest logit so far, and the sum of `exp(logit - largest)`. Two parts can be joined, so a tree works here, too. This is the **online softmax**; attention kernels rest on it.
+# The first two passes can be one. Each part of the row becomes a pair: its largest logit so far, and the sum of `exp(logit - largest)`. Two parts can be joined, so a tree works here, too. This is the **online softmax**.
 
 # %% id="l07-4d" tags=["hide-input"]
 figures.draw_join()
 
 # %% [markdown] id="l07-e4t"
 # ### Exercise 4 · Join two parts
-# Write the join, and the pass in which each invocation makes its own pair. The rest is given: the tree, and the pass that writes. Some logits are -infinity: *masked*, with the probability 0; each row has at least one that is not.
+# Write the join, and the pass in which each invocation makes its own pair. The rest is given: the tree, and the pass that writes. Some logits are -infinity: *masked*, with the probability 0; each row has at least one that is not. (Vulkan promises to keep infinities only where a kernel asks for it, by `SignedZeroInfNanPreserve`. Some programs therefore mask with a large negative number.)
 
 # %% id="l07-e4" vklab={"role": "exercise", "id": "07-4", "points": 5, "lines": 5}
 SOFTMAX = """
@@ -466,7 +434,7 @@ print(race_shape(seen) or "no race")
 # |---|---|---|
 # | shared memory | memory of one workgroup; a barrier must stand between a write and a read by another | section 1 |
 # | reduction, tree | one value of many; pairs are combined, in log2(n) steps | 07-1 |
-# | subgroup, lane | invocations that share instructions; 4 to 64 of them, so ask | 07-2 |
+# | subgroup, lane | invocations that share instructions; 1 to 128 of them, so ask | 07-2 |
 # | SIMD, SIMT | the program names the vector, or is written for one element | section 2 |
 # | divergence | lanes wait while others take another branch or more turns | 07-3 |
 # | online softmax | largest logit and sum in one pass, by joining pairs | 07-4 |

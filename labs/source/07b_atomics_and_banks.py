@@ -1,12 +1,12 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Atomics and banks", minutes: 75}
+#   vklab: {title: "Atomics and banks", minutes: 80}
 # ---
 
 # %% [markdown] id="l07b-title"
 # # Lab 07b · Atomics and banks
-# **When invocations meet at one place** · 75 minutes, 3 exercises
+# **When invocations meet at one place** · 80 minutes, 3 exercises
 #
 # Two invocations may meet at the same *element*, and then an update can be lost. Or they meet at the same *bank* of shared memory, and then one of them waits. The first makes results wrong, the second makes kernels slow.
 #
@@ -19,7 +19,7 @@
 #
 # **Before this lab**: lab 07. At hand: the [glossary](GLOSSARY.md), and [Slang on one page](SLANG.md).
 #
-# **Files it opens**: `vklab/course/labs/shared_memory.py`, with the kernels of the recorded measurements.
+# **File it opens**: `vklab/course/labs/shared_memory.py`, with the kernels of the recorded measurements.
 
 # %% id="l07b-setup"
 import json
@@ -28,6 +28,8 @@ import numpy as np
 from IPython.display import display
 
 from vklab.course import Run, attempt, banner, check, data, hint, predict, run_kernel
+from vklab.course.children.run_kernel import Job, run_jobs
+from vklab.course.figures import conflicts
 from vklab.course.figures import workgroups as figures
 from vklab.course.labs import banks
 from vklab.course.labs.shared_memory import KERNELS
@@ -48,24 +50,27 @@ banner()
 figures.draw_lost()
 
 # %% [markdown] id="l07b-1p"
-# An **atomic operation** loads, computes and stores as one step: no other invocation comes between. In Slang, `InterlockedAdd(y[bin], 1)` is an atomic addition. Other atomic operations take the smaller or larger value, exchange, or compare and exchange.
+# An **atomic operation** loads, computes and stores as one step: no other invocation comes between. In Slang, `InterlockedAdd(y[bin], 1)` is an atomic addition. It makes this one element safe; it orders no other access, so barriers are still needed. Other atomic operations take the smaller or larger value, exchange, or compare and exchange.
 #
-# Can the plain line lose an update? Can the atomic one? Write True or False.
+# A processor runs eight invocations as one vector: it loads for all eight, then adds for all, then stores for all. All eight count into one bin, which holds 0. What does the bin hold afterwards with the plain line, and with the atomic addition?
 
 # %% id="l07b-p1"
-predict("07b-p1", plain_loses=..., atomic_loses=...)
+predict("07b-p1", plain=..., atomic=...)
 
 # %% [markdown] id="l07b-1r"
-# Now 65,536 elements, in 256 bins: first evenly spread, then all in one bin. A processor runs few invocations at the same time, so it loses less than a GPU would.
+# Now 65,536 elements, in 256 bins: first evenly spread, then all in one bin. A processor with vectors of eight loses 7 of 8 updates of one bin; a GPU runs more invocations at the same time, and loses more.
 
 # %% id="l07b-lost" tags=["nbval-ignore-output"]
 chance = np.random.default_rng(0)
-INPUTS = {"all bins alike": chance.integers(0, 256, 65536), "one bin": np.full(65536, 7)}
-for name in ("no atomics", "global atomics"):
-    runs = [Run({"x": x.astype(np.uint32), "y": np.zeros(256, np.uint32)}, (16,), {"count": 16})
-            for x in INPUTS.values()]  # fmt: skip
-    for done, words in zip(run_kernel(KERNELS[name], runs), INPUTS, strict=True):
-        print(f"{name:15} {words:15} {65536 - done.buffers['y'].sum():6} updates were lost")
+INPUTS = {"evenly spread": chance.integers(0, 256, 65536), "one bin": np.full(65536, 7)}
+NAMES = ("no atomics", "global atomics")
+jobs = [Job(f"{name}.slang", Run({"x": x.astype(np.uint32), "y": np.zeros(256, np.uint32)}, (16,),
+                                 {"count": 16})) for name in NAMES for x in INPUTS.values()]
+done = iter(run_jobs({f"{name}.slang": KERNELS[name].encode() for name in NAMES}, jobs, 10, None))
+for name in NAMES:
+    for words in INPUTS:
+        lost = 65536 - next(done).buffers["y"].sum()
+        print(f"{name:15} {words:15} {lost:6} updates were lost")
 
 # %% [markdown] id="l07b-2t"
 # ### Fewer atomic operations in the buffer
@@ -76,7 +81,7 @@ figures.draw_bins()
 
 # %% [markdown] id="l07b-e1t" vklab={"id": "07b-1"}
 # ### Exercise 1 · A private histogram
-# Write the kernel of the picture, for [[bins]] bins and workgroups of 64 invocations. Each workgroup has 1024 elements in a row, 16 for each invocation. Shared memory has no defined content at the start. `y` starts with zeros; other workgroups add to it at the same time.
+# Write the kernel of the picture, for [[bins]] bins and workgroups of 64 invocations. Each workgroup has 1024 elements that lie side by side; each invocation counts 16 of them, whichever you like. Shared memory has no defined content at the start. `y` starts with zeros; other workgroups add to it at the same time.
 
 # %% id="l07b-e1" vklab={"role": "exercise", "id": "07b-1", "points": 5, "lines": 12}
 HISTOGRAM = """
@@ -108,13 +113,15 @@ void main(uint3 group : SV_GroupID, uint lane : SV_GroupIndex) {
 }
 """
 
-# %% id="l07b-e1d" tags=["nbval-ignore-output"]
+# %% id="l07b-e1d" vklab={"role": "demo", "id": "07b-1"}
 with attempt("07b-1"):
-    x = chance.integers(0, 32, 4096).astype(np.uint32)
-    counts = figures.observe(HISTOGRAM, {"x": x, "y": np.zeros(256, np.uint32)}, (4,),
-                             {"count": 4096}).counts  # fmt: skip
-    print("atomic operations:", counts.total("atomics"), "of them on y:",
-          counts.elements_atomic["y"].sum(), "barriers:", counts.by_invocation["barriers"].max())
+    x = chance.integers(0, [[bins]], 4096).astype(np.uint32)
+    seen = figures.observe(HISTOGRAM, {"x": x, "y": np.zeros([[bins]], np.uint32)}, (4,),
+                           {"count": 4096})  # fmt: skip
+    print("right:", np.array_equal(seen.buffers["y"], np.bincount(x, minlength=[[bins]])))
+    print(f"{seen.counts.total('atomics')} atomic operations,",
+          f"{seen.counts.elements_atomic['y'].sum()} of them on y (4 workgroups x [[bins]] bins),",
+          f"{seen.counts.by_invocation['barriers'].max()} barriers")
 
 # %% id="l07b-e1c" vklab={"role": "check", "id": "07b-1"}
 check("07b-1", HISTOGRAM)
@@ -123,7 +130,7 @@ check("07b-1", HISTOGRAM)
 # hint("07b-1")
 
 # %% [markdown] id="l07b-2r"
-# The recorded times of an H200, for four million elements. The private histogram is 70 times as fast where all bins are alike, and 15 times with one bin. It loses nothing; the plain line loses almost everything.
+# The recorded times of an H200, for four million elements. The private histogram is 70 times as fast where elements are evenly spread, and 15 times with one bin. It loses nothing; the plain line loses almost everything.
 
 # %% id="l07b-h200" tags=["nbval-ignore-output"]
 print("recorded: {device}, {driver}, {date}".format_map(RECORD))
@@ -133,7 +140,7 @@ for name in ("no atomics", "global atomics", "shared atomics"):
                           for spread, one in found.items()), sep="  ")  # fmt: skip
 
 # %% [markdown] id="l07b-2s"
-# Two numbers surprise. With one bin, atomic additions are *faster* here: a GPU may add up first what the lanes of a subgroup bring to the same element. And where all bins are alike, the plain line is slower than the atomic one. So measure before you believe a rule about speed.
+# Two numbers surprise. With one bin, atomic additions in the buffer are *faster* than evenly spread: 4.2 million in 102 microseconds are 41 a nanosecond. One element cannot be changed so often; so the GPU adds up some of them before. And where elements are evenly spread, the plain line is slower than the atomic one; we do not know why. So measure before you believe a rule about speed.
 #
 # ### The order of a sum
 # Whole numbers can be added in any order. Floats cannot: each addition is rounded, so `(a + b) + c` and `a + (b + c)` may differ in the last digits. The cell adds the same 65,536 numbers in three orders, one after the other.
@@ -154,10 +161,10 @@ print(f"{len(sums)} runs gave {len(set(sums))} different sums, from {min(sums):.
       f"{max(sums):.4f}; in 64 bits {RECORD['orders']['exact']:.4f}")
 
 # %% [markdown] id="l07b-order-s"
-# None of these sums is wrong. But a test that compares them bit by bit fails now and then. So a kernel with a fixed order, such as the tree of lab 07, is easier to test: it gives the same bits in every run. (Vulkan itself has atomic additions of floats only with the extension `VK_EXT_shader_atomic_float`; the kernel above builds one from compare and exchange.)
+# None of these sums is exact, and all lie within what rounding explains: neighbouring floats are 0.004 apart here, and each of 65,536 additions rounds. But a test that compares them bit by bit fails now and then. So a kernel with a fixed order, such as the tree of lab 07, is easier to test: it gives the same bits in every run. (Vulkan itself has atomic additions of floats only with the extension `VK_EXT_shader_atomic_float`; the kernel above builds one from compare and exchange.)
 #
 # ## 2 · Banks
-# Shared memory is divided into **banks** that work at the same time. In the model of this lab, **32 banks of 4 bytes**, word `w` lies in bank `w % 32`, and a bank serves one word in a **transaction**. NVIDIA describes its GPUs so. The picture has eight banks, to be readable.
+# Shared memory is divided into **banks** that work at the same time. In the model of this lab, **32 banks of 4 bytes**, word `w` lies in bank `w % 32`, and a bank serves one word in a **transaction**. NVIDIA describes its GPUs so, for loads of 4 bytes; a load of a `float4` is served in four parts. The picture has eight banks, to be readable.
 
 # %% id="l07b-4d" tags=["hide-input"]
 figures.draw_banks()
@@ -195,11 +202,11 @@ def transactions(words):
 
 
 # %% [markdown] id="l07b-e2m"
-# The next picture has bars from your function, and dots from a GPU: the time of the kernel `banks`, in which each lane makes 4096 loads, with words so far apart. (A processor has no such banks; the same kernel takes equally long there for all strides.) The dots follow the bars from a stride of 4 on, at half their height. With a stride of 2 the second transaction costs almost nothing. A likely reason: the other instructions of the loop take as long as two transactions, and hide them.
+# The next picture has squares from your function, and dots from a GPU: the time of the kernel `banks`, in which each lane makes 4096 loads, with words so far apart. (A processor has no such banks; the same kernel takes equally long there for all strides.) From a stride of 4 on the dots are at half of your number: the dot of stride 32 is at 16. With a stride of 2 the second transaction costs almost nothing. A likely reason: the other instructions of the loop take as long as two transactions, and hide them.
 
 # %% id="l07b-e2d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("07b-2"):
-    display(figures.draw_strides(
+    display(conflicts.draw_strides(
         lambda stride: transactions([stride * lane for lane in range(32)]), RECORD))
 
 # %% id="l07b-e2c" vklab={"role": "check", "id": "07b-2"}
@@ -210,15 +217,15 @@ check("07b-2", transactions)
 
 # %% [markdown] id="l07b-5t"
 # ## 3 · A tile without padding
-# A kernel keeps a tile of 32 x 32 words in shared memory. Its 32 lanes read a row, then a column. Stored row by row, a column lies in one bank: 32 transactions. The usual remedy is **padding**: rows of 33 words, of which one is never used. It costs 128 bytes for each tile, and it helps for rows and columns only.
+# A kernel keeps a tile of 32 x 32 words in shared memory. Its 32 lanes read a row, then a column. Stored row by row, a column lies in one bank: 32 transactions. The usual remedy is **padding**: rows of 33 words, of which one is never used. It costs 128 bytes for each tile, and leaves blocks and most diagonals with conflicts.
 #
 # There is another way: leave out the padding, and *exchange* words. Element `(row, column)` gets some word of the 1024, each word once. A well-known choice is `column ^ row` as the place in the row, the XOR of two numbers: each bit that differs is 1. Rows and columns are then free of conflicts. Such an exchange is called a **swizzle**. What about other accesses?
 #
 # * **blocks**, such as 8 rows x 4 columns that lie side by side;
 # * **diagonals** that wrap around: column `(d + row) % 32`, or with another slope;
-# * **butterflies**: column `d ^ row`, or `d ^` the row with its bits in another order. Sorting networks and the fast Fourier transform use such accesses.
+# * **butterflies**: column `d ^ row`, or `d ^ p(row)`, where `p(row)` is the row with its five bits in another order. Sorting networks and the fast Fourier transform use such accesses.
 #
-# The picture below your function has a list of 192 accesses: 32 rows, 32 columns, 64 wrapped diagonals (slopes 1 and -1), 64 blocks (8 x 4 and 4 x 8).
+# The picture below your function shows a list of 192 accesses: 32 rows, 32 columns, 64 wrapped diagonals (slopes 1 and -1), 64 blocks (8 x 4 and 4 x 8).
 
 # %% id="l07b-5c"
 ACCESSES = banks.accesses_of(banks.PICTURE)  # an array: a row for each access, with 32 elements
@@ -230,12 +237,12 @@ for name, cost in sorted(banks.obvious(ACCESSES).items(), key=lambda pair: pair[
 # %% [markdown] id="l07b-5r"
 # `skew by k` puts element `(row, column)` at place `(column + k * row) % 32` of its row.
 #
-# **The bound.** Each access takes one transaction at least, so no table needs fewer than 192. No table needs exactly 192 either. Suppose one had no conflict. The 32 words of a bank would be in 32 different rows, 32 different columns, and on 32 different diagonals `d = (column - row) % 32`. Add up `column - row` over these 32 words: the sum is 0, because rows and columns both run through 0 to 31. The sum of the `d` is 0 + 1 + ... + 31 = 496, and 496 % 32 is 16, not 0. So this cannot be. For the list of the picture you get all points from 240 on, the fewest that we know.
-#
-# The check draws three more lists, with rows, columns, blocks and butterflies. For each of them a table without any conflict exists.
+# **The bound.** Each access takes one transaction at least, so no table needs fewer than 192. No table needs exactly 192 either. Suppose one had no conflict. Each bank has 1024 / 32 = 32 words, and serves each access once. The 32 words of a bank would be in 32 different rows, 32 different columns, and on 32 different diagonals `d = (column - row) % 32`. Add up `column - row` over these 32 words: the sum is 0, because rows and columns both run through 0 to 31. The sum of the `d` is 0 + 1 + ... + 31 = 496, and 496 % 32 is 16, not 0. So this cannot be.
 #
 # ### Exercise 3 · Few transactions (scored)
-# Your function gets a list of accesses and returns a table. `banks.total(table, accesses)` counts the transactions, and `banks.of_each` those of each access. It has 30 seconds for all lists.
+# Your function gets a list of accesses and returns a table. `banks.total(table, accesses)` counts the transactions, and `banks.of_each` those of each access. The check asks for six lists: two short ones, for which any table is right; that of the picture; and three with rows, columns, blocks and butterflies at random, for which a table without any conflict exists. All six together have 30 seconds, so stop after 4 seconds each.
+#
+# A list's point grows from 0 to 1. The 0 is at the best of the simple tables: row by row, XOR and `skew by k`. The 1 is at one transaction for each access of a random list, and at 240 for the picture. (The fewest that we know there is 224.)
 
 # %% id="l07b-e3" vklab={"role": "exercise", "id": "07b-3", "points": 5, "lines": 8}
 def arrange(accesses):
@@ -246,7 +253,7 @@ def arrange(accesses):
     Approach begin with a table that is simple and right. Then look at its picture: which accesses
              have conflicts? Try several tables, and return the one with the smallest total. The
              first line has names that may help: 32 numbers, the values of their bits, a source of
-             random numbers.
+             random numbers. A table of shape (32, 32), row by row, is right, too.
     Example  list(range(1024)) is a right answer: row by row, and 1504 transactions in the picture.
     """
     number, bits, chance = np.arange(32), (1, 2, 4, 8, 16), np.random.default_rng(5)  # to use
@@ -264,7 +271,8 @@ def arrange(accesses):
 # %% id="l07b-e3d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("07b-3"):
     mine = arrange(ACCESSES)
-    display(figures.draw_bank_grid(mine, ACCESSES, banks.of_each(mine, ACCESSES)))
+    kinds = {"rows": 32, "columns": 32, "diagonals": 64, "blocks": 64}
+    display(conflicts.draw_bank_grid(mine, ACCESSES, kinds))
 
 # %% id="l07b-e3c" vklab={"role": "check", "id": "07b-3"}
 check("07b-3", arrange)
@@ -274,7 +282,7 @@ check("07b-3", arrange)
 
 # %% [markdown] id="l07b-break"
 # ## 4 · What would break this?
-# `largest_on_device` finds the largest element with one atomic operation an invocation. Atomic operations on floats are rare, and the bits of floats sort like whole numbers; so it compares bits. Two of its three tests pass. **Which line is wrong, and for which numbers?**
+# `largest_on_device` finds the largest element with one atomic operation an invocation. Atomic operations on floats are optional in Vulkan, and the bits of floats sort like whole numbers; so it compares bits. Two of its three tests pass. **Which line is wrong, and for which numbers?**
 
 # %% id="l07b-planted" tags=["nbval-ignore-output"]
 LARGEST = """
@@ -292,15 +300,17 @@ void main(uint3 id : SV_DispatchThreadID) {
 """
 
 
-def largest_on_device(x):
-    """Return the largest element of an array, by an atomic operation on bits."""
-    run = Run({"x": x, "y": np.zeros(1, np.uint32)}, (-(-x.size // 64),), {"count": x.size})
-    return run_kernel(LARGEST, run)[0].buffers["y"].view(np.float32)[0]
+def largest_on_device(arrays):
+    """Return the largest element of each array, by an atomic operation on bits."""
+    runs = [Run({"x": x, "y": np.zeros(1, np.uint32)}, (-(-x.size // 64),), {"count": x.size})
+            for x in arrays]
+    return [done.buffers["y"].view(np.float32)[0] for done in run_kernel(LARGEST, runs)]
 
 
-for words, shift in (("probabilities", 0), ("pixels", 0.001), ("logits", -0.5)):
-    x = np.random.default_rng(1).random(1000, np.float32) + np.float32(shift)
-    print(f"{words:14} right: {largest_on_device(x) == x.max()}")
+some = np.random.default_rng(1).random(1000, np.float32)
+TESTS = {"probabilities": some, "pixels": some * 255, "logits": some - 1}
+for words, got in zip(TESTS, largest_on_device(TESTS.values()), strict=True):
+    print(f"{words:14} right: {got == TESTS[words].max()}")
 
 # %% [markdown] id="l07b-planted-r"
 # <details><summary>Which line?</summary>
@@ -329,6 +339,6 @@ for words, shift in (("probabilities", 0), ("pixels", 0.001), ("logits", -0.5)):
 # **To read**
 # * The CUDA programming guide on banks of shared memory: <https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#shared-memory>
 # * M. Harris, *An Efficient Matrix Transpose in CUDA C/C++*, with padding: <https://developer.nvidia.com/blog/efficient-matrix-transpose-cuda-cc/>
-# * I. Wanless, *Transversals in Latin squares: a survey*; theorem 2 is the bound of section 3 for tiles of any even side: <https://arxiv.org/abs/0903.5142>
+# * I. Wanless, *Transversals in Latin squares* (2007), on the bound of section 3 for any even side: <https://arxiv.org/abs/0903.5142>
 # * `VK_EXT_shader_atomic_float`: <https://registry.khronos.org/vulkan/specs/latest/man/html/VK_EXT_shader_atomic_float.html>
 # * D. Goldberg, *What every computer scientist should know about floating-point arithmetic* (1991)

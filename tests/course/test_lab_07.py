@@ -14,6 +14,7 @@ from vklab.course.author import trials
 from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import find_lab
 from vklab.course.definition.judge import LocalAnswers, judge
+from vklab.course.figures import conflicts, workgroups
 from vklab.course.labs import banks, shared_memory
 from vklab.course.places import PROJECT
 
@@ -70,6 +71,22 @@ def test_the_picture_has_the_costs_that_the_text_names():
     assert (costs["row by row"], costs["XOR"], costs["skew by 6"]) == (1504, 1152, 288)
     assert min(costs.values()) == 288 and len(accesses) == 192
     assert all(len(set(access.tolist())) == 32 for access in accesses)
+    number = np.arange(32)
+    turn = np.bitwise_xor.reduce(
+        np.where(number[:, None] >> np.arange(5) & 1, (17, 27, 6, 22, 24), 0), axis=1
+    )
+    least = banks.lined_up(number ^ turn[:, None])
+    assert banks.total(least, accesses) == 224 and len(set(least.tolist())) == 1024
+    drawn = conflicts.draw_bank_grid(
+        least, accesses, {"rows": 32, "columns": 32, "diagonals": 64, "blocks": 64}
+    )
+    assert "rows: 32; columns: 32; diagonals: 96; blocks: 64), the worst 2" in drawn.alt
+
+
+def test_lanes_that_wait_are_drawn_with_the_missing_lanes_of_the_last_subgroup():
+    drawn = workgroups.draw_active([3, 1, 5, 2, 2], 4, "Five invocations.")
+    assert "13 turns of work in 28 lane turns: 46% active" in drawn.alt
+    assert drawn.html.count('stroke="#0072B2"') == 5 and drawn.html.count('stroke="#E69F00"') == 6
 
 
 def test_transactions_are_counted_as_the_model_says():
@@ -96,7 +113,7 @@ def test_the_record_has_what_the_labs_show():
     assert record["subgroup_size"] == 32 and record["type"] == "discrete"
     assert set(record["sums"]["time_ns"]) == {"serial", "tree", "subgroups"}
     assert {int(s) for s in record["banks"]["time_ns"]} == set(shared_memory.STRIDES)
-    for kinds in (record["histograms"]["all bins alike"], record["histograms"]["one bin"]):
+    for kinds in (record["histograms"]["evenly spread"], record["histograms"]["one bin"]):
         assert [max(kinds[name]["lost"]) == 0 for name in (
             "no atomics", "global atomics", "shared atomics")] == [False, True, True]
     assert len(record["orders"]["sums"]) == 50

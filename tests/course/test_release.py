@@ -21,7 +21,7 @@ from vklab.course.definition.exercise import exercises_of
 from vklab.course.grade.assignment.manifest import open_release
 from vklab.course.grade.assignment.release import choose_variants, release, texts_of
 from vklab.course.grade.results.schema import GradeError
-from vklab.course.places import PROJECT
+from vklab.course.places import PROJECT, labs_folder
 
 pytestmark = pytest.mark.full
 
@@ -65,6 +65,35 @@ def test_the_released_check_gives_the_same_feedback(labs, tmp_path, monkeypatch)
     assert [str(check("91-2", 15)), str(check("91-2", 16))] == before
     with pytest.raises(NotImplementedError):
         exercises_of("91")["91-1"].expected(None)
+
+
+def test_a_notebook_in_a_release_is_checked_in_its_variant(labs, tmp_path, monkeypatch):
+    made = students.make_release(tmp_path / "out", "class 0")
+    names: dict = {}
+    exec(students.right(made), names)
+    (tmp_path / "out" / "work").mkdir()
+    monkeypatch.delenv("VKLAB_LABS")
+    for folder in (made.labs_folder, tmp_path / "out" / "work", tmp_path / "out"):
+        monkeypatch.chdir(folder)
+        assert labs_folder() == made.labs_folder
+        assert check("91-1", names["padded"]).status == "correct"
+    monkeypatch.setenv("VKLAB_LABS", str(students.LABS))  # the switch comes first
+    assert check("91-1", names["padded"]).status == "incorrect"
+    monkeypatch.delenv("VKLAB_LABS")
+    monkeypatch.chdir(PROJECT / "labs")
+    assert labs_folder() == PROJECT / "labs"
+
+
+def test_a_notebook_outside_of_a_release_is_told_that_its_variant_is_unknown(tmp_path, monkeypatch):
+    def wrong(words):
+        return 0
+
+    said = "no variants.json was found"
+    monkeypatch.delenv("VKLAB_LABS", raising=False)
+    monkeypatch.chdir(PROJECT / "labs")
+    assert said not in str(check("07b-2", wrong))
+    monkeypatch.chdir(tmp_path)
+    assert check("07b-2", wrong).status == "incorrect" and said in str(check("07b-2", wrong))
 
 
 def test_one_class_has_one_variant_and_another_class_another(labs, tmp_path):

@@ -13,8 +13,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-import vklab
-from vklab import doctor, draw, settings
+from vklab import doctor, draw
 from vklab.cli import console, jupyter
 from vklab.cli.doctor import show_repairs
 from vklab.cli.run import announce_cpu
@@ -35,8 +34,11 @@ def lab(
     ] = 8888,
 ) -> None:
     """Check this machine, classify handwritten digits on the best device, open JupyterLab."""
+    # Imported here: no other command needs the course at its start.
+    from vklab.course.places import labs_folder
+
     # A release has its own data and work beside its labs.
-    labs = Path(str(settings.get("LABS")) or Path(vklab.__file__).parent.parent / "labs").resolve()
+    labs = labs_folder()
     root = labs.parent
     if not (root / "data").is_dir():
         raise SetupError("the labs and their data are in the source tree only",
@@ -51,7 +53,6 @@ def lab(
         raise SetupError("JupyterLab is not installed here", "python3 -m vklab lab   (in a clone, "
                          "without VKLAB_NO_BOOTSTRAP)")  # fmt: skip
     work = root / "work"
-    # Imported here: no other command needs the course at its start.
     from vklab.course.student import copies
 
     copied = copies.copy_labs(labs, work)

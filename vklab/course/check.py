@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from vklab.course import seam, words
 from vklab.course.children.kernel_answers import KernelAnswers
+from vklab.course.counting.observe import PINNED
 from vklab.course.definition.case import Case
 from vklab.course.definition.draw import public_cases
 from vklab.course.definition.exercise import Exercise, exercises_of, find, number_of
 from vklab.course.definition.judge import Answers, LocalAnswers, judge
 from vklab.course.definition.verdict import Verdict
 from vklab.course.features import missing_features
+from vklab.course.places import unplaced
 
 __all__ = ["answers_for", "check", "check_answer", "refusal"]
+
+UNPLACED = ("checked in its first variant: no variants.json was found in this folder or above. If "
+            "the notebook is from a release, move it back, or name its labs by VKLAB_LABS")
 
 
 def check(identifier: str, answer: Any = None) -> Verdict:
@@ -35,7 +41,10 @@ def check(identifier: str, answer: Any = None) -> Verdict:
         exercise = find(str(identifier))
     except LookupError as error:
         return Verdict(str(identifier), "", "incorrect", 0, 0, (), (str(error),))
-    return check_answer(exercise, answer)
+    verdict = check_answer(exercise, answer)
+    if len(exercise.variants) > 1 and verdict.status in ("partial", "incorrect") and unplaced():
+        return replace(verdict, messages=(*verdict.messages, UNPLACED))
+    return verdict
 
 
 def check_answer(
@@ -67,7 +76,7 @@ def answers_for(exercise: Exercise, answer: Any, seconds: float | None = None) -
         seconds: as in `check_answer`.
     """
     if exercise.takes == "kernel":
-        return KernelAnswers(answer)
+        return KernelAnswers(answer, variables=PINNED)  # as the grader does
     return LocalAnswers(answer, seconds)
 
 

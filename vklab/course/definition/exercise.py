@@ -19,7 +19,7 @@ import numpy as np
 
 from vklab.course.definition.case import Case
 from vklab.course.definition.report import Report
-from vklab.course.places import labs_folder
+from vklab.course.places import VARIANTS, labs_folder
 
 __all__ = [
     "LAB", "PLACE", "Exercise", "Function", "Value", "chosen_variants", "exercise", "exercises_of",
@@ -180,7 +180,7 @@ def exercises_of(number: str, variants: Mapping[str, int] | None = None) -> dict
 
 def chosen_variants() -> dict[str, int]:
     """Return the variant of each exercise in the labs' folder; a release writes variants.json."""
-    path = labs_folder() / "variants.json"
+    path = labs_folder() / VARIANTS
     return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}
 
 

@@ -1,15 +1,14 @@
-"""Pictures of what a workgroup shares: trees, lanes of subgroups, banks, and counts of kernels.
+"""Pictures of what a workgroup shares: trees, lanes of subgroups, histograms and banks.
 
 Visited by labs 07 and 07b.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from vklab.course.children.kernel_answers import named
 from vklab.course.children.run_kernel import Run
@@ -17,14 +16,13 @@ from vklab.course.counting.observe import Observed, observe_kernel
 from vklab.course.figures.diagram import COLOURS, Diagram
 from vklab.course.figures.lanes import draw_timeline
 from vklab.course.picture import Picture, picture
+from vklab.draw.svg import svg, text
 from vklab.errors import ShaderError
 
-__all__ = ["draw_active", "draw_bank_grid", "draw_banks", "draw_bins", "draw_counts", "draw_join",
-           "draw_lost", "draw_scan", "draw_strides", "draw_subgroups", "draw_tree",
-           "draw_workgroup", "observe"]  # fmt: skip
+__all__ = ["draw_active", "draw_banks", "draw_bins", "draw_join", "draw_lost", "draw_scan",
+           "draw_subgroups", "draw_tree", "draw_workgroup", "observe"]  # fmt: skip
 
-SHOWN = ("turns", "shared_loads", "shared_stores", "barriers")
-SIDE = 32
+FRAME = (60, 30, 610, 256)  # left, top, width and height of the plot of `draw_active`
 
 
 def observe(
@@ -60,8 +58,7 @@ def draw_workgroup() -> Picture:
     page.box((6, 6, 560, 112), "", "grey", filled=False)
     page.note((574, 26), "one workgroup", bold=True)
     for n in range(8):
-        words = "registers" if n in (0, 7) else ""
-        page.box((14 + 68 * n, 14, 62, 34), f"{n}" if not words else f"{n}\n{words}", "blue")
+        page.box((14 + 68 * n, 14, 62, 34), f"{n}\nregisters", "blue")
         page.arrow((45 + 68 * n, 48), (45 + 68 * n, 76), both=True)
     page.box((14, 78, 538, 32), "shared memory: groupshared float part[8]", "green")
     page.box((6, 148, 668, 36), "buffers x, y: all workgroups", "orange")
@@ -78,7 +75,7 @@ def draw_tree() -> Picture:
     """Draw a tree that combines eight values in three steps."""
     page = Diagram(680, 224)
     values, y = [5, 2, 7, 1, 8, 3, 4, 6], 8
-    for step, words in enumerate(("the values", "step 4", "step 2", "step 1")):
+    for step, words in enumerate(("the values", "distance 4", "distance 2", "distance 1")):
         far = 8 >> step
         for n, value in enumerate(values):
             alive = n < far
@@ -87,14 +84,15 @@ def draw_tree() -> Picture:
         page.note((8, y + 20), words, bold=True)
         half = far // 2
         for n in range(half):
-            page.arrow((137 + 70 * (n + half), y + 30), (139 + 70 * n, y + 56))
+            page.arrow((137 + 70 * (n + half), y + 30), (145 + 70 * n, y + 56))
+            page.arrow((131 + 70 * n, y + 30), (131 + 70 * n, y + 56))
             values[n] = max(values[n], values[n + half])
         y += 58
     return page.picture(
         "The largest of eight values in three steps: invocations 0 to 3, then 0 and 1, then 0 "
         "combine two values each.",
-        "A tree for the largest value. In a step, invocation n takes the value that lies step "
-        "places further on. Between two steps stands a barrier.",
+        "A tree for the largest value. Invocation n combines its value with the one at "
+        "that distance further on. Between two steps stands a barrier.",
     )
 
 
@@ -111,7 +109,8 @@ def draw_join() -> Picture:
     return page.picture(
         "Two parts of a row become pairs of a largest value and a sum; a join makes one pair of "
         "two.",
-        "Each part of a row is a pair: its largest logit, and the sum of exp(logit - largest).",
+        "Each part of a row becomes a pair: its largest logit, and the sum of "
+        "exp(logit - largest).",
     )
 
 
@@ -122,52 +121,17 @@ def draw_scan() -> Picture:
     for step in range(4):
         for n, value in enumerate(values):
             page.box((110 + 70 * n, y, 54, 28), str(value), "green" if step else "blue")
-        page.note((8, y + 19), "the values" if step == 0 else f"step {1 << step - 1}", bold=True)
         far = 1 << step
+        page.note((8, y + 19), f"distance {far // 2}" if step else "the values", bold=True)
         for n in range(8 - far if step < 3 else 0):
             page.arrow((133 + 70 * (n + far), y + 28), (143 + 70 * n, y + 54))
         values = [v + (values[n + far] if n + far < 8 else 0) for n, v in enumerate(values)]
         y += 56
     return page.picture(
-        "Eight values; in steps 1, 2 and 4 each adds the value so many places further on.",
+        "Eight values; in three steps each adds the value 1, 2 and then 4 places further on.",
         "A scan from the end: afterwards place n holds the sum of value n and all values behind "
         "it.",
     )
-
-
-def draw_counts(named_counts: Mapping[str, Observed], caption: str) -> Picture:
-    """Draw counts of the busiest invocation, and of a workgroup, for several kernels.
-
-    Args:
-        named_counts: what was observed of each kernel.
-        caption: the line below.
-    """
-    figure = Figure((9.2, 1.5 + 0.5 * len(named_counts)))
-    both, said = figure.subplots(1, 2), []
-    for axes, title in zip(both, ("the busiest invocation", "a whole workgroup"), strict=True):
-        for row, (name, done) in enumerate(named_counts.items()):
-            by = done.counts.by_invocation
-            groups = int(np.prod(done.counts.grid))
-            for n, field in enumerate(SHOWN):
-                first = axes is both[0]
-                value = int(by[field].max()) if first else int(by[field].sum()) // groups
-                at = row + 0.2 * n - 0.3
-                colour = COLOURS[("blue", "orange", "green", "pink")[n]]
-                axes.barh(at, value, 0.18, color=colour, label=field.replace("_", " ")
-                          if row == 0 else None)  # fmt: skip
-                axes.text(value, at, f" {value}", va="center", fontsize=8)
-                said.append(f"{name}, {title}: {value} {field.replace('_', ' ')}")
-        axes.set_yticks(range(len(named_counts)), list(named_counts))
-        axes.set_title(title, fontsize=10)
-        axes.set_xscale("symlog", linthresh=4)
-        axes.set_xlabel("times, on a scale of powers", fontsize=9)
-        axes.invert_yaxis()
-        axes.margins(x=0.18)
-        axes.set_xlim(left=0)
-    figure.legend(*both[0].get_legend_handles_labels(), loc="lower center", ncol=4, frameon=False,
-                  bbox_to_anchor=(0.5, -0.12 / len(named_counts) - 0.08), fontsize=9)  # fmt: skip
-    figure.tight_layout()
-    return picture(figure, alt="; ".join(said) + ".", caption=caption)
 
 
 # ------------------------------------------------------------------------------- subgroups
@@ -176,14 +140,14 @@ def draw_counts(named_counts: Mapping[str, Observed], caption: str) -> Picture:
 def draw_subgroups() -> Picture:
     """Draw the same 16 additions in scalar, SIMD and SIMT form."""
     page = Diagram(690, 180)
-    for row, (title, text, width, count, colour) in enumerate((
+    for row, (title, code, width, count, colour) in enumerate((
         ("scalar", "for (i = 0; ...)\n  y[i] = a[i] + b[i];", 1, 16, "grey"),
         ("SIMD", "y[0:8] = add8(a[0:8], b[0:8]);\ny[8:16] = add8(...);", 8, 2, "orange"),
         ("SIMT", "y[i] = a[i] + b[i];\nfor each i, written once", 8, 2, "blue"),
     )):  # fmt: skip
         y = 10 + 58 * row
         page.note((6, y + 20), title, bold=True)
-        page.note((64, y + 12), text, size=11)
+        page.note((64, y + 12), code, size=11)
         for n in range(count):
             words = "" if width == 1 else f"one instruction, {width} lanes"
             page.box((260 + (420 // count) * n, y, 420 / count - 5, 36), words, colour)
@@ -204,26 +168,35 @@ def draw_active(turns: Sequence[int], width: int, caption: str) -> Picture:
         caption: the line below.
     """
     made = np.asarray(turns)
-    last = max(int(made.max()), 1)
-    steps = np.arange(last)
     groups = -(-made.size // width)
     padded = np.concatenate([made, np.zeros(groups * width - made.size, int)])
     longest = np.repeat(padded.reshape(groups, width).max(1), width)
-    state = np.where(steps < padded[:, None], 2, np.where(steps < longest[:, None], 1, 0))
-    page = np.ones((*state.shape, 3))
-    for value, rgb in ((1, (0.93, 0.62, 0.15)), (2, (0.0, 0.45, 0.70))):
-        page[state == value] = rgb
-    figure = Figure((9.2, 3.4))
-    axes = figure.subplots()
-    axes.imshow(page, aspect="auto", interpolation="nearest",
-                extent=(0, last, padded.size, 0))  # fmt: skip
-    for edge in range(width, padded.size, width):
-        axes.axhline(edge, color="#222", lw=0.5)
-    axes.set(xlabel="turn of the loop", ylabel="invocation",
-             title=f"subgroups of {width}: blue works, orange waits")  # fmt: skip
+    last, (left, top, wide, high) = max(int(made.max()), 1), FRAME
+    across, down = wide / last, high / padded.size
+    parts = [text(left, 18, f"subgroups of {width}: blue works, orange waits", 'font-size="13"')]
+    for n, (works, ends) in enumerate(zip(padded.tolist(), longest.tolist(), strict=True)):
+        for first, end, colour in ((0, works, "blue"), (works, ends, "orange")):
+            if end > first:
+                parts.append(f'<path d="M{left + across * first:.1f},{top + down * (n + 0.5):.2f}'
+                             f'h{across * (end - first):.1f}" stroke="{COLOURS[colour]}" '
+                             f'stroke-width="{down if down < 4 else 0.9 * down:.2f}"/>')
+    for n in range(groups + 1):
+        y = top + down * width * n
+        parts.append(f'<path d="M{left},{y:.1f}h{wide}" stroke="#222" stroke-width="0.7"/>')
+        if n < groups:
+            parts.append(text(left - 6, y + min(12, 0.5 * down * width + 4), str(n * width),
+                              'text-anchor="end"'))
+    apart = next(n for n in (1, 5, 10, 20, 50, 100, 1000) if last / n <= 12)
+    for turn in range(0, last + 1, apart):
+        parts.append(text(left + across * turn, top + high + 16, str(turn), 'text-anchor="middle"'))
+    parts.append(text(left + wide / 2, top + high + 34, "turns of the loop",
+                      'text-anchor="middle" font-size="12"'))
+    parts.append(text(16, top + high / 2, "invocation", 'text-anchor="middle" font-size="12" '
+                      f'transform="rotate(-90 16 {top + high / 2:g})"'))
     active, slots = int(made.sum()), int(longest.sum())
     said = f"{active} turns of work in {slots} lane turns: {active / max(slots, 1):.0%} active."
-    return picture(figure, alt=f"Subgroups of {width}: {said}", caption=f"{caption} {said}")
+    alt = f"Subgroups of {width}: {said}"
+    return picture(svg(alt, 680, top + high + 42, parts), alt, f"{caption} {said}")
 
 
 # ------------------------------------------------------------------------------- atomics
@@ -270,76 +243,15 @@ def draw_banks() -> Picture:
         page.note((137 + 68 * bank, 16), f"bank {bank}", anchor="middle", bold=True)
         for row in range(3):
             word = 8 * row + bank
-            colour = "green" if word in range(8, 16) else "red" if bank == 3 else "grey"
+            colour = "green" if row == 1 else "red" if bank == 3 else "grey"
             page.box((108 + 68 * bank, 24 + 38 * row, 60, 32), f"word {word}", colour,
                      shade=0.06 if colour == "grey" else 0.3)  # fmt: skip
     page.note((8, 84), "words 8 to 15:\n1 transaction", size=11)
-    page.note((8, 156), "words 3, 11, 19: 3 transactions, because bank 3 serves one word at a time "
-              "(word 11 belongs to both accesses)", size=11)  # fmt: skip
+    page.note((8, 156), "words 3 and 19: 2 transactions, because bank 3 serves one word at a time",
+              size=11)  # fmt: skip
     return page.picture(
-        "Words 0 to 23 in eight banks. Words 8 to 15 lie in eight banks, words 3, 11 and 19 all "
-        "lie in bank 3.",
+        "Words 0 to 23 in eight banks. Words 8 to 15 lie in eight banks, words 3 and 19 both lie "
+        "in bank 3.",
         "Word w lies in bank w mod 8 here. Banks work at the same time; each serves one word in a "
         "transaction.",
     )
-
-
-def draw_strides(count: Callable[[int], int], record: Mapping[str, Any] | None) -> Picture:
-    """Draw transactions by the distance of words, beside the recorded time of a GPU.
-
-    Args:
-        count: transactions of an access whose words lie so far apart.
-        record: the recorded measurements; None draws the count alone.
-    """
-    figure = Figure((9.2, 3.0))
-    axes = figure.subplots()
-    strides = range(34)
-    heights = [count(stride) for stride in strides]
-    axes.bar(strides, heights, color=COLOURS["sky"], label="your count")
-    said = "counted for " + ", ".join(f"{s}: {h}" for s, h in zip(strides, heights, strict=True))
-    if record:
-        times = {int(stride): time for stride, time in record["banks"]["time_ns"].items()}
-        ratios = {stride: time / times[1] for stride, time in times.items()}
-        axes.plot(list(ratios), list(ratios.values()), "o", color=COLOURS["red"],
-                  label=f"time on {record['device']}, {record['date']}, as a multiple of stride 1")
-        said += "; measured " + ", ".join(f"{s}: {r:.2f}" for s, r in ratios.items())
-    axes.set(xlabel="distance of two lanes' words", ylabel="transactions", yscale="log",
-             yticks=(1, 2, 4, 8, 16, 32), ylim=(0.7, 45))  # fmt: skip
-    axes.set_yticklabels(["1", "2", "4", "8", "16", "32"])
-    axes.minorticks_off()
-    axes.legend(frameon=False, fontsize=9)
-    return picture(figure, alt=f"Transactions by distance, {said}.",
-                   caption="Transactions of 32 lanes on 32 banks, by the distance of their words.")
-
-
-def draw_bank_grid(table: Sequence[int], accesses: np.ndarray, each: Sequence[int]) -> Picture:
-    """Draw the bank of each element of a tile, and the transactions of each access.
-
-    Args:
-        table: word of each element, 32 x 32.
-        accesses: rows of 32 elements.
-        each: transactions of each access.
-    """
-    bank, counts = np.asarray(table).reshape(SIDE, SIDE) % SIDE, np.asarray(each)
-    figure = Figure((9.4, 3.9))
-    left, right = figure.subplots(1, 2, width_ratios=(1, 1.15))
-    drawn = left.imshow(bank, cmap="cividis")
-    rows, columns = np.nonzero(bank == 0)
-    left.plot(columns, rows, "s", ms=4, mfc="white", mec="#222", mew=0.8)
-    worst = int(counts.argmax())
-    at = np.divmod(accesses[worst], SIDE)
-    left.plot(at[1], at[0], "x", ms=5, color=COLOURS["red"], mew=1.4)
-    left.set(title="bank of each element", xlabel="column", ylabel="row")
-    figure.colorbar(drawn, ax=left, label="bank")
-    right.bar(range(counts.size), counts, 1.0, color=COLOURS["blue"])
-    right.axhline(1, color="#222", lw=0.8)
-    right.set(title=f"{counts.sum()} transactions of {counts.size} accesses", xlabel="access",
-              ylabel="transactions", ylim=(0, None))  # fmt: skip
-    figure.tight_layout()
-    return picture(
-        figure,
-        alt=f"A tile of 32 x 32 elements by bank; {counts.size} accesses take {counts.sum()} "
-            f"transactions, the worst {counts.max()}.",
-        caption=f"White squares: elements in bank 0. Red crosses: access {worst}, with "
-                f"{counts.max()} transactions the first of the worst ones.",
-    )  # fmt: skip

@@ -51,7 +51,7 @@ def of_each(table: np.ndarray, accesses: np.ndarray) -> np.ndarray:
         accesses: rows of 32 different elements.
     """
     count = len(accesses)
-    banks = np.asarray(table)[accesses] % SIDE + SIDE * np.arange(count)[:, None]
+    banks = np.asarray(table).reshape(-1)[accesses] % SIDE + SIDE * np.arange(count)[:, None]
     return np.bincount(banks.reshape(-1), minlength=SIDE * count).reshape(count, SIDE).max(1)
 
 

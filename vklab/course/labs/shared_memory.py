@@ -296,7 +296,7 @@ def record(folder: Path, index: int = 0, loads: int = 4096) -> dict[str, Any]:
             } for name in ("inside a subgroup", "between subgroups")}},
             "histograms": {"elements": COUNT, "bins": BINS, **{
                 kind: _histograms(bench, x.astype(np.uint32)) for kind, x in (
-                    ("all bins alike", random.integers(0, BINS, COUNT)),
+                    ("evenly spread", random.integers(0, BINS, COUNT)),
                     ("one bin", np.full(COUNT, 7)))}},
             "orders": _orders(bench, floats),
         }  # fmt: skip

@@ -88,7 +88,7 @@ def _fill(labs: Sequence[Lab], folder: Path, seed: str) -> Manifest:
     variants = choose_variants(labs, seed)
     root = folder / "labs"
     (root / "checks").mkdir(parents=True)
-    write_atomic(root / "variants.json", json.dumps(variants, indent=1, sort_keys=True) + "\n")
+    write_atomic(root / places.VARIANTS, json.dumps(variants, indent=1, sort_keys=True) + "\n")
     facts = []
     for lab in labs:
         notebook = student_notebook(lab, variants)
