@@ -37,10 +37,10 @@ class Tier:
 
 
 TIERS = {
-    # Tests wait for children and time limits, so more workers than cores are faster. Each worker
+    # Tests wait for children and time limits, so one worker more than cores is faster. Each worker
     # needs 20 s to collect, which the quick tier does not earn back.
     "--quick": Tier("--quick", "not slow and not full", 900),
-    "": Tier("", "not slow", 3600, extra_workers=2),
+    "": Tier("", "not slow", 3600, extra_workers=1),
     "--all": Tier("--all", "", 4 * 3600, extra_workers=1),
     "--fuzz": Tier("--fuzz", "", 3600, files=("tests/gpu/test_fuzz.py",),
                    environment={"VKLAB_FUZZ": "10"}),
