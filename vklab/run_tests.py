@@ -7,6 +7,7 @@ process, so that a native crash is reported. Its workers are switched off by `-n
 
 from __future__ import annotations
 
+import compileall
 import os
 import subprocess
 import sys
@@ -93,6 +94,7 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as error:
         return _say(f"vklab test: {error}", 2)
     sys.stdout.flush()  # keep earlier output before pytest's lines
+    compileall.compile_dir(root / "vklab", quiet=2, workers=0)  # else each worker compiles it
     started = time.monotonic()
     try:
         # The caller's variables win: VKLAB_FUZZ=60 fuzzes for an hour.

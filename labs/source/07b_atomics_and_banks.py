@@ -58,7 +58,7 @@ figures.draw_lost()
 predict("07b-p1", plain=..., atomic=...)
 
 # %% [markdown] id="l07b-1r"
-# Now 65,536 elements, in 256 bins: first evenly spread, then all in one bin. A processor with vectors of eight loses 7 of 8 updates of one bin; a GPU runs more invocations at the same time, and loses more.
+# Now 65,536 elements, in 256 bins: first evenly spread, then all in one bin. A processor with vectors of eight loses 7 of 8 updates of one bin, and more where two of its threads meet in the bin. A GPU runs more invocations at the same time, and loses more.
 
 # %% id="l07b-lost" tags=["nbval-ignore-output"]
 chance = np.random.default_rng(0)

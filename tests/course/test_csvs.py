@@ -48,7 +48,7 @@ def spreadsheet(text):
     return list(csv.reader(io.StringIO(text, newline="")))
 
 
-@given(st.text() | st.sampled_from(FORMULAE + NAMES))
+@given(st.text(tiers.CHARACTERS) | st.sampled_from(FORMULAE + NAMES))
 @example("'=1")
 @example("\t")
 @settings(max_examples=tiers.examples(100), deadline=None)

@@ -21,10 +21,11 @@ from vklab.course.definition.judge import LocalAnswers, judge
 from vklab.course.definition.kinds import Choice
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers() | st.text()
+    st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers()
+    | st.text(tiers.CHARACTERS)
     | st.binary(),
     lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(tuple)
-    | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    | st.dictionaries(st.text(tiers.CHARACTERS, max_size=5), inner, max_size=3)
     | st.dictionaries(st.integers() | st.tuples(st.integers()), inner, max_size=3),
     max_leaves=20,
 )  # fmt: skip

@@ -12,9 +12,9 @@ from vklab.course.author.answers import answers_of
 from vklab.course.definition.exercise import exercises_of
 
 pytestmark = pytest.mark.usefixtures("loaded_notebooks")
-# By default every fourth wrong answer is tried, every 20th kernel and mutant; with --all, all.
-sampled = pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)])
-rarely = pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.slow)])
+# By default every fifth wrong answer is tried, every 40th kernel and mutant; with --all, all.
+sampled = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+rarely = pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def clean(problems):

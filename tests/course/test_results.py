@@ -145,7 +145,7 @@ def test_one_of_several_students_is_named_exactly(tmp_path):
         results.find("bob")
 
 
-text = st.text(max_size=40)
+text = st.text(tiers.CHARACTERS, max_size=40)
 results_strategy = st.builds(
     lambda status, of, share, message: {
         "status": "passed" if share == 1 else "failed" if status == "passed" else status,

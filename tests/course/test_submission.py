@@ -238,7 +238,10 @@ def test_strange_names_are_names_only(release, tmp_path):
                for k in keys)  # fmt: skip
 
 
-@given(st.text(min_size=1, max_size=80), st.text(min_size=1, max_size=80))
+WORDS = st.text(tiers.CHARACTERS, min_size=1, max_size=80)
+
+
+@given(WORDS, WORDS)
 @settings(max_examples=tiers.examples(60), deadline=None)
 def test_keys_are_safe_and_different(one, other):
     key = file_key(one, "91_class")
@@ -247,7 +250,7 @@ def test_keys_are_safe_and_different(one, other):
 
 
 @given(st.binary(max_size=300) | st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(tiers.CHARACTERS, max_size=8),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
         st.sampled_from(["cells", "id", "source", "metadata", "vklab", "kernelspec", "cell_type"]),
         inner, max_size=4), max_leaves=20).map(lambda v: json.dumps(v).encode()))  # fmt: skip

@@ -9,10 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from vklab.pytorch import backend, graphs
+from vklab.pytorch import graphs
 from vklab.runtime import open_devices
 
 pytestmark = pytest.mark.full
+
+
+def vklab_backend(*given, **options):
+    """Call the backend; importing it brings Dynamo, which takes seconds in each worker."""
+    from vklab.pytorch import backend
+
+    return backend.vklab_backend(*given, **options)
 
 
 @pytest.fixture
@@ -29,7 +36,7 @@ def compiled(device_index, monkeypatch):
         options = {"device": device_index, "fallback": False, **options}
         is_open = options.pop("dynamic", None)
         return torch.compile(
-            function, backend=backend.vklab_backend, dynamic=is_open, options=options
+            function, backend=vklab_backend, dynamic=is_open, options=options
         )
 
     monkeypatch.setattr(graphs.CompiledGraph, "__init__", noted)
@@ -204,7 +211,7 @@ def test_more_numbers_than_kept_are_left_to_pytorch(compiled, monkeypatch, caplo
 def test_an_unknown_device_is_an_error(device_index):
     torch._dynamo.reset()
     options = {"device": "no such device"}
-    function = torch.compile(lambda x: x + 1, backend=backend.vklab_backend, options=options)
+    function = torch.compile(lambda x: x + 1, backend=vklab_backend, options=options)
     with pytest.raises(Exception, match="no device is called 'no such device'"):
         function(torch.ones(2))
     torch._dynamo.reset()
@@ -216,7 +223,7 @@ def test_an_unknown_device_is_told_where_pytorch_suppresses_errors(device_index,
     caplog.set_level(logging.WARNING)
     torch._dynamo.reset()
     with torch._dynamo.config.patch(suppress_errors=True), torch.no_grad():
-        made = torch.compile(layer, backend=backend.vklab_backend, options=options)(x)
+        made = torch.compile(layer, backend=vklab_backend, options=options)(x)
         torch.testing.assert_close(made, layer(x))  # PyTorch runs it, as its option promises
     torch._dynamo.reset()
     assert "no device is called 'no such device'" in caplog.text
