@@ -124,7 +124,7 @@ def seconds(step, graph: Graph) -> float:
     return time.process_time() - started
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @every_pass
 def test_a_pass_over_five_thousand_nodes_takes_less_than_half_a_second(step):
     graph = chain(5_000)

@@ -105,14 +105,14 @@ def test_memory_of_twenty_thousand_nodes():
     assert peaks[1] < 6 * peaks[0] and peaks[1] < 400 << 20
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_placing_a_hundred_thousand_values_that_live_long():
     lives = [Lifetime(f"v{i}", 1000 + 8 * (i % 97), i, i + 5000) for i in range(100_000)]
     spent = seconds(lambda: memory.check_offsets(lives, *memory.assign_offsets(lives)))
     assert spent < 60  # by the square it would be hours
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_barriers_of_a_hundred_thousand_steps_that_do_not_meet():
     work = [Access("compute_shader", (), (Slot("a", 256 * i, 256),)) for i in range(100_000)]
     assert len(barriers.find_barriers(work)) == 1
