@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
 import re
@@ -14,14 +15,16 @@ import class_of_students as students
 import nbformat
 import pytest
 
+import vklab.course
+from vklab import cli
 from vklab.course.author import leaks, regions, strip
 from vklab.course.author.lab import LabError, all_labs, find_lab, read_lab
 from vklab.course.check import check
-from vklab.course.definition.exercise import exercises_of
+from vklab.course.definition.exercise import exercises_of, find
 from vklab.course.grade.assignment.manifest import open_release
 from vklab.course.grade.assignment.release import choose_variants, release, texts_of
 from vklab.course.grade.results.schema import GradeError
-from vklab.course.places import PROJECT, labs_folder
+from vklab.course.places import PROJECT, adopt_release, labs_folder
 
 pytestmark = pytest.mark.full
 
@@ -73,15 +76,33 @@ def test_a_notebook_in_a_release_is_checked_in_its_variant(labs, tmp_path, monke
     exec(students.right(made), names)
     (tmp_path / "out" / "work").mkdir()
     monkeypatch.delenv("VKLAB_LABS")
+    monkeypatch.setattr("IPython.get_ipython", object)  # a notebook's kernel
     for folder in (made.labs_folder, tmp_path / "out" / "work", tmp_path / "out"):
         monkeypatch.chdir(folder)
+        monkeypatch.delenv("VKLAB_LABS", raising=False)
+        importlib.reload(vklab.course)
         assert labs_folder() == made.labs_folder
         assert check("91-1", names["padded"]).status == "correct"
     monkeypatch.setenv("VKLAB_LABS", str(students.LABS))  # the switch comes first
+    adopt_release()
     assert check("91-1", names["padded"]).status == "incorrect"
     monkeypatch.delenv("VKLAB_LABS")
     monkeypatch.chdir(PROJECT / "labs")
+    adopt_release()
     assert labs_folder() == PROJECT / "labs"
+
+
+def test_checks_among_submissions_are_never_executed(tmp_path, monkeypatch):
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "variants.json").write_text("{}")
+    planted = "from pathlib import Path\nPath('planted').touch()\n"
+    (tmp_path / "checks" / "lab_00.py").write_text(planted)
+    monkeypatch.delenv("VKLAB_LABS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert labs_folder() == PROJECT / "labs"
+    assert cli.main(["course", "release", "out", "00"]) == 0
+    assert find("00-1").cases
+    assert not (tmp_path / "planted").exists()
 
 
 def test_a_notebook_outside_of_a_release_is_told_that_its_variant_is_unknown(tmp_path, monkeypatch):

@@ -40,6 +40,8 @@ RIGHT = """def round_up(count, multiple=256):
 DEFAULT = {"exit in the answer", "ten gigabytes", "init's environment", "stub replaced",
            "modules replaced", "forged broadcast", "fake verdict", "a subclass of int",
            "daemons"}  # fmt: skip
+# Of a session that would otherwise end at its time limit.
+SAYS = {"huge reply": "or sent a message of more than 48 MiB"}
 # Of an exercise behind an answer that has spoiled their kernel.
 ALLOWED = {"passed", "error", "timeout", "failed"}
 
@@ -121,6 +123,7 @@ def test_a_hostile_answer_earns_nothing_and_the_next_exercise_goes_on(
     assert first["points"] == 0 and first["status"] != "passed", first
     assert first["messages"] or any(part["message"] for part in first["parts"])
     assert len(json.dumps(first)) < 2 << 20
+    assert SAYS.get(name, "") in json.dumps(first)
     if name in LASTING:
         assert second["status"] in ALLOWED
     else:

@@ -100,6 +100,7 @@ def _work(given: Path | None) -> Path:
 @course.command("update")
 def update(work: Work = None) -> None:
     """Update the student's copies of changed labs, cell by cell; keep everything they wrote."""
+    part("places").adopt_release()
     for done in part("student.work").update(part("places").labs_folder(), _work(work)):
         detail = f" ({done.detail})" if done.detail else ""
         console.say(f"{done.name}: {done.status}{detail}")
@@ -111,6 +112,7 @@ def progress(
     as_json: Annotated[bool, typer.Option("--json", help=console.JSON_HELP)] = False,
 ) -> None:
     """Show which exercises are solved in the saved notebooks."""
+    part("places").adopt_release()
     entries = part("student.work").progress(part("places").labs_folder(), _work(work))
     if as_json:
         console.emit({"labs": [vars(entry) for entry in entries]})

@@ -35,8 +35,9 @@ def lab(
 ) -> None:
     """Check this machine, classify handwritten digits on the best device, open JupyterLab."""
     # Imported here: no other command needs the course at its start.
-    from vklab.course.places import labs_folder
+    from vklab.course.places import adopt_release, labs_folder
 
+    adopt_release()
     # A release has its own data and work beside its labs.
     labs = labs_folder()
     root = labs.parent

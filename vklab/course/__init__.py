@@ -5,6 +5,7 @@ that only compiles or dispatches imports neither, and starts in half the time. V
 """
 
 import os
+import sys
 
 if "VKLAB_CHILD_BARE" not in os.environ:
     from vklab.course.attempt import attempt
@@ -15,10 +16,14 @@ if "VKLAB_CHILD_BARE" not in os.environ:
     from vklab.course.data import data
     from vklab.course.hint import hint
     from vklab.course.picture import picture
+    from vklab.course.places import adopt_release as _adopt_release
     from vklab.course.predict import predict
     from vklab.course.show import show
     from vklab.course.swap import swap
     from vklab.runtime import loading as _loading  # noqa: F401  (with it, all of the runtime)
+
+    if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
+        _adopt_release()  # a student's notebook
 
 __all__ = [
     "Run",

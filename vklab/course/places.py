@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from vklab import settings
 
-__all__ = ["PROJECT", "VARIANTS", "labs_folder", "unplaced"]
+__all__ = ["PROJECT", "VARIANTS", "adopt_release", "labs_folder", "unplaced"]
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 VARIANTS = "variants.json"  # in a release's labs: the variant of each exercise
 
 
 def labs_folder() -> Path:
-    """Return the folder of the labs.
+    """Return the folder of the labs: that of the LABS switch, else the project's.
 
-    The LABS switch names it. Otherwise it is that of the release in which the working directory
-    lies: a notebook runs in its own folder, `labs/` or `work/` of a release. Otherwise it is the
-    project's.
+    Its `checks/` are executed: a folder is never searched for here, or a grader who works among
+    submissions would execute theirs. See `adopt_release`.
     """
     named = str(settings.get("LABS"))
-    return Path(named).resolve() if named else _released() or (PROJECT / "labs").resolve()
+    return Path(named).resolve() if named else (PROJECT / "labs").resolve()
+
+
+def adopt_release() -> None:
+    """Set the LABS switch to the release in which the working directory lies, if it is not set.
+
+    For students only: a notebook runs in its own folder, `labs/` or `work/` of a release. The
+    switch is set as an environment variable, so that children see it, too.
+    """
+    found = None if settings.get("LABS") else _released()
+    if found is not None:
+        os.environ[settings.SETTINGS["LABS"].variable] = str(found)
 
 
 def unplaced() -> bool:
-    """Tell whether nothing says which labs are meant: no switch, no release, not the project."""
-    here = Path.cwd().resolve()
-    return not (settings.get("LABS") or _released() or here.is_relative_to(PROJECT))
+    """Tell whether nothing says which labs are meant: no switch, not the project."""
+    return not (settings.get("LABS") or Path.cwd().resolve().is_relative_to(PROJECT))
 
 
 def _released() -> Path | None:

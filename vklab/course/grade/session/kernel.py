@@ -52,7 +52,15 @@ class KernelEnded(Exception):
 
 
 class _Client(BlockingKernelClient):
-    """A client that never connects twice: a kernel could put another socket in the old place."""
+    """A client that never connects twice: a kernel could put another socket in the old place.
+
+    A connection ends with a message that is longer than its limit; `drops` has a socket for each
+    channel, readable from then on.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drops: dict[str, Any] = {}
 
     def _create_connected_socket(self, channel: str, identity: bytes | None = None) -> Any:
         made = self.context.socket(channel_socket_types[channel])
@@ -63,6 +71,7 @@ class _Client(BlockingKernelClient):
         made.setsockopt(zmq.RCVHWM, WAITING[channel])
         if identity:
             made.identity = identity
+        self.drops[channel] = made.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         made.connect(self._make_url(channel))
         return made
 
@@ -162,6 +171,12 @@ class GradedKernel:
             left = ends - time.monotonic()
             if channel.poll(int(1000 * max(0.0, min(left, SLICE_S)))):
                 return self._received(channel, stream)
+            if self.kc.drops[stream].poll(0):
+                time.sleep(SLICE_S)  # a process that has died is told as such
+                self._check()
+                most = MESSAGE_BYTES[stream] >> 20
+                self._fail("error", "closed its connection, or sent a message of more than "
+                                    f"{most} MiB")
             if left <= 0:
                 raise Empty
 
