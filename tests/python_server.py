@@ -24,7 +24,6 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
-import slang_server
 from stand_ins import loaded_python
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,7 +91,14 @@ def serve(address: str, variable: str) -> None:
                 listener.close()
                 watch(connection, base)
             connection.close()
-            slang_server.bury()
+            bury()
+
+
+def bury() -> None:
+    """Forget the forks that have ended; their time counts as that of this process."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def watch(connection: socket.socket, base: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Slang's compiler, loaded once: a fork of one process compiles each kernel that tests ask for.
+"""Slang's compiler, loaded once: forks of one process compile the kernels that tests ask for.
 
 slangc spends most of its half second on loading what every kernel may call; the kernel itself takes
 a tenth. The output is slangc's, byte for byte (tests/nogpu/test_slang_server.py); what does not
@@ -22,6 +22,9 @@ from pathlib import Path
 
 from stand_ins.loaded_compiler import ADDRESS, LIMIT_S, Popen
 
+# Processes that answer at a time, and the kernels that each of them compiles: to make one costs a
+# fifth of a kernel's time.
+FORKS, ANSWERS = 2, 25
 # The one function that the library does not export as C.
 AS_SLANGC = "_Z28spSetCommandLineCompilerModePN5slang15ICompileRequestE"
 
@@ -70,7 +73,7 @@ def _first(folder: Path) -> list[str]:
 
 
 def serve(path: str, address: str, *first: str) -> None:
-    """Answer each connection in a fork, until the input of this process ends.
+    """Keep forks that answer connections, until the input of this process ends.
 
     Args:
         path: the compiler's library.
@@ -81,33 +84,41 @@ def serve(path: str, address: str, *first: str) -> None:
     slang.spCreateSession.restype = slang.spCreateCompileRequest.restype = ctypes.c_void_p
     session = ctypes.c_void_p(slang.spCreateSession(None))
     compiled(slang, session, first)
+    forks: dict[int, int] = {}  # the number of each process, by a file that tells of its end
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
         os.write(1, b"1")
-        while listener in select.select([listener, 0], [], [])[0]:
-            connection, _ = listener.accept()
-            if os.fork() == 0:
-                signal.alarm(LIMIT_S)
-                os._exit(answer(slang, session, connection))
-            connection.close()
-            bury()
+        while True:
+            while len(forks) < FORKS:
+                fork = os.fork()
+                if fork == 0:
+                    os._exit(answers(slang, session, listener))
+                forks[os.pidfd_open(fork)] = fork
+            ready = select.select([0, *forks], [], [])[0]
+            for ended in ready:
+                if ended:
+                    os.waitpid(forks.pop(ended), 0)
+                    os.close(ended)
+            if 0 in ready:
+                break
+    for fork in forks.values():
+        os.kill(fork, signal.SIGKILL)
+        os.waitpid(fork, 0)
 
 
-def bury() -> None:
-    """Forget the forks that have ended; their time counts as that of this process."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-
-
-def answer(slang: ctypes.CDLL, session: ctypes.c_void_p, connection: socket.socket) -> int:
-    """Compile what one connection asks for and say whether that went well."""
-    with connection, connection.makefile("rb") as lines:
-        folder, arguments = json.loads(lines.readline())
-        os.chdir(folder)
-        if compiled(slang, session, arguments):
+def answers(slang: ctypes.CDLL, session: ctypes.c_void_p, listener: socket.socket) -> int:
+    """Compile what some connections ask for, one after the other; the last is the first to fail."""
+    for _ in range(ANSWERS):
+        connection, _ = listener.accept()
+        signal.alarm(LIMIT_S)
+        with contextlib.suppress(OSError), connection, connection.makefile("rb") as lines:
+            folder, arguments = json.loads(lines.readline())
+            os.chdir(folder)
+            if not compiled(slang, session, arguments):
+                return 1
             connection.sendall(b"1")
+        signal.alarm(0)
     return 0
 
 
