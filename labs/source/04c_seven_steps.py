@@ -286,8 +286,8 @@ gpu = [("read a, b; write y", 4.6, 7.4, "green"), ("barrier", 7.4, 8.4, "pink")]
 draw_timeline({"host": host, "device": gpu},
               [("host", 3.8, "device", 4.8), ("device", 8.3, "host", 8.5)],
               alt="The host records, submits, waits; the device runs the kernel and the barrier.",
-              caption="Nothing runs before the submission. The arrow to the host is the fence: kernel "
-                      "and barrier are done.")
+              caption="Nothing runs before the submission. The arrow to the host is the fence: "
+                      "kernel and barrier are done.")
 
 # %% [markdown] id="l04c-s6b"
 # Why a **barrier**, if the host waits anyway? The fence says that the work is *done*. The specification says that this alone does not make the kernel's writes *visible* to the CPU; the barrier does. In the other direction coherent memory needs nothing: `vkQueueSubmit` makes everything that the host wrote before visible to the device.
