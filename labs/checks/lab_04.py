@@ -153,7 +153,8 @@ class RoundedDown(Predict):
     "Which four bytes does each member read, and what did the host write there?",
 ))  # fmt: skip
 class ExchangedMembers(Predict):
-    explains = ("scale reads the bytes of the uint 1000: as a float they are 1.4e-42. count reads "
+    explains = ("scale reads the bytes of the uint 1000: as a float they are 1.4e-42, so close to "
+                "0 that some GPUs compute with 0 instead. count reads "
                 "the bytes of the float 0.5: as a uint they are 1056964608.")
 
     def answers(self) -> dict[str, Any]:

@@ -231,9 +231,10 @@ class ShareSets(Function):
     "Which call gets the kernel and the layout? What would it have to compare?",
 ))  # fmt: skip
 class TwoSlots(Predict):
-    explains = ("Each structure on its own is valid, and Vulkan does not ask drivers to compare "
-                "the two. What the kernel then does is undefined: it may read zeros or other "
-                "memory, or the process may crash. "
+    explains = ("Each structure on its own is valid. Together they break a rule of "
+                "vkCreateComputePipelines, but Vulkan does not ask drivers to check its rules. "
+                "What follows is undefined: a driver may return no error, as lavapipe does. Then "
+                "the kernel may read zeros or other memory, or the process may crash. "
                 "Validation layers (a library between program and driver that checks every "
                 "call) report it.")
 
@@ -245,9 +246,10 @@ class TwoSlots(Predict):
     "Which of these objects contain something of the first kernel's code?",
 ))  # fmt: skip
 class SecondKernel(Predict):
-    explains = ("Shader module and pipeline contain the code of one kernel. A descriptor set only "
-                "says which buffer belongs to which binding: it fits every kernel with the same "
-                "layout. Memory belongs to its buffer.")
+    explains = ("Shader module and pipeline contain the code of the first kernel. (A module may "
+                "hold several kernels that were compiled together; a pipeline has one.) A "
+                "descriptor set only says which buffer belongs to which binding: it fits every "
+                "kernel with the same layout. Memory belongs to its buffer.")
 
     def answers(self) -> dict[str, Any]:
         return {"shader_module": "a new one", "pipeline": "a new one",

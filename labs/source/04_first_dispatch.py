@@ -43,7 +43,7 @@ banner()
 
 # %% [markdown] id="l04-one"
 # ## 1 · One addition, a thousand times
-# A **kernel** is the code for one element. One run of that code is an **invocation**. Invocations come in **workgroups** of a fixed size, and you start (*dispatch*) whole workgroups.
+# A **kernel** is a small program that a device runs many times at once. One such run is an **invocation**; here each invocation takes care of one element. Invocations come in **workgroups**, all of the same size, and you start (*dispatch*) whole workgroups.
 
 # %% id="l04-one-d" tags=["hide-input"]
 grid = Diagram(660, 150)
@@ -53,11 +53,12 @@ for n, last in enumerate(("0 to 63", "64 to 127", "128 to 191", "192 to 199")):
     grid.box((left, 96, width, 46), "elements\n" + last, "green").arrow((left + 40, 54),
                                                                         (left + 40, 94))
 grid.note((58, 78), "i = id.x")
-grid.box((592, 96, 60, 46), "nothing", "grey", dashed=True, filled=False)
+grid.box((592, 96, 60, 46), "none\nfor 56", "grey", dashed=True, filled=False)
 grid.arrow((624, 54), (624, 94))
 grid.picture("Four workgroups of 64 invocations above 200 elements; in the last workgroup "
-             "most invocations have no element.",
-             "200 elements, 4 workgroups of 64: invocation i takes care of element i.")
+             "8 invocations have an element and 56 have none.",
+             "200 elements, 4 workgroups of 64: invocation i takes care of element i. The last "
+             "56 invocations have none (the boxes below workgroup 3 are not to scale).")
 
 # %% [markdown] id="l04-one-k"
 # This is a whole kernel, in the language Slang, in which you will write yours:
@@ -79,7 +80,7 @@ listing
 predict("04-p1", workgroups=..., invocations=..., idle=...)
 
 # %% [markdown] id="l04-run-t"
-# `run_kernel` compiles a kernel, copies the buffers to the device, dispatches, and copies the buffers back. It works in a process of its own: a kernel that loops for ever, or crashes the driver, ends there and not in your notebook. Lab 04c shows what it does inside.
+# `run_kernel` compiles a kernel, copies the buffers to the device, dispatches, and copies the buffers back. It works in a process of its own: a kernel that loops for ever, or crashes the driver, costs you that process and not your notebook. Lab 04c shows what it does inside.
 
 # %% id="l04-run"
 a, b = np.arange(1000, dtype=np.float32), np.full(1000, 0.5, np.float32)
@@ -88,7 +89,7 @@ done = run_kernel(ADD, run)[0]
 print(done.status, np.array_equal(done.buffers["y"], a + b))
 
 # %% [markdown] id="l04-trace-t"
-# Which invocation touches which element? `trace` puts a counter beside every load and store of the compiled kernel, runs it, and returns what was counted. Here are 100 elements and two workgroups:
+# Which invocation touches which element? `trace` puts a counter beside every *load* and *store* (each read and write of memory) of the compiled kernel, runs it, and returns what was counted. Here are 100 elements and two workgroups:
 
 # %% id="l04-trace" tags=["nbval-ignore-output"]
 x = np.arange(100, dtype=np.float32)
@@ -97,7 +98,7 @@ print(add_traced)
 draw_invocation_map(add_traced)
 
 # %% [markdown] id="l04-trace-r"
-# Reads and writes are what this lab counts, in place of time: a count is the same on every machine. `vector_add` moves three numbers for one addition. On large arrays it therefore waits for memory, not for arithmetic, on every device; on 1000 elements the start of the dispatch costs more than both.
+# Reads and writes are what this lab counts, in place of time: a count is the same on every machine. (It counts what the kernel asks for; a cache may answer a part of that.) `vector_add` moves three numbers for one addition. On large arrays it therefore waits for memory, not for arithmetic, on every device; on 1000 elements the start of the dispatch costs more than both.
 
 # %% [markdown] id="l04-e1t" vklab={"id": "04-1"}
 # ### Exercise 1 · Map
@@ -149,6 +150,8 @@ check("04-1", SQUARED_MAX)
 # %% [markdown] id="l04-bad-t"
 # ### When a kernel does not end well
 # First predict the status of two kernels. The first writes `coutn`, a name that nobody declared. The second declares a buffer `x` and never reads it. Choose from `"ran"` and `"compile_error"`.
+#
+# The cell after the prediction also runs a third kernel, `ENDLESS`, which never ends. Vulkan forbids such kernels. If your GPU also draws your screen, save your work first: the screen may freeze for some seconds, and the driver may restart the GPU. To leave this kernel out, remove `ENDLESS` from the `for` line.
 
 # %% id="l04-p3"
 predict("04-p3", misspelt=..., unused=...)
@@ -170,13 +173,13 @@ for text in (MISSPELT, UNUSED, ENDLESS):
 # %% [markdown] id="l04-bad-r"
 # *x is never used* in a message means: your kernel does not look at its input. Slang's compiler leaves such a buffer out of the compiled kernel.
 #
-# The loop of the third kernel never ends, because halving a positive number never makes it smaller than -1. A GPU goes on until its driver steps in; `run_kernel` stops its process after the time limit and says `timeout`. If yours says `ran | no message`, you are on lavapipe, Mesa's Vulkan driver for CPUs (the banner calls its device llvmpipe): lavapipe of Mesa 22.3 ends every loop after 65535 turns and says nothing. The checks count the turns of every loop, and report an endless one.
+# The loop of the third kernel never ends, because halving a positive number never makes it smaller than -1. What happens then depends on the driver. Some drivers restart the GPU after a few seconds; others let the kernel run until its process ends. `run_kernel` ends its process after the time limit and says `timeout`, or `crashed` where the driver was faster. If yours says `ran | no message`, you are probably on lavapipe, Mesa's Vulkan driver for CPUs (the banner calls its device llvmpipe): lavapipe of Mesa 22.3 ends every loop after 65535 turns and says nothing. The checks count the turns of every loop, and report an endless one.
 
 # %% [markdown] id="l04-guard"
 # ## 2 · The guard
 # Below, `vector_add` has lost its guard; it runs on 100 elements with two workgroups. Where do the other 28 invocations write?
 #
-# To see such writes, `run_kernel` lays **guard words** before and behind each buffer: a pattern that hardly any kernel writes. Afterwards it looks whether the pattern is still there. All bytes are counted from the start of the buffer: a float takes four bytes, so element `i` has the bytes `4 i` to `4 i + 3`. Bytes before the buffer have negative numbers.
+# To see such writes, `run_kernel` lays **guard words** of four bytes before and behind each buffer: a pattern that hardly any kernel writes. Afterwards it looks whether the pattern is still there. All bytes are counted from the start of the buffer: a float takes four bytes, so element `i` has the bytes `4 i` to `4 i + 3`. Bytes before the buffer have negative numbers.
 
 # %% id="l04-guard-d" tags=["hide-input"]
 draw_arena([("guard words", 4096, "grey"), ("y: 100 floats", 400, "green"),
@@ -206,7 +209,7 @@ print(f"{done.status} | the 100 elements are right: {np.array_equal(done.buffers
 draw_invocation_map(trace(UNGUARDED, arrays, (2,), {}))
 
 # %% [markdown] id="l04-guard-r"
-# The result is **right**, and the kernel is broken: it wrote behind `y`, where another array may lie. There is no error; a wrong number turns up later, somewhere else.
+# The result is **right**, and the kernel is broken: it wrote behind `y`, where another array may lie. Vulkan reports no error; a wrong number turns up later, somewhere else.
 #
 # Vulkan has a feature for this, `robustBufferAccess`. Every driver must offer it, but a program must ask for it, and even then a write out of bounds may change other bytes of that buffer's memory. It limits the damage and hides the bug.
 #
@@ -214,7 +217,7 @@ draw_invocation_map(trace(UNGUARDED, arrays, (2,), {}))
 
 # %% [markdown] id="l04-push-t"
 # ## 3 · Push constants
-# Push constants are part of the command, not of a buffer. Every device takes at least 128 bytes of them. The *host*, your program, writes bytes; the kernel reads them as a struct.
+# Push constants need no buffer. Your program, the *host*, writes their bytes into the list of commands for the device; they hold for every dispatch that follows, until it writes others. Every device takes at least 128 bytes of them, and at least 256 with Vulkan 1.4. The kernel reads them as a struct.
 
 # %% id="l04-push-d" tags=["hide-input"]
 draw_arena([("uint count", 4, "blue"), ("float scale", 4, "orange")],
@@ -228,7 +231,7 @@ draw_arena([("uint count", 4, "blue"), ("float scale", 4, "orange")],
 predict("04-p5", scale=..., count=...)
 
 # %% id="l04-push"
-data = struct.pack("<If", 1000, 0.5)  # < little endian, I uint, f float
+data = struct.pack("<If", 1000, 0.5)  # <: lowest byte first; I: uint; f: float
 scale, count = struct.unpack("<fI", data)
 print(f"{data.hex(' ', 4)}\nread as a float, then a uint: {scale:.3g}, {count}")
 
@@ -278,7 +281,7 @@ check("04-2", SCALED_SUM)
 # ## 4 · How many workgroups?
 # You dispatch workgroups, so you divide: elements by workgroup size, **rounded up**. Rounding down loses the last elements.
 #
-# There is a second rule. Vulkan promises 65535 workgroups along x (`maxComputeWorkGroupCount`), and many devices offer exactly this number. With 64 invocations each, that is 4,194,240 elements, just short of an image of 2048 x 2048. A longer grid continues along y, in rows of a fixed length:
+# There is a second rule. Vulkan promises 65535 workgroups along each axis (`maxComputeWorkGroupCount`), and many devices offer exactly this number along x. With 64 invocations each, that is 4,194,240 elements, just short of an image of 2048 x 2048. A longer grid continues along y, in rows of a fixed length:
 
 # %% id="l04-grid-d" tags=["hide-input"] vklab={"id": "04-3"}
 rows_of = Diagram(640, 132)
@@ -317,7 +320,7 @@ def workgroups(count, size=64):
 
 
 # %% [markdown] id="l04-e3p"
-# First in use: 4.2 million elements, more than one row holds. The kernel adds each element's number, counted from 1, to the element; `InterlockedAdd` is an addition that no other invocation can interrupt. Where two workgroups overlap, a number is added twice.
+# First in use: 4.2 million elements, more than one row holds. The kernel adds each element's number, counted from 1, to the element; `InterlockedAdd` reads, adds and writes as one step: no access of another invocation comes between. Where two workgroups overlap, a number is added twice.
 
 # %% id="l04-e3d" vklab={"id": "04-3"}
 NUMBER = """
@@ -410,14 +413,14 @@ for groups in (1000 // 256, -(-1000 // 256)):
           f"{seen.outside['y']} writes outside")
 
 # %% [markdown] id="l04-lesson-r"
-# The second bug, the division, hides the first: while it rounds down, no invocation is without an element, and the missing guard does no harm. The division itself stays hidden as long as the tests use multiples of 256. (In Metal, `dispatchThreads` starts exactly N threads on devices that support groups of unequal size; there a missing guard is no bug.)
+# The second bug, the division, hides the first: while it rounds down, no invocation is without an element, and the missing guard does no harm. The division itself stays hidden as long as the tests use multiples of 256. The size 256 is a risk of its own: Vulkan promises 128 invocations in a workgroup, and 256 only from version 1.4 on (`maxComputeWorkGroupInvocations`). (In Metal, `dispatchThreads` starts exactly N threads on devices that support groups of unequal size; there a missing guard is no bug.)
 #
 # ## 6 · What would break this?
 # The kernel below is `vector_add`, with its guard, unchanged. The function around it has **one wrong line**. The sum is right, and the guard words say that something is not. Find the line before you open the answer.
 
 # %% id="l04-planted"
 def add_on_device(a, b):
-    """Add two arrays on the device; return the sum and the bytes written outside of it."""
+    """Add two arrays on the device; return the sum, and where guard words changed."""
     y = np.zeros_like(a)
     groups = -(-a.size // 64)
     push = {"count": a.nbytes}
@@ -427,7 +430,8 @@ def add_on_device(a, b):
 
 x = np.arange(1000, dtype=np.float32)
 total, outside = add_on_device(x, x)
-print(f"the sum is right: {np.array_equal(total, x + x)}\nbytes outside: {outside}")
+print(f"the sum is right: {np.array_equal(total, x + x)}\n"
+      f"words outside of a buffer that changed, the first eight: at byte {outside}")
 
 # %% [markdown] id="l04-planted-r"
 # <details><summary>Which line?</summary>
@@ -439,10 +443,10 @@ print(f"the sum is right: {np.array_equal(total, x + x)}\nbytes outside: {outsid
 # ## Recap
 # | word | what it is | where |
 # |---|---|---|
-# | kernel, invocation, workgroup | code for one element; one run of it; the unit that you dispatch | section 1 |
+# | kernel, invocation, workgroup | a small program; one run of it; the unit that you dispatch | section 1 |
 # | guard | an invocation asks whether *its* element exists | section 2, 04-1 |
 # | guard words | a pattern before and behind a buffer; shows writes that miss it | section 2 |
-# | push constants | bytes that travel with the dispatch; the kernel's struct gives them their types | 04-2 |
+# | push constants | bytes in the list of commands; the kernel's struct gives them their types | 04-2 |
 # | workgroups | elements divided by workgroup size, rounded up; in rows beyond the limit | 04-3 |
 #
 # All words are in the [glossary](GLOSSARY.md), the language is in [Slang on one page](SLANG.md).
@@ -450,6 +454,6 @@ print(f"the sum is right: {np.array_equal(total, x + x)}\nbytes outside: {outsid
 # **Next**: lab 04b, kernels of two dimensions and with several elements for each invocation; lab 04c, the seven steps that `run_kernel` takes for you.
 #
 # **To read**
-# * Vulkan specification, chapters *Dispatching Commands* and *Limits*, and *Push Constant Updates* in *Resource Descriptors*: <https://docs.vulkan.org/spec/latest/index.html>
+# * Vulkan specification, chapters *Dispatching Commands* and *Limits*, and *Push Constant Updates* in *Descriptor Sets* (older editions: *Resource Descriptors*): <https://docs.vulkan.org/spec/latest/index.html>
 # * Slang user guide, *Targeting SPIR-V*: <https://docs.shader-slang.org>
 # * S. Rush, *GPU Puzzles*, which draws a kernel before it judges it: <https://github.com/srush/GPU-Puzzles>

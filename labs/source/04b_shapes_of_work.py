@@ -45,7 +45,7 @@ banner()
 
 # %% [markdown] id="l04b-two"
 # ## 1 · Two dimensions
-# A buffer has one dimension, and a matrix lies in it row after row. The grid may have two: with `[numthreads(8, 8, 1)]`, `id.x` counts along a row and `id.y` counts rows.
+# A buffer has one dimension, and a matrix lies in it row after row, as in NumPy. The grid may have two dimensions: `[numthreads(8, 8, 1)]` makes workgroups of 8 x 8 invocations. What each axis counts is the choice of the kernel. In this lab `id.x` counts along a row and `id.y` counts rows.
 
 # %% id="l04b-two-d" tags=["hide-input"]
 matrix = Diagram(640, 118)
@@ -106,7 +106,7 @@ check("04b-1", TRANSPOSE)
 # hint("04b-1")
 
 # %% [markdown] id="l04b-sectors-t"
-# Each element is read once and written once. But no GPU moves single floats: memory moves in pieces of 32 to 128 bytes. We count **sectors** of 32 bytes, or 8 floats; the first sector of a buffer has the elements 0 to 7, the next one 8 to 15.
+# Each element is read once and written once. But between memory and its caches no GPU moves single floats: it moves pieces of 32 to 128 bytes. On most GPUs, neighbours along x also execute each load together (lab 07), so neighbours that load from the same piece share it. We count **sectors** of 32 bytes, or 8 floats; the first sector of a buffer has the elements 0 to 7, the next one 8 to 15.
 #
 # First predict: the eight invocations with `id.y = 8` and `id.x` from 8 to 15 read the elements 432 to 439 of `x`. How many sectors of `x` do they read, and how many sectors of `y` do they write?
 
@@ -124,11 +124,11 @@ with attempt("04b-1"):
               f"of the 64 invocations of their workgroup: {len(set(group[:, 2] // 8))}")
 
 # %% [markdown] id="l04b-sectors-r"
-# Over the whole workgroup the difference between `x` and `y` vanishes: the other rows write into the same sectors of `y`, if the cache keeps them until then. (It is 15 sectors and not 8, because neither 53 nor 37 is a multiple of 8: most rows of eight elements begin inside a sector and end in the next one.) With workgroups of 64 x 1 the other rows would belong to other workgroups. A workgroup also has **shared memory**, fast memory of its own; a kernel that uses it does not depend on the cache. Lab 07 shows it.
+# Over the whole workgroup the difference between `x` and `y` vanishes: the other rows write into the same sectors of `y`, if the cache keeps them until then. (It is 15 sectors and not 8, because neither 53 nor 37 is a multiple of 8: most rows of eight elements begin inside a sector and end in the next one.) With workgroups of 64 x 1 the other rows would belong to other workgroups. A workgroup also has **shared memory**, a memory of its own, which is fast on most GPUs. A transpose can exchange its elements there and write whole rows of `y`; then it does not depend on the cache. Lab 07 shows shared memory.
 
 # %% [markdown] id="l04b-some"
 # ## 2 · Several elements for each invocation
-# An invocation may handle more than one element: fewer invocations, each with more to do. In this kernel each handles four. Somebody tested it with 1000 elements, and it passed.
+# An invocation may handle more than one element: fewer invocations, each with more to do. In this kernel each handles four in a row. (On a GPU that is not always the best four: neighbours then load from places 16 bytes apart, so one load of all of them touches up to four times as many sectors. Lab 08 counts this.) Somebody tested the kernel with 1000 elements, and it passed.
 
 # %% id="l04b-some-k"
 PASSED_ONCE = """
@@ -204,7 +204,7 @@ check("04b-2", HALVES)
 
 # %% [markdown] id="l04b-e3t"
 # ### Exercise 3 · Fewest loads (scored)
-# A **box sum** replaces each element of an image by the sum of the 3 x 3 elements around it. So that every element has eight neighbours, `x` has a border: it has `rows + 2` rows of `columns + 2`, and `y[r, c]` is the sum of `x[r .. r + 2, c .. c + 2]`. Each invocation computes **16 elements** of `y`. *Which* 16, and in which order, is your choice. `rows` and `columns` are multiples of 16. The check dispatches `rows * columns / 1024` workgroups of 64, rounded up: as many invocations as are needed, and no more than 63 without work.
+# A **box sum** replaces each element of an image by the sum of the 3 x 3 elements around it. So that every element has eight neighbours, `x` has a border: it has `rows + 2` rows of `columns + 2`, and `y[r, c]` is the sum of `x[r .. r + 2, c .. c + 2]`. Each invocation computes **16 elements** of `y`. *Which* 16, and in which order, is your choice; a rectangle of them is called a **tile**. `rows` and `columns` are multiples of 16. The check dispatches `rows * columns / 1024` workgroups of 64, rounded up: as many invocations as are needed, and at most 48 without work.
 
 # %% id="l04b-e3a" tags=["hide-input"]
 tile = Diagram(640, 150)
@@ -216,7 +216,8 @@ for left, wide, high, words in tiles:
     tile.box((left + cell, 8 + cell, cell * wide, cell * high), "", "green")
     tile.note((left, 144 if high > 1 else 76), words)
 tile.picture("Tiles of elements of y, each with the larger rectangle of x that it needs.",
-             "Green: elements of y of one invocation. Orange: elements of x that it needs.")
+             "Green: elements of y of one invocation, rows x columns. Orange: elements of x "
+             "that it needs.")
 
 # %% id="l04b-e3n" tags=["nbval-ignore-output"]
 SIXTEEN_IN_A_ROW = """
@@ -250,7 +251,7 @@ draw_access_counts(trace_box_sum(SIXTEEN_IN_A_ROW), "x", (34, 50), most=9)
 # %% [markdown] id="l04b-e3p"
 # An element in the middle of `x` belongs to nine windows of 3 x 3 and is read nine times; a corner of the border belongs to one window.
 #
-# Your score is the number of loads of `x` for each element of `y`, counted while the kernel runs; fewer is better. The kernel above needs 13824 / (32 x 48) = 9. A value that an invocation keeps in a local array, such as `float seen[54];`, costs no second load.
+# Your score is the number of loads of `x` for each element of `y`, counted while the kernel runs; fewer is better. The kernel above needs 13824 / (32 x 48) = 9. A value that an invocation keeps in a local array, such as `float seen[54];`, costs no second load. (That is how we count. A real GPU saves the load only if the compiler can keep the array in registers; for that it must unroll the loops over it.)
 #
 # | loads for each element | points |
 # |---|---|

@@ -67,7 +67,7 @@ slots.picture("Each name in the kernel leads to a slot with a binding number, an
               "The layout makes the slots; a descriptor set fills each of them with a buffer.")
 
 # %% [markdown] id="l04c-slots-p"
-# First predict: the kernel uses three buffers. A program makes a layout with two slots, and from it a pipeline with this kernel. Do Vulkan's calls return `"an error"` or `"no error"`?
+# First predict: the kernel uses three buffers. A program makes a layout with two slots, and from it a pipeline with this kernel. This breaks a rule of Vulkan. Can you count on `"an error"` from one of Vulkan's calls, or must you expect `"no error"`?
 
 # %% id="l04c-p1"
 predict("04c-p1", calls=...)
@@ -116,12 +116,13 @@ objects.picture()
 
 # %% [markdown] id="l04c-s1"
 # ### Step 1: instance and device
-# The **instance** connects this process to Vulkan. It lists **physical devices**: what is in the machine. From one of them you create a logical **device**, your own connection to it, with one **queue** that takes work. Queues come in **families**; yours must be able to compute.
+# The **instance** connects this process to Vulkan. It lists **physical devices**: what the drivers of this machine offer, GPUs or the processor. From one of them you create a logical **device**, your own connection to it, with one **queue** that takes work. Queues come in **families**; yours must be able to compute.
 
 # %% id="l04c-s1c" tags=["nbval-ignore-output"]
 objects.step(1)
 
-# On macOS Vulkan runs on Metal; such drivers are listed only if the program names two extensions.
+# On macOS the driver MoltenVK runs Vulkan on Metal. It is no complete Vulkan driver, and the loader
+# lists such drivers only if the instance names this extension and sets flag 1.
 offered = {e.extensionName for e in vk.vkEnumerateInstanceExtensionProperties(None)}
 portable = list({"VK_KHR_portability_enumeration"} & offered)
 application = vk.VkApplicationInfo(apiVersion=vk.VK_MAKE_VERSION(1, 3, 0))
@@ -139,8 +140,11 @@ family = next(i for i, f in enumerate(families) if f.queueFlags & vk.VK_QUEUE_CO
 has = {e.extensionName for e in vk.vkEnumerateDeviceExtensionProperties(physical, None)}
 priorities = [1.0]
 queue_info = vk.VkDeviceQueueCreateInfo(queueFamilyIndex=family, pQueuePriorities=priorities)
-subset = list({"VK_KHR_portability_subset"} & has)  # the second extension of macOS
-device_info = vk.VkDeviceCreateInfo(pQueueCreateInfos=[queue_info], ppEnabledExtensionNames=subset)
+subset = list({"VK_KHR_portability_subset"} & has)  # a device that offers this must enable it
+# Compilers for Vulkan 1.3 may store the size of a workgroup in a way that needs this feature.
+features = vk.VkPhysicalDeviceVulkan13Features(maintenance4=True)
+device_info = vk.VkDeviceCreateInfo(pNext=features, pQueueCreateInfos=[queue_info],
+                                    ppEnabledExtensionNames=subset)
 device = vk.vkCreateDevice(physical, device_info, None)
 objects.keep("device", device, vk.vkDestroyDevice)
 
@@ -148,7 +152,7 @@ queue = objects.keep("queue", vk.vkGetDeviceQueue(device, family, 0))
 objects.picture()
 
 # %% [markdown] id="l04c-s1r"
-# You create neither the physical device nor the queue: the one belongs to the instance, the other to the device. One trap of these Python bindings: a structure inside another must have a name of its own, as `application` and `queue_info` have. The bindings do not keep it alive, and an object without a name may be gone before the call reads it.
+# You create neither the physical device nor the queue: the one belongs to the instance, the other to the device. One trap of these Python bindings: a structure in a list must have a name of its own, as `queue_info` has. The bindings copy it into an array, but do not keep alive what it points to, here the priorities. Without a name these may be gone before the call reads them.
 #
 # ### Step 2: compile
 # Vulkan reads neither GLSL nor Slang. It takes **SPIR-V**, a list of 32-bit words that is the same for every vendor; the driver turns it into the machine code of the device.
@@ -227,7 +231,7 @@ with attempt("04c-1"):
 
 # %% [markdown] id="l04c-s5"
 # ### Step 5: buffers
-# A **buffer** has a size and a use, and no memory. For each buffer: ask what memory it needs, allocate that, and **bind** the two. The memory here is *host-visible* (the CPU may map it and write into it) and *coherent* (the device sees what the host writes without an extra command). Then a **descriptor set** fills the slots of step 4: `dstBinding=n`, with `n` = 0, and `binding = 0` in the kernel are all that connects the two `a`. The set comes from a **descriptor pool**.
+# A **buffer** has a size and a use, and no memory. For each buffer: ask what memory it needs, allocate that, and **bind** the two. The memory here is *host-visible* (the CPU may map it and write into it) and *coherent* (no `flush` is needed after a write of the host, and no `invalidate` before a read; lab 03). To *map* memory is to get a pointer to it. Then a **descriptor set** fills the slots of step 4: `dstBinding=n`, with `n` = 0, and `binding = 0` in the kernel are all that connects the two `a`. The set comes from a **descriptor pool**.
 
 # %% id="l04c-s5c" tags=["nbval-ignore-output"]
 with attempt("04c-1"):
@@ -273,7 +277,7 @@ with attempt("04c-1"):
 
 # %% [markdown] id="l04c-s6"
 # ### Steps 6 and 7: record, submit, wait
-# A **command buffer** is a list of commands for later; it comes from a **command pool**. Recording runs nothing. Five commands go in: which pipeline, which buffers, which push constants, how many workgroups, and a barrier. `vkQueueSubmit` hands the list to the device and returns at once. A **fence** is an object that the device signals when the work is done; the host waits for it, here for ten seconds at most.
+# A **command buffer** is a list of commands for later; it comes from a **command pool**. Recording runs nothing. Five commands go in: which pipeline, which buffers, which push constants, how many workgroups, and a barrier. `vkQueueSubmit` hands the list to the device and returns without waiting for the work. A **fence** is an object that the device signals when the work is done; the host waits for it, here for ten seconds at most.
 
 # %% id="l04c-s6d" tags=["hide-input"]
 host = [("step 6: record", 0, 3, "blue"), ("submit", 3, 4, "orange"),
@@ -282,10 +286,11 @@ gpu = [("read a, b; write y", 4.6, 7.4, "green"), ("barrier", 7.4, 8.4, "pink")]
 draw_timeline({"host": host, "device": gpu},
               [("host", 3.8, "device", 4.8), ("device", 8.3, "host", 8.5)],
               alt="The host records, submits, waits; the device runs the kernel and the barrier.",
-              caption="Nothing runs before the submission; the host reads y after the barrier.")
+              caption="Nothing runs before the submission. The arrow to the host is the fence: "
+                      "kernel and barrier are done.")
 
 # %% [markdown] id="l04c-s6b"
-# Why a **barrier**, if the host waits anyway? The fence says that the work is *done*. The specification says that this alone does not make the kernel's writes *visible* to the CPU; the barrier does. In the other direction nothing is needed: `vkQueueSubmit` makes everything that the host wrote before visible to the device.
+# Why a **barrier**, if the host waits anyway? The fence says that the work is *done*. The specification says that this alone does not make the kernel's writes *visible* to the CPU; the barrier does. In the other direction coherent memory needs nothing: `vkQueueSubmit` makes everything that the host wrote before visible to the device.
 
 # %% id="l04c-s6c" tags=["nbval-ignore-output"]
 with attempt("04c-1"):
@@ -337,14 +342,14 @@ print(objects.end(), "destroy calls, the object made last first")
 # %% [markdown] id="l04c-where"
 # vklab makes the same calls: steps 6 and 7 in `_submit` of `vklab/course/children/kernel_child.py`, the others in `vklab/vulkan/`: `instance.py` and `device.py` (1), `pipeline.py` (3, 4), `memory.py` and `descriptors.py` (5); step 2 in `vklab/shader/compiler.py`.
 #
-# Next predict: a second kernel, `y = a * b`, has the same bindings and push constants, and works on the same three buffers. Which objects does it need? Write `"a new one"` or `"the same"`.
+# Next predict: a second kernel, `y = a * b`, in a file of its own, has the same bindings and push constants, and works on the same three buffers. Which objects does it need? Write `"a new one"` or `"the same"`.
 
 # %% id="l04c-p2"
 predict("04c-p2", shader_module=..., pipeline=..., descriptor_set=..., memory=...)
 
 # %% [markdown] id="l04c-count"
 # ### Is it 100 times more code?
-# A course on the web says that Vulkan takes "~1000 lines" and "100x more code than CUDA" to add two arrays. Count them:
+# A course on the web says that Vulkan takes "~1000 lines of boilerplate" for its first program, and "100x more code than CUDA" to add two arrays. Count them:
 
 # %% id="l04c-lines" tags=["nbval-ignore-output"]
 cells = {int(step[1]): text for text in In if (step := re.search(r"objects\.step\((\d)\)", text))}
@@ -352,14 +357,14 @@ skipped = ("#", "objects.", "display(", "print(", "with attempt", "a, b =", "y =
 lines = [line for text in cells.values() for line in map(str.strip, text.splitlines())
          if line and not line.startswith(skipped)]
 calls = re.findall(r"vk\.(vk[A-Z]\w+)\(", "\n".join(lines))
-print(f"{len(cells)} steps: {len(lines)} lines of Python, {len(calls)} calls that create or do")
+print(f"{len(cells)} steps: {len(lines)} lines of Python, {len(calls)} calls of Vulkan in the text")
 print("CUDA: cudaMalloc 3, cudaMemcpy 3, the launch, cudaFree 3: about 10 lines and 10 calls")
 
 # %% [markdown] id="l04c-lines-r"
-# In Python this is about ten times as much as CUDA; in C, where each field of a structure takes a line, 20 to 30 times. And most of it is needed once: a second kernel needs its own shader module and pipeline, and for other buffers its own descriptor set; a second dispatch repeats only steps 6 and 7.
+# Counted in lines, this is about ten times as much as CUDA; in C, where each field of a structure takes a line, 20 to 30 times. Of the 32 calls in the text, five stand in a loop over three buffers, so 42 calls are made, and 15 more destroy the objects: 57, where CUDA makes 10. And most of it is needed once: a second kernel needs its own shader module and pipeline, and for other buffers its own descriptor set. Another dispatch repeats steps 6 and 7, and the same dispatch once more only step 7.
 #
 # ## 3 · One descriptor set for several kernels
-# A program runs several kernels on the same buffers. The seven steps gave one kernel one set with three descriptors. A set may serve several kernels, because a layout may have slots that a kernel does not use; the kernels only have to agree on the binding numbers. Fewer descriptors mean less work for the host.
+# A program runs several kernels on the same buffers. The seven steps gave one kernel one set with three descriptors. A set may serve several kernels, because a layout may have slots that a kernel does not use; the kernels only have to agree on the binding numbers, and all their pipelines are made with the layout of that set. Fewer descriptors mean less work for the host.
 
 # %% id="l04c-sets-d" tags=["hide-input"]
 sharing = Diagram(700, 226)
@@ -382,12 +387,12 @@ sharing.picture("Two kernels, each with a set of its own, and the same kernels w
                 "Orange: descriptors, with their bindings.")
 
 # %% [markdown] id="l04c-e2t"
-# There is a limit: `maxPerStageDescriptorStorageBuffers` says how many storage buffers one pipeline layout may have, whether its kernel uses them or not. Vulkan promises 4. (Most GPUs allow many more, and the profile *Roadmap 2022* promises 30; a program that must run everywhere has 4.)
+# There is a limit: `maxPerStageDescriptorStorageBuffers` says how many storage buffers the layout of a compute pipeline may have, whether its kernel uses them or not. Vulkan promises 4. (Most GPUs allow many more. The *Roadmap* milestones, lists of what newer devices should offer, have 30 for 2022 and 200 for 2026. A program that must run everywhere has 4.)
 #
 # ### Exercise 2 · Fewest descriptors (scored)
 # Put the kernels of a program on descriptor sets, so that all sets together have as few descriptors as possible. Each kernel uses one set, and that set has all of its buffers.
 #
-# The obvious way takes the kernels in the given order and puts each into the first set that still has room. Here it is for eight kernels of an attention layer, sorted by name:
+# The obvious way takes the kernels in the given order and puts each into the first set that still has room. Here it is for eight kernels of an attention layer, a part of language models, sorted by name. (A ninth, `p = e / z`, is left out.)
 
 # %% id="l04c-e2p" tags=["hide-input"]
 ATTENTION = {"add": ("x", "y"), "exp": ("s", "m", "e"), "largest": ("s", "m"), "mask": ("s", "c"),
@@ -449,7 +454,7 @@ check("04c-2", share_sets)
 #
 # <details><summary>Step 6 without the barrier</summary>
 #
-# On many machines nothing changes: the sum is right. A device with its own caches may show old bytes, sometimes. A test cannot find this. Reading can, and so can a habit: whoever maps memory to read it writes the barrier.
+# On many machines nothing changes: the sum is right. A device with its own caches may show old bytes, sometimes. So a test that passes proves nothing here. Reading the code helps, and so does a habit: whoever maps memory to read it writes the barrier.
 # </details>
 #
 # <details><summary>Step 6 with 15 workgroups</summary>
@@ -473,5 +478,5 @@ check("04c-2", share_sets)
 # **Next**: pipelines, layouts from reflection and specialization constants; then barriers and the validation layers; then what happens inside one workgroup.
 #
 # **To read**
-# * Vulkan specification, chapters *Synchronization and Cache Control* (fences, host access types, host write ordering), *Pipelines*, *Resource Descriptors* (pipeline layout compatibility), *Limits*: <https://docs.vulkan.org/spec/latest/index.html>
+# * Vulkan specification, chapters *Synchronization and Cache Control* (fences, host access types, host write ordering), *Pipelines*, *Descriptor Sets* (pipeline layout compatibility; older editions: *Resource Descriptors*), *Limits*: <https://docs.vulkan.org/spec/latest/index.html>
 # * Vulkan specification, appendix *Roadmap Milestones*: <https://docs.vulkan.org/spec/latest/appendices/roadmap.html>

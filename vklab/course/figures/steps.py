@@ -24,7 +24,7 @@ STEPS = (
     ("4 pipeline", "set layout:device", "pipeline layout:set layout", "pipeline:module, layout"),
     ("5 buffers", "buffers:device", "memory:device", "descriptor pool:device",
      "descriptor set:pool, set layout"),
-    ("6 record", "command pool:queue family", "command buffer:pool, pipeline, set"),
+    ("6 record", "command pool:device, family", "command buffer:pool, pipeline, set"),
     ("7 submit and wait", "fence:device"),
 )  # fmt: skip
 
