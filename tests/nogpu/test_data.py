@@ -47,6 +47,9 @@ def test_readme_quotes_the_files_as_they_are():
     for name, checksum in json.loads((DATA / "checksums.json").read_text()).items():
         size_bytes = (DATA / name).stat().st_size
         assert f"| `{name}` | {size_bytes:,} | `{checksum[:12]}` |" in readme, name
+    for record in (DATA / "recorded").iterdir():
+        made = json.loads(record.read_text("utf-8"))
+        assert f"| `recorded/{record.name}` | {made['device']}" in readme, record.name
 
 
 @pytest.mark.parametrize("harm", ["changed", "missing"])
