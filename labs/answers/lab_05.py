@@ -54,7 +54,7 @@ for mistake, says in (
     ({"tail": False}, "expected 32, got 28  (the bytes from one struct to the next)"),
     ({"one_is_array": False}, "expected {'b': 16, 'w': 0}, got {'b': 12, 'w': 0}"),
     ({"least": 4}, "expected {'b': 8, 'g': 4, 'h': 0, 'i': 2}, got {'b': 12, 'g': 8"),
-    ({"gap": False}, "expected {'b': 32, 'w': 0}, got {'b': 24, 'w': 0}"),
+    ({"gap": False}, "expected {'b': 80, 'w': 0}, got {'b': 60, 'w': 0}"),
 ):
     wrong("05-2", says=says)(lambda members, rules, mistake=mistake: struct(
         members, rules, **mistake))  # fmt: skip

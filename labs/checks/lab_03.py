@@ -27,10 +27,10 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _with_budgets(table: Table, budgets: Sequence[tuple[int, int]]) -> Table:
+def _with_budgets(table: Table, budgets: Sequence[tuple[float, float]]) -> Table:
     """Return a recorded table with other budgets and usages, in bytes."""
     heaps, types = table
-    changed = (replace(heap, budget_bytes=budget, usage_bytes=used)
+    changed = (replace(heap, budget_bytes=int(budget), usage_bytes=int(used))
                for heap, (budget, used) in zip(heaps, budgets, strict=True))  # fmt: skip
     return tuple(changed), types
 
@@ -84,25 +84,29 @@ class RankMemoryTypes(Function):
         radeon, m1, software = (memory_table(name) for name in ("radeon", "m1", "software"))
         upload = ({VISIBLE, COHERENT}, {LOCAL})
         asked = [("mask", table, bits, MIB, *needs) for table, bits, needs in (
-            (radeon, 0b1111, upload), (radeon, 0b1011, upload), (radeon, 0b1000, upload),
-            (radeon, 0b0011, ({CACHED}, set())), (m1, 0b0101, ({VISIBLE}, {CACHED})),
-            (m1, 0b0110, (set(), {LOCAL})), (software, 0b1, upload),
+            (radeon, 0b1111, upload), (radeon, 0b1011, upload), (software, 0b1, upload),
+            (radeon, 0b1110, ({VISIBLE, CACHED}, set())), (radeon, 0b0011, ({CACHED}, set())),
+            (m1, 0b0101, ({VISIBLE}, {CACHED})), (m1, 0b0110, (set(), {LOCAL})),
         )]  # fmt: skip
         # At the edge: the room is exactly what the buffer needs, and one byte less.
         for budget, used in ((100 * MIB, 20 * MIB), (1000 * MIB + 7, 0), (4001, 1000)):
             full, room = _with_budgets(software, [(budget, used)]), budget * percent // 100 - used
             asked += [("budget", full, 1, size, {VISIBLE}, set())
                       for size in (room, room + 1, budget - used)]  # fmt: skip
-        # The last table has more free bytes in heap 1 than in heap 0, and less room.
+        # Heap 1 has a byte more than heap 0; the same, once rounded down; more free, and less room.
         for budgets in (((400, 390), (900, 0), (256, 8)), ((300, 100), (800, 0), (256, 0)),
                         ((700, 500), (500, 100), (500, 100)),
+                        ((300, 100), (300, 100 - 1 / MIB), (256, 0)),
+                        ((300, 100), (300 + 1 / MIB, 100), (256, 0)),
                         ((200, 100), (1000, 8 * percent + 110), (256, 0))):  # fmt: skip
             table = _with_budgets(radeon, [(b * MIB, u * MIB) for b, u in budgets])
             asked += [("budget", table, 0b1111, size * MIB, set(), {LOCAL})
                       for size in (1, 150, 250)]  # fmt: skip
             asked += [("order", table, 0b1111, 2 * MIB, *needs) for needs in (
                 (set(), {LOCAL}), ({VISIBLE}, {CACHED}), ({LOCAL}, set()),
-                (set(), {LOCAL, CACHED}), (set(), set()))]  # fmt: skip
+                (set(), {LOCAL, CACHED}), (set(), {LOCAL, COHERENT}), (set(), set()))]  # fmt: skip
+        # Of two types of one heap the one with more flags has the lower index.
+        asked.append(("order", (table[0], table[1][::-1]), 0b1111, 2 * MIB, set(), {VISIBLE}))
         for _ in range(9):
             required, liked = (set(map(str, random.choice(FLAGS, random.integers(3), False)))
                                for _ in range(2))  # fmt: skip
@@ -212,6 +216,7 @@ class SubAllocate(Function):
             ([(0, 8192)], 100, 16), ([(0, 8192)], 300, 1024), (uneven, atom, 1),
             (uneven, atom + 1, 2 * atom), (odd, 2 * atom, 4 * atom), (odd, atom // 2, 8 * atom),
             (odd, 20 * atom, 2), (half, 2 * atom + 1, 1), ([(5, 2 * atom)], 2 * atom, 1),
+            ([(0, 3 * atom + 2), (4 * atom, 3 * atom + 1)], 1, 1),
         ):  # fmt: skip
             asked.append(("aligned", free, size, alignment))
         for _ in range(8):
@@ -222,12 +227,14 @@ class SubAllocate(Function):
                 at += free[-1][1]
             asked.append(("aligned", free, int(random.integers(1, 14 * atom)),
                           int(2 ** random.integers(0, 12))))  # fmt: skip
-        for sizes, size, alignment in (  # in atoms; the ranges lie apart
-            ((9, 5, 7), 5, 1), ((9, 7, 7), 6, 1), ((4, 4, 4), 4, 1), ((9, 6, 12), 5, 8),
+        for sizes, size, alignment in (  # in atoms; the ranges lie apart, and begin a bit before
+            ((9, 5, 7), 5, 1), ((9, 7, 7), 6, 1), ((2, 8, 8), 4, 2), ((9, 6, 12), 5, 8),
             ((30, 3, 14, 3), 2, 4), ((20, 8), 8, 16), ((6, 12), 3, 8), ((20, 12), 5, 8),
         ):  # fmt: skip
-            free = [(atom * (sum(sizes[:n]) + n), atom * count) for n, count in enumerate(sizes)]
-            asked += [(part, free, size * atom, alignment * atom) for part in ("smallest", "rest")]
+            free = [(atom * (sum(sizes[:n]) + n) - 5 * bool(n), atom * count + 5 * bool(n))
+                    for n, count in enumerate(sizes)]  # fmt: skip
+            asked += [(part, free, size * atom - 7, alignment * atom)
+                      for part in ("smallest", "rest")]  # fmt: skip
         for free, size, alignment in (
             ([], 1, 1), ([(0, 1)], 2, 1), ([(1, 2)], 2, 2), ([(0, 2), (4, 2)], 3, 1),
         ):  # fmt: skip
@@ -331,9 +338,9 @@ class PlaceBuffers(Function):
              **{str(n): (f"the bytes of drawn list {n}", 1) for n in (1, 2, 3)}}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        small = {"device": (200, 100), "window": (40, 8), "host": (2000, 50)}
+        small = {"device": (208, 100), "window": (40, 8), "host": (2000, 50)}
         for buffers, heaps in (
-            ({"a": (90, 0, 90)}, small), ({"a": (91, 0, 91), "b": (31, 2, 31)}, small),
+            ({"a": (97, 0, 97)}, small), ({"a": (98, 0, 98), "b": (31, 2, 31)}, small),
             ({"a": (60, 0, 60), "b": (60, 0, 90), "c": (30, 30, 60)}, small),
         ):  # fmt: skip
             yield Case("valid", (buffers, heaps), on=f"buffers={buffers}, heaps={heaps}")

@@ -37,7 +37,7 @@ def all_hazards(commands: Sequence[Command], barriers: Iterable[int] = ()) -> li
             for kind, first, second in KINDS if touched[i][first] & touched[j][second]]  # fmt: skip
 
 
-def _commands(random: np.random.Generator, count: int, step: int = 4) -> list[Command]:
+def _commands(random: np.random.Generator, count: int, step: int = 3) -> list[Command]:
     def spans(most: int) -> tuple[tuple[str, int, int], ...]:
         starts = [int(random.integers(0, 6)) * step for _ in range(int(random.integers(0, most)))]
         return tuple((str(random.choice(["x", "y"])), at, at + step * int(random.integers(1, 4)))
@@ -68,11 +68,12 @@ class FindHazards(Function):
         write, read, both = one("write", 0, 1), one("read", 1), one("in place", 1, 1)
         for first, end in ((8, 12), (7, 12), (0, 4), (0, 5), (5, 6), (0, 16), (4, 8)):
             yield Case("bytes", ([write, ("read", (("x", first, end),), ())],))
-        yield Case("bytes", ([write, one("read y", 1, 0, "y"), read],))
+        around = "read around", (("x", 0, 4), ("x", 8, 12)), ()
+        yield Case("bytes", ([write, one("read y", 1, 0, "y"), around, read],))
         for listed in ([write, read], [read, write], [write, write], [read, read], [both, both],
                        [write, read, write, read], [read, both], [both, read, write]):
             yield Case("kinds", (listed,))
-        for barriers in ([], [0], [1], [2], [3], [4], [1, 3], [0, 4], [2, 2]):
+        for barriers in ([], [0], [1], [2], [3], [4], [1, 3], [4, 0, 2], [2, 2]):
             yield Case("barriers", ([write, both, read, write],), {"barriers": barriers})
         for part in self.parts:
             for count in (4, 6, 7):
@@ -109,7 +110,7 @@ class FewestBarriers(Function):
              "proof": ("as many hazards as barriers, of which no two can share one", 2)}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        for text in ("01", "03 12", "02 24", "04 35 12", "23 01", "05 01 45", "03 14 25 36", ""):
+        for text in ("01", "03 24 36", "02 24", "04 35 12", "23 01", "05 01 45", "03 14 25 36", ""):
             yield Case("", ([(int(gap[0]), int(gap[1]), "RAW") for gap in text.split()],))
         # The place in the middle serves most gaps, and then each side needs a place of its own.
         trap = [(0, 2), (1, 3), (1, 3), (2, 4), (2, 4), (3, 5)]
@@ -219,8 +220,9 @@ class RingPlan(Function):
                             ([2, 2, 2, 2, 6], 8), ([], 8)):  # fmt: skip
             yield Case("places", (sizes, ring))
             yield Case("waits", (sizes, ring))
-        for part, count in (("places", 6), ("waits", 8), ("waits", 9), ("laps", 25), ("laps", 40)):
-            sizes = [int(n) for n in random.integers(1, 11, count)]
+        for part, count, most in (("places", 6, 10), ("waits", 8, 10), ("waits", 9, 10),
+                                  ("laps", 25, 10), ("laps", 60, 3), ("laps", 60, 1)):
+            sizes = [int(n) for n in random.integers(1, most + 1, count)]
             yield Case(part, (sizes, int(random.integers(12, 25))))
 
     def expected(self, case: Case) -> Any:

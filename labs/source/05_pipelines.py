@@ -206,7 +206,7 @@ figures.draw_specialized()
 
 # %% [markdown] id="l05-e3t" vklab={"id": "05-3"}
 # ### Exercise 3 · Specialise a kernel
-# The end of many layers is a bias and a ReLU: `y[i] = max(x[i] + bias[c], 0)`. From element to element, the channel `c` is 0, 1 ... `CHANNELS` - 1, then 0 again. Some layers have no bias. Write *one* kernel for all of them, with three specialization constants:
+# The end of many layers is a bias and a ReLU: `y[i] = max(x[i] + bias[c], 0)`. From element to element, the channel `c` is 0, 1 ... `CHANNELS` - 1, then 0 again. The push constant `count` is the number of elements; the arrays may be longer. Some layers have no bias. Write *one* kernel for all of them, with three specialization constants:
 #
 # | name | type | default |
 # |---|---|---|
