@@ -98,6 +98,16 @@ def ignores_the_price(pictures, sizes, run):
     return best[pictures]
 
 
+@wrong("00-3", says="on 180 pictures, sizes [55, 40, 6, 57], run=45: 406 units of cost")
+def leaves_few_rows_empty(pictures, sizes, run):
+    exact = {0: []}  # rows -> the shortest list with that sum, up to the smallest size too many
+    for rows in range(1, pictures + min(sizes) + 1):
+        lists = [[size, *exact[rows - size]] for size in sizes if rows - size in exact]
+        exact |= {rows: min(lists, key=len)} if lists else {}
+    ends = [exact[rows] for rows in exact if rows >= pictures]
+    return min(ends, key=lambda runs: sum(runs) + run * len(runs))
+
+
 @alternative("00-3")
 def from_rows_to_runs(pictures, sizes, run):
     fewest = {0: ()}  # rows -> the shortest list with that sum

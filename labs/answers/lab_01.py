@@ -49,6 +49,7 @@ wrong("01-1", says="masks of 32 lanes")(_by_lines(r"0xffffffff\b"))
 wrong("01-1", says="masks of 32 lanes")(_by_lines(MASK, start=r""))
 wrong("01-1", says="masks of 32 lanes")(_by_lines(MASK, start=r"\w*sync\s*\(\s*"))
 wrong("01-1", says="masks of 32 lanes")(_by_lines(MASK, start=r"\w*_sync\("))
+wrong("01-1", says="masks of 32 lanes")(_by_lines(MASK, start=r"\w*_sync\w*\s*\(\s*"))
 wrong("01-1", says="headers in angle brackets")(_by_lines(MASK, header=""))
 wrong("01-1", says="on 'std::vector<")(_by_lines(MASK, header=r"<[\w./]+>|"))
 wrong("01-1", says="whole names of the table, and no others (1)\n      on")(_by_lines(MASK, known={
@@ -148,6 +149,7 @@ def _with(change):
 
 wrong("01-3", says="is not admissible")(_with(lambda b, m, j, w: (b, m[:1], j, w)))
 wrong("01-3", says="the wishes for open source")(_with(lambda b, m, j, w: (b, m, j, ())))
+wrong("01-3", says="another vendor is left")(_with(lambda b, m, j, w: (b, m, j, w[:2])))
 wrong("01-3", says="the wishes for open source")(
     _with(lambda b, m, j, w: (b, m, j, tuple({"open", *w}))))  # fmt: skip
 wrong("01-3", says="another vendor is left")(

@@ -97,6 +97,12 @@ def reads_weights_for_each_user(billions, tokens, gigabytes, tflops, gb_s, users
     return in_seconds(billions, tokens, gigabytes * users, tflops, gb_s, users)
 
 
+@wrong("01b-3", says="several users")
+def many_users_mean_arithmetic(billions, tokens, gigabytes, tflops, gb_s, users=1):
+    ms, limit = in_seconds(billions, tokens, gigabytes, tflops, gb_s, users)
+    return ms, "arithmetic" if users > 4 else limit
+
+
 @wrong("01b-3", says="single tokens")
 def reads_weights_for_each_token(billions, tokens, gigabytes, tflops, gb_s, users=1):
     return in_seconds(billions, tokens, gigabytes * tokens, tflops, gb_s, users)

@@ -108,6 +108,11 @@ wrong("02-3", says="('1gct', '8ct-0', '2ct'): expected 2, got 1  (the index of t
     _compute(lambda f: ("graphics" in f.flags, -f.queue_count)))  # fmt: skip
 wrong("02-3", says="families('2ct-40', '2ct'): expected 0, got 1")(
     _compute(lambda f: ("graphics" in f.flags, -f.timestamp_valid_bits, -f.queue_count)))
+wrong("02-3", says="('2gct', '4gct'): expected 1, got 0  (the index of the compute family)")(
+    _compute(lambda f: ("graphics" in f.flags, f.timestamp_valid_bits < 40,
+                        "graphics" not in f.flags and -f.queue_count)))  # fmt: skip
+wrong("02-3", says="('1ct-39', '2ct-36', '4ct-0'): expected 2, got 0  (the index of the compute")(
+    _compute(lambda f: ("graphics" in f.flags, -min(f.timestamp_valid_bits, 40), -f.queue_count)))
 wrong("02-3", says="('1gct', '2gt'): no family only copies: expected your compute family")(
     _copies(lambda flags: "transfer" in flags and not flags & {"compute", "video_decode"}))
 wrong("02-3", says="('16gcts', '2ts', '8cts', '1tv'): expected 1, got 2  (the index for copies)")(
@@ -142,6 +147,17 @@ obvious(lambda sizes, values: list(sizes))
 obvious(_adding(lambda size, rows: size))
 obvious(_adding(lambda size, rows: -rows))
 obvious(_adding(lambda size, rows: -rows / size))
+
+
+@obvious
+def leaves_out_the_largest(sizes, values):
+    left = sorted(sizes, key=lambda name: -sizes[name])
+    for name in list(left):
+        fewer = [other for other in left if other != name]
+        left = fewer if _different(values, fewer) == _different(values, sizes) else left
+    return left
+
+
 wrong("02-4", says="there is no field ['deviceUUID']")(lambda sizes, values: ["deviceUUID"])
 wrong("02-4", says="devices 0 and 1 are the same in all of ['type']")(
     lambda sizes, values: [min(sizes, key=sizes.get)])  # fmt: skip

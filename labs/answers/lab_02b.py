@@ -45,6 +45,13 @@ def adds_heaps_up(device, needs):
     return "" if code == "heap" and device.memory_bytes >= needs.heap_mib << 20 else code
 
 
+@wrong("02b-1", says="expected 'heap', got ''")
+def rounds_the_heap(device, needs):
+    code = step_by_step(device, needs)
+    rounded = max(round(heap.size_bytes / 2**20) for heap in device.heaps if heap.device_local)
+    return "" if code == "heap" and rounded >= needs.heap_mib else code
+
+
 @wrong("02b-1", says="expected 'version', got 'queue:compute'")
 def asks_for_the_queue_first(device, needs):
     has = any(needs.queue in family.flags for family in device.queue_families)
@@ -201,6 +208,8 @@ version = wrong("02b-3", says="no  versions are compared as numbers")
 version(_sizes(new=lambda version, oldest: ".".join(map(str, version)) >= oldest))
 version(_sizes(new=lambda version, oldest: version[1] >= int(oldest.split(".")[1])))
 version(_sizes(new=lambda version, oldest: list(version) > [int(n) for n in oldest.split(".")]))
+version(_sizes(new=lambda version, oldest: int("{:01}{:03}{:03}".format(*version))
+               >= int("{:01}{:03}{:03}".format(*map(int, f"{oldest}.0".split("."))))))
 version(_sizes(new=lambda version, oldest: version[:2] >= tuple(map(int, oldest.split(".")))[:2]))
 version(_sizes(new=lambda version, oldest: float(f"{version[0]}.{version[1]}")
                >= float(".".join(oldest.split(".")[:2]))))  # fmt: skip

@@ -57,7 +57,7 @@ class Hipify(Function):
             return [str(name) for name in random.choice(list(names), count, replace=False)]
 
         one, two = some(HEADERS, 2)
-        yield self._case("headers", f"#include {one}\n#include <vector>\n#include{two}\n")
+        yield self._case("headers", f"#include {one}\n#include <vector> \n#include{two}\n")
         plain = one.strip("<>")
         yield self._case("headers", f'#include "{plain}"\n#include {one}\nint a = x <y> z;\n')
         yield self._case("headers", f"#include <my/{plain}>\n#include  {two} // {one}\n")
@@ -65,22 +65,24 @@ class Hipify(Function):
         yield self._case("names", f"{a}(p, {b});\n{c} x; y={c}*2;")
         yield self._case("names", f"my_{a}({b}); {b}2(); {c}_log; x.{a}(); ::{b}; {c.lower()};")
         yield self._case("names", f"{a}<<<{b},1>>>({c});barra{a};{a}", count=2)
-        yield self._case("names", f"newName({a}); {b}", {"newName": "other", b: "thing::" + b})
+        yield self._case("names", f"_newName({a}); {b}", {"_newName": "other", b: "thing::" + b})
         yield self._case("names", "cudaDeviceProp p; cudaThreadSynchronize(); hipFree(q);")
         yield self._case("names", f"std::vector<{a}> v; f<{b}>({c});")
         yield self._case("names", "one(two); no", {"one": "two", "two": "no", "no": "one"})
         a, b, c = some(CALLS, 3)
         yield self._case("people", f'{a}("{a} failed"); // {b}\n{b}();\n')
         yield self._case("people", f"/* {a}\n {b} // */ {a}(); /**/{c}/*{c}*/\n")
-        yield self._case("people", f'puts("// {a}"); {a}(); puts("\\"{b}"); {b}();')
+        yield self._case("people", f'puts("// {a}"); {a}(); puts("\\"{b}\\\\"); {b}("");')
         yield self._case("people", f'// "{a}\n{a}("a", "{c}"); // x_sync(0xffffffff, {c})\n{c};')
         for number, name in enumerate(some(MASKED, 3)):
             mask = ("0xffffffff", "0xFFFFFFFFu", "0XffFFffffU")[number]
             yield self._case("masks", f"x = {name}({mask}, x, {number}) ^ {mask};\n{a}(1);")
-        yield self._case("masks", f"my_{MASKED[0]} (\n  0xffffffff, v); {b}(0xffffffff);")
+        yield self._case("masks", f"my_{MASKED[0]}  (\n  0xffffffff, v); {b}(0xffffffff);")
         yield self._case("masks", "__any_sync(0xffffffffff, p); __any_sync(0xfffffff, p); "
                          "__any_sync(m, 0xffffffff); async(0xffffffff); __syncthreads();"
                          "__any_sync(0xffffffff,p);__all_sync( 0xffffffffU ,p)")  # fmt: skip
+        yield self._case("masks", "warp_sync(0xffffffff, p); __any_sync(0xffffffffull, p); "
+                         "__any_sync2(0xffffffff, p);")
         yield self._case("masks", f'/* __any_sync(0xffffffff) */ __any_sync(0x0000ffff); {a}; '
                          'puts("__any_sync(0xffffffff)"); __all_sync(0xffffffff);')  # fmt: skip
 
@@ -127,11 +129,12 @@ class TorchDevice(Function):
              "float64": ("jobs in float64", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        version = f"{random.integers(5, 8)}.{random.integers(0, 5)}"
+        version, other = (f"{random.integers(*some)}.{random.integers(0, 5)}.43482-0f2d6"
+                          for some in ((5, 7), (7, 11)))
         full = {"cuda": True, "hip": None, "xpu": False, "mps": False, "names": ("GPU",)}
         names = ("AMD Instinct MI210", "Radeon RX 7900 XTX", "NVIDIA A100", "AMD EPYC's NVIDIA A10")
         for name in names:
-            for hip in (None, version):
+            for hip in (None, version, other):
                 yield self._case("vendor", full | {"hip": hip, "names": (name,)})
         yield self._case("vendor", full | {"hip": version, "cuda": False, "names": ()})
         none = full | {"cuda": False, "names": ()}
@@ -141,7 +144,9 @@ class TorchDevice(Function):
         for few in ({}, {"mps": True}, {"xpu": True}, {"cuda": True}, {"cuda": False},
                     {"hip": version}, {"cuda": True, "hip": version}, {"names": ()}):
             yield self._case("missing", few)
-        for few in ({"mps": True}, {"xpu": True}, {"cuda": True, "mps": True}, {}):
+        for few in ({"mps": True}, {"xpu": True}, {"cuda": True, "mps": True}, {},
+                    {"hip": version, "cuda": True}, {"hip": other, "mps": True},
+                    {"xpu": True, "mps": True}):
             for float64 in (True, False):
                 yield self._case("float64", few, float64)
         for _ in range(8):
@@ -208,14 +213,25 @@ class Admissible(Function):
                 if 0 < len(right) < len(plain) if wishes else 0 < len(right) < len(table):
                     found += 1
                     yield case
-        table = self._table(random)
-        yield self._case("machines", table, ("Nobody/Linux",), "chat")
-        alone = {name: Backend({"AMD/Linux": "native", other: state}, frozenset(JOBS), name == "B")
-                 for name, other, state in (("A", "AMD/Windows", "native"),
-                                            ("B", "Intel/Linux", "translated"))}
-        yield self._case("states", alone, ("AMD/Linux",), "chat", ("open",))
-        yield self._case("spare", alone, ("AMD/Linux",), "chat", ("spare",))
-        yield self._case("spare", alone, ("AMD/Linux", "Intel/Linux"), "chat", ("spare",))
+        yield self._case("machines", self._table(random), ("Nobody/Linux",), "chat")
+        # For each kind of machine: native, the state of the wish, the other state; x is closed.
+        rows = ("n-n-n----- o-o-o----b n-b-n----n n-n-b---n- b-n-n---n- n-n-n---b- n-n-n----nx "
+                "--nn------ --nn-o---- --nn-----b --nnnn---- --n-n--o-- --n------n --nn--n---x "
+                "--n-n-n---x")
+        other = {"translated", "preview"} - {self.params["state"]}
+        marks = {"n": "native", "b": self.params["state"], "o": min(other)}
+        table = {name: Backend({m: marks[mark] for m, mark in zip(MACHINES, row, strict=False)
+                                if mark in marks}, frozenset(JOBS), row[-1] != "x")
+                 for name, row in zip("ABCDEFGHIJKLMNO", random.permutation(rows.split()),
+                                        strict=True)}  # fmt: skip
+        for job in (("AMD/Linux", "Intel/Linux", "NVIDIA/Linux"), ("AMD/Linux", "AMD/Windows"),
+                    ("Intel/Linux", "AMD/Linux")):
+            machines = tuple(map(str, random.permutation(job)))
+            for wishes in ((wish,), ("open",), ("open", wish)):
+                yield self._case("states", table, machines, "chat", wishes)
+            for wishes in (("spare",), (wish, "spare"), ("open", wish, "spare"),
+                           (wish, "spare", "open"), ("spare", "open", wish)):
+                yield self._case("spare", table, machines, "chat", wishes)
 
     def _table(self, random: np.random.Generator) -> dict[str, Backend]:
         table = {}

@@ -115,6 +115,7 @@ class Identify(Function):
             widths = nvidia if vendor == NVIDIA else old
             yield self._case("driver", vendor, usual, _packed(fields, widths))
         for vendor in (*VENDORS, 0x1234, 0xFFFF, 0xAB, 0x10000, 0x10009):
+            yield self._case("driver", vendor, usual, 2**32 - 1)
             yield self._case("vendor", vendor, usual, driver)
         for vendor in (NVIDIA, 0x10005, 0x13B5, 0x1234, 0x106B, 0x1AE0):
             for part in self.parts:
@@ -171,7 +172,7 @@ class PickQueueFamilies(Function):
             "clock": f"1gct 8ct-0 2ct/4gct 2ct-0/1gct 2ct 8ct/4ct 4ct/4gct-0 4gct/2ct-{bits} 2ct/"
                      f"8ct-{bits - 1} 2ct-{bits}/1ct-{bits + 4} 2ct-{bits}/1gct 4ct 8cts/"
                      "4ct 8ctv 2ct/1gct 2c 2ct/2ct 10ct/1gct 8ct 16ct/2cts 2ct/2ct 2cts/"
-                     "1gct 1gct 1gct 1gct 1gct 2ct",
+                     f"1gct 1gct 1gct 1gct 1gct 2ct/2gct 4gct/1ct-{bits - 1} 2ct-36 4ct-0",
             "copies": "16gcts 2ts 8cts 1tv/1gct 1tv 2t/1gct 1tv/1gct 2gt/2t 1gct 4t/1gct 1s/"
                       "1ct 2ct/1gct 2t-0 4t/1gct 2sv 1tsv/1gct 16ct 1t",
             "none": "1gt 2t/1gct/2t 1ct/1tv",
@@ -275,11 +276,12 @@ def natural_bytes(sizes: Sizes, pairs: Mapping[str, int]) -> dict[str, int]:
             new = {name: (bits & ~seen).bit_count() for name, bits in pairs.items() if bits & ~seen}
             chosen.append(max(new, key=lambda name: worth(sizes[name], new[name])))
     for title, names in list(answers.items()):
-        thin = sorted(names, key=lambda name: sizes[name])
-        for name in thin[::-1]:
-            fewer = [other for other in thin if other != name]
-            thin = fewer if told(fewer) == told(sizes) else thin
-        answers[f"{title}, thinned"] = thin
+        for order in (names, names[::-1]):  # of fields with equally many bytes
+            thin = sorted(order, key=lambda name: sizes[name])
+            for name in thin[::-1]:
+                fewer = [other for other in thin if other != name]
+                thin = fewer if told(fewer) == told(sizes) else thin
+            answers[f"{title}, thinned" + " backwards" * (order is names)] = thin
     return {title: sum(sizes[name] for name in names) for title, names in answers.items()}
 
 

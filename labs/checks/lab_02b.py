@@ -54,9 +54,11 @@ class FirstMissing(Function):
                               (machine("laptop")[1], "sparse_binding")):
             yield self._case("version", device, Needs(queue=queue))
         yield self._case("version", replace(video, api_version=(1, 2, 0)), Needs())
-        for version, wanted in (((1, 30, 0), (2, 4)), ((1, 200, 0), (2, 0))):
+        for version, wanted in (((1, 30, 0), (2, 4)), ((1, 1023, 0), (2, 0))):
             yield self._case("version", replace(station, api_version=version), Needs(wanted))
-        for device, features in ((phone, both[:1]), (phone, fp16), (phone, both), (station, both)):
+        late, part = ("shaderInt8", "timelineSemaphore", *fp16), ("synchronization",)
+        for device, features in ((phone, both[:1]), (phone, fp16), (phone, both), (station, both),
+                                 (phone, late), (station, part)):
             yield self._case("features", device, Needs(features=features))
         most = int(random.integers(300, 1000))
         some = replace(phone, limits={**phone.limits, INVOCATIONS: most})
@@ -71,6 +73,7 @@ class FirstMissing(Function):
         for least, largest in (
             ({constants: 200, INVOCATIONS: 512, shared: 10**6}, {}), ({constants: 129}, {}),
             ({shared: 10**6, constants: 200}, {}), ({ALIGNMENT: 65}, {}),
+            ({constants: 128, INVOCATIONS: 256, shared: 10**6}, {}),
             ({}, {INVOCATIONS: 100, ALIGNMENT: 16}), ({}, {INVOCATIONS: 256, ALIGNMENT: 16}),
             ({}, {INVOCATIONS: 255}), ({}, {ALIGNMENT: 16, INVOCATIONS: 100}),
         ):  # fmt: skip
@@ -81,7 +84,8 @@ class FirstMissing(Function):
         for heap in (mib, mib + 1, mib + 700):
             yield self._case("heap", replace(station, heaps=split), Needs(heap_mib=heap))
         full = MemoryHeap(mib << 20, True, 0, (mib << 20) // 2)  # usage is not the question
-        for heaps in ((split[1], split[2], split[0]), (full,)):
+        less = MemoryHeap((mib << 20) - 1, True, 0, 0)
+        for heaps in ((split[1], split[2], split[0]), (full,), (less,)):
             yield self._case("heap", replace(station, heaps=heaps), Needs(heap_mib=mib))
         yield self._case("heap", machine("laptop")[0], Needs(heap_mib=10**5))
         for device, needs in (
@@ -335,7 +339,8 @@ class MendedSizes(Function):
         lists = [("1.1.0 1.3.289 1.10.0", "1.2"), ("1.2.154 1.2.0 1.1.300", "1.2"),
                  ("1.3.289 1.10.0 2.0.0", "1.10"), ("1.10.0 1.9.9 2.1.0", "1.9"),
                  ("1.2.154 1.2.99 1.3.0", "1.2.100"), ("1.2.100", "1.2.100"),
-                 ("1.30.0 2.0.5 2.4.1", "2.0"), ("1.4.0 1.2.200", "1.3.128")]  # fmt: skip
+                 ("1.30.0 2.0.5 2.4.1", "2.0"), ("1.4.0 1.2.200", "1.3.128"),
+                 ("1.0.4095 1.2.0", "1.1"), ("1.999.0 1.1023.7", "1.1000")]  # fmt: skip
         drawn = random.integers(0, 13, (6, 4)).tolist()
         lists += [(f"1.{a}.7 2.{b}.0 1.{c}.12", f"1.{d}") for a, b, c, d in drawn]
         for versions, oldest in lists:

@@ -113,7 +113,7 @@ print(CUDA_FILE.replace("cuda", "hip"))
 # 1. A header in angle brackets, and a *whole* name, is replaced as the table says. What is not in the table stays.
 # 2. A name that only *contains* a known name stays: `my_cudaMalloc_log`.
 # 3. Text for people stays: comments and strings. A header in quotes is a string, too.
-# 4. The mask of all 32 lanes, `0xffffffff` as the first argument of a function whose name ends in `_sync`, becomes `[[mask]]`: all 64 lanes. Spaces may stand before and after the bracket, `x` and `f` may be capitals, and `u` or `U` may follow. The same number elsewhere stays.
+# 4. The mask of all 32 lanes, `0xffffffff` as the first argument of a function whose name ends in `_sync`, becomes `[[mask]]`: all 64 lanes. Spaces may stand before and after the bracket, `x` and `f` may be capitals, and `u` or `U` may follow. With another ending, such as `ull`, the number has 64 bits already and stays. The same number elsewhere stays, too.
 #
 # `pieces` is given. It splits a file; every second piece is a comment or a string.
 

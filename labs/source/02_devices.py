@@ -277,7 +277,7 @@ HTML(draw.table_html("Queue families of this machine", headers, rows))
 
 # %% [markdown] id="l02-e3-text" vklab={"role": "text", "id": "02-3"}
 # ### Exercise 3 · Pick the queue families
-# You need two families: one to compute, one to copy beside it. Your program also measures long runs. The clock of a family has `timestamp_valid_bits` bits: none (0), or 36 to 64. At one nanosecond a tick, a clock of [[bits]] bits starts again from zero after [[wraps]]. Prefer at least [[bits]] bits. A longer clock is no better, and a shorter one will do where no family has more.
+# You need two families: one to compute, one to copy beside it. Your program also measures long runs. The clock of a family has `timestamp_valid_bits` bits: none (0), or 36 to 64. At one nanosecond a tick, a clock of [[bits]] bits starts again from zero after [[wraps]]. Prefer at least [[bits]] bits. A longer clock is no better. A shorter one will do where no family has more; then its bits do not count.
 #
 # One rule of the specification is easy to miss. A family with graphics or compute can always copy, and *need not* say so. So never ask a compute family whether it has `transfer`.
 #

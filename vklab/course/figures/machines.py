@@ -127,7 +127,7 @@ def machine(name: str) -> tuple[DeviceInfo, ...]:
 def ten_devices() -> tuple[dict[str, int], dict[str, list[object]]]:
     """Return fields of ten made-up devices: bytes by field, and by field a value of each device."""
     sizes = {"subgroup": 1, "families": 1, "type": 1, "extensions": 2, "heapMiB": 3, "vendorID": 4,
-             "deviceID": 4, "apiVersion": 4, "driverVersion": 4, "deviceUUID": 16}  # fmt: skip
+             "deviceID": 4, "driverVersion": 4, "apiVersion": 4, "deviceUUID": 16}  # fmt: skip
     values = {
         "subgroup": "16 16 8 8 8 16 16 8 16 16",
         "families": "2 2 4 4 4 4 4 4 2 4",
@@ -137,8 +137,8 @@ def ten_devices() -> tuple[dict[str, int], dict[str, list[object]]]:
         "heapMiB": "16368 16368 8188 16368 16368 16368 16368 16368 8188 8188",
         "vendorID": "0x10de 0x10de 0x10de 0x10de 0x8086 0x10de 0x10de 0x10de 0x8086 0x5143",
         "deviceID": "0x2684 0x2685 0x2686 0x2686 0x2686 0x2685 0x2685 0x2686 0x2686 0x2686",
-        "apiVersion": "1.2.0 1.3.0 1.2.0 1.2.0 1.2.0 1.2.0 1.2.0 1.2.0 1.3.0 1.3.0",
         "driverVersion": "24.0.1 25.0.2 25.0.2 24.0.1 24.0.1 26.1.0 25.0.2 23.2.3 25.0.2 26.1.0",
+        "apiVersion": "1.2.0 1.3.0 1.2.0 1.2.0 1.2.0 1.2.0 1.2.0 1.2.0 1.3.0 1.3.0",
         "deviceUUID": "f142 e88a 69b7 be5c b2aa c498 bc6d 33ba 087a e86f",
     }
     return sizes, {name: [int(word) if word.isdecimal() and name != "deviceUUID" else word
