@@ -71,11 +71,20 @@ for words, lines in (
         for (uint i = 1; i < 64; ++i) {
             low[0] = min(low[0], low[i]); high[0] = max(high[0], high[i]); }"""}),
     ("a workgroup made", {"step": STEP.replace("if (lane < step)", "if (lane + step < 64)")}),
-    ("its share is one", {"start": "float a = 1e38, b = -1e38;", "loop": "", "before": "",
-                          "step": """
+    ("allowed are at most 2; the others", {
+        "start": "float a = 1e38, b = -1e38;", "loop": "", "before": "", "step": """
         for (uint i = group.x * 64; i < min(params.count, group.x * 64 + 64); ++i) {
             a = min(a, x[i]); b = max(b, x[i]); }""", "end": "if (lane == 0) y[group.x] = b - a;"}),
     ("elements differ", {"loop": "for (uint step = 32; step >= 0; step /= 2)"}),
+    ("with no barrier between them", {"before": "DeviceMemoryBarrierWithGroupSync();"}),
+    ("meet different barriers", {"before": f"if (lane < 32) {{ {WAIT} }} else {{ {WAIT} }}"}),
+    ("different elements of x, allowed are at most 1", {
+        "loop": "for (uint step = 16; step > 0; step /= 2)", "start": """
+        uint i = group.x * 64 + lane; float a = 1e38, b = -1e38;
+        if (lane < 32 && i < params.count) a = b = x[i];
+        if (lane < 32 && i + 32 < params.count) {
+            float v = x[i + 32]; a = min(a, v); b = max(b, v); }
+        low[lane] = a; high[lane] = b;"""}),
     ("has subgroup operations", {"start": START + "low[lane] = WaveActiveMin(low[lane]);"}),
 ):  # fmt: skip
     wrong("07-1", says=words)(tree(**lines))
@@ -167,6 +176,10 @@ for words, lines in (
     ("elements differ", {"join": JOIN.replace("a.y * exp(a.x - largest)", "a.y")}),
     ("elements differ", {"join": "return float2(max(a.x, b.x), a.y + b.y);"}),
     ("NaN", {"start": "-20000"}),
+    ("NaN", {"start": "-1e30"}),
+    ("if all 64 share both passes", {"pass_": "if (lane == 0) for (uint c = 0; c < n; ++c) "
+                                     "mine = join(mine, float2(x[first + c], 1));"}),
+    ("elements differ", {"join": f"if (abs(a.x - b.x) > 7) return a.x > b.x ? a : b; {JOIN}"}),
     ("elements differ", {"join": "return float2(a.x, a.y + b.y * exp(b.x - a.x));"}),
     ("elements differ", {"join": JOIN.replace("max(", "min(")}),
     ("elements differ", {"join": JOIN.replace("exp(a.x - largest)", "exp(largest - a.x)")}),

@@ -52,6 +52,7 @@ for words, steps in (
     ("the 64 of a workgroup share", {"merge": "if (lane == 0) for (uint b = 0; b < 64; ++b) "
                                               "InterlockedAdd(y[b], own[b]);"}),
     ("by 1 groups", {"count": COUNT.replace("own[x[i]]", "y[x[i]]")}),
+    ("which nobody has written", {"clear": "", "merge": MERGE + " own[lane] = 0;"}),
     ("read", {"count": """if (lane == 0) for (uint i = group.x * 1024;
         i < min(params.count, group.x * 1024 + 1024); ++i) own[x[i]] += 1;"""}),
 ):  # fmt: skip
@@ -101,6 +102,8 @@ for words, decision in (
     ("expected", {"of": len}),
 ):
     wrong("07b-2", says=words)(_counter(**decision))
+wrong("07b-2", says="64 lanes")(lambda words: by_sorting(words[:32]))
+wrong("07b-2", says="no lane at all")(lambda words: by_sorting(words) if words else None)
 wrong("07b-2", says="no active lane")(lambda words: max(1, by_sorting(words)))
 wrong("07b-2", says="expected 3, got 1")(
     lambda words: 32 // len({word and word % 32 for word in words}))
@@ -152,6 +155,7 @@ def for_the_picture_only(accesses):
     return _search([[26, 13, 22, 3, 17]], banks.accesses_of(banks.PICTURE))
 
 
+alternative("07b-3")(lambda accesses: more_at_random(accesses).astype(np.uint64))
 wrong("07b-3", says="belongs to several elements")(lambda accesses: [0] * 1024)
 wrong("07b-3", says="belongs to several elements")(lambda accesses: np.arange(1024) // 2)
 wrong("07b-3", says="words are 0 to 1023")(lambda accesses: np.arange(1024) + 1)

@@ -45,6 +45,9 @@ for words, decision in (
     ("expected", {"by": "workgroups"}),
 ):
     wrong("08b-1", says=words)(_occupancy(**decision))
+for renamed in (("registers", "workgroups"), ("shared memory", "shared")):
+    wrong("08b-1", says="expected '")(lambda unit, kernel, renamed=renamed: (
+        *(found := _occupancy()(unit, kernel))[:2], found[2].replace(*renamed)))
 wrong("08b-1", says="expected (workgroups, share, limit)")(lambda unit, kernel: 4)
 
 # ------------------------------------------------------------------------------------------- 08b-2
@@ -75,6 +78,12 @@ for words, decision in (
     ("another scope", {"scopes": ("subgroup", "device")}),
     ("another scope", {"kinds_of": slice(3, 5)}),
     ("another scope", {"kinds_of": slice(3, 7, 3)}),
+    ("another scope", {"kinds_of": slice(4, 7)}),
+    ("another scope", {"kinds_of": slice(3, 6)}),
+    ("does not waste least", {"waste": lambda sizes, shape, padded: sum(
+        -n % s for n, s in zip(sizes, shape, strict=True))}),
+    ("expected (", {"ties": False, "waste": lambda sizes, shape, padded: (
+        padded, -shape[0] * shape[1])}),
     ("expected (", {"waste": lambda sizes, shape, padded: -math.prod(shape)}),
     ("expected (", {"waste": lambda sizes, shape, padded: math.prod(shape)}),
     ("expected (", {"waste": lambda sizes, shape, padded: -math.prod(
@@ -113,6 +122,8 @@ for words, keep in (
     ("differ", lambda x, bits: _near(x, bits + 1)),
     ("differ", lambda x, bits: np.round(x * 2**bits) / 2**bits),
     ("differ", lambda x, bits: x.astype(np.float16)),
+    ("differ", lambda x, bits: x.astype(np.float16) if bits == 10 else _near(x, bits)),
+    ("differ", lambda x, bits: _near(x, {10: 10, 7: 7}.get(bits, 4))),
 ):
     wrong("08b-3", says=words)(lambda x, bits, keep=keep: keep(x, bits).astype(np.float32))
 

@@ -68,6 +68,8 @@ class Histogram(Kernel):
     def _private(self, case: Case, got: Observed, report: Report) -> None:
         self._first_values(case, got, report)
         counts, y, x = got.counts, self.name_in(got, "y"), self.name_in(got, "x")
+        report.expect(np.prod(counts.local) == LOCAL, f"a workgroup has {counts.local} "
+                      f"invocations; asked were {LOCAL}")  # fmt: skip
         groups, most = int(np.prod(counts.grid)), self.params["bins"]
         added = int(counts.elements_written[y].sum())
         report.expect(added <= most * groups, f"y was changed {added} times by {groups} groups; "
@@ -94,7 +96,7 @@ class Histogram(Kernel):
         loaded = int(counts.elements_read[y].sum()) - int(counts.elements_atomic[y].sum())
         report.expect(loaded <= 0, f"y is loaded {loaded} times without an addition: what is "
                       "loaded may be out of date when it is stored")  # fmt: skip
-        for said in (shapes.race_shape(got), shapes.barrier_shape(got),
+        for said in (shapes.race_shape(got), shapes.barrier_shape(got), shapes.unset_shape(got),
                      shapes.order_matters(got, [y])):
             report.expect(not said, said)
         self._first_values(case, got, report)
@@ -130,6 +132,10 @@ class Transactions(Function):
             at = [word if random.random() < share else None for word in full]
             yield Case("inactive", (at,), on=f"words {words.short(at)}")
         yield Case("inactive", ([None] * 32,), on="no active lane")
+        yield Case("inactive", ([],), on="no lane at all")
+        yield Case("broadcast", ([0, n, n],))  # a subgroup need not have 32 lanes
+        many = [*range(32), *range(0, 32 * n, n)]
+        yield Case("conflicts", (many,), on=f"64 lanes, words {words.short(many)}")
         yield Case("inactive", ([None] * 31 + [0],), on="one active lane, word 0")
 
     def expected(self, case: Case) -> Any:
@@ -206,6 +212,7 @@ class Arrange(Function):
         table = table.reshape(-1) if table.shape == (32, 32) else table
         report.expect(table.shape == (1024,) and table.dtype.kind in "iu",
                       f"expected 1024 whole numbers, got {words.short(got)}")
+        table = table.astype(np.int64)
         twice = np.flatnonzero(np.bincount(np.clip(table, 0, 1024), minlength=1025)[:1024] > 1)
         for element in np.flatnonzero((table < 0) | (table > 1023))[:1]:
             report.expect(False, f"element {element} has word {table[element]}; words are 0 to 1023"

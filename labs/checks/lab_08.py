@@ -86,7 +86,7 @@ class Product(Kernel):
         raise NotImplementedError
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        drawn = *(int(side) for side in random.integers(17, 40, 2)), int(random.integers(50, 90))
+        drawn = *(int(side) for side in random.integers(17, 40, 2)), int(random.integers(70, 90))
         for number, (rows, columns, depth) in enumerate((*self.SIDES, drawn)):
             a, b = whole_numbers(rows * depth, random), whole_numbers(depth * columns, random)
             high, wide = self.tile()

@@ -61,7 +61,12 @@ class Occupancy(Function):
             kernel = (int(random.integers(33, 400)), int(random.integers(20, 140)),
                       int(random.integers(0, 30000)))  # fmt: skip
             yield self._case("share", unit, kernel)
-        yield self._case("share", h200, (64, 16, 0))  # two limits at once
+        yield self._case("share", h200, (64, 16, 0))  # two limits at once, and in each of the next
+        for kernel in ((32, 64, 0), (512, 32, 0), (256, 64, 58000)):
+            yield self._case("share", h200, kernel)
+        # Each limit alone, in its order; then a kernel of which not one workgroup fits.
+        for kernel in ((1024, 16, 0), (32, 16, 0), (256, 128, 0), (128, 16, 49152), (1024, 255, 0)):
+            yield self._case("share", h200, kernel)
 
     def _case(self, part: str, unit: dict[str, int], kernel: Sequence[int]) -> Case:
         names = ("invocations", "registers", "shared_bytes")
@@ -138,8 +143,11 @@ class ChooseShape(Function):
         yield shape_case("waste", H200_TABLE, (5, 20, 9), fp16)
         yield shape_case("waste", H200_TABLE, (64, 64, 40), fp16)  # 16 does not divide the depth
         yield shape_case("waste", MADE_UP, (9, 9, 16), fp16)  # four small ones, or one large one
+        for sizes in ((1, 8, 33), (33, 1, 32)):  # padding along a short side costs more
+            yield shape_case("waste", MADE_UP[1:], sizes, fp16)
         for table, sizes in ((H200_TABLE, (64, 64, 64)), (MADE_UP, (64, 96, 32)),
-                             (H200_TABLE, (64, 24, 32)), (MADE_UP[::-1], (32, 64, 48))):
+                             (H200_TABLE, (64, 24, 32)), (MADE_UP[::-1], (32, 64, 48)),
+                             (MADE_UP, (64, 96, 64))):  # of equal waste, the deepest is largest
             yield shape_case("ties", table, sizes, fp16)
 
     def expected(self, case: Case) -> Any:
@@ -179,12 +187,15 @@ class Rounded(Function):
     parts = {"nearest": ("the nearest neighbour", 2), "ties": ("ties go to the even one", 2)}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        ties = np.array([1.5, 1.0 + 2**-11, 1.0 + 3 * 2**-11, 1 + 2**-8, -1 - 3 * 2**-8, 0.0,
-                         -2.0, 3.9999998, 1 + 2**-11 + 2**-20, 5e-3], np.float32)  # fmt: skip
-        for bits in (10, 7, 4, 12):
+        for bits in (10, 7, *random.permutation([4, 5, 6, 8, 9, 11, 12]).tolist()):
+            half = 2.0 ** -(bits + 1)  # in the middle of two neighbours of 1
+            ties = [sign * (1 + n * half) * 2.0**power for n in (1, 3) for sign in (1, -1)
+                    for power in (0, 120, -120)]
+            more = [1.5, 0.0, -2.0, 4 - 2.0**-22, 1 + half + 2**-20, 1 + half - 2**-20, 5e-3]
             x = random.uniform(-2, 2, (3, 9)).astype(np.float32)
+            x[1] *= 2.0 ** random.integers(-120, 120, 9)  # tiny, and huge
             yield Case("nearest", (x, bits), on=f"bits={bits}")
-            yield Case("ties", (ties, bits), on=f"bits={bits}")
+            yield Case("ties", (np.array([*ties, *more], np.float32), bits), on=f"bits={bits}")
 
     def expected(self, case: Case) -> Any:
         x, bits = case.args

@@ -49,7 +49,7 @@ banner()
 figures.draw_workgroup()
 
 # %% [markdown] id="l07-1r"
-# In Slang, `groupshared float part[256];` declares it, outside of `main`. Its content is undefined at the start. The invocations of a workgroup run in any order, so one must not read what another writes without a **barrier** between: `GroupMemoryBarrierWithGroupSync()` lets no invocation pass before all of the workgroup have arrived and their writes to shared memory are visible. All of them must reach it: a barrier inside of an `if` that some invocations skip is undefined, even where it seems to work. (It orders shared memory only; for buffers there is `AllMemoryBarrierWithGroupSync()`.)
+# In Slang, `groupshared float part[256];` declares it, outside of `main`. Its content is undefined at the start. The invocations of a workgroup run in any order, so one must not read what another writes without a **barrier** between: `GroupMemoryBarrierWithGroupSync()` lets no invocation pass before all of the workgroup have arrived and their writes to shared memory are visible. All of them must reach it: a barrier inside of an `if` that some invocations skip is undefined, even where it seems to work. (It orders shared memory only; `DeviceMemoryBarrierWithGroupSync()` orders buffers only, `AllMemoryBarrierWithGroupSync()` both.)
 #
 # To make one value of many is a **reduction**. The simplest one is serial: one invocation goes through all values, and 255 wait. A **tree** combines pairs:
 
@@ -183,7 +183,7 @@ print(f"{RECORD['device']}: {RECORD['subgroup_size']} lanes, shared memory "
 # ### Exercise 2 · Right at which width?
 # Each kernel has workgroups of 64 and shall write the sum of its 64 values `v`, each a `uint`; some of them are 0. `barrier` is short for `GroupMemoryBarrierWithGroupSync()`, and `InterlockedAdd(total, sum)` adds as one step (lab 07b). `part` and `total` are shared; `total` is 0, and a barrier stands before these lines.
 #
-# Assume that invocations 0, 1, 2 ... fill the subgroups in order, and that all lanes of a subgroup arrive together at the first line. Rely on nothing else that Vulkan does not promise. Where is each kernel right? (The points are for all six together.)
+# Assume that invocations 0, 1, 2 ... fill the subgroups in order, and that all lanes of a subgroup arrive together at the first line. Rely on nothing else that Vulkan does not promise. Widths are powers of two from 4 to 128 here. Where is each kernel right? (The points are for all six together.)
 #
 # ```
 # A   uint sum = WaveActiveSum(v);

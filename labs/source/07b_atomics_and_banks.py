@@ -185,7 +185,8 @@ predict("07b-p2", stride_1=..., stride_2=..., stride_32=..., stride_33=...)
 def transactions(words):
     """Return the transactions of one access.
 
-    words: for each lane the word that it needs, or None for a lane that does not take part.
+    words: a list with the word that each lane needs, or None for a lane that does not take part;
+    there may be any number of lanes.
     TODO     the largest number of different words in one of [[banks]] banks; word w is in bank
              w % [[banks]]. Without any lane it is 0.
     Approach collect the words of each bank; count each word once.

@@ -186,7 +186,7 @@ tiling.draw_block([[high]], [[wide]])
 
 # %% [markdown] id="l08-e3t" vklab={"id": "08-3"}
 # ### Exercise 3 · A block of registers, for y = a transposed times b
-# Here `a` is stored with a row for each `k`: `y[r, c]` is the sum of `a[k, r] * b[k, c]`. Each invocation computes a block of [[high]] x [[wide]] elements of `y`; `top` and `left` are its first row and column. An array stays in registers only if the compiler knows every index: `[unroll]` before a loop writes out its turns one after the other. No shared memory is needed. The check counts the loads of each invocation: [[high]] elements of `a` and [[wide]] of `b` in each step.
+# Here `a` is stored with a row for each `k`: `y[r, c]` is the sum of `a[k, r] * b[k, c]`. Each invocation computes a block of [[high]] x [[wide]] elements of `y`; `top` and `left` are its first row and column. An array stays in registers only if the compiler knows every index: `[unroll]` before a loop writes out its turns one after the other. No shared memory is needed. The check counts the loads of each invocation: [[high]] elements of `a` and [[wide]] of `b` in each step, each of them once.
 
 # %% id="l08-e3" vklab={"role": "exercise", "id": "08-3", "points": 4, "lines": 12}
 REGISTER_BLOCK = """

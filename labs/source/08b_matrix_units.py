@@ -199,7 +199,8 @@ units.draw_formats()
 def rounded(x, bits):
     """Return a float32 array, rounded to `bits` bits of mantissa.
 
-    x: finite float32 numbers. bits: bits of the mantissa that stay, from 4 to 12.
+    x: finite float32 numbers, 0 or larger in size than 1e-37. bits: bits of the mantissa that
+    stay, from 4 to 12.
     TODO     round to the nearest neighbour, ties to even.
     Approach x.view(np.uint32) gives the bits as whole numbers: change them, then .view(np.float32)
     Example  bits = 10: 1 + 3 / 2048 is the middle of its two neighbours, and becomes 1 + 2 / 1024

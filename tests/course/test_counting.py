@@ -242,6 +242,35 @@ def test_a_barrier_that_some_invocations_skip_is_named():
     assert shapes.barrier_shape(seen) == ""
 
 
+@pytest.mark.gpu
+def test_barriers_of_two_branches_are_not_one():
+    text = kernels.REDUCTION.replace("        barrier();",
+                                     "        if (i % 64 < 32) barrier(); else barrier();")
+    seen, _ = look(text, run_of(text, y=np.zeros(16, np.float32)))
+    assert shapes.barrier_shape(seen) == ("invocations 0 and 32 of a workgroup meet different "
+                                          "barriers: all must arrive at each barrier")
+
+
+@pytest.mark.gpu
+def test_a_barrier_that_orders_buffers_only_ends_no_race_in_shared_memory():
+    text, group = kernels.SLANG_REDUCTION, "GroupMemoryBarrierWithGroupSync"
+    assert group in text
+    for other, races in (("DeviceMemoryBarrierWithGroupSync", True),
+                         ("AllMemoryBarrierWithGroupSync", False)):
+        seen, _ = look(text.replace(group, other), run_of(text, y=np.zeros(COUNT, np.float32)))
+        assert bool(shapes.race_shape(seen)) == races and seen.counts.total("barriers")
+
+
+@pytest.mark.gpu
+def test_a_read_of_shared_memory_that_nobody_has_written_is_named():
+    run = Run({"values": np.zeros(64, np.uint32), "bins": np.zeros(16, np.uint32)}, (1,))
+    seen, _ = look(kernels.HISTOGRAM, run)
+    assert shapes.unset_shape(seen) == ""
+    line = next(line for line in kernels.HISTOGRAM.splitlines() if "= 0" in line)
+    seen, _ = look(kernels.HISTOGRAM.replace(line, ""), run)
+    assert "reads element 1 of the shared array mine, which nobody" in shapes.unset_shape(seen)
+
+
 # --------------------------------------------------------------------------------- refusals
 
 @pytest.mark.gpu

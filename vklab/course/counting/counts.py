@@ -45,9 +45,10 @@ class Counts:
         outside_first: the first of each invocation, shared arrays included, for a few invocations.
         races: accesses to an element of a shared array that another invocation writes, or reads
             while this one writes, with no barrier between them; the first of a few invocations.
-        by_invocation: loads, stores, bytes_read, bytes_written, barriers, shared_loads,
-            shared_stores, atomics, turns of loops and accesses outside of shared arrays
-            (shared_outside), each by invocation.
+        unset: reads of elements of a shared array that nobody had written.
+        by_invocation: loads, stores, bytes_read, bytes_written, barriers, barrier_path (a number
+            that differs where other barriers are met), shared_loads, shared_stores, atomics, turns
+            of loops and accesses outside of shared arrays (shared_outside), each by invocation.
         elements_read: elements that each invocation read, for each buffer; again counts again.
         elements_written: elements that each invocation wrote, for each buffer.
         elements_atomic: elements of these that it wrote by atomic operations, for each buffer.
@@ -65,6 +66,7 @@ class Counts:
     outside: Mapping[str, int]
     outside_first: tuple[Touch, ...]
     races: tuple[Touch, ...]
+    unset: tuple[Touch, ...]
     by_invocation: Mapping[str, np.ndarray]
     elements_read: Mapping[str, np.ndarray]
     elements_written: Mapping[str, np.ndarray]
@@ -116,9 +118,9 @@ def read_counts(layout: Layout, words: np.ndarray, shared: Sequence[str]) -> Cou
         layout.grid, layout.local, reads, writes,
         {name: sum(int(own[f"outside_{kind}"][name].sum(dtype=np.int64)) for kind in (READ, WRITE))
          for name in names},
-        _outside(own, by_field, known), _races(by_field, known), by_field, own["read"],
-        own["written"], own["atomic"], sectors[READ], sectors[WRITE],
-        _log(layout, words, by_field["logged"]),
+        _outside(own, by_field, known), _noted(by_field, known, "races"),
+        _noted(by_field, known, "unset"), by_field, own["read"], own["written"], own["atomic"],
+        sectors[READ], sectors[WRITE], _log(layout, words, by_field["logged"]),
         not layout.room or bool((by_field["logged"] > layout.log_rows).any()),
     )  # fmt: skip
 
@@ -141,11 +143,13 @@ def _outside(
     return tuple(found)
 
 
-def _races(by_field: Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[Touch, ...]:
+def _noted(
+    by_field: Mapping[str, np.ndarray], names: Sequence[str], what: str
+) -> tuple[Touch, ...]:
     found = []
-    for i in np.flatnonzero(by_field["races"])[:MOST_OUTSIDE]:
-        number, kind = divmod(int(by_field["race_by"][i]), 4)
-        found.append(Touch(int(i), names[number], kind, int(by_field["race_at"][i])))
+    for i in np.flatnonzero(by_field[what])[:MOST_OUTSIDE]:
+        number, kind = divmod(int(by_field[f"{what}_by"][i]), 4)
+        found.append(Touch(int(i), names[number], kind, int(by_field[f"{what}_at"][i])))
     return tuple(found)
 
 

@@ -22,6 +22,7 @@ from vklab.errors import ShaderError
 __all__ = ["COUNTERS", "Instrumented", "instrument"]
 
 # What stands before the first instruction of a function that computes: lines, labels, variables.
+_WORKGROUP, _WORKGROUP_MEMORY = 2, 0x100  # a scope, and a bit of memory semantics
 _BEFORE_CODE = frozenset({8, 317, Op.FUNCTION, Op.FUNCTION_PARAMETER, Op.LABEL, Op.VARIABLE})
 
 
@@ -98,6 +99,7 @@ class _Pass:
         self.main, self.is_main = entry[1], False
         self.places: dict[int, Place] = {}
         self.aliases: dict[int, int] = {}
+        self.barriers = 0
 
     def _root(self, variable: int, name: str, number: int, is_shared: bool = False) -> Root:
         pointee = self.module.types[self.module.type_of[variable]][1][1]
@@ -162,11 +164,23 @@ class _Pass:
         elif opcode in refuse.ATOMICS:
             self._atomic(done, opcode, words)
         elif opcode == Op.CONTROL_BARRIER:
-            self.counters.tally(done, "barriers")
-            shadows.pass_barrier(done, self.counters)
+            self._barrier(done, words[0], words[2])
         elif opcode == Op.RETURN and self.is_main:
             self.counters.call(done, "finish")
         done.do(opcode, *words)
+
+    def _barrier(self, done: Code, scope: int, semantics: int) -> None:
+        """Count a barrier of the workgroup; one that orders only buffers ends no shared race."""
+        numbers, path = self.module.constants, "barrier_path"
+        if numbers.get(scope) != _WORKGROUP:
+            return
+        self.counters.tally(done, "barriers")
+        self.barriers += 1
+        longer = done.word(Op.I_MUL, self.counters.get(done, path), self.module.number(31))
+        longer = done.word(Op.I_ADD, longer, self.module.number(self.barriers))
+        self.counters.set(done, path, longer)
+        if numbers.get(semantics, 0) & _WORKGROUP_MEMORY:
+            shadows.pass_barrier(done, self.counters)
 
     def _is_far(self, pointer: int) -> bool:
         """Tell whether a pointer leads into a buffer or a shared array."""

@@ -26,9 +26,9 @@ HEADER = ("endless", "turn_room", "log_room", "log_at", "dump", "traffic", "reco
           "local_y", "local_z", "shadows_at", "cells", "base_x", "base_y", "base_z")  # fmt: skip
 FACTS = ("bytes", "elements_at", "read_sectors", "written_sectors")
 # Counts of each invocation, and those that it has for each buffer.
-FIELDS = ("loads", "stores", "bytes_read", "bytes_written", "barriers", "shared_loads",
-          "shared_stores", "atomics", "turns", "shared_outside", "shared_far",
-          "races", "race_by", "race_at", "logged")  # fmt: skip
+FIELDS = ("loads", "stores", "bytes_read", "bytes_written", "barriers", "barrier_path",
+          "shared_loads", "shared_stores", "atomics", "turns", "shared_outside", "shared_far",
+          "races", "races_by", "races_at", "unset", "unset_by", "unset_at", "logged")  # fmt: skip
 OWN = ("read", "written", "atomic", "outside_1", "far_1", "outside_2", "far_2")
 SHADOW = 3  # words of an element of a shared array: its writer, its reader, its atomic user
 ENTRY = 2  # words of a logged access: buffer and kind, and element

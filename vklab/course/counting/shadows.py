@@ -118,8 +118,11 @@ def watch(
             now = code.word(Op.SELECT, is_other, many, mine)
             code.do(Op.STORE, counters.word_at(code, place_of), now)
     is_good = code.flag(Op.LOGICAL_NOT, is_race)
-    facts = {"race_by": number(of.array * 4 + kind), "race_at": cell}
-    counters.note(code, is_good, "races", facts)
+    by = number(of.array * 4 + kind)
+    counters.note(code, is_good, "races", {"races_by": by, "races_at": cell})
+    if kind == READ and not is_atomic:
+        was_set = code.flag(Op.I_NOT_EQUAL, code.word(Op.BITWISE_OR, wrote, known), number(0))
+        counters.note(code, was_set, "unset", {"unset_by": by, "unset_at": cell})
     counters.end_if(code, end)
 
 

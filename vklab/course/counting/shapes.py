@@ -16,7 +16,7 @@ from vklab.course.counting.observe import Counted, Observed
 
 __all__ = ["barrier_shape", "input_shape", "load_shape", "order_matters", "outside_shape",
            "partial_shape", "race_shape", "room_shape", "row_shape", "sectors_a_load",
-           "turn_shape", "work_shape"]  # fmt: skip
+           "turn_shape", "unset_shape", "work_shape"]  # fmt: skip
 
 Owner = Callable[[np.ndarray], np.ndarray]
 _WHO = "Which invocation should write element {}, and which one writes it in your kernel?"
@@ -95,6 +95,14 @@ def race_shape(observed: Observed) -> str:
     return ""
 
 
+def unset_shape(observed: Observed) -> str:
+    """Name an element of a shared array of numbers that was read before anybody wrote it."""
+    for touch in observed.counts.unset:
+        return (f"invocation {touch.invocation} reads element {touch.element} of the shared array "
+                f"{touch.buffer}, which nobody has written: its content is undefined")  # fmt: skip
+    return ""
+
+
 def barrier_shape(observed: Observed) -> str:
     """Name an invocation that skips a barrier at which others of its workgroup wait."""
     counts = observed.counts
@@ -105,6 +113,11 @@ def barrier_shape(observed: Observed) -> str:
     for i in np.flatnonzero(made < most[groups])[:1]:
         return (f"invocation {i} meets {made[i]} barriers, another one of its workgroup "
                 f"{most[groups[i]]}: all must arrive at each barrier")  # fmt: skip
+    paths = counts.by_invocation["barrier_path"]
+    _, first = np.unique(groups, return_index=True)
+    for i in np.flatnonzero(paths != paths[first][groups])[:1]:
+        return (f"invocations {first[groups[i]]} and {i} of a workgroup meet different barriers: "
+                "all must arrive at each barrier")  # fmt: skip
     return ""
 
 

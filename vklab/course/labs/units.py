@@ -36,6 +36,9 @@ MADE_UP = (
     (16, 8, 32, "int8", "uint8", "int32", "int32", "subgroup"),
     (16, 16, 32, "int8", "int8", "uint32", "int32", "subgroup"),
     (32, 16, 16, "float16", "float16", "float32", "float32", "device"),
+    (16, 16, 32, "uint8", "int8", "int32", "int32", "subgroup"),
+    (16, 16, 32, "int8", "int8", "int32", "uint32", "subgroup"),
+    (16, 8, 64, "float16", "float16", "float32", "float32", "subgroup"),
 )
 FORMATS = {"float32": (8, 23), "TF32": (8, 10), "float16": (5, 10), "bfloat16": (8, 7)}
 _SCOPES = {2: "workgroup", 3: "subgroup"}  # SPIR-V's numbers
