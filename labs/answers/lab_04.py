@@ -75,6 +75,17 @@ wrong("04-1", says="with no barrier between them")(
     MAP.replace("[shader", "groupshared float s[64];\n[shader")
     + "uint n = id.x ^ 1, at = id.x % 64; if (n < params.count) s[at ^ 1] = x[n]; "
     + SQUARE.replace("x[id.x]", "s[at]"))
+SHARED = MAP.replace("[shader", "groupshared float s[64], t[64];\n[shader")
+SYNC = " GroupMemoryBarrierWithGroupSync(); "
+wrong("04-1", says="used shared arrays 130 times: its own share needs 5")(
+    SHARED + "uint i = id.x, at = i % 64; if (i < params.count) s[at] = x[i];" + SYNC
+    + "if (at == 0) for (uint k = 0; k < 64; ++k) { float p = max(s[k], 0.0); t[k] = p * p; }"
+    + SYNC + "if (i < params.count) y[i] = t[at]; }")
+wrong("04-1", says="all must arrive at each barrier")(
+    SHARED + "if (id.x >= params.count) return; s[id.x % 64] = x[id.x];" + SYNC
+    + SQUARE.replace("x[id.x]", "s[id.x % 64]"))
+wrong("04-1", says="has 1024 invocations; the host")(MAP.replace("(64", "(1024") + SQUARE)
+wrong("04-1", says="on count=0")(MAP + SQUARE.replace("< params.count", "<= params.count - 1"))
 for key, (head, bodies) in WRONG.items():
     for body, says in bodies.items():
         wrong(key, says=says)(head + body + " }")

@@ -21,6 +21,9 @@ WRONG = {
         "y[c * params.rows + id.y] = x[id.y * params.columns + c];": "invocation",
         "if (all(id == 0)) for (uint i = 0; i < params.rows * params.columns; ++i) "
         "y[i % params.columns * params.rows + i / params.columns] = x[i];": "one invocation did",
+        "uint n, stride; x.GetDimensions(n, stride); uint rows = n / params.columns; "
+        "if (id.y < rows && id.x < params.columns) "
+        "y[id.x * rows + id.y] = x[id.y * params.columns + id.x];": "elements that must not",
         "uint c = min(id.x, params.columns - 1), r = min(id.y, params.rows - 1); "
         "y[c * params.rows + r] = x[r * params.columns + c];": "was written by",
     }),
@@ -30,6 +33,8 @@ WRONG = {
         "uint f = 4 * id.x; for (uint i = f; i < f + 4; ++i) "
         "if (f < params.count) y[i] = 0.5 * x[i];":
             "on count=257: y was written behind its end, at byte 1028",
+        "uint f = 4 * id.x; for (uint i = f; i < f + 4; ++i) "
+        "if (f <= params.count - 4 || i < params.count) y[i] = 0.5 * x[i];": "y was written behind",
         "uint f = 4 * id.x; for (uint i = f; i < f + 4; ++i) "
         "if (f + 3 < params.count) y[i] = 0.5 * x[i];": "1 of 257 elements differ; element 256",
         "uint f = 4 * id.x; for (uint i = f; i < f + 4; ++i) "
@@ -51,6 +56,14 @@ alternative("04b-1")(
     MATRIX + """if (any(id.xy >= uint2(params.columns, params.rows))) return;
     float moved = x[id.x + id.y * params.columns];
     y[id.y + id.x * params.rows] = moved; }""")
+alternative("04b-1")(
+    MATRIX.replace("[shader", "groupshared float s[8][8];\n[shader") + """
+    uint2 at = id.xy % 8, turned = id.xy - at + at.yx;
+    if (id.x < params.columns && id.y < params.rows)
+        s[at.y][at.x] = x[id.y * params.columns + id.x];
+    GroupMemoryBarrierWithGroupSync();
+    if (turned.x < params.columns && turned.y < params.rows)
+        y[turned.x * params.rows + turned.y] = s[at.x][at.y]; }""")
 alternative("04b-2")(
     MAP + """uint last = min(4 * id.x + 4, params.count);
     for (uint i = 4 * id.x; i < last; ++i) y[i] = x[i] / 2.0; }""")
@@ -100,6 +113,27 @@ wrong("04b-3", says="behind its end")(tiles(4, 4).replace("if (top >= params.row
 wrong("04b-3", says="one invocation did all")(
     NATURAL.replace("16 * id.x + 16, ", "").replace("min(params.rows * params.columns)",
     "(id.x == 0 ? params.rows * params.columns : 0)"))  # fmt: skip
+SHARED = IMAGE.replace("[shader", "groupshared float s[1536], t[1024];\n[shader") + """
+    uint first = id.x / 64 * 1024, at = id.x % 64;
+    uint last = min(first + 1024, params.rows * params.columns);
+    uint wide = params.columns + 2, top = first / params.columns;
+    for (uint k = at; k < ((last - 1) / params.columns - top + 3) * wide; k += 64)
+        s[k] = x[top * wide + k];
+    GroupMemoryBarrierWithGroupSync();
+    for (uint i = first + at; i < last; i += 64) {
+        uint corner = (i / params.columns - top) * wide + i % params.columns;
+        float sum = 0.0;
+        for (uint k = 0; k < 9; ++k) sum += s[corner + k / 3 * wide + k % 3];
+        y[i] = sum;
+    } }"""
+alternative("04b-3")(SHARED)
+wrong("04b-3", says="so it works for others")(  # 32 of 64 invocations add up
+    SHARED.replace("for (uint i = first + at; i < last; i += 64)",
+                   "if (at < 32) for (uint i = first + at; i < last; i += 32)")
+    .replace("y[i] = sum;\n    }", """t[i - first] = sum;
+    }
+    GroupMemoryBarrierWithGroupSync();
+    for (uint i = first + at; i < last; i += 64) y[i] = t[i - first];"""))
 alternative("04b-3")(IMAGE + """
     uint top = id.x / (params.columns / 4) * 4, left = id.x % (params.columns / 4) * 4;
     if (top >= params.rows) return;

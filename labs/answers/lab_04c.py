@@ -26,6 +26,8 @@ for answer, says in (
     (lambda b, m: (slots_of(b), (0, 32 * len(m)) if m else None), "expected (0, 4), got (0, 32)"),
     (lambda b, m: (slots_of(b), (4 * len(b), 4 * len(m)) if m else None), "got (12, 4)"),
     (lambda b, m: (slots_of(b), (0, 4 * len(m))), "no push constants: expected None, got (0, 0)"),
+    (lambda b, m: (slots_of(b), (0, 4.0 * len(m)) if m else None), "range has ints, got the fl"),
+    (lambda b, m: ([(n, 7.0, 1) for n in b.values()], range_of(m)), "a slot has ints, got the fl"),
     (lambda b, m: None, "expected two things, (slots, push_range), got None (is a return"),
 ):  # fmt: skip
     wrong("04c-1", says=says)(answer)

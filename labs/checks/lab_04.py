@@ -14,6 +14,7 @@ from vklab.course.children.kernel_cases import (
     SHAPE,
     VALUES,
     odd_count,
+    rooms,
     signed_numbers,
 )
 from vklab.course.definition.case import Case
@@ -29,15 +30,18 @@ from vklab.course.definition.report import Report
 ), variants=({"low": "0.0"}, {"low": "0.5"}, {"low": "-0.25"}, {"low": "2.0"}))  # fmt: skip
 class SquaredMax(Kernel):
     parts = {"values": VALUES, "inside": INSIDE, "shape": SHAPE}
+    size = 64
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         low = float(self.params["low"])
         near = np.array([0, low, -low, low / 2, low - 0.1, low + 0.1, 0.125, -0.125], np.float32)
-        for count, groups in ((1, 1), (64, 2), (67, 2), (odd_count(random, 64), 16)):
+        many = 4096 + odd_count(random, 64)
+        for count, groups in ((1, 1), (64, 2), (67, 2), (many, 80), (0, 1)):
             x = signed_numbers(count, random)
             x[8 : 8 + near.size] = near[: max(0, count - 8)]
             yield self.dispatch_case({"x": x}, count, (groups,), {"count": count},
-                                     f"count={count}", room=5 if groups == 16 else 0)
+                                     f"count={count}",
+                                     room=rooms(random) if count in (0, many) else 0)  # fmt: skip
 
     def expected(self, case: Case) -> Any:
         return np.maximum(case.args[0]["x"], np.float32(self.params["low"])) ** 2
@@ -53,16 +57,18 @@ class ScaledSum(Kernel):
     parts = {"types": ("the struct has the types and places that the host pushes", 1),
              "values": VALUES, "inside": INSIDE, "shape": SHAPE}  # fmt: skip
     pushed = {"count": ("uint", 0), "scale": ("float", 4)}
+    size = 64
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         drawn = float(np.float32(random.uniform(2, 9)))
-        odd = odd_count(random, 64)
-        for count, groups, scale in ((64, 1, 1.0), (67, 2, -0.5), (odd, 13, drawn)):
+        many = 4096 + odd_count(random, 64)
+        for count, groups, scale in ((64, 1, 1.0), (67, 2, -0.5), (many, 80, drawn), (1, 1, 0.0),
+                                     (0, 1, drawn)):
             a, b = signed_numbers(count, random), signed_numbers(count, random)[::-1]
             b = np.float32(1.9) * b
             yield self.dispatch_case({"a": a, "b": b}, count, (groups,), {
                 "count": count, "scale": scale}, f"count={count}, scale={scale:g}",
-                room=7 if groups == 13 else 0)
+                room=rooms(random) if count in (0, many) else 0)  # fmt: skip
 
     def expected(self, case: Case) -> Any:
         arrays, _, push = case.args
@@ -94,7 +100,8 @@ class Workgroups(Function):
             yield Case("rows", (groups * 64, 64), on=on)
         many = row * max(40, limit // row + 2)
         for count, size in ((limit * 64 + 1, 64), (many * 64 + 1, 64), (many * 96 + 1, 96),
-                            (many * 256 + 1, 256), (limit * 256, 256)):  # fmt: skip
+                            (many * 256 + 1, 256), (limit * 256, 256),
+                            (row * 1000 * 64 + 1, 64)):  # fmt: skip
             yield Case("rows", (count, size))
 
     def expected(self, case: Case) -> Any:

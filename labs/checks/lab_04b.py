@@ -13,6 +13,7 @@ from vklab.course.children.kernel_cases import (
     SHAPE,
     VALUES,
     odd_count,
+    rooms,
     signed_numbers,
 )
 from vklab.course.counting.observe import Observed
@@ -30,10 +31,13 @@ from vklab.course.definition.report import Report
 class Transpose(Kernel):
     parts = {"values": ("y is x with rows and columns exchanged", 1), "inside": INSIDE,
              "shape": SHAPE}  # fmt: skip
+    size = 64
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        sides = random.integers(9, 60, 2).tolist()
-        for rows, columns, room in ((37, 53, 0), (53, 37, 0), (8, 8, 0), (1, 9, 0), (*sides, 11)):
+        sides = random.integers(65, 90, 2).tolist()
+        behind = rooms(random, max(sides))  # a row or a column more would fit
+        for rows, columns, room in ((37, 53, 0), (53, 37, 0), (8, 8, 0), (1, 9, 0),
+                                    (*sides, behind)):  # fmt: skip
             x, push = signed_numbers(rows * columns, random), {"rows": rows, "columns": columns}
             grid = (columns // 8 + 1, rows // 8 + 1)
             yield self.dispatch_case({"x": x}, x.size, grid, push,
@@ -61,14 +65,18 @@ class Transpose(Kernel):
 class Halves(Kernel):
     parts = {"values": VALUES, "inside": INSIDE, "shape": SHAPE}
     in_a_row = True
+    size = 64
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        block = 64 * self.params["each"]
-        for count in (block, block + 1, 4 * block - 2, odd_count(random, block)):
-            groups = -(-count // block) + count % 2
+        each = self.params["each"]
+        block, few = 64 * each, int(random.integers(1, each))
+        many = 16 * block + odd_count(random, block)
+        for count in (block, block + 1, 4 * block - 2, many, few, 0):
+            groups = max(1, -(-count // block) + count % 2)
             yield self.dispatch_case({"x": signed_numbers(count, random)}, count, (groups,),
                                      {"count": count}, f"count={count}",
-                                     room=0 if count % block < 2 else 3)  # fmt: skip
+                                     room=rooms(random) if count not in (block, block + 1)
+                                     else 0)  # fmt: skip
 
     def expected(self, case: Case) -> Any:
         return np.float32(0.5) * case.args[0]["x"]
@@ -85,10 +93,12 @@ class BoxSum(Kernel):
              "tile": ("loads of x: from 3.38 down to 2.25", 3)}  # fmt: skip
     is_mapped = False
     loads_of_element = 9
+    uses_of_element = 18
+    size = 64
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
-        sides = 16 * random.integers(1, 4, 2)
-        for rows, columns in ((32, 48), (16, 80), sides.tolist()):
+        sides, wide = 16 * random.integers(1, 4, 2), 16 * int(random.integers(5, 9))
+        for rows, columns in ((32, 48), (16, wide), sides.tolist()):
             x = signed_numbers((rows + 2) * (columns + 2), random)
             push = {"rows": rows, "columns": columns}
             groups = -(-rows * columns // 1024)

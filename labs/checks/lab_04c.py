@@ -36,7 +36,7 @@ class KernelInterface(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         yield Case(args=({"a": 0, "b": 1, "y": 2}, ("uint",)), on="vector_add")
         yield Case(args=({"x": 3}, ()), on="one buffer at binding 3, no push constants")
-        yield Case(args=({"x": 1, "y": 0}, ("uint", "uint", "float")))
+        yield Case(args=({"x": 1, "y": 0}, ("int", "float", "int")))
         for count in (2, 4, 5):
             numbers = random.choice(12, count, replace=False).tolist()
             members = random.choice(["uint", "int", "float"], random.integers(1, 7)).tolist()
@@ -55,12 +55,15 @@ class KernelInterface(Function):
                       if report.part == "numbers" else "the result has another shape: see above")
         slots, pushed = got
         if report.part == "range":
+            self._ints(pushed, "the range", report)
             report.equal(pushed, case.expected[1], "the first byte, and the bytes of the struct")
             return
         report.expect(isinstance(slots, list | tuple) and all(
             isinstance(slot, tuple | list) and len(slot) == 3 for slot in slots),
             "slots: expected a list of (binding, descriptor type, descriptor count), "
             f"got {words.short(slots)}")  # fmt: skip
+        for slot in slots:
+            self._ints(slot[1:] if report.part == "types" else slot[:1], "a slot", report)
         if report.part == "types":
             for number, kind, count in slots:
                 told = KINDS.get(kind, "?") if isinstance(kind, int) else "?"
@@ -71,6 +74,10 @@ class KernelInterface(Function):
             return
         report.equal(sorted(slot[0] for slot in slots), [slot[0] for slot in case.expected[0]],
                      "a slot for each binding that the kernel names")  # fmt: skip
+
+    def _ints(self, numbers: Any, what: str, report: Report) -> None:
+        for number in numbers if isinstance(numbers, tuple | list) else ():
+            report.expect(not isinstance(number, float), f"{what} has ints, got the float {number}")
 
 
 # --------------------------------------------------------------------------------- descriptor sets

@@ -102,7 +102,7 @@ draw_invocation_map(add_traced)
 
 # %% [markdown] id="l04-e1t" vklab={"id": "04-1"}
 # ### Exercise 1 · Map
-# **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared maximum*: `max(x, [[low]])`, times itself. One invocation handles one element. The line `if (i < params.count)`, the **guard**, stops the invocations that have no element: section 2 shows what happens without it. In all exercises, write each element of `y` once, and do not read `y`. Leave no element to another invocation: a loop in which one invocation does all the work gives the right values, and the rest of the GPU waits. The check also uses sizes that are no multiple of 64, and a workgroup that has no work at all.
+# **Map**: each element of `y` depends on the one element of `x` with the same number. Yours is a *squared maximum*: `max(x, [[low]])`, times itself. One invocation handles one element. The line `if (i < params.count)`, the **guard**, stops the invocations that have no element: section 2 shows what happens without it. In all exercises, keep the size of the workgroup, write each element of `y` once, and do not read `y`. Leave no element to another invocation: a loop in which one invocation does all the work gives the right values, and the rest of the GPU waits. The check also uses sizes that are no multiple of 64, and a `count` of 0, which leaves no work at all.
 #
 # The line with `#error` stops the compiler until you have replaced it.
 #

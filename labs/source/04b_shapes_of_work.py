@@ -41,7 +41,7 @@ banner()
 # * So some invocations have no element. The *guard*, an `if` in the kernel, stops them.
 # * `run_kernel(text, Run(buffers, workgroups, push))` compiles and dispatches a kernel. Of its result, `.buffers` has the arrays afterwards, and `.out_of_bounds` the places outside of a buffer that changed, as byte numbers from the start of the buffer.
 # * `trace` runs a kernel with a counter beside every load and store; the pictures are drawn from its counts.
-# * In all exercises, write each element of `y` once, and do not read `y`. GLSL is accepted, too.
+# * In all exercises, keep the size of the workgroup, write each element of `y` once, and do not read `y`. GLSL is accepted, too.
 
 # %% [markdown] id="l04b-two"
 # ## 1 · Two dimensions
@@ -68,7 +68,7 @@ predict("04b-p1", across=..., down=...)
 
 # %% [markdown] id="l04b-e1t"
 # ### Exercise 1 · Transpose
-# `y` is `x` with rows and columns exchanged: for an `x` of 37 x 53, `y` has 53 rows of 37. Reading along a row of `x` means writing down a column of `y`. In the picture each workgroup has a colour of its own, so you see which part of `y` it filled.
+# `y` is `x` with rows and columns exchanged: for an `x` of 37 x 53, `y` has 53 rows of 37. Reading along a row of `x` means writing down a column of `y`. Each workgroup moves its own 8 x 8 part of `x`. In the picture it has a colour of its own, so you see which part of `y` it filled.
 
 # %% id="l04b-e1" vklab={"role": "exercise", "id": "04b-1", "points": 4, "lines": 4}
 TRANSPOSE = """

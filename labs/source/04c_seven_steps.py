@@ -81,7 +81,7 @@ STORAGE = vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
 
 
 def kernel_interface(buffers, members):
-    """Return the descriptor slots of a kernel and its push-constant range, as plain numbers.
+    """Return the descriptor slots of a kernel and its push-constant range, as plain ints.
 
     buffers: binding number by name, {"a": 0, "b": 1, "y": 2} for vector_add; each is one storage
     buffer. members: types in the struct of push constants, ("uint",) for vector_add.

@@ -271,6 +271,19 @@ def test_a_read_of_shared_memory_that_nobody_has_written_is_named():
     assert "reads element 1 of the shared array mine, which nobody" in shapes.unset_shape(seen)
 
 
+@pytest.mark.gpu
+def test_uses_of_shared_arrays_and_the_size_of_workgroups_are_counted():
+    seen, _ = look(kernels.REDUCTION, run_of(kernels.REDUCTION, y=np.zeros(16, np.float32)))
+    by = seen.counts.by_invocation
+    uses = by["shared_loads"] + by["shared_stores"]
+    worst, most = int(uses.argmax()), int(uses.max())
+    assert shapes.shared_shape(seen, most=most) == ""
+    said = f"invocation {worst} used shared arrays {most} times: its own share needs {most - 1} at"
+    assert shapes.shared_shape(seen, most=most - 1).startswith(said)
+    assert shapes.size_shape(seen, size=64) == ""
+    assert "kernel has 64 invocations" in shapes.size_shape(seen, size=32)
+
+
 # --------------------------------------------------------------------------------- refusals
 
 @pytest.mark.gpu

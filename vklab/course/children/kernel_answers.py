@@ -33,7 +33,9 @@ FORMATS = {"I": "uint", "i": "int", "f": "float", "e": "half", "d": "double", "H
            "h": "int16_t", "B": "uint8_t", "b": "int8_t", "Q": "uint64_t", "q": "int64_t"}
 COMMENT = re.compile(r"//[^\n]*|/\*[\s\S]*?\*/")
 POWER = re.compile(r"[\w)\]]\s*\*\*\s*[\w(]")  # Python's power
-TURNS = 64  # most turns of loops of an invocation, for each element of its own
+# For each element of an invocation: most turns of loops, in general and where an element needs one
+# element of each input; there also most uses of shared arrays.
+TURNS, OWN_TURNS, OWN_USES = 64, 8, 5
 
 
 def is_glsl(text: str) -> bool:
@@ -102,6 +104,9 @@ class Kernel(Exercise):
             one element of each input; else any invocation may, and it may read more.
         in_a_row: whether the elements of an invocation lie one after the other.
         loads_of_element: most reads of an input by an invocation for each element of its own.
+        uses_of_element: most accesses to shared arrays for each of these elements; None for any
+            number. A kernel that is mapped has `OWN_USES`.
+        size: invocations of a workgroup; None for any number.
     """
 
     takes = "kernel"
@@ -113,6 +118,8 @@ class Kernel(Exercise):
     is_mapped: ClassVar[bool] = True
     in_a_row: ClassVar[bool] = False
     loads_of_element: ClassVar[int] = 4
+    uses_of_element: ClassVar[int | None] = None
+    size: ClassVar[int | None] = None
     guard: ClassVar[str] = "is there a guard, and is the index right?"
 
     @property
@@ -200,18 +207,23 @@ class Kernel(Exercise):
     def _shape(self, case: Case, got: Observed, report: Report) -> None:
         report.expect(not shapes.outside_shape(got), "it touches elements outside of a buffer")
         output, loads = self.name_in(got, self.output), self.each * self.loads_of_element
+        there_are = got.run.buffers[output].size > case.facts["room"]
+        uses, turns = (OWN_USES, OWN_TURNS) if self.is_mapped else (self.uses_of_element, TURNS)
         for said in (
-            shapes.work_shape(got, output, elements_per_invocation=self.each),
+            self.size and shapes.size_shape(got, size=self.size),
+            there_are and shapes.work_shape(got, output, elements_per_invocation=self.each),
             self.is_mapped and shapes.partial_shape(
                 got, output, owner=lambda elements: self.owner(case, elements)),
             shapes.order_matters(got, [output]),
+            shapes.barrier_shape(got),
             shapes.race_shape(got),
             shapes.input_shape(got, output),
             self.in_a_row and shapes.row_shape(got, output, most=self.each),
             *(shapes.load_shape(got, name, most=loads,
                                 most_elements=self.each if self.is_mapped else loads)
               for name in got.counts.reads),
-            shapes.turn_shape(got, most=TURNS * self.each),
+            uses and shapes.shared_shape(got, most=uses * self.each),
+            shapes.turn_shape(got, most=turns * self.each),
         ):
             report.expect(not said, str(said))
 

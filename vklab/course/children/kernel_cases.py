@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["INSIDE", "SHAPE", "VALUES", "odd_count", "signed_numbers"]
+__all__ = ["INSIDE", "SHAPE", "VALUES", "odd_count", "rooms", "signed_numbers"]
 
 VALUES = ("each y[i] has its value", 1)
 INSIDE = ("only elements that exist are read and written", 1)
@@ -25,3 +25,13 @@ def odd_count(random: np.random.Generator, size: int) -> int:
         size: elements of a workgroup.
     """
     return int(size * random.integers(2, 12) + random.integers(1, size))
+
+
+def rooms(random: np.random.Generator, least: int = 3) -> int:
+    """Draw the elements behind the end of each array, so that no kernel can know how many they are.
+
+    Args:
+        random: the source of numbers.
+        least: fewest of them.
+    """
+    return int(random.integers(least, least + 50))

@@ -16,7 +16,7 @@ from vklab.course.counting.observe import Counted, Observed
 
 __all__ = ["barrier_shape", "input_shape", "load_shape", "order_matters", "outside_shape",
            "partial_shape", "race_shape", "room_shape", "row_shape", "sectors_a_load",
-           "turn_shape", "unset_shape", "work_shape"]  # fmt: skip
+           "shared_shape", "size_shape", "turn_shape", "unset_shape", "work_shape"]  # fmt: skip
 
 Owner = Callable[[np.ndarray], np.ndarray]
 _WHO = "Which invocation should write element {}, and which one writes it in your kernel?"
@@ -151,6 +151,36 @@ def turn_shape(observed: Observed, *, most: int) -> str:
     worst = int(turns.argmax())
     return (f"invocation {worst} made {turns[worst]} turns of loops: its own share needs {most} at "
             "most, so it goes through the work of others")  # fmt: skip
+
+
+def shared_shape(observed: Observed, *, most: int) -> str:
+    """Judge how often one invocation uses shared arrays.
+
+    Args:
+        observed: the observed kernel.
+        most: most accesses of one invocation, atomic operations included.
+    """
+    by = observed.counts.by_invocation
+    uses = by["shared_loads"].astype(np.int64) + by["shared_stores"] + by["atomics"]
+    if not uses.size or uses.max() <= most:
+        return ""
+    worst = int(uses.argmax())
+    return (f"invocation {worst} used shared arrays {uses[worst]} times: its own share needs "
+            f"{most} at most, so it works for others")  # fmt: skip
+
+
+def size_shape(observed: Observed, *, size: int) -> str:
+    """Judge whether the workgroups have the size that the dispatch is made for.
+
+    Args:
+        observed: the observed kernel.
+        size: invocations of a workgroup.
+    """
+    given = int(np.prod(observed.counts.local))
+    if given == size:
+        return ""
+    return (f"a workgroup of your kernel has {given} invocations; the host dispatches as many "
+            f"workgroups as it needs with {size}")  # fmt: skip
 
 
 def load_shape(observed: Observed, buffer: str, *, most: int, most_elements: int) -> str:
