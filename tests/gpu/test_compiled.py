@@ -140,7 +140,7 @@ def test_it_loads_with_neither_onnx_nor_a_compiler(file, fed, expected, device_i
     assert ": kernel " in facts["run"] and "there is no shader compiler" in facts["run"]
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_transformer_does_so_too(device_index, tmp_path, capsys):
     sizes = {"batch": 2, "sequence": 8}
     source = exported_models.load("bert")

@@ -55,7 +55,10 @@ def test_every_kind_of_model_is_there_from_both_exporters():
     assert set(exported_models.NAMES) == kinds
 
 
-@pytest.mark.parametrize("name", exported_models.NAMES)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.slow) if name.startswith("unet") else name
+    for name in exported_models.NAMES
+])  # fmt: skip
 def test_agrees_with_onnx_runtime(device_index, name, capsys):
     run_in_two_sizes(name, device_index, capsys)
 

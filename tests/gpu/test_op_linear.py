@@ -41,13 +41,13 @@ def test_matmul_of_six_independent_batch_axes(device):
     check_operator("MatMul", shapes, device=device)
 
 
-def test_matmul_of_more_batches_than_a_grid_is_deep(device):
-    check_operator("MatMul", [(70001, 2, 3), (70001, 3, 2)], device=device)
+def test_matmul_of_more_batches_than_a_grid_is_deep(device_index):
+    check_operator("MatMul", [(70001, 2, 3), (70001, 3, 2)], device=device_index)
 
 
-def test_matmul_of_more_rows_than_a_grid_is_high(device):
+def test_matmul_of_more_rows_than_a_grid_is_high(device_index):
     for columns in (1, 2):
-        check_operator("MatMul", [(600011, 2), (2, columns)], device=device)
+        check_operator("MatMul", [(600011, 2), (2, columns)], device=device_index)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "uint32", "int64", "uint64"])
