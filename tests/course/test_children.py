@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from vklab.course import Run, check, run_kernel, run_limited
+from vklab.course.children import kernel_child
 from vklab.course.children.child import run_child
-from vklab.errors import SetupError
+from vklab.errors import DeviceLostError, SetupError
 from vklab.runtime import open_devices
 
 pytestmark = pytest.mark.full
@@ -300,6 +302,18 @@ def test_a_kernel_that_never_ends_is_stopped_and_keeps_what_was_done(fresh_inter
 def test_a_missing_device_is_a_result(fresh_interpreter):
     (done,) = run_kernel(glsl(";"), a_run(), device="no such device")
     assert done.status == "no_device" and "no such device" in done.message
+
+
+def test_a_lost_device_is_a_result(tmp_path, monkeypatch):
+    def lose(*_):
+        raise DeviceLostError("vkWaitForFences", "VK_ERROR_DEVICE_LOST", "a GPU did not finish")
+
+    monkeypatch.setattr(kernel_child, "begin", lambda folder: None)
+    monkeypatch.setattr(kernel_child.open_devices, "open_device", lose)
+    (tmp_path / "job.json").write_text('{"runs": [], "device": null, "seconds": 15}')
+    kernel_child.main(tmp_path)
+    said = json.loads((tmp_path / "failed.json").read_text())
+    assert said["status"] == "crashed" and "did not finish; does every loop stop" in said["message"]
 
 
 @pytest.mark.gpu

@@ -20,7 +20,7 @@ import numpy as np
 from vklab.course import words
 from vklab.course.children.child import begin, without
 from vklab.course.children.run_kernel import ending
-from vklab.errors import SetupError, ShaderError, TimeoutError, VklabError
+from vklab.errors import DeviceLostError, SetupError, ShaderError, TimeoutError, VklabError
 from vklab.runtime import kernels, open_devices, upload
 from vklab.runtime.many import device_copies
 from vklab.shader import compiler, reflection
@@ -80,6 +80,9 @@ def main(folder: Path) -> None:
     except TimeoutError:
         said = f"the kernel did not end within {job['seconds']:g} s; does every loop stop?"
         _stop(folder, "timeout", said)
+    except DeviceLostError as error:
+        said = f"{error}; does every loop stop, and is each index inside its array?"
+        _stop(folder, "crashed", said)
     except SetupError as error:
         _stop(folder, "no_device", str(error))
     except ShaderError as error:
