@@ -179,7 +179,7 @@ class SharedTile(Product):
             return
         tile, most = self.params["tile"], self.params["tile"] / 8 + 1
         for name in ("a", "b"):
-            sectors = shapes.sectors_a_load(got.counts, self.name_in(got, name), neighbours=tile)
+            sectors = got.counts.sectors_a_load(self.name_in(got, name), neighbours=tile)
             report.expect(0 < sectors <= most, f"{tile} neighbours along x touch {sectors:.3g} "
                           f"sectors in one load of {name}, on average; {-(-tile // 8)} are enough")
 

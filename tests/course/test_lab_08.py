@@ -68,7 +68,7 @@ def test_the_table_of_counts_is_what_the_kernels_do(name, monkeypatch):
     small = observe_kernel(kernel_text(name), runs(name, (32, 32, 16))[0][0],
                            dispatches=("counted",))[0].counts
     if name in ("naive", "coalesced", "shared"):  # larger tiles reach over so small a matrix
-        assert [shapes.sectors_a_load(small, each) for each in "ab"] == list(expected[1:3])
+        assert [small.sectors_a_load(each) for each in "ab"] == list(expected[1:3])
 
 
 EARLY = """
@@ -95,8 +95,8 @@ def test_counts_name_a_missed_barrier_and_scattered_loads(last, stride, said, se
     assert observed.status == "ran", observed.message
     assert shapes.barrier_shape(observed).startswith(said)
     assert bool(shapes.barrier_shape(observed)) == bool(said)
-    assert shapes.sectors_a_load(observed.counts, "x") == sectors
-    assert shapes.sectors_a_load(observed.counts, "x", neighbours=1) == 1.0
+    assert observed.counts.sectors_a_load("x") == sectors
+    assert observed.counts.sectors_a_load("x", neighbours=1) == 1.0
 
 
 def test_the_record_has_what_the_labs_draw():

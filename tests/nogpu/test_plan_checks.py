@@ -139,10 +139,11 @@ def too_early(monkeypatch, number):
     make = device_chunk._arranged
 
     def wrong(*given):
-        lowered, arranged, steps = make(*given)
+        lowered, arranged, steps, _ = make(*given)
         first, second = lowered.dispatches[:2]
         swap = {id(first): second, id(second): first}
-        return lowered, arranged, tuple(swap.get(id(step), step) for step in steps)
+        swapped = tuple(swap.get(id(step), step) for step in steps)
+        return lowered, arranged, swapped, device_chunk._barriers(swapped, arranged)
 
     monkeypatch.setattr(device_chunk, "_arranged", wrong)
 

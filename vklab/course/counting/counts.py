@@ -93,6 +93,38 @@ class Counts:
         at = [axis // self.local[n] for n, axis in enumerate((x, y, z))]
         return (at[2] * self.grid[1] + at[1]) * self.grid[0] + at[0]
 
+    def logged(self, buffer: str, kind: int) -> np.ndarray:
+        """Return rows of invocation and element, one for each access of a kind to a buffer."""
+        chosen = (self.log[:, 1] == list(self.writes).index(buffer)) & (self.log[:, 2] == kind)
+        return np.asarray(self.log[chosen][:, [0, 3]])
+
+    def sectors_a_load(self, buffer: str, *, neighbours: int = 32) -> float:
+        """Return how many sectors some neighbours touch in one load of a buffer, on average.
+
+        Neighbours follow each other along x, then y, inside a workgroup, as the invocations of a
+        subgroup do. The n-th loads of all of them count as one. Infinite for an incomplete log.
+
+        Args:
+            buffer: name of a buffer of floats.
+            neighbours: invocations that load together.
+        """
+        rows = self.logged(buffer, READ)
+        if self.is_log_full:
+            return float("inf")
+        if not rows.size:
+            return 0.0
+        who, elements = rows.T
+        wide = self.grid[0] * self.local[0]
+        local = who // wide % self.local[1] * self.local[0] + who % wide % self.local[0]
+        order = np.argsort(who, kind="stable")
+        first = np.searchsorted(who[order], who)
+        turn = np.empty(len(who), np.int64)
+        turn[order] = np.arange(len(who)) - first[order]
+        together = self.group_of(who) * (local.max() + 1) + local // neighbours
+        loads, load = np.unique(together * (turn.max() + 1) + turn, return_inverse=True)
+        sectors = elements * 4 // SECTOR
+        return len(np.unique(load * (sectors.max() + 1) + sectors)) / len(loads)
+
 
 def read_counts(layout: Layout, words: np.ndarray, shared: Sequence[str]) -> Counts:
     """Return the counts of a dispatch.

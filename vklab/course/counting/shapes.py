@@ -11,12 +11,12 @@ import numpy as np
 
 from vklab.course.counting import observe
 from vklab.course.counting.counts import Counts
-from vklab.course.counting.layout import READ, SECTOR, WRITE
+from vklab.course.counting.layout import READ, WRITE
 from vklab.course.counting.observe import Counted, Observed
 
 __all__ = ["barrier_shape", "input_shape", "load_shape", "order_matters", "outside_shape",
-           "partial_shape", "race_shape", "room_shape", "row_shape", "sectors_a_load",
-           "shared_shape", "size_shape", "turn_shape", "unset_shape", "work_shape"]  # fmt: skip
+           "partial_shape", "race_shape", "room_shape", "row_shape", "shared_shape",
+           "size_shape", "turn_shape", "unset_shape", "work_shape"]  # fmt: skip
 
 Owner = Callable[[np.ndarray], np.ndarray]
 _WHO = "Which invocation should write element {}, and which one writes it in your kernel?"
@@ -75,7 +75,7 @@ def work_shape(
 def _often(counts: Counts, buffer: str, element: int, most: int) -> str:
     """Say how often one element was written, and by how many invocations if the log tells."""
     times = int(counts.writes[buffer][element])
-    logged = _logged(counts, buffer, WRITE)
+    logged = counts.logged(buffer, WRITE)
     by = np.unique(logged[logged[:, 1] == element, 0])
     if not counts.is_log_full and by.size > 1:
         return (f"element {element} of {buffer} was written by {by.size} invocations, the first "
@@ -193,7 +193,7 @@ def load_shape(observed: Observed, buffer: str, *, most: int, most_elements: int
         most_elements: most different elements among them.
     """
     read = observed.counts.elements_read.get(buffer, np.zeros(0, int))
-    pairs = np.unique(_logged(observed.counts, buffer, READ), axis=0)
+    pairs = np.unique(observed.counts.logged(buffer, READ), axis=0)
     different = np.bincount(pairs[:, 0], minlength=read.size)
     for count, limit, words in ((read, most, "elements"),
                                 (different, most_elements, "different elements")):  # fmt: skip
@@ -212,7 +212,7 @@ def row_shape(observed: Observed, buffer: str, *, most: int) -> str:
         buffer: name of the buffer of results.
         most: elements of one invocation.
     """
-    rows = _logged(observed.counts, buffer, WRITE)
+    rows = observed.counts.logged(buffer, WRITE)
     order = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
     apart = (np.diff(order[:, 0]) == 0) & (np.diff(order[:, 1]) > 1)
     if not (at := np.flatnonzero(apart)).size:
@@ -236,42 +236,6 @@ def room_shape(observed: Observed, room: int) -> str:
                 return (f"element {size + at[0]} of {name} was {verb}: the push constants say that "
                         f"{name} ends with element {size - 1}, though its array is longer")
     return ""
-
-
-def sectors_a_load(counts: Counts, buffer: str, *, neighbours: int = 32) -> float:
-    """Return how many sectors some neighbours touch in one load of a buffer, on average.
-
-    Neighbours follow each other along x, then y, inside a workgroup, as the invocations of a
-    subgroup do. The n-th loads of all of them count as one. Infinite if the log is not complete.
-
-    Args:
-        counts: the counts of the dispatch `counted`.
-        buffer: name of a buffer of floats.
-        neighbours: invocations that load together.
-    """
-    rows = _logged(counts, buffer, READ)
-    if counts.is_log_full:
-        return float("inf")
-    if not rows.size:
-        return 0.0
-    who, elements = rows.T
-    wide = counts.grid[0] * counts.local[0]
-    local = who // wide % counts.local[1] * counts.local[0] + who % wide % counts.local[0]
-    order = np.argsort(who, kind="stable")
-    first = np.searchsorted(who[order], who)
-    turn = np.empty(len(who), np.int64)
-    turn[order] = np.arange(len(who)) - first[order]
-    together = counts.group_of(who) * (local.max() + 1) + local // neighbours
-    loads, load = np.unique(together * (turn.max() + 1) + turn, return_inverse=True)
-    sectors = elements * 4 // SECTOR
-    return len(np.unique(load * (sectors.max() + 1) + sectors)) / len(loads)
-
-
-def _logged(counts: Counts, buffer: str, kind: int) -> np.ndarray:
-    """Return rows of invocation and element, one for each access of a kind to a buffer."""
-    log = counts.log
-    chosen = (log[:, 1] == list(counts.writes).index(buffer)) & (log[:, 2] == kind)
-    return np.asarray(log[chosen][:, [0, 3]])
 
 
 def partial_shape(

@@ -12,7 +12,6 @@ import numpy as np
 
 import vklab
 from vklab.course.children.run_kernel import Run
-from vklab.course.counting import shapes
 from vklab.course.counting.observe import observe_kernel
 from vklab.course.figures.gpus import Sheet
 from vklab.course.figures.roofline import Roof, draw_rooflines
@@ -69,7 +68,7 @@ def count_rungs(names: Sequence[str]) -> None:
         if done.status != "ran":
             raise ShaderError(done.message)
         counts, exact = done.counts, a.astype(np.float64) @ b.astype(np.float64)
-        sectors = [shapes.sectors_a_load(counts, operand) for operand in "ab"]
+        sectors = [counts.sectors_a_load(operand) for operand in "ab"]
         error = np.abs(done.buffers["y"].reshape(rows, columns) - exact).max()
         print(f"{name:10} {counts.total('loads'):7} {sectors[0]:23.3g} {sectors[1]:5.3g} "
               f"{error < 1e-5!s:>13}")  # fmt: skip
