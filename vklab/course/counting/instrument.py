@@ -21,8 +21,8 @@ from vklab.errors import ShaderError
 
 __all__ = ["COUNTERS", "Instrumented", "instrument"]
 
-# What stands before the first instruction of a function that computes: lines, labels, variables.
 _WORKGROUP, _WORKGROUP_MEMORY = 2, 0x100  # a scope, and a bit of memory semantics
+# What stands before the first instruction of a function that computes: lines, labels, variables.
 _BEFORE_CODE = frozenset({8, 317, Op.FUNCTION, Op.FUNCTION_PARAMETER, Op.LABEL, Op.VARIABLE})
 
 
