@@ -345,7 +345,8 @@ print(objects.end(), "destroy calls, the object made last first")
 # Next predict: a second kernel, `y = a * b`, in a file of its own, has the same bindings and push constants, and works on the same three buffers. Which objects does it need? Write `"a new one"` or `"the same"`.
 
 # %% id="l04c-p2"
-predict("04c-p2", shader_module=..., pipeline=..., descriptor_set=..., memory=...)
+predict("04c-p2", shader_module=..., pipeline=...,
+        descriptor_set=..., memory=...)
 
 # %% [markdown] id="l04c-count"
 # ### Is it 100 times more code?

@@ -124,6 +124,9 @@ def machine(name: str) -> tuple[DeviceInfo, ...]:
     return _MACHINES[name]
 
 
+HEXADECIMAL = ("vendorID", "deviceID", "deviceUUID")
+
+
 def ten_devices() -> tuple[dict[str, int], dict[str, list[object]]]:
     """Return fields of ten made-up devices: bytes by field, and by field a value of each device."""
     sizes = {"subgroup": 1, "families": 1, "type": 1, "extensions": 2, "heapMiB": 3, "vendorID": 4,
@@ -131,17 +134,17 @@ def ten_devices() -> tuple[dict[str, int], dict[str, list[object]]]:
     values = {
         "subgroup": "16 16 8 8 8 16 16 8 16 16",
         "families": "2 2 4 4 4 4 4 4 2 4",
-        "type": "discrete discrete discrete integrated integrated discrete integrated integrated "
-                "integrated discrete",
+        "type": "discrete discrete discrete virtual virtual discrete virtual virtual virtual "
+                "discrete",
         "extensions": "203 203 203 203 203 131 131 131 98 131",
         "heapMiB": "16368 16368 8188 16368 16368 16368 16368 16368 8188 8188",
-        "vendorID": "0x10de 0x10de 0x10de 0x10de 0x8086 0x10de 0x10de 0x10de 0x8086 0x5143",
-        "deviceID": "0x2684 0x2685 0x2686 0x2686 0x2686 0x2685 0x2685 0x2686 0x2686 0x2686",
-        "driverVersion": "24.0.1 25.0.2 25.0.2 24.0.1 24.0.1 26.1.0 25.0.2 23.2.3 25.0.2 26.1.0",
-        "apiVersion": "1.2.0 1.3.0 1.2.0 1.2.0 1.2.0 1.2.0 1.2.0 1.2.0 1.3.0 1.3.0",
+        "vendorID": "10de 10de 10de 10de 8086 10de 10de 10de 8086 5143",
+        "deviceID": "2684 2685 2686 2686 2686 2685 2685 2686 2686 2686",
+        "driverVersion": "24.0 25.0 25.0 24.0 24.0 26.1 25.0 23.2 25.0 26.1",
+        "apiVersion": "1.2 1.3 1.2 1.2 1.2 1.2 1.2 1.2 1.3 1.3",
         "deviceUUID": "f142 e88a 69b7 be5c b2aa c498 bc6d 33ba 087a e86f",
     }
-    return sizes, {name: [int(word) if word.isdecimal() and name != "deviceUUID" else word
+    return sizes, {name: [int(word) if word.isdecimal() and name not in HEXADECIMAL else word
                           for word in text.split()] for name, text in values.items()}  # fmt: skip
 
 
