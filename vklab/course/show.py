@@ -6,6 +6,7 @@ The text is read from the imported files, so that a lab never shows an old copy.
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from dataclasses import dataclass, replace
 from html import escape
@@ -27,7 +28,7 @@ LEXERS = {"python": "python", "glsl": "glsl", "slang": "hlsl"}
 
 
 class _Style(JupyterStyle):
-    line_number_color = "var(--jp-ui-font-color3)"
+    line_number_color = "var(--jp-ui-font-color2)"
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,15 @@ class Listing:
         # The style's colours are JupyterLab's variables, which follow its light or dark theme.
         formatter = HtmlFormatter(
             style=_Style, noclasses=True, linenos="inline", linenostart=self.first_line,
-            nobackground=True, cssstyles="overflow-x:auto",
+            nobackground=True, cssstyles="overflow-x:auto", linespans="line",
             prestyles="font-family:var(--jp-code-font-family,monospace),monospace;"
                       "font-size:.9em;line-height:1.35;margin:0",
         )  # fmt: skip
         code = highlight(self.text, get_lexer_by_name(LEXERS[self.language]), formatter)
+        # What does not fit on a line goes on behind the line's number, not under it.
+        width = len(str(self.first_line + self.text.count("\n"))) + 4
+        hanging = f'<span style="display:block;padding-left:{width}ch;text-indent:-{width}ch"'
+        code = re.sub(r'<span id="line-\d+"', hanging, code)
         return (
             '<figure style="margin:.4em 0"><figcaption><code>'
             f"{escape(self.place)}:{self.first_line}</code></figcaption>{code}</figure>"
