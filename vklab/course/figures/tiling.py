@@ -103,7 +103,7 @@ def draw_block(high: int = 4, wide: int = 2) -> Picture:
 
 def draw_overlap() -> Picture:
     """Draw loads and multiplications of a tiled kernel with one buffer and with two."""
-    page = Diagram(690, 190)
+    page = Diagram(700, 190)
     for row, (words, is_double) in enumerate((("one buffer", False), ("two buffers", True))):
         top = 30 + 84 * row
         page.note((8, top + 8), words, bold=True)
