@@ -134,5 +134,5 @@ def draw_bank_grid(
     alt = (f"A tile of 32 x 32 elements by bank; {counts.size} accesses take {counts.sum()} "
            f"transactions ({'; '.join(said)}), the worst {most}.")  # fmt: skip
     return picture(svg(alt, 690, 336, parts), alt,
-                   f"White squares: elements in bank 0. Orange-red crosses: access {worst}, with {most} "
-                   "transactions the first of the worst ones.")  # fmt: skip
+                   f"White squares: elements in bank 0. Orange-red crosses: access {worst}, with "
+                   f"{most} transactions the first of the worst ones.")  # fmt: skip
