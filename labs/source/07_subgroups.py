@@ -300,7 +300,7 @@ check("07-3", lane_turns)
 # %% id="l07-branches" tags=["nbval-ignore-output"]
 branches = RECORD["branches"]["time_ns"]
 print("branches  chosen by lane  by group")
-for paths, time in branches["inside a subgroup"].items():
+for paths in branches["inside a subgroup"]:
     lanes, groups = (each[paths] / each["1"] for each in branches.values())
     print(f"{paths:>8}  {lanes:14.2f}", f"{groups:9.2f}" if int(paths) <= 8 else "")
 
