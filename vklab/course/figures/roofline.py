@@ -126,7 +126,8 @@ def _label(
         x: the point.
         y: the point.
         taken: left end, baseline and width of each label that is there.
-        lines: both ends of each part of a roof; labels keep off them where they can.
+        lines: both ends of each part of a roof; labels keep off them, and in the frame,
+            where they can.
     """
     wide = 7.0 * len(name)
     above = (x - wide / 2, y - 10, "middle") if x > LEFT + 5 * len(name) else (x, y - 10, "start")
@@ -144,6 +145,7 @@ def _label(
         is_struck = any(start[0] <= px <= end[0] and abs(
             start[1] + (end[1] - start[1]) * (px - start[0]) / max(end[0] - start[0], 1e-9) - py)
             < 9 for px, py in points for start, end in lines)  # fmt: skip
-        return is_on_label, is_struck
+        is_outside = left < LEFT or left + wide > WIDTH - RIGHT
+        return is_on_label, is_struck or is_outside
 
     return min(choices, key=costs)
