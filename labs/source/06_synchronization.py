@@ -353,8 +353,7 @@ with attempt("06-4"):
     mine = ring_plan(sizes, 256)
     sent = run_limited(stream, sizes, 256, mine, STEP, seconds=30)
     print("pieces arrive as", sent.value or sent.message)
-    display(figures.draw_ring(sizes, 256, mine, sent.value or [],
-                              "Your ring. Red: this piece does not arrive as it was sent."))
+    display(figures.draw_ring(sizes, 256, mine, sent.value or [], "Your ring."))
 
 # %% id="l06-e4c" vklab={"role": "check", "id": "06-4"}
 check("06-4", ring_plan)
@@ -411,8 +410,7 @@ def groups_under_cap(work, cap):
 
 # %% id="l06-e5d" vklab={"role": "demo"}
 with attempt("06-5"):
-    display(figures.draw_groups(WORK, groups_under_cap(WORK, CAP), CAP,
-                        "Your groups. Red: too many bytes, or a result that is not there yet."))
+    display(figures.draw_groups(WORK, groups_under_cap(WORK, CAP), CAP, "Your groups."))
 
 # %% id="l06-e5c" vklab={"role": "check", "id": "06-5"}
 check("06-5", groups_under_cap)

@@ -147,7 +147,7 @@ figures.draw_subgroups()
 # | Intel | 8, 16 or 32 | 64 KiB and more | Intel's guide |
 # | Apple | 32 | 32 KiB | Metal's tables |
 # | lavapipe 22.3 | 4 or 8, by the processor; 16 on demand | 32 KiB | measured |
-# | SwiftShader | 4 | | measured |
+# | SwiftShader | 4 | 32 KiB | measured |
 #
 # A driver may offer less shared memory than the hardware has. Vulkan requires 16 KiB for a workgroup; for more, ask `maxComputeSharedMemorySize`.
 #
@@ -298,10 +298,11 @@ check("07-3", lane_turns)
 # Two consequences: narrow subgroups lose less, and neighbours with similar work lose little. The H200 shows the same. A kernel has 1 to 32 branches with a loop in each. Every invocation takes one of them, chosen by its lane, or by its group of 32 lanes (a workgroup of 256 has eight groups, so at most eight branches are taken). The times are multiples of the time with one branch.
 
 # %% id="l07-branches" tags=["nbval-ignore-output"]
-for words, name, most in (("lane", "inside a subgroup", 32), ("group", "between subgroups", 8)):
-    times = RECORD["branches"]["time_ns"][name]
-    print(f"chosen by {words:6}", *(f"{paths}: {time / times['1']:5.2f}"
-                                 for paths, time in times.items() if int(paths) <= most))
+branches = RECORD["branches"]["time_ns"]
+print("branches  chosen by lane  by group")
+for paths in branches["inside a subgroup"]:
+    lanes, groups = (each[paths] / each["1"] for each in branches.values())
+    print(f"{paths:>8}  {lanes:14.2f}", f"{groups:9.2f}" if int(paths) <= 8 else "")
 
 # %% [markdown] id="l07-4t"
 # ## 4 · A softmax that survives

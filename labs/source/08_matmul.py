@@ -252,7 +252,7 @@ tiling.draw_overlap()
 # Six kernels multiplied matrices of [[side]] x [[side]]. One row belongs to each; a load of four floats counts as one load. The sectors are those of one load of 32 neighbours (32 loads of four floats are 512 bytes, at least 16 sectors).
 #
 # | | loads | sectors, a | sectors, b | shared loads | barriers per invocation |
-# |---|---|---|---|---|---|
+# |---|---:|---:|---:|---:|---:|
 # | A | [[row_a]] |
 # | B | [[row_b]] |
 # | C | [[row_c]] |

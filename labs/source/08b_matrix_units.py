@@ -59,7 +59,9 @@ predict("08b-p1", kilobytes=..., floats=...)
 # %% id="l08b-1l" tags=["nbval-ignore-output"]
 for kib, ns in RECORD["latency_ns"].items():
     print(f"H200, a chain of loads through {int(kib):7,} KiB: {ns:6.1f} ns for each load")
-print("One multiprocessor of an H200:", units.UNITS["H200"])
+print("One multiprocessor of an H200 has at most")
+for limit, most in units.UNITS["H200"].items():
+    print(f"  {limit:13}{most:7}")
 
 # %% [markdown] id="l08b-1m"
 # The chain of loads was recorded with `shaders/labs/latency.slang`: one invocation, in which each load waits for the one before it. The first chain fits into the first-level cache, the second into the second-level cache, the third into neither. Its time is that of one load alone; a busy memory takes longer, hence the 600 ns of the prediction.

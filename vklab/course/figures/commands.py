@@ -162,7 +162,7 @@ def draw_hazards(
         page.box(place, "", colour, dashed=cut and not proves, filled=proves or not cut, shade=0.4)
         page.note((place[0] + 18, y + 18), kind, anchor="middle", bold=proves)
     for number in barriers:
-        page.box((100, 4 + ROW * number, width - 106, 4), "", "green", shade=0.9)
+        page.box((LIST - 8, 4 + ROW * number, width - LIST + 2, 4), "", "green", shade=0.9)
     left = sum(not any(a < n <= b for n in barriers) for a, b, _ in hazards)
     listed = "; ".join(f"{kind} from {a} to {b}" for a, b, kind in hazards) or "none"
     return page.picture(f"{len(commands)} commands; hazards: {listed}; barriers before "
@@ -188,7 +188,7 @@ def draw_ring(
         ring: bytes of the ring.
         plan: (offset, timeline value to wait for) of each piece.
         arrived: the numbers of the pieces that arrived in the place of each piece.
-        caption: the line below.
+        caption: the line below; where a piece does not arrive, it says what red means.
     """
     left, scale, page = 250, 420 / ring, Diagram(720, 30 * len(sizes) + 26)
     rows = []
@@ -205,6 +205,8 @@ def draw_ring(
                     f"{'right' if right else 'wrong'}")  # fmt: skip
     page.note((left, 30 * len(sizes) + 18), "byte 0", size=11)
     page.note((left + 420, 30 * len(sizes) + 18), f"byte {ring}", anchor="end", size=11)
+    if any(row.endswith("wrong") for row in rows):
+        caption += " Red: this piece does not arrive as it was sent."
     return page.picture(f"Pieces in a ring of {ring} bytes. {'; '.join(rows)}", caption)
 
 
@@ -218,7 +220,7 @@ def draw_groups(
         work: (bytes of its result, commands whose results it reads) of each command.
         groups: the names of each group.
         cap: most bytes that may be live.
-        caption: the line below.
+        caption: the line below; where a group breaks a rule, it says what red means.
     """
     high, wide = max(map(len, groups), default=1), 640 / max(len(groups), 1)
     base = 44 * high + 30
@@ -226,17 +228,19 @@ def draw_groups(
     page.note((6, 20), "commands")
     page.note((6, base + 60), "live bytes")
     done: set[str] = set()
-    sizes = []
+    sizes, wrong = [], False
     for number, group in enumerate(groups):
         x = 84 + wide * number
         for row, name in enumerate(group):
             late = any(read not in done for read in work[name][1])
+            wrong |= late
             reads = f"\nreads {' '.join(work[name][1])}" if work[name][1] else ""
             page.box((x + 6, 6 + 44 * row, wide - 16, 38), f"{name}: {work[name][0]}{reads}",
                      "red" if late else "blue")  # fmt: skip
         kept, own = kept_bytes(work, done), sum(work[name][0] for name in group)
         live = kept + own
         sizes.append(live)
+        wrong |= live > cap
         tall = 80 * min(live / cap, 1.2)
         page.box((x + 6, base + 96 - tall, wide - 16, tall), "", "red" if live > cap else "green")
         page.note((x + wide / 2 - 2, base + 112), f"{kept} + {own} = {live}", size=11,
@@ -248,4 +252,6 @@ def draw_groups(
     page.note((6, base + 20), f"cap {cap}")
     listed = "; ".join(f"{' '.join(group)} ({live} live)"
                        for group, live in zip(groups, sizes, strict=True))  # fmt: skip
+    if wrong:
+        caption += " Red: too many bytes, or a result that is not there yet."
     return page.picture(f"{len(groups)} groups under a cap of {cap} bytes: {listed}", caption)

@@ -111,8 +111,9 @@ def draw_bank_grid(
               text(14, 158, "row", f'{CENTRED} transform="rotate(-90 14 158)"')]  # fmt: skip
     for element in accesses[worst].tolist():
         x, y = left + CELL * (element % SIDE) + 1, top + CELL * (element // SIDE) + 1
-        parts.append(f'<path d="M{x},{y}l6,6m0,-6l-6,6" stroke="{COLOURS["red"]}" '
-                     'stroke-width="1.6"/>')  # fmt: skip
+        cross = f'<path d="M{x},{y}l6,6m0,-6l-6,6" stroke-linecap="round" '
+        parts += [f'{cross}stroke="#fff" stroke-width="5"/>',
+                  f'{cross}stroke="{COLOURS["red"]}" stroke-width="2.4"/>']
     start, across, up = 400, 278 / counts.size, side / (1.1 * most)
     base = top + side
     steps = "".join(f"V{base - up * n:.1f}h{across:.3f}" for n in counts.tolist())
@@ -133,5 +134,5 @@ def draw_bank_grid(
     alt = (f"A tile of 32 x 32 elements by bank; {counts.size} accesses take {counts.sum()} "
            f"transactions ({'; '.join(said)}), the worst {most}.")  # fmt: skip
     return picture(svg(alt, 690, 336, parts), alt,
-                   f"White squares: elements in bank 0. Red crosses: access {worst}, with {most} "
-                   "transactions the first of the worst ones.")  # fmt: skip
+                   f"White squares: elements in bank 0. Orange-red crosses: access {worst}, with "
+                   f"{most} transactions the first of the worst ones.")  # fmt: skip

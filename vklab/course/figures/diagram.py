@@ -84,6 +84,12 @@ class Diagram:
                            'stroke-width="1"/>')  # fmt: skip
         return self
 
+    def dot(self, place: tuple[float, float], radius: float = 4) -> Diagram:
+        """Draw a small black disc, such as the start of a path."""
+        self._parts.append(f'<circle cx="{place[0]:g}" cy="{place[1]:g}" r="{radius:g}" '
+                           'fill="#222"/>')  # fmt: skip
+        return self
+
     def note(
         self, place: tuple[float, float], words: str, *, anchor: str = "start", size: int = 12,
         bold: bool = False,

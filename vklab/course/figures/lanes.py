@@ -25,21 +25,23 @@ def draw_timeline(
         alt: the content in words.
         caption: the line below.
     """
-    drawing, names = Diagram(LEFT + WIDTH + 10, ROW * len(lanes) + 30), list(lanes)
+    names = list(lanes)
+    side = max(LEFT, 16 + 7.5 * max(map(len, names), default=0))
+    drawing = Diagram(int(side + WIDTH) + 10, ROW * len(lanes) + 30)
     last = max((end for bars in lanes.values() for _, _, end, _ in bars), default=1)
     for number, (name, bars) in enumerate(lanes.items()):
         y = 8 + ROW * number
         drawing.note((6, y + 20), name, bold=True)
         for words, start, end, colour in bars:
-            place = (LEFT + WIDTH * start / last, y, WIDTH * (end - start) / last, 32)
+            place = (side + WIDTH * start / last, y, WIDTH * (end - start) / last, 32)
             drawing.box(place, words, colour)
     for source, start, target, end in arrows:
         a, b = names.index(source), names.index(target)
         down = a < b
-        drawing.arrow((LEFT + WIDTH * start / last, 8 + ROW * a + 32 * down),
-                      (LEFT + WIDTH * end / last, 8 + ROW * b + 32 * (not down)))  # fmt: skip
+        drawing.arrow((side + WIDTH * start / last, 8 + ROW * a + 32 * down),
+                      (side + WIDTH * end / last, 8 + ROW * b + 32 * (not down)))  # fmt: skip
     y = 8 + ROW * len(lanes)
-    drawing.arrow((LEFT, y), (LEFT + WIDTH, y))
+    drawing.arrow((side, y), (side + WIDTH, y))
     return drawing.note((6, y + 4), "time").picture(alt, caption)
 
 

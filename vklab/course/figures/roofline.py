@@ -78,13 +78,14 @@ def draw_rooflines(
                       'text-anchor="middle" font-size="12"'))  # fmt: skip
     turned = f'transform="translate(16,{TOP + tall / 2:.0f}) rotate(-90)"'
     parts.append(text(0, 0, "TFLOP/s", turned + ' text-anchor="middle" font-size="12"'))
-    label = TOP - PITCH / 2
+    label, lines = TOP - PITCH / 2, []
     for roof in sorted(roofs, key=lambda roof: -roof.tflops):
         line, dashes = COLOURS[roof.colour], KINDS[roof.kind]
         ridge = min(max(1000 * roof.tflops / roof.gb_s, span[0]), span[1])
         (x, y), (right, flat) = at(ridge, roof.tflops), at(span[1], roof.tflops)
         start = at(span[0], max(low, roof.gb_s * span[0] / 1000))
         label = max(flat, label + PITCH)
+        lines += [(start, (x, y)), ((x, y), (right, flat))]
         parts.append(f'<path d="M{start[0]:.1f},{start[1]:.1f}L{x:.1f},{y:.1f}L{right:.1f},'
                      f'{flat:.1f}l34,{label - flat:.1f}" fill="none" stroke="{line}" '
                      f'stroke-width="1.6" stroke-dasharray="{dashes}"/>')  # fmt: skip
@@ -93,11 +94,19 @@ def draw_rooflines(
         parts.append(text(right + 38, label + 4, f"{roof.name}: {roof.tflops:.4g}{kind}"))
     crosses = [at(min(max(each[1], span[0]), span[1]), each[2]) for each in points]
     taken = [(x - 6, y + 5, 12.0) for x, y in crosses]
-    for (name, *_), (x, y) in zip(points, crosses, strict=True):
-        parts.append(f'<path d="M{x - 5:.1f},{y - 5:.1f}l10,10m0,-10l-10,10" stroke="#222" '
+    for number, ((name, *_), (x, y)) in enumerate(zip(points, crosses, strict=True)):
+        near = any(math.dist((x, y), other) < 8 for other in crosses[:number])
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7" fill="none" stroke="#222" '
+                     'stroke-width="1.8"/>' if near else
+                     f'<path d="M{x - 5:.1f},{y - 5:.1f}l10,10m0,-10l-10,10" stroke="#222" '
                      'stroke-width="2.4"/>')  # fmt: skip
-        left, base, anchor = _label(name, x, y, taken)
+        left, base, anchor = _label(name, x, y, taken, lines)
         taken.append((left, base, 7.0 * len(name)))
+        if abs(base - y) > 30:
+            parts.append(f'<path d="M{x - 7:.1f},{y - 5:.1f}L{x - 38:.1f},{base:.1f}" '
+                         'stroke="#222" stroke-width="0.8"/>')  # fmt: skip
+        if near:
+            caption += f" Ring: {name}."
         at_x = {"start": left, "middle": x, "end": left + 7 * len(name)}[anchor]
         parts.append(text(at_x, base, name, f'text-anchor="{anchor}" font-weight="bold"'))
     told = [f"{r.name} {r.tflops:.4g} TFLOP/s ({r.kind}) and {r.gb_s:.4g} GB/s" for r in roofs]
@@ -107,8 +116,9 @@ def draw_rooflines(
 
 
 def _label(
-    name: str, x: float, y: float, taken: Sequence[tuple[float, float, float]]
-) -> tuple[float, float, str]:
+    name: str, x: float, y: float, taken: Sequence[tuple[float, float, float]],
+    lines: Sequence[tuple[tuple[float, float], tuple[float, float]]],
+) -> tuple[float, float, str]:  # fmt: skip
     """Return left end, baseline and anchor of a point's label: above it, if there is room.
 
     Args:
@@ -116,12 +126,26 @@ def _label(
         x: the point.
         y: the point.
         taken: left end, baseline and width of each label that is there.
+        lines: both ends of each part of a roof; labels keep off them, and in the frame,
+            where they can.
     """
     wide = 7.0 * len(name)
     above = (x - wide / 2, y - 10, "middle") if x > LEFT + 5 * len(name) else (x, y - 10, "start")
-    choices = (above, (x + 9, y + 4, "start"), (x - 9 - wide, y + 4, "end"),
-               (x - wide / 2, y + 18, "middle"))  # fmt: skip
-    free = [each for each in choices if not any(
-        abs(each[1] - line) < 12 and each[0] < left + width and left < each[0] + wide
-        for left, line, width in taken)]  # fmt: skip
-    return (free or choices)[0]
+    choices = (above, (x + 11, y + 4, "start"), (x - 11 - wide, y + 4, "end"),
+               (x - wide / 2, y + 20, "middle"), (x + 6, y + 18, "start"),
+               (x - 6 - wide, y - 10, "end"), (x - 6 - wide, y + 18, "end"),
+               (x + 6, y - 10, "start"), (x - 40 - wide, y - 34, "end"))  # fmt: skip
+
+    def costs(choice: tuple[float, float, str]) -> tuple[bool, bool]:
+        left, base, _ = choice
+        is_on_label = any(
+            abs(base - line) < 12 and left < other + width and other < left + wide
+            for other, line, width in taken)  # fmt: skip
+        points = [(left + wide * n / 8, base - 4) for n in range(9)]
+        is_struck = any(start[0] <= px <= end[0] and abs(
+            start[1] + (end[1] - start[1]) * (px - start[0]) / max(end[0] - start[0], 1e-9) - py)
+            < 9 for px, py in points for start, end in lines)  # fmt: skip
+        is_outside = left < LEFT or left + wide > WIDTH - RIGHT
+        return is_on_label, is_struck or is_outside
+
+    return min(choices, key=costs)

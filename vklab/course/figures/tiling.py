@@ -103,7 +103,7 @@ def draw_block(high: int = 4, wide: int = 2) -> Picture:
 
 def draw_overlap() -> Picture:
     """Draw loads and multiplications of a tiled kernel with one buffer and with two."""
-    page = Diagram(690, 190)
+    page = Diagram(700, 190)
     for row, (words, is_double) in enumerate((("one buffer", False), ("two buffers", True))):
         top = 30 + 84 * row
         page.note((8, top + 8), words, bold=True)
@@ -137,21 +137,29 @@ def draw_speeds(columns: Mapping[str, Mapping[str, float]], caption: str) -> Pic
         caption: text below the picture.
     """
     names = list(dict.fromkeys(name for column in columns.values() for name in column))
-    page, said = Diagram(90 + 330 * len(columns), 34 + 24 * len(names)), []
+    base = 34 + 24 * len(names)
+    page, said = Diagram(90 + 330 * len(columns), base + 34), []
     for row, name in enumerate(names):
         page.note((84, 46 + 24 * row), name, anchor="end", bold=True)
     for number, (title, speeds) in enumerate(columns.items()):
         left = 92 + 330 * number
         page.note((left, 16), title[:44], bold=True)
-        low = min(speeds.values())
+        first = math.floor(math.log10(min(speeds.values())))
+        decades = max(2, math.ceil(math.log10(max(speeds.values()))) - first)
+        decade = 220 / decades
+        page.line((left, base), (left + 220, base))
+        for power in range(decades + 1):
+            x = left + decade * power
+            page.line((x, base), (x, base + 5))
+            page.note((x, base + 18), f"{10.0 ** (first + power):,g}", anchor="middle", size=10)
         for row, name in enumerate(names):
             if name not in speeds:
                 page.note((left, 46 + 24 * row), "not measured here")
                 continue
-            long = 14 + 220 * math.log(speeds[name] / low) / math.log(400)
+            long = max(2.0, decade * (math.log10(speeds[name]) - first))
             colour = "orange" if name == "runtime" else "blue"
-            page.box((left, 34 + 24 * row, min(long, 240), 16), "", colour, shade=0.6)
-            page.note((left + min(long, 240) + 5, 46 + 24 * row), f"{speeds[name]:,.3g} GFLOP/s"
+            page.box((left, 34 + 24 * row, long, 16), "", colour, shade=0.6)
+            page.note((left + long + 5, 46 + 24 * row), f"{speeds[name]:,.3g} GFLOP/s"
                       if speeds[name] < 1000 else f"{speeds[name]:,.0f} GFLOP/s")  # fmt: skip
             said.append(f"{title}, {name}: {speeds[name]:.3g}")
     return page.picture("GFLOP/s. " + "; ".join(said), caption)

@@ -87,7 +87,7 @@ def draw_ladder(record: Record, side: int = 128) -> Picture:
     title = f"recorded: {record['device']}, side 4096"
     return draw_speeds(
         {f"your device, side {side}": here, title: largest},
-        "Each bar is the logarithm of a speed: compare the numbers, not the lengths. Right: "
+        "The axes are logarithmic: from mark to mark a speed is ten times as high. Right: "
         f"{record['driver']}, {record['date']}, {record['made_by']}. Orange: vklab's "
         "own product, matmul_tiled.")
 

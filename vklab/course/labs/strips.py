@@ -73,18 +73,21 @@ def draw_orders(
     """
     cell = min(22.0, 220 / max(len(a), len(b)))
     wide, high = cell * len(b) + 24, cell * len(a)
-    page, said = Diagram(int(16 + wide * len(orders)), int(high + 56)), []
+    page, said = Diagram(max(370, int(16 + wide * len(orders))), int(high + 56)), []
+    most = max((max(replay(tiles, a, b, cache)) for tiles in orders.values() if tiles), default=1)
     for number, (title, tiles) in enumerate(orders.items()):
         loads, left = replay(tiles, a, b, cache), 12 + wide * number
         page.note((left, 16), f"{title}: {sum(loads)} bytes", bold=True)
-        most = max(*a, *b) * 2
         for (i, j), loaded in zip(tiles, loads, strict=True):
             place = (left + cell * j, 28 + cell * i, cell - 1, cell - 1)
             page.box(place, "", "orange" if loaded else "grey",
-                     shade=0.15 + 0.65 * loaded / most)  # fmt: skip
+                     shade=0.1 + 0.9 * (loaded / most) ** 2)  # fmt: skip
         middle = [(left + cell * (j + 0.5), 28 + cell * (i + 0.5)) for i, j in tiles]
         for start, end in zip(middle, middle[1:], strict=False):
             page.line(start, end)
+        for x, y in middle[:1]:
+            page.dot((x, y))
         said.append(f"{title} loads {sum(loads)}")
-    page.note((12, high + 48), "grey: loads nothing; the darker, the more bytes", size=11)
+    page.note((12, high + 48), "dot: first tile; grey: loads nothing; the darker, the more bytes",
+              size=11)  # fmt: skip
     return page.picture("Orders of tiles. " + "; ".join(said), caption)

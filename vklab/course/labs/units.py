@@ -135,18 +135,18 @@ def draw_formats(formats: Mapping[str, Sequence[int]] = FORMATS) -> Picture:
     Args:
         formats: bits of exponent and mantissa by name.
     """
-    page, said = Diagram(690, 28 * len(formats) + 36), []
+    page, said = Diagram(690, 44 * len(formats) + 30), []
     for row, (name, (exponent, mantissa)) in enumerate(formats.items()):
-        top, x = 8 + 28 * row, 90
-        page.note((82, top + 15), name, anchor="end", bold=True)
-        for bits, colour, words in ((1, "red", ""), (exponent, "orange", f"{exponent}"),
-                                    (mantissa, "blue", f"{mantissa}"),
+        top, x = 20 + 44 * row, 110
+        page.note((102, top + 15), name, anchor="end", bold=True)
+        page.note((117, top - 5), "sign", anchor="middle", size=10)
+        for bits, colour, words in ((1, "red", ""), (exponent, "orange", f"exponent {exponent}"),
+                                    (mantissa, "blue", f"mantissa {mantissa}"),
                                     (13 if name == "TF32" else 0, "grey", "13 rounded away")):
             if bits:
                 page.box((x, top, 15 * bits, 20), words, colour, dashed=colour == "grey")
             x += 15 * bits
         said.append(f"{name}: 1 sign, {exponent} exponent, {mantissa} mantissa")
-    page.note((90, 28 * len(formats) + 24), "red: sign; orange: exponent; blue: mantissa; "
-              "dashed: in memory, and not used", size=11)  # fmt: skip
+    page.note((110, 44 * len(formats) + 20), "dashed: in memory, and not used", size=11)
     return page.picture("Bits of number formats. " + "; ".join(said),
                         "TF32 lies in memory like float32, with 32 bits; the matrix unit uses 19.")
