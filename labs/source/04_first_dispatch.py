@@ -358,14 +358,14 @@ check("04-3", workgroups)
 CUDA = """
 __global__ void vector_add(const float* a,
         const float* b, float* y, unsigned count) {
-    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    auto i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count) y[i] = a[i] + b[i];
 }
 vector_add<<<(count + 63) / 64, 64>>>(a, b, y, count);
 """
 SYCL = """
 sycl::nd_range<1> range((count + 63) / 64 * 64, 64);
-queue.parallel_for(range, [=](sycl::nd_item<1> item) {
+q.parallel_for(range, [=](sycl::nd_item<1> item) {
     size_t i = item.get_global_id(0);
     if (i < count) y[i] = a[i] + b[i];
 });
