@@ -361,7 +361,8 @@ __global__ void vector_add(const float* a,
     auto i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count) y[i] = a[i] + b[i];
 }
-vector_add<<<(count + 63) / 64, 64>>>(a, b, y, count);
+vector_add<<<(count + 63) / 64,
+             64>>>(a, b, y, count);
 """
 SYCL = """
 sycl::nd_range<1> range((count + 63) / 64 * 64, 64);
