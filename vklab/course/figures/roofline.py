@@ -78,13 +78,15 @@ def draw_rooflines(
                       'text-anchor="middle" font-size="12"'))  # fmt: skip
     turned = f'transform="translate(16,{TOP + tall / 2:.0f}) rotate(-90)"'
     parts.append(text(0, 0, "TFLOP/s", turned + ' text-anchor="middle" font-size="12"'))
-    label = TOP - PITCH / 2
+    label, lines = TOP - PITCH / 2, list[tuple[float, float]]()
     for roof in sorted(roofs, key=lambda roof: -roof.tflops):
         line, dashes = COLOURS[roof.colour], KINDS[roof.kind]
         ridge = min(max(1000 * roof.tflops / roof.gb_s, span[0]), span[1])
         (x, y), (right, flat) = at(ridge, roof.tflops), at(span[1], roof.tflops)
         start = at(span[0], max(low, roof.gb_s * span[0] / 1000))
         label = max(flat, label + PITCH)
+        for (x0, y0), (x1, y1) in ((start, (x, y)), ((x, y), (right, flat))):
+            lines += [(x0 + (x1 - x0) * n / 99, y0 + (y1 - y0) * n / 99) for n in range(100)]
         parts.append(f'<path d="M{start[0]:.1f},{start[1]:.1f}L{x:.1f},{y:.1f}L{right:.1f},'
                      f'{flat:.1f}l34,{label - flat:.1f}" fill="none" stroke="{line}" '
                      f'stroke-width="1.6" stroke-dasharray="{dashes}"/>')  # fmt: skip
@@ -96,7 +98,7 @@ def draw_rooflines(
     for (name, *_), (x, y) in zip(points, crosses, strict=True):
         parts.append(f'<path d="M{x - 5:.1f},{y - 5:.1f}l10,10m0,-10l-10,10" stroke="#222" '
                      'stroke-width="2.4"/>')  # fmt: skip
-        left, base, anchor = _label(name, x, y, taken)
+        left, base, anchor = _label(name, x, y, taken, lines)
         taken.append((left, base, 7.0 * len(name)))
         at_x = {"start": left, "middle": x, "end": left + 7 * len(name)}[anchor]
         parts.append(text(at_x, base, name, f'text-anchor="{anchor}" font-weight="bold"'))
@@ -107,21 +109,32 @@ def draw_rooflines(
 
 
 def _label(
-    name: str, x: float, y: float, taken: Sequence[tuple[float, float, float]]
+    name: str, x: float, y: float, taken: Sequence[tuple[float, float, float]],
+    lines: Sequence[tuple[float, float]],
 ) -> tuple[float, float, str]:
     """Return left end, baseline and anchor of a point's label: above it, if there is room.
+
+    Room is inside of the frame, where neither a line nor another label is.
 
     Args:
         name: the label.
         x: the point.
         y: the point.
         taken: left end, baseline and width of each label that is there.
+        lines: points of all lines.
     """
-    wide = 7.0 * len(name)
+    wide, frame = 7.0 * len(name), (LEFT + 2, WIDTH - RIGHT - 2)
     above = (x - wide / 2, y - 10, "middle") if x > LEFT + 5 * len(name) else (x, y - 10, "start")
     choices = (above, (x + 9, y + 4, "start"), (x - 9 - wide, y + 4, "end"),
-               (x - wide / 2, y + 18, "middle"))  # fmt: skip
-    free = [each for each in choices if not any(
-        abs(each[1] - line) < 12 and each[0] < left + width and left < each[0] + wide
-        for left, line, width in taken)]  # fmt: skip
-    return (free or choices)[0]
+               (x - wide / 2, y + 18, "middle"), (frame[1] - wide, y - 10, "start"),
+               (frame[1] - wide, y + 18, "start"))  # fmt: skip
+
+    def faults(each: tuple[float, float, str]) -> int:
+        left, base, _ = each
+        return (any(abs(base - line) < 12 and left < at + width and at < left + wide
+                    for at, line, width in taken)
+                + any(left - 2 < at < left + wide + 2 and base - 10 < line < base + 4
+                      for at, line in lines)
+                + (left < frame[0] or left + wide > frame[1]))  # fmt: skip
+
+    return min(choices, key=faults)
