@@ -387,7 +387,7 @@ kernel void vector_add(
 GLSL = source.find("labs/vector_add.comp").read_text("utf-8").partition("\n\n")[2]
 GLSL = GLSL.replace(" { float", "\n    { float")  # lines that fit beside each other
 HIP = "#include <hip/hip_runtime.h>" + CUDA
-draw_listings({"CUDA (NVIDIA)": CUDA, "HIP (AMD, NVIDIA), by hipcc": HIP,
+draw_listings({"CUDA (NVIDIA)": CUDA, "HIP (AMD, NVIDIA): same text, by hipcc": HIP,
                "SYCL (Intel, AMD, NVIDIA)": SYCL, "Metal (Apple)": METAL,
                "GLSL for Vulkan": GLSL + "vkCmdDispatch(commands, (count + 63) / 64, 1, 1);",
                "Slang": ADD.partition("guard.\n")[2].strip() + "\n(launched as GLSL is)"},
