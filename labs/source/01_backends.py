@@ -157,7 +157,7 @@ def hipify(text, names):
 with attempt("01-1"):
     changed = set(hipify(CUDA_FILE, NAMES).splitlines()) - set(CUDA_FILE.splitlines())
     display(draw_listings({"CUDA": CUDA_FILE, "your HIP": hipify(CUDA_FILE, NAMES)}, changed,
-                          "On the right, the lines that your function changed are marked."))
+                          "Marked in your HIP: the lines that your function changed."))
 
 # %% id="l01-1c" vklab={"role": "check", "id": "01-1"}
 check("01-1", hipify)
