@@ -119,8 +119,8 @@ with attempt("01b-1"):
             roofs.append(Roof(name, both, gb_s, "dual issue", colour))
         if "fp32" in MATRIX_PEAKS.get(name, {}):
             roofs.append(Roof(name, MATRIX_PEAKS[name]["fp32"], gb_s, "matrix", colour))
-    display(draw_rooflines(roofs, "fp32 roofs by your function, in TFLOP/s. Orange: AMD, "
-                           "blue: Intel, grey: Apple, green: NVIDIA. Dots: the ridges.", span=(4, 256)))
+    display(draw_rooflines(roofs, "fp32 roofs by your function. Orange: AMD, blue: Intel, grey: "
+                           "Apple, green: NVIDIA. Dots: the ridges.", span=(4, 256)))
 
 # %% [markdown] id="l01b-2task" vklab={"role": "text", "id": "01b-2"}
 # ### Exercise 2 · What do the printed values mean?
