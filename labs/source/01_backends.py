@@ -79,7 +79,7 @@ NAMES = {
 }
 CUDA_FILE = '''#include <cuda_runtime.h>
 #include "cuda_helpers.h"
-__device__ float sum32(float x) {  // no cudaMalloc here
+__device__ float sum32(float x) {  // no cudaMalloc
   for (int d = 16; d > 0; d /= 2)
     x += __shfl_down_sync(0xffffffff, x, d);
   return x;
@@ -157,7 +157,7 @@ def hipify(text, names):
 with attempt("01-1"):
     changed = set(hipify(CUDA_FILE, NAMES).splitlines()) - set(CUDA_FILE.splitlines())
     display(draw_listings({"CUDA": CUDA_FILE, "your HIP": hipify(CUDA_FILE, NAMES)}, changed,
-                          "On the right, the lines that your function changed are marked."))
+                          "Marked in your HIP: the lines that your function changed."))
 
 # %% id="l01-1c" vklab={"role": "check", "id": "01-1"}
 check("01-1", hipify)
@@ -293,8 +293,8 @@ figures.draw_matrix(BACKENDS, "Backends by vendor and system, November 2026.")
 # %% id="l01-count" tags=["nbval-ignore-output"]
 for name, backend in BACKENDS.items():
     print(f"{name:10} {len(backend.runs_on):2} of {len(MACHINES)} kinds   "
-          f"{'open' if backend.open_source else 'closed':7}{' '.join(sorted(backend.jobs)):18}"
-          f"{backend.source}")
+          f"{'open' if backend.open_source else 'closed':7}{' '.join(sorted(backend.jobs))}\n"
+          f"      {backend.source}")
 
 # %% [markdown] id="l01-3task" vklab={"role": "text", "id": "01-3"}
 # ### Exercise 3 · The admissible backends

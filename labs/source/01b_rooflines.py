@@ -119,8 +119,8 @@ with attempt("01b-1"):
             roofs.append(Roof(name, both, gb_s, "dual issue", colour))
         if "fp32" in MATRIX_PEAKS.get(name, {}):
             roofs.append(Roof(name, MATRIX_PEAKS[name]["fp32"], gb_s, "matrix", colour))
-    display(draw_rooflines(roofs, "fp32 roofs by your function, in TFLOP/s. Red: AMD, blue: Intel, "
-                           "grey: Apple, green: NVIDIA. Dots: the ridges.", span=(4, 256)))
+    display(draw_rooflines(roofs, "fp32 roofs by your function. Orange: AMD, blue: Intel, grey: "
+                           "Apple, green: NVIDIA. Dots: the ridges.", span=(4, 256)))
 
 # %% [markdown] id="l01b-2task" vklab={"role": "text", "id": "01b-2"}
 # ### Exercise 2 · What do the printed values mean?
@@ -298,7 +298,7 @@ def least_watts(boards, models):
 # %% id="l01b-4d" vklab={"role": "demo"}
 with attempt("01b-4"):
     display(draw_boards(FEW, MODELS, least_watts(FEW, MODELS),
-                        "Your boards. Red: too much for the board, or a board that does not suit."))
+                        "Your boards. Orange: too much for the board, or one that does not suit."))
 
 # %% id="l01b-4c" vklab={"role": "check", "id": "01b-4"}
 check("01b-4", least_watts)

@@ -70,8 +70,8 @@ TABLES = {"AMD card of 8 GB, window of 256 MB": memory_table("radeon"),
           "Apple M1 with MoltenVK (UMA)": memory_table("m1"),
           "NVIDIA H200 (ReBAR)": recorded_table(RECORD)}
 figures.draw_heaps({**TABLES, f"here: {mine.name[:40]}": (mine.heaps, mine.memory_types)},
-                   "Blue: device-local heaps. Orange: the host's. Boxes: types of the heap on the "
-                   "left. Each machine has its own scale; small heaps are drawn too wide.")
+                   "Blue: device-local. Orange: the host's. Boxes: types of the heap on the left. "
+                   "Black: budget. Each machine has its own scale; small heaps are drawn too wide.")
 
 # %% [markdown] id="l03-software-text"
 # **Is your device a CPU?** Then it has one heap, and one type with all flags but lazy. For a processor that plays the GPU, the host's memory *is* device-local. Every choice is right there. So the exercises use recorded tables.

@@ -356,35 +356,38 @@ check("04-3", workgroups)
 
 # %% id="l04-six-d" tags=["hide-input"]
 CUDA = """
-__global__ void vector_add(const float* a, const float* b,
-                           float* y, unsigned count) {
-    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+__global__ void vector_add(const float* a,
+        const float* b, float* y, unsigned count) {
+    auto i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count) y[i] = a[i] + b[i];
 }
-vector_add<<<(count + 63) / 64, 64>>>(a, b, y, count);
+vector_add<<<(count + 63) / 64,
+             64>>>(a, b, y, count);
 """
 SYCL = """
 sycl::nd_range<1> range((count + 63) / 64 * 64, 64);
-queue.parallel_for(range, [=](sycl::nd_item<1> item) {
+q.parallel_for(range, [=](sycl::nd_item<1> item) {
     size_t i = item.get_global_id(0);
     if (i < count) y[i] = a[i] + b[i];
 });
 """
 METAL = """
-kernel void vector_add(device const float* a [[buffer(0)]],
-                       device const float* b [[buffer(1)]],
-                       device float* y [[buffer(2)]],
-                       constant uint& count [[buffer(3)]],
-                       uint i [[thread_position_in_grid]]) {
+kernel void vector_add(
+        device const float* a [[buffer(0)]],
+        device const float* b [[buffer(1)]],
+        device float* y [[buffer(2)]],
+        constant uint& count [[buffer(3)]],
+        uint i [[thread_position_in_grid]]) {
     if (i < count) y[i] = a[i] + b[i];
 }
 [encoder dispatchThreadgroups:
-             MTLSizeMake((count + 63) / 64, 1, 1)
+            MTLSizeMake((count + 63) / 64, 1, 1)
         threadsPerThreadgroup:MTLSizeMake(64, 1, 1)];
 """
 GLSL = source.find("labs/vector_add.comp").read_text("utf-8").partition("\n\n")[2]
+GLSL = GLSL.replace(" { float", "\n    { float")  # lines that fit beside each other
 HIP = "#include <hip/hip_runtime.h>" + CUDA
-draw_listings({"CUDA (NVIDIA)": CUDA, "HIP (AMD, NVIDIA): the same text, by hipcc": HIP,
+draw_listings({"CUDA (NVIDIA)": CUDA, "HIP (AMD, NVIDIA): same text, by hipcc": HIP,
                "SYCL (Intel, AMD, NVIDIA)": SYCL, "Metal (Apple)": METAL,
                "GLSL for Vulkan": GLSL + "vkCmdDispatch(commands, (count + 63) / 64, 1, 1);",
                "Slang": ADD.partition("guard.\n")[2].strip() + "\n(launched as GLSL is)"},

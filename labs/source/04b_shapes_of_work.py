@@ -68,7 +68,7 @@ predict("04b-p1", across=..., down=...)
 
 # %% [markdown] id="l04b-e1t"
 # ### Exercise 1 · Transpose
-# `y` is `x` with rows and columns exchanged: for an `x` of 37 x 53, `y` has 53 rows of 37. Reading along a row of `x` means writing down a column of `y`. Each workgroup moves its own 8 x 8 part of `x`. In the picture it has a colour of its own, so you see which part of `y` it filled.
+# `y` is `x` with rows and columns exchanged: for an `x` of 37 x 53, `y` has 53 rows of 37. Reading along a row of `x` means writing down a column of `y`. Each workgroup moves its own 8 x 8 part of `x`. In the picture its numbers stand on it, so you see which part of `y` it filled.
 
 # %% id="l04b-e1" vklab={"role": "exercise", "id": "04b-1", "points": 4, "lines": 4}
 TRANSPOSE = """

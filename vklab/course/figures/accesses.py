@@ -16,6 +16,7 @@ __all__ = ["draw_access_counts", "draw_invocation_map", "draw_owners"]
 
 # Workgroups in one map of lines; lines an invocation from which on few of them are drawn.
 BANDS, CROWDED = 4, 8
+MOST_NUMBERS = 64  # workgroups whose numbers have room in a matrix
 
 
 def _said(traced: Traced, name: str) -> str:
@@ -102,7 +103,7 @@ def _marks(axes: Axes, y: float, of: int, marks: list[tuple[str, bool]]) -> None
 
 
 def draw_owners(traced: Traced, name: str, shape: tuple[int, int]) -> Picture:
-    """Draw a grid of invocations and a matrix, both in the colours of the workgroups.
+    """Draw a grid of invocations and a matrix, with the colours and numbers of the workgroups.
 
     Args:
         traced: the trace of a kernel.
@@ -113,21 +114,46 @@ def draw_owners(traced: Traced, name: str, shape: tuple[int, int]) -> Picture:
     figure = Figure((9.5, 3.9))
     left, right = figure.subplots(1, 2)
     invocations, elements = np.full((high, wide, 3), 0.88), np.full((end, 3), 1.0)
+    places: dict[tuple[int, int], tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {}
     for x, y, element in traced.of(name).tolist():
-        invocations[y, x] = _group_colour(x // local[0] / max(wide // local[0] - 1, 1),
-                                          y // local[1] / max(high // local[1] - 1, 1))  # fmt: skip
+        group = (x // local[0], y // local[1])
+        colour = _group_colour(group[0] / max(wide // local[0] - 1, 1),
+                               group[1] / max(high // local[1] - 1, 1))  # fmt: skip
+        # Neighbours differ in lightness, too, for readers who do not tell all colours apart.
+        invocations[y, x] = colour if sum(group) % 2 else 0.4 * colour + 0.6
+        mine, written = places.setdefault(group, ([], []))
+        mine.append((x, y))
         if 0 <= element < end:
             elements[element] = invocations[y, x]
+            written.append((element % shape[1], element // shape[1]))
     times = traced.writes[name]
     elements[times > 1] = 0.1
     left.imshow(invocations)
     left.set_title(f"{wide} x {high} invocations (grey: writes nothing)", fontsize=10)
+    left.set(xlabel="id.x", ylabel="id.y")
     right.imshow(elements.reshape(*shape, 3))
-    right.set_title(f"elements of {name}, in the colour of their workgroup\nwhite, never written: "
+    right.set_title(f"elements of {name}, with their workgroup\nwhite, never written: "
                     f"{(times == 0).sum()}; black, written again: {(times > 1).sum()}",
                     fontsize=10)  # fmt: skip
+    right.set(xlabel="column", ylabel="row")
+    if len(places) <= MOST_NUMBERS:
+        for group, (mine, written) in places.items():
+            _number(left, group, mine, invocations)
+            _number(right, group, written, elements.reshape(*shape, 3))
     said = _said(traced, name)
-    return picture(figure, alt=said, caption=said + " Each workgroup has its own colour.")
+    return picture(figure, alt=said, caption=said + " The two numbers on a block are its "
+                   "workgroup: along x, along y.")  # fmt: skip
+
+
+def _number(axes: Axes, group: tuple[int, int], cells: list[tuple[int, int]], colours: np.ndarray
+            ) -> None:  # fmt: skip
+    """Write a workgroup's number on its cells, at the one that is next to their middle."""
+    if cells:
+        middle = np.mean(cells, axis=0)
+        x, y = min(cells, key=lambda cell: float(np.abs(np.array(cell) - middle).sum()))
+        dark = colours[y, x] @ (0.3, 0.59, 0.11) < 0.5
+        axes.text(x, y, f"{group[0]}, {group[1]}", ha="center", va="center", fontsize=8,
+                  color="white" if dark else "black")  # fmt: skip
 
 
 def _group_colour(across: float, down: float) -> np.ndarray:

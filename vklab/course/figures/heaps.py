@@ -20,6 +20,7 @@ __all__ = ["draw_heaps", "draw_placed", "draw_story"]
 Table = tuple[tuple[MemoryHeap, ...], tuple[MemoryType, ...]]
 SHORT = {"device_local": "local", "host_visible": "visible", "host_coherent": "coherent",
          "host_cached": "cached", "lazily_allocated": "lazy"}  # fmt: skip
+COLOUR = {True: "blue", False: "orange"}  # of a heap: device-local, or the host's
 GIB, MIB = 1 << 30, 1 << 20
 ROW, BAR, LEFT = 62, 130, 282
 
@@ -56,7 +57,8 @@ def draw_heaps(
             for place, index in enumerate(listed):
                 rank = order.index(index) + 1 if index in order else 0
                 box = (LEFT + width * place, top, width - 4, ROW - 8)
-                _type(diagram, types[index], index, rank, box, plain=ranked is None)
+                plain = "" if ranked is not None else COLOUR[heap.device_local]
+                _type(diagram, types[index], index, rank, box, plain)
             top += ROW
         told.append(f"{name}: " + "; ".join(
             f"heap {number} of {_bytes(heap.size_bytes)}, budget {_bytes(heap.budget_bytes)}"
@@ -68,18 +70,17 @@ def draw_heaps(
 def _bar(diagram: Diagram, heap: MemoryHeap, at: tuple[float, float], width: float) -> None:
     """Draw a heap: its size, the bytes in use, and a line where the budget ends."""
     (x, y), across = at, max(width, 12) / heap.size_bytes
-    colour = "blue" if heap.device_local else "orange"
-    diagram.box((x, y, max(width, 12), 24), "", colour, shade=0.12)
+    diagram.box((x, y, max(width, 12), 24), "", COLOUR[heap.device_local])
     if heap.usage_bytes * across >= 1:
         diagram.box((x, y, heap.usage_bytes * across, 24), "", "grey", shade=0.7)
     end = x + heap.budget_bytes * across
-    diagram.box((end - 1, y - 4, 2, 32), "", "red", shade=1.0)
+    diagram.line((end, y - 4), (end, y + 28))
     diagram.note((x, y + 40), f"budget {_bytes(heap.budget_bytes)}", size=11)
 
 
 def _type(
     diagram: Diagram, kind: MemoryType, index: int, rank: int,
-    place: tuple[float, float, float, float], plain: bool,
+    place: tuple[float, float, float, float], plain: str,
 ) -> None:  # fmt: skip
     """Draw a memory type with its flags, in colour if the answer lists it.
 
@@ -89,13 +90,13 @@ def _type(
         index: its index.
         rank: position in the answer, from 1; 0 if the answer leaves it out.
         place: left, top, width and height.
-        plain: whether there is no answer to show.
+        plain: the colour of its heap, or nothing if there is an answer to show.
     """
     flags = [short for flag, short in SHORT.items() if flag in kind.flags] or ["no flags"]
     text = f"type {index}" + (f" → {rank}." if rank else "")
     text += "\n" + " ".join(flags[:2]) + ("\n" + " ".join(flags[2:]) if flags[2:] else "")
-    colour = "grey" if not (rank or plain) else "green" if rank == 1 else "sky"
-    diagram.box(place, text, colour, filled=bool(rank) or plain)
+    colour = plain or ("grey" if not rank else "green" if rank == 1 else "sky")
+    diagram.box(place, text, colour, filled=bool(rank or plain), shade=0.12 if plain else 0.22)
 
 
 Ranges = list[tuple[int, int]]

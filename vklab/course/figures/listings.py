@@ -9,9 +9,11 @@ from vklab.course.picture import Picture, picture
 
 __all__ = ["draw_listings"]
 
+COLUMN = 53  # letters in a line of half a page; a page has about 760 pixels, a letter 6.6
+
 
 def draw_listings(listings: Mapping[str, str], marked: Collection[str], caption: str) -> Picture:
-    """Draw texts side by side, two in a row, each below its title.
+    """Draw texts side by side, two in a row, each below its title; a wide text has its own row.
 
     Args:
         listings: the texts by title.
@@ -23,8 +25,10 @@ def draw_listings(listings: Mapping[str, str], marked: Collection[str], caption:
         lines = [f'<span style="background:#fde7bd">{escape(line)}</span>'
                  if any(word in line for word in marked) else escape(line)
                  for line in text.strip("\n").splitlines()]  # fmt: skip
+        share = 90 if max(map(len, text.splitlines()), default=0) > COLUMN else 45
         blocks.append(
-            '<div style="flex:1 1 45%;min-width:22em;background:#fff;color:#222;padding:.3em .6em">'
+            f'<div style="flex:1 1 {share}%;min-width:22em;background:#fff;color:#222;'
+            'padding:.3em .6em">'
             f'<b>{escape(title)}</b><pre style="font:11px monospace;line-height:1.35;margin:.2em 0;'
             f'color:#222;background:#fff;overflow-x:auto">{chr(10).join(lines)}</pre></div>'
         )

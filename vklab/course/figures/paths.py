@@ -29,21 +29,23 @@ def draw_reach() -> Picture:
         ("discrete GPU, ReBAR", (("device-local;\nthe window\ncovers all of it", "sky", 92),)),
         ("one memory for both (UMA)", (("device-local, and the\nhost reaches it", "sky", 92),)),
     )):  # fmt: skip
-        x, top = 6 + 240 * place, 72
-        page.note((x + 114, 16), title, anchor="middle", bold=True)
-        page.box((x, 26, 90, 30), "host", "grey").box((x + 138, 26, 90, 30), "GPU", "pink")
-        page.arrow((x + 183, 58), (x + 183, 71), both=True)
+        x, top = 6 + 254 * place, 72
+        page.note((x + 102, 16), title, anchor="middle", bold=True)
+        page.box((x, 26, 66, 30), "host", "grey").box((x + 98, 26, 106, 30), "GPU", "pink")
+        page.arrow((x + 151, 58), (x + 151, 71), both=True)
+        if place:
+            page.line((x - 25, 4), (x - 25, 186))
         for words, colour, height in heaps:
-            left, width = (x + 98, 130) if place < 2 else (x, 228)
+            left, width = (x + 98, 106) if place < 2 else (x, 204)
             page.box((left, top, width, height), words, colour)
             top += height + 4
         if place < 2:
             page.box((x, 72, 66, 92), "host's\nmemory", "orange")
-            page.arrow((x + 45, 58), (x + 45, 71), both=True)
+            page.arrow((x + 33, 58), (x + 33, 71), both=True)
             page.arrow((x + 68, 151), (x + 96, 151), both=True)
             page.note((x + 82, 180), "PCIe", anchor="middle")
         else:
-            page.arrow((x + 45, 58), (x + 45, 71), both=True)
+            page.arrow((x + 33, 58), (x + 33, 71), both=True)
     return page.picture(
         "Three machines. A discrete GPU with a window of 256 MB through which the host reaches a "
         "part of the GPU's memory; a discrete GPU with ReBAR, whose window covers all of its "
@@ -56,14 +58,14 @@ def draw_reach() -> Picture:
 def draw_paths() -> Picture:
     """Draw the two paths of an array to a kernel: by a staging buffer, and by a mapping."""
     page = Diagram(724, 150)
-    page.box((500, 2, 44, 146), "PCIe", "grey", dashed=True)
+    page.box((504, 2, 44, 146), "PCIe", "grey", dashed=True)
     page.box((6, 48, 120, 44), "NumPy array\nin host memory", "orange")
     page.box((230, 8, 130, 44), "staging buffer\nvisible, coherent", "orange")
     page.box((560, 8, 150, 44), "buffer\ndevice-local", "blue")
-    page.arrow((128, 60), (228, 30)).note((136, 32), "1 host writes")
-    page.arrow((362, 30), (558, 30)).note((376, 24), "2 vkCmdCopyBuffer")
+    page.arrow((128, 60), (228, 30)).note((132, 22), "1 host writes")
+    page.arrow((362, 30), (558, 30)).note((372, 22), "2 vkCmdCopyBuffer")
     page.box((560, 94, 150, 44), "buffer\nlocal, visible", "sky")
-    page.arrow((128, 80), (558, 116)).note((196, 124), "1 host writes through the mapping")
+    page.arrow((128, 80), (558, 116)).note((196, 128), "1 host writes through the mapping")
     return page.picture(
         "Above: the host writes into a staging buffer, then the device copies that over the bus. "
         "Below: the host writes through a mapping straight into device-local memory.",

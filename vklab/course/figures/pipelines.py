@@ -92,20 +92,21 @@ def draw_offsets(layouts: Mapping[str, Sequence[tuple[str, int, int]]], caption:
     names = dict.fromkeys(name for row in layouts.values() for name, *_ in row if name)
     hues = {name: HUES[number % 7] for number, name in enumerate(names)}
     total = max((first + size for row in layouts.values() for _, first, size in row), default=4)
-    scale = min(14.0, 590 / total)
-    page = Diagram(150 + int(total * scale) + 20, 20 + 62 * len(layouts))
+    left = 24 + 8 * max(map(len, layouts), default=0)
+    scale = min(14.0, (740 - left) / total)
+    page = Diagram(left + int(total * scale) + 20, 20 + 62 * len(layouts))
     for number, (title, row) in enumerate(layouts.items()):
         top = 8 + 62 * number
         page.note((8, top + 20), title, bold=True)
         for name, first, size in row:
-            place = (150 + first * scale, top, size * scale, 30)
+            place = (left + first * scale, top, size * scale, 30)
             if name:
-                page.box(place, name if size * scale >= 7 * len(name) else "", hues[name])
+                page.box(place, name if size * scale >= 7 * len(name) + 4 else "", hues[name])
             else:
                 page.box(place, "", "grey", dashed=True, filled=False)
             page.note((place[0], top + 44), str(first), size=10)
         end = max((first + size for _, first, size in row), default=0)
-        page.note((150 + end * scale, top + 44), str(end), size=10)
+        page.note((left + end * scale, top + 44), str(end), size=10)
     said = "; ".join(f"{title}: " + ", ".join(f"{name or 'gap'} at {first}, {size} bytes"
                                               for name, first, size in row)
                      for title, row in layouts.items())  # fmt: skip
