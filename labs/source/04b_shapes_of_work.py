@@ -194,7 +194,7 @@ void main(uint3 id : SV_DispatchThreadID) {
 with attempt("04b-2"):
     x = np.arange(103, dtype=np.float32)
     display(draw_invocation_map(trace(HALVES, {"x": x, "y": np.zeros_like(x)}, (1,),
-                                      {"count": 103})))  # fmt: skip
+                                      {"count": 103})))
 
 # %% id="l04b-e2c" vklab={"role": "check", "id": "04b-2"}
 check("04b-2", HALVES)

@@ -173,7 +173,7 @@ void main(uint lane : SV_GroupIndex) {
 for bits in ("128", "256"):
     job = Job("kernel.slang", Run({"y": np.zeros(2, np.uint32)}))
     done = run_jobs({"kernel.slang": SUM.encode()}, [job], 20, None,
-                    {"LP_NATIVE_VECTOR_WIDTH": bits})[0]  # fmt: skip
+                    {"LP_NATIVE_VECTOR_WIDTH": bits})[0]
     width, total = done.buffers["y"] if done.buffers else ("?", done.message)
     print(f"{width} lanes: WaveActiveSum(1) is {total} in lane 0 of a workgroup of 64")
 print(f"{RECORD['device']}: {RECORD['subgroup_size']} lanes, shared memory "

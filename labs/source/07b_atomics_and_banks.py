@@ -117,7 +117,7 @@ void main(uint3 group : SV_GroupID, uint lane : SV_GroupIndex) {
 with attempt("07b-1"):
     x = chance.integers(0, [[bins]], 4096).astype(np.uint32)
     seen = figures.observe(HISTOGRAM, {"x": x, "y": np.zeros([[bins]], np.uint32)}, (4,),
-                           {"count": 4096})  # fmt: skip
+                           {"count": 4096})
     print("right:", np.array_equal(seen.buffers["y"], np.bincount(x, minlength=[[bins]])))
     print(f"{seen.counts.total('atomics')} atomic operations,",
           f"{seen.counts.elements_atomic['y'].sum()} of them on y (4 workgroups x [[bins]] bins),",
@@ -137,7 +137,7 @@ print("recorded: {device}, {driver}, {date}".format_map(RECORD))
 for name in ("no atomics", "global atomics", "shared atomics"):
     found = {spread: RECORD["histograms"][spread][name] for spread in INPUTS}
     print(f"{name:15}", *(f"{spread}: {one['time_ns'] / 1000:8.0f} us, {max(one['lost']):8} lost"
-                          for spread, one in found.items()), sep="  ")  # fmt: skip
+                          for spread, one in found.items()), sep="  ")
 
 # %% [markdown] id="l07b-2s"
 # Two numbers surprise. With one bin, atomic additions in the buffer are *faster* than evenly spread: 4.2 million in 102 microseconds are 41 a nanosecond. One element cannot be changed so often; so the GPU adds up some of them before. And where elements are evenly spread, the plain line is slower than the atomic one; we do not know why. So measure before you believe a rule about speed.
@@ -148,7 +148,7 @@ for name in ("no atomics", "global atomics", "shared atomics"):
 # %% id="l07b-order"
 floats = np.random.default_rng(7).random(65536, np.float32)
 for words, ordered in (("forwards", floats), ("backwards", floats[::-1]),
-                       ("smallest first", np.sort(floats))):  # fmt: skip
+                       ("smallest first", np.sort(floats))):
     print(f"{words:15} {np.cumsum(ordered, dtype=np.float32)[-1]:.4f}")
 print(f"{'in 64 bits':15} {floats.sum(dtype=np.float64):.4f}")
 
