@@ -130,13 +130,12 @@ def _label(
         taken: left end, baseline and width of each label that is there.
         lines: both ends of each part of a roof.
     """
-    wide, edge = 7.0 * len(name), WIDTH - RIGHT - 2
+    wide = 7.0 * len(name)
     above = (x - wide / 2, y - 10, "middle") if x > LEFT + 5 * len(name) else (x, y - 10, "start")
     choices = (above, (x + 11, y + 4, "start"), (x - 11 - wide, y + 4, "end"),
                (x - wide / 2, y + 20, "middle"), (x + 6, y + 18, "start"),
                (x - 6 - wide, y - 10, "end"), (x - 6 - wide, y + 18, "end"),
-               (x + 6, y - 10, "start"), (edge - wide, y - 10, "start"),
-               (edge - wide, y + 18, "start"), (x - 40 - wide, y - 34, "end"))  # fmt: skip
+               (x + 6, y - 10, "start"), (x - 40 - wide, y - 34, "end"))  # fmt: skip
 
     def costs(choice: tuple[float, float, str]) -> tuple[bool, bool]:
         left, base, _ = choice
