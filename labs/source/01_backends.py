@@ -288,7 +288,7 @@ draw_listings({"buffers and accessors": BUFFERS, "USM": USM}, ("accessor", "in,"
 figures.draw_matrix(BACKENDS, "Backends by vendor and system, November 2026.")
 
 # %% [markdown] id="l01-stars"
-# Page 3 gives stars for portability instead: five to Vulkan, two to Metal, one to CUDA. It gives no date, no method and no source. Another page prints shares of the datacenter market, "~80%" for NVIDIA and "~15%" for AMD, also without a date or a source: do not repeat such a number. Machines can be counted. (The count depends on the ten kinds that we chose, and a translated backend counts like a native one.) The last column is the source of each row.
+# Page 3 gives stars for portability instead: five to Vulkan, two to Metal, one to CUDA. It gives no date, no method and no source. Another page prints shares of the datacenter market, "~80%" for NVIDIA and "~15%" for AMD, also without a date or a source: do not repeat such a number. Machines can be counted. (The count depends on the ten kinds that we chose, and a translated backend counts like a native one.) The line below each row is its source.
 
 # %% id="l01-count" tags=["nbval-ignore-output"]
 for name, backend in BACKENDS.items():
