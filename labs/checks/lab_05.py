@@ -37,7 +37,7 @@ class CommonLayout(Function):
         for kernels in ([add], [add, relu], [relu, add, table]):
             yield Case(args=(kernels, 128))
         for kernels, most in (([table, relu], 127), ([add, relu, table], 127), ([add, blur], 64),
-                              ([relu, add, blur], 256), ([blur, add, relu], 128)):
+                              ([relu, add, blur], 256), ([({0: UNIFORM}, 4), add, relu], 128)):
             yield Case("none", args=(kernels, most))
         for count in (2, 3, 4, 5):
             kinds = random.choice([STORAGE, UNIFORM], 12).tolist()
