@@ -13,8 +13,12 @@ import onnx
 import onnxruntime
 import pytest
 
+from vklab.course.labs import recorded_graphs
+
 DATA = Path(__file__).resolve().parents[2] / "data"
-FILES = ["digits.npz", "digits_cnn.onnx", "mini_classifier.onnx"]
+FILES = ["digits.npz", "digits_cnn.onnx",
+         *(f"graphs/{name}.onnx" for name in sorted(recorded_graphs.NAMES)),
+         "mini_classifier.onnx"]  # fmt: skip
 
 
 def run_script(
@@ -37,7 +41,8 @@ def cnn() -> onnx.ModelProto:
 
 def test_checksums_match_and_cover_every_data_file():
     assert sorted(json.loads((DATA / "checksums.json").read_text())) == FILES
-    assert sorted(p.name for p in DATA.iterdir() if p.suffix in {".npz", ".onnx"}) == FILES
+    found = (p for p in DATA.rglob("*") if p.suffix in {".npz", ".onnx"})
+    assert sorted(p.relative_to(DATA).as_posix() for p in found) == FILES
     finished = run_script(DATA, "checksums.py")
     assert finished.returncode == 0, finished.stdout + finished.stderr
 

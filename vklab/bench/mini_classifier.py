@@ -18,7 +18,7 @@ import onnx
 import torch
 from torch import nn
 
-__all__ = ["MiniClassifier", "build_module", "export"]
+__all__ = ["MiniClassifier", "build_module", "export", "quiet", "strip_metadata"]
 
 
 class MiniClassifier(nn.Module):
@@ -68,7 +68,7 @@ def export() -> onnx.ModelProto:
     """
     dynamo = importlib.util.find_spec("onnxscript") is not None
     file = io.BytesIO()
-    with _quiet():
+    with quiet():
         program = torch.onnx.export(
             build_module(),
             (torch.zeros(1, 3, 32, 32),),
@@ -80,11 +80,12 @@ def export() -> onnx.ModelProto:
             verbose=False,
         )
     model = onnx.load_model_from_string(file.getvalue()) if program is None else program.model_proto
-    _strip_metadata(model)
+    strip_metadata(model)
     return model
 
 
-def _strip_metadata(model: onnx.ModelProto) -> None:
+def strip_metadata(model: onnx.ModelProto) -> None:
+    """Remove what the exporter says of its own code, in place."""
     # The exporter adds a stack trace to every node: local paths that take half of the file.
     graph = model.graph
     for part in (model, graph, *graph.node, *graph.initializer, *graph.value_info,
@@ -94,7 +95,8 @@ def _strip_metadata(model: onnx.ModelProto) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
+    """Silence the warnings of the exporter."""
     # The exporter warns of its own deprecations and of torchvision; a caller cannot act on these.
     logger = logging.getLogger("torch.onnx")
     level = logger.level

@@ -31,6 +31,7 @@ class Box:
         column: number of its column.
         thick: whether the border is thick.
         sources: keys of the boxes with an edge to this one.
+        band: number of its row of columns, set by `chart`.
         lane: number of its lane above the band, for edges that pass over columns.
         x: left edge in pixels, set by `chart`.
         y: top edge in pixels, set by `chart`.
@@ -45,15 +46,11 @@ class Box:
     column: int = 0
     thick: bool = False
     sources: set[int] = field(default_factory=set)
+    band: int = 0
     lane: int = 0
     x: float = 0
     y: float = 0
     top: float = 0
-
-    @property
-    def band(self) -> int:
-        """Return the number of its column's band."""
-        return self.column // COLUMNS
 
     @property
     def height(self) -> int:
@@ -61,17 +58,25 @@ class Box:
         return LINE * (1 + len(self.lines)) + 8
 
 
-def width_of(boxes: Mapping[int, Box]) -> int:
-    """Return the width of a chart in pixels."""
-    columns = min(max((box.column for box in boxes.values()), default=0) + 1, COLUMNS)
-    return LEFT * 2 + columns * (WIDE + BETWEEN)
+def width_of(boxes: Mapping[int, Box], columns: int = COLUMNS) -> int:
+    """Return the width of a chart in pixels, with at most `columns` columns in a band."""
+    used = min(max((box.column for box in boxes.values()), default=0) + 1, columns)
+    return LEFT * 2 + used * (WIDE + BETWEEN)
 
 
-def chart(boxes: Mapping[int, Box], top: int) -> tuple[list[str], int]:
+def chart(
+    boxes: Mapping[int, Box], top: int, columns: int = COLUMNS, ruled: bool = True
+) -> tuple[list[str], int]:
     """Return the SVG elements of all boxes below `top`, and the lower end in pixels.
 
-    Dashed lines separate the columns, except the first and the last.
+    Args:
+        boxes: the boxes, whose positions are set here.
+        top: upper end in pixels.
+        columns: the most columns in a band.
+        ruled: separate the columns by dashed lines, except the first and the last.
     """
+    for box in boxes.values():
+        box.band = box.column // columns
     _note_far(boxes)
     _give_lanes(boxes)
     by_column: dict[int, list[Box]] = {}
@@ -79,12 +84,12 @@ def chart(boxes: Mapping[int, Box], top: int) -> tuple[list[str], int]:
         by_column.setdefault(box.column, []).append(box)
     last = max(by_column, default=-1)
     parts: list[str] = []
-    for first in range(0, last + 1, COLUMNS):
-        band = [by_column.get(n, []) for n in range(first, min(first + COLUMNS, last + 1))]
+    for first in range(0, last + 1, columns):
+        band = [by_column.get(n, []) for n in range(first, min(first + columns, last + 1))]
         top += 12 + LANE * (1 + max(box.lane for column in band for box in column))
         height = max(_stack(column, n, top) for n, column in enumerate(band))
         for number in range(len(band)):
-            if 0 < first + number < last:
+            if ruled and 0 < first + number < last:
                 x = LEFT + (number + 1) * (WIDE + BETWEEN) - BETWEEN / 2
                 parts.append(f'<path d="M{x:.0f},{top}v{height}" stroke="#bbb" '
                              'stroke-dasharray="2 3"/>')  # fmt: skip
