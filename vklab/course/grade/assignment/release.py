@@ -31,6 +31,7 @@ from vklab.course.grade.assignment.manifest import ExerciseFacts, LabFacts, Mani
 from vklab.course.grade.batch import BY_HAND
 from vklab.course.grade.results.folder import write_atomic
 from vklab.course.grade.results.schema import GradeError, digest
+from vklab.course.labs import recorded_graphs, swapped
 from vklab.course.student import copies
 
 __all__ = ["PAGES", "choose_variants", "leak_problems", "release", "student_notebook", "texts_of"]
@@ -39,6 +40,8 @@ PAGES = Path(__file__).resolve().parent / "pages"
 # `vklab lab` classifies digits before it opens JupyterLab.
 ALWAYS = ("digits.npz", "digits_cnn.onnx")
 DATA = re.compile(r"""\bdata\(\s*["']((?:recorded/)?[^"'/\\]+)["']""")
+# A text that imports one of these modules reads the recorded graphs, and perhaps a model.
+GRAPHS = re.compile(r"\b(?:recorded_graphs|swapped)\b")
 
 
 def choose_variants(labs: Sequence[Lab], seed: str) -> dict[str, int]:
@@ -144,7 +147,10 @@ def _facts(lab: Lab, notebook: Any, variants: dict[str, int]) -> LabFacts:
 
 def _copy_data(folder: Path) -> None:
     """Copy the data files that the texts of a release name."""
-    named = {name for _, text in texts_of(folder) for name in DATA.findall(text)}
+    texts = [text for _, text in texts_of(folder)]
+    named = {name for text in texts for name in DATA.findall(text)}
+    if any(map(GRAPHS.search, texts)):
+        named |= {*swapped.MODELS, *(f"graphs/{name}.onnx" for name in recorded_graphs.NAMES)}
     for name in sorted(named | set(ALWAYS)):
         source = next((home / name for home in (places.labs_folder().parent / "data",
                                                 places.PROJECT / "data")
