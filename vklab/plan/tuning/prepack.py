@@ -25,7 +25,7 @@ FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
 FEWEST_ROWS = 8
 # Elements of a matrix from which on a product with one row on a GPU gains by it.
 FEWEST_ELEMENTS = 32768
-# Channels that shaders/ops/conv_tiled.slang takes in one step.
+# Channels that shaders/ops/conv_tiled.slang takes in one step; terms of matmul_blocked.slang.
 CHUNK = 16
 # Columns from which on a GPU reads one matrix for one row by fours, by the bytes of an element.
 FEWEST_FOURS = {2: 4096, 4: 32768}
@@ -144,8 +144,9 @@ def in_chunks(dispatch: Dispatch, tile: tuple[int, ...]) -> Dispatch:
 
 
 def chunk(dispatch: Dispatch) -> int:
-    """Return the number of channels that a dispatch reads at a time; split sums are multiples."""
-    return CHUNK if dict(dispatch.defines).get("PACKED", "0") != "0" else 1
+    """Return the terms or channels that a dispatch reads at a time; split sums are multiples."""
+    packed = dict(dispatch.defines).get("PACKED", "0") != "0"
+    return CHUNK if packed or dispatch.kernel == "matmul_tiled" else 1
 
 
 def _with(dispatch: Dispatch, binding: str, weight: TensorInfo, **steps: int) -> Dispatch:
