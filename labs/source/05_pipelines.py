@@ -202,7 +202,7 @@ figures.draw_specialized()
 # * A **specialization constant** has a number and a default value in SPIR-V. The host may replace the value when it makes the pipeline. The driver then compiles with a known number: it can unroll a loop, and drop a branch that is never taken. The size of a workgroup can be one, too.
 # * A **push constant** is recorded before a dispatch, and neither compiler knows its value.
 #
-# In Slang a constant is declared so: `[vk::constant_id(0)] const uint TILE_M = 32;`. It is the first of six in `matmul_tiled`, a kernel of the runtime that multiplies with tiles of any size. One SPIR-V module serves all sizes; each size needs a pipeline of its own. If the tile were a define, each size would need a module as well.
+# In Slang a constant is declared so: `[vk::constant_id(0)] const uint TILE_M = 128;`. It is the first of eight in `matmul_tiled`, a kernel of the runtime that multiplies with tiles of any size. One SPIR-V module serves all sizes; each size needs a pipeline of its own. If the tile were a define, each size would need a module as well.
 
 # %% [markdown] id="l05-e3t" vklab={"id": "05-3"}
 # ### Exercise 3 · Specialise a kernel

@@ -46,7 +46,8 @@ def on_cpu(device):
     return open_devices.open_device(device).info.is_cpu
 
 
-# x, w, group; the tiles differ in size, the channels in what they leave of a chunk or of four.
+# x, w, group, layouts ("4": conv_packed); the tiles differ in size, the channels in what they leave
+# of a chunk or of four.
 CONVOLUTIONS = {
     "1x1": ((2, 80, 5, 4), (17, 80, 1, 1), 1, {"1"}),
     "splits-end-in-half-a-tile": ((1, 304, 4, 4), (18, 304, 3, 3), 1, {"1"}),
@@ -57,16 +58,21 @@ CONVOLUTIONS = {
 }
 
 
+def layouts(plan):
+    """Return the layout of the weights of each tiled convolution; "4" for conv_packed."""
+    return [dict(d.defines).get("PACKED", "4") for d in plan.dispatches
+            if d.kernel in ("conv_packed", "conv_tiled")]  # fmt: skip
+
+
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_packed_convolutions(device, as_gpu, case):
     x, w, group, packed = CONVOLUTIONS[case]
     proto = convolution(x, w, group=group)
     fed = {"x": random_array(x), "s": random_array((1, w[0], 1, 1), 3)}
     y, plan, expected = run(proto, fed, device)
-    tiled = [d for d in plan.dispatches if d.kernel == "conv_tiled"]
-    assert {dict(d.defines)["PACKED"] for d in tiled} == packed
+    assert set(layouts(plan)) == packed
     plain, before, _ = run(proto, fed, device, off=True)
-    assert [d.kernel for d in plan.dispatches] == [d.kernel for d in before.dispatches]
+    assert set(layouts(before)) == {"0"} and len(before.dispatches) == len(plan.dispatches)
     for one, other in ((y, expected), (y, plain)):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)
 
@@ -76,8 +82,8 @@ def test_packed_convolutions_in_float16(device, as_gpu, case):
     x, w, _, packed = CONVOLUTIONS[case]
     fed = {"x": random_array(x), "s": random_array((1, w[0], 1, 1), 3)}
     y, plan, expected = run(convolution(x, w), fed, device, dtype="float16")
-    (tiled,) = [d for d in plan.dispatches if d.kernel == "conv_tiled"]
-    assert {dict(tiled.defines)["PACKED"]} == packed
+    assert set(layouts(plan)) == packed
+    (tiled,) = [d for d in plan.dispatches if d.kernel in ("conv_packed", "conv_tiled")]
     assert dict(tiled.reads)["w_buffer"].dtype in ("float16", "float32")  # as the device stores it
     np.testing.assert_allclose(y, expected, rtol=4e-3, atol=1e-2)
 

@@ -230,3 +230,15 @@ def test_ticks_become_nanoseconds_across_a_wrap():
 ])  # fmt: skip
 def test_waits_are_finite(seconds, wait_ns):
     assert sync.timeout_ns(seconds) == wait_ns
+
+
+def test_enumerated_structs_outlive_their_array():
+    def command(count, items):
+        count[0] = 200
+        for number in range(200 if items else 0):
+            items[number].width = number
+
+    rows = api.enumerate_all(command, "VkExtent2D")
+    for _ in range(1000):  # takes the memory that an array has left
+        api.ffi.new("VkExtent2D[200]", [(7777, 7777)] * 200)
+    assert [row.width for row in rows] == list(range(200))

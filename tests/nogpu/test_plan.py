@@ -110,8 +110,8 @@ def test_the_benchmark_models_use_the_kernels_meant_for_them(fused):
         plans += [plan_of(product(*each), gpu) for each in sizes]
     used = {dispatch.kernel for plan in plans for dispatch in plan.dispatches}
     # Every Relu and Add of these models follows a product, a convolution or a pool.
-    assert used == {"conv", "conv_tiled", "matmul", "matmul_tiled", "matvec", "pool", "softmax",
-                    "sum_splits", *(() if fused else ("elementwise",))}  # fmt: skip
+    assert used == {"conv", "conv_packed", "conv_tiled", "matmul", "matmul_tiled", "matvec", "pool",
+                    "softmax", "sum_splits", *(() if fused else ("elementwise",))}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "shaders" / "ops").glob("*.slang")),

@@ -56,10 +56,10 @@ def spread_over(devices: list[DeviceInfo], real: list[DeviceInfo] | None = None)
 def shared_bytes(dispatch: Dispatch) -> int:
     """Return the shared memory of a tiled product: a tile of each operand, with its margin."""
     constants = dict(dispatch.constants)
-    if "TILE_K" not in constants:
+    if "TILE_M" not in constants:
         return 0
     rows_and_columns = constants["TILE_M"] + constants["TILE_N"]
-    return int(4 * constants["TILE_K"] * (rows_and_columns + 8))
+    return int(4 * constants.get("TILE_K", 16) * (rows_and_columns + 8))
 
 
 def broken(plan: Plan) -> list[str]:

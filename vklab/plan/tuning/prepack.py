@@ -25,7 +25,7 @@ FEWEST_TERMS, FEWEST_COLUMNS = 64, 512
 FEWEST_ROWS = 8
 # Elements of a matrix from which on a product with one row on a GPU gains by it.
 FEWEST_ELEMENTS = 32768
-# Channels that shaders/ops/conv_tiled.slang takes in one step.
+# Channels that conv_tiled and conv_packed take in one step; terms of a step of matmul_tiled.
 CHUNK = 16
 # Columns from which on a GPU reads one matrix for one row by fours, by the bytes of an element.
 FEWEST_FOURS = {2: 4096, 4: 32768}
@@ -128,7 +128,10 @@ def by_fours(dispatch: Dispatch, n: int) -> bool:
 
 
 def in_chunks(dispatch: Dispatch, tile: tuple[int, ...]) -> Dispatch:
-    """Prepack the weights of conv_tiled in steps of CHUNK channels at one tap of the window."""
+    """Prepack the weights of conv_tiled in steps of CHUNK channels at one tap of the window.
+
+    A tile of blocks of 4 x 4 sums, in steps of CHUNK along k, is computed by conv_packed.
+    """
     push: dict[str, Any] = dict(dispatch.push)
     weight = dict(dispatch.reads)["w_buffer"]
     filters, depth = push["out_channels"], push["in_channels"]
@@ -138,14 +141,19 @@ def in_chunks(dispatch: Dispatch, tile: tuple[int, ...]) -> Dispatch:
         laid_out = turned(weight, (push["groups"], filters, depth, taps), CHUNK, 4)
     if laid_out and laid_out.size_bytes > max(weight.size_bytes, LEAST_RANGE_BYTES):
         laid_out = None  # with its padding the weight may be too large for one binding
-    fours = "4" if all(size % 4 == 0 for size in tile[3:]) else "1"
-    changed = _with(dispatch, "w_buffer", laid_out) if laid_out else dispatch
-    return replace(changed, defines=(*dispatch.defines, ("PACKED", fours if laid_out else "0")))
+    if laid_out is None:
+        return replace(dispatch, defines=(*dispatch.defines, ("PACKED", "0")))
+    changed = _with(dispatch, "w_buffer", laid_out)
+    if tile[2] == CHUNK and all(size % 4 == 0 for size in tile[3:]):
+        constants = tuple(each for each in dispatch.constants if each[0] != "TILE_K")
+        return replace(changed, kernel="conv_packed", constants=constants)
+    return replace(changed, defines=(*dispatch.defines, ("PACKED", "1")))
 
 
 def chunk(dispatch: Dispatch) -> int:
-    """Return the number of channels that a dispatch reads at a time; split sums are multiples."""
-    return CHUNK if dict(dispatch.defines).get("PACKED", "0") != "0" else 1
+    """Return the terms or channels that a dispatch reads at a time; split sums are multiples."""
+    in_chunks = dispatch.kernel in ("matmul_tiled", "conv_packed")
+    return CHUNK if in_chunks or dict(dispatch.defines).get("PACKED") == "1" else 1
 
 
 def _with(dispatch: Dispatch, binding: str, weight: TensorInfo, **steps: int) -> Dispatch:

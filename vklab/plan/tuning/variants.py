@@ -7,7 +7,7 @@ rules but those that a driver's limits require. Visited by lab 08.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +25,16 @@ ProductSizes = tuple[int, int, int, int]
 KernelRule = Callable[[Dispatch, ProductSizes, DeviceInfo], Dispatch | None]
 
 # (TILE_M, TILE_N, TILE_K, ROWS, COLUMNS) and the relative speed of the inner loop: more sums in
-# registers need fewer loads for each product. TILE_N never exceeds the workgroup.
-_TILES: tuple[tuple[Tile, float], ...] = (
+# registers need fewer loads for each product. Speeds of products are fitted to the fastest tile of
+# ten on an H200. A subgroup of 32 covers 8 x 4 blocks of 4 x 4 sums of them.
+_PRODUCT_TILES: tuple[tuple[Tile, float], ...] = (
+    ((32, 32, 16, 4, 4), 1.5),
+    ((64, 64, 16, 4, 4), 3.5),
+    ((64, 128, 16, 8, 8), 5.0),
+    ((128, 128, 16, 8, 8), 6.0),
+)
+# TILE_N of a convolution never exceeds the workgroup.
+_CONV_TILES: tuple[tuple[Tile, float], ...] = (
     ((16, 16, 32, 1, 1), 0.55),
     ((32, 32, 32, 2, 2), 1.0),
     ((64, 64, 16, 4, 4), 2.0),
@@ -132,34 +140,62 @@ def _tiled(dispatch: Dispatch, sizes: ProductSizes, info: DeviceInfo) -> Dispatc
     m, n, k, batch = sizes
     if m < 16 or n < 16 or k < 64:
         return None
-    tile = _soonest(m, n, k, batch, info)
-    tile_m, tile_n, _, rows, columns = tile
-    names = ("TILE_M", "TILE_N", "TILE_K", "ROWS", "COLUMNS")
-    # A tiled conv divides by its kernel's sizes at every step: cheap for constants only.
-    fixed = [(name, size) for name, size in dispatch.push if name in ("kernel_h", "kernel_w")]
-    workgroups = (-(-n // tile_n), -(-m // tile_m), batch)
+    is_product = dispatch.kernel == "matmul"
+    tile = _soonest(_PRODUCT_TILES if is_product else _CONV_TILES, sizes, info)
+    workgroups = (-(-n // tile[1]), -(-m // tile[0]), batch)
     if max(workgroups) > linear.MOST_GROUPS:
         return None
     changed = replace(
         dispatch,
         kernel=f"{dispatch.kernel}_tiled",
         workgroups=workgroups,
-        push=_without(dispatch.push, "kernel_h", "kernel_w"),
-        constants=(
-            *zip(names, tile, strict=True),
-            ("WORKGROUP", tile_m // rows * (tile_n // columns)),
-            *((name.upper(), size) for name, size in fixed if isinstance(size, int)),
-        ),
+        constants=(("TILE_M", tile[0]), ("TILE_N", tile[1]), ("ROWS", tile[3]),
+                   ("COLUMNS", tile[4]), ("WORKGROUP", tile[0] // tile[3] * (tile[1] // tile[4]))),
         defines=_without(dispatch.defines, "SUBGROUP"),
+    )  # fmt: skip
+    return _product_loads(changed, sizes, tile) if is_product else _conv_loads(changed, tile)
+
+
+def _product_loads(dispatch: Dispatch, sizes: ProductSizes, tile: Tile) -> Dispatch | None:
+    """Tell matmul_tiled along which sides its operands are dense, and how much it loads at once."""
+    m, n, k, _ = sizes
+    push: dict[str, Any] = dict(dispatch.push)
+    if 1 not in (push["a_row"], push["a_column"]) or 1 not in (push["b_row"], push["b_column"]):
+        return None
+    along_k, along_n = push["a_column"] == 1, push["b_column"] == 1
+    # Four elements are read at once if each four begins at a multiple of 16 bytes.
+    steps = (push["a_row"] if along_k else push["a_column"], k if along_k else m,
+             push["b_row"] if along_n else push["b_column"], n if along_n else k,
+             *push["a_batch"], *push["b_batch"])  # fmt: skip
+    aligned = not any(side % step for side, step in zip((m, n, k), tile[:3], strict=True))
+    constants = {"A_ALONG_K": along_k, "B_ALONG_N": along_n, "ALIGNED": aligned}
+    return replace(
+        dispatch,
+        constants=(*dispatch.constants, *((name, int(is_so)) for name, is_so in constants.items())),
+        defines=(*dispatch.defines, ("FOURS", str(int(not any(step % 4 for step in steps))))),
     )
-    return prepack.in_chunks(changed, tile) if dispatch.kernel == "conv" else changed
 
 
-def _soonest(m: int, n: int, k: int, batch: int, info: DeviceInfo) -> Tile:
+def _conv_loads(dispatch: Dispatch, tile: Tile) -> Dispatch:
+    """Make the kernel's sizes constants: conv_tiled divides by them at every step."""
+    fixed = [(name.upper(), size) for name, size in dispatch.push
+             if name in ("kernel_h", "kernel_w") and isinstance(size, int)]  # fmt: skip
+    changed = replace(
+        dispatch,
+        push=_without(dispatch.push, "kernel_h", "kernel_w"),
+        constants=(*dispatch.constants, ("TILE_K", tile[2]), *fixed),
+    )
+    return prepack.in_chunks(changed, tile)
+
+
+def _soonest(
+    tiles: Sequence[tuple[Tile, float]], sizes: ProductSizes, info: DeviceInfo
+) -> Tile:
     """Return the tile with the least padded work over its speed, in waves of workgroups.
 
     Assumes that `_split` cuts a long sum into more workgroups.
     """
+    m, n, k, batch = sizes
 
     def cost(candidate: tuple[Tile, float]) -> float:
         tile, speed = candidate
@@ -169,7 +205,7 @@ def _soonest(m: int, n: int, k: int, batch: int, info: DeviceInfo) -> Tile:
         return waves * tile[0] * tile[1] / speed * k / splits
 
     shared = info.limit("maxComputeSharedMemorySize")
-    fitting = [(t, s) for t, s in _TILES if 4 * t[2] * (t[0] + t[1] + 8) <= shared]
+    fitting = [(t, s) for t, s in tiles if 4 * t[2] * (t[0] + t[1] + 8) <= shared]
     return min(fitting, key=cost)[0]
 
 
