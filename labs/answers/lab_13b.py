@@ -1,6 +1,6 @@
 """Answers to try the checks of lab 13b with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs.parallelism import even_parts
 
 
@@ -128,6 +128,10 @@ wrong("13b-3", says="expected a list of steps")(lambda devices, elements: [devic
 wrong("13b-3", says="expected (source, target, first, end, adds)")(lambda p, e: [[(0, 1, 0, e)]])
 wrong("13b-3", says="devices are two of 0 to")(lambda p, e: [[(0, p, 0, e, True)]])
 wrong("13b-3", says="elements are 0 to")(lambda p, e: [[(0, 1 % p, 0, e + 1, True)]])
+
+equivalent("13b-3", "first, end = parts[(device - step) % devices]",
+           "first, end = parts[(step - device) % devices]",
+           because="it gives the parts other numbers, and each still goes round the ring")
 
 alternative("13b-4")(("b2", 19))
 wrong("13b-4", says="reads what was written before")(("in2", 19))

@@ -357,11 +357,11 @@ figures.draw_trace(events, "The trace: a colour for each piece, time to the righ
 # %% id="l13b-e4" vklab={"role": "exercise", "id": "13b-4", "points": 3, "lines": 1}
 too_early = ...  # ("name of the event", time)
 ### BEGIN SOLUTION
-kinds = {"out": "a", "in": "out", "b": "in"}
-ends = {event.name: event.end for event in events}
-late = [(e.name, ends[kinds[e.name[:-1]] + e.name[-1]]) for e in events if e.name[:-1] in kinds
-        and e.start < ends[kinds[e.name[:-1]] + e.name[-1]]]  # fmt: skip
-too_early = late[0]
+by_name = {event.name: event for event in events}
+for k in "0123":
+    for writer, reader in (("a", "out"), ("out", "in"), ("in", "b")):
+        if by_name[reader + k].start < by_name[writer + k].end:
+            too_early = (reader + k, by_name[writer + k].end)
 ### END SOLUTION
 
 # %% id="l13b-e4c" vklab={"role": "check", "id": "13b-4"}

@@ -24,17 +24,17 @@ def draw_copies() -> Picture:
     page = Diagram(700, 196)
     rows = (
         ("host copy", ("GPU 0 memory", "host memory", "other host memory", "GPU 1 memory")),
-        ("ring", ("GPU 0 memory", "host memory that both GPUs see", "GPU 1 memory")),
-        ("dma-buf", ("GPU 0 memory, seen by GPU 1, too", "GPU 1 memory")),
+        ("ring", ("GPU 0 memory", "host memory, seen by both", "GPU 1 memory")),
+        ("dma-buf", ("GPU 0 memory, seen by GPU 1", "GPU 1 memory")),
     )
     for row, (name, places) in enumerate(rows):
-        y, gap = 10 + 62 * row, 34
+        y, gap = 10 + 62 * row, 46
         page.note((6, y + 27), name, bold=True)
         width = (600 - gap * (len(places) - 1)) / len(places)
         for n, words in enumerate(places):
             x = 90 + (width + gap) * n
             colour = "grey" if "host" in words else "blue" if "GPU 0" in words else "orange"
-            page.box((x, y, width, 42), words.replace(" memory", "\nmemory", 1), colour)
+            page.box((x, y, width, 42), words.replace(", ", "\n"), colour)
             if n:
                 page.arrow((x - gap, y + 21), (x - 2, y + 21), "copy")
     return page.picture(
@@ -69,13 +69,14 @@ def draw_cuts() -> Picture:
     page = Diagram(700, 196)
     colours = ("blue", "orange")
     for left, title in ((10, "B cut by columns: each device has columns of C"),
-                        (370, "B cut by rows: each device has a part of every sum")):
+                        (370, "B cut by rows: each has a part of every sum")):
         page.note((left, 14), title, bold=True)
-        for x, words in ((left + 25, "A"), (left + 127, "B"), (left + 247, "C")):
-            page.note((x, 36), words, bold=True)
-        page.note((left + 68, 90), "@").note((left + 184, 90), "=")
+        for x, words in ((left + 25, "A"), (left + 148, "B"), (left + 247, "C")):
+            page.note((x, 37), words, bold=True)
+        page.note((left + 72, 90), "@")
+    page.note((206, 90), "=").note((554, 90), "=")
     for n, colour in enumerate(colours):
-        page.box((140 + 28 * n, 42, 26, 90), f"{n}", colour)
+        page.box((136 + 28 * n, 42, 26, 90), f"{n}", colour)
         page.box((230 + 28 * n, 42, 26, 90), f"{n}", colour)
         page.box((375 + 28 * n, 42, 26, 90), f"{n}", colour)
         page.box((500, 42 + 46 * n, 46, 44), f"{n}", colour)
@@ -198,7 +199,8 @@ def draw_pipeline(stages: int, batches: int, caption: str) -> Picture:
 def draw_trace(events: Sequence[Event], caption: str) -> Picture:
     """Draw a trace, a lane for each unit that works; pieces have colours."""
     lanes: dict[str, list[tuple[str, float, float, str]]] = {}
-    for event in sorted(events, key=lambda event: event.lane):
+    order = [event.lane for event in events if event.name.endswith("0")]  # as piece 0 goes
+    for event in sorted(events, key=lambda event: order.index(event.lane)):
         bar = (event.name, event.start, event.end, PARTS[int(event.name[-1])])
         lanes.setdefault(event.lane, []).append(bar)
     told = ", ".join(f"{e.name} from {e.start} to {e.end}" for e in events)
@@ -211,7 +213,7 @@ def draw_spans(spans: Sequence[Any], caption: str) -> Picture:
     lanes: dict[str, list[tuple[str, float, float, str]]] = {}
     for lane, words, start, end, kind in spans:
         bar = (words if end - start > spans[-1][3] / 12 else "", start, end, colours[kind])
-        lanes.setdefault(lane[:14], []).append(bar)
+        lanes.setdefault(lane.split("(")[0].replace(" Device", "").strip(), []).append(bar)
     told = ", ".join(f"{words} on {lane}" for lane, words, *_ in spans)
     return draw_timeline(lanes, alt=told, caption=caption)
 
@@ -231,9 +233,9 @@ def draw_layers() -> Picture:
         y = 12 + 64 * row
         page.note((4, y + 27), name, bold=True)
         for n, words in enumerate(boxes):
-            page.box((84 + 124 * n, y, 106, 44), words, colour)
+            page.box((92 + 122 * n, y, 106, 44), words, colour)
             if n:
-                page.arrow((66 + 124 * n, y + 22), (82 + 124 * n, y + 22))
+                page.arrow((76 + 122 * n, y + 22), (90 + 122 * n, y + 22))
     return page.picture(
         "ExecuTorch: torch.export, to_edge, partitioner, to_executorch, runtime. "
         "vklab: torch.onnx, passes, partition, compile, runtime.",

@@ -141,16 +141,18 @@ def _planned(name: str, infos: Sequence[DeviceInfo], spread: Spread | None) -> M
 
 
 def load_spread(file: str, pieces: int) -> vklab.Session:
-    """Load a model in pieces of equal length on all devices, in turn.
+    """Load a model in pieces of equal length on all devices in turn, the default device first.
 
     Args:
         file: path of the model.
         pieces: the number of pieces.
     """
-    with vklab.load(file, 0) as session:
+    with vklab.load(file) as session:
         names = [node.name for node in session.graph.nodes]
-    count = len(vklab.devices())
-    return vklab.load(file, devices=range(count), place=Spread(pieces).pins(names, count))
+        first = session.device.index
+    order = [first, *(n for n in range(len(vklab.devices())) if n != first)]
+    pins = Spread(pieces).pins(names, len(order))
+    return vklab.load(file, devices=order, place={name: order[n] for name, n in pins.items()})
 
 
 def _run(
