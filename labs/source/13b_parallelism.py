@@ -1,12 +1,12 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Transfers and parallelism", minutes: 85}
+#   vklab: {title: "Transfers and parallelism", minutes: 90}
 # ---
 
 # %% [markdown] id="l13b-title"
 # # Lab 13b · Transfers and parallelism
-# **How values move between devices, and how one model uses several of them** · 85 minutes, 5 exercises
+# **How values move between devices, and how one model uses several of them** · 90 minutes, 5 exercises
 #
 # In lab 13, a placement decided which device runs which node, and a transfer had a price. This lab opens the transfer: how many copies is it, and who makes them? Then one product, two layers and a whole model are spread over several devices, and you count the bytes that this costs.
 #
@@ -17,7 +17,7 @@
 # * find a transfer that is read before it has arrived;
 # * read a vendor's page with a pencil: name its errors, and date its claims.
 #
-# **Before this lab**: lab 13; lab 12 for traces. You need lists, tuples and `divmod`. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+# **Before this lab**: lab 13; lab 12 for traces. You need dictionaries, tuples and `min(key=...)`. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `vklab/plan/place/transfer_paths.py`, `vklab/runtime/many/device_copies.py`, `vklab/runtime/many/transfer_memory.py`.
 
@@ -25,7 +25,8 @@
 import numpy as np
 from IPython.display import display
 
-from vklab.course import attempt, banner, check, hint, predict, show
+import vklab
+from vklab.course import attempt, banner, check, data, hint, predict, show
 from vklab.course.figures import parallelism as figures
 from vklab.course.labs import transfers
 from vklab.course.labs.parallelism import even_parts, events_of, replay, step_times
@@ -55,10 +56,10 @@ figures.draw_copies()
 # * **Shared host memory**, `VK_EXT_external_memory_host`: the program allocates memory, and *imports* it into both devices. Both then have a buffer in the same bytes.
 # * **Ring**: shared host memory between two devices without direct access, used in small pieces. While GPU 1 empties one slot, GPU 0 fills the other. The whole value is never in host memory.
 # * **dma-buf** (Linux): GPU 0 *exports* device memory as a file descriptor; GPU 1 *imports* it, and copies from it.
-# * **Opaque fd**: also an exported file descriptor. Vulkan allows its import only into a device with the same UUID: the same GPU, opened twice.
+# * **Opaque fd**: also an exported file descriptor. Vulkan allows its import only into a device with the same UUIDs of device and driver: the same GPU, opened twice.
 # * **Device group**: a driver shows several GPUs as one group, and one GPU can copy from the memory of another.
 #
-# An extension that both devices list is not yet a path. vklab sends test bytes through a dma-buf once, and takes another path if they arrive wrong. On a host with two NVIDIA H200, joined by NVLink, Vulkan showed two devices *without* a group, so VKML's plan of `VK_KHR_device_group` for NVLink would not have worked there.
+# An extension that both devices list is not yet a path. vklab sends test bytes through a dma-buf once, and takes another path if they arrive wrong. On a host with two NVIDIA H200, joined by NVLink, Vulkan showed two devices *without* a group, so `VK_KHR_device_group`, which VKML plans for NVLink, had nothing to work with there.
 #
 # ### Exercise 1 · A path from facts
 # A device is a dictionary of facts: `uuid`; `group` (a number, or None for no group); `offers`, a tuple with some of `"opaque_fd"`, `"dma_export"`, `"dma_import"` and `"host_import"`; `direct` (True or False); `element_bytes`, the size in which it stores one element of the value.
@@ -146,10 +147,16 @@ with attempt("13b-1"):
         print(words, *(rows or [why]), sep="\n  ")
 
 # %% [markdown] id="l13b-swapr"
-# With your function every count is the runtime's, and the outputs are the same. With host copies only, the outputs are the same, too, but `host_bytes` grow. (On two CPU drivers, recorded: the digits network moves by `shared host memory`; without direct access by `ring in shared host memory`.)
+# With your function every count is the runtime's, and the outputs are the same. With host copies only, the outputs are the same, too, but `host_bytes` grow: U-Net's large values now lie whole in host memory. (The runtime still shares that memory where both drivers can.) (On two CPU drivers, recorded: the digits network moves by `shared host memory`; without direct access by `ring in shared host memory`.)
 #
-# **The two sentences of VKML, judged by your counts.** A path without any copy exists only in the last row of your picture, and for one GPU opened twice. Between two discrete GPUs the best path of the table copies once, and a way through separate host memory copies three times. So *zero-copy throughout* may hold for loading a file, and cannot hold for GPU-to-GPU transfers that *route through CPU*. Its roadmap names the remedy: PCIe peer-to-peer transfers by `VK_KHR_external_memory`, which is the extension below opaque fds and dma-bufs.
+# **The two sentences of VKML, judged by your counts.** A path without any copy exists only in the last row of your picture, and for one GPU opened twice. Between two discrete GPUs the best path of the table copies once (a kernel could also read an imported dma-buf in place, and every read would cross the bus), and a way through separate host memory copies three times. So *zero-copy throughout* may hold for loading a file, and cannot hold for GPU-to-GPU transfers that *route through CPU*. Its roadmap names the remedy: PCIe peer-to-peer transfers by `VK_KHR_external_memory`, which is the extension below opaque fds and dma-bufs.
 #
+# `unseen` only plans. When a session starts, it asks the drivers, and this method tries the better memory first; if the driver refuses, the value takes a slower path, and the plan says why:
+
+# %% id="l13b-leave"
+show("vklab.runtime.many.transfer_memory.TransferMemory._leave")
+
+# %% [markdown] id="l13b-tracet"
 # The next cell records a real run that is split over two devices, if this machine has them. On two CPU drivers it shows capability and transfers, never a speed-up: both use the same cores.
 
 # %% id="l13b-trace" tags=["nbval-ignore-output"]
@@ -371,14 +378,15 @@ check("13b-4", too_early)
 # hint("13b-4")
 
 # %% [markdown] id="l13b-ringt"
-# vklab's ring has the same two slots. Find the two waits in this function: one before a slot is filled again, one before a slot is read. Which of them forbids your event, or one like it?
+# vklab's ring has the same two slots, and three kinds of waits. `_out.wait(slot)`: a slot is full before it is read. `_into.wait(slot)` in `_fill`: a slot has been read before it is filled again. The last loop: the whole value is there before the move ends, and only then the next chunk starts. Which wait forbids your event? (If it is an `out`, none of them: then the move itself began before its chunk had ended.)
 
 # %% id="l13b-ring"
 show("vklab.runtime.many.device_copies.StagingRing._move")
+show("vklab.runtime.many.device_copies.StagingRing._fill")
 
 # %% [markdown] id="l13b-5t"
 # ## 5 · ExecuTorch beside vklab
-# ExecuTorch runs PyTorch models on phones, and has a Vulkan backend. It cuts a model at what the GPU can do, as lab 13 did. The *edge dialect* is PyTorch's set of operators made small: fewer of them, with fixed dtypes. A `.pte` file holds the program, ready to run, with the parts for the GPU inside.
+# ExecuTorch runs PyTorch models on phones, and has a Vulkan backend. It cuts a model at what the GPU can do, as lab 13 did. The *edge dialect*, which `to_edge` makes, has PyTorch's small core set of operators, each with the dtypes that it may have. A `.pte` file holds the program, ready to run, with the parts for the GPU inside.
 
 # %% id="l13b-5d" tags=["hide-input"]
 figures.draw_layers()
@@ -413,7 +421,7 @@ figures.draw_layers()
 
 # %% [markdown] id="l13b-e5t" vklab={"id": "13b-5"}
 # ### Exercise 5 · Which sentence is wrong, and who says so?
-# Three or more of these sentences are wrong. Choose for each one: `holds`; or what speaks against it: `its script` (the page's own example), `its link` (the list that the page links), `its own notes` (another part of the same page), `at most` (wrong by one: the bound itself is allowed), `no such command`. The points are for all rows together.
+# Three or more of these sentences are wrong. Choose for each one: `holds` (nothing here speaks against it); or what speaks against it: `its script` (the page's own example), `its link` (the list that the page links), `its own notes` (another part of the same page), `at most` (wrong by one: the bound itself is allowed), `no such command`. The points are for all rows together.
 #
 # | row | sentence |
 # |---|---|
@@ -435,6 +443,18 @@ check("13b-5", sentences)
 
 # %% id="l13b-e5h"
 # hint("13b-5")
+
+# %% [markdown] id="l13b-boundt"
+# Does the bound itself run? In vklab it does. The next cell reserves memory for at most three pictures, and sends two, three and four:
+
+# %% id="l13b-bound"
+with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 3}) as session:
+    for count in (2, 3, 4):
+        try:
+            session.run({"image": np.zeros((count, 1, 28, 28), np.float32)})
+            print(count, "pictures: runs")
+        except vklab.VklabError as error:
+            print(count, "pictures:", type(error).__name__)
 
 # %% [markdown] id="l13b-recap"
 # ## Recap

@@ -188,7 +188,13 @@ def draw_ring(devices: int, steps: Sequence[Sequence[Send]], caption: str) -> Pi
 
 
 def draw_pipeline(stages: int, batches: int, caption: str) -> Picture:
-    """Draw a pipeline, a lane for each device; each bar has the number of its small batch."""
+    """Draw a pipeline, a lane for each device; each bar has the number of its small batch.
+
+    Args:
+        stages: the number of devices.
+        batches: the number of small batches.
+        caption: the line below.
+    """
     lanes = {f"device {stage}": [
         (str(batch), start, start + 1, PARTS[batch % len(PARTS)])
         for at, batch, start in pipeline(stages, batches) if at == stage

@@ -35,7 +35,7 @@ FACTS = ("dispatches", "barriers", "chunks", "arena_bytes")
 
 @dataclass(frozen=True)
 class Spread:
-    """How models are spread over several devices: in pieces of equal length, on each in turn.
+    """Models spread over several devices: in pieces of equal length, on each device in turn.
 
     Attributes:
         pieces: the number of pieces.
