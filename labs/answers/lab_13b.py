@@ -37,6 +37,7 @@ for words, decision in (
     ("got 'device group'", {"group": lambda a, b: a["group"] == b["group"]}),
     ("expected 'dma-buf', got 'host copy'", {"dma": lambda a, b: "dma_import" in a["offers"]}),
     ("expected 'opaque fd', got 'host copy'", {"pick": max}),
+    ("expected 'shared host', got 'dma-buf'", {"pick": lambda able, key: next(iter(able))}),
     ("bytes copied by the path 'host copy'", {"middle": lambda out, there: 0}),
     ("bytes copied by the path 'host copy'", {"middle": lambda out, there: out}),
     ("expected 'host copy', got", {"same": lambda out, there: True}),

@@ -28,7 +28,7 @@ from IPython.display import display
 import vklab
 from vklab.course import attempt, banner, check, data, hint, predict, show
 from vklab.course.figures import parallelism as figures
-from vklab.course.labs import transfers
+from vklab.course.labs import swapped, transfers
 from vklab.course.labs.parallelism import even_parts, events_of, replay, step_times
 
 # %% id="l13b-banner"
@@ -39,7 +39,7 @@ banner()
 
 # %% [markdown] id="l13b-1t"
 # ## 1 · How a value moves
-# GPU 0 has computed a value of 8 MiB, and GPU 1 needs it. Both are *discrete*: each has memory of its own, which neither the host nor the other GPU can see. VKML's notes describe what it does today: *GPU-to-GPU movement currently routes through CPU*. Its page also says *zero-copy throughout*.
+# GPU 0 has computed a value of 8 MiB, and GPU 1 needs it. Both are *discrete*: each has memory of its own, which neither the host nor the other GPU can see. The notes on VKML's page (version 0.0.3) say that *GPU-to-GPU movement currently routes through CPU*. The same page says *zero-copy throughout*.
 #
 # `through_cpu_mib`: how many MiB are written by copies, all copies added, if the value goes through two separate places in host memory, one for each GPU? `shared_mib`: and if both GPUs see the *same* place in host memory? Write your numbers in place of `...`.
 
@@ -70,8 +70,8 @@ figures.draw_copies()
 # | `"device group"` | both are in the same group | the value |
 # | `"dma-buf"` | the source offers `dma_export`, the target `dma_import` | the value |
 # | `"shared host"` | both offer `host_import`, at least one has direct access | the value for each end without direct access |
-# | `"ring"` | both offer `host_import`, none has direct access | the value for each end: twice |
-# | `"host copy"` | always | the same for the ends, and once more for the host's own copy |
+# | `"ring"` | both offer `host_import`, none has direct access | the value, twice |
+# | `"host copy"` | always | the value for each end without direct access, and once more for the host's own copy |
 #
 # Only the host can change the size of elements: if `element_bytes` differ, only the last path works. The copy out then has the source's size; the host's copy and the copy in have the target's.
 
@@ -136,18 +136,19 @@ check("13b-1", choose_path)
 # In the second part, `VKLAB_DISABLE_DIRECT_IO` makes CPU drivers behave like discrete GPUs. The third part swaps in a function that knows one path only.
 
 # %% id="l13b-swap" tags=["nbval-ignore-output"]
-show("vklab.plan.place.transfer_paths.unseen")
-NO_DIRECT = {"VKLAB_DISABLE_DIRECT_IO": "1"}
+UNSEEN, NO_DIRECT = "vklab.plan.place.transfer_paths.unseen", {"VKLAB_DISABLE_DIRECT_IO": "1"}
+show(UNSEEN)
 with attempt("13b-1"):
     for words, function, switches in (
         ("your paths", choose_path, {}), ("your paths, no direct access", choose_path, NO_DIRECT),
         ("always a host copy", lambda *facts: ("host copy", 0), NO_DIRECT),
     ):  # fmt: skip
-        rows, why = transfers.run_paths(function, switches=switches)
+        rows, why = swapped.run_swapped(UNSEEN, transfers.guarded(function), planned=("unet",),
+                                        **transfers.spread(**switches))  # fmt: skip
         print(words, *(rows or [why]), sep="\n  ")
 
 # %% [markdown] id="l13b-swapr"
-# With your function every count is the runtime's, and the outputs are the same. With host copies only, the outputs are the same, too, but `host_bytes` grow: U-Net's large values now lie whole in host memory. (The runtime still shares that memory where both drivers can.) (On two CPU drivers, recorded: the digits network moves by `shared host memory`; without direct access by `ring in shared host memory`.)
+# With your function every count is the runtime's, and the outputs are the same. With host copies only, the outputs are the same, too, but `host_bytes` grow: U-Net's large values now lie whole in host memory. The runtime still shares that memory where both drivers can. If this machine has one driver only, use these lines, recorded on two CPU drivers: the digits network moves by `shared host memory`, and without direct access by `ring in shared host memory`.
 #
 # **The two sentences of VKML, judged by your counts.** A path without any copy exists only in the last row of your picture, and for one GPU opened twice. Between two discrete GPUs the best path of the table copies once (a kernel could also read an imported dma-buf in place, and every read would cross the bus), and a way through separate host memory copies three times. So *zero-copy throughout* may hold for loading a file, and cannot hold for GPU-to-GPU transfers that *route through CPU*. Its roadmap names the remedy: PCIe peer-to-peer transfers by `VK_KHR_external_memory`, which is the extension below opaque fds and dma-bufs.
 #

@@ -12,7 +12,7 @@ from vklab.course.author import trials
 from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import find_lab
 from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs import transfers
+from vklab.course.labs import swapped, transfers
 from vklab.course.labs.parallelism import SLOTS, even_parts, events_of, pipeline, replay, step_times
 from vklab.course.places import PROJECT
 
@@ -21,6 +21,13 @@ paths = drawn_cases("13b-1", seconds=0.5)
 shards = drawn_cases("13b-2", seconds=0.5)
 ring = drawn_cases("13b-3", seconds=0.5)
 traces = drawn_cases("13b-4", seconds=0.5)
+
+
+def run_paths(choose_path, **switches):
+    """Plan U-Net, and run models where there are two devices, with a student's function."""
+    return swapped.run_swapped("vklab.plan.place.transfer_paths.unseen",
+                               transfers.guarded(choose_path), planned=("unet",),
+                               **transfers.spread(**switches))  # fmt: skip
 
 
 def crossing(steps):
@@ -114,24 +121,24 @@ def test_a_pipeline_has_its_bubble():
 
 def test_a_students_paths_run_and_impossible_ones_do_not(monkeypatch):
     choose_path = trials.answer_of(LAB, "13b-1")
-    rows, why = transfers.run_paths(choose_path, switches={"VKLAB_DISABLE_DIRECT_IO": "1"})
+    rows, why = run_paths(choose_path, VKLAB_DISABLE_DIRECT_IO="1")
     assert not why and all(row.own == row.mine for row in rows)
     assert rows[-1].model == "unet" and rows[-1].own["transfers"] > 1
     assert all(row.same in (True, None) for row in rows)
     if len(rows) > 1:
         assert {row.mine["paths"] for row in rows[:-1]} == {"ring in shared host memory"}
     monkeypatch.setattr(transfers, "second_device", lambda: None)
-    rows, why = transfers.run_paths(lambda *facts: ("host copy", 0))
+    rows, why = run_paths(lambda *facts: ("host copy", 0))
     (row,) = rows
     assert not why and row.mine["host_bytes"] > row.own["host_bytes"]
-    rows, why = transfers.run_paths(lambda *facts: [])
+    rows, why = run_paths(lambda *facts: [])
     assert not rows and why
 
 
 def test_a_ring_between_devices_with_direct_access_is_refused():
     if transfers.second_device() is None:
         pytest.skip("there is no second device")
-    rows, why = transfers.run_paths(lambda *facts: ("ring", 0))
+    rows, why = run_paths(lambda *facts: ("ring", 0))
     assert not rows and "a ring needs device memory at both ends" in why
 
 

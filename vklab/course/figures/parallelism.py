@@ -23,7 +23,7 @@ def draw_copies() -> Picture:
     """Draw the copies of a value on three paths between two GPUs with memory of their own."""
     page = Diagram(700, 196)
     rows = (
-        ("host copy", ("GPU 0 memory", "host memory", "other host memory", "GPU 1 memory")),
+        ("host copy", ("GPU 0 memory", "host memory A", "host memory B", "GPU 1 memory")),
         ("ring", ("GPU 0 memory", "host memory, seen by both", "GPU 1 memory")),
         ("dma-buf", ("GPU 0 memory, seen by GPU 1", "GPU 1 memory")),
     )
@@ -130,9 +130,9 @@ def draw_mlp() -> Picture:
     for n, colour in enumerate(("blue", "orange")):
         y = 10 + 84 * n
         page.arrow((66, 72), (98, y + 22))
-        for x, words in ((100, f"columns {n}\nof W1"), (230, "Relu"), (330, f"rows {n}\nof W2")):
+        for x, words in ((100, f"columns {n}\nof W1"), (215, "Relu"), (330, f"rows {n}\nof W2")):
             page.box((x, y, 90, 44), words, colour)
-        page.arrow((190, y + 22), (228, y + 22)).arrow((320, y + 22), (328, y + 22))
+        page.arrow((190, y + 22), (213, y + 22)).arrow((305, y + 22), (328, y + 22))
         page.arrow((420, y + 22), (458, 72))
     page.box((460, 50, 110, 44), "all-reduce", "green").arrow((570, 72), (618, 72))
     page.box((620, 50, 60, 44), "y", "grey")

@@ -150,7 +150,8 @@ def load_spread(file: str, pieces: int) -> vklab.Session:
     with vklab.load(file) as session:
         names = [node.name for node in session.graph.nodes]
         first = session.device.index
-    order = [first, *(n for n in range(len(vklab.devices())) if n != first)]
+    others = [info.index for info in vklab.devices() if not info.refusal and info.index != first]
+    order = [first, *others]
     pins = Spread(pieces).pins(names, len(order))
     return vklab.load(file, devices=order, place={name: order[n] for name, n in pins.items()})
 

@@ -24,11 +24,9 @@ from vklab.plan.chunk import Chunk, Transfer
 from vklab.types import DeviceInfo, MemoryType
 from vklab.vulkan import dma_buf, host_memory
 
-__all__ = ["PAST_THE_HOST", "facts_of", "lent_devices", "run_paths", "second_device",
-           "traced_split"]  # fmt: skip
+__all__ = ["facts_of", "guarded", "lent_devices", "second_device", "spread", "traced_split"]
 
 PAST_THE_HOST = ("dma-buf", "ring")
-SEAM = "vklab.plan.place.transfer_paths.unseen"
 # Memory types of a GPU without ReBAR: none is both device-local and visible to the host.
 DISCRETE = (("device_local", 1), ("host_visible host_coherent", 6),
             ("host_visible host_coherent host_cached", 14))  # fmt: skip
@@ -75,7 +73,7 @@ def lent_devices(*extensions: str) -> tuple[DeviceInfo, DeviceInfo]:
 
 def second_device() -> dict[str, str] | None:
     """Return the variables under which a process sees two devices, or None if there is no way."""
-    if len(vklab.devices()) > 1:
+    if sum(not info.refusal for info in vklab.devices()) > 1:
         return {}
     drivers = [str(path) for path in sorted(Path("/").glob(LAVAPIPE.lstrip("/")))[:1]]
     drivers += [path for path in SWIFTSHADER if Path(path).is_file()][:1]
@@ -83,17 +81,30 @@ def second_device() -> dict[str, str] | None:
     return {"VK_DRIVER_FILES": joined, "VK_ICD_FILENAMES": joined} if len(drivers) > 1 else None
 
 
-def run_paths(choose_path: Choose, *, switches: Mapping[str, str] | None = None,
-              ) -> tuple[tuple[swapped.Swapped, ...], str]:  # fmt: skip
-    """Have a student's function decide which values move past the host; compare with the runtime.
+def spread(**switches: str) -> dict[str, Any]:
+    """Return arguments of `run_swapped`: two described GPUs, and what else the process sees.
 
-    Runs two models if there are two devices, and plans U-Net for two described GPUs.
+    Without a second device no model runs, and a graph is planned only.
 
     Args:
-        choose_path: the student's function.
-        switches: settings of the runtime, as environment variables.
+        switches: settings of the runtime, by the names of their environment variables.
     """
     variables = second_device()
+    return {
+        "models": () if variables is None else swapped.MODELS,
+        "spread": swapped.Spread(2, lent_devices(host_memory.EXTENSION),
+                                 {**(variables or {}), **switches}),
+    }  # fmt: skip
+
+
+def guarded(choose_path: Choose) -> Callable[..., frozenset[str]]:
+    """Return a function with the signature of `unseen` that asks a student's function.
+
+    It raises AssertionError for a path that the two devices do not have.
+
+    Args:
+        choose_path: the student's function: facts of both devices, and elements -> (path, bytes).
+    """
 
     def unseen(
         graph: Graph, stages: Sequence[Chunk], moves: Sequence[Transfer],
@@ -101,10 +112,7 @@ def run_paths(choose_path: Choose, *, switches: Mapping[str, str] | None = None,
     ) -> frozenset[str]:  # fmt: skip
         return _verified(choose_path, graph, stages, moves, devices)
 
-    spread = swapped.Spread(2, lent_devices(host_memory.EXTENSION),
-                            {**(variables or {}), **(switches or {})})  # fmt: skip
-    return swapped.run_swapped(SEAM, unseen, planned=("unet",), spread=spread,
-                               models=() if variables is None else swapped.MODELS)  # fmt: skip
+    return unseen
 
 
 def _verified(
