@@ -18,14 +18,15 @@ from vklab.course.data import data
 from vklab.course.labs import recorded_graphs
 from vklab.course.swap import swap
 from vklab.plan import plan as plans
+from vklab.plan.options import Options
 from vklab.plan.plan import Plan
+from vklab.types import DeviceInfo
 
 __all__ = ["Swapped", "run_swapped"]
 
 SECONDS = 120.0
 RTOL = 1e-4
 MODELS = ("mini_classifier.onnx", "digits_cnn.onnx")
-FACTS = ("dispatches", "barriers", "chunks", "arena_bytes")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Swapped:
     Attributes:
         model: file or recorded graph.
         same: whether the outputs agree to RTOL; None for a graph that was planned only.
-        own: counts of dispatches, barriers and chunks, and the bytes of activations.
+        own: counts of dispatches, barriers and chunks, and the bytes of activations; on several
+            devices of transfers, too.
         mine: the same, with the student's function.
     """
 
@@ -48,7 +50,7 @@ class Swapped:
         result = "planned, not run" if self.same is None else f"same outputs: {self.same}"
         changes = ", ".join(f"{name} {self.own[name]}" if self.own[name] == self.mine[name] else
                             f"{name} {self.own[name]} -> {self.mine[name]}"
-                            for name in FACTS)  # fmt: skip
+                            for name in self.own)  # fmt: skip
         return f"{self.model}: {result}; {changes}"
 
 
@@ -60,6 +62,10 @@ def run_swapped(
     planned: Sequence[str] = ("resnet50",),
     device: int | str | None = None,
     seconds: float = SECONDS,
+    loading: Mapping[str, Any] | None = None,
+    infos: Sequence[DeviceInfo] = (),
+    options: Options | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[tuple[Swapped, ...], str]:
     """Return a row for each model, and "" or the reason why there are none.
 
@@ -71,39 +77,47 @@ def run_swapped(
         planned: recorded graphs to plan without running them.
         device: as in `vklab.load`.
         seconds: time limit of the process.
+        loading: further arguments of `vklab.load`, such as several devices.
+        infos: devices to plan for; default: the first one of this machine.
+        options: options of these plans.
+        variables: environment variables of the process, such as those that name drivers.
     """
     files = [(name, str(data(name))) for name in models]
     for name in planned:
         data(f"graphs/{name}.onnx")  # raises here, not in the child
-    ran = run_limited(_compared, path, replacement, files, tuple(planned), device, seconds=seconds)
+    load = {**({"device": device} if device is not None else {}), **(loading or {})}
+    ran = run_limited(_compared, path, replacement, files, tuple(planned), load, tuple(infos),
+                      options, seconds=seconds, variables=variables)  # fmt: skip
     return (ran.value, "") if ran.status == "returned" else ((), ran.message)
 
 
 def _compared(
     path: str, replacement: Any, files: Sequence[tuple[str, str]], planned: Sequence[str],
-    device: int | str | None,
+    load: Mapping[str, Any], infos: Sequence[DeviceInfo], options: Options | None,
 ) -> tuple[Swapped, ...]:  # fmt: skip
     rows = []
     for name, file in files:
-        own, expected = _run(file, device)
+        own, expected = _run(file, load)
         with swap(path, replacement):
-            mine, got = _run(file, device)
+            mine, got = _run(file, load)
         same = got.keys() == expected.keys() and all(
             np.allclose(got[key], expected[key], rtol=RTOL, atol=RTOL) for key in expected)
         rows.append(Swapped(name, same, own, mine))
-    infos = vklab.devices()
     for name in planned:
-        graph = recorded_graphs.runtime_graph(name)
-        inputs = {info.name: info for info in graph.inputs}
-        own = _facts(plans.make_plan(graph, inputs, infos[:1]))
+        own = _plan(name, infos, options)
         with swap(path, replacement):
-            graph = recorded_graphs.runtime_graph(name)
-            rows.append(Swapped(name, None, own, _facts(plans.make_plan(graph, inputs, infos[:1]))))
+            rows.append(Swapped(name, None, own, _plan(name, infos, options)))
     return tuple(rows)
 
 
-def _run(file: str, device: int | str | None) -> tuple[Mapping[str, int], dict[str, np.ndarray]]:
-    with vklab.load(file, device=device) as session:
+def _plan(name: str, infos: Sequence[DeviceInfo], options: Options | None) -> Mapping[str, int]:
+    graph = recorded_graphs.runtime_graph(name)
+    inputs = {info.name: info for info in graph.inputs}
+    return _facts(plans.make_plan(graph, inputs, infos or vklab.devices()[:1], options))
+
+
+def _run(file: str, load: Mapping[str, Any]) -> tuple[Mapping[str, int], dict[str, np.ndarray]]:
+    with vklab.load(file, **load) as session:
         random = np.random.default_rng(0)
         inputs = {
             info.name: random.random([dim if isinstance(dim, int) else 2 for dim in info.shape]
@@ -115,7 +129,8 @@ def _run(file: str, device: int | str | None) -> tuple[Mapping[str, int], dict[s
 
 
 def _facts(plan: Plan) -> Mapping[str, int]:
-    return {
+    several = {"transfers": len(plan.transfers)} if len(plan.devices) > 1 else {}
+    return several | {
         "dispatches": len(plan.dispatches),
         "barriers": sum(len(chunk.barriers) for chunk in plan.chunks),
         "chunks": len(plan.chunks),
