@@ -4,6 +4,7 @@ from functools import cache
 
 from vklab.course.author.answers import alternative, wrong
 from vklab.course.labs import placing_rules as rules
+from vklab.course.labs import spreading
 from vklab.course.labs.placing_cases import LIMITS
 
 
@@ -62,7 +63,7 @@ for words, decision in (
     ("refuses nothing", {"more": lambda need, most: need >= most}),
     ("maxComputeWorkGroupInvocations refuses it", {"threads": lambda x, y, z: max(x, y, z)}),
     ("maxComputeWorkGroupInvocations refuses it", {"threads": lambda x, y, z: x * y}),
-    ("maxStorageBufferRange refuses nothing", {"buffer": sum}),
+    ("'maxStorageBufferRange' refuses nothing", {"buffer": sum}),
     ("raised ValueError", {"buffer": max}),
     ("maxComputeWorkGroupCount", {"groups": lambda mine, most: [max(mine) > max(most)]}),
     ("shaderFloat16 refuses it", {"features": False}),
@@ -76,27 +77,21 @@ PRICE = 4  # of the default variant
 
 def _flow(times, moves, price=4):
     """Return an answer to 13-3 that sends flow along any way, one unit of the least room a time."""
-    room = {}
-    for name, (one, other) in times.items():
-        room[0, name] = 10**9 if other is None else other
-        room[name, 1] = 10**9 if one is None else one
-    for (a, b), ms in moves.items():
-        room[a, b] = room.get((a, b), 0) + price + ms
-        room[b, a] = room.get((b, a), 0) + price + ms
+    room = rules.network(times, moves, price)
     while True:
-        ways, stack = {0: ()}, [0]
+        ways, stack = {"source": ()}, ["source"]
         while stack:
             here = stack.pop()
-            for there in {*times, 1} - ways.keys():
-                if room.get((here, there), 0) > 0:
+            for there in room[here].keys() - ways.keys():
+                if room[here][there]:
                     ways[there] = (*ways[here], (here, there))
                     stack.append(there)
-        if 1 not in ways:
+        if "sink" not in ways:
             return {name: int(name not in ways) for name in times}
-        least = min(room[step] for step in ways[1])
-        for a, b in ways[1]:
-            room[a, b] -= least
-            room[b, a] = room.get((b, a), 0) + least
+        least = min(room[a][b] for a, b in ways["sink"])
+        for a, b in ways["sink"]:
+            room[a][b] -= least
+            room[b][a] += least
 
 
 def _improved(times, moves, price=4):
@@ -126,28 +121,18 @@ def longer_and_longer_limits(work, caps):
         tail[name] = min(ms for ms in work[name][0] if ms is not None) + max(
             [tail[n] for n in tail if name in work[n][3]], default=0)
 
-    def within(limit, plan, ends, free, room, failed):
-        key = frozenset(ends.items()), free
-        if len(plan) == len(work) or key in failed:
+    def within(limit, plan, failed):
+        made = spreading.schedule(work, plan)
+        if len(plan) == len(work) or frozenset(made.items()) in failed:
             return plan if len(plan) == len(work) else None
-        failed.add(key)
-        for name, (times, size, _, reads) in work.items():
-            for d in range(3) if name not in ends and all(r in ends for r in reads) else ():
-                if times[d] is None or size > room[d]:
-                    continue
-                end = times[d] + max([free[d], *(
-                    ends[r][1] + (ends[r][0] != d) * work[r][2] for r in reads)])
-                if end + tail[name] - min(t for t in times if t is not None) <= limit:
-                    found = within(limit, [*plan, (name, d)], {**ends, name: (d, end)},
-                                   (*free[:d], end, *free[d + 1:]),
-                                   (*room[:d], room[d] - size, *room[d + 1:]), failed)
-                    if found:
-                        return found
+        failed.add(frozenset(made.items()))
+        for name, device, _, end in spreading.next_steps(work, caps, plan):
+            if end + tail[name] - min(ms for ms in work[name][0] if ms is not None) <= limit:
+                found = within(limit, [*plan, (name, device)], failed)
+                if found:
+                    return found
 
-    limit = max(tail.values())
-    while not (found := within(limit, [], {}, (0, 0, 0), tuple(caps), set())):
-        limit += 1
-    return found
+    return next(found for limit in range(999) if (found := within(limit, [], set())))
 
 
 for words, answer in (

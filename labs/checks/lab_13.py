@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -54,8 +53,8 @@ def _rows(random: np.random.Generator, count: int, least: int) -> tuple[list[Row
     hints=(
         "Two placements of the first nodes that end on the same device and fill device 0 equally "
         "have the same future. Which of the two do you need?",
-        "Go through the nodes. Remember, for each pair (device of the last node, what device 0 "
-        "holds), one placement with the fewest changes. What device 1 holds follows.",
+        "Remember, for each pair (device of the last node, what device 0 holds), one placement "
+        "with the fewest changes. What device 1 holds follows.",
     ),
     seams=("vklab.plan.place.search.first_fit",),
 )
@@ -125,9 +124,10 @@ class Refusals(Function):
         device, nodes = placing_cases.border()
         bare = {**device, "features": []}
         for needs in ([], ["shaderFloat16"], ["shaderInt8"], ["shaderInt8", "shaderFloat16"]):
-            yield Case("features", ([{**nodes[0], "features": needs}], [device, bare]))
+            yield Case("features", ([{**nodes[0], "features": needs}], [device, bare]),
+                       on=f"a node that needs {needs}")  # fmt: skip
         for node in nodes:
-            yield Case("limits", ([node], [device]))
+            yield Case("limits", ([node], [device]), on=f"a node with {node['name']}")
         yield Case("each", ([], [device]), on="no nodes")
         yield Case("each", (nodes[:1] * 2, [bare, device]), on="two nodes of one name")
         for part, count in (("limits", 1), ("each", 2), ("each", 3), ("each", 3)):
@@ -149,7 +149,7 @@ class Refusals(Function):
             f"{len(devices)} devices, got {words.short(got)}")  # fmt: skip
         for (node, row, right), n in itertools.product(
             zip(nodes, got, case.expected, strict=True), range(len(devices))):  # fmt: skip
-            where = f"{case.on}: " * bool(case.on) + f"node {node['name']} on device {n}: "
+            where = f"node {node['name']!r} on device {n}: "
             for name in right[n]:
                 report.expect(name in row[n], f"{where}{name} refuses it, and is missing")
             for name in row[n]:
@@ -158,27 +158,22 @@ class Refusals(Function):
 
 
 def least_total(times: Times, moves: Moves, price: int) -> int:
-    """Return the largest flow from 0 to 1, which no placement undercuts: Edmonds and Karp 1972."""
-    room: Counter[tuple[Any, Any]] = Counter()
-    for name, pair in times.items():
-        room[name, 1], room[0, name] = (rules.INFINITE if ms is None else ms for ms in pair)
-    for (a, b), size in moves.items():
-        room.update({(a, b): price + size, (b, a): price + size})
-    flow = 0
+    """Return the largest flow, which no placement undercuts: Edmonds and Karp 1972."""
+    room, flow = rules.network(times, moves, price), 0
     while True:
-        ways: dict[Any, tuple[tuple[Any, Any], ...]] = {0: ()}
-        queue: list[Any] = [0]
+        ways: dict[str, tuple[tuple[str, str], ...]] = {"source": ()}
+        queue = ["source"]
         for here in queue:
-            for there in (*times, 1):
-                if there not in ways and room[here, there] > 0:
-                    ways[there] = (*ways[here], (here, there))
-                    queue.append(there)
-        if 1 not in ways:
+            for there in (name for name, left in room[here].items() if left and name not in ways):
+                ways[there] = (*ways[here], (here, there))
+                queue.append(there)
+        if "sink" not in ways:
             return flow
-        sent = min(room[step] for step in ways[1])
+        sent = min(room[a][b] for a, b in ways["sink"])
         flow += sent
-        room.update({(b, a): sent for a, b in ways[1]})
-        room.subtract(dict.fromkeys(ways[1], sent))
+        for a, b in ways["sink"]:
+            room[a][b] -= sent
+            room[b][a] += sent
 
 
 def _times(random: np.random.Generator, price: int, count: int) -> tuple[Times, Moves]:
@@ -254,28 +249,21 @@ def shortest(work: Work, caps: Sequence[int]) -> int:
         tail[name] = quick[name] + max(after, default=0)
     best = rules.span(work, rules.earliest_end(work, caps, rules.ranks(work)))
 
-    def extend(made: dict[str, tuple[int, int]], free: list[int], left: list[int],
-               last: int) -> None:  # fmt: skip
+    def extend(plan: list[tuple[str, int]], free: list[int], last: int) -> None:
         nonlocal best
-        waits = [name for name in work if name not in made]
-        best = best if waits else min(best, max(free))
-        if (sum(free) + sum(quick[n] for n in waits)) / len(free) >= best:
+        done = {name for name, _ in plan}
+        left = sum(ms for name, ms in quick.items() if name not in done)
+        best = best if len(done) < len(work) else min(best, max(free))
+        if (sum(free) + left) / len(free) >= best:
             return
-        steps = []
-        for name, d in itertools.product(waits, range(len(caps))):
-            times, size, _, reads = work[name]
-            if times[d] is not None and size <= left[d] and all(r in made for r in reads):
-                came = [made[r][1] + (made[r][0] != d) * work[r][2] for r in reads]
-                start = max([free[d], *came])
-                steps.append((start + times[d] + tail[name] - quick[name], start, name, d))
-        for low, start, name, d in sorted(steps):
+        steps = ((end + tail[name] - quick[name], start, name, d, end)
+                 for name, d, start, end in spreading.next_steps(work, caps, plan))
+        for low, start, name, d, end in sorted(steps):
             if low < best and start >= last:
-                now, rest = [*free], [*left]
-                now[d] = start + (work[name][0][d] or 0)
-                rest[d] -= work[name][1]
-                extend({**made, name: (d, now[d])}, now, rest, start)
+                extend([*plan, (name, d)], [end if n == d else f for n, f in enumerate(free)],
+                       start)  # fmt: skip
 
-    extend({}, [0] * len(caps), list(caps), 0)
+    extend([], [0] * len(caps), 0)
     return best
 
 
@@ -295,8 +283,8 @@ def _work(random: np.random.Generator, count: int, network: str = "") -> tuple[W
     hints=(
         "Begin with a list that works. Then give each node, in the given order, to the device "
         "where it ends first. Then try other orders.",
-        "A greedy choice may fill a device that a later node needs. Try changes of a whole "
-        "schedule: another device for a node, two neighbours exchanged; keep what is shorter.",
+        "Try changes of a whole schedule: another device for a node, two neighbours exchanged; "
+        "keep what is shorter.",
         "To reach the least: extend a schedule by every node that can come next, on every device. "
         "Give up a beginning as soon as it cannot become shorter than the best that you have: the "
         "longest chain of fastest times that is left is a bound.",
@@ -377,8 +365,8 @@ class AfterConv4(Predict):
 @exercise("13-p2", hints=("A number that fits into 16 bits also fits into 32.",))
 class HalfWithout(Predict):
     explains = ("vklab stores the values in 32 bits there, and its kernels compute in float32. So "
-                "the node runs, but it needs twice the memory: capability changes the sizes that "
-                "placement counts. A runtime without such a way has to refuse the node.")
+                "the node runs, but it needs twice the memory, which placement has to count. A "
+                "runtime without such a way has to refuse the node.")
 
     def answers(self) -> Mapping[str, Any]:
         return {"refused": False, "bytes_each": 4}

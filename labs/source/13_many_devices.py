@@ -8,7 +8,7 @@
 # # Lab 13 · Many devices
 # **Which device runs which node, and why** · 90 minutes, 5 exercises; exercise 4, about 25 minutes, may wait for another day
 #
-# A network may need more memory than one device has. Or a device lacks a feature that one node needs. Or two devices together could end sooner. In each case somebody has to choose a device for every node. This choice is called a **placement**.
+# A network may need more memory than one device has. Or a device lacks a feature that one node needs. Or two devices together could end sooner. Then somebody has to choose a device for every node. This choice is called a **placement**.
 #
 # **Afterwards you can**
 # * reproduce a published placement, and say what is wrong with its rule;
@@ -25,7 +25,8 @@ import vklab
 from vklab.course import attempt, banner, check, hint, predict, show
 from vklab.course.figures import placement as figures
 from vklab.course.labs import placing_rules, spreading
-from vklab.course.labs.spreading import CAPS, NODES, TABLES, WORK, schedule, simulated_gpus
+from vklab.course.labs.placing_rules import network
+from vklab.course.labs.spreading import CAPS, NODES, TABLES, WORK, next_steps, simulated_gpus
 from vklab.course.labs.swapped import run_swapped
 from vklab.plan import capability
 from vklab.plan.options import Options, PlacementOptions
@@ -47,18 +48,17 @@ banner()
 figures.draw_roads()
 
 # %% [markdown] id="l13-1r"
-# VKML is a Vulkan runtime for networks, written in Rust. Its page promises to split a network over the devices of a machine: "the greedy allocator transparently injects `TransferToDevice` instructions when operations span different physical devices". Its published example is a network of 15 nodes, which we call conv_many. GPU 0 is allowed a part of its memory only. (VKML does not publish the channels; ours give the same size, 259 MiB of weights. We allow 128 MiB.)
+# VKML is a Vulkan runtime for networks, written in Rust. Its page says: "the greedy allocator transparently injects `TransferToDevice` instructions when operations span different physical devices". Its published example is a network of 15 nodes, here called conv_many, with a cap on the memory of GPU 0. (VKML does not publish the channels. Ours give 259 MiB of weights, and our cap is 128 MiB.)
 #
-# The rule of VKML is **first fit**: take the nodes in order, and give each one to the first device, counted from GPU 0, that still has room for it. A placement is *greedy* if it decides one node after the other and takes nothing back.
+# The rule of VKML is **first fit**: take the nodes in order, and give each one to the first device, counted from GPU 0, that still has room for it. Such a rule is *greedy*: it decides one node after the other, and takes nothing back.
 #
-# Convolution `conv4`, the ninth node, has 196 MiB of weights, so it goes to GPU 1. The six nodes after it need 2 MiB together. The cell after the next asks vklab, whose policy `"greedy"` is first fit. The two GPUs are simulated: a plan needs the facts about a device, and not the device.
-#
-# Predict first: on which device does first fit put the next node, `relu4`? And how many values are transferred between the devices in one run? Write a number in place of each `...`; the explanation follows your guess.
+# Convolution `conv4`, the ninth node, has 196 MiB of weights, so it goes to GPU 1. The six nodes after it need 2 MiB together. On which GPU does first fit put the next node, `relu4`? And how many values are transferred between the GPUs in one run? Write a number in place of each `...`; the explanation follows your guess.
 
 # %% id="l13-p1"
 predict("13-p1", relu4_on_gpu=..., transfers=...)
 
 # %% id="l13-split"
+# vklab's policy "greedy" is first fit. A plan needs the facts about a device, and not the device.
 conv_many = spreading.conv_many()
 gpus = simulated_gpus(2)
 greedy = spreading.place(conv_many, gpus, {0: 128 * MIB}, policy="greedy")
@@ -68,18 +68,18 @@ figures.draw_split(conv_many, greedy.devices, "First fit: 8 nodes on GPU 0, 1 on
                    "0. VKML publishes the same split.")
 
 # %% [markdown] id="l13-splitr"
-# Follow the arrows: the network goes to GPU 1 for one node, and comes back. Nothing forces it back. GPU 1 can run the last six nodes, and it has room for them. First fit starts again at GPU 0 for *every* node, so it never sees that the input of `relu4` is on GPU 1.
+# Follow the arrows: the network goes to GPU 1 for one node, and comes back. Nothing forces it back: GPU 1 can run the last six nodes, and has room for them. First fit starts again at GPU 0 for *every* node, and never asks where the input of `relu4` is.
 #
-# Let us call a step between neighbours in the list on different devices a **change**. With two devices, each change after the first is a **return** to a device that was left before. A return is *needed* only if capability (some device cannot run a node) or memory forces it. Here is the code of the rule; look for the line that starts again at the first device.
+# Two neighbours in the list on different devices are a **change**. With two devices, each change after the first is a **return** to a device that was left before. A return is *needed* only if capability (a device cannot run a node) or memory forces it. Here is the code of the rule; which line starts again at the first device?
 
 # %% id="l13-fit" tags=["nbval-ignore-output"]
 show("vklab.plan.place.search.first_fit")
 
 # %% [markdown] id="l13-e1t"
 # ### Exercise 1 · No needless return
-# Write a function that places a list of nodes on two devices with as few changes as possible. Then no return is left that neither capability nor memory forces. Only the sum of sizes counts here: a node keeps its memory to the end of the list, as in first fit.
+# Place a list of nodes on two devices with as few changes as possible. Then no return is left that nothing forces. A node keeps its memory to the end of the list, as in first fit, so the sizes on a device simply add up.
 #
-# To try all placements is right, and too slow: 40 nodes have 2⁴⁰. But many beginnings have the same future. What does the rest of the list need to know about a beginning?
+# To try all placements is too slow: 40 nodes have 2⁴⁰. But many beginnings have the same future. What does the rest of the list need to know about a beginning?
 
 # %% id="l13-e1" vklab={"role": "exercise", "id": "13-1", "points": 5, "lines": 11}
 def few_changes(nodes, caps):
@@ -122,9 +122,9 @@ check("13-1", few_changes)
 
 # %% [markdown] id="l13-swapt"
 # ### In the real runtime
-# The next cell puts your function in the place of `first_fit`, which has the parameters `search` and `fastest_first`. `spreading.guarded` makes rows of the runtime's `search`, asks your function, and tests its answer before the runtime sees it. First two recorded networks are planned for the two simulated GPUs: ResNet-50 with 60 MiB on GPU 0, Inception v1 as well. On a graph with branches the order of nodes is only one of many, so a change in the list is not always one transfer.
+# The next cell puts your function in the place of `first_fit`. `spreading.guarded` makes rows of the runtime's `search`, asks your function, and tests the answer before the runtime sees it. First ResNet-50 and Inception v1 are planned for the two simulated GPUs. (Both have branches, so a change in the list is not always one transfer.)
 #
-# Then two networks run on two real devices, if there are two. lavapipe and SwiftShader are two Vulkan drivers for processors, written by different people. Where both are installed, they stand for two vendors. They share the same processor cores, so they show *which* device runs a node and what is transferred, and never that two devices are faster than one.
+# Then two networks run on two real devices, if there are two. lavapipe and SwiftShader are Vulkan drivers for processors, written by different people. Where both are installed, they stand for two vendors. They share the same processor cores, so they show *which* device runs a node and what is transferred, and never that two devices are faster than one.
 
 # %% id="l13-swap" tags=["nbval-ignore-output"]
 SEAM = "vklab.plan.place.search.first_fit"
@@ -143,7 +143,7 @@ with attempt("13-1"):
     print(why)
 
 # %% [markdown] id="l13-bothread"
-# Each line compares the runtime's own first fit (left of `->`) with your function (right). A device may run several nodes as one **chunk** of commands; fewer changes mean fewer chunks, and more nodes that can be fused. The outputs agree, because a placement changes *where* a number is computed, and not the number. (They agree within a tolerance: two drivers may round differently.)
+# Left of `->` is first fit, right is your function. Fewer changes mean fewer chunks, and more nodes that can be fused.
 
 # %% [markdown] id="l13-2t"
 # ## 2 · Which device can run which node
@@ -156,13 +156,13 @@ with attempt("13-1"):
 # | `maxComputeSharedMemorySize` | 32 KiB | 32 KiB | 48 KiB |
 # | `shaderFloat16`, `shaderInt8`, `shaderInt64` | yes | no | yes |
 #
-# No column is the best in every row. **Capability partitioning** asks each device about each node, before anything is placed.
+# **Capability partitioning** asks each device about each node, before anything is placed.
 
 # %% id="l13-2d" tags=["hide-input"]
 figures.draw_questions()
 
 # %% [markdown] id="l13-2r"
-# The weights of `conv4` are one buffer of 196 MiB. The next cell asks the runtime's own function, for GPU 1 and for a device with the limit of lavapipe. The last line lets the runtime cut the work of the node into several dispatches first, each of which binds a part of the buffer.
+# The weights of `conv4` are one buffer of 196 MiB. The next cell asks the runtime's own function about GPU 1, and about a device with the limit of lavapipe. In the last line, the runtime first cuts the node into several dispatches, each of which binds a part of the buffer.
 
 # %% id="l13-refusal"
 small = simulated_gpus(1, name="small", limits={"maxStorageBufferRange": 128 * MIB})[0]
@@ -172,7 +172,7 @@ print("small:", capability.refusal(conv_many, conv4, small))
 print("small, cut:", repr(capability.refusal(conv_many, conv4, small, tune=tune.adapt)))
 
 # %% [markdown] id="l13-2p"
-# An empty reason means: it can run. Now features. A network computes in half precision, float16. Does vklab refuse its nodes on a device that has neither `shaderFloat16` nor 16-bit storage? Write True or False. And how many bytes does such a device use for each float16 value?
+# An empty reason means: it can run. Now a network computes in half precision, float16. Does vklab refuse its nodes on a device that has neither `shaderFloat16` nor 16-bit storage (True or False)? And how many bytes does each float16 value take there?
 
 # %% id="l13-p2"
 predict("13-p2", refused=..., bytes_each=...)
@@ -231,11 +231,11 @@ check("13-2", refusals)
 # hint("13-2")
 
 # %% [markdown] id="l13-e2r"
-# A node that no Vulkan device can run goes to the **host**: vklab lets ONNX Runtime compute it on the processor. VKML's page says: "GPU features are taken into account, and performance features are toggled as supported on a per device level". What happens to an operator that no device has, the page does not say.
+# A node that no Vulkan device can run goes to the **host**: vklab lets ONNX Runtime compute it on the processor. VKML's page says that features are taken "into account", and not what happens to an operator that no device has.
 
 # %% [markdown] id="l13-3t"
 # ## 3 · Time: a cost for each node on each device
-# The fewest changes are not always the least time. Let GPU 0 have 128 MiB again, and let the second device be the **CPU**, which can run everything and is slow. For a placement it is one more column in the table of costs. The next cell prints predicted microseconds (from vklab's guesses about a discrete GPU and about a CPU), and what it costs to move the result of the node to the other device.
+# The fewest changes are not always the least time. GPU 0 has 128 MiB again, and the second device is now the **CPU**, which can run everything and is slow. For a placement it is one more column in the table of costs. The next cell prints microseconds, as vklab guesses them for a discrete GPU and a CPU, and the cost to move the result of the node to the other device. `None`: no room.
 
 # %% id="l13-cost"
 mixed = simulated_gpus(2, name="CPU", type="cpu")
@@ -245,34 +245,30 @@ for name, (on_gpu, on_cpu) in times.items():
     print(f"{name:9} GPU 0: {on_gpu}, CPU: {on_cpu}, move: {after.get(name)}")
 
 # %% [markdown] id="l13-3p"
-# A *move* is priced as well: bytes over the link of each device, and one more submission. So the rule "each node on its fastest device" forgets something. Take a chain of three nodes: `a` needs 2 ms on device 0 and 9 on device 1, `b` needs 6 and 3, `c` needs 2 and 9. Each move between the devices takes 3 ms. How many ms does the chain take with each node on its fastest device? And with all on device 0?
+# A *move* has a price, too: bytes over the link of each device, and one more submission. Take a chain of three nodes: `a` needs 2 ms on device 0 and 9 on device 1, `b` needs 6 and 3, `c` needs 2 and 9. Each move takes 3 ms. How many ms does the chain take with each node on its fastest device? And with all on device 0?
 
 # %% id="l13-p3"
 predict("13-p3", fastest_each=..., all_on_0=...)
 
 # %% [markdown] id="l13-cutt"
 # ### A placement is a cut
-# Suppose that the devices take turns, as on a chain. Then the time of a placement is a plain sum: each node on its device, plus each move. For two devices, the best of all 2ⁿ placements can be found quickly, because the sum is a **cut** in a network of edges:
+# If the devices take turns, as on a chain, the time of a placement is a plain sum: each node on its device, plus each move. Then the best of all 2ⁿ placements on two devices can be found quickly, because the sum is a **cut**:
 
 # %% id="l13-cutd" tags=["hide-input"]
 figures.draw_cut()
 
 # %% [markdown] id="l13-cutr"
-# * The **source** stands for device 0, the **sink** for device 1. Each node is on the side of one of them.
-# * The edge from the source to a node carries the node's time on device *1*: it is cut if the node is on the other side, and then this is the time to pay. The edge to the sink carries the time on device 0.
+# * The **source** stands for device 0, the **sink** for device 1. Each node is on one of the two sides.
+# * The edge from the source to a node carries the node's time on device *1*: it is cut if the node is on the other side, and then this time is paid. The edge to the sink carries the time on device 0.
 # * The edges between neighbours carry the price of a move, in both directions.
 #
-# Now imagine the edges as pipes. What flows from the source to the sink must pass every cut, so no flow is larger than any cut. Ford and Fulkerson proved in 1956 that the *largest flow* equals the *smallest cut*. So: send flow along any way from the source to the sink that still has **room** in all of its edges. The flow takes this room, and gives the same room to the opposite direction, so that a later way can undo it. When no way is left, the nodes that the source still reaches are on device 0, and all others on device 1. H. S. Stone used this for two processors in 1977.
-#
-# With three or more devices this does not work: the problem is then NP-hard. And where two devices work at the same time, the time is no sum (section 4).
+# Now imagine the edges as pipes. What flows from the source to the sink passes every cut, so no flow is larger than any cut. Ford and Fulkerson proved in 1956 that the *largest flow* equals the *smallest cut*. To find it, send flow along any way from source to sink that still has **room** in each of its edges. The flow takes this room, and gives the same room to the opposite directions, so that a later way can undo it. When no way is left, the nodes that the source still reaches are on device 0, all others on device 1. Stone used this for two processors in 1977. With three devices the problem is NP-hard, and where devices work at the same time, the time is no sum (section 4).
 
 # %% [markdown] id="l13-e3t" vklab={"id": "13-3"}
 # ### Exercise 3 · The cheapest placement on two devices
-# A move between two devices takes a fixed price of [[price]] for the submission, and a time that depends on the pair of nodes. A node that a device cannot run has `None` as its time there.
-#
-# Trying all placements earns some of the points; 48 nodes need the cut. If a value has two readers on the other device, this sum counts two moves, although one would do. (An extra node for the value would mend that. Leave it out.)
+# A move takes [[price]] for the submission, plus a time that depends on the pair of nodes. Trying all placements earns some of the points; 48 nodes need the cut. (A value with two readers on the other device counts as two moves here, although one would do.)
 
-# %% id="l13-e3" vklab={"role": "exercise", "id": "13-3", "points": 5, "lines": 28}
+# %% id="l13-e3" vklab={"role": "exercise", "id": "13-3", "points": 5, "lines": 18}
 PRICE = [[price]]
 
 
@@ -281,24 +277,15 @@ def cheapest_cut(times, moves):
 
     times: {name: (time on device 0, time on device 1)}, at most one of them None: cannot run.
     moves: {(maker, reader): time}; PRICE + time is paid if the two are on different devices.
-    TODO     room of each edge, in a table room[start][end]; a way with room, level by level; its
-             smallest room moves to the opposite direction; repeat. All cases have 10 seconds.
+    TODO     network(times, moves, PRICE) returns room[start][end], what each edge lets through;
+             the ends are node names, "source" and "sink". Repeat: find a way from source to sink
+             in which each edge has room; move its smallest room to the opposite directions.
+             All cases have 10 seconds.
     Example  cheapest_cut({"a": (1, 99), "b": (99, 1)}, {("a", "b"): 2}) -> {"a": 0, "b": 1}
-                                                                      (roughly 28 lines)
+                                                                      (roughly 18 lines)
     """
     ### BEGIN SOLUTION
-    room = {name: {} for name in (*times, "source", "sink")}
-
-    def edge(start, end, time):
-        room[start][end] = room[start].get(end, 0) + (10**9 if time is None else time)
-        room[end].setdefault(start, 0)
-
-    for name, (on_first, on_second) in times.items():
-        edge("source", name, on_second)
-        edge(name, "sink", on_first)
-    for (maker, reader), time in moves.items():
-        edge(maker, reader, PRICE + time)
-        edge(reader, maker, PRICE + time)
+    room = network(times, moves, PRICE)
     while True:
         came_from, queue = {"source": None}, ["source"]
         for here in queue:
@@ -331,9 +318,7 @@ check("13-3", cheapest_cut)
 # hint("13-3")
 
 # %% [markdown] id="l13-e3r"
-# Look at the picture: it is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the six nodes take 5 ms there. Beside a second GPU it is a waste. First fit gives the same answer in both cases, since it never looks at a price.
-#
-# vklab's own policy, `"cost"`, looks at prices. Where memory is short, it gives each device *one* run of nodes at most (a limit of its search, so that the search stays short). Here it misses the return:
+# It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the six nodes take 5 ms there. Beside a second GPU it is a waste. First fit gives the same answer in both cases, since it never looks at a price. vklab's policy `"cost"` does. But where memory is short, its search gives each device *one* run of nodes at most, so that it stays fast. Here it misses the return:
 
 # %% id="l13-own-cost"
 for policy in ("greedy", "cost"):
@@ -343,9 +328,7 @@ for policy in ("greedy", "cost"):
 
 # %% [markdown] id="l13-4t"
 # ## 4 · Several devices at the same time
-# A sum of times is right when devices take turns. Branches of a graph can run at the same time. Then what counts is the **makespan**, the time from the first start to the last end.
-#
-# First without branches. A chain of six nodes takes 12 ms on one GPU, 2 ms for each node. A second, equal GPU is added, and a move takes 1 ms. What is the least makespan of one run of the chain?
+# Branches of a graph can run at the same time. Then the **makespan** counts, the time from the first start to the last end. First without branches: a chain of six nodes takes 12 ms on one GPU, 2 ms for each node. A second, equal GPU is added; a move takes 1 ms. What is the least makespan of one run of the chain?
 
 # %% id="l13-p4"
 predict("13-p4", milliseconds=...)
@@ -355,24 +338,24 @@ figures.draw_work(WORK, "Nine nodes. Each box: ms on GPU 0, GPU 1 and CPU (- mea
                   "MiB of weights, and the ms to move its result to another device.")
 
 # %% [markdown] id="l13-4r"
-# Here a **schedule** is a list of (name, device). Each device runs its nodes in the order of the list. A node starts when its device is free and all its inputs have arrived. A result is on its own device at once, and on another one after its time to move. Moves keep no device busy. Each device has a **cap** for the weights: 14, 12 and 64 MiB. The devices are simulated: three real ones would need a machine that you may not have.
+# Here a **schedule** is a list of (name, device). Each device runs its nodes in the order of the list. A node starts when its device is free and all its inputs have arrived. A result is on its own device at once, and on another one after its time to move. Moves keep no device busy. Each device has a **cap** for the weights: 14, 12 and 64 MiB. The devices are simulated.
 #
-# Natural rules place one node after the other. **HEFT** (heterogeneous earliest finish time, 2002) is the best known one: the node with the longest chain of work behind it comes first, and each goes where it ends first. How long are their schedules?
+# Natural rules place one node after the other. In **HEFT** (heterogeneous earliest finish time) the node with the longest chain of work behind it comes first, and each goes where it ends first. How long are their schedules?
 
 # %% id="l13-rules"
 for name, ms in placing_rules.naturals(WORK, CAPS).items():
     print(f"{name:20} {ms:g} ms")
 plan = placing_rules.earliest_end(WORK, CAPS, placing_rules.ranks(WORK))
-figures.draw_schedule(WORK, CAPS, plan, "HEFT. An arrow is a move, from the end of the maker to the "
-                      "arrival.")
+figures.draw_schedule(WORK, CAPS, plan, "HEFT. An arrow is a move, from the end of a node to the "
+                      "arrival of its result.")
 
 # %% [markdown] id="l13-e4t"
 # ### Exercise 4 · The shortest schedule (scored)
-# Find a schedule as short as you can. `schedule(work, plan)` returns (device, start, end) of each node of a valid schedule.
+# Find a schedule as short as you can. `next_steps(work, caps, plan)` takes the beginning of a schedule; it returns (name, device, start, end) for every node that can come next, on every device with room.
 #
-# One point is for valid schedules. The other four count milliseconds, one point for each graph: first fit earns nothing, the least possible makespan earns the point, and a schedule between them earns its share. The least is exact: the judge searches all schedules, and gives up a beginning when it cannot win. Two **bounds** tell it when: the *critical path*, the longest chain of fastest times that is left, and the *area*, all fastest times that are left over three devices. Graphs have at most ten nodes, and the CPU can run every node and has room for all. In each graph, no rule of the list above reaches the least. The exercise is open-ended: a better answer takes ten minutes, the best one may wait.
+# One point is for valid schedules. The other four count milliseconds, one point for each graph: first fit earns nothing, the least makespan earns the point, a schedule between them earns its share. The least is exact: the judge searches all schedules, and gives up a beginning when a **bound** says that it cannot win. The bounds are the *critical path* (the longest chain of fastest times that is left) and the *area* (all fastest times that are left, over three devices). Graphs have at most ten nodes; the CPU can run every node and has room for all. No rule of the list above reaches the least in any of them. A better answer takes ten minutes, the best one may wait.
 
-# %% id="l13-e4" vklab={"role": "exercise", "id": "13-4", "points": 5, "lines": 24}
+# %% id="l13-e4" vklab={"role": "exercise", "id": "13-4", "points": 5, "lines": 15}
 def makespan(work, caps):
     """Return a schedule [(name, device), ...], as short as you can.
 
@@ -382,7 +365,7 @@ def makespan(work, caps):
              device add up to its cap at most. All graphs together have 10 seconds.
     Start    [(name, 2) for name in work] is always valid: all on the CPU.
     Example  makespan({"a": ((1, 2, 9), 3, 1, ()), "b": ((4, 2, 9), 3, 1, ("a",))}, [6, 6, 6])
-             -> [("a", 0), ("b", 1)] (1 + 1 + 2 = 4 ms; so is all on GPU 1)  (roughly 24 lines)
+             -> [("a", 0), ("b", 1)] (1 + 1 + 2 = 4 ms; so is all on GPU 1)  (roughly 15 lines)
     """
     ### BEGIN SOLUTION
     fast = {name: min(ms for ms in node[0] if ms is not None) for name, node in work.items()}
@@ -391,25 +374,15 @@ def makespan(work, caps):
         chain[name] = fast[name] + max((chain[n] for n in chain if name in work[n][3]), default=0)
     best = [sum(max(ms or 0 for ms in node[0]) for node in work.values()) + 1, []]
 
-    def extend(plan, made, free, room, last):
+    def extend(plan, so_far, last):
         if len(plan) == len(work):
-            best[:] = min(best, [max(free), plan])
-        for name, (times, size, _, reads) in work.items():
-            for device in range(3):
-                if name in made or not all(read in made for read in reads):
-                    continue
-                if times[device] is None or size > room[device]:
-                    continue
-                came = [made[r][1] + (made[r][0] != device) * work[r][2] for r in reads]
-                start = max(free[device], *came, 0)
-                end = start + times[device]
-                # Schedules are built by rising starts, so that each is tried once.
-                if start >= last and end - fast[name] + chain[name] < best[0]:
-                    extend([*plan, (name, device)], {**made, name: (device, end)},
-                           [end if d == device else free[d] for d in range(3)],
-                           [room[d] - size * (d == device) for d in range(3)], start)
+            best[:] = min(best, [so_far, plan])
+        for name, device, start, end in next_steps(work, caps, plan):
+            # Schedules are built by rising starts, so that each is tried once.
+            if start >= last and end - fast[name] + chain[name] < best[0]:
+                extend([*plan, (name, device)], max(so_far, end), start)
 
-    extend([], {}, [0, 0, 0], list(caps), 0)
+    extend([], 0, 0)
     return best[1]
     ### END SOLUTION
 
@@ -424,20 +397,18 @@ check("13-4", makespan)
 # hint("13-4")
 
 # %% [markdown] id="l13-e4r"
-# A real network has hundreds of nodes, so vklab does not search all schedules. It takes the cheapest of a few placements, and then moves whole branches to other devices as long as the predicted makespan falls: `vklab/plan/place/branches.py`.
+# A real network has hundreds of nodes. vklab takes the cheapest of a few placements, and moves whole branches to other devices as long as the predicted makespan falls: `vklab/plan/place/branches.py`.
 
 # %% [markdown] id="l13-5t" vklab={"id": "13-5"}
 # ## 5 · What would break this?
-# This planner was tested on a machine with two equal GPUs, and every test passed:
+# This planner was tested with two equal GPUs, and every test passed. Now it meets devices that differ:
 #
 # ```python
 # def can_run(node, device, devices):
-#     limits = devices[0]["limits"]          # read once, used for all
-#     features = devices[0]["features"]
-#     return fits(node, limits) and set(node["features"]) <= set(features)
+#     first = devices[0]          # read once, used for all
+#     return fits(node, first["limits"]) and set(node["features"]) <= set(first["features"])
 # ```
 #
-# Now it meets a machine whose devices differ:
 #
 # | | invocations of a workgroup | largest buffer | float16 |
 # |---|---|---|---|
@@ -468,13 +439,12 @@ check("13-5", on_device_1)
 # hint("13-5")
 
 # %% [markdown] id="l13-e5r"
-# The two mistakes look different. A node beyond a limit may end in an error of the driver, in a crash, or in wrong numbers: Vulkan promises nothing there. A node that is kept away runs elsewhere, and the program is only slower, so nobody looks for the cause. Both are invisible on a machine with equal devices. In vklab the device is a parameter of the question: `refusal(graph, node, i) for i in self.devices`, in `vklab/plan/place/costs.py`.
+# A node beyond a limit may end in an error of the driver, in a crash, or in wrong numbers: Vulkan promises nothing there. A node that is kept away runs elsewhere, and the program is only slower, so nobody looks for the cause. Equal devices hide both. In vklab the device is a parameter of the question: `refusal(graph, node, i) for i in self.devices`, in `vklab/plan/place/costs.py`.
 
 # %% [markdown] id="l13-recap"
 # ## Recap
 # | word | what it means | mistake to avoid |
 # |---|---|---|
-# | placement | a device for each node | a rule that looks at one node only |
 # | first fit | the first device with room | starting again at device 0 for every node |
 # | capability | features and limits of a device, asked for each node | the limits of device 0 for all |
 # | cost table | time of each node on each device, and of each move | the fastest device for each node |

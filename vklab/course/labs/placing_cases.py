@@ -36,18 +36,23 @@ def draw_rows(random: Random, count: int) -> tuple[list[Row], list[int]]:
 
 
 def border() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return a device, and nodes whose needs equal its limits or are one more."""
+    """Return a device, and nodes whose needs equal its limits or are one more.
+
+    The name of a node says which of its needs differs from those of the first one.
+    """
     device = {"name": "A", "features": ["shaderFloat16"], "limits": {
         LIMITS[0]: 256, LIMITS[1]: (65535, 65535, 64), LIMITS[2]: 1 << 27, LIMITS[3]: 16384}}
-    node = {"name": "n", "features": [], "workgroup": (16, 16, 1), "workgroups": (9, 9, 1),
-            "buffers": {"x": 1 << 27, "w": 1 << 27}, "shared_bytes": 16384}  # fmt: skip
+    node = {"name": "at all limits", "features": [], "workgroup": (16, 16, 1),
+            "workgroups": (9, 9, 1), "buffers": {"x": 1 << 27, "w": 1 << 27},
+            "shared_bytes": 16384}  # fmt: skip
     changes: list[dict[str, Any]] = [
         {}, {"workgroup": (16, 16, 2)}, {"workgroup": (257, 1, 1)}, {"workgroup": (1, 1, 256)},
         {"workgroups": (65535, 65535, 64)}, {"workgroups": (65536, 1, 1)},
         {"workgroups": (1, 1, 65)}, {"workgroups": (1, 70000, 1)}, {"buffers": {}},
         {"shared_bytes": 16385}, {"buffers": {"x": 0, "w": (1 << 27) + 1}},
     ]  # fmt: skip
-    return device, [{**node, **change} for change in changes]
+    return device, [{**node, **change, "name": str(change) if change else node["name"]}
+                    for change in changes]  # fmt: skip
 
 
 def draw_table(random: Random, name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from vklab.course.labs.placing_cases import Moves, Times
 from vklab.course.labs.spreading import Row, Schedule, Work
 
 __all__ = ["INFINITE", "by_rule", "changes", "earliest_end", "first_fit", "first_fit_rows",
-           "naturals", "one_by_one", "ranks", "span", "total"]  # fmt: skip
+           "naturals", "network", "one_by_one", "ranks", "span", "total"]  # fmt: skip
 
 INFINITE = 10**9
 
@@ -46,6 +46,27 @@ def total(times: Times, moves: Moves, price: int, placed: Mapping[str, int]) -> 
     here = [times[name][device] for name, device in placed.items()]
     apart = [price + size for (a, b), size in moves.items() if placed[a] != placed[b]]
     return sum(INFINITE if ms is None else ms for ms in here) + sum(apart)
+
+
+def network(times: Times, moves: Moves, price: int) -> dict[str, dict[str, int]]:
+    """Return room[start][end]: what each edge of the network of a placement lets through.
+
+    Edges in both directions are there, if only with room 0. INFINITE room is never cut.
+
+    Args:
+        times: the times of each node on device 0 and on device 1; None: it cannot run there.
+        moves: what a move from maker to reader takes.
+        price: what every move costs in addition.
+    """
+    room: dict[str, dict[str, int]] = {name: {} for name in ("source", *times, "sink")}
+    edges = [("source", name, other) for name, (_, other) in times.items()]
+    edges += [(name, "sink", one) for name, (one, _) in times.items()]
+    for (maker, reader), ms in moves.items():
+        edges += [(maker, reader, price + ms), (reader, maker, price + ms)]
+    for start, end, ms in edges:
+        room[start][end] = room[start].get(end, 0) + (INFINITE if ms is None else ms)
+        room[end].setdefault(start, 0)
+    return room
 
 
 def one_by_one(times: Times, moves: Moves, price: int) -> int:

@@ -30,8 +30,8 @@ from vklab.plan.tuning import tune
 from vklab.types import DeviceInfo
 
 __all__ = ["CAPS", "DEVICES", "NODES", "TABLES", "WORK", "Row", "Schedule", "Work", "both_drivers",
-           "conv_many", "guarded", "place", "predicted", "prices", "problem", "rows_of", "schedule",
-           "simulated_gpus", "weights_of", "wrong_rows"]  # fmt: skip
+           "conv_many", "guarded", "next_steps", "place", "predicted", "prices", "problem",
+           "rows_of", "schedule", "simulated_gpus", "weights_of", "wrong_rows"]  # fmt: skip
 
 Row = tuple[str, int, tuple[int, ...]]  # name, bytes, numbers of the devices that can run it
 Work = Mapping[str, tuple[tuple[int | None, ...], int, int, tuple[str, ...]]]
@@ -298,3 +298,30 @@ def schedule(work: Work, plan: Schedule) -> dict[str, tuple[int, int, int]]:
         free[device] = start + (times[device] or 0)
         made[name] = device, start, free[device]
     return made
+
+
+def next_steps(
+    work: Work, caps: Sequence[int], plan: Schedule
+) -> list[tuple[str, int, int, int]]:
+    """Return (node, device, start, end) of each node that can come next, on devices with room.
+
+    Args:
+        work: the nodes.
+        caps: the MiB of each device.
+        plan: a valid beginning of a schedule.
+    """
+    made = schedule(work, plan)
+    free, room = [0] * len(caps), list(caps)
+    for name, (device, _, end) in made.items():
+        free[device] = end
+        room[device] -= work[name][1]
+    steps = []
+    for name, (times, size, _, reads) in work.items():
+        if name in made or any(read not in made for read in reads):
+            continue
+        for device, ms in enumerate(times):
+            if ms is not None and size <= room[device]:
+                came = [made[r][2] + (made[r][0] != device) * work[r][2] for r in reads]
+                start = max(free[device], *came, 0)
+                steps.append((name, device, start, start + ms))
+    return steps
