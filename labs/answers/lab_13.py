@@ -154,4 +154,3 @@ RIGHT = {"P": "right", "Q": "beyond a limit", "S": "beyond a limit", "T": "right
          "R": "kept away for nothing"}
 alternative("13-5")(RIGHT)
 wrong("13-5", says="4 of 5 are right")({**RIGHT, "R": "right"})
-wrong("13-5", says="choose one of")({**RIGHT, "R": "wrong"})

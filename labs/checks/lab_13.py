@@ -97,13 +97,12 @@ class FewChanges(Function):
 
 def refused(node: Mapping[str, Any], device: Mapping[str, Any]) -> list[str]:
     """Return what a device lacks for a node."""
-    x, y, z = node["workgroup"]
-    asked = (x * y * z, node["workgroups"], max(node["buffers"].values(), default=0),
-             node["shared_bytes"])  # fmt: skip
-    over = [bool(np.any(np.array(need) > device["limits"][name]))
-            for name, need in zip(LIMITS, asked, strict=True)]  # fmt: skip
-    return [*(f for f in node["features"] if f not in device["features"]),
-            *itertools.compress(LIMITS, over)]  # fmt: skip
+    asked = (np.prod(node["workgroup"]), node["workgroups"],
+             max(node["buffers"].values(), default=0), node["shared_bytes"])  # fmt: skip
+    over = (bool(np.any(np.array(need) > device["limits"][name]))
+            for name, need in zip(LIMITS, asked, strict=True))  # fmt: skip
+    lacks = [feature for feature in node["features"] if feature not in device["features"]]
+    return [*lacks, *itertools.compress(LIMITS, over)]
 
 
 @exercise(
@@ -224,10 +223,10 @@ class CheapestCut(Function):
     def compare(self, case: Case, got: Any, report: Report) -> None:
         times, moves = case.args
         report.expect(type(got) is dict, f"expected a dictionary, got {words.short(got)}")
-        missing = [name for name in times if name not in got]
-        report.expect(not missing, f"node {missing[:1]} has no device")
-        for name, device in got.items():
+        for name in (*times, *got):
             report.expect(name in times, f"there is no node {words.short(name)}")
+            report.expect(name in got, f"node {name} has no device")
+            device = got[name]
             report.expect(type(device) is int and device in (0, 1), f"{name} is on device "
                           f"{words.short(device)}; there are 0 and 1")  # fmt: skip
             report.expect(times[name][device] is not None, f"device {device} cannot run {name}")
@@ -305,9 +304,8 @@ class Makespan(Function):
                               "c": ((1, 1, 3), 3, 2, ("a", "b"))}, [3, 3, 9]))  # fmt: skip
         for part, make in drawn.items():
             work, caps = make()
-            first = rules.first_fit(work, caps)
             yield Case(part, (work, caps), on=f"the graph of part {part!r}", facts={
-                "natural": rules.span(work, first)})  # fmt: skip
+                "natural": rules.span(work, rules.first_fit(work, caps))})  # fmt: skip
 
     def expected(self, case: Case) -> Any:
         return shortest(*case.args)
@@ -364,7 +362,7 @@ class AfterConv4(Predict):
 
 @exercise("13-p2", hints=("A number that fits into 16 bits also fits into 32.",))
 class HalfWithout(Predict):
-    explains = ("vklab stores the values in 32 bits there, and its kernels compute in float32. So "
+    explains = ("vklab stores the values in 32 bits there (`plan/storage.py`) and computes so. So "
                 "the node runs, but it needs twice the memory, which placement has to count. A "
                 "runtime without such a way has to refuse the node.")
 

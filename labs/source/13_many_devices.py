@@ -8,7 +8,7 @@
 # # Lab 13 · Many devices
 # **Which device runs which node, and why** · 90 minutes, 5 exercises; exercise 4, about 25 minutes, may wait for another day
 #
-# A network may need more memory than one device has. Or a device lacks a feature that one node needs. Or two devices together could end sooner. Then somebody has to choose a device for every node. This choice is called a **placement**.
+# A network may need more memory than one device has. Or a device lacks a feature that one node needs. Or two devices together could end sooner. The choice of a device for every node is called a **placement**.
 #
 # **Afterwards you can**
 # * reproduce a published placement, and say what is wrong with its rule;
@@ -18,7 +18,7 @@
 #
 # **Before this lab**: labs 09 to 12. You need lists, dictionaries, loops. New words are explained where they come first, and in the [glossary](GLOSSARY.md). **Files it opens**: `vklab/plan/place/search.py`, `vklab/plan/place/placement.py`, `vklab/plan/capability.py`.
 
-# %% id="l13-setup"
+# %% id="l13-setup" tags=["nbval-ignore-output"]
 from IPython.display import display
 
 import vklab
@@ -33,8 +33,6 @@ from vklab.plan.options import Options, PlacementOptions
 from vklab.plan.tuning import tune
 
 MIB = 1 << 20
-
-# %% id="l13-banner"
 banner()
 
 # %% id="l13-own" vklab={"role": "own"}
@@ -68,16 +66,16 @@ figures.draw_split(conv_many, greedy.devices, "First fit: 8 nodes on GPU 0, 1 on
                    "0. VKML publishes the same split.")
 
 # %% [markdown] id="l13-splitr"
-# Follow the arrows: the network goes to GPU 1 for one node, and comes back. Nothing forces it back: GPU 1 can run the last six nodes, and has room for them. First fit starts again at GPU 0 for *every* node, and never asks where the input of `relu4` is.
+# The network goes to GPU 1 for one node, and comes back. Nothing forces it back: GPU 1 can run the last six nodes, and has room for them. First fit starts again at GPU 0 for *every* node, and never asks where the input of `relu4` is.
 #
-# Two neighbours in the list on different devices are a **change**. With two devices, each change after the first is a **return** to a device that was left before. A return is *needed* only if capability (a device cannot run a node) or memory forces it. Here is the code of the rule; which line starts again at the first device?
+# Two neighbours in the list on different devices are a **change**. With two devices, each change after the first is a **return** to a device that was left before. A return is *needed* only if capability (a device cannot run a node) or memory forces it. Which line of the rule starts again at the first device?
 
 # %% id="l13-fit" tags=["nbval-ignore-output"]
 show("vklab.plan.place.search.first_fit")
 
 # %% [markdown] id="l13-e1t"
 # ### Exercise 1 · No needless return
-# Place a list of nodes on two devices with as few changes as possible. Then no return is left that nothing forces. A node keeps its memory to the end of the list, as in first fit, so the sizes on a device simply add up.
+# Place a list of nodes on two devices with as few changes as possible. Then no return is left that nothing forces. As in first fit, a node keeps its memory to the end, so the sizes on a device add up.
 #
 # To try all placements is too slow: 40 nodes have 2⁴⁰. But many beginnings have the same future. What does the rest of the list need to know about a beginning?
 
@@ -124,36 +122,34 @@ check("13-1", few_changes)
 # ### In the real runtime
 # The next cell puts your function in the place of `first_fit`. `spreading.guarded` makes rows of the runtime's `search`, asks your function, and tests the answer before the runtime sees it. First ResNet-50 and Inception v1 are planned for the two simulated GPUs. (Both have branches, so a change in the list is not always one transfer.)
 #
-# Then two networks run on two real devices, if there are two. lavapipe and SwiftShader are Vulkan drivers for processors, written by different people. Where both are installed, they stand for two vendors. They share the same processor cores, so they show *which* device runs a node and what is transferred, and never that two devices are faster than one.
+# Then two networks run on two real devices, if there are two. lavapipe and SwiftShader, Vulkan drivers for processors by different authors, stand for two vendors where both are installed. They share the processor's cores, so they show *which* device runs a node and what is transferred, and never that two devices are faster than one.
 
 # %% id="l13-swap" tags=["nbval-ignore-output"]
 SEAM = "vklab.plan.place.search.first_fit"
-little = Options(placement=PlacementOptions(policy="greedy", caps={0: 60 * MIB, 1: 120 * MIB}))
+little = Options(placement=PlacementOptions(policy="greedy", caps={0: 40 * MIB, 1: 200 * MIB}))
+spread = {"devices": [0, 1], "policy": "greedy", "memory_caps": {0: 60_000}}
+drivers = {} if len(vklab.devices()) > 1 else spreading.both_drivers()
 with attempt("13-1"):
     mine, why = run_swapped(SEAM, spreading.guarded(few_changes), models=(), infos=gpus,
                             planned=("resnet50", "inception_v1"), options=little)
     print(*mine, why, sep="\n")
-    why = "one device and one driver here; with two, the next lines would run on both"
-    drivers = {} if len(vklab.devices()) > 1 else spreading.both_drivers()
+    mine, why = (), "one device and one driver here: nothing to run on two devices"
     if drivers or len(vklab.devices()) > 1:
-        mine, why = run_swapped(SEAM, spreading.guarded(few_changes), planned=(), variables=drivers,
-                                loading={"devices": [0, 1], "policy": "greedy",
-                                         "memory_caps": {0: 60_000}})
-        print(*mine, sep="\n")
-    print(why)
+        mine, why = run_swapped(SEAM, spreading.guarded(few_changes), planned=(), loading=spread,
+                                variables=drivers)
+    print(*mine, why, sep="\n")
 
 # %% [markdown] id="l13-bothread"
 # Left of `->` is first fit, right is your function. Fewer changes mean fewer chunks, and more nodes that can be fused.
 
 # %% [markdown] id="l13-2t"
 # ## 2 · Which device can run which node
-# Until now both devices could run every node. Real devices differ. Three drivers, as measured for this course:
+# Until now both devices could run every node. Real devices differ:
 #
 # | | lavapipe (Mesa 22.3) | SwiftShader | NVIDIA H200 |
 # |---|---|---|---|
 # | `maxComputeWorkGroupInvocations` | 1,024 | 256 | 1,024 |
 # | `maxStorageBufferRange`, largest buffer that a kernel can bind | 128 MiB | 1 GiB | 4 GiB |
-# | `maxComputeSharedMemorySize` | 32 KiB | 32 KiB | 48 KiB |
 # | `shaderFloat16`, `shaderInt8`, `shaderInt64` | yes | no | yes |
 #
 # **Capability partitioning** asks each device about each node, before anything is placed.
@@ -162,7 +158,7 @@ with attempt("13-1"):
 figures.draw_questions()
 
 # %% [markdown] id="l13-2r"
-# The weights of `conv4` are one buffer of 196 MiB. The next cell asks the runtime's own function about GPU 1, and about a device with the limit of lavapipe. In the last line, the runtime first cuts the node into several dispatches, each of which binds a part of the buffer.
+# The weights of `conv4` are one buffer of 196 MiB. The next cell asks the runtime's own function about GPU 1, and about a device with the limit of lavapipe. In the last line, the runtime first cuts the node into dispatches that bind parts of the buffer.
 
 # %% id="l13-refusal"
 small = simulated_gpus(1, name="small", limits={"maxStorageBufferRange": 128 * MIB})[0]
@@ -178,10 +174,8 @@ print("small, cut:", repr(capability.refusal(conv_many, conv4, small, tune=tune.
 predict("13-p2", refused=..., bytes_each=...)
 
 # %% [markdown] id="l13-e2t"
-# The function that decides this is `vklab.plan.storage.stored_dtype`.
-#
 # ### Exercise 2 · Refuse, with reasons
-# A device is a dictionary with its features and limits. A node is a dictionary with its needs:
+# A device is a dictionary with features and limits, a node one with its needs:
 #
 # | key of a node | refused by a smaller limit |
 # |---|---|
@@ -231,11 +225,11 @@ check("13-2", refusals)
 # hint("13-2")
 
 # %% [markdown] id="l13-e2r"
-# A node that no Vulkan device can run goes to the **host**: vklab lets ONNX Runtime compute it on the processor. VKML's page says that features are taken "into account", and not what happens to an operator that no device has.
+# A node that no Vulkan device can run goes to the **host**: vklab lets ONNX Runtime compute it on the processor. VKML's page does not say what happens to an operator that no device has.
 
 # %% [markdown] id="l13-3t"
 # ## 3 · Time: a cost for each node on each device
-# The fewest changes are not always the least time. GPU 0 has 128 MiB again, and the second device is now the **CPU**, which can run everything and is slow. For a placement it is one more column in the table of costs. The next cell prints microseconds, as vklab guesses them for a discrete GPU and a CPU, and the cost to move the result of the node to the other device. `None`: no room.
+# The fewest changes are not always the least time. GPU 0 has 128 MiB again, and the second device is now the **CPU**, which can run everything and is slow. For a placement it is one more column in the table of costs. The next cell prints microseconds, as vklab guesses them for a discrete GPU and a CPU, and the cost to move the result of the node to the other device. `None`: no room; 0: computed together with the node before.
 
 # %% id="l13-cost"
 mixed = simulated_gpus(2, name="CPU", type="cpu")
@@ -262,7 +256,7 @@ figures.draw_cut()
 # * The edge from the source to a node carries the node's time on device *1*: it is cut if the node is on the other side, and then this time is paid. The edge to the sink carries the time on device 0.
 # * The edges between neighbours carry the price of a move, in both directions.
 #
-# Now imagine the edges as pipes. What flows from the source to the sink passes every cut, so no flow is larger than any cut. Ford and Fulkerson proved in 1956 that the *largest flow* equals the *smallest cut*. To find it, send flow along any way from source to sink that still has **room** in each of its edges. The flow takes this room, and gives the same room to the opposite directions, so that a later way can undo it. When no way is left, the nodes that the source still reaches are on device 0, all others on device 1. Stone used this for two processors in 1977. With three devices the problem is NP-hard, and where devices work at the same time, the time is no sum (section 4).
+# Imagine the edges as pipes. What flows from source to sink passes every cut, so no flow is larger than any cut. Ford and Fulkerson proved in 1956 that the *largest flow* equals the *smallest cut*. To find it, send flow along any way from source to sink that still has **room** in each of its edges. The flow takes this room, and gives the same room to the opposite directions, so that a later way can undo it. When no way is left, the nodes that the source still reaches are on device 0, all others on device 1. Stone used this for two processors in 1977. With three devices the problem is NP-hard, and where devices work at the same time, the time is no sum (section 4).
 
 # %% [markdown] id="l13-e3t" vklab={"id": "13-3"}
 # ### Exercise 3 · The cheapest placement on two devices
@@ -318,7 +312,7 @@ check("13-3", cheapest_cut)
 # hint("13-3")
 
 # %% [markdown] id="l13-e3r"
-# It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the six nodes take 5 ms there. Beside a second GPU it is a waste. First fit gives the same answer in both cases, since it never looks at a price. vklab's policy `"cost"` does. But where memory is short, its search gives each device *one* run of nodes at most, so that it stays fast. Here it misses the return:
+# It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the six nodes take 5 ms there. Beside a second GPU it is a waste. First fit never looks at a price. vklab's policy `"cost"` does. But where memory is short, its search gives each device *one* run of nodes at most, so that it stays fast. Here it misses the return:
 
 # %% id="l13-own-cost"
 for policy in ("greedy", "cost"):
@@ -338,7 +332,7 @@ figures.draw_work(WORK, "Nine nodes. Each box: ms on GPU 0, GPU 1 and CPU (- mea
                   "MiB of weights, and the ms to move its result to another device.")
 
 # %% [markdown] id="l13-4r"
-# Here a **schedule** is a list of (name, device). Each device runs its nodes in the order of the list. A node starts when its device is free and all its inputs have arrived. A result is on its own device at once, and on another one after its time to move. Moves keep no device busy. Each device has a **cap** for the weights: 14, 12 and 64 MiB. The devices are simulated.
+# A **schedule** is a list of (name, device). Each device runs its nodes in this order. A node starts when its device is free and all its inputs have arrived. A result is on its own device at once, and on another one after its time to move. Moves keep no device busy. Each device has a **cap** for the weights: 14, 12 and 64 MiB.
 #
 # Natural rules place one node after the other. In **HEFT** (heterogeneous earliest finish time) the node with the longest chain of work behind it comes first, and each goes where it ends first. How long are their schedules?
 
@@ -353,7 +347,7 @@ figures.draw_schedule(WORK, CAPS, plan, "HEFT. An arrow is a move, from the end 
 # ### Exercise 4 · The shortest schedule (scored)
 # Find a schedule as short as you can. `next_steps(work, caps, plan)` takes the beginning of a schedule; it returns (name, device, start, end) for every node that can come next, on every device with room.
 #
-# One point is for valid schedules. The other four count milliseconds, one point for each graph: first fit earns nothing, the least makespan earns the point, a schedule between them earns its share. The least is exact: the judge searches all schedules, and gives up a beginning when a **bound** says that it cannot win. The bounds are the *critical path* (the longest chain of fastest times that is left) and the *area* (all fastest times that are left, over three devices). Graphs have at most ten nodes; the CPU can run every node and has room for all. No rule of the list above reaches the least in any of them. A better answer takes ten minutes, the best one may wait.
+# One point is for valid schedules. The other four count milliseconds, one point for each graph: first fit earns nothing, the least makespan earns the point, a schedule between them earns its share. The least is exact: the judge searches all schedules, and gives up a beginning when a **bound** says that it cannot win. The bounds are the *critical path* (the longest chain of fastest times that is left) and the *area* (all fastest times that are left, over three devices). Graphs have at most ten nodes; the CPU can run every node and has room for all. No rule of the list above reaches the least in any of them.
 
 # %% id="l13-e4" vklab={"role": "exercise", "id": "13-4", "points": 5, "lines": 15}
 def makespan(work, caps):
@@ -410,12 +404,12 @@ check("13-4", makespan)
 # ```
 #
 #
-# | | invocations of a workgroup | largest buffer | float16 |
+# | | invocations | largest buffer | float16 |
 # |---|---|---|---|
 # | device 0 | [[threads0]] | [[buffer0]] MiB | [[half0]] |
 # | device 1 | [[threads1]] | [[buffer1]] MiB | [[half1]] |
 #
-# | node | invocations of a workgroup | largest buffer | needs float16 |
+# | node | invocations | largest buffer | needs float16 |
 # |---|---|---|---|
 # | P | 256 | 64 MiB | |
 # | Q | 512 | 64 MiB | |
@@ -439,7 +433,7 @@ check("13-5", on_device_1)
 # hint("13-5")
 
 # %% [markdown] id="l13-e5r"
-# A node beyond a limit may end in an error of the driver, in a crash, or in wrong numbers: Vulkan promises nothing there. A node that is kept away runs elsewhere, and the program is only slower, so nobody looks for the cause. Equal devices hide both. In vklab the device is a parameter of the question: `refusal(graph, node, i) for i in self.devices`, in `vklab/plan/place/costs.py`.
+# Beyond a limit, Vulkan promises nothing: an error, a crash, wrong numbers. A node that is kept away runs elsewhere, the program is only slower, and nobody looks for the cause. Equal devices hide both. In vklab the device is a parameter of the question: `refusal(graph, node, i) for i in self.devices`, in `vklab/plan/place/costs.py`.
 
 # %% [markdown] id="l13-recap"
 # ## Recap
@@ -447,11 +441,10 @@ check("13-5", on_device_1)
 # |---|---|---|
 # | first fit | the first device with room | starting again at device 0 for every node |
 # | capability | features and limits of a device, asked for each node | the limits of device 0 for all |
-# | cost table | time of each node on each device, and of each move | the fastest device for each node |
 # | minimum cut | the cheapest placement on two devices that take turns | devices that work at the same time |
 # | makespan | the last end of a schedule | expecting a chain to be faster on two devices |
 #
-# **Next**: lab 13b moves values between devices, and divides one model in three other ways: by data, by pipeline, by tensor.
+# **Next**: lab 13b moves values between devices, and divides a model by data, by pipeline, by tensor.
 #
 # **References**
 # * L. R. Ford and D. R. Fulkerson, "Maximal flow through a network", Canadian Journal of Mathematics 8, 1956, [doi:10.4153/CJM-1956-045-5](https://doi.org/10.4153/CJM-1956-045-5).

@@ -25,11 +25,11 @@ def draw_roads() -> Picture:
     """Draw two devices, each with memory of its own, and the way between them."""
     page = Diagram(640, 150)
     for n, colour in enumerate(COLOURS[:2]):
-        page.box((16 + 430 * n, 14, 170, 34), f"GPU {n}", colour, bold=True)
-        page.box((16 + 430 * n, 70, 170, 34), "its memory: weights, values", colour)
-        page.arrow((101 + 430 * n, 48), (101 + 430 * n, 70), both=True)
-    page.box((256, 70, 122, 34), "host memory", "grey")
-    page.arrow((186, 87), (256, 87), "copy").arrow((378, 87), (446, 87), "copy")
+        page.box((6 + 430 * n, 10, 190, 34), f"GPU {n}", colour, bold=True)
+        page.box((6 + 430 * n, 70, 190, 34), "its memory: weights, values", colour)
+        page.arrow((101 + 430 * n, 44), (101 + 430 * n, 70), both=True)
+    page.box((262, 70, 108, 34), "host memory", "grey")
+    page.arrow((196, 87), (262, 87), "copy").arrow((370, 87), (436, 87), "copy")
     page.note((320, 136), "A value that crosses is copied, and the reader cannot start before.",
               anchor="middle")  # fmt: skip
     return page.picture(
@@ -114,20 +114,23 @@ def draw_able(
 
 def draw_cut() -> Picture:
     """Draw three nodes between two devices, with every price, and the cheapest cut."""
-    page = Diagram(680, 214)
-    page.box((10, 74, 96, 50), "device 0\n(source)", "blue", bold=True)
-    page.box((574, 74, 96, 50), "device 1\n(sink)", "orange", bold=True)
-    places = {"a": (180, 20), "b": (300, 84), "c": (420, 20)}
-    for name, (x, y) in places.items():
-        page.box((x, y, 70, 34), name, "orange" if name == "b" else "blue")
-    page.arrow((106, 86), (180, 40), "9").arrow((106, 100), (300, 102), "3")
-    page.arrow((106, 78), (420, 26), "")
-    page.note((330, 30), "9", anchor="middle")
-    page.arrow((250, 40), (300, 92), "2", both=True).arrow((370, 92), (420, 46), "2", both=True)
-    page.arrow((370, 102), (574, 102), "8").arrow((490, 36), (574, 82), "2")
-    page.arrow((215, 54), (574, 118), "").note((400, 148), "2", anchor="middle")
-    page.note((340, 190), "b on device 1: the edges that are cut cost 3 + 2 + 2, and 2 + 2 for a "
-              "and c: 11", anchor="middle", bold=True)  # fmt: skip
+    page = Diagram(640, 236)
+    page.box((10, 78, 110, 50), "device 0\n(source)", "blue", bold=True)
+    page.box((520, 78, 110, 50), "device 1\n(sink)", "orange", bold=True)
+    for row, (name, colour, one, other) in enumerate((
+        ("a", "blue", 2, 9), ("b", "orange", 8, 3), ("c", "blue", 2, 9),
+    )):  # fmt: skip
+        y = 27 + 76 * row
+        page.box((285, y - 17, 70, 34), name, colour)
+        page.arrow((120, 96 + 7 * row), (285, y)).arrow((355, y), (520, 96 + 7 * row))
+        middle = (y + 96 + 7 * row) / 2 - 6
+        page.note((202, middle), str(other), anchor="middle", bold=name == "b")
+        page.note((438, middle), str(one), anchor="middle", bold=name != "b")
+        if row:
+            page.arrow((320, y - 59), (320, y - 17), both=True)
+            page.note((330, y - 33), "2", bold=True)
+    page.note((320, 226), "b on device 1, a and c on device 0: the bold edges are cut, "
+              "3 + 2 + 2 for nodes, 2 + 2 for moves: 11", anchor="middle", size=11)  # fmt: skip
     return page.picture(
         "Nodes a, b and c between a source (device 0) and a sink (device 1). Edges from the source "
         "carry the time on device 1: 9, 3, 9. Edges to the sink carry the time on device 0: 2, 8, "

@@ -185,44 +185,63 @@ def both_drivers() -> dict[str, str]:
 
 
 def rows_of(search: Search) -> list[Row]:
-    """Return the nodes of the runtime's search as plain rows, with the bytes of all their values.
+    """Return the nodes of the runtime's search as plain rows, with the bytes that each adds.
 
-    A value that two nodes touch counts twice, so a placement that fits here fits the runtime.
+    These are its weights, results and scratch memory, as on one device: each value counts once.
     """
     numbers, load = range(len(search.allowed)), search.workload
-    return [
-        (node.name, max(load.node_bytes(p, d) for d in numbers),
-         tuple(d for d in numbers if search.allowed[d][p]))
-        for p, node in enumerate(load.graph.nodes)
-    ]  # fmt: skip
+    seen: set[str] = set()
+    rows = []
+    for position, node in enumerate(load.graph.nodes):
+        more = load.touched(node) - seen
+        size = max(sum(load.stored_bytes(name, d) for name in more) for d in numbers)
+        able = tuple(d for d in numbers if search.allowed[d][position])
+        rows.append((node.name, size + load.work[position].scratch_bytes, able))
+        seen |= more
+    return rows
 
 
 def guarded(
-    place: Callable[[list[Row], list[int]], Any], steps: int = 400
+    place: Callable[[list[Row], list[int]], Any], steps: int = 1000
 ) -> Callable[..., tuple[list[int], list[str]]]:
     """Return a function with the signature of `first_fit` that asks the student's and verifies.
 
     Bytes are counted in steps of a share of all memory, rounded up, so that the numbers are small.
+    Of each cap, room for four of the largest value is kept back: for values that are transferred.
 
     Args:
         place: takes rows and caps, returns a device for each row, or None.
-        steps: number of steps of the largest cap.
+        steps: number of steps of all sizes together.
     """
 
     def first_fit(search: Search, fastest_first: bool = False) -> tuple[list[int], list[str]]:
         rows = rows_of(search)
-        step = max(1, min(max(search.budgets), sum(size for _, size, _ in rows)) // steps)
-        caps = [budget // step for budget in search.budgets]
+        load, budgets = search.workload, search.budgets
+        values = (name for node in load.graph.nodes for name in node.outputs if name)
+        kept = 4 * max((load.known[name].size_bytes for name in values), default=0)
+        step = max(1, sum(size for _, size, _ in rows) // steps)
+        caps = [max(0, budget - kept) // step for budget in budgets]
         small = [(name, -(-size // step), able) for name, size, able in rows]
         placed = place(small, caps)
         if placed is None:
             raise PlanError("your function finds no placement")
-        wrong = wrong_rows(small, caps, placed)
+        wrong = wrong_rows(small, caps, placed) or _over(search, placed)
         if wrong:
             raise AssertionError(wrong)
         return [int(d) for d in placed], ["the student's placement"] * len(rows)
 
     return first_fit
+
+
+def _over(search: Search, placed: Sequence[int]) -> str:
+    """Return which device cannot hold all values of its nodes, transferred ones too; or ""."""
+    load = search.workload
+    for device, budget in enumerate(search.budgets):
+        mine = [node for node, d in zip(load.graph.nodes, placed, strict=True) if d == device]
+        touched = {name for node in mine for name in load.touched(node)}
+        if sum(load.stored_bytes(name, device) for name in touched) > budget:
+            return f"with the values that are transferred, device {device} has no room"
+    return ""
 
 
 def wrong_rows(rows: Sequence[Row], caps: Sequence[int], placed: Any) -> str:
