@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs import placing_rules as rules
 from vklab.course.labs import spreading
 from vklab.course.labs.placing_cases import LIMITS
@@ -30,6 +30,13 @@ def _fewest(able=lambda d, able: d in able, over=lambda used, cap: used > cap, p
 
 
 alternative("13-1")(_fewest())
+for old, new in (("(0, [])", "(1, [])"), ("(0, [])", "(-1, [])")):
+    equivalent("13-1", f"reached, total = ({{(None, 0): {old}}}, 0)",
+               f"reached, total = ({{(None, 0): {new}}}, 0)", because="counts are only compared")
+equivalent("13-1", "further[key] = min(further.get(key, more), more)",
+           "further[key] = min(more, further.get(key, more))", because="no two are equal")
+equivalent("13-4", "if in_order and (not found or end < min(found)[0]):",
+           "if in_order and (not found or end <= min(found)[0]):", because="equally long is kept")
 for words, decision in (
     ("which cannot run it", {"able": lambda d, able: True}),
     ("there is a placement that fits, got None", {"over": lambda used, cap: used >= cap}),
@@ -139,7 +146,6 @@ for words, answer in (
     ("the obvious answer needs", rules.first_fit),
     ("no answer needs less than 22", lambda work, caps: rules.earliest_end(
         work, caps, rules.ranks(work))),
-    ("ms; no answer needs less", lambda work, caps: [(name, 2) for name in work]),
     ("and has room for", lambda work, caps: rules.earliest_end(
         work, [99] * 3, rules.ranks(work))),
     ("which is not listed before it", lambda work, caps: [(name, 2) for name in reversed(work)]),
@@ -150,7 +156,6 @@ for words, answer in (
 ):
     wrong("13-4", says=words)(answer)
 
-RIGHT = {"P": "right", "Q": "beyond a limit", "S": "beyond a limit", "T": "right",
-         "R": "kept away for nothing"}
-alternative("13-5")(RIGHT)
-wrong("13-5", says="4 of 5 are right")({**RIGHT, "R": "right"})
+BEYOND, KEPT = "beyond a limit", "kept away for nothing"
+alternative("13-5")({"P": "right", "Q": BEYOND, "S": BEYOND, "T": "right", "R": KEPT})
+wrong("13-5", says="4 of 5 are right")({**dict.fromkeys("PRT", "right"), "Q": BEYOND, "S": BEYOND})

@@ -193,17 +193,17 @@ def refusals(nodes, devices):
     nodes, devices: lists of dictionaries as described above. Two nodes may have the same name.
     TODO     names of missing features and of limits that are too small, each once, in any order;
              [] if the device can run the node. Ask each device by its own table.
-    Example  refusals(NODES[1:2], TABLES) -> [[["maxStorageBufferRange"], []]]
-                                                                      (roughly 14 lines)
+    Example  refusals(NODES[1:2], TABLES) -> [[["maxStorageBufferRange"], []]] (roughly 14 lines)
     """
     ### BEGIN SOLUTION
     def reasons(node, device):
         x, y, z = node["workgroup"]
         limits = device["limits"]
-        groups = zip(node["workgroups"], limits["maxComputeWorkGroupCount"], strict=True)
         over = {
             "maxComputeWorkGroupInvocations": x * y * z > limits["maxComputeWorkGroupInvocations"],
-            "maxComputeWorkGroupCount": any(number > most for number, most in groups),
+            "maxComputeWorkGroupCount": any(
+                node["workgroups"][axis] > limits["maxComputeWorkGroupCount"][axis]
+                for axis in range(3)),
             "maxStorageBufferRange": any(size > limits["maxStorageBufferRange"]
                                          for size in node["buffers"].values()),
             "maxComputeSharedMemorySize":
@@ -274,9 +274,8 @@ def cheapest_cut(times, moves):
     TODO     network(times, moves, PRICE) returns room[start][end], what each edge lets through;
              the ends are node names, "source" and "sink". Repeat: find a way from source to sink
              in which each edge has room; move its smallest room to the opposite directions.
-             All cases have 10 seconds.
     Example  cheapest_cut({"a": (1, 99), "b": (99, 1)}, {("a", "b"): 2}) -> {"a": 0, "b": 1}
-                                                                      (roughly 18 lines)
+             (roughly 18 lines)
     """
     ### BEGIN SOLUTION
     room = network(times, moves, PRICE)
@@ -349,7 +348,7 @@ figures.draw_schedule(WORK, CAPS, plan, "HEFT. An arrow is a move, from the end 
 #
 # One point is for valid schedules. The other four count milliseconds, one point for each graph: first fit earns nothing, the least makespan earns the point, a schedule between them earns its share. The least is exact: the judge searches all schedules, and gives up a beginning when a **bound** says that it cannot win. The bounds are the *critical path* (the longest chain of fastest times that is left) and the *area* (all fastest times that are left, over three devices). Graphs have at most ten nodes; the CPU can run every node and has room for all. No rule of the list above reaches the least in any of them.
 
-# %% id="l13-e4" vklab={"role": "exercise", "id": "13-4", "points": 5, "lines": 15}
+# %% id="l13-e4" vklab={"role": "exercise", "id": "13-4", "points": 5, "lines": 10}
 def makespan(work, caps):
     """Return a schedule [(name, device), ...], as short as you can.
 
@@ -359,25 +358,22 @@ def makespan(work, caps):
              device add up to its cap at most. All graphs together have 10 seconds.
     Start    [(name, 2) for name in work] is always valid: all on the CPU.
     Example  makespan({"a": ((1, 2, 9), 3, 1, ()), "b": ((4, 2, 9), 3, 1, ("a",))}, [6, 6, 6])
-             -> [("a", 0), ("b", 1)] (1 + 1 + 2 = 4 ms; so is all on GPU 1)  (roughly 15 lines)
+             -> [("a", 0), ("b", 1)] (1 + 1 + 2 = 4 ms; so is all on GPU 1)  (roughly 10 lines)
     """
     ### BEGIN SOLUTION
-    fast = {name: min(ms for ms in node[0] if ms is not None) for name, node in work.items()}
-    chain = {}  # the least time from the start of a node to the end of the run
-    for name in reversed(list(work)):
-        chain[name] = fast[name] + max((chain[n] for n in chain if name in work[n][3]), default=0)
-    best = [sum(max(ms or 0 for ms in node[0]) for node in work.values()) + 1, []]
+    found = []
 
-    def extend(plan, so_far, last):
+    def extend(plan, starts, ends):
         if len(plan) == len(work):
-            best[:] = min(best, [so_far, plan])
+            found.append((max(ends), plan))
         for name, device, start, end in next_steps(work, caps, plan):
-            # Schedules are built by rising starts, so that each is tried once.
-            if start >= last and end - fast[name] + chain[name] < best[0]:
-                extend([*plan, (name, device)], max(so_far, end), start)
+            # Nodes are added by rising starts, so that each schedule is tried once.
+            in_order = all(earlier <= start for earlier in starts)
+            if in_order and (not found or end < min(found)[0]):
+                extend([*plan, (name, device)], [*starts, start], [*ends, end])
 
-    extend([], 0, 0)
-    return best[1]
+    extend([], [], [])
+    return min(found)[1]
     ### END SOLUTION
 
 # %% id="l13-e4d" vklab={"role": "demo"}

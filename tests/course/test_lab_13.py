@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from vklab import settings
 from vklab.course.author import trials
 from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import find_lab
+from vklab.course.definition.exercise import find
 from vklab.course.definition.judge import LocalAnswers, judge
 from vklab.course.labs import placing_cases, spreading, swapped
 from vklab.course.labs import placing_rules as rules
@@ -49,9 +51,10 @@ def test_half_way_schedules_earn_a_share(drawn):
     assert all(part.earned < 1 for part in heft.parts[1:])
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_the_least_makespan_is_that_of_all_schedules(drawn, seed):
-    _, module, _ = drawn
+@pytest.mark.parametrize("seed", range(4))
+def test_the_least_makespan_is_that_of_all_schedules(monkeypatch, seed):
+    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
+    module = sys.modules[type(find("13-4")).__module__]
     work, caps = placing_cases.draw_work(np.random.default_rng(seed), 5)
     plans = (
         list(zip(order, devices, strict=True)) for order in itertools.permutations(work)
@@ -77,7 +80,7 @@ def test_the_largest_flow_is_the_cheapest_of_all_placements(cuts):
 
 def test_fewest_changes_are_those_of_all_placements(lists):
     _, _, cases = lists
-    for case in (case for case in cases if len(case.args[0]) <= 15):
+    for case in (case for case in cases if len(case.args[0]) <= 10):
         rows, caps = case.args
         every = map(list, itertools.product((0, 1), repeat=len(rows)))
         valid = (placed for placed in every if not spreading.wrong_rows(rows, caps, placed))
