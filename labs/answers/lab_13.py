@@ -4,7 +4,7 @@ from functools import cache
 
 from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs import placing_rules as rules
-from vklab.course.labs import spreading
+from vklab.course.labs import schedules
 from vklab.course.labs.placing_cases import LIMITS
 
 
@@ -129,11 +129,11 @@ def longer_and_longer_limits(work, caps):
             [tail[n] for n in tail if name in work[n][3]], default=0)
 
     def within(limit, plan, failed):
-        made = spreading.schedule(work, plan)
+        made = schedules.schedule(work, plan)
         if len(plan) == len(work) or frozenset(made.items()) in failed:
             return plan if len(plan) == len(work) else None
         failed.add(frozenset(made.items()))
-        for name, device, _, end in spreading.next_steps(work, caps, plan):
+        for name, device, _, end in schedules.next_steps(work, caps, plan):
             if end + tail[name] - min(ms for ms in work[name][0] if ms is not None) <= limit:
                 found = within(limit, [*plan, (name, device)], failed)
                 if found:

@@ -13,10 +13,11 @@ from vklab.course.definition.case import Case
 from vklab.course.definition.exercise import Function, exercise
 from vklab.course.definition.kinds import Choice, Predict
 from vklab.course.definition.report import Report
-from vklab.course.labs import placing_cases, spreading
+from vklab.course.labs import placing_cases, schedules, spreading
 from vklab.course.labs import placing_rules as rules
 from vklab.course.labs.placing_cases import LIMITS, Moves, Times
-from vklab.course.labs.spreading import CAPS, WORK, Row, Work
+from vklab.course.labs.schedules import CAPS, WORK, Work
+from vklab.course.labs.spreading import Row
 
 MIB = (3, 3, 1, 14, 1, 1, 50, 1, 197, 1, 1, 1, 1, 1, 1)  # weights and results of conv_many
 CONV_MANY: list[Row] = [(f"n{number}", size, (0, 1)) for number, size in enumerate(MIB)]
@@ -254,7 +255,7 @@ def shortest(work: Work, caps: Sequence[int]) -> int:
         if (sum(free) + left) / len(free) >= best:
             return
         steps = ((end + tail[name] - quick[name], start, name, d, end)
-                 for name, d, start, end in spreading.next_steps(work, caps, plan))
+                 for name, d, start, end in schedules.next_steps(work, caps, plan))
         for low, start, name, d, end in sorted(steps):
             if low < best and start >= last:
                 extend([*plan, (name, d)], [end if n == d else f for n, f in enumerate(free)],
@@ -314,7 +315,7 @@ class Makespan(Function):
             isinstance(each, list | tuple) and len(each) == 2 and type(each[0]) is str
             and type(each[1]) is int for each in got),
             f"expected a list of (name, device), got {words.short(got)}")  # fmt: skip
-        wrong = spreading.problem(work, caps, [(name, device) for name, device in got])
+        wrong = schedules.problem(work, caps, [(name, device) for name, device in got])
         report.expect(not wrong, f"{wrong}, in {words.short(got)}")
         if report.part != "valid":
             mine = rules.span(work, [(name, device) for name, device in got])
@@ -333,7 +334,7 @@ ROWS = ((1024, 128, "yes", 256, 1024, "no"), (256, 1024, "no", 1024, 128, "yes")
 
 @exercise(
     "13-5",
-    hints=("For each node, ask twice: can device 0 run it? Can device 1? They may differ both ways.",),
+    hints=("For each node, ask twice: can device 0 run it? Can device 1? Compare the answers.",),
     variants=[dict(zip(KEYS, row, strict=True)) for row in ROWS],
 )  # fmt: skip
 class DeviceZero(Choice):

@@ -26,7 +26,8 @@ from vklab.course import attempt, banner, check, hint, predict, show
 from vklab.course.figures import placement as figures
 from vklab.course.labs import placing_rules, spreading
 from vklab.course.labs.placing_rules import network
-from vklab.course.labs.spreading import CAPS, NODES, TABLES, WORK, next_steps, simulated_gpus
+from vklab.course.labs.schedules import CAPS, WORK, next_steps
+from vklab.course.labs.spreading import NODES, TABLES, simulated_gpus
 from vklab.course.labs.swapped import run_swapped
 from vklab.plan import capability
 from vklab.plan.options import Options, PlacementOptions

@@ -15,7 +15,7 @@ from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import find_lab
 from vklab.course.definition.exercise import find
 from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs import placing_cases, spreading, swapped
+from vklab.course.labs import placing_cases, schedules, spreading, swapped
 from vklab.course.labs import placing_rules as rules
 from vklab.course.places import PROJECT
 from vklab.plan.options import Options, PlacementOptions
@@ -60,7 +60,7 @@ def test_the_least_makespan_is_that_of_all_schedules(monkeypatch, seed):
         list(zip(order, devices, strict=True)) for order in itertools.permutations(work)
         for devices in itertools.product(range(3), repeat=len(work))
     )  # fmt: skip
-    valid = (plan for plan in plans if not spreading.problem(work, caps, plan))
+    valid = (plan for plan in plans if not schedules.problem(work, caps, plan))
     assert module.shortest(work, caps) == min(rules.span(work, plan) for plan in valid)
 
 

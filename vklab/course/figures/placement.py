@@ -9,13 +9,13 @@ from typing import Any
 from vklab.course.figures.diagram import Diagram
 from vklab.course.figures.lanes import draw_timeline
 from vklab.course.figures.networks import draw_network
-from vklab.course.labs import spreading
+from vklab.course.labs import schedules
 from vklab.course.labs.placing_rules import span
-from vklab.course.labs.spreading import DEVICES, Schedule, Work
+from vklab.course.labs.schedules import DEVICES, Schedule, Work
 from vklab.course.picture import Picture
 from vklab.graph.graph import Graph
 
-__all__ = ["COLOURS", "draw_able", "draw_cut", "draw_placed", "draw_questions", "draw_roads",
+__all__ = ["COLOURS", "draw_able", "draw_cut", "draw_questions", "draw_roads",
            "draw_schedule", "draw_split", "draw_work"]  # fmt: skip
 
 COLOURS = ("blue", "orange", "green")
@@ -140,32 +140,6 @@ def draw_cut() -> Picture:
     )
 
 
-def draw_placed(
-    times: Mapping[str, Sequence[int | None]], moves: Mapping[tuple[str, str], int],
-    placed: Mapping[str, int], caption: str,
-) -> Picture:  # fmt: skip
-    """Draw nodes by device, with their times on both.
-
-    Args:
-        times: the time of each node on each device.
-        moves: for each pair of maker and reader the time to move.
-        placed: the device of each node.
-        caption: the line below.
-    """
-    reads: dict[str, list[str]] = {name: [] for name in times}
-    for maker, reader in moves:
-        reads[reader].append(maker)
-    nodes = [(name, name, reads[name], [name]) for name in times]
-    told = ", ".join(f"{name} on {device}" for name, device in placed.items())
-    return draw_network(
-        nodes, alt=f"Devices of nodes: {told}.", caption=caption,
-        colours={name: COLOURS[device] for name, device in placed.items()},
-        notes={name: ["ms " + " or ".join("-" if t is None else str(t) for t in pair)]
-               for name, pair in times.items()},
-        legend={COLOURS[d]: f"device {d}" for d in sorted({*placed.values()})},
-    )  # fmt: skip
-
-
 def draw_work(work: Work, caption: str) -> Picture:
     """Draw the nodes of a list of work, with times, weights and moves."""
     nodes = [(name, name, list(reads), [name]) for name, (_, _, _, reads) in work.items()]
@@ -187,10 +161,10 @@ def draw_schedule(work: Work, caps: Sequence[int], plan: Schedule, caption: str)
         plan: (name, device) of each node.
         caption: the line below; what is wrong with the schedule stands behind it.
     """
-    wrong = spreading.problem(work, caps, plan)
+    wrong = schedules.problem(work, caps, plan)
     if wrong:
         return Diagram(640, 40).box((10, 4, 620, 30), wrong, "red").picture(wrong, caption)
-    made = spreading.schedule(work, plan)
+    made = schedules.schedule(work, plan)
     lanes: dict[str, list[tuple[str, float, float, str]]] = {}
     titles = []
     for d, device in enumerate(DEVICES):

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from vklab.course.labs import recorded_graphs
-from vklab.course.labs.spreading import Row, Work
+from vklab.course.labs.schedules import Work
+from vklab.course.labs.spreading import Row
 
 __all__ = ["FEATURES", "LIMITS", "Moves", "Times", "border", "draw_rows", "draw_table",
            "draw_needs", "draw_times", "draw_work"]  # fmt: skip
@@ -27,7 +28,7 @@ LETTERS = "abcdefghijklmnop"
 
 def draw_rows(random: Random, count: int) -> tuple[list[Row], list[int]]:
     """Return rows for two devices, and caps that are larger than all rows together."""
-    rows = []
+    rows: list[Row] = []
     for number in range(count):
         able = (0, 1) if random.random() < 0.75 else (int(random.integers(2)),)
         rows.append((f"n{number}", int(random.choice([1, 1, 2, 3, 5, 8, 13])), able))
@@ -67,7 +68,13 @@ def draw_table(random: Random, name: str) -> dict[str, Any]:
 
 
 def draw_needs(random: Random, table: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the needs of a node, near the limits of a device."""
+    """Return the needs of a node, near the limits of a device.
+
+    Args:
+        random: the source of chance.
+        table: the device.
+        name: the node.
+    """
     most = [table["limits"][limit] for limit in LIMITS]
     more = [int(n) for n in random.integers(-1, 2, 3)]
     groups = tuple(int(n) for n in random.permutation([most[1][0] + more[0], 7, 8]))

@@ -1,7 +1,7 @@
 """Natural rules that place nodes on devices, and what their placements cost.
 
-Rows, work and schedules are those of `spreading`, times and moves those of `placing_cases`. Visited
-by lab 13.
+Rows are those of `spreading`, work is that of `schedules`, times and moves are those of
+`placing_cases`. Visited by lab 13.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from vklab.course.labs import spreading
+from vklab.course.labs import schedules
 from vklab.course.labs.placing_cases import Moves, Times
-from vklab.course.labs.spreading import Row, Schedule, Work
+from vklab.course.labs.schedules import Schedule, Work
+from vklab.course.labs.spreading import Row
 
 __all__ = ["INFINITE", "by_rule", "changes", "earliest_end", "first_fit", "first_fit_rows",
            "naturals", "network", "one_by_one", "ranks", "span", "total"]  # fmt: skip
@@ -42,7 +43,14 @@ def first_fit_rows(rows: Sequence[Row], caps: Sequence[int]) -> list[int] | None
 
 
 def total(times: Times, moves: Moves, price: int, placed: Mapping[str, int]) -> int:
-    """Return the time of all nodes on two devices that take turns, and of the moves between."""
+    """Return the time of all nodes on two devices that take turns, and of the moves between.
+
+    Args:
+        times: the times of each node on the two devices.
+        moves: what a move from maker to reader takes.
+        price: what every move costs in addition.
+        placed: the device of each node.
+    """
     here = [times[name][device] for name, device in placed.items()]
     apart = [price + size for (a, b), size in moves.items() if placed[a] != placed[b]]
     return sum(INFINITE if ms is None else ms for ms in here) + sum(apart)
@@ -59,7 +67,7 @@ def network(times: Times, moves: Moves, price: int) -> dict[str, dict[str, int]]
         price: what every move costs in addition.
     """
     room: dict[str, dict[str, int]] = {name: {} for name in ("source", *times, "sink")}
-    edges = [("source", name, other) for name, (_, other) in times.items()]
+    edges: list[tuple[str, str, int | None]] = [("source", name, other) for name, (_, other) in times.items()]
     edges += [(name, "sink", one) for name, (one, _) in times.items()]
     for (maker, reader), ms in moves.items():
         edges += [(maker, reader, price + ms), (reader, maker, price + ms)]
@@ -70,7 +78,13 @@ def network(times: Times, moves: Moves, price: int) -> dict[str, dict[str, int]]
 
 
 def one_by_one(times: Times, moves: Moves, price: int) -> int:
-    """Begin with the faster device of each node; move single nodes as long as that saves time."""
+    """Return the total of this rule: the faster device for each node, then moves of single nodes.
+
+    Args:
+        times: the times of each node on the two devices.
+        moves: what a move from maker to reader takes.
+        price: what every move costs in addition.
+    """
     placed = {name: int(one is None or (other is not None and other < one))
               for name, (one, other) in times.items()}  # fmt: skip
     while True:
@@ -83,11 +97,18 @@ def one_by_one(times: Times, moves: Moves, price: int) -> int:
 
 def span(work: Work, plan: Schedule) -> int:
     """Return the makespan of a valid schedule: when its last node ends."""
-    return max((end for _, _, end in spreading.schedule(work, plan).values()), default=0)
+    return max((end for _, _, end in schedules.schedule(work, plan).values()), default=0)
 
 
 def by_rule(work: Work, caps: Sequence[int], order: Iterable[str], choose: Choose) -> Schedule:
-    """Place nodes one by one, never taken back. Raises LookupError for a node without a device."""
+    """Place nodes one by one, never taken back. Raises LookupError for a node without a device.
+
+    Args:
+        work: the nodes.
+        caps: the MiB of each device.
+        order: the nodes in an order that works.
+        choose: chooses one of the devices with room.
+    """
     left, free, plan = list(caps), [0] * len(caps), []
     made: dict[str, tuple[int, int]] = {}
     for name in order:
@@ -115,6 +136,11 @@ def first_fit(work: Work, caps: Sequence[int]) -> Schedule:
 def earliest_end(work: Work, caps: Sequence[int], rank: Mapping[str, float]) -> Schedule:
     """Place by rank, largest first, each node where it ends first.
 
+    Args:
+        work: the nodes.
+        caps: the MiB of each device.
+        rank: of each node.
+
     Source: Topcuoglu, Hariri and Wu 2002, HEFT, with `ranks`; without idle gaps that are filled.
     """
     order = sorted(work, key=lambda name: -rank[name])
@@ -128,7 +154,7 @@ def ranks(work: Work) -> dict[str, float]:
         work: the nodes.
     """
     rank: dict[str, float] = {}
-    for name in reversed(work):
+    for name in reversed(list(work)):
         able = [ms for ms in work[name][0] if ms is not None]
         after = [rank[other] + work[name][2] for other in rank if name in work[other][3]]
         rank[name] = sum(able) / len(able) + max(after, default=0)
@@ -152,7 +178,7 @@ def naturals(work: Work, caps: Sequence[int], tries: int = 200) -> dict[str, flo
         return int(random.choice(list(ends)))
 
     def best(found: Iterable[Schedule]) -> float:
-        valid = (plan for plan in found if not spreading.problem(work, caps, plan))
+        valid = (plan for plan in found if not schedules.problem(work, caps, plan))
         return min((span(work, plan) for plan in valid), default=np.inf)
 
     numbers = range(len(caps))
