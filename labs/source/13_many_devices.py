@@ -368,7 +368,7 @@ def makespan(work, caps):
         if len(plan) == len(work):
             found.append((max(ends), plan))
         for name, device, start, end in next_steps(work, caps, plan):
-            # Nodes are added by rising starts, so that each schedule is tried once.
+            # By rising starts only: other lists of the same schedule are left out.
             in_order = all(earlier <= start for earlier in starts)
             if in_order and (not found or end < min(found)[0]):
                 extend([*plan, (name, device)], [*starts, start], [*ends, end])

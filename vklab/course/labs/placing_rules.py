@@ -67,10 +67,11 @@ def network(times: Times, moves: Moves, price: int) -> dict[str, dict[str, int]]
         price: what every move costs in addition.
     """
     room: dict[str, dict[str, int]] = {name: {} for name in ("source", *times, "sink")}
-    edges: list[tuple[str, str, int | None]] = [("source", name, other) for name, (_, other) in times.items()]
-    edges += [(name, "sink", one) for name, (one, _) in times.items()]
-    for (maker, reader), ms in moves.items():
-        edges += [(maker, reader, price + ms), (reader, maker, price + ms)]
+    edges: list[tuple[str, str, int | None]] = []
+    for name, (one, other) in times.items():
+        edges += [("source", name, other), (name, "sink", one)]
+    for (maker, reader), move in moves.items():
+        edges += [(maker, reader, price + move), (reader, maker, price + move)]
     for start, end, ms in edges:
         room[start][end] = room[start].get(end, 0) + (INFINITE if ms is None else ms)
         room[end].setdefault(start, 0)
