@@ -12,7 +12,7 @@ from vklab.course.author import trials
 from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import find_lab
 from vklab.course.definition.judge import LocalAnswers, judge
-from vklab.course.labs import swapped, transfers
+from vklab.course.labs import second_device, swapped, transfers
 from vklab.course.labs.parallelism import SLOTS, even_parts, events_of, pipeline, replay, step_times
 from vklab.course.places import PROJECT
 
@@ -136,14 +136,14 @@ def test_a_students_paths_run_and_impossible_ones_do_not(monkeypatch):
 
 
 def test_a_ring_between_devices_with_direct_access_is_refused():
-    if transfers.second_device() is None:
+    if second_device.second_device() is None:
         pytest.skip("there is no second device")
     rows, why = run_paths(lambda *facts: ("ring", 0))
     assert not rows and "a ring needs device memory at both ends" in why
 
 
 def test_a_real_split_shows_its_transfers():
-    if transfers.second_device() is None:
+    if second_device.second_device() is None:
         pytest.skip("there is no second device")
     spans, why = transfers.traced_split("digits_cnn.onnx",
                                         {"image": np.zeros((2, 1, 28, 28), np.float32)})

@@ -10,7 +10,7 @@ import inspect
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,13 +40,17 @@ class Outcome:
     output: str = ""
 
 
-def run_limited(function: Callable[..., Any], *arguments: Any, seconds: float = 10.0) -> Outcome:
+def run_limited(
+    function: Callable[..., Any], *arguments: Any, seconds: float = 10.0,
+    variables: Mapping[str, str] | None = None,
+) -> Outcome:  # fmt: skip
     """Call `function(*arguments)` in a fresh interpreter; a crash there raises nothing here.
 
     Args:
         function: the function; its module or notebook cell is sent with it.
         arguments: its arguments.
         seconds: time limit.
+        variables: environment variables of the child, such as those that name drivers.
     """
     with tempfile.TemporaryDirectory(prefix="vklab-") as name:
         folder = Path(name)
@@ -55,7 +59,8 @@ def run_limited(function: Callable[..., Any], *arguments: Any, seconds: float = 
                 (folder / "call").write_bytes(cloudpickle.dumps((function, arguments)))
         except Exception as error:
             return Outcome("raised", message=f"cannot be sent to a process of its own: {error}")
-        ended = run_child("vklab.course.children.limited_child", [str(folder)], folder, seconds)
+        ended = run_child("vklab.course.children.limited_child", [str(folder)], folder, seconds,
+                          variables)  # fmt: skip
         result = folder / "result"
         if ended.how == "exited" and result.is_file():
             status, value, message = cloudpickle.loads(result.read_bytes())

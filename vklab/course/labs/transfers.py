@@ -6,10 +6,9 @@ only made; lavapipe and SwiftShader are two devices for a real run. Visited by l
 
 from __future__ import annotations
 
-import os
+import glob
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,22 +17,21 @@ import vklab
 from vklab.course.children.run_limited import run_limited
 from vklab.course.data import data
 from vklab.course.labs import swapped
+from vklab.course.labs.second_device import second_device
 from vklab.graph.graph import Graph
 from vklab.plan import arenas, storage
 from vklab.plan.chunk import Chunk, Transfer
+from vklab.plan.options import Options, PlacementOptions
 from vklab.types import DeviceInfo, MemoryType
 from vklab.vulkan import dma_buf, host_memory
 
-__all__ = ["facts_of", "guarded", "lent_devices", "second_device", "spread", "traced_split"]
+__all__ = ["facts_of", "guarded", "halves", "lent_devices", "load_in_halves", "spread",
+           "traced_split"]  # fmt: skip
 
 PAST_THE_HOST = ("dma-buf", "ring")
 # Memory types of a GPU without ReBAR: none is both device-local and visible to the host.
 DISCRETE = (("device_local", 1), ("host_visible host_coherent", 6),
             ("host_visible host_coherent host_cached", 14))  # fmt: skip
-LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd*.json"
-SWIFTSHADER = ("/usr/lib/chromium/vk_swiftshader_icd.json",
-               "/usr/lib/chromium-browser/vk_swiftshader_icd.json",
-               "/opt/google/chrome/vk_swiftshader_icd.json")  # fmt: skip
 SECONDS = 120.0
 
 Choose = Callable[[Mapping[str, Any], Mapping[str, Any], int], tuple[str, int]]
@@ -71,16 +69,6 @@ def lent_devices(*extensions: str) -> tuple[DeviceInfo, DeviceInfo]:
     return one, other
 
 
-def second_device() -> dict[str, str] | None:
-    """Return the variables under which a process sees two devices, or None if there is no way."""
-    if sum(not info.refusal for info in vklab.devices()) > 1:
-        return {}
-    drivers = [str(path) for path in sorted(Path("/").glob(LAVAPIPE.lstrip("/")))[:1]]
-    drivers += [path for path in SWIFTSHADER if Path(path).is_file()][:1]
-    joined = os.pathsep.join(drivers)
-    return {"VK_DRIVER_FILES": joined, "VK_ICD_FILENAMES": joined} if len(drivers) > 1 else None
-
-
 def spread(**switches: str) -> dict[str, Any]:
     """Return arguments of `run_swapped`: two described GPUs, and what else the process sees.
 
@@ -92,9 +80,36 @@ def spread(**switches: str) -> dict[str, Any]:
     variables = second_device()
     return {
         "models": () if variables is None else swapped.MODELS,
-        "spread": swapped.Spread(2, lent_devices(host_memory.EXTENSION),
-                                 {**(variables or {}), **switches}),
-    }  # fmt: skip
+        "load": load_in_halves,
+        "infos": lent_devices(host_memory.EXTENSION),
+        "options": _halved,
+        "variables": {**(variables or {}), **switches},
+    }
+
+
+def halves(names: Sequence[str], devices: Sequence[int]) -> dict[str, int]:
+    """Return the device of each node: the first half of the nodes on the first device.
+
+    Args:
+        names: names of the nodes in order; patterns in the result match one name each.
+        devices: the numbers of two devices.
+    """
+    return {glob.escape(name): devices[2 * n // len(names)] for n, name in enumerate(names)}
+
+
+def _halved(graph: Graph) -> Options:
+    pins = halves([node.name for node in graph.nodes], (0, 1))
+    return Options(placement=PlacementOptions(pins=pins))
+
+
+def load_in_halves(file: str) -> vklab.Session:
+    """Load a model whose halves run on two devices, the default device first."""
+    with vklab.load(file) as session:
+        names = [node.name for node in session.graph.nodes]
+        first = session.device.index
+    second = next(info.index for info in vklab.devices()
+                  if not info.refusal and info.index != first)  # fmt: skip
+    return vklab.load(file, devices=[first, second], place=halves(names, (first, second)))
 
 
 def guarded(choose_path: Choose) -> Callable[..., frozenset[str]]:
@@ -150,15 +165,12 @@ def traced_split(model: str, feed: Mapping[str, Any]) -> tuple[list[tuple[Any, .
     variables = second_device()
     if variables is None:
         return [], "there is no second Vulkan device or driver on this machine"
-    ran = run_limited(_traced, str(data(model)), dict(feed), variables, seconds=SECONDS)
+    ran = run_limited(_traced, str(data(model)), dict(feed), seconds=SECONDS, variables=variables)
     return (ran.value, "") if ran.status == "returned" else ([], ran.message)
 
 
-def _traced(
-    file: str, feed: Mapping[str, Any], variables: Mapping[str, str]
-) -> list[tuple[Any, ...]]:
-    os.environ.update(variables)
-    with swapped.load_spread(file, 2) as session:
+def _traced(file: str, feed: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    with load_in_halves(file) as session:
         session.run(feed)
         spans = session.trace(feed).spans
     first = min(span.start_ns for span in spans)

@@ -1,0 +1,161 @@
+"""Answers to try the checks of lab 13 with: wrong ones, and a second right one for each."""
+
+from functools import cache
+
+from vklab.course.author.answers import alternative, equivalent, wrong
+from vklab.course.labs import placing_rules as rules
+from vklab.course.labs import schedules
+from vklab.course.labs.placing_cases import LIMITS
+
+
+def _fewest(able=lambda d, able: d in able, over=lambda used, cap: used > cap, price=1):
+    """Return an answer to 13-1, by recursion, in which one decision may be wrong."""
+    def few_changes(nodes, caps):
+        sums = [sum(n[1] for n in nodes[:k]) for k in range(len(nodes) + 1)]
+
+        @cache
+        def rest(k, last, used):
+            found = [] if k < len(nodes) else [(0, ())]
+            for d in (0, 1) if k < len(nodes) else ():
+                first = used + nodes[k][1] * (d == 0)
+                full = over(first, caps[0]) or over(sums[k + 1] - first, caps[1])
+                after = None if full or not able(d, nodes[k][2]) else rest(k + 1, d, first)
+                if after:
+                    found.append((after[0] + price * (last != d), (d, *after[1])))
+            return min(found, default=None)
+
+        return rest(0, -1, 0) and list(rest(0, -1, 0)[1])
+
+    return few_changes
+
+
+alternative("13-1")(_fewest())
+for old, new in (("(0, [])", "(1, [])"), ("(0, [])", "(-1, [])")):
+    equivalent("13-1", f"reached, total = ({{(None, 0): {old}}}, 0)",
+               f"reached, total = ({{(None, 0): {new}}}, 0)", because="counts are only compared")
+equivalent("13-1", "further[key] = min(further.get(key, more), more)",
+           "further[key] = min(more, further.get(key, more))", because="no two are equal")
+equivalent("13-4", "if in_order and (not found or end < min(found)[0]):",
+           "if in_order and (not found or end <= min(found)[0]):", because="equally long is kept")
+for words, decision in (
+    ("which cannot run it", {"able": lambda d, able: True}),
+    ("there is a placement that fits, got None", {"over": lambda used, cap: used >= cap}),
+    ("and has room for", {"over": lambda used, cap: False}),
+    ("changes device", {"price": 0}),
+):
+    wrong("13-1", says=words)(_fewest(**decision))
+wrong("13-1", says="changes device 2 times")(rules.first_fit_rows)
+wrong("13-1", says="there are devices 0 to 1")(lambda nodes, caps: [2] * len(nodes))
+
+
+def _refuses(table=lambda devices, n: devices[n], more=lambda need, most: need > most,
+             threads=lambda x, y, z: x * y * z, buffer=lambda sizes: max(sizes, default=0),
+             groups=lambda mine, most: [m > n for m, n in zip(mine, most)], features=True):
+    """Return an answer to 13-2 in which one decision may be wrong."""
+    def one(node, device):
+        most = device["limits"]
+        over = (more(threads(*node["workgroup"]), most[LIMITS[0]]),
+                any(groups(node["workgroups"], most[LIMITS[1]])),
+                more(buffer(node["buffers"].values()), most[LIMITS[2]]),
+                more(node["shared_bytes"], most[LIMITS[3]]))
+        lacks = set(node["features"]) - set(device["features"]) if features else ()
+        return [name for name, is_over in zip(LIMITS, over) if is_over] + sorted(lacks)
+
+    return lambda nodes, devices: [
+        [one(node, table(devices, n)) for n in range(len(devices))] for node in nodes]
+
+
+alternative("13-2")(_refuses())
+for words, decision in (
+    ("refuses nothing", {"more": lambda need, most: need >= most}),
+    ("maxComputeWorkGroupInvocations refuses it", {"threads": lambda x, y, z: max(x, y, z)}),
+    ("maxComputeWorkGroupInvocations refuses it", {"threads": lambda x, y, z: x * y}),
+    ("'maxStorageBufferRange' refuses nothing", {"buffer": sum}),
+    ("raised ValueError", {"buffer": max}),
+    ("maxComputeWorkGroupCount", {"groups": lambda mine, most: [max(mine) > max(most)]}),
+    ("shaderFloat16 refuses it", {"features": False}),
+    ("on device 1", {"table": lambda devices, n: devices[0]}),
+):
+    wrong("13-2", says=words)(_refuses(**decision))
+wrong("13-2", says="expected a row for each")(lambda nodes, devices: {n["name"]: [] for n in nodes})
+
+PRICE = 4  # of the default variant
+
+
+def _flow(times, moves, price=4):
+    """Return an answer to 13-3 that sends flow along any way, one unit of the least room a time."""
+    room = rules.network(times, moves, price)
+    while True:
+        ways, stack = {"source": ()}, ["source"]
+        while stack:
+            here = stack.pop()
+            for there in room[here].keys() - ways.keys():
+                if room[here][there]:
+                    ways[there] = (*ways[here], (here, there))
+                    stack.append(there)
+        if "sink" not in ways:
+            return {name: int(name not in ways) for name in times}
+        least = min(room[a][b] for a, b in ways["sink"])
+        for a, b in ways["sink"]:
+            room[a][b] -= least
+            room[b][a] += least
+
+
+def _improved(times, moves, price=4):
+    best = {n: int(a is None or (b is not None and b < a)) for n, (a, b) in times.items()}
+    for name in list(times) * 3:
+        best = min(best, {**best, name: 1 - best[name]},
+                   key=lambda placed: rules.total(times, moves, price, placed))
+    return best
+
+
+alternative("13-3")(_flow)
+for words, answer in (
+    ("the least is", _improved),
+    ("the least is", lambda times, moves: _improved(times, {}, 0)),
+    ("the least is", lambda times, moves: _flow(times, moves, 0)),
+    ("device 0 cannot run", lambda times, moves: dict.fromkeys(times, 0)),
+    ("has no device", lambda times, moves: {}),
+    ("there are 0 and 1", lambda times, moves: dict.fromkeys(times, "sink")),
+):
+    wrong("13-3", says=words)(answer)
+
+
+@alternative("13-4")
+def longer_and_longer_limits(work, caps):
+    tail = {}
+    for name in reversed(work):
+        tail[name] = min(ms for ms in work[name][0] if ms is not None) + max(
+            [tail[n] for n in tail if name in work[n][3]], default=0)
+
+    def within(limit, plan, failed):
+        made = schedules.schedule(work, plan)
+        if len(plan) == len(work) or frozenset(made.items()) in failed:
+            return plan if len(plan) == len(work) else None
+        failed.add(frozenset(made.items()))
+        for name, device, _, end in schedules.next_steps(work, caps, plan):
+            if end + tail[name] - min(ms for ms in work[name][0] if ms is not None) <= limit:
+                found = within(limit, [*plan, (name, device)], failed)
+                if found:
+                    return found
+
+    return next(found for limit in range(999) if (found := within(limit, [], set())))
+
+
+for words, answer in (
+    ("the obvious answer needs", rules.first_fit),
+    ("no answer needs less than 22", lambda work, caps: rules.earliest_end(
+        work, caps, rules.ranks(work))),
+    ("and has room for", lambda work, caps: rules.earliest_end(
+        work, [99] * 3, rules.ranks(work))),
+    ("which is not listed before it", lambda work, caps: [(name, 2) for name in reversed(work)]),
+    ("is missing", lambda work, caps: [(name, 2) for name in list(work)[1:] if not work[name][3]]),
+    ("is listed twice", lambda work, caps: [(name, 2) for name in [*work, *work]]),
+    ("cannot run", lambda work, caps: [(name, n % 4) for n, name in enumerate(work)]),
+    ("expected a list of (name, device)", lambda work, caps: list(work)),
+):
+    wrong("13-4", says=words)(answer)
+
+BEYOND, KEPT = "beyond a limit", "kept away for nothing"
+alternative("13-5")({"P": "right", "Q": BEYOND, "S": BEYOND, "T": "right", "R": KEPT})
+wrong("13-5", says="4 of 5 are right")({**dict.fromkeys("PRT", "right"), "Q": BEYOND, "S": BEYOND})

@@ -1,0 +1,453 @@
+# ---
+# jupyter:
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+#   vklab: {title: "Many devices", minutes: 90}
+# ---
+
+# %% [markdown] id="l13-title"
+# # Lab 13 · Many devices
+# **Which device runs which node, and why** · 90 minutes, 5 exercises; exercise 4, about 25 minutes, may wait for another day
+#
+# A network may need more memory than one device has. Or a device lacks a feature that one node needs. Or two devices together could end sooner. The choice of a device for every node is called a **placement**.
+#
+# **Afterwards you can**
+# * reproduce a published placement, and say what is wrong with its rule;
+# * tell from plain tables which device can run which node, and give the reason;
+# * find the cheapest placement on two devices with a minimum cut;
+# * place and order nodes on three devices with little memory, and say how far from the best you are.
+#
+# **Before this lab**: labs 09 to 12. You need lists, dictionaries, loops. New words are explained where they come first, and in the [glossary](GLOSSARY.md). **Files it opens**: `vklab/plan/place/search.py`, `vklab/plan/place/placement.py`, `vklab/plan/capability.py`.
+
+# %% id="l13-setup" tags=["nbval-ignore-output"]
+from functools import partial
+
+from IPython.display import display
+
+import vklab
+from vklab.course import attempt, banner, check, hint, predict, show
+from vklab.course.figures import placement as figures
+from vklab.course.labs import placing_rules, spreading
+from vklab.course.labs.placing_rules import network
+from vklab.course.labs.schedules import CAPS, WORK, next_steps
+from vklab.course.labs.second_device import second_device
+from vklab.course.labs.spreading import NODES, TABLES, simulated_gpus
+from vklab.course.labs.swapped import run_swapped
+from vklab.plan import capability
+from vklab.plan.options import Options, PlacementOptions
+from vklab.plan.tuning import tune
+
+MIB = 1 << 20
+banner()
+
+# %% id="l13-own" vklab={"role": "own"}
+# Your own imports and helper functions go here: this cell is handed in with your answers.
+
+# %% [markdown] id="l13-1t"
+# ## 1 · A published split
+# Two GPUs stand in one machine. Each has memory of its own.
+
+# %% id="l13-1d" tags=["hide-input"]
+figures.draw_roads()
+
+# %% [markdown] id="l13-1r"
+# VKML is a Vulkan runtime for networks, written in Rust. Its page says: "the greedy allocator transparently injects `TransferToDevice` instructions when operations span different physical devices". Its published example is a network of 15 nodes, here called conv_many, with a cap on the memory of GPU 0. (VKML does not publish the channels. Ours give 259 MiB of weights, and our cap is 128 MiB.)
+#
+# The rule of VKML is **first fit**: take the nodes in order, and give each one to the first device, counted from GPU 0, that still has room for it. Such a rule is *greedy*: it decides one node after the other, and takes nothing back.
+#
+# Convolution `conv4`, the ninth node, has 196 MiB of weights, so it goes to GPU 1. The six nodes after it need 2 MiB together. On which GPU does first fit put the next node, `relu4`? And how many values are transferred between the GPUs in one run? Write a number in place of each `...`; the explanation follows your guess.
+
+# %% id="l13-p1"
+predict("13-p1", relu4_on_gpu=..., transfers=...)
+
+# %% id="l13-split"
+# vklab's policy "greedy" is first fit. A plan needs the facts about a device, and not the device.
+conv_many = spreading.conv_many()
+gpus = simulated_gpus(2)
+greedy = spreading.place(conv_many, gpus, {0: 128 * MIB}, policy="greedy")
+print("transferred:", [(move.value, move.size_bytes) for move in greedy.transfers])
+print("conv4:", greedy.reasons["conv4"])
+figures.draw_split(conv_many, greedy.devices, "First fit: 8 nodes on GPU 0, 1 on GPU 1, 6 on GPU "
+                   "0. VKML publishes the same split.")
+
+# %% [markdown] id="l13-splitr"
+# The network goes to GPU 1 for one node, and comes back. Nothing forces it back: GPU 1 can run the last six nodes, and has room for them. First fit starts again at GPU 0 for *every* node, and never asks where the input of `relu4` is.
+#
+# Two neighbours in the list on different devices are a **change**. With two devices, each change after the first is a **return** to a device that was left before. A return is *needed* only if capability (a device cannot run a node) or memory forces it. Which line of the rule starts again at the first device?
+
+# %% id="l13-fit" tags=["nbval-ignore-output"]
+show("vklab.plan.place.search.first_fit")
+
+# %% [markdown] id="l13-e1t"
+# ### Exercise 1 · No needless return
+# Place a list of nodes on two devices with as few changes as possible. Then no return is left that nothing forces. As in first fit, a node keeps its memory to the end, so the sizes on a device add up.
+#
+# To try all placements is too slow: 40 nodes have 2⁴⁰. But many beginnings have the same future. What does the rest of the list need to know about a beginning?
+
+# %% id="l13-e1" vklab={"role": "exercise", "id": "13-1", "points": 5, "lines": 11}
+def few_changes(nodes, caps):
+    """Return a device, 0 or 1, for each node, with as few changes as possible.
+
+    nodes: a list of (name, size, devices that can run it); caps: room of device 0, of device 1.
+    TODO     each node on a device that can run it; the sizes on a device add up to its cap at
+             most. Return None if there is no such placement.
+    Approach go through the nodes; for each pair (last device, size on device 0) keep one placement
+             of the nodes so far. All lists together have 10 seconds.
+    Example  few_changes([("a", 3, (0, 1)), ("b", 5, (0, 1)), ("c", 1, (0, 1))], [4, 9])
+             -> [1, 1, 1]; with caps [4, 6] -> [0, 1, 1]               (roughly 11 lines)
+    """
+    ### BEGIN SOLUTION
+    reached, total = {(None, 0): (0, [])}, 0
+    for _, size, able in nodes:
+        further, total = {}, total + size
+        for (last, used), (changes, placed) in reached.items():
+            for device in able:
+                key = device, used + size * (device == 0)
+                more = changes + (device != last), [*placed, device]
+                if key[1] <= caps[0] and total - key[1] <= caps[1]:
+                    further[key] = min(further.get(key, more), more)
+        reached = further
+    return min(reached.values())[1] if reached else None
+    ### END SOLUTION
+
+# %% id="l13-e1d" vklab={"role": "demo"}
+with attempt("13-1"):
+    for caps in ([128, 300], [128, 230]):  # MiB
+        mine = few_changes(spreading.weights_of(conv_many), caps)
+        display(figures.draw_split(conv_many, mine, f"Your placement with {caps[0]} MiB on GPU 0 "
+                                   f"and {caps[1]} MiB on GPU 1."))
+
+# %% id="l13-e1c" vklab={"role": "check", "id": "13-1"}
+check("13-1", few_changes)
+
+# %% id="l13-e1h"
+# hint("13-1")
+
+# %% [markdown] id="l13-swapt"
+# ### In the real runtime
+# The next cell puts your function in the place of `first_fit`. `spreading.guarded` makes rows of the runtime's `search`, asks your function, and tests the answer before the runtime sees it. First ResNet-50 and Inception v1 are planned for the two simulated GPUs. (Both have branches, so a change in the list is not always one transfer.)
+#
+# Then two networks run on two real devices, if there are two. lavapipe and SwiftShader, Vulkan drivers for processors by different authors, stand for two vendors where both are installed. They share the processor's cores, so they show *which* device runs a node and what is transferred, and never that two devices are faster than one.
+
+# %% id="l13-swap" tags=["nbval-ignore-output"]
+SEAM = "vklab.plan.place.search.first_fit"
+little = Options(placement=PlacementOptions(policy="greedy", caps={0: 40 * MIB, 1: 200 * MIB}))
+spread = {"devices": [0, 1], "policy": "greedy", "memory_caps": {0: 60_000}}
+drivers = second_device()  # variables under which a process sees two devices, or None
+with attempt("13-1"):
+    mine, why = run_swapped(SEAM, spreading.guarded(few_changes), models=(), infos=gpus,
+                            planned=("resnet50", "inception_v1"), options=little)
+    print(*mine, why, sep="\n")
+    mine, why = (), "one device and one driver here: nothing to run on two devices"
+    if drivers is not None:
+        mine, why = run_swapped(SEAM, spreading.guarded(few_changes), planned=(),
+                                load=partial(vklab.load, **spread), variables=drivers)
+    print(*mine, why, sep="\n")
+
+# %% [markdown] id="l13-bothread"
+# Left of `->` is first fit, right is your function. Fewer changes mean fewer chunks, and more nodes that can be fused.
+
+# %% [markdown] id="l13-2t"
+# ## 2 · Which device can run which node
+# Until now both devices could run every node. Real devices differ:
+#
+# | | lavapipe (Mesa 22.3) | SwiftShader | NVIDIA H200 |
+# |---|---|---|---|
+# | `maxComputeWorkGroupInvocations` | 1,024 | 256 | 1,024 |
+# | `maxStorageBufferRange`, largest buffer that a kernel can bind | 128 MiB | 1 GiB | 4 GiB |
+# | `shaderFloat16`, `shaderInt8`, `shaderInt64` | yes | no | yes |
+#
+# **Capability partitioning** asks each device about each node, before anything is placed.
+
+# %% id="l13-2d" tags=["hide-input"]
+figures.draw_questions()
+
+# %% [markdown] id="l13-2r"
+# The weights of `conv4` are one buffer of 196 MiB. The next cell asks the runtime's own function about GPU 1, and about a device with the limit of lavapipe. In the last line, the runtime first cuts the node into dispatches that bind parts of the buffer.
+
+# %% id="l13-refusal"
+small = simulated_gpus(1, name="small", limits={"maxStorageBufferRange": 128 * MIB})[0]
+conv4 = next(node for node in conv_many.nodes if node.name == "conv4")
+print("GPU 1:", repr(capability.refusal(conv_many, conv4, gpus[1])))
+print("small:", capability.refusal(conv_many, conv4, small))
+print("small, cut:", repr(capability.refusal(conv_many, conv4, small, tune=tune.adapt)))
+
+# %% [markdown] id="l13-2p"
+# An empty reason means: it can run. Now a network computes in half precision, float16. Does vklab refuse its nodes on a device that has neither `shaderFloat16` nor 16-bit storage (True or False)? And how many bytes does each float16 value take there?
+
+# %% id="l13-p2"
+predict("13-p2", refused=..., bytes_each=...)
+
+# %% [markdown] id="l13-e2t"
+# ### Exercise 2 · Refuse, with reasons
+# A device is a dictionary with features and limits, a node one with its needs:
+#
+# | key of a node | refused by a smaller limit |
+# |---|---|
+# | `"workgroup"`: its sizes along x, y, z | `maxComputeWorkGroupInvocations`: invocations in one workgroup |
+# | `"workgroups"`: their number along x, y, z | `maxComputeWorkGroupCount`: three numbers, one for each axis |
+# | `"buffers"`: bytes of each buffer; may be empty | `maxStorageBufferRange`: bytes of one buffer |
+# | `"shared_bytes"`: shared memory of a workgroup | `maxComputeSharedMemorySize` |
+#
+# `"features"` lists what the node needs, and what the device has. A need equal to a limit is allowed. `TABLES` has two devices, and `NODES` four nodes, `conv4` among them; print them to see how they look.
+
+# %% id="l13-e2" vklab={"role": "exercise", "id": "13-2", "points": 4, "lines": 14}
+def refusals(nodes, devices):
+    """Return a row for each node, and in it for each device the list of what refuses the node.
+
+    nodes, devices: lists of dictionaries as described above. Two nodes may have the same name.
+    TODO     names of missing features and of limits that are too small, each once, in any order;
+             [] if the device can run the node. Ask each device by its own table.
+    Example  refusals(NODES[1:2], TABLES) -> [[["maxStorageBufferRange"], []]] (roughly 14 lines)
+    """
+    ### BEGIN SOLUTION
+    def reasons(node, device):
+        x, y, z = node["workgroup"]
+        limits = device["limits"]
+        over = {
+            "maxComputeWorkGroupInvocations": x * y * z > limits["maxComputeWorkGroupInvocations"],
+            "maxComputeWorkGroupCount": any(
+                node["workgroups"][axis] > limits["maxComputeWorkGroupCount"][axis]
+                for axis in range(3)),
+            "maxStorageBufferRange": any(size > limits["maxStorageBufferRange"]
+                                         for size in node["buffers"].values()),
+            "maxComputeSharedMemorySize":
+                node["shared_bytes"] > limits["maxComputeSharedMemorySize"]}
+        lacks = [name for name in node["features"] if name not in device["features"]]
+        return lacks + [name for name, is_over in over.items() if is_over]
+
+    return [[reasons(node, device) for device in devices] for node in nodes]
+    ### END SOLUTION
+
+# %% id="l13-e2d" vklab={"role": "demo"}
+with attempt("13-2"):
+    display(figures.draw_able(NODES, TABLES, refusals(NODES, TABLES), "Your function."))
+
+# %% id="l13-e2c" vklab={"role": "check", "id": "13-2"}
+check("13-2", refusals)
+
+# %% id="l13-e2h"
+# hint("13-2")
+
+# %% [markdown] id="l13-e2r"
+# A node that no Vulkan device can run goes to the **host**: vklab lets ONNX Runtime compute it on the processor. VKML's page does not say what happens to an operator that no device has.
+
+# %% [markdown] id="l13-3t"
+# ## 3 · Time: a cost for each node on each device
+# The fewest changes are not always the least time. GPU 0 has 128 MiB again, and the second device is now the **CPU**, which can run everything and is slow. For a placement it is one more column in the table of costs. The next cell prints microseconds, as vklab guesses them for a discrete GPU and a CPU, and the cost to move the result of the node to the other device. `None`: no room; 0: computed together with the node before.
+
+# %% id="l13-cost"
+mixed = simulated_gpus(2, name="CPU", type="cpu")
+times, moves = spreading.prices(conv_many, mixed, {0: 128 * MIB})
+after = {maker: price for (maker, _), price in moves.items()}
+for name, (on_gpu, on_cpu) in times.items():
+    print(f"{name:9} GPU 0: {on_gpu}, CPU: {on_cpu}, move: {after.get(name)}")
+
+# %% [markdown] id="l13-3p"
+# A *move* has a price, too: bytes over the link of each device, and one more submission. Take a chain of three nodes: `a` needs 2 ms on device 0 and 9 on device 1, `b` needs 6 and 3, `c` needs 2 and 9. Each move takes 3 ms. How many ms does the chain take with each node on its fastest device? And with all on device 0?
+
+# %% id="l13-p3"
+predict("13-p3", fastest_each=..., all_on_0=...)
+
+# %% [markdown] id="l13-cutt"
+# ### A placement is a cut
+# If the devices take turns, as on a chain, the time of a placement is a plain sum: each node on its device, plus each move. Then the best of all 2ⁿ placements on two devices can be found quickly, because the sum is a **cut**:
+
+# %% id="l13-cutd" tags=["hide-input"]
+figures.draw_cut()
+
+# %% [markdown] id="l13-cutr"
+# * The **source** stands for device 0, the **sink** for device 1. Each node is on one of the two sides.
+# * The edge from the source to a node carries the node's time on device *1*: it is cut if the node is on the other side, and then this time is paid. The edge to the sink carries the time on device 0.
+# * The edges between neighbours carry the price of a move, in both directions.
+#
+# Imagine the edges as pipes. What flows from source to sink passes every cut, so no flow is larger than any cut. Ford and Fulkerson proved in 1956 that the *largest flow* equals the *smallest cut*. To find it, send flow along any way from source to sink that still has **room** in each of its edges. The flow takes this room, and gives the same room to the opposite directions, so that a later way can undo it. When no way is left, the nodes that the source still reaches are on device 0, all others on device 1. Stone used this for two processors in 1977. With three devices the problem is NP-hard, and where devices work at the same time, the time is no sum (section 4).
+
+# %% [markdown] id="l13-e3t" vklab={"id": "13-3"}
+# ### Exercise 3 · The cheapest placement on two devices
+# A move takes [[price]] for the submission, plus a time that depends on the pair of nodes. Trying all placements earns some of the points; 48 nodes need the cut. (A value with two readers on the other device counts as two moves here, although one would do.)
+
+# %% id="l13-e3" vklab={"role": "exercise", "id": "13-3", "points": 5, "lines": 18}
+PRICE = [[price]]
+
+
+def cheapest_cut(times, moves):
+    """Return {name: 0 or 1}, the placement with the least sum of times and moves.
+
+    times: {name: (time on device 0, time on device 1)}, at most one of them None: cannot run.
+    moves: {(maker, reader): time}; PRICE + time is paid if the two are on different devices.
+    TODO     network(times, moves, PRICE) returns room[start][end], what each edge lets through;
+             the ends are node names, "source" and "sink". Repeat: find a way from source to sink
+             in which each edge has room; move its smallest room to the opposite directions.
+    Example  cheapest_cut({"a": (1, 99), "b": (99, 1)}, {("a", "b"): 2}) -> {"a": 0, "b": 1}
+             (roughly 18 lines)
+    """
+    ### BEGIN SOLUTION
+    room = network(times, moves, PRICE)
+    while True:
+        came_from, queue = {"source": None}, ["source"]
+        for here in queue:
+            for there, left in room[here].items():
+                if left > 0 and there not in came_from:
+                    came_from[there] = here
+                    queue.append(there)
+        if "sink" not in came_from:
+            return {name: 0 if name in came_from else 1 for name in times}
+        here, edges = "sink", []
+        while here != "source":
+            edges.append((came_from[here], here))
+            here = came_from[here]
+        most = min(room[start][end] for start, end in edges)
+        for start, end in edges:
+            room[start][end] -= most
+            room[end][start] += most
+    ### END SOLUTION
+
+# %% id="l13-e3d" vklab={"role": "demo"}
+with attempt("13-3"):
+    cut = cheapest_cut(times, moves)
+    display(figures.draw_split(conv_many, cut, "Your cut of conv_many, between GPU 0 with 128 MiB "
+                               "and the CPU.", names=("GPU 0", "CPU")))
+
+# %% id="l13-e3c" vklab={"role": "check", "id": "13-3"}
+check("13-3", cheapest_cut)
+
+# %% id="l13-e3h"
+# hint("13-3")
+
+# %% [markdown] id="l13-e3r"
+# It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the six nodes take 5 ms there. Beside a second GPU it is a waste. First fit never looks at a price. vklab's policy `"cost"` does. But where memory is short, its search gives each device *one* run of nodes at most, so that it stays fast. Here it misses the return:
+
+# %% id="l13-own-cost"
+for policy in ("greedy", "cost"):
+    placed = spreading.place(conv_many, mixed, {0: 128 * MIB}, policy).devices
+    ms, _ = spreading.predicted(conv_many, mixed, placed)
+    print(f"{policy:7} {ms:6.1f} ms predicted, devices", *placed.values())
+
+# %% [markdown] id="l13-4t"
+# ## 4 · Several devices at the same time
+# Branches of a graph can run at the same time. Then the **makespan** counts, the time from the first start to the last end. First without branches: a chain of six nodes takes 12 ms on one GPU, 2 ms for each node. A second, equal GPU is added; a move takes 1 ms. What is the least makespan of one run of the chain?
+
+# %% id="l13-p4"
+predict("13-p4", milliseconds=...)
+
+# %% id="l13-4d" tags=["hide-input"]
+figures.draw_work(WORK, "Nine nodes. Each box: ms on GPU 0, GPU 1 and CPU (- means it cannot run), "
+                  "MiB of weights, and the ms to move its result to another device.")
+
+# %% [markdown] id="l13-4r"
+# A **schedule** is a list of (name, device). Each device runs its nodes in this order. A node starts when its device is free and all its inputs have arrived. A result is on its own device at once, and on another one after its time to move. Moves keep no device busy. Each device has a **cap** for the weights: 14, 12 and 64 MiB.
+#
+# Natural rules place one node after the other. In **HEFT** (heterogeneous earliest finish time) the node with the longest chain of work behind it comes first, and each goes where it ends first. How long are their schedules?
+
+# %% id="l13-rules"
+for name, ms in placing_rules.naturals(WORK, CAPS).items():
+    print(f"{name:20} {ms:g} ms")
+plan = placing_rules.earliest_end(WORK, CAPS, placing_rules.ranks(WORK))
+figures.draw_schedule(WORK, CAPS, plan, "HEFT. An arrow is a move, from the end of a node to the "
+                      "arrival of its result.")
+
+# %% [markdown] id="l13-e4t"
+# ### Exercise 4 · The shortest schedule (scored)
+# Find a schedule as short as you can. `next_steps(work, caps, plan)` takes the beginning of a schedule; it returns (name, device, start, end) for every node that can come next, on every device with room.
+#
+# One point is for valid schedules. The other four count milliseconds, one point for each graph: first fit earns nothing, the least makespan earns the point, a schedule between them earns its share. The least is exact: the judge searches all schedules, and gives up a beginning when a **bound** says that it cannot win. The bounds are the *critical path* (the longest chain of fastest times that is left) and the *area* (all fastest times that are left, over three devices). Graphs have at most ten nodes; the CPU can run every node and has room for all. No rule of the list above reaches the least in any of them.
+
+# %% id="l13-e4" vklab={"role": "exercise", "id": "13-4", "points": 5, "lines": 10}
+def makespan(work, caps):
+    """Return a schedule [(name, device), ...], as short as you can.
+
+    work: {name: (ms on each of three devices or None, MiB, ms to move its result, names of the
+    nodes whose results it reads)}, in an order that works. caps: MiB of each device.
+    TODO     every node once, after all that it reads, on a device that can run it; the MiB on a
+             device add up to its cap at most. All graphs together have 10 seconds.
+    Start    [(name, 2) for name in work] is always valid: all on the CPU.
+    Example  makespan({"a": ((1, 2, 9), 3, 1, ()), "b": ((4, 2, 9), 3, 1, ("a",))}, [6, 6, 6])
+             -> [("a", 0), ("b", 1)] (1 + 1 + 2 = 4 ms; so is all on GPU 1)  (roughly 10 lines)
+    """
+    ### BEGIN SOLUTION
+    found = []
+
+    def extend(plan, starts, ends):
+        if len(plan) == len(work):
+            found.append((max(ends), plan))
+        for name, device, start, end in next_steps(work, caps, plan):
+            # By rising starts only: other lists of the same schedule are left out.
+            in_order = all(earlier <= start for earlier in starts)
+            if in_order and (not found or end < min(found)[0]):
+                extend([*plan, (name, device)], [*starts, start], [*ends, end])
+
+    extend([], [], [])
+    return min(found)[1]
+    ### END SOLUTION
+
+# %% id="l13-e4d" vklab={"role": "demo"}
+with attempt("13-4"):
+    display(figures.draw_schedule(WORK, CAPS, makespan(WORK, CAPS), "Your schedule."))
+
+# %% id="l13-e4c" vklab={"role": "check", "id": "13-4"}
+check("13-4", makespan)
+
+# %% id="l13-e4h"
+# hint("13-4")
+
+# %% [markdown] id="l13-e4r"
+# A real network has hundreds of nodes. vklab takes the cheapest of a few placements, and moves whole branches to other devices as long as the predicted makespan falls: `vklab/plan/place/branches.py`.
+
+# %% [markdown] id="l13-5t" vklab={"id": "13-5"}
+# ## 5 · What would break this?
+# This planner was tested with two equal GPUs, and every test passed. Now it meets devices that differ:
+#
+# ```python
+# def can_run(node, device, devices):
+#     first = devices[0]          # read once, used for all
+#     return fits(node, first["limits"]) and set(node["features"]) <= set(first["features"])
+# ```
+#
+#
+# | | invocations | largest buffer | float16 |
+# |---|---|---|---|
+# | device 0 | [[threads0]] | [[buffer0]] MiB | [[half0]] |
+# | device 1 | [[threads1]] | [[buffer1]] MiB | [[half1]] |
+#
+# | node | invocations | largest buffer | needs float16 |
+# |---|---|---|---|
+# | P | 256 | 64 MiB | |
+# | Q | 512 | 64 MiB | |
+# | R | 256 | 200 MiB | |
+# | S | 128 | 8 MiB | yes |
+# | T | 1024 | 300 MiB | |
+#
+# ### Exercise 5 · The limits of device 0
+# What does the planner say about each node **on device 1**? `right`: the true answer; `beyond a limit`: it says yes, and device 1 cannot run the node; `kept away for nothing`: it says no, and device 1 can. The points are for all nodes together.
+
+# %% id="l13-e5" vklab={"role": "exercise", "id": "13-5", "points": 3, "lines": 1}
+on_device_1 = ...  # {"P": "right", "Q": ...}
+### BEGIN SOLUTION
+on_device_1 = [[right]]
+### END SOLUTION
+
+# %% id="l13-e5c" vklab={"role": "check", "id": "13-5"}
+check("13-5", on_device_1)
+
+# %% id="l13-e5h"
+# hint("13-5")
+
+# %% [markdown] id="l13-e5r"
+# Beyond a limit, Vulkan promises nothing: an error, a crash, wrong numbers. A node that is kept away runs elsewhere, the program is only slower, and nobody looks for the cause. Equal devices hide both. In vklab the device is a parameter of the question: `refusal(graph, node, i) for i in self.devices`, in `vklab/plan/place/costs.py`.
+
+# %% [markdown] id="l13-recap"
+# ## Recap
+# | word | what it means | mistake to avoid |
+# |---|---|---|
+# | first fit | the first device with room | starting again at device 0 for every node |
+# | capability | features and limits of a device, asked for each node | the limits of device 0 for all |
+# | minimum cut | the cheapest placement on two devices that take turns | devices that work at the same time |
+# | makespan | the last end of a schedule | expecting a chain to be faster on two devices |
+#
+# **Next**: lab 13b moves values between devices, and divides a model by data, by pipeline, by tensor.
+#
+# **References**
+# * L. R. Ford and D. R. Fulkerson, "Maximal flow through a network", Canadian Journal of Mathematics 8, 1956, [doi:10.4153/CJM-1956-045-5](https://doi.org/10.4153/CJM-1956-045-5).
+# * H. S. Stone, "Multiprocessor scheduling with the aid of network flow algorithms", IEEE Transactions on Software Engineering, 1977, [doi:10.1109/TSE.1977.233840](https://doi.org/10.1109/TSE.1977.233840).
+# * H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing", 2002, [doi:10.1109/71.993206](https://doi.org/10.1109/71.993206): HEFT.
+# * VKML: [source and page](https://github.com/void-research/vkml), version 0.0.3, read in November 2026.

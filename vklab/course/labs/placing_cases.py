@@ -1,0 +1,140 @@
+"""Cases of placement exercises, drawn by seed: rows, tables of devices, costs, work.
+
+Wirings are irregular, or windows of recorded networks. Visited by lab 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from vklab.course.labs import recorded_graphs
+from vklab.course.labs.schedules import Work
+from vklab.course.labs.spreading import Row
+
+__all__ = ["FEATURES", "LIMITS", "Moves", "Times", "border", "draw_rows", "draw_table",
+           "draw_needs", "draw_times", "draw_work"]  # fmt: skip
+
+Times = Mapping[str, tuple[int | None, int | None]]  # of each node, on two devices
+Moves = Mapping[tuple[str, str], int]  # by maker and reader
+Random = np.random.Generator
+LIMITS = ("maxComputeWorkGroupInvocations", "maxComputeWorkGroupCount", "maxStorageBufferRange",
+          "maxComputeSharedMemorySize")  # fmt: skip
+FEATURES = ("shaderFloat16", "shaderInt8")
+LETTERS = "abcdefghijklmnop"
+
+
+def draw_rows(random: Random, count: int) -> tuple[list[Row], list[int]]:
+    """Return rows for two devices, and caps that are larger than all rows together."""
+    rows: list[Row] = []
+    for number in range(count):
+        able = (0, 1) if random.random() < 0.75 else (int(random.integers(2)),)
+        rows.append((f"n{number}", int(random.choice([1, 1, 2, 3, 5, 8, 13])), able))
+    total = sum(size for _, size, _ in rows)
+    return rows, [int(total * share) for share in random.uniform(0.45, 0.8, 2)]
+
+
+def border() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return a device, and nodes whose needs equal its limits or are one more.
+
+    The name of a node says which of its needs differs from those of the first one.
+    """
+    device = {"name": "A", "features": ["shaderFloat16"], "limits": {
+        LIMITS[0]: 256, LIMITS[1]: (65535, 65535, 64), LIMITS[2]: 1 << 27, LIMITS[3]: 16384}}
+    node = {"name": "at all limits", "features": [], "workgroup": (16, 16, 1),
+            "workgroups": (9, 9, 1), "buffers": {"x": 1 << 27, "w": 1 << 27},
+            "shared_bytes": 16384}  # fmt: skip
+    changes: list[dict[str, Any]] = [
+        {}, {"workgroup": (16, 16, 2)}, {"workgroup": (257, 1, 1)}, {"workgroup": (1, 1, 256)},
+        {"workgroups": (65535, 65535, 64)}, {"workgroups": (65536, 1, 1)},
+        {"workgroups": (1, 1, 65)}, {"workgroups": (1, 70000, 1)}, {"buffers": {}},
+        {"shared_bytes": 16385}, {"buffers": {"x": 0, "w": (1 << 27) + 1}},
+    ]  # fmt: skip
+    return device, [{**node, **change, "name": str(change) if change else node["name"]}
+                    for change in changes]  # fmt: skip
+
+
+def draw_table(random: Random, name: str) -> dict[str, Any]:
+    """Return the features and limits of a device."""
+
+    def some(*values: int) -> int:
+        return int(random.choice(values))
+
+    return {"name": name, "features": [f for f in FEATURES if random.random() < 0.5], "limits": {
+        LIMITS[0]: some(128, 256, 512), LIMITS[1]: (some(9, 65535), some(9, 65535), some(9, 65535)),
+        LIMITS[2]: some(64 << 20, 128 << 20, 1 << 30), LIMITS[3]: some(16384, 32768)}}  # fmt: skip
+
+
+def draw_needs(random: Random, table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the needs of a node, near the limits of a device.
+
+    Args:
+        random: the source of chance.
+        table: the device.
+        name: the node.
+    """
+    most = [table["limits"][limit] for limit in LIMITS]
+    more = [int(n) for n in random.integers(-1, 2, 3)]
+    groups = tuple(int(n) for n in random.permutation([most[1][0] + more[0], 7, 8]))
+    return {"name": name, "workgroup": (8, most[0] // 8, int(random.integers(1, 3))),
+            "features": [f for f in FEATURES if random.random() < 0.2],
+            "workgroups": groups, "shared_bytes": most[3] + more[1],
+            "buffers": {"x": most[2] // 2, "w": most[2] + more[2]}}  # fmt: skip
+
+
+def _window(random: Random, network: str, count: int) -> tuple[list[tuple[int, ...]], list[float]]:
+    """Return the wiring of a window of a network, and the share of the most work in each node."""
+    part = recorded_graphs.recorded(network).part(random, count)
+    number = {node.name: n for n, node in enumerate(part.nodes)}
+    most = max(1, *(node.flops for node in part.nodes))
+    return ([tuple(number[r] for r in reads) for reads in part.predecessors().values()],
+            [node.flops / most for node in part.nodes])  # fmt: skip
+
+
+def draw_times(random: Random, price: int, count: int, network: str = "") -> tuple[Times, Moves]:
+    """Return times of nodes on two devices, and of moves between them.
+
+    Args:
+        random: the source of chance.
+        price: what every move costs in addition; times are drawn near it.
+        count: number of nodes.
+        network: a recorded graph; default: an irregular wiring.
+    """
+    wiring = recorded_graphs.irregular(random, count, reads=(1, 1, 2), reach=4)
+    if network:
+        wiring, _ = _window(random, network, count)
+    times: dict[str, tuple[int | None, int | None]] = {}
+    for n in range(count):
+        one, other = (int(ms) for ms in random.integers(1, 6 * price + 8, 2))
+        chance = random.random()
+        times[f"n{n}"] = (None if chance < 0.06 else one, None if chance > 0.94 else other)
+    moves = {(f"n{r}", f"n{n}"): int(random.integers(0, price + 2))
+             for n, reads in enumerate(wiring) for r in reads}  # fmt: skip
+    return times, moves
+
+
+def draw_work(random: Random, count: int, network: str = "") -> tuple[Work, list[int]]:
+    """Return work for two GPUs and a CPU, and caps; the CPU runs everything and has all the room.
+
+    Args:
+        random: the source of chance.
+        count: number of nodes, at most 16.
+        network: a recorded graph; default: an irregular wiring.
+    """
+    bases = [int(n) for n in random.integers(2, 10, count)]
+    wiring = recorded_graphs.irregular(random, count, reads=(1, 1, 2, 2), reach=4)
+    if network:
+        wiring, shares = _window(random, network, count)
+        bases = [2 + round(7 * share**0.3) for share in shares]
+    work = {}
+    for n, (reads, base) in enumerate(zip(wiring, bases, strict=True)):
+        factors = (random.choice(f) for f in ([0.5, 1, 1.5], [0.5, 1, 2], [1, 2, 3]))
+        times: list[int | None] = [max(1, round(base * float(f))) for f in factors]
+        if random.random() < 0.15:
+            times[int(random.integers(2))] = None
+        size, move = (int(n) for n in random.integers((1, 1), (9, 5)))
+        work[LETTERS[n]] = tuple(times), size, move, tuple(LETTERS[r] for r in reads)
+    total = sum(size for _, size, _, _ in work.values())
+    return work, [*(int(total * share) for share in random.uniform(0.3, 0.5, 2)), total]
