@@ -1,6 +1,6 @@
 """Answers to try the checks of lab 12b with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs import races
 
 # ------------------------------------------------------------------------------------------- 12b-1
@@ -52,6 +52,9 @@ wrong("12b-1", says="no chunk in it begins before a chunk that it reads has ende
 wrong("12b-1", says="expected [], got a trace of")(
     lambda jobs: by_search(jobs) or [(kind, n) for n in jobs for kind in ("submit", "begin")][:1])
 wrong("12b-1", says="expected a list of events")(lambda jobs: ["submit a", "begin a"])
+equivalent("12b-1", "if running and (not best or len(trace) < len(best)):",
+           "if running and (not best or len(trace) <= len(best)):",
+           because="of two traces of one length either is right")
 wrong("12b-1", says="did that before")(lambda jobs: by_search(jobs)[:1] * 2)
 
 
@@ -130,8 +133,8 @@ def _steps(**options):
 
 
 alternative("12b-4")(_steps())
-wrong("12b-4", says="may start now, and nobody starts it: deadlock")(_steps(any=False))
-wrong("12b-4", says="may start now, and nobody starts it: deadlock")(_steps(device=False))
+wrong("12b-4", says="may start now, and is not in flight")(_steps(any=False))
+wrong("12b-4", says="may start now, and is not in flight")(_steps(device=False))
 wrong("12b-4", says="must not start: what it reads is missing")(_steps(zero=False))
 wrong("12b-4", says="is still in flight: its caller waits for ever")(_steps(tells=False))
 wrong("12b-4", says="must not start: what it reads is missing or failed")(_steps(asks=False))

@@ -137,7 +137,13 @@ def _page(rows: Sequence[str], count: int) -> Diagram:
 
 
 def draw_queues(jobs: Jobs, trace: Any, waits: bool = False) -> Picture:
-    """Draw a trace of `races.Queues`: when each chunk was submitted, began and ended."""
+    """Draw a trace of `races.Queues`: when each chunk was submitted, began and ended.
+
+    Args:
+        jobs: the chunks.
+        trace: the events; the drawing ends before the first one that cannot happen.
+        waits: as in `races.Queues`.
+    """
     events, bad, reason = _possible(races.Queues(jobs, waits), trace)
     rows = [name for name in jobs if any(event[1] == name for event in events)]
     page = _page([f"{name}, {jobs[name][0]}" for name in rows], len(events))
@@ -160,7 +166,15 @@ def draw_queues(jobs: Jobs, trace: Any, waits: bool = False) -> Picture:
 def draw_workers(
     jobs: Jobs, trace: Any, threads: int = 2, *, acquire: bool = False, views: bool = True
 ) -> Picture:  # fmt: skip
-    """Draw a trace of `races.Workers`: the events of each thread, stale reads in red."""
+    """Draw a trace of `races.Workers`: the events of each thread, stale reads in red.
+
+    Args:
+        jobs: the jobs.
+        trace: the events; the drawing ends before the first one that cannot happen.
+        threads: as in `races.Workers`, and so are the others.
+        acquire: see there.
+        views: see there.
+    """
     events, bad, reason = _possible(races.Workers(jobs, threads, acquire, views), trace)
     page = _page([f"thread {n}" for n in range(threads)], len(events))
     at = {event[2]: (number, event[1]) for number, event in enumerate(events)

@@ -47,7 +47,7 @@ def next_events(jobs: Jobs, state: State, failing: str = "") -> Iterator[Event]:
 
 @dataclass(frozen=True)
 class Explored:
-    """What came of all orders: their states, and the first problem with the events before it."""
+    """Result of all orders: how many states, and the first problem with the events before it."""
 
     states: int
     problem: str = ""
@@ -68,7 +68,7 @@ def explore(jobs: Jobs, step: Step, failing: str = "") -> Explored:
     """
     start = first_state(jobs)
     todo: list[tuple[State, frozenset[str], tuple[Event, ...]]] = [(start, frozenset(), ())]
-    seen = set()
+    seen: set[tuple[str, frozenset[str]]] = set()
     for state, started, trace in todo:  # grows
         events = list(next_events(jobs, state, failing)) if trace else [("go", "")]
         if not events and (problem := _at_the_end(jobs, state, started, failing)):
