@@ -98,7 +98,9 @@ def fewest_events(jobs: Jobs) -> float:
     above: dict[str, set[str]] = {}
     found = [np.inf]
     for name, (device, reads) in jobs.items():
-        above[name] = {*reads}.union(*(above[read] for read in reads))
+        above[name] = {*reads}
+        for read in reads:
+            above[name] |= above[read]
         free = [read for read in reads if jobs[read][0] == device
                 and all(read not in jobs[other][1] for other in above[name])]  # fmt: skip
         found += [3 * len(above[name]) + 2 - len(free)] * bool(free)
@@ -112,14 +114,39 @@ def _fails(jobs: Jobs, trace: list[Event]) -> bool:
         return False
 
 
+def _trimmed(jobs: Jobs, first: str, second: str) -> list[Event]:
+    """Run what the second of a pair needs, all but the end of the first; then the second."""
+    needed = {second}
+    for name in reversed(jobs):
+        needed |= {*jobs[name][1]} if name in needed else set()
+    trace = [(kind, name) for name in jobs if name in needed - {second}
+             for kind in ("submit", "begin", "end")]  # fmt: skip
+    return [e for e in trace if e != ("end", first)] + [("submit", second), ("begin", second)]
+
+
+def draw_failing(random: np.random.Generator, wanted: bool) -> Jobs:
+    """Draw jobs with a read on one device, with a trace that fails or without."""
+    while True:
+        jobs = draw_jobs(random, 5, 3)
+        reads = [(device, jobs[read][0]) for device, before in jobs.values() for read in before]
+        if any(a == b for a, b in reads) and np.isfinite(fewest_events(jobs)) == wanted:
+            return jobs
+
+
+def is_scored(jobs: Jobs) -> bool:
+    """Tell whether neither the first place that fails nor the best single pair is shortest."""
+    ways = [len(_trimmed(jobs, first, second)) for second, (_, reads) in jobs.items()
+            for first in reads if _fails(jobs, _trimmed(jobs, first, second))]  # fmt: skip
+    return bool(ways and in_order(jobs)) and ways[0] > min(ways) > fewest_events(jobs) > 9
+
+
 @exercise(
     "12b-1",
     hints=(
         "Which pair of chunks on one device could overlap? Nothing else may force the first of "
         "them to end before the second is submitted.",
         "A chunk on another device that reads the first one, and that the second one needs, forces "
-        "the first one to end. So does a repeated use of the first one: look at what the others "
-        "that you need have to read.",
+        "the first one to end. So look at what the other needed chunks read.",
         "Run everything that the second chunk needs, except for the ends that nobody needs. Then "
         "submit it and begin it. Try every chunk as the second one, and keep the shortest trace.",
     ),
@@ -141,26 +168,13 @@ class Overtaking(Function):
         yield Case("none", ({"a": (g0, ()), "b": (g0, ("a",)), "c": (g1, ("b",))},))
         yield Case("none", ({},))
         for part, wanted in (("fails", True), ("fails", True), ("none", False), ("none", True)):
-            jobs = self._drawn(random, wanted)
+            jobs = draw_failing(random, wanted)
             yield Case(part, (jobs,), on=str(jobs))
         for _ in range(3):
             jobs = draw_branches(random)
-            while not self._is_scored(jobs):
+            while not is_scored(jobs):
                 jobs = draw_branches(random)
             yield Case("short", (jobs,), on=str(jobs), facts={"natural": len(in_order(jobs))})
-
-    def _drawn(self, random: np.random.Generator, wanted: bool) -> Jobs:
-        while True:
-            jobs = draw_jobs(random, 5, 3)
-            reads = [(device, jobs[read][0]) for device, before in jobs.values() for read in before]
-            if any(a == b for a, b in reads) and np.isfinite(fewest_events(jobs)) == wanted:
-                return jobs
-
-    def _is_scored(self, jobs: Jobs) -> bool:
-        """Tell whether neither the first place that fails nor the best single pair is shortest."""
-        ways = [len(_trimmed(jobs, first, second)) for second, (_, reads) in jobs.items()
-                for first in reads if _fails(jobs, _trimmed(jobs, first, second))]  # fmt: skip
-        return bool(ways and in_order(jobs)) and ways[0] > min(ways) > fewest_events(jobs) > 9
 
     def expected(self, case: Case) -> Any:
         least = fewest_events(*case.args)
@@ -179,16 +193,6 @@ class Overtaking(Function):
                       "before a chunk that it reads has ended")  # fmt: skip
         if report.part == "short":
             report.score(len(got), least, case.facts["natural"], "events")
-
-
-def _trimmed(jobs: Jobs, first: str, second: str) -> list[Event]:
-    """Run what the second of a pair needs, all but the end of the first; then the second."""
-    needed = {second}
-    for name in reversed(jobs):
-        needed |= {*jobs[name][1]} if name in needed else set()
-    trace = [(kind, name) for name in jobs if name in needed - {second}
-             for kind in ("submit", "begin", "end")]  # fmt: skip
-    return [e for e in trace if e != ("end", first)] + [("submit", second), ("begin", second)]
 
 
 def _triangle(first: str, second: str, third: str, text: str) -> dict[str, str]:
@@ -311,6 +315,17 @@ def every_step(jobs: Jobs, failing: str) -> list[tuple[Any, Event, list[str]]]:
     return found
 
 
+def cases_of(part: str, jobs: Jobs, failing: str) -> Iterable[Case]:
+    """Yield a case for every step; for part "twice", its event again."""
+    for state, event, way in every_step(jobs, failing):
+        if part == "twice":
+            if not way:
+                continue
+            state, way = next_state(jobs, state, event), [*way, " ".join(event)]
+        then = f"{', '.join(way)}; then {' '.join(event).strip()}" if way else "go"
+        yield Case(part, (jobs, state, event), on=f"{jobs}: {then}")
+
+
 @exercise(
     "12b-4",
     hints=(
@@ -336,16 +351,7 @@ class Step(Function):
                     jobs = {job: (f"GPU {n}", reads) for n, (job, (_, reads))
                             in enumerate(jobs.items())}  # fmt: skip
                 for failing in [*jobs][:3] if part == "failures" else [""]:
-                    yield from self._steps(part, jobs, failing)
-
-    def _steps(self, part: str, jobs: Jobs, failing: str) -> Iterable[Case]:
-        for state, event, way in every_step(jobs, failing):
-            if part == "twice":
-                if not way:
-                    continue
-                state, way = next_state(jobs, state, event), [*way, " ".join(event)]
-            then = f"{', '.join(way)}; then {' '.join(event).strip()}" if way else "go"
-            yield Case(part, (jobs, state, event), on=f"{jobs}: {then}")
+                    yield from cases_of(part, jobs, failing)
 
     def expected(self, case: Case) -> Any:
         return next_state(*case.args)

@@ -90,7 +90,7 @@ figures.draw_queues(CHUNKS, calm)
 #
 # Two points count events: a short trace is easier to believe than a long one. Running everything in the given order until something can be overtaken earns none of the two, the shortest possible trace earns both.
 
-# %% id="l12b-e1" vklab={"role": "exercise", "id": "12b-1", "points": 5, "lines": 11}
+# %% id="l12b-e1" vklab={"role": "exercise", "id": "12b-1", "points": 5, "lines": 10}
 def overtaking(jobs):
     """Return a short trace of sketch 1 in which a chunk reads too early; [] if there is none.
 
@@ -100,20 +100,19 @@ def overtaking(jobs):
     Approach for each chunk, collect all that it needs, directly or through others. A read on its
              own device may still run, unless another needed chunk reads it, too. (Why?)
     Example  overtaking({"a": ("GPU 0", ()), "b": ("GPU 0", ("a",))}) -> [("submit", "a"),
-             ("begin", "a"), ("submit", "b"), ("begin", "b")]       (roughly 11 lines)
+             ("begin", "a"), ("submit", "b"), ("begin", "b")]       (roughly 10 lines)
     """
     ### BEGIN SOLUTION
-    needs, best = {}, []
+    needs, found = {}, []
     for name, (device, reads) in jobs.items():
         needs[name] = {n for read in reads for n in (read, *needs[read])}
         running = [read for read in reads if jobs[read][0] == device
                    and not any(read in jobs[other][1] for other in needs[name])]
         trace = [(kind, n) for n in jobs if n in needs[name] for kind in ("submit", "begin", "end")
                  if kind != "end" or n not in running]
-        trace += [("submit", name), ("begin", name)]
-        if running and (not best or len(trace) < len(best)):
-            best = trace
-    return best
+        if running:
+            found.append([*trace, ("submit", name), ("begin", name)])
+    return min(found, key=len, default=[])
     ### END SOLUTION
 
 
