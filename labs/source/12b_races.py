@@ -62,7 +62,7 @@ figures.draw_chunks()
 predict("12b-p1", A=..., B=...)
 
 # %% [markdown] id="l12b-1r"
-# VKML's source agrees with you. It adds an operation to the open chunk of its device only if everything that the operation reads from others lies in this chunk (`execution_plan.rs`, commit 5ae8bf1, read in November 2026). So two chunks in a row on one GPU are common where a graph has a detour, and in the plain chain of the figure they would be one.
+# VKML's source decides the same way. It adds an operation to the open chunk of its device only if everything that the operation reads from others lies in this chunk (`execution_plan.rs`, commit 5ae8bf1, read in November 2026). So two chunks in a row on one GPU are common where a graph has a detour, and in the plain chain of the figure they would be one.
 #
 # ## 2 · One queue is not one order
 # What orders two chunks in a row on one GPU? In that version of the source, a chunk gets a fence only if it is an output, or if another device reads it. Without a fence the thread does not wait: it submits, and lowers the counters at once. The next chunk goes into the same queue, with no barrier and no semaphore between the two.
@@ -129,12 +129,12 @@ check("12b-1", overtaking)
 # %% [markdown] id="l12b-2r"
 # Here, `c` cannot overtake `a`: `b` on the other GPU forces `a` to end. So this bug needs a graph where *nothing else* orders the two, and a device that does overlap them. lavapipe runs one submission after the other, and shows nothing.
 #
-# **The repair** is not a fence: the host need not wait. A barrier at the begin of the second command buffer orders it behind all earlier work of the queue. The next cell walks through all states that a sketch can reach, and counts the begins that read too early, without and with that barrier. Below it: how vklab finds the chunks for which submission is enough, because its command buffers have the barrier.
+# **The repair** is not a fence: the host need not wait. A barrier at the beginning of the second command buffer orders it behind all earlier work of the queue. The next cell walks through all states that the sketch can reach, and counts the `begin` events that read too early, without and with that barrier. Then see how vklab finds the chunks that need only be submitted before: its command buffers have the barrier.
 
 # %% id="l12b-2c"
 for words, waits in (("no order", False), ("with the barrier", True)):
     states, bad = count_states(Queues(CHUNKS, waits))
-    print(f"{words:17} {states:4} states, {bad} begins that read too early")
+    print(f"{words:17} {states:4} states, {bad} events read too early")
 
 # %% id="l12b-2s" tags=["nbval-ignore-output"]
 show("vklab.runtime.many.split._behind")
@@ -203,12 +203,12 @@ check("12b-2", stale_trace)
 #
 # **Lock-free** is about progress. However the threads are suspended, *some* thread completes its operation in a finite number of steps. With a lock, a thread that sleeps inside of it stops all others. The word does not say that *every* thread gets on (that is **wait-free**), nor that nobody sleeps (idle workers do, and a worker that waits for a fence does), nor that the code has no race, nor that it is fast.
 #
-# **Miri** is an interpreter for Rust programs. It runs your tests and reports undefined behaviour: a read of freed memory, a data race, a leak. Its [README](https://github.com/rust-lang/miri) states the limits: it tests one of many possible executions; its weak memory is not complete (some old values it will never produce); and it has no access to most foreign functions. So no call into a Vulkan driver is among the things verified. For complicated atomic code it recommends tools such as loom, which try many orders of the threads' steps, as you do here.
+# **Miri** is an interpreter for Rust programs. It runs your tests and reports undefined behaviour: a read of freed memory, a data race, a leak. Its [README](https://github.com/rust-lang/miri) states the limits: it tests one of many possible executions; its emulation of weak memory is not complete (some legal old values never come up); and it has no access to most foreign functions. So no call into a Vulkan driver is among the things verified. For complicated atomic code it recommends tools such as loom, which try many orders of the threads' steps, as you do here.
 #
 # zero-pool's [report](https://github.com/void-research/zero-pool/blob/main/tests/README.md) lists 8 tests and 5 examples that passed under Miri in version 0.8.4, and concludes that the pool is free of data races and deadlocks. Version 0.8.5 came a day later, and its [notes](https://github.com/void-research/zero-pool/releases) name one change: it mends an aliasing fault that Miri reports. So the label says that these runs of these tests were clean, in one version. VKML's counters are not in these tests.
 #
 # ### Memory that another thread still reads
-# A lock-free structure has one more difficulty: nobody knows when a record may be freed. The worker below lowers the last counter, and then looks up whom to wake. The lines of VKML's `execution_state.rs` have this order, too.
+# A lock-free structure has one more difficulty: nobody knows when a record may be freed. The worker below lowers the last counter, and then looks up whom to wake. VKML's `execution_state.rs` takes these steps in this order, too (same commit).
 
 # %% id="l12b-4d" tags=["hide-input"]
 figures.draw_reclaim()
@@ -395,7 +395,7 @@ show("vklab.course.labs.two_queues.TwoQueues")
 
 # %% [markdown] id="l12b-7t"
 # ## 7 · What would break this?
-# This planted scheduler works for every graph and in every order, as long as nothing fails. Its author ends a thread on an error, and lets the error message speak. (In VKML's file, too, a failing chunk ends in a panic, before any counter is lowered.) Before you run the cell: who waits for what?
+# This planted scheduler works for every graph and in every order, as long as nothing fails. On an error it prints a message and ends the thread. (In VKML's file, too, a failing chunk ends in a panic, before any counter is lowered.) Before you run the cell: who waits for what?
 
 # %% id="l12b-planted"
 def speaks_up(jobs, state, event):
