@@ -1,0 +1,418 @@
+"""Exercises of lab 12b: a trace that overtakes, a stale read, words, and a step function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from vklab.course import words
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, Value, exercise
+from vklab.course.definition.kinds import Choice, Predict
+from vklab.course.definition.report import Report
+from vklab.course.labs import races, stepping
+from vklab.course.labs.races import Event, Jobs, Machine, Queues, Workers
+
+SCHEDULER = "vklab.runtime.many.scheduler."
+
+
+def shortest(machine: Machine) -> list[Event] | None:
+    """Return a shortest trace that reads too early, by breadth-first search; None if none does."""
+    seen, todo = {races.state_key(machine)}, [(machine, [])]
+    for state, trace in todo:  # grows
+        for event, after, early in races.following(state):
+            if early:
+                return [*trace, event]
+            if (key := races.state_key(after)) not in seen:
+                seen.add(key)
+                todo.append((after, [*trace, event]))
+    return None
+
+
+def draw_jobs(random: np.random.Generator, count: int, devices: int, most: int = 2) -> Jobs:
+    """Draw jobs that read up to `most` of the jobs before them, on devices drawn at random."""
+    names = [f"{letter}{random.integers(10)}" for letter in "abcdefgh"[:count]]
+    return {name: (f"GPU {random.integers(devices)}", tuple(sorted(map(str, random.permutation(
+                names[:n])[: int(random.integers(0, most + 1))])))) for n, name in enumerate(names)}
+
+
+def draw_branches(random: np.random.Generator) -> Jobs:
+    """Draw two chains that change their device at every step, each with a job that can overtake.
+
+    The last job of a chain is read by one to three jobs of one device, and they by a further one.
+    """
+    jobs: dict[str, tuple[str, tuple[str, ...]]] = {}
+    order: dict[str, float] = {}
+    for chain, letters in enumerate(("abcdef", "uvwxyz")):
+        names = [f"{letter}{random.integers(10)}" for letter in letters]
+        steps, wide = 1 + int(random.integers(2)), 1 + int(random.integers(3))
+        device = int(random.integers(2))
+        for n, name in enumerate(names[: steps + wide + 1]):
+            reads = names[max(0, n - 1) : n] if n < steps else names[steps - 1 : steps]
+            reads = names[steps : steps + wide] if n == steps + wide else reads
+            jobs[name] = f"GPU {(device + min(n, steps)) % 2}", tuple(reads)
+            order[name] = max([chain / 9, *(order[read] for read in reads)]) + random.random()
+    if random.random() < 0.5:  # one of the jobs reads the other chain, too
+        first, second = random.permutation([name for name in jobs if jobs[name][1]])[:2].tolist()
+        if order[first] < order[second] and first not in jobs[second][1]:
+            jobs[second] = jobs[second][0], (*jobs[second][1], first)
+    return {name: jobs[name] for name in sorted(jobs, key=order.__getitem__)}
+
+
+def is_trace(got: Any, report: Report) -> None:
+    """Expect a list of events: tuples of words and numbers."""
+    report.expect(isinstance(got, list | tuple) and all(
+        isinstance(event, list | tuple) and all(type(word) in (str, int) for word in event)
+        for event in got), f"expected a list of events, each a tuple, got {words.short(got)}")
+
+
+def bad_reads(machine: Machine, got: Any, report: Report) -> list[tuple[int, list[str]]]:
+    """Replay a trace; the first event that cannot happen is a difference."""
+    try:
+        return races.replay(machine, got)
+    except ValueError as error:
+        report.expect(False, str(error))
+        raise
+
+
+def in_order(jobs: Jobs) -> list[Event]:
+    """Run all chunks one after another; overtake at the first read on one device that allows it."""
+    trace: list[Event] = []
+    for name, (device, reads) in jobs.items():
+        for read in reads:
+            tried = [e for e in trace if e != ("end", read)] + [("submit", name), ("begin", name)]
+            if jobs[read][0] == device and _fails(jobs, tried):
+                return tried
+        trace += [("submit", name), ("begin", name), ("end", name)]
+    return []
+
+
+def fewest_events(jobs: Jobs) -> float:
+    """Return the length of a shortest trace that fails, by a rule that the tests prove by search.
+
+    All that a job needs runs, except for the ends that only this job would have to wait for.
+    """
+    above: dict[str, set[str]] = {}
+    found = [np.inf]
+    for name, (device, reads) in jobs.items():
+        above[name] = {*reads}
+        for read in reads:
+            above[name] |= above[read]
+        free = [read for read in reads if jobs[read][0] == device
+                and all(read not in jobs[other][1] for other in above[name])]  # fmt: skip
+        found += [3 * len(above[name]) + 2 - len(free)] * bool(free)
+    return min(found)
+
+
+def _fails(jobs: Jobs, trace: list[Event]) -> bool:
+    try:
+        return bool(races.replay(Queues(jobs), trace))
+    except ValueError:
+        return False
+
+
+def _trimmed(jobs: Jobs, first: str, second: str) -> list[Event]:
+    """Run what the second of a pair needs, all but the end of the first; then the second."""
+    needed = {second}
+    for name in reversed(jobs):
+        needed |= {*jobs[name][1]} if name in needed else set()
+    trace = [(kind, name) for name in jobs if name in needed - {second}
+             for kind in ("submit", "begin", "end")]  # fmt: skip
+    return [e for e in trace if e != ("end", first)] + [("submit", second), ("begin", second)]
+
+
+def draw_failing(random: np.random.Generator, wanted: bool) -> Jobs:
+    """Draw jobs with a read on one device, with a trace that fails or without."""
+    while True:
+        jobs = draw_jobs(random, 5, 3)
+        reads = [(device, jobs[read][0]) for device, before in jobs.values() for read in before]
+        if any(a == b for a, b in reads) and np.isfinite(fewest_events(jobs)) == wanted:
+            return jobs
+
+
+def is_scored(jobs: Jobs) -> bool:
+    """Tell whether neither the first place that fails nor the best single pair is shortest."""
+    ways = [len(_trimmed(jobs, first, second)) for second, (_, reads) in jobs.items()
+            for first in reads if _fails(jobs, _trimmed(jobs, first, second))]  # fmt: skip
+    return bool(ways and in_order(jobs)) and ways[0] > min(ways) > fewest_events(jobs) > 9
+
+
+@exercise(
+    "12b-1",
+    hints=(
+        "Which pair of chunks on one device could overlap? Nothing else may force the first of "
+        "them to end before the second is submitted.",
+        "A chunk on another device that reads the first one, and that the second one needs, forces "
+        "the first one to end. So look at what the other needed chunks read.",
+        "Run everything that the second chunk needs, except for the ends that nobody needs. Then "
+        "submit it and begin it. Try every chunk as the second one, and keep the shortest trace.",
+    ),
+    seams=("vklab.runtime.many.split._behind",),
+)
+class Overtaking(Function):
+    parts = {"fails": ("a possible trace in which a chunk reads too early", 2),
+             "none": ("an empty list where no trace fails", 1),
+             "short": ("few events", 2)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        g0, g1 = "GPU 0", "GPU 1"
+        yield Case("fails", ({"a": (g0, ()), "b": (g0, ("a",))},))
+        yield Case("fails", ({"a": (g0, ()), "b": (g1, ("a",)), "c": (g1, ("b",))},))
+        yield Case("fails", ({"a": (g0, ()), "b": (g1, ("a",)), "c": (g0, ("a", "b")),
+                              "d": (g0, ("c",))},))  # fmt: skip
+        yield Case("none", ({"a": (g0, ()), "b": (g1, ("a",))},))
+        yield Case("none", ({"a": (g0, ()), "b": (g1, ("a",)), "c": (g0, ("a", "b"))},))
+        yield Case("none", ({"a": (g0, ()), "b": (g0, ("a",)), "c": (g1, ("b",))},))
+        yield Case("none", ({},))
+        for part, wanted in (("fails", True), ("fails", True), ("none", False), ("none", True)):
+            jobs = draw_failing(random, wanted)
+            yield Case(part, (jobs,), on=str(jobs))
+        for _ in range(3):
+            jobs = draw_branches(random)
+            while not is_scored(jobs):
+                jobs = draw_branches(random)
+            yield Case("short", (jobs,), on=str(jobs), facts={"natural": len(in_order(jobs))})
+
+    def expected(self, case: Case) -> Any:
+        least = fewest_events(*case.args)
+        return 0 if np.isinf(least) else least
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        (jobs,), least = case.args, case.expected
+        is_trace(got, report)
+        found = bad_reads(Queues(jobs), got, report)
+        if not least:
+            report.expect(not got, "no trace can fail here: expected [], got a trace of "
+                          f"{len(got)} events that reads nothing too early")  # fmt: skip
+            return
+        report.expect(got, "got [], and a trace can fail here")
+        report.expect(found, f"the trace {words.short(got)} is possible, and no chunk in it begins "
+                      "before a chunk that it reads has ended")  # fmt: skip
+        if report.part == "short":
+            report.score(len(got), least, case.facts["natural"], "events")
+
+
+def _triangle(first: str, second: str, third: str, text: str) -> dict[str, str]:
+    """Return the parameters of a variant; "a, b:a" stands for {"a": (), "b": ("a",)}."""
+    reads = {part[0]: tuple(part[2:]) for part in text.split(", ")}
+    return {"first": first, "second": second, "third": third, "reads": repr(reads)}
+
+
+@exercise(
+    "12b-2",
+    hints=(
+        "Which job reads two results? Two threads must write them.",
+        "The thread that counts last makes the job ready, with its own view. Let a thread count "
+        "last that was told nothing by the other one.",
+        "One job reads both others. The thread of the earlier one may delay its second count.",
+    ),
+    variants=(_triangle("c", "d", "x", "c, d:c, x:cd, y:x"), _triangle("k", "m", "n", "h, k, m:k, "
+              "n:km, o:h"), _triangle("p", "q", "t", "p, q:p, s, t:pq, u:st"),
+              _triangle("a", "f", "g", "a, b, e:b, f:a, g:af"), _triangle("i", "l", "v",
+              "i, j, l:i, v:il, w:jv")),
+)  # fmt: skip
+class StaleTrace(Value):
+    parts = {"stale": ("a possible trace that reads old bytes", 2),
+             "short": ("no event that could be left out", 1)}  # fmt: skip
+
+    def _jobs(self) -> Jobs:
+        return {name: ("", reads) for name, reads in ast.literal_eval(self.params["reads"]).items()}
+
+    def expected(self, case: Case) -> Any:
+        return len(shortest(Workers(self._jobs())) or ())
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        is_trace(got, report)
+        report.expect(got, "expected a list of events, got an empty one")
+        found = bad_reads(Workers(self._jobs()), got, report)
+        report.expect(found, "the trace is possible, and every job in it must see the results that "
+                      "it reads: its thread wrote them, or was told by whoever made it ready")
+        if report.part == "short":
+            report.expect(len(got) <= case.expected, f"the trace has {len(got)} events; "
+                          f"{case.expected} are enough: what could be left out?")  # fmt: skip
+
+
+WORDS = ("lock-free", "Miri verified", "atomic counter", "release and acquire", "none of them")
+PROMISES = (
+    "While one thread is suspended for ever in the middle of a push, some other thread can push.",
+    "Each thread finishes its push after a bounded number of steps.",
+    "In the runs of the tests, no freed memory was read.",
+    "No order of the threads has a data race.",
+    "A kernel never reads a buffer before a kernel of an earlier submission has written it.",
+    "Of two threads that count down at the same time, neither decrement is lost.",
+    "Who sees that the last predecessor was counted also sees the bytes written before.",
+    "An idle worker never sleeps.",
+    "A test that ended with memory which nobody can reach any more would have been reported.",
+    "A job takes less time than with a lock.",
+)
+# Only `questions` may use these: a release ships what the variants use.
+KEPT_BY = (0, 4, 1, 4, 4, 2, 3, 4, 1, 4)
+
+
+def _promises(*numbers: int) -> dict[str, str]:
+    return {letter: PROMISES[number] for letter, number in zip("abcde", numbers, strict=True)}
+
+
+@exercise(
+    "12b-3",
+    hints=(
+        "One word is about progress, one about runs of tests, one about a number, and one about "
+        "the bytes behind that number.",
+        "For each row, look for a run that keeps the word and breaks the promise.",
+    ),
+    variants=(_promises(0, 3, 6, 2, 7), _promises(1, 8, 5, 4, 0), _promises(6, 9, 2, 1, 5),
+              _promises(3, 0, 8, 6, 4), _promises(5, 2, 7, 0, 6)),
+)
+class Guarantees(Choice):
+    parts = {"all": ("every row", 3)}
+
+    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+        return {letter.upper(): (WORDS[KEPT_BY[PROMISES.index(text)]], WORDS)
+                for letter, text in self.params.items()}  # fmt: skip
+
+
+def next_state(jobs: Jobs, state: Any, event: Event) -> dict[str, Any]:
+    """Return the state after an event; a list of ready jobs takes the place of recursion."""
+    left, flying, failed = dict(state["left"]), [*state["in_flight"]], [*state["failed"]]
+    kind, name = event
+    ready = [job for job, (_, reads) in jobs.items() if kind == "go" and not reads]
+    if kind != "go" and name in flying:
+        flying.remove(name)
+        if kind == "failed" or {*jobs[name][1]} & {*failed}:
+            failed.append(name)
+        else:
+            counted = [job for job, (device, reads) in jobs.items()
+                       if name in reads and device != jobs[name][0]]  # fmt: skip
+            for job in counted:
+                left[job] -= 1
+            ready = [job for job in counted if not left[job]]
+    for job in ready:  # grows
+        if {*jobs[job][1]} & {*failed}:
+            continue
+        flying.append(job)
+        for other, (device, reads) in jobs.items():
+            if job in reads and device == jobs[job][0]:
+                left[other] -= 1
+                ready += [other] * (not left[other])
+    return {"left": left, "in_flight": sorted(flying), "failed": sorted(failed)}
+
+
+def every_step(jobs: Jobs, failing: str) -> list[tuple[Any, Event, list[str]]]:
+    """Return each state that some order of events reaches, each next event, and the way there."""
+    found, seen = [], set()
+    todo: list[tuple[Any, list[str]]] = [(stepping.first_state(jobs), [])]
+    for state, way in todo:  # grows
+        events = stepping.next_events(jobs, state, failing) if way else [("go", "")]
+        for event in events:
+            found.append((state, event, way))
+            after = next_state(jobs, state, event)
+            if repr(after) not in seen:
+                seen.add(repr(after))
+                todo.append((after, [*way, " ".join(event).strip()]))
+    return found
+
+
+def cases_of(part: str, jobs: Jobs, failing: str) -> Iterable[Case]:
+    """Yield a case for every step; for part "twice", its event again."""
+    for state, event, way in every_step(jobs, failing):
+        if part == "twice":
+            if not way:
+                continue
+            state, way = next_state(jobs, state, event), [*way, " ".join(event)]
+        then = f"{', '.join(way)}; then {' '.join(event).strip()}" if way else "go"
+        yield Case(part, (jobs, state, event), on=f"{jobs}: {then}")
+
+
+@exercise(
+    "12b-4",
+    hints=(
+        "Write `start(job)` and let it call itself for the jobs behind it on the same device.",
+        "Each read is counted once: at the start of the job that is read if both are on one "
+        "device, at its end if not.",
+        "Whether a predecessor failed is asked twice: when a job ends, and before a job starts.",
+    ),
+    seams=(SCHEDULER + "Run._complete", SCHEDULER + "Run._freed", SCHEDULER + "Run._begin"),
+)
+class Step(Function):
+    parts = {"ends": ("all devices different, every order of ends", 1),
+             "device": ("jobs that start behind a job of their device", 2),
+             "failures": ("a job fails", 2), "twice": ("an event told twice", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        chain = {"a": ("X", ()), "b": ("X", ("a",)), "c": ("X", ("b",)), "d": ("Y", ("a", "c"))}
+        fork = {"a": ("X", ()), "b": ("X", ("a",)), "c": ("Y", ("a",)), "d": ("X", ("b", "c"))}
+        for part in self.parts:
+            drawn = [draw_jobs(random, 5, 2, 3) for _ in range(2)]
+            for jobs in (chain, fork, *drawn):
+                if part == "ends":
+                    jobs = {job: (f"GPU {n}", reads) for n, (job, (_, reads))
+                            in enumerate(jobs.items())}  # fmt: skip
+                for failing in [*jobs][:3] if part == "failures" else [""]:
+                    yield from cases_of(part, jobs, failing)
+
+    def expected(self, case: Case) -> Any:
+        return next_state(*case.args)
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        (_, before, (_, name)), right = case.args, case.expected
+        report.expect(isinstance(got, dict) and got.keys() == right.keys() and all(
+            isinstance(got[key], list | tuple) and all(type(job) is str for job in got[key])
+            for key in ("in_flight", "failed")), "expected a dict with left, in_flight and failed "
+            f"(two lists of names), got {words.short(got)}")  # fmt: skip
+        flying = list(got["in_flight"])
+        for job in flying:
+            report.expect(flying.count(job) == 1, f"{job} is started twice")
+            if job == name and job not in right["in_flight"]:
+                report.expect(False, f"{job} is still in flight: its caller waits for ever")
+            report.expect(job in right["in_flight"], f"{job} is in flight, and must not start: "
+                          "what it reads is missing or failed, or it was started before")
+        for job in right["in_flight"]:
+            report.expect(job in flying, f"{job} is lost: it was in flight" if
+                          job in before["in_flight"] else
+                          f"{job} may start now, and is not in flight: who starts it later?")
+        report.equal(sorted(got["failed"]), right["failed"], "which results are worthless?")
+        report.equal(got["left"], right["left"], "who was counted in this step, and who twice?")
+
+
+@exercise("12b-p1", hints=("Which chunks have to end between the two?",))
+class OneChunk(Predict):
+    explains = ("In A nothing stands between chunks 0 and 1: one command buffer would do. In B "
+                "chunk 2 has to end between them. One chunk of both would wait for chunk 2, and "
+                "chunk 2 for it: a circle.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"A": True, "B": False}
+
+
+@exercise("12b-p2", hints=("What does plain memory do with a write, before the next event?",))
+class Views(Predict):
+    explains = ("In plain memory every write is seen at once, and a job is ready only after its "
+                "predecessors have written. So a test on such a model never fails. With views, the "
+                "missing acquire lets a thread start a job with a view that lacks a result.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"plain_without_acquire": False, "views_without_acquire": True,
+                "views_with_acquire": False}
+
+
+@exercise("12b-p3", hints=("List the orders: the worker's first step comes first in all.",))
+class FreedOrders(Predict):
+    explains = ("The caller's two steps and the worker's second step can mix in three ways: after "
+                "both, between them, before them. Freed memory is read only if the caller frees "
+                "the record before the worker reads it. A test meets this order rarely.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"orders": 3, "bad": 1}
+
+
+@exercise("12b-p4", hints=("One queue takes its submissions in order. What does the first want?",))
+class ReaderFirst(Predict):
+    explains = ("Without a wait the reader runs first and sees old bytes. With the wait, it holds "
+                "up the queue for a value that only the submission behind it would set. With two "
+                "queues the same wait is fine: the reader may be submitted before the writer.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"no_wait": "old", "waits_for_1": "never"}

@@ -1,0 +1,434 @@
+# ---
+# jupyter:
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+#   vklab: {title: "Races of a scheduler", minutes: 85}
+# ---
+
+# %% [markdown] id="l12b-title"
+# # Lab 12b · Races of a scheduler
+# **A scheduler that passes every test, and two orders of events in which it fails** · 85 minutes, 4 exercises
+#
+# In lab 12 one program decided which chunk starts next. Now many threads decide at once. Such code is right only if it is right in *every* order of their steps, and a test meets few of them. So you will write down the order that fails, and then try all orders.
+#
+# **Afterwards you can**
+# * find an order of events in which a chunk reads bytes that are not there yet;
+# * explain release and acquire by the views of threads, and find the stale read without acquire;
+# * say what "lock-free" and "Miri verified" promise, and what they do not;
+# * write a scheduler's step as a pure function, and explore every order of its events;
+# * order two queues by a timeline semaphore, and say why vklab's runtime waits for fences.
+#
+# **Before this lab**: labs 06 and 12: chunks, dependency counters, fences, timeline semaphores. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+#
+# **Files it opens**: `vklab/runtime/many/scheduler.py`, `vklab/runtime/many/split.py`, `vklab/course/labs/races.py`, `stepping.py`, `two_queues.py`.
+
+# %% id="l12b-setup"
+import threading
+import timeit
+
+from IPython.display import display
+
+from vklab.course import attempt, banner, check, hint, predict, run_limited, show
+from vklab.course.figures import races as figures
+from vklab.course.labs import stepping
+from vklab.course.labs.races import Queues, Workers, count_states, replay
+from vklab.course.labs.two_queues import ordered_copies
+
+# %% id="l12b-banner"
+banner()
+
+# %% id="l12b-own" vklab={"role": "own"}
+# Your own imports and helper functions go here: this cell is handed in with your answers.
+
+# %% [markdown] id="l12b-1t"
+# ## 1 · Counters in place of a coordinator
+# VKML is an inference runtime in Rust, and its [page](https://github.com/void-research/vkml) describes a scheduler with "no central coordinator". A chunk that has ended lowers the counter of each chunk that reads it. Whoever lowers a counter to zero submits that chunk at once. Every thread of a pool runs the same few lines:
+#
+# ```
+# run the chunk
+# for each chunk that reads it:
+#     lower its counter by 1, as one atomic step
+#     if it is 0 now: hand this chunk to the pool
+# ```
+#
+# The page's figure shows such chunks. Its words say something more: *contiguous operations on the same device* become a single command buffer. The figure has two chunks in a row on GPU 0. Do the two fit together?
+
+# %% id="l12b-1d" tags=["hide-input"]
+figures.draw_chunks()
+
+# %% [markdown] id="l12b-1p"
+# A chunk starts when everything that it reads has ended, and others see its results when all of it has ended. In which of the two graphs could chunks 0 and 1 be recorded as one chunk? Write True or False in place of each `...`; the explanation follows your guess.
+
+# %% id="l12b-p1"
+predict("12b-p1", A=..., B=...)
+
+# %% [markdown] id="l12b-1r"
+# VKML's source decides the same way. It adds an operation to the open chunk of its device only if everything that the operation reads from others lies in this chunk (`execution_plan.rs`, commit 5ae8bf1, read in November 2026). So two chunks in a row on one GPU are common where a graph has a detour, and in the plain chain of the figure they would be one.
+#
+# ## 2 · One queue is not one order
+# What orders two chunks in a row on one GPU? In that version of the source, a chunk gets a fence only if it is an output, or if another device reads it. Without a fence the thread does not wait: it submits, and lowers the counters at once. The next chunk goes into the same queue, with no barrier and no semaphore between the two.
+#
+# In Vulkan this is not enough. A queue *begins* commands in the order of submission, but it may run them at the same time and end them in any order (lab 06). **Sketch 1** says that in three events for each chunk:
+#
+# | event | may come when |
+# |---|---|
+# | `("submit", chunk)` | each chunk that it reads on *another* device has ended; each one on its *own* device has been submitted |
+# | `("begin", chunk)` | it has been submitted, and all chunks that were submitted before it on this device have begun |
+# | `("end", chunk)` | it has begun |
+#
+# A list of events in a possible order is a **trace**. `replay` plays one, and returns each begin that reads a chunk too early, before it has ended. Here is graph B again: `a` is its chunk 0, `b` the one on GPU 1, `c` its chunk 1. A fourth chunk, `d`, reads `c`. This trace does no harm:
+
+# %% id="l12b-2d"
+CHUNKS = {"a": ("GPU 0", ()), "b": ("GPU 1", ("a",)), "c": ("GPU 0", ("a", "b")),
+          "d": ("GPU 0", ("c",))}
+calm = [(kind, chunk) for chunk in "abcd" for kind in ("submit", "begin", "end")]
+print("read too early:", replay(Queues(CHUNKS), calm))
+figures.draw_queues(CHUNKS, calm)
+
+# %% [markdown] id="l12b-2e"
+# ### Exercise 1 · Overtake
+# Write the function that finds a trace in which a chunk begins before a chunk that it reads has ended. For some graphs there is none: return `[]`.
+#
+# Two points count events: a short trace is easier to believe than a long one. Running everything in the given order until something can be overtaken earns none of the two, the shortest possible trace earns both.
+
+# %% id="l12b-e1" vklab={"role": "exercise", "id": "12b-1", "points": 5, "lines": 10}
+def overtaking(jobs):
+    """Return a short trace of sketch 1 in which a chunk reads too early; [] if there is none.
+
+    jobs: {name: (device, names of the chunks that it reads)}, in an order that works.
+    TODO     choose a chunk, and let everything that it needs run, but without the ends that
+             nothing forces. Then submit it and begin it. Which choice needs fewest events?
+    Approach for each chunk, collect all that it needs, directly or through others. A read on its
+             own device may still run, unless another needed chunk reads it, too. (Why?)
+    Example  overtaking({"a": ("GPU 0", ()), "b": ("GPU 0", ("a",))}) -> [("submit", "a"),
+             ("begin", "a"), ("submit", "b"), ("begin", "b")]       (roughly 10 lines)
+    """
+    ### BEGIN SOLUTION
+    needs, found = {}, []
+    for name, (device, reads) in jobs.items():
+        needs[name] = {n for read in reads for n in (read, *needs[read])}
+        running = [read for read in reads if jobs[read][0] == device
+                   and not any(read in jobs[other][1] for other in needs[name])]
+        trace = [(kind, n) for n in jobs if n in needs[name] for kind in ("submit", "begin", "end")
+                 if kind != "end" or n not in running]
+        if running:
+            found.append([*trace, ("submit", name), ("begin", name)])
+    return min(found, key=len, default=[])
+    ### END SOLUTION
+
+
+# %% id="l12b-e1d" vklab={"role": "demo"}
+with attempt("12b-1"):
+    display(figures.draw_queues(CHUNKS, overtaking(CHUNKS)))
+
+# %% id="l12b-e1c" vklab={"role": "check", "id": "12b-1"}
+check("12b-1", overtaking)
+
+# %% id="l12b-e1h"
+# hint("12b-1")
+
+# %% [markdown] id="l12b-2r"
+# Here, `c` cannot overtake `a`: `b` on the other GPU forces `a` to end. So this bug needs a graph where *nothing else* orders the two, and a device that does overlap them. lavapipe runs one submission after the other, and shows nothing.
+#
+# **The repair** is not a fence: the host need not wait. A barrier at the beginning of the second command buffer orders it behind all earlier work of the queue. The next cell walks through all states that the sketch can reach, and counts the `begin` events that read too early, without and with that barrier. Then see how vklab finds the chunks that need only be submitted before: its command buffers have the barrier.
+
+# %% id="l12b-2c"
+for words, waits in (("no order", False), ("with the barrier", True)):
+    states, bad = count_states(Queues(CHUNKS, waits))
+    print(f"{words:17} {states:4} states, {bad} events read too early")
+
+# %% id="l12b-2s" tags=["nbval-ignore-output"]
+show("vklab.runtime.many.split._behind")
+
+# %% [markdown] id="l12b-3t"
+# ## 3 · The number arrives, the bytes do not
+# The second bug is in the counters themselves. Job `c` reads the results of `a` and `b`, which are written by two threads, say by kernels for the CPU. The counter of `c` is atomic: no decrement is lost, and exactly one thread sees it reach zero. Does that thread also see what the *other* thread has written? Not by itself. Compilers and processors may delay writes and reads of ordinary memory. What a thread is sure to see is its **view**.
+
+# %% id="l12b-3d" tags=["hide-input"]
+figures.draw_handover()
+
+# %% [markdown] id="l12b-3r"
+# * **Release**: a decrement publishes the view of its thread along with the number. Later decrements keep what earlier ones have published.
+# * **Acquire**: a decrement takes the published views into its thread's own view.
+#
+# VKML lowers its counters with release only (`execution_state.rs`, commit 02305a6). **Sketch 2** has threads and three events: `("start", thread, job)` reads the results that the job needs, `("write", thread, job)` writes its own, and `("count", thread, job, dependent)` lowers a counter. A thread starts a job, writes, and counts each dependent, in any order; then it may start another one. A job is ready when its counter is zero. Handing it over is done right: any thread may start it, and takes the view of the thread that made it ready. A start reads **stale** bytes, old ones, if a result is outside of its thread's view.
+#
+# The next cell explores every state of this sketch three times. *Plain* memory shows each write to all threads at once, which is how most of us think. In which of the three can a start read stale bytes?
+
+# %% id="l12b-p2"
+predict("12b-p2", plain_without_acquire=..., views_without_acquire=..., views_with_acquire=...)
+
+# %% id="l12b-3c"
+JOIN = {"a": ("", ()), "b": ("", ()), "c": ("", ("a", "b"))}
+for words, options in (("plain, without acquire", {"views": False}), ("views, without acquire", {}),
+                       ("views, with acquire", {"acquire": True})):
+    states, stale = count_states(Workers(JOIN, 2, **options))
+    print(f"{words:23} {states:3} states, {stale} starts that read stale bytes")
+
+# %% [markdown] id="l12b-3m"
+# A simulator without views calls this scheduler right, and so does most hardware: on x86 processors an atomic decrement orders all memory, whatever the program has asked for. (The compiler may still move a read.) On Arm both may fail. A reference counter has the same problem, and Rust's [`Arc`](https://doc.rust-lang.org/nomicon/arc-mutex/arc-drop.html) shows the repair: it lowers with release, and whoever reaches zero does an acquire before it frees the data.
+
+# %% [markdown] id="l12b-e2t" vklab={"id": "12b-2"}
+# ### Exercise 2 · A stale read
+# Here is another graph. `[[second]]` reads `[[first]]`, and `[[third]]` reads both. Is it safe, because the thread that runs `[[second]]` was told about `[[first]]`? It is not. Write a trace of two threads, 0 and 1, without acquire, in which a start reads stale bytes. One point asks for the fewest events.
+
+# %% id="l12b-e2j" vklab={"id": "12b-2", "define": true}
+READS = [[reads]]
+
+# %% id="l12b-e2" vklab={"role": "exercise", "id": "12b-2", "points": 3, "lines": 8}
+stale_trace = ...  # [("start", 0, "[[first]]"), ("write", 0, "[[first]]"), ...]
+### BEGIN SOLUTION
+stale_trace = [
+    ("start", 0, "[[first]]"), ("write", 0, "[[first]]"),
+    ("count", 0, "[[first]]", "[[second]]"), ("start", 1, "[[second]]"),
+    ("write", 1, "[[second]]"), ("count", 1, "[[second]]", "[[third]]"),
+    ("count", 0, "[[first]]", "[[third]]"), ("start", 0, "[[third]]"),
+]
+### END SOLUTION
+
+# %% id="l12b-e2d" vklab={"role": "demo"}
+with attempt("12b-2"):
+    jobs = {name: ("", reads) for name, reads in READS.items()}
+    display(figures.draw_workers(jobs, stale_trace))
+    print("with acquire, reads of old bytes:", replay(Workers(jobs, acquire=True), stale_trace))
+
+# %% id="l12b-e2c" vklab={"role": "check", "id": "12b-2"}
+check("12b-2", stale_trace)
+
+# %% id="l12b-e2h"
+# hint("12b-2")
+
+# %% [markdown] id="l12b-4t"
+# ## 4 · What the words promise
+# VKML's threads come from zero-pool. VKML's page calls it lock-free, with cooperative memory reclamation, and Miri verified. Three words, three different promises.
+#
+# **Lock-free** is about progress. However the threads are suspended, *some* thread completes its operation in a finite number of steps. With a lock, a thread that sleeps inside of it stops all others. The word does not say that *every* thread gets on (that is **wait-free**), nor that nobody sleeps (idle workers do, and a worker that waits for a fence does), nor that the code has no race, nor that it is fast.
+#
+# **Miri** is an interpreter for Rust programs. It runs your tests and reports undefined behaviour: a read of freed memory, a data race, a leak. Its [README](https://github.com/rust-lang/miri) states the limits: it tests one of many possible executions; its emulation of weak memory is not complete (some legal old values never come up); and it has no access to most foreign functions. So no call into a Vulkan driver is among the things verified. For complicated atomic code it recommends tools such as loom, which try many orders of the threads' steps, as you do here.
+#
+# zero-pool's [report](https://github.com/void-research/zero-pool/blob/main/tests/README.md) lists 8 tests and 5 examples that passed under Miri in version 0.8.4, and concludes that the pool is free of data races and deadlocks. Version 0.8.5 came a day later, and its [notes](https://github.com/void-research/zero-pool/releases) name one change: it mends an aliasing fault that Miri reports. So the label says that these runs of these tests were clean, in one version. VKML's counters are not in these tests.
+#
+# ### Memory that another thread still reads
+# A lock-free structure has one more difficulty: nobody knows when a record may be freed. The worker below lowers the last counter, and then looks up whom to wake. VKML's `execution_state.rs` takes these steps in this order, too (same commit).
+
+# %% id="l12b-4d" tags=["hide-input"]
+figures.draw_reclaim()
+
+# %% [markdown] id="l12b-4p"
+# The caller may see the 0 although it never slept. It takes two steps, *see 0* and *free run*; the worker takes two, *lower to 0* and *read run*. The caller's first step needs the worker's first. How many orders of the four steps are possible, and in how many does the worker read freed memory?
+
+# %% id="l12b-p3"
+predict("12b-p3", orders=..., bad=...)
+
+# %% [markdown] id="l12b-4r"
+# Pools solve this by **reclamation**: a record that is taken out of a structure is *retired*, not freed. In *epoch-based* reclamation, which zero-pool's documentation names, a global number, the epoch, grows from time to time. Before a worker touches records, it announces the present epoch; an idle worker announces nothing. Who announced an older or equal epoch may still hold a retired record. The rule in one line:
+
+# %% id="l12b-4c"
+def may_free(retired_in, announced):
+    """Tell whether nobody can hold a record that was retired in this epoch any more."""
+    return all(epoch > retired_in for epoch in announced if epoch is not None)
+
+
+for announced in ((7, 5), (7, 6), (7, None), (5, None)):
+    print("retired in epoch 5, workers announce", announced, "->", may_free(5, announced))
+
+# %% [markdown] id="l12b-4q"
+# "Cooperative" means that workers do this themselves, between two jobs. The price shows in the last line: one worker that stays in an old epoch keeps all retired memory alive. So reclamation can be held up where the operations themselves are lock-free.
+
+# %% [markdown] id="l12b-e3t" vklab={"id": "12b-3"}
+# ### Exercise 3 · Which word keeps which promise?
+# | row | promise |
+# |---|---|
+# | A | [[a]] |
+# | B | [[b]] |
+# | C | [[c]] |
+# | D | [[d]] |
+# | E | [[e]] |
+#
+# Which word, taken alone, gives this promise for a thread pool or a counter? Choose `lock-free`, `Miri verified`, `atomic counter`, `release and acquire` or `none of them`. The points are for all rows together.
+
+# %% id="l12b-e3" vklab={"role": "exercise", "id": "12b-3", "points": 3, "lines": 1}
+guarantees = ...  # {"A": "lock-free", "B": ...}
+### BEGIN SOLUTION
+guarantees = [[right]]
+### END SOLUTION
+
+# %% id="l12b-e3c" vklab={"role": "check", "id": "12b-3"}
+check("12b-3", guarantees)
+
+# %% id="l12b-e3h"
+# hint("12b-3")
+
+# %% [markdown] id="l12b-5t"
+# ## 5 · One step, every order
+# vklab's scheduler takes a lock for its counters. One completion changes three things that belong together: the counters, the set of jobs in flight, and the number of completed jobs. Python has no atomic counter in its library, and `self._waiting[other] -= 1` is a load, a subtraction and a store, between which another thread may come. A lock is also release and acquire: who takes it sees what the last holder wrote.
+
+# %% id="l12b-5s" tags=["nbval-ignore-output"]
+show("vklab.runtime.many.scheduler.Run._complete")
+
+# %% id="l12b-5f" tags=["nbval-ignore-output"]
+show("vklab.runtime.many.scheduler.Run._freed")
+
+# %% id="l12b-5c" tags=["nbval-ignore-output"]
+seconds = timeit.timeit("with lock: pass", number=100_000, globals={"lock": threading.Lock()})
+print(f"a lock that nobody else wants costs {seconds * 1e4:.0f} ns")
+
+# %% [markdown] id="l12b-5r"
+# A submission and the wait for its fence take tens of microseconds on the host (39 on an NVIDIA H200), far more than such a lock. So "lock-free" would gain nothing here.
+#
+# Under a lock, whole completions come one after another, but still in any order. So the scheduler can be a **pure function**: a state and an event go in, the next state comes out. Nothing is hidden, and every order of events can be tried.
+
+# %% id="l12b-5d" tags=["hide-input"]
+figures.draw_step()
+
+# %% [markdown] id="l12b-5e"
+# ### Exercise 4 · The step
+# Yours differs from vklab's in one rule: vklab starts nothing more after an error. Yours serves several requests at once. A failed job takes down only the jobs that need its result.
+#
+# The check asks your function about every state that some order of events reaches, with every event that may come next. A function that is right there is right in every order.
+
+# %% id="l12b-e4" vklab={"role": "exercise", "id": "12b-4", "points": 6, "lines": 20}
+def step(jobs, state, event):
+    """Return the state after an event, as a new dict.
+
+    jobs: as in exercise 1. state: {"left": {job: reads not counted yet}, "in_flight": [jobs
+    started and not ended], "failed": [jobs without a good result]}; lists in any order.
+    event: ("go", "") comes first; then ("ended", job) or ("failed", job).
+    TODO   go      starts each job that reads nothing.
+           end     of either kind: the job leaves in_flight. It joins `failed` if the event says
+                   so, or if a job that it reads is in `failed`. If it does not join, count down
+                   the jobs on other devices that read it.
+           start   of a job: it joins in_flight, and the jobs on its own device that read it are
+                   counted down at once, because the device itself orders them (section 2).
+           zero    who is counted down to 0 starts, unless a job that it reads is in `failed`.
+           twice   an event of a job that is not in flight changes nothing.
+    Example  for {"a": ("X", ()), "b": ("X", ("a",)), "c": ("Y", ("b",))}, go gives {"left":
+             {"a": 0, "b": 0, "c": 1}, "in_flight": ["a", "b"], "failed": []}  (roughly 20 lines)
+    """
+    ### BEGIN SOLUTION
+    left, flying, failed = dict(state["left"]), list(state["in_flight"]), list(state["failed"])
+
+    def start(job):
+        flying.append(job)
+        count_readers(job, same_device=True)
+
+    def count_readers(job, same_device):
+        for other, (device, reads) in jobs.items():
+            if job in reads and (device == jobs[job][0]) == same_device:
+                left[other] -= 1
+                if left[other] == 0 and not any(read in failed for read in reads):
+                    start(other)
+
+    kind, name = event
+    if kind == "go":
+        for job, (_, reads) in jobs.items():
+            if not reads:
+                start(job)
+    elif name in flying:
+        flying.remove(name)
+        if kind == "failed" or any(read in failed for read in jobs[name][1]):
+            failed.append(name)
+        else:
+            count_readers(name, same_device=False)
+    return {"left": left, "in_flight": flying, "failed": failed}
+    ### END SOLUTION
+
+
+# %% [markdown] id="l12b-5x"
+# First try all orders yourself. `explore` asks your function for each of them, and stops at the first problem: a job started twice, or before what it reads; a job that is lost; a run that ends too early, or never. The jobs are two requests, each with the four chunks of section 2. (`explore` looks for problems; the check compares every state.)
+
+# %% id="l12b-e4d" vklab={"role": "demo"}
+REQUESTS = {f"{chunk}{n}": (device, tuple(f"{read}{n}" for read in reads))
+            for n in (1, 2) for chunk, (device, reads) in CHUNKS.items()}
+with attempt("12b-4"):
+    for failing in ("", "a1", "c2"):
+        tried = run_limited(stepping.explore, REQUESTS, step, failing, seconds=20)
+        print(f"{failing or 'nothing'} fails: {tried.value or tried.message}")
+
+# %% id="l12b-e4c" vklab={"role": "check", "id": "12b-4"}
+check("12b-4", step)
+
+# %% id="l12b-e4h"
+# hint("12b-4")
+
+# %% [markdown] id="l12b-5w"
+# ### Inside the runtime
+# Now your step runs in vklab's scheduler, in place of `Run._complete(self, number, failure)`. The jobs are the 139 nodes of Inception, on two devices; each sleeps for a moment, in threads of their own. What your function starts is compared with the runtime's answer before any job begins, in a process with a time limit.
+
+# %% id="l12b-5i" vklab={"role": "demo"}
+with attempt("12b-4"):
+    ran = run_limited(stepping.run_inside, step, seconds=60)
+    print(ran.value or ran.message)
+
+# %% [markdown] id="l12b-6t"
+# ## 6 · Two queues
+# A device may have several kinds of queues, its *queue families*: one for kernels, and perhaps one that only copies (`transfer`). The two work at the same time, so a copy for the next frame hides behind the kernels of this one. Two things have to be said then.
+#
+# **Order.** A barrier orders commands of *one* queue. Between queues stands a semaphore. **Ownership.** A buffer that is made `EXCLUSIVE` belongs to one family at a time. A *queue family ownership transfer* hands it over:
+
+# %% id="l12b-6d" tags=["hide-input"]
+figures.draw_ownership()
+
+# %% [markdown] id="l12b-6r"
+# Without this pair the bytes that the second family sees are undefined. The other choice is `CONCURRENT`: the buffer belongs to all listed families, and no transfer is needed; a driver may then store images in a slower way, and vklab has buffers only. Which one does vklab take?
+
+# %% id="l12b-6s" tags=["nbval-ignore-output"]
+show("vklab.vulkan.memory.buffer_info")
+
+# %% [markdown] id="l12b-6p"
+# The wrapper `two_queues` belongs to this lab. It submits a writer to the transfer queue and a reader to the compute queue. The writer sets a timeline semaphore to 1; the reader waits until it is at least `value`, and value 0 is no wait. Many devices, lavapipe among them, have *one* queue for both.
+#
+# Take such a device, and submit the **reader first**, then the writer. What happens to the reader without a wait, and what if it waits for 1? Write `"old"`, `"new"` (the bytes that it sees) or `"never"` (it never ends).
+
+# %% id="l12b-p4"
+predict("12b-p4", no_wait=..., waits_for_1=...)
+
+# %% id="l12b-6c" tags=["nbval-ignore-output"]
+for submitted, value in (("writer first", 1), ("reader first", 0), ("reader first", 1)):
+    seen = run_limited(ordered_copies, submitted, value, seconds=30)
+    print(f"{submitted}, waits for {value}: {seen.value or seen.message}")
+
+# %% id="l12b-6w" tags=["nbval-ignore-output"]
+show("vklab.course.labs.two_queues.TwoQueues")
+
+# %% [markdown] id="l12b-6e"
+# vklab's runtime uses no timeline semaphore. Why? On one queue, a barrier is enough, and cheaper. And a semaphore belongs to one device: the next chunk on *another* device, perhaps of another vendor, cannot wait for it. (Semaphores can be exported; both drivers must support that.) The host has to know the end anyway, to copy the result on or to hand it to you. So a thread waits for a fence, then copies, then counts: the order of `ChunkTask.finish` in `split.py`. The price is a round trip through the host for each change of device.
+
+# %% [markdown] id="l12b-7t"
+# ## 7 · What would break this?
+# This planted scheduler works for every graph and in every order, as long as nothing fails. On an error it prints a message and ends the thread. (In VKML's file, too, a failing chunk ends in a panic, before any counter is lowered.) Before you run the cell: who waits for what?
+
+# %% id="l12b-planted"
+def speaks_up(jobs, state, event):
+    """Do a right step, but let a failing job end its thread."""
+    if event[0] == "failed":
+        return {**state, "failed": [*state["failed"], event[1]]}
+    return step(jobs, state, event)
+
+
+with attempt("12b-4"):
+    for failing in ("", "b1"):
+        tried = run_limited(stepping.explore, REQUESTS, speaks_up, failing, seconds=20)
+        print(f"{failing or 'nothing'} fails: {tried.value or tried.message}")
+
+# %% [markdown] id="l12b-7r"
+# The message is printed, and the program stands still: a test that waits for the result waits for ever. Two rules keep a runtime from this. The *end* of a job is counted whether it succeeds or fails, as in `_complete`. And every wait has a time limit: `Run.go` raises an error that names the jobs in flight.
+#
+# ## Recap
+# | word | what it gives | what it does not give |
+# |---|---|---|
+# | atomic counter | no decrement is lost, one thread sees 0 | the bytes behind the number |
+# | release, acquire | a view is published, and taken | anything, if one half is missing |
+# | submission order | the order in which a queue begins | the order in which it ends |
+# | lock-free | some thread always gets on | no race, no sleep, speed |
+# | Miri verified | these runs had no undefined behaviour | other orders, the driver, the GPU |
+# | reclamation | no record is freed under a reader | memory that is free at once |
+# | pure step | every order can be tried | an atomic step: a lock or hardware must give it |
+# | timeline semaphore | order of two queues of a device | order of two devices |
+#
+# **Next**: lab 13 places chunks on several devices.
+#
+# **References**
+# * Vulkan specification, [Synchronization and Cache Control](https://docs.vulkan.org/spec/latest/chapters/synchronization.html): submission order, queue family ownership transfer, timeline semaphores.
+# * VKML and zero-pool: the pages linked above. Commits and versions are those of November 2026; later ones may be mended.
+# * Views for release and acquire: Kang and others, *A promising semantics for relaxed-memory concurrency*, POPL 2017. [loom](https://github.com/tokio-rs/loom) tries the orders of a Rust program.
+# * Lock-free and wait-free: Herlihy and Shavit, *The Art of Multiprocessor Programming*, chapter 3. Epochs: Fraser, *Practical lock-freedom*, 2004.
