@@ -1,0 +1,92 @@
+"""Small ONNX files, made field by field: varints, and the ways to store a weight.
+
+Visited by lab 09.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper, parser
+
+__all__ = ["field_bytes", "model_bytes", "parsed", "stored", "stored_model", "varint"]
+
+HEAD = '<ir_version: 10, opset_import: ["" : 18]>\n'
+DTYPES = ("float32", "float64", "int32", "int64", "uint8", "float16")
+
+
+def varint(number: int) -> bytes:
+    """Return a number of at most 64 bits as a varint; a negative one as two's complement."""
+    number, made = number & (1 << 64) - 1, bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*made, number])
+
+
+def field_bytes(number: int, kind: int, value: Any) -> bytes:
+    """Return one field; the value of kind 0 is a number, of the others bytes."""
+    body = varint(value) if kind == 0 else value
+    return varint(number << 3 | kind) + (varint(len(body)) if kind == 2 else b"") + body
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    """Return the model of a text in ONNX's own form."""
+    return parser.parse_model(HEAD + text)
+
+
+def stored(name: str, array: np.ndarray, how: str, offset: int | None = 0) -> TensorProto:
+    """Return an initializer that is stored as `how` says.
+
+    Args:
+        name: its name.
+        array: its elements.
+        how: raw, typed, external, or "no length" for external data without that entry.
+        offset: place of external data in weights.bin; None leaves the entry out.
+    """
+    tensor: TensorProto = numpy_helper.from_array(array, name)
+    if how == "typed":
+        return helper.make_tensor(name, tensor.data_type, array.shape, array.ravel().tolist())
+    if how == "raw":
+        return tensor
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    entries = {"location": "weights.bin", "offset": offset, "length": array.nbytes}
+    if how == "no length":
+        entries["length"] = None
+    for key, value in entries.items():
+        if value is not None:
+            tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+def model_bytes(tensors: Iterable[TensorProto], doc: str) -> bytes:
+    """Return the file of a model with these initializers and a comment."""
+    made = parsed("g (float[1] x) => (float[1] y) { y = Relu(x) }")
+    made.model_version, made.domain, made.graph.doc_string = 300, "a.b", doc
+    made.graph.initializer.extend(tensors)
+    return bytes(made.SerializeToString())
+
+
+def stored_model(
+    random: np.random.Generator, hows: Iterable[str]
+) -> tuple[dict[str, bytes], list[tuple[str, str, np.ndarray, int]]]:
+    """Return the files of a small model, and for each weight its name, form, array and place."""
+    tensors, content, listed = [], bytes(random.integers(0, 256, 240, np.uint8)), []
+    for number, how in enumerate(hows):
+        name = f"w{random.integers(100, 999)}{number}"
+        dtype = str(random.choice(DTYPES[:5] if how == "typed" else DTYPES))
+        shape = tuple(random.integers(1, 4, int(random.integers(1, 4))).tolist())
+        # Small values: equal bytes occur in many places, so a search for them finds the wrong one.
+        array = (random.integers(0, 2, shape) if how == "typed" else np.ones(shape)).astype(dtype)
+        offset = None if how == "no offset" else len(content)
+        tensors.append(stored(name, array, "external" if how == "no offset" else how, offset))
+        if how in ("external", "no length"):
+            content += array.tobytes() + bytes(int(random.integers(0, 9)))
+        listed.append((name, how, array, offset or 0))
+    return {"model.onnx": model_bytes(tensors, "w1" * 9), "weights.bin": content}, listed
+
+
