@@ -13,21 +13,18 @@ from vklab.course.definition.case import Case, Folder
 from vklab.course.definition.exercise import Function, exercise
 from vklab.course.definition.kinds import Choice, Predict
 from vklab.course.definition.report import Report
+from vklab.course.labs import onnx_files
 from vklab.course.labs.dims import dim, elements
-from vklab.course.labs.onnx_bytes import field_bytes, model_bytes, stored, stored_model, varint
-from vklab.course.labs.recorded_graphs import recorded
+from vklab.course.labs.node_order import PlainNode, ring, window
+from vklab.course.labs.onnx_bytes import damaged, field_bytes, stored_model
 from vklab.graph import onnx_file
-
-Node = tuple[str, str, tuple[str, ...], tuple[str, ...]]
 
 
 @exercise(
     "09-1",
     hints=(
-        "Write the varint as a helper: it gets the bytes and a place, and returns the number and "
-        "the place behind it.",
-        "The last seven bits of a byte are its remainder by 128. The byte after it counts 128 times"
-        " as much, the next one 128 * 128 times as much.",
+        "Write the varint first: the last seven bits of a byte are its remainder by 128. The next "
+        "byte counts 128 times as much, the one after it 128 * 128 times as much.",
         "`message[place:end]` is shorter than you asked for if the message ends first. Which "
         "comparison notices that?",
     ),
@@ -53,44 +50,31 @@ class ReadFields(Function):
             yield Case("bytes", (b"".join(field_bytes(*listed[n]) for n in chosen),))
         yield Case("bytes", (b"".join(field_bytes(*each) for each in listed),))
         whole = field_bytes(1, 0, 300) + field_bytes(8, 2, b"weight") + field_bytes(2, 5, b"abcd")
-        for length in (len(whole), 1, 2, 5, 9, len(whole) - 4, len(whole) - 1, 3, 11):
+        for length in (len(whole), 1, 2, 3, 5, 9, 11, len(whole) - 4, len(whole) - 1):
             yield Case("broken", (whole[:length],), on=f"the first {length} bytes of {whole!r}")
         for kind in (3, 4, 6, 7):
-            yield Case("broken", (varint(1 << 3 | kind) + bytes(9),), on=f"wire type {kind}")
+            for more in (b"", b"\x08\1" * 4):
+                yield Case("broken", (bytes([1 << 3 | kind]) + more,), on=f"wire type {kind}")
         yield Case("broken", (field_bytes(0, 0, 1),), on="field number 0")
         yield Case("broken", (field_bytes(1, 1, bytes(8))[:-1],), on="7 of 8 bytes of wire type 1")
 
     def expected(self, case: Case) -> Any:
         (data,), found = case.args, []
-        stream = iter(data)
-
-        def number(first: int | None = None) -> int:
-            byte, value, times = next(stream) if first is None else first, 0, 1
-            while byte > 127:
-                value, times, byte = value + (byte - 128) * times, times * 128, next(stream)
-            return value + byte * times
-
-        for first in stream:
-            try:
-                key = number(first)
-                count = {0: 0, 1: 8, 5: 4}.get(key % 8, -1)
-                if key < 8 or (count < 0 and key % 8 != 2):
-                    raise ValueError("no field of a message")
-                count = number() if key % 8 == 2 else count
-                value = bytes(next(stream) for _ in range(count)) if key % 8 else number()
-            except (StopIteration, RuntimeError) as error:
-                raise ValueError("the message ends inside a field") from error
-            found.append((key // 8, key % 8, value))
+        try:
+            for number, head, first, last in onnx_file.fields(data, 0, len(data)):
+                body = data[first:last]
+                whole = sum((byte & 127) << 7 * place for place, byte in enumerate(body))
+                found.append((number, data[head] & 7, body if data[head] & 7 else whole))
+        except (IndexError, ValueError) as error:
+            raise Exception("the message is broken") from error  # whichever the answer raises
         return found
 
 
 @exercise(
     "09-2",
     hints=(
-        "First find the initializer with this name. `TensorProto.FromString(message)` gives its "
-        "name, dims and external_data, but no places. The walker gives places.",
-        "`fields` of a range of bytes gives places from the start of the file, because you pass "
-        "the whole file each time.",
+        "A TensorProto has no places. `fields` has: pass it the whole file, and where the message "
+        "begins and ends; then its places count from the start of the file.",
         "How many bytes do shape and dtype need? Compare that number with what the file holds.",
     ),
     seams=("vklab.graph.onnx_tensors.array",),
@@ -110,47 +94,19 @@ class LocateWeight(Function):
         files, listed = stored_model(random, hows)
         for name, how, *_ in listed:
             yield Case("outside", (Folder(), name), files=files, on=f"{name} ({how})")
-        files, listed = stored_model(random, ("raw", "external"))
-        (name, _, array, _), (other, _, outer, offset) = listed
-        yield Case("refused", (Folder(), name), files=files, on=f"{name} (raw)")
-        empty = stored("empty", np.zeros((2, 0, 3), np.float32), "raw")
-        yield Case("refused", (Folder(), "empty"), files={"model.onnx": model_bytes([empty], "")},
-                   on="raw data of shape (2, 0, 3)")
-        yield Case("refused", (Folder(), "nobody"), files=files, on="a name that is not there")
-        short = stored(name, array, "raw")
-        short.raw_data = short.raw_data[:-1]
-        yield Case("refused", (Folder(), name), files={"model.onnx": model_bytes([short], "")},
-                   on="raw data that is one byte short")
-        for what, change, content in (
-            ("external data that ends behind its file", {}, files["weights.bin"][:offset] + b"\1"),
-            ("a length that does not fit the shape", {"length": outer.nbytes - 1}, None),
-            ("a negative offset", {"offset": -1}, None),
-            ("a file outside of the folder", {"location": "../weights.bin"}, None),
-        ):
-            tensor = stored(other, outer, "external", offset)
-            for entry in tensor.external_data:
-                entry.value = str(change.get(entry.key, entry.value))
-            yield Case("refused", (Folder(), other), on=what, files={
-                "model.onnx": model_bytes([tensor], ""),
-                "weights.bin": files["weights.bin"] if content is None else content})
+        for what, name, files in damaged(random):
+            yield Case("refused", (Folder(), name), files=files, on=what)
 
     def expected(self, case: Case) -> Any:
         (_, name), data = case.args, case.files["model.onnx"]
-        walk = onnx_file.fields
-        graph = next(field for field in walk(data, 0, len(data)) if field[0] == onnx_file.GRAPH)
-        for number, _, first, last in walk(data, *graph[2:]):
-            tensor = TensorProto.FromString(data[first:last]) if number == 5 else TensorProto()
-            if tensor.name == name:
-                break
-        else:
-            raise LookupError(name)
+        tensor, first, last = onnx_files.find_initializer(data, name)
         shape, dtype = tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type)
         wanted, where = int(np.prod(shape)) * dtype.itemsize, ("", 0, 0)
         if tensor.data_location == TensorProto.EXTERNAL:
             said = {entry.key: entry.value for entry in tensor.external_data}
             where = said["location"], int(said.get("offset", 0)), int(said.get("length", wanted))
         elif tensor.HasField("raw_data"):
-            raw = next(field for field in walk(data, first, last) if field[0] == onnx_file.RAW_DATA)
+            raw = next(each for each in onnx_file.fields(data, first, last) if each[0] == 9)
             where = "model.onnx", raw[2], raw[3] - raw[2]
         file, offset, length = where
         if file and (length != wanted or offset < 0 or file not in case.files
@@ -159,17 +115,11 @@ class LocateWeight(Function):
         return (*where, str(dtype), shape)
 
 
-def facts_of(nodes: list[Node], given: list[str]) -> tuple[list[str], list[str]]:
-    """Return the values with two makers and those without one, each sorted."""
-    made = [*given, *(value for *_, outputs in nodes for value in outputs if value)]
-    read = {value for _, _, inputs, _ in nodes for value in inputs if value}
-    return sorted({v for v in made if made.count(v) > 1}), sorted(read - {*made})
-
-
 @exercise(
     "09-3",
     hints=(
-        "Collect the maker of each value first; the two simple faults show while you do so.",
+        "Count the makers of every value first; a given value has one already. The outputs of a "
+        "node may hold '', too.",
         "Keep a set of values that exist. A node is ready when all its inputs are in it. Which of "
         "the ready nodes is next? `min` takes a key.",
         "No node ready, and some are left: each of these reads a value that another one of them "
@@ -180,58 +130,43 @@ def facts_of(nodes: list[Node], given: list[str]) -> tuple[list[str], list[str]]
 )
 class OrderNodes(Function):
     parts = {"order": ("an order that works, with the rule for ties", 3),
-             "faults": ("values with two makers or with none", 2),
+             "values": ("values with two makers, or with none", 2),
              "cycle": ("a cycle is named, and nothing else", 2)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         kinds = ["Conv", "Relu", "MaxPool", "Concat", "Add"]
         yield Case("order", ([], []), on="a graph without nodes")
         yield Case("order", ([("a", "Add", ("x", "x"), ("y",))], ["x"]))
-        wide: list[Node] = [(f"n{n}", kind, ("x",), (f"v{n}",)) for n, kind in zip(
-            random.permutation(10).tolist(), kinds * 2, strict=True)]
+        wide: list[PlainNode] = [(f"n{n}", kind, ("x",), (f"v{n}",)) for n, kind in zip(
+            random.permutation(10).tolist(), kinds * 2, strict=True)]  # fmt: skip
         yield Case("order", (wide, ["x"]), on="ten nodes that read x")
-        clip = ("clip", "Clip", ("x", "", "h"), ("y",)), ("h", "Relu", ("x",), ("h", ""))
-        yield Case("order", ([*clip], ["x"]), on="a node that leaves an input out ('')")
+        clip = [("clip", "Clip", ("x", "", "h"), ("y", "")), ("h", "Relu", ("x",), ("h", ""))]
+        yield Case("order", (clip, ["x"]), on="nodes that leave inputs and outputs out ('')")
         for name, count in (("inception_v1", 40), ("shufflenet_v2", 30), ("unet", 25)):
-            nodes, given = self._window(random, name, count)
-            yield Case("order", (nodes, given), on=f"{count} nodes of {name}")
-        for part in ("faults", "cycle"):
-            nodes, given = self._window(random, "inception_v1", 12)
-            yield Case(part, (nodes, given), on="12 nodes without faults")
-        nodes, given = self._window(random, "inception_v1", 15)
-        name, kind, inputs, outputs = nodes[4]
-        again: Node = ("again", "Relu", (given[0],), outputs)
-        yield Case("faults", ([*nodes, again], given), on="two makers")
-        yield Case("faults", (nodes, [*given, outputs[0]]), on="a given value that a node makes")
-        lost: Node = ("lost", "Add", ("nowhere", given[0], "here"), ("lost",))
-        yield Case("faults", ([lost, *nodes], given), on="values without a maker")
-        yield Case("faults", ([lost, again, *nodes], given), on="both faults: two makers come first")
+            yield Case("order", window(random, name, count), on=f"{count} nodes of {name}")
+        for part in ("values", "cycle"):
+            yield Case(part, window(random, "inception_v1", 12), on="12 nodes without faults")
+        nodes, given = window(random, "inception_v1", 15)
+        outputs = nodes[4][3]
+        again: PlainNode = ("again", "Relu", (given[0],), outputs)
+        lost: PlainNode = ("lost", "Add", ("nowhere", given[0], "here"), ("lost",))
+        yield Case("values", ([*nodes, again], given), on="two makers")
+        yield Case("values", (nodes, [*given, *outputs]), on="a given value that a node makes")
+        yield Case("values", ([lost, *nodes], given), on="values without a maker")
+        yield Case("values", ([lost, again, *nodes], given), on="both faults")
+        yield Case("values", ([*ring(random, 2, 1), lost], ["x", *given]), on="also a cycle")
         yield Case("cycle", ([("self", "Add", ("x", "y"), ("y",))], ["x"]))
         for length, tail in ((2, 1), (3, 4), (5, 2)):
-            names = [f"n{n}" for n in random.permutation(length + tail + 2)]
-            round_: list[Node] = [(names[n], "Add", (f"v{(n - 1) % length}", "x"), (f"v{n}",))
-                                  for n in range(length)]
-            after: list[Node] = [(names[n], "Relu", (f"v{n - 1}",), (f"v{n}",))
-                                 for n in range(length, length + tail)]
-            before: list[Node] = [(names[-1], "Relu", ("x",), ("before",))]
-            listed = [*round_, *after, *before]
-            yield Case("cycle", ([listed[n] for n in random.permutation(len(listed))], ["x"]),
+            yield Case("cycle", (ring(random, length, tail), ["x"]),
                        on=f"a cycle of {length} nodes, and {tail + 1} nodes beside it")
-
-    def _window(
-        self, random: np.random.Generator, name: str, count: int
-    ) -> tuple[list[Node], list[str]]:
-        """Return neighbours in a recorded graph, renamed, in any order of the file."""
-        graph = recorded(name).renamed(random).shuffled(random).part(random, count)
-        nodes = [(n.name, n.op_type, n.inputs, n.outputs) for n in graph.nodes]
-        given = [*graph.inputs, *sorted(graph.weights)]
-        return [nodes[n] for n in random.permutation(len(nodes))], given
 
     def expected(self, case: Case) -> Any:
         nodes, given = case.args
-        twice, missing = facts_of(nodes, given)
-        if twice or missing:
-            return ("twice", twice) if twice else ("missing", missing)
+        made = [*given, *(value for node in nodes for value in node[3])]
+        wrong = {value for value in (*made, *(v for node in nodes for v in node[2]))
+                 if value and made.count(value) != 1}  # fmt: skip
+        if wrong:
+            return "values", sorted(wrong)
         left, known, order = sorted(nodes), {*given, ""}, []
         left.sort(key=lambda node: node[1] != self.params["first"])
         while left:
@@ -247,10 +182,10 @@ class OrderNodes(Function):
         nodes, (kind, names) = {node[0]: node for node in case.args[0]}, case.expected
         report.expect(isinstance(got, list | tuple) and len(got) == 2 and isinstance(
             got[1], list | tuple), f"expected a pair (word, list of names), got {words.short(got)}")
-        report.equal(got[0], kind, "which of the four words?")
+        report.equal(got[0], kind, "which of the three words?")
         if kind != "cycle":
             report.expect(len(got[1]) == len(names),
-                          f"expected {len(names)} names, got {len(got[1])}")
+                          f"expected {len(names)} names, got {len(got[1])}")  # fmt: skip
             for place, (one, right) in enumerate(zip(got[1], names, strict=True)):
                 report.equal(one, right, f"name number {place} of the list")
             return
@@ -270,16 +205,13 @@ class OrderNodes(Function):
     hints=(
         "Add: write the shapes below each other, flush right. A missing size is 1. Which sizes of "
         "one column fit?",
-        "MaxPool: `pads` has first all beginnings, then all ends. How far can the window move in "
-        "the padded row, and how many steps is that?",
         "Reshape: replace each 0 first. `elements` of the input and of the sizes that are known "
         "give two pairs; -1 has to be their quotient, and it must be whole.",
     ),
     seams=("vklab.graph.shapes.apply_node", "vklab.ops.registry.apply"),
 )
 class ShapeOf(Function):
-    parts = {"add": ("broadcasting", 2), "pool": ("windows, pads, strides", 2),
-             "reshape": ("0, -1 and the number of elements", 3)}  # fmt: skip
+    parts = {"add": ("broadcasting", 2), "reshape": ("0, -1 and the number of elements", 4)}
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for one, other in (([2, 3], [2, 3]), ([2, 3], [3]), ([], [4]), ([5, 1], [1, 7]),
@@ -289,23 +221,12 @@ class ShapeOf(Function):
             yield Case("add", ("Add", [one, other], {}))
         yield Case("add", ("Softplus", [[2, 3]], {}), on="an operator without a rule")
         for _ in range(4):
-            long = random.integers(1, 9, int(random.integers(2, 5))).tolist()
-            keep = random.integers(0, 2, len(long)).tolist()
-            short = [size if k else 1 for size, k in zip(long, keep, strict=True)]
-            pair = [["N", *long], short[int(random.integers(0, len(short))):]]
+            long = random.integers(1, 9, 4).tolist()
+            short = [int(size if random.integers(0, 2) else 1) for size in long]
+            pair = [["N", *long], short[int(random.integers(0, 4)):]]
             yield Case("add", ("Add", pair[:: int(random.choice([1, -1]))], {}))
-        for size, window, strides, pads in (
-            ([8, 8], [2, 2], [2, 2], [0, 0, 0, 0]), ([7, 9], [3, 2], [2, 3], [1, 0, 1, 0]),
-            ([5, 6], [3, 3], [1, 1], [0, 1, 2, 0]), ([4, 4], [4, 4], [3, 3], [0, 0, 0, 0]),
-            ([4, 4], [4, 5], [1, 3], [0, 0, 0, 0]), ([3, 3], [5, 5], [1, 1], [1, 1, 1, 1]),
-            ([3, 2], [3, 4], [2, 2], [0, 1, 0, 0]),
-            *(random.integers((1, 1, 1), (40, 6, 4), (2, 3)).T.tolist() + [
-                random.integers(0, 3, 4).tolist()] for _ in range(4)),
-        ):
-            attributes = {"kernel_shape": window, "strides": strides, "pads": pads}
-            yield Case("pool", ("MaxPool", [["N", int(random.integers(1, 9)), *size]], attributes))
         for shape, target, zero in (
-            ([2, 6], [3, 4], 0), ([2, 6], [-1, 3], 0), ([2, 6], [0, -1], 0), ([2, 3, 4], [0, 0, -1], 0),
+            ([2, 6], [3, 4], 0), ([2, 6], [-1, 3], 0), ([2, 3, 4], [0, 0, -1], 0),
             (["N", 64, 4, 4], [-1, 1024], 1), (["N", 64, 4, 4], [0, -1], 0), ([2, 6], [5, -1], 0),
             (["N", 64, 4, 4], [1, 1024], 1), (["N", 128, 768], [-1, 768], 0),
             (["128*N", 768], [-1, 128, 12, 64], 0), (["N", 64, 8, 8], [-1, 1024], 0),
@@ -318,9 +239,8 @@ class ShapeOf(Function):
             yield Case("reshape", ("Reshape", [shape], {"target": target, "allowzero": zero}))
         for _ in range(4):
             shape = ["N", *random.integers(1, 9, 3).tolist()]
-            target = [0, *random.permutation(shape[1:]).tolist()]
+            target = [0, *random.permutation(np.array(shape[1:])).tolist()]
             target[int(random.integers(0, 4))] = -1
-            target = [target[0], *map(int, target[1:])]
             yield Case("reshape", ("Reshape", [shape], {"target": target, "allowzero": 0}))
 
     def expected(self, case: Case) -> Any:
@@ -332,14 +252,6 @@ class ShapeOf(Function):
             if any(len(each) > 1 for each in sizes):
                 raise ValueError(shapes)
             return [each.pop() for each in sizes]
-        if op == "MaxPool":
-            kernel, strides, pads, size = (
-                about["kernel_shape"], about["strides"], about["pads"], shapes[0][2:])
-            rooms = [[*range(0, size[n] + pads[n] + pads[n + 2] - kernel[n] + 1, strides[n])]
-                     for n in (0, 1)]
-            if not all(rooms):
-                raise ValueError(size)
-            return [*shapes[0][:2], *map(len, rooms)]
         if op != "Reshape":
             raise LookupError(op)
         shape, target, found = shapes[0], about["target"], []
@@ -348,7 +260,6 @@ class ShapeOf(Function):
             if size < -1 or (copied and number >= len(shape)) or target.count(-1) > 1:
                 raise ValueError(target)
             found.append(shape[number] if copied else size)
-        # What -1 stands for must be right for two batches, and the same multiple of both.
         (all_, power), (known, less) = elements(shape), elements(n for n in found if n != -1)
         if -1 not in target and (all_, power * (all_ > 0)) != (known, less * (known > 0)):
             raise ValueError(target)
@@ -359,39 +270,26 @@ class ShapeOf(Function):
         return found
 
 
-ROWS = (  # the nodes of a model that begins with x [N, 3, 32, 32] and declares the output [N, 10]
-    ("Conv, 8 filters 3 x 3, pads 1", "MaxPool 2 x 2, strides 2", "Reshape to [-1, 2048]",
-     "Gemm by [2048, 10]"),
-    ("Conv, 8 filters 3 x 3, no pads", "MaxPool 2 x 2, strides 2", "Reshape to [0, 2048]",
-     "Gemm by [2048, 10]"),
-    ("Conv, 16 filters 3 x 3, pads 1", "MaxPool 4 x 4, strides 4", "Reshape to [-1, 512]",
-     "Gemm by [512, 10]"),
-    ("Conv, 8 filters 5 x 5, pads 2", "MaxPool 2 x 2, strides 2", "Reshape to [1, 2048]",
-     "Gemm by [2048, 10]"),
-    ("Conv, 4 filters 3 x 3, pads 1", "MaxPool 8 x 8, strides 8", "Reshape to [0, -1]",
-     "Gemm by [128, 10]"),
-    ("Conv, 8 filters 3 x 3, no pads", "MaxPool 2 x 2, strides 2", "Reshape to [-1, 1800]",
-     "Gemm by [1800, 10]"),
-    ("Conv, 4 filters 1 x 1, no pads", "MaxPool 32 x 32, strides 1", "Reshape to [0, -1]",
-     "Gemm by [4, 10]"),
-    ("Conv, 4 filters 9 x 9, no pads", "MaxPool 25 x 25, strides 1", "Reshape to [0, 4]",
-     "Gemm by [4, 10]"),
-    ("Conv, 8 filters 3 x 3, pads 1", "MaxPool 2 x 2, strides 2", "Reshape to [-1, 256]",
-     "Gemm by [256, 10]"),
-)  # fmt: skip
+# Filters, their size, pads; window, strides; target; rows of the matrix of Gemm.
+ROWS = ((8, 3, 1, 2, 2, [-1, 2048], 2048), (8, 3, 0, 2, 2, [0, 2048], 2048),
+        (16, 3, 1, 4, 4, [-1, 512], 512), (8, 5, 2, 2, 2, [1, 2048], 2048),
+        (4, 3, 1, 8, 8, [0, -1], 128), (8, 3, 0, 2, 2, [-1, 1800], 1800),
+        (4, 1, 0, 32, 1, [0, -1], 4), (4, 9, 0, 25, 1, [0, 4], 4), (8, 3, 1, 2, 2, [-1, 256], 256))
 OPTIONS = ("right", "Conv", "MaxPool", "Reshape", "Gemm", "output")
 VERDICTS = ("right", "Reshape", "output", "Reshape", "Gemm", "right", "right", "MaxPool", "output")
 
 
 def _rows(*numbers: int) -> dict[str, str]:
-    return {letter: " | ".join(ROWS[number]) for letter, number in zip("abcd", numbers, strict=True)}
+    shown = [f"{filters} filters {size} x {size}, pads {pads} | {window} x {window}, strides {step}"
+             f" | to {target} | by [{height}, 10]"
+             for filters, size, pads, window, step, target, height in ROWS]  # fmt: skip
+    return {key: shown[number] for key, number in zip("abcd", numbers, strict=True)}
 
 
 @exercise(
     "09-5",
     hints=(
-        "Write the shape behind each node, with N. Your function of exercise 4 computes three of "
-        "the four columns.",
+        "Write the shape behind each node, with N. `dims.complete(shape_of)` can do it, too.",
         "The Reshape with -1 accepts much. Which first size does it leave, and is that the N of "
         "the declared output?",
     ),
@@ -408,18 +306,18 @@ class FirstWrong(Choice):
 @exercise("09-p1", hints=("Seven bits a byte. A negative number of 64 bits has its top bit set.",))
 class VarintBytes(Predict):
     explains = ("127 is the last number of seven bits; 128 needs a second byte. -1 is stored as "
-                "the 64 bits of its two's complement, all ones: ten bytes of seven bits. So in an "
-                "attribute of ONNX, the integer -1 is longer than a million, which takes three.")
+                "the 64 bits of its two's complement, all ones: ten bytes of seven bits. A million "
+                "takes three.")
 
     def answers(self) -> Mapping[str, Any]:
         return {"of_127": 1, "of_128": 2, "of_minus_1": 10}
 
 
-@exercise("09-p2", hints=("Which of the three is large, and lies in the file as it will be used?",))
+@exercise("09-p2", hints=("Which of the three is worth a mapping, and can be mapped?",))
 class SharesMemory(Predict):
     explains = ("Only `large` is mapped: both models look at the same bytes of the file. `small` "
-                "is raw, too, but vklab copies weights below 1 MiB: for a few bytes a mapping saves "
-                "nothing. The typed field is decoded element by element into a new array.")
+                "is raw, too, but vklab copies weights below 1 MiB: a mapping saves little "
+                "there. The typed field is decoded element by element into a new array.")
 
     def answers(self) -> Mapping[str, Any]:
         return {"large": True, "small": False, "typed": False}
@@ -437,7 +335,7 @@ class CheckerAccepts(Predict):
                 "Reshape_12_into_10": True}
 
 
-@exercise("09-p4", hints=("What does AveragePool 8 x 8 leave of 64 x 64? How many numbers are that?",))
+@exercise("09-p4", hints=("What does AveragePool 8 x 8 leave of an image of 64 x 64?",))
 class RowsOfOneImage(Predict):
     explains = ("64 x 64 pixels leave 8 x 8 fields in each of 64 channels: 4,096 numbers. The "
                 "Reshape to [-1, 1024] makes four rows of them, and Gemm takes each row for an "

@@ -8,8 +8,8 @@ from vklab.course.figures.diagram import Diagram
 from vklab.course.picture import Picture
 from vklab.graph import onnx_file
 
-__all__ = ["draw_broadcast", "draw_fields", "draw_places", "draw_reshape", "draw_storage",
-           "draw_varint"]  # fmt: skip
+__all__ = ["draw_broadcast", "draw_cycle", "draw_fields", "draw_places", "draw_reshape",
+           "draw_storage", "draw_varint"]  # fmt: skip
 
 CELL, HIGH, GAP = 24, 26, 14
 
@@ -39,7 +39,8 @@ def draw_fields(data: bytes, meanings: Mapping[int, str], caption: str) -> Pictu
         what = (f'"{data[first:last].decode()}"' if last - first < 20 and kind == 2 else
                 f"{last - first:,} bytes" if kind == 2 else str(data[first]))  # fmt: skip
         more = "... " if last > first + 10 else ""
-        diagram.note((x + 8, y + 17), f"{more}field {number}, type {kind}: {meanings[number]} {what}")
+        diagram.note((x + 8, y + 17),
+                     f"{more}field {number}, type {kind}: {meanings[number]} {what}")
     return diagram.picture("Rows of bytes. " + "; ".join(
         f"byte {head}: key {data[head]:02x}, {meanings[number]}" for number, head, *_ in shown),
         caption)  # fmt: skip
@@ -103,6 +104,19 @@ def draw_places(size: int, places: Sequence[tuple[str, int, int]], caption: str)
         f"{name} {offset} + {length}" for name, offset, length in places), caption)  # fmt: skip
 
 
+def draw_cycle() -> Picture:
+    """Draw four nodes, of which two wait for each other."""
+    diagram = Diagram(640, 130)
+    for x, y, name, colour in ((30, 20, "a: Conv", "grey"), (190, 50, "c: Add", "red"),
+                               (350, 50, "b: Relu", "red"), (510, 20, "d: Relu", "grey")):
+        diagram.box((x, y, 90, 40), name, colour)
+    diagram.arrow((122, 44), (188, 60), "p").arrow((442, 60), (508, 44), "r")
+    diagram.arrow((282, 62), (348, 62), "q").arrow((348, 80), (282, 80)).note((310, 96), "r")
+    return diagram.picture(
+        "a makes p for c; c makes q for b; b makes r for c and for d.",
+        "b reads q, which c makes; c reads r, which b makes. No order works.")  # fmt: skip
+
+
 def draw_broadcast() -> Picture:
     """Draw two shapes flush right, and their common shape."""
     diagram = Diagram(640, 150)
@@ -125,7 +139,8 @@ def draw_reshape() -> Picture:
     for x, size in ((90, "N"), (170, "64"), (250, "4"), (330, "4")):
         diagram.box((x, 14, 66, 26), size, "blue")
     diagram.note((70, 32), "input", anchor="end").note((430, 32), "1024 * N elements")
-    diagram.arrow((123, 42), (123, 78), "copied").arrow((290, 42), (215, 78), "what is left")
+    diagram.arrow((123, 42), (123, 78)).note((62, 64), "copied")
+    diagram.arrow((290, 42), (215, 78)).note((275, 66), "what is left")
     for x, size, is_now in ((90, "0", "N"), (170, "-1", "1024")):
         diagram.box((x, 80, 86 if x > 100 else 66, 26), f"{size} is {is_now}", "green")
     diagram.note((70, 98), "target", anchor="end").note((430, 98), "1024 * N elements")

@@ -41,7 +41,7 @@ def dim(factor: int, power: int) -> Dim:
 
 
 def complete(shape_of: ShapeRule) -> ShapeRule:
-    """Return rules for more operators, built on those of `shape_of`: Add, MaxPool and Reshape."""
+    """Return rules for more operators, built on those of `shape_of`: Add and Reshape."""
 
     def rule(op_type: str, shapes: list[Shape], about: Mapping[str, Any]) -> Shape:
         first = shapes[0]
@@ -50,13 +50,12 @@ def complete(shape_of: ShapeRule) -> ShapeRule:
         if op_type == "Transpose":
             return [first[axis] for axis in about["perm"]]
         if op_type == "Concat":
-            axis, (size, power) = about["axis"], (0, 0)
-            for shape in shapes:
-                if shape[:axis] + shape[axis + 1 :] != first[:axis] + first[axis + 1 :]:
-                    raise ValueError("the other axes differ")
-                more, power = elements([shape[axis]])
-                size += more
-            return [*first[:axis], dim(size, power), *first[axis + 1 :]]
+            axis = about["axis"]
+            others = {tuple(shape[:axis] + shape[axis + 1 :]) for shape in shapes}
+            counts, powers = zip(*(elements([shape[axis]]) for shape in shapes), strict=True)
+            if len(others) > 1 or len({*powers}) > 1:
+                raise ValueError("the shapes do not fit beside each other")
+            return [*first[:axis], dim(sum(counts), powers[0]), *first[axis + 1 :]]
         if op_type in ("MatMul", "Gemm"):
             second = shapes[1][::-1] if about.get("transB") else shapes[1]
             if first[-1] != second[-2]:
@@ -66,10 +65,24 @@ def complete(shape_of: ShapeRule) -> ShapeRule:
             filters, channels = shapes[1][:2]
             if first[1] != channels:
                 raise ValueError(f"{first[1]} channels meet filters for {channels}")
-            return [first[0], filters, *shape_of("MaxPool", [first], about)[2:]]
-        return shape_of("MaxPool" if op_type == "AveragePool" else op_type, shapes, about)
+            return [first[0], filters, *_windows(first[2:], about)]
+        if op_type in ("MaxPool", "AveragePool"):
+            return [*first[:2], *_windows(first[2:], about)]
+        return shape_of(op_type, shapes, about)
 
     return rule
+
+
+def _windows(sizes: Shape, about: Mapping[str, Any]) -> Shape:
+    """Return how many windows fit along each axis; pads hold all beginnings, then all ends."""
+    counts: Shape = []
+    for axis, size in enumerate(map(int, sizes)):
+        before, after = about["pads"][axis], about["pads"][axis + len(sizes)]
+        free = before + size + after - about["kernel_shape"][axis]
+        if free < 0:
+            raise ValueError(f"a window of {about['kernel_shape'][axis]} does not fit {size}")
+        counts.append(free // about["strides"][axis] + 1)
+    return counts
 
 
 def text(shape: Sequence[Dim]) -> str:

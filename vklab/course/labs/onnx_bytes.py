@@ -5,14 +5,14 @@ Visited by lab 09.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, parser
 
-__all__ = ["field_bytes", "model_bytes", "parsed", "stored", "stored_model", "varint"]
+__all__ = ["damaged", "field_bytes", "model_bytes", "parsed", "stored", "stored_model", "varint"]
 
 HEAD = '<ir_version: 10, opset_import: ["" : 18]>\n'
 DTYPES = ("float32", "float64", "int32", "int64", "uint8", "float16")
@@ -80,8 +80,8 @@ def stored_model(
         name = f"w{random.integers(100, 999)}{number}"
         dtype = str(random.choice(DTYPES[:5] if how == "typed" else DTYPES))
         shape = tuple(random.integers(1, 4, int(random.integers(1, 4))).tolist())
-        # Small values: equal bytes occur in many places, so a search for them finds the wrong one.
-        array = (random.integers(0, 2, shape) if how == "typed" else np.ones(shape)).astype(dtype)
+        # Zeros: these bytes are in many places, so a search for them finds the wrong one.
+        array = np.zeros(shape, dtype)
         offset = None if how == "no offset" else len(content)
         tensors.append(stored(name, array, "external" if how == "no offset" else how, offset))
         if how in ("external", "no length"):
@@ -90,3 +90,25 @@ def stored_model(
     return {"model.onnx": model_bytes(tensors, "w1" * 9), "weights.bin": content}, listed
 
 
+def damaged(random: np.random.Generator) -> Iterator[tuple[str, str, dict[str, bytes]]]:
+    """Yield files that a reader must refuse, and some that it must accept: words, name, files."""
+    files, listed = stored_model(random, ("raw", "external"))
+    (name, _, array, _), (other, _, outer, offset) = listed
+    yield f"{name} (raw)", name, files
+    yield "a name that is not there", "nobody", files
+    empty = stored("empty", np.zeros((2, 0, 3), np.float32), "raw")
+    yield "raw data of shape (2, 0, 3)", "empty", {"model.onnx": model_bytes([empty], "")}
+    short = stored(name, array, "raw")
+    short.raw_data = short.raw_data[:-1]
+    yield "raw data one byte short", name, {"model.onnx": model_bytes([short], "")}
+    content = files["weights.bin"]
+    for what, change, size in (
+        ("external data that ends behind its file", {}, offset + outer.nbytes - 1),
+        ("a length that does not fit the shape", {"length": outer.nbytes - 1}, len(content)),
+        ("a negative offset", {"offset": -1}, len(content)),
+        ("a file outside of the folder", {"location": "../weights.bin"}, len(content)),
+    ):
+        tensor = stored(other, outer, "external", offset)
+        for entry in tensor.external_data:
+            entry.value = str(change.get(entry.key, entry.value))
+        yield what, other, {"model.onnx": model_bytes([tensor], ""), "weights.bin": content[:size]}

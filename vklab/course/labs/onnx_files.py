@@ -5,21 +5,23 @@ Visited by lab 09.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from vklab.course.labs.dims import Shape
 from vklab.course.labs.onnx_bytes import parsed, stored
-from vklab.graph import onnx_import
+from vklab.graph import onnx_file, onnx_import
 from vklab.graph.graph import Graph
+from vklab.graph.onnx_file import GRAPH, INITIALIZER
 
-__all__ = ["FAULTS", "PlainNode", "faults", "open_batch", "open_image", "plain_graph",
-           "three_weights", "verified_order"]  # fmt: skip
+__all__ = ["FAULTS", "PlainNode", "faults", "find_initializer", "in_folder", "open_batch",
+           "open_image", "plain_graph", "three_weights", "verdict"]  # fmt: skip
 
 PlainNode = tuple[str, str, list[str], list[str], dict[str, Any]]
 # One model for each fault, in ONNX's own text form.
@@ -38,9 +40,36 @@ FAULTS = {
 }  # fmt: skip
 
 
+def in_folder(file: str | Path) -> tempfile.TemporaryDirectory[str]:
+    """Return a new folder with a copy of a file, as model.onnx; it goes when nobody uses it."""
+    folder = tempfile.TemporaryDirectory(prefix="vklab-")
+    shutil.copy(file, Path(folder.name, "model.onnx"))
+    return folder
+
+
+def verdict(model: onnx.ModelProto, full_check: bool = False) -> str:
+    """Return what ONNX's checker says of a model, in one word."""
+    try:
+        onnx.checker.check_model(model, full_check=full_check)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
+        return "refused"
+    return "accepted"
+
+
 def faults() -> dict[str, onnx.ModelProto]:
     """Return a model for each fault, by the fault in words."""
     return {words: parsed(text) for words, text in FAULTS.items()}
+
+
+def find_initializer(file: bytes, name: str) -> tuple[TensorProto, int, int]:
+    """Return an initializer, and the places where its message begins and ends in the file."""
+    graph = next(each for each in onnx_file.fields(file, 0, len(file)) if each[0] == GRAPH)
+    for number, _, first, last in onnx_file.fields(file, *graph[2:]):
+        if number == INITIALIZER:
+            tensor = TensorProto.FromString(file[first:last])
+            if tensor.name == name:
+                return tensor, first, last
+    raise LookupError(f"there is no initializer {name!r}")
 
 
 def three_weights(folder: str | Path) -> Path:
@@ -52,7 +81,7 @@ def three_weights(folder: str | Path) -> Path:
     model.graph.initializer.extend(
         [stored("large", large, "raw"), stored("small", one, "raw"), stored("typed", one, "typed")])
     path = Path(folder, "model.onnx")
-    onnx.save(model, path)
+    path.write_bytes(model.SerializeToString())
     return path
 
 
@@ -92,24 +121,3 @@ def plain_graph(model: onnx.ModelProto) -> tuple[list[PlainNode], dict[str, Shap
             attributes["target"] = [] if target is None else target.tolist()
         nodes.append((node.name, node.op_type, reads, list(node.outputs), attributes))
     return nodes, shapes
-
-
-def verified_order(answer: Any, nodes: Mapping[str, Any], known: set[str]) -> tuple[Any, ...]:
-    """Return the runtime's nodes in the order of an answer ("order", names); check it first.
-
-    Args:
-        answer: what the student's function returned.
-        nodes: the runtime's nodes by name.
-        known: the values that no node has to make.
-
-    Raises AssertionError with a sentence for an order that the driver must not see.
-    """
-    assert isinstance(answer, tuple | list) and len(answer) == 2, f"{answer!r} is no pair"
-    assert answer[0] == "order", f"you found {answer[0]!r} in a graph without faults"
-    names, made = list(answer[1]), set(known)
-    assert sorted(map(str, names)) == sorted(nodes), "the order has other nodes than the graph"
-    for name in names:
-        missing = [value for value in nodes[name].reads if value not in made]
-        assert not missing, f"{name} stands before the node that makes {missing[0]}"
-        made |= set(nodes[name].outputs)
-    return tuple(nodes[name] for name in names)
