@@ -142,14 +142,14 @@ class OrderNodes(Function):
         yield Case("order", (wide, ["x"]), on="ten nodes that read x")
         clip = [("clip", "Clip", ("x", "", "h"), ("y", "")), ("h", "Relu", ("x",), ("h", ""))]
         yield Case("order", (clip, ["x"]), on="nodes that leave inputs and outputs out ('')")
-        for name, count in (("inception_v1", 40), ("shufflenet_v2", 30), ("unet", 25)):
+        for name, count in (("inception_v1", 40), ("shufflenet_v2", 30), ("bert_base", 40)):
             yield Case("order", window(random, name, count), on=f"{count} nodes of {name}")
         for part in ("values", "cycle"):
             yield Case(part, window(random, "inception_v1", 12), on="12 nodes without faults")
         nodes, given = window(random, "inception_v1", 15)
         outputs = nodes[4][3]
         again: PlainNode = ("again", "Relu", (given[0],), outputs)
-        lost: PlainNode = ("lost", "Add", ("nowhere", given[0], "here"), ("lost",))
+        lost: PlainNode = ("lost", "Sum", (*"fbdace", given[0]), ("lost",))
         yield Case("values", ([*nodes, again], given), on="two makers")
         yield Case("values", (nodes, [*given, *outputs]), on="a given value that a node makes")
         yield Case("values", ([lost, *nodes], given), on="values without a maker")
@@ -157,8 +157,7 @@ class OrderNodes(Function):
         yield Case("values", ([*ring(random, 2, 1), lost], ["x", *given]), on="also a cycle")
         yield Case("cycle", ([("self", "Add", ("x", "y"), ("y",))], ["x"]))
         for length, tail in ((2, 1), (3, 4), (5, 2)):
-            yield Case("cycle", (ring(random, length, tail), ["x"]),
-                       on=f"a cycle of {length} nodes, and {tail + 1} nodes beside it")
+            yield Case("cycle", (ring(random, length, tail), ["x"]), on=f"a cycle of {length}")
 
     def expected(self, case: Case) -> Any:
         nodes, given = case.args
@@ -219,7 +218,7 @@ class ShapeOf(Function):
                            ([0, 3], [1, 3]), ([2, 3], [2]), (["N", 4], [2, 4]), ([0, 3], [2, 3]),
                            (["N", 4], ["2*N", 4]), (["3*N"], ["3*N"])):  # fmt: skip
             yield Case("add", ("Add", [one, other], {}))
-        yield Case("add", ("Softplus", [[2, 3]], {}), on="an operator without a rule")
+        yield Case("add", ("Softplus", [[2, 3]], {"target": [6], "allowzero": 0}))
         for _ in range(4):
             long = random.integers(1, 9, 4).tolist()
             short = [int(size if random.integers(0, 2) else 1) for size in long]
@@ -233,7 +232,7 @@ class ShapeOf(Function):
             (["N", 6], [-1, 4], 0), (["N", 6], [2, -1], 0), (["N", 6], [0, 2, -1], 0),
             (["6*N", 2], [0, 2, 1], 0), ([2, 6], [-1, -1], 0), ([2, 6], [0, 0, 0], 0),
             ([2, 6], [12], 0), ([2, 6], [7, 2], 0), ([0, 3], [0, 5], 0), ([0, 3], [0, 5], 1),
-            ([0, 3], [0, -1], 0), ([2, 3], [0, -1], 1), ([2, 6], [-2, 6], 0), ([1], [], 0),
+            ([0, 3], [0, -1], 0), ([2, 3], [0, -1], 1), ([4], [-2, -2], 0), ([1], [], 0),
             ([12], [-1], 0), (["N", 3], [3], 0), ([0, 3], [-1, 3], 0), (["N", 0], [-1, 4], 0),
         ):
             yield Case("reshape", ("Reshape", [shape], {"target": target, "allowzero": zero}))

@@ -8,7 +8,7 @@
 # # Lab 09 · ONNX graphs: what is in the file
 # **From bytes to a graph whose shapes fit** · 90 minutes, 5 exercises
 #
-# PyTorch writes a model into one file. A runtime reads it, orders the nodes, finds a shape for every value, and only then reserves memory and starts kernels. You do these steps yourself, and meet faults that ONNX's own checker accepts.
+# PyTorch writes a model into one file. A runtime reads it, orders the nodes, finds a shape for every value, and only then reserves memory and starts kernels. You do these steps yourself.
 #
 # **Afterwards you can**
 # * read the bytes of an ONNX file without a library;
@@ -17,7 +17,7 @@
 # * carry shapes through a graph for a batch size that is not known yet;
 # * export a PyTorch model with an open batch, and say what the checker cannot see.
 #
-# **Before this lab**: lab 00. You need dictionaries, sets, `divmod`, and how to raise an exception. New words are in the [glossary](GLOSSARY.md), too.
+# **Before this lab**: lab 00. You need dictionaries, sets, `divmod`, and how to raise an exception. All new words are in the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `vklab/graph/onnx_file.py`, `vklab/graph/graph.py`, `vklab/course/labs/dims.py`.
 
@@ -28,14 +28,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 from IPython.display import display
-from onnx import TensorProto, helper
+from onnx import helper
 
 import vklab
 from vklab.course import attempt, banner, check, data, hint, predict, show
 from vklab.course.figures import onnx_bytes as figures
 from vklab.course.figures.networks import draw_network
 from vklab.course.labs import dims, node_order, onnx_files, swapped
-from vklab.course.labs.onnx_files import find_initializer
 from vklab.graph import onnx_import
 from vklab.graph.onnx_file import RAW_DATA, fields
 
@@ -47,12 +46,12 @@ banner()
 
 # %% [markdown] id="l09-1t"
 # ## 1 · The file, byte by byte
-# An ONNX file is one **message** of Protocol Buffers (short: protobuf), a format by Google. A message is a row of **fields**. Each field has a *key* and a *value*. The key is `8 * field number + wire type`. The **wire type** says how long the value is; the field number says what it means. Here are the first fields of MiniClassifier's file:
+# An ONNX file is one **message** of Protocol Buffers (short: protobuf). A message is a row of **fields**. Each field has a *key* and a *value*. The key is `8 * field number + wire type`. The **wire type** says how long the value is; the field number says what it means. MiniClassifier's file begins like this:
 
 # %% id="l09-1d" tags=["hide-input"]
 MODEL = data("mini_classifier.onnx").read_bytes()
 figures.draw_fields(MODEL, {1: "ir_version", 2: "producer_name", 3: "producer_version", 7: "graph"},
-                    "The file begins like this. Orange: the key. Blue: a length. Green: the value.")
+                    "The first fields. Orange: the key. Blue: a length. Green: the value.")
 
 # %% [markdown] id="l09-1r"
 # | wire type | the value | in ONNX |
@@ -141,7 +140,7 @@ figures.draw_storage()
 # The runtime has a walker like yours, which returns places and copies nothing. `fields(file, start, end)` yields `(field number, place of the key, first byte of the value, byte after the value)` for each field between two places. `find_initializer` uses it:
 
 # %% id="l09-walkd"
-show(find_initializer)
+show(onnx_files.find_initializer)
 
 # %% [markdown] id="l09-e2t"
 # ### Exercise 2 · Find a weight
@@ -159,7 +158,7 @@ def locate_weight(folder, name):
              dtype: text such as "float32"; shape: a tuple.
              LookupError: no initializer has this name. ValueError: the length is not what shape
              and dtype need, or the bytes do not all lie in a file of the folder itself.
-    Approach find_initializer does the first step; then `fields` of the tensor's message.
+    Approach onnx_files.find_initializer does the first step; then `fields` of the tensor's message.
              tensor.external_data is a list of entries with .key and .value, both texts;
              tensor.HasField("raw_data") is True or False.
     Example  for conv1.bias of MiniClassifier -> ("model.onnx", 4525, 128, "float32", (32,))
@@ -167,7 +166,7 @@ def locate_weight(folder, name):
     """
     ### BEGIN SOLUTION
     file = Path(folder, "model.onnx").read_bytes()
-    tensor, start, end = find_initializer(file, name)
+    tensor, start, end = onnx_files.find_initializer(file, name)
     dtype, shape = helper.tensor_dtype_to_np_dtype(tensor.data_type), tuple(tensor.dims)
     needed = int(np.prod(shape)) * dtype.itemsize
     where, offset, length = "", 0, 0
@@ -219,17 +218,17 @@ with attempt("09-2"), path.open("r+b") as file:
 print("first element of large, after a write into the file:", one["large"].constant[0, 0])
 
 # %% [markdown] id="l09-claims"
-# The last line is the price: whoever changes a mapped file changes the model in use. *Aligned* means that the first byte is at a multiple of the element's size. In a file it often is not; NumPy can still read the array.
+# The last line is the price: whoever changes a mapped file changes the model in use. (*Aligned*: the first byte is at a multiple of the element's size. In a file it often is not.)
 #
-# [VKML](https://crates.io/crates/vkml) reads files with a library of its own, onnx-extractor. Claims of its page (version 0.0.3):
+# [VKML](https://crates.io/crates/vkml) reads files with its own library, onnx-extractor. Claims of its page (version 0.0.3):
 #
 # | the page says | what holds |
 # |---|---|
 # | onnx-extractor has "mmap and zero-copy tensor access" | True for `raw_data` and external data: both become slices of a mapping (its source, commit 78cb63b, May 2026). |
-# | "Model loading is full zero-copy" | Not for typed fields: there the decoder fills a new list (same source), as it must. And a GPU with memory of its own needs a copy. |
+# | "Model loading is full zero-copy" | Not for typed fields: the decoder fills a new list (same source), as it must. And a GPU with memory of its own needs a copy. |
 # | "Model storage is sequential in memory" | In the file, yes: in your picture, only keys and names lie between two weights. The page does not say which memory it means. |
 #
-# A "streaming model loader via mmap" is on that page's roadmap: planned, not there.
+# A "streaming model loader via mmap" is on its roadmap: planned, not there.
 
 # %% [markdown] id="l09-3t"
 # ## 3 · An order that works
@@ -353,7 +352,7 @@ figures.draw_reshape()
 # %% [markdown] id="l09-e4t"
 # ### Exercise 4 · Two shape rules
 
-# %% id="l09-e4" vklab={"role": "exercise", "id": "09-4", "points": 6, "lines": 16}
+# %% id="l09-e4" vklab={"role": "exercise", "id": "09-4", "points": 6, "lines": 19}
 def shape_of(op, shapes, attributes):
     """Return the shape of a node's output, a list of sizes.
 
@@ -364,34 +363,34 @@ def shape_of(op, shapes, attributes):
              allowed. LookupError: another operator.
     Example  shape_of("Add", [["N", 1], [4]], {}) -> ["N", 4]
              shape_of("Reshape", [["N", 128, 64]], {"target": [-1, 64], "allowzero": 0})
-             -> ["128*N", 64]                                           (roughly 16 lines)
+             -> ["128*N", 64]                                           (roughly 19 lines)
     """
     ### BEGIN SOLUTION
-    first = shapes[0]
     if op == "Add":
         rank = max(len(shape) for shape in shapes)
-        one, other = ([1] * (rank - len(shape)) + list(shape) for shape in shapes)
-        if any(a != b and 1 not in (a, b) for a, b in zip(one, other, strict=True)):
-            raise ValueError(f"{one} and {other} do not broadcast")
-        return [b if a == 1 else a for a, b in zip(one, other, strict=True)]
+        rows, result = [[1] * (rank - len(shape)) + list(shape) for shape in shapes], []
+        for n in range(rank):
+            sizes = {row[n] for row in rows} - {1}
+            if len(sizes) > 1:
+                raise ValueError(f"column {n} has the sizes {sizes}")
+            result.append(sizes.pop() if sizes else 1)
+        return result
     if op != "Reshape":
         raise LookupError(f"no rule for {op}")
-    target = list(attributes["target"])
+    (first,), target = shapes, list(attributes["target"])
+    if 0 in target[len(first):] and not attributes["allowzero"]:
+        raise ValueError("a 0 behind the input's last size")
     if not attributes["allowzero"]:
-        if any(size == 0 for size in target[len(first):]):
-            raise ValueError("a 0 behind the input's last size")
         target = [first[n] if size == 0 else size for n, size in enumerate(target)]
     rest = [size for size in target if size != -1]
-    if len(target) > len(rest) + 1 or any(type(n) is int and n < 0 for n in rest):
+    if len(target) > len(rest) + 1 or any(type(n) is int and n < -1 for n in target):
         raise ValueError(f"the target {target} is not allowed")
     (factor, power), (known, less) = dims.elements(first), dims.elements(rest)
-    if -1 in target:
-        if known == 0 or factor % known:
-            raise ValueError(f"{known} does not divide {factor}")
-        target[target.index(-1)] = dims.dim(factor // known, power - less)
-    elif factor != known or (factor and power != less):
+    if -1 not in target and (factor != known or (factor and power != less)):
         raise ValueError(f"{target} has other elements than {first}")
-    return target
+    if -1 in target and (known == 0 or factor % known):
+        raise ValueError(f"{known} does not divide {factor}")
+    return [dims.dim(factor // known, power - less) if size == -1 else size for size in target]
     ### END SOLUTION
 
 
@@ -428,11 +427,10 @@ predict("09-p3", unknown_operator=..., cycle=..., MatMul_2x4_by_5x3=..., Reshape
 
 # %% id="l09-checker" tags=["nbval-ignore-output"]
 for words, model in onnx_files.faults().items():
-    print(f"{words:25} {onnx_files.verdict(model):9} full_check: "
-          f"{onnx_files.verdict(model, full_check=True)}")
+    print(f"{words:25}", *(onnx_files.verdict(model, full_check=full) for full in (False, True)))
 
 # %% [markdown] id="l09-openr"
-# The last two faults pass both times. Every value has its maker, and the shapes still do not fit: **a valid order with invalid shapes**. (vklab sorts the third model, and refuses the other seven, some only when it knows the sizes.)
+# The last two faults pass both times. Every value has its maker, and the shapes still do not fit: **a valid order with invalid shapes**. (vklab sorts the third model and refuses the other seven.)
 #
 # ### A promise in the file
 # In PyTorch, MiniClassifier takes images of any size, because `AdaptiveAvgPool2d(4)` always leaves 4 × 4 fields. Exported from images of 32 × 32, this became an AveragePool with a window of 8 × 8. The next cell declares height and width open in such a file, and ONNX's full check accepts it. How many rows of logits come out for *one* image of 64 × 64?
@@ -445,8 +443,8 @@ promised = onnx_files.open_image(data("mini_classifier.onnx"))
 print("full check:", onnx_files.verdict(promised, full_check=True))
 with vklab.load(promised) as session:
     for size in (32, 64):
-        logits = session.run({"image": np.zeros((1, 3, size, size), np.float32)})["logits"]
-        print(f"one image of {size} x {size} gives logits of shape {logits.shape}")
+        image = np.zeros((1, 3, size, size), np.float32)
+        print(size, session.run({"image": image})["logits"].shape)
 
 # %% [markdown] id="l09-e5t" vklab={"id": "09-5"}
 # We edited this file by hand. PyTorch 2.13 does nearly the same if `dynamic_shapes` names all three axes: it declares `[N, 3, H, W]`, says nothing, and writes the window 8 × 8. (It computes the target of the Reshape from H and W, so that 64 × 64 ends in an error of the Gemm.)
@@ -479,9 +477,7 @@ check("09-5", first_wrong)
 # ## Recap
 # | word | what it is | mistake to avoid |
 # |---|---|---|
-# | varint | a number in groups of seven bits | reading behind the message |
 # | initializer | a weight: raw, external or typed | trusting its length |
-# | mapping | bytes of a file that appear in memory | changing a file in use |
 # | topological order | each node after the makers of what it reads | blaming all nodes behind a cycle |
 # | symbolic dimension | a size such as N, for every batch | a number of the example, kept in a Reshape or a window |
 # | checker | rules for names and nodes | taking "accepted" for a proof of shapes |
@@ -489,6 +485,5 @@ check("09-5", first_wrong)
 # **Next**: lab 09b plans such a graph, also where shapes depend on data, and looks for an order that needs little memory.
 #
 # **References**
-# * Protocol Buffers, [Encoding](https://protobuf.dev/programming-guides/encoding/); ONNX, [specification](https://github.com/onnx/onnx/blob/main/docs/IR.md), [external data](https://github.com/onnx/onnx/blob/main/docs/ExternalData.md), [Reshape](https://onnx.ai/onnx/operators/onnx__Reshape.html), [broadcasting](https://github.com/onnx/onnx/blob/main/docs/Broadcasting.md).
-# * PyTorch, [torch.onnx](https://docs.pytorch.org/docs/stable/onnx.html); VKML's parser, [onnx-extractor](https://github.com/void-research/onnx-extractor).
-# * A. B. Kahn, "Topological sorting of large networks", 1962.
+# * Protocol Buffers, [Encoding](https://protobuf.dev/programming-guides/encoding/); ONNX, [external data](https://github.com/onnx/onnx/blob/main/docs/ExternalData.md), [Reshape](https://onnx.ai/onnx/operators/onnx__Reshape.html).
+# * PyTorch, [torch.onnx](https://docs.pytorch.org/docs/stable/onnx.html); [onnx-extractor](https://github.com/void-research/onnx-extractor).

@@ -63,6 +63,8 @@ def window(
 def ring(random: np.random.Generator, length: int, tail: int) -> list[PlainNode]:
     """Return a cycle of nodes, a chain that begins at it, and a node before it, in any order.
 
+    The end of the chain comes first.
+
     Args:
         random: the source of chance.
         length: nodes of the cycle.
@@ -73,4 +75,5 @@ def ring(random: np.random.Generator, length: int, tail: int) -> list[PlainNode]
                               for n in range(length)]  # fmt: skip
     nodes += [(names[n], "Relu", (f"v{n - 1}",), (f"v{n}",)) for n in range(length, length + tail)]
     nodes.append((names[-1], "Relu", ("x",), ("before",)))
-    return [nodes[n] for n in random.permutation(len(nodes))]
+    end = nodes.pop(length + tail - 1)
+    return [end, *(nodes[n] for n in random.permutation(len(nodes)))]

@@ -103,6 +103,7 @@ def damaged(random: np.random.Generator) -> Iterator[tuple[str, str, dict[str, b
     yield "raw data one byte short", name, {"model.onnx": model_bytes([short], "")}
     content = files["weights.bin"]
     for what, change, size in (
+        ("external data that ends with its file", {}, offset + outer.nbytes),
         ("external data that ends behind its file", {}, offset + outer.nbytes - 1),
         ("a length that does not fit the shape", {"length": outer.nbytes - 1}, len(content)),
         ("a negative offset", {"offset": -1}, len(content)),
