@@ -92,7 +92,15 @@ def _tensor(data: memoryview, field: Field, location: str) -> bytes:
 
 
 def fields(data: bytes | memoryview, start: int, stop: int) -> Iterator[Field]:
-    """Yield each field of a message: number, start of its tag, start and stop of its value."""
+    """Yield each field of a message: number, start of its tag, start and stop of its value.
+
+    Args:
+        data: the bytes of the file.
+        start: where the message begins.
+        stop: where it ends.
+
+    Raises IndexError or ValueError for a damaged message.
+    """
     for _ in range(MOST_FIELDS):
         if start == stop:
             return

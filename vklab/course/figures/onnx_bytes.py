@@ -82,17 +82,17 @@ def draw_storage() -> Picture:
         "hold numbers one by one.", "Three ways to store one initializer.")  # fmt: skip
 
 
-def draw_places(size: int, places: Sequence[tuple[str, int, int]], caption: str) -> Picture:
+def draw_places(size: int, weights: Sequence[tuple[str, int, int]], caption: str) -> Picture:
     """Draw which bytes of a file are weights: a bar, and a row for each weight.
 
     Args:
         size: bytes of the file.
-        places: name, offset and length of each weight.
+        weights: name, offset and length of each.
         caption: the line below.
     """
     width, left = 360, 110
-    diagram = Diagram(640, 44 + 22 * len(places)).box((left, 6, width, 20), "", "grey")
-    for row, (name, offset, length) in enumerate(places):
+    diagram = Diagram(640, 44 + 22 * len(weights)).box((left, 6, width, 20), "", "grey")
+    for row, (name, offset, length) in enumerate(weights):
         colour = ("blue", "orange", "green", "pink")[row % 4]
         x, wide = left + width * offset / size, max(2, width * length / size)
         y = 34 + 22 * row
@@ -101,7 +101,7 @@ def draw_places(size: int, places: Sequence[tuple[str, int, int]], caption: str)
         diagram.note((left - 8, y + 12), name, anchor="end", size=11)
         diagram.note((left + width + 10, y + 12), f"{offset:,} + {length:,}", size=11)
     return diagram.picture("Places in the file: " + ", ".join(
-        f"{name} {offset} + {length}" for name, offset, length in places), caption)  # fmt: skip
+        f"{name} {offset} + {length}" for name, offset, length in weights), caption)  # fmt: skip
 
 
 def draw_cycle() -> Picture:

@@ -28,7 +28,13 @@ def varint(number: int) -> bytes:
 
 
 def field_bytes(number: int, kind: int, value: Any) -> bytes:
-    """Return one field; the value of kind 0 is a number, of the others bytes."""
+    """Return one field of a message.
+
+    Args:
+        number: the field number.
+        kind: the wire type.
+        value: a number for wire type 0; else bytes.
+    """
     body = varint(value) if kind == 0 else value
     return varint(number << 3 | kind) + (varint(len(body)) if kind == 2 else b"") + body
 
