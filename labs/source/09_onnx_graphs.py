@@ -8,7 +8,7 @@
 # # Lab 09 · ONNX graphs: what is in the file
 # **From bytes to a graph whose shapes fit** · 90 minutes, 5 exercises
 #
-# PyTorch writes a model into one file. A runtime reads it, orders the nodes, finds a shape for every value, and only then reserves memory and starts kernels. You do these steps yourself.
+# PyTorch writes a model into one file. A runtime reads it, orders the nodes, and finds a shape for every value before it reserves memory. You do all this.
 #
 # **Afterwards you can**
 # * read the bytes of an ONNX file without a library;
@@ -80,7 +80,8 @@ def read_fields(message):
     """Return the fields of a message as a list of (field number, wire type, value), in order.
 
     message: bytes.
-    TODO     value: a number of at least 0 for wire type 0; else bytes, without their length.
+    TODO     value: a number for wire type 0, at least 0 (so a stored -1 is 2**64 - 1);
+             for the others bytes, without their length.
              Raise an exception (ValueError, say) if the message ends inside a field, if a field
              number is 0, or if a wire type is not 0, 1, 2 or 5.
     Approach a helper number(place) that returns a varint and the place behind it. Too few bytes:
@@ -133,11 +134,11 @@ check("09-1", read_fields)
 figures.draw_storage()
 
 # %% [markdown] id="l09-2r"
-# * `raw_data` holds the array as a program holds it in memory: little-endian, row by row.
+# * `raw_data` holds the array as most machines hold it in memory: little-endian, row by row.
 # * `external_data` names another file in the model's folder. Large models need it, because a protobuf message must be smaller than 2 GiB.
-# * **Typed fields**, such as `int64_data` and `float_data`, hold the numbers one by one. An `int64` is a varint there, so these bytes are not those of the array. (Those of floats usually are; but the format permits a key before each number, too.)
+# * **Typed fields**, such as `int64_data` and `float_data`, hold the numbers one by one. An `int64` is a varint there: these are not the bytes of the array.
 #
-# The runtime has a walker like yours, which returns places and copies nothing. `fields(file, start, end)` yields `(field number, place of the key, first byte of the value, byte after the value)` for each field between two places. `find_initializer` uses it:
+# The runtime has a walker like yours, which returns places and copies nothing. `fields(file, start, end)` yields `(field number, place of the key, first byte of the value, byte after the value)` for each field between two places. `find_initializer` uses it; a `TensorProto` is protobuf's object for one tensor:
 
 # %% id="l09-walkd"
 show(onnx_files.find_initializer)
@@ -158,9 +159,10 @@ def locate_weight(folder, name):
              dtype: text such as "float32"; shape: a tuple.
              LookupError: no initializer has this name. ValueError: the length is not what shape
              and dtype need, or the bytes do not all lie in a file of the folder itself.
-    Approach onnx_files.find_initializer does the first step; then `fields` of the tensor's message.
-             tensor.external_data is a list of entries with .key and .value, both texts;
-             tensor.HasField("raw_data") is True or False.
+    Approach onnx_files.find_initializer finds the tensor; str(helper.tensor_dtype_to_np_dtype(
+             tensor.data_type)) is its dtype, tensor.dims its sizes. tensor.external_data is a
+             list of entries with .key and .value, both texts; tensor.HasField("raw_data") is True
+             or False. Its place: `fields` of the tensor's message; RAW_DATA is its number.
     Example  for conv1.bias of MiniClassifier -> ("model.onnx", 4525, 128, "float32", (32,))
                                                                        (roughly 13 lines)
     """
@@ -215,7 +217,8 @@ for name in one:
 with attempt("09-2"), path.open("r+b") as file:
     file.seek(locate_weight(HOME.name, "large")[1])
     file.write(np.float32(-7).tobytes())
-print("first element of large, after a write into the file:", one["large"].constant[0, 0])
+    file.flush()
+    print("first element of large, after a write into the file:", one["large"].constant[0, 0])
 
 # %% [markdown] id="l09-claims"
 # The last line is the price: whoever changes a mapped file changes the model in use. (*Aligned*: the first byte is at a multiple of the element's size. In a file it often is not.)
@@ -225,22 +228,22 @@ print("first element of large, after a write into the file:", one["large"].const
 # | the page says | what holds |
 # |---|---|
 # | onnx-extractor has "mmap and zero-copy tensor access" | True for `raw_data` and external data: both become slices of a mapping (its source, commit 78cb63b, May 2026). |
-# | "Model loading is full zero-copy" | Not for typed fields: the decoder fills a new list (same source), as it must. And a GPU with memory of its own needs a copy. |
+# | "Model loading is full zero-copy" | Not for typed fields: the decoder fills a new list (same source). And a GPU with memory of its own needs a copy. |
 # | "Model storage is sequential in memory" | In the file, yes: in your picture, only keys and names lie between two weights. The page does not say which memory it means. |
 #
-# A "streaming model loader via mmap" is on its roadmap: planned, not there.
+# A "streaming model loader via mmap" is on its roadmap.
 
 # %% [markdown] id="l09-3t"
 # ## 3 · An order that works
-# In an **order that works** (a *topological order*), each node stands after the makers of all values that it reads. ONNX requires such an order in the file. Files break this rule, and so do programs that insert nodes. So a runtime sorts.
+# In an **order that works** (a *topological order*), each node stands after the makers of all values that it reads. ONNX requires such an order in the file. A file may break this rule, and so may a program that inserts nodes. So a runtime sorts.
 
 # %% id="l09-3d" tags=["hide-input"]
 figures.draw_cycle()
 
 # %% [markdown] id="l09-3r"
-# Every value needs exactly one maker: a node, or the caller who gives it. Even then, nodes may wait for each other in a **cycle**. Node `d` waits forever, too, but is not part of the cycle. A good message names `b` and `c` only.
+# Every value needs exactly one maker: a node, or the caller who gives it. Nodes may also wait for each other in a **cycle**. Node `d` waits forever, too, but is not part of the cycle. A good message names `b` and `c` only.
 #
-# Without such faults there are usually many orders that work. A *rule for ties* picks one. vklab takes, of the nodes that are ready, the first one in the file. Your rule is another one.
+# There are usually many orders that work. A *rule for ties* picks one. vklab takes, of the nodes that are ready, the first one in the file. Your rule is another one.
 
 # %% [markdown] id="l09-e3t" vklab={"id": "09-3"}
 # ### Exercise 3 · Order the nodes, or name the fault
@@ -253,8 +256,8 @@ FIRST = "[[first]]"
 def order_nodes(nodes, given):
     """Return ("order", names of nodes), or a fault: ("values", names) or ("cycle", names).
 
-    nodes: a list of (name, operator, inputs, outputs), in any order; inputs and outputs are names
-    of values, and "" stands for one that is left out. given: values that the caller gives.
+    nodes: a list of (name, operator, inputs, outputs), in any order, no name twice; inputs and
+    outputs are names of values, "" for one left out. given: values that the caller gives.
     TODO     "values": the values that a node reads or makes, or that are given, and that have not
              exactly one maker, sorted. If there are any, they are the answer.
              "cycle": the nodes of one cycle. Each reads a value that the node before it in the
@@ -310,13 +313,13 @@ with attempt("09-3"):
 show("vklab.graph.graph.topological_order")
 
 # %% [markdown] id="l09-swapr"
-# The results are the same. The plans need not be: another order may need more memory or more barriers. In the source above: which fault does vklab name less exactly than you?
+# The results are the same. The plans need not be: another order may need more memory or more barriers. Of a cycle, vklab names one node and the number of nodes; you name them all.
 #
 # onnx-extractor's `topological_order` promises, in its comment, an error for "unresolved dependencies". In its source (same commit) a value without a maker counts as given, and of two makers the last one stays.
 
 # %% [markdown] id="l09-4t"
 # ## 4 · Shapes with an N
-# The file gives the shapes of inputs and weights. All other shapes follow, node by node. The next cell exports MiniClassifier with an open batch: `dynamic_shapes` says that axis 0 of the input is a size without a number, called `N`, a **symbolic dimension**. (The older exporter's option is `dynamic_axes`. Without PyTorch, the cell edits a file for one image.)
+# The file gives the shapes of inputs and weights. All others follow. The next cell exports MiniClassifier with an open batch: `dynamic_shapes` says that axis 0 of the input is a size without a number, called `N`, a **symbolic dimension**. (The older exporter's option is `dynamic_axes`. Without PyTorch, the cell edits a file for one image.)
 
 # %% id="l09-export" tags=["nbval-ignore-output"]
 try:
@@ -412,7 +415,7 @@ check("09-4", shape_of)
 # %% [markdown] id="l09-e4r"
 # `complete` has the rules of other operators. **MaxPool** moves a window over rows and columns; Conv moves its filters in the same way. `pads` first adds rows and columns at the edges: `[top, left, bottom, right]`. A row of 7, padded to 8, has room for a window of 3 at 0, 2 and 4 with strides of 2: three results.
 #
-# vklab itself computes no shape with an N: it takes the real sizes of the first run, and asks each operator.
+# vklab itself computes no shape with an N: it waits for real sizes, such as those of the first run, and asks each operator.
 
 # %% id="l09-rules" tags=["nbval-ignore-output"]
 show(dims.complete)
@@ -482,7 +485,7 @@ check("09-5", first_wrong)
 # | symbolic dimension | a size such as N, for every batch | a number of the example, kept in a Reshape or a window |
 # | checker | rules for names and nodes | taking "accepted" for a proof of shapes |
 #
-# **Next**: lab 09b plans such a graph, also where shapes depend on data, and looks for an order that needs little memory.
+# **Next**: lab 09b plans such a graph, and looks for an order that needs little memory.
 #
 # **References**
 # * Protocol Buffers, [Encoding](https://protobuf.dev/programming-guides/encoding/); ONNX, [external data](https://github.com/onnx/onnx/blob/main/docs/ExternalData.md), [Reshape](https://onnx.ai/onnx/operators/onnx__Reshape.html).

@@ -42,7 +42,7 @@ FAULTS = {
 
 def in_folder(file: str | Path) -> tempfile.TemporaryDirectory[str]:
     """Return a new folder with a copy of a file, as model.onnx; it goes when nobody uses it."""
-    folder = tempfile.TemporaryDirectory(prefix="vklab-")
+    folder = tempfile.TemporaryDirectory(prefix="vklab-", ignore_cleanup_errors=True)
     shutil.copy(file, Path(folder.name, "model.onnx"))
     return folder
 
