@@ -315,7 +315,7 @@ show("vklab.graph.graph.topological_order")
 # %% [markdown] id="l09-swapr"
 # The results are the same. The plans need not be: another order may need more memory or more barriers. Of a cycle, vklab names one node and the number of nodes; you name them all.
 #
-# onnx-extractor's `topological_order` promises, in its comment, an error for "unresolved dependencies". In its source (same commit) a value without a maker counts as given, and of two makers the last one stays.
+# onnx-extractor's `topological_order` promises, in its comment, an error for "unresolved dependencies". In its source (same commit) a value without a maker counts as given, and nothing looks for two makers.
 
 # %% [markdown] id="l09-4t"
 # ## 4 · Shapes with an N

@@ -101,6 +101,7 @@ def test_an_open_size_keeps_the_window_of_the_example():
     assert rows == [(1, 10), (4, 10)]
 
 
+@pytest.mark.full
 def test_pytorch_keeps_the_window_of_the_example_behind_an_open_height():
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
