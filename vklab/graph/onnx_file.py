@@ -14,7 +14,7 @@ from onnx import StringStringEntryProto, TensorProto
 
 from vklab.errors import ModelError
 
-__all__ = ["read", "require_parsable"]
+__all__ = ["fields", "read", "require_parsable"]
 
 # Smaller tensors are read: a mapped model must not be overwritten while it is in use.
 MAPPED_BYTES = 1 << 20
@@ -59,7 +59,7 @@ def require_parsable(size: int, label: str) -> None:
 
 def _model(data: memoryview, location: str) -> bytes:
     pieces: list[bytes] = []
-    for number, head, start, stop in _fields(data, 0, len(data)):
+    for number, head, start, stop in fields(data, 0, len(data)):
         if number != GRAPH or start == stop:
             pieces.append(bytes(data[head:stop]))
             continue
@@ -67,7 +67,7 @@ def _model(data: memoryview, location: str) -> bytes:
             _message(INITIALIZER, _tensor(data, inner, location))
             if inner[0] == INITIALIZER and inner[3] - inner[2] >= MAPPED_BYTES
             else bytes(data[inner[1] : inner[3]])
-            for inner in _fields(data, start, stop)
+            for inner in fields(data, start, stop)
         )
         pieces.append(_message(GRAPH, graph))
     return b"".join(pieces)
@@ -76,13 +76,13 @@ def _model(data: memoryview, location: str) -> bytes:
 def _tensor(data: memoryview, field: Field, location: str) -> bytes:
     """Return a TensorProto whose large raw data is external; a small one unchanged."""
     _, _, start, stop = field
-    fields = list(_fields(data, start, stop))
-    raw = [(first, last) for number, _, first, last in fields
+    parts = list(fields(data, start, stop))
+    raw = [(first, last) for number, _, first, last in parts
            if number == RAW_DATA and last - first >= MAPPED_BYTES]  # fmt: skip
-    kinds = [data[first] for number, _, first, _ in fields if number == DATA_TYPE]
+    kinds = [data[first] for number, _, first, _ in parts if number == DATA_TYPE]
     if len(raw) != 1 or len(kinds) != 1 or kinds[0] not in UNPACKED:
         return bytes(data[start:stop])
-    kept = [bytes(data[head:last]) for number, head, _, last in fields if number != RAW_DATA]
+    kept = [bytes(data[head:last]) for number, head, _, last in parts if number != RAW_DATA]
     entries = {"location": location, "offset": raw[0][0], "length": raw[0][1] - raw[0][0]}
     named = TensorProto(
         data_location=TensorProto.EXTERNAL,
@@ -91,8 +91,16 @@ def _tensor(data: memoryview, field: Field, location: str) -> bytes:
     return b"".join((*kept, named.SerializeToString()))
 
 
-def _fields(data: memoryview, start: int, stop: int) -> Iterator[Field]:
-    """Yield each field of a message: number, start of its tag, start and stop of its value."""
+def fields(data: bytes | memoryview, start: int, stop: int) -> Iterator[Field]:
+    """Yield each field of a message: number, start of its tag, start and stop of its value.
+
+    Args:
+        data: the bytes of the file.
+        start: where the message begins.
+        stop: where it ends.
+
+    Raises IndexError or ValueError for a damaged message.
+    """
     for _ in range(MOST_FIELDS):
         if start == stop:
             return
@@ -112,7 +120,7 @@ def _fields(data: memoryview, start: int, stop: int) -> Iterator[Field]:
     raise ValueError(f"more than {MOST_FIELDS} fields in a message")
 
 
-def _varint(data: memoryview, start: int) -> tuple[int, int]:
+def _varint(data: bytes | memoryview, start: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 64:
         byte = data[start]
