@@ -4,7 +4,7 @@ from functools import cache
 from itertools import combinations
 
 from vklab.course.author.answers import alternative, wrong
-from vklab.course.labs.offload import farthest_first, live_bytes
+from vklab.course.labs.offload import farthest_first, gaps_of, live_bytes
 
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 ELEMENTWISE = ("Add", "Mul", "Div", "Relu", "Sigmoid", "Erf")
@@ -116,14 +116,11 @@ def best_of_each_next_step(values, cap):
     return list(best(0, frozenset(), frozenset())[1])
 
 
-def _all(values, cap):
-    return [(n, at) for n, (_, uses) in values.items() for at in uses[:-1] if at + 1 not in uses]
-
-
 for words, answer in (
     ("bytes moved; no answer needs less than", farthest_first),
-    ("bytes moved", _all), ("the cap is 7", lambda values, cap: _all(values, cap)[1:]),
-    ("is listed twice", lambda values, cap: _all(values, cap) * 2),
+    ("the cap is 8", lambda values, cap: gaps_of(values)[1:]),
+    ("bytes moved; no answer needs less than", lambda values, cap: gaps_of(values)),
+    ("is listed twice", lambda values, cap: gaps_of(values) * 2),
     ("is used again in the next", lambda values, cap: [(n, u[0]) for n, (_, u) in values.items()]),
     ("expected a list of (name, step)", lambda values, cap: list(values)),
     ("is no move", lambda values, cap: [("z", 0)]),

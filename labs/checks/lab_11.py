@@ -14,9 +14,9 @@ from vklab.course.definition.exercise import Function, exercise
 from vklab.course.definition.kinds import Choice, Predict
 from vklab.course.definition.report import Report
 from vklab.course.figures import memory_plans as figures
-from vklab.course.labs import evictions
-from vklab.course.labs.offload import Values, drawn_values, farthest_first, gap, live_bytes, moved_bytes
-from vklab.course.labs.recorded_graphs import NAMES, irregular, recorded
+from vklab.course.labs import evictions, offload, packing
+from vklab.course.labs.offload import Values, farthest_first, gap, live_bytes, moved_bytes
+from vklab.course.labs.recorded_graphs import NAMES, recorded
 
 Node = tuple[str, tuple[str, ...], tuple[str, ...]]
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -52,12 +52,11 @@ def all_lifetimes(nodes: Sequence[Node], outputs: Sequence[str]) -> dict[str, tu
             for name in written if roots[name] == name}  # fmt: skip
 
 
-def _window(random: np.random.Generator, name: str, count: int) -> tuple[list[Node], list[str],
-                                                                         dict[str, int]]:
+def _window(random: np.random.Generator, name: str, count: int) -> tuple[Any, Any, dict[str, int]]:
     """Return nodes of a recorded network with new names, its outputs, and all sizes in bytes."""
     graph = recorded(name).shuffled(random).renamed(random).part(random, count)
-    nodes = [(node.op_type, graph.activations(node), node.outputs) for node in graph.nodes]
-    return nodes, list(graph.outputs), {value: graph.size_bytes(value) for value in graph.shapes}
+    nodes, sizes = packing.plain(graph)
+    return nodes, list(graph.outputs), sizes
 
 
 @exercise(
@@ -108,14 +107,6 @@ class FindLifetimes(Function):
             report.expect(name in case.expected, f"{words.short(name)} has no bytes of its own")
 
 
-def lowest(size: int, taken: Sequence[tuple[int, int]], alignment: int) -> int:
-    """Return the lowest multiple of the alignment at which no byte is taken."""
-    offset, end = 0, max(size, 1)
-    while any(first < offset + end and offset < last for first, last in taken):
-        offset += alignment
-    return offset
-
-
 @exercise(
     "11-2",
     hints=(
@@ -135,35 +126,33 @@ class LowestOffset(Function):
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         unit = self.params["align"]
 
-        def ask(part: str, size: int, taken: Sequence[tuple[int, int]], **named: int) -> Case:
-            return Case(part, (size, taken), named)
-
         units = [(2 * unit, 4 * unit), (5 * unit, 7 * unit), (9 * unit, 11 * unit)]
         for size in (1, 2, 3):
-            yield ask("gaps", size * unit, units)
-            yield ask("gaps", size * unit, [(0, 2 * unit), *units])
-        yield ask("gaps", unit, [])
+            yield Case("gaps", (size * unit, units))
+            yield Case("gaps", (size * unit, [(0, 2 * unit), *units]))
+        yield Case("gaps", (unit, []))
         for taken in ([(0, 1)], [(0, unit + 1)], [(0, unit - 1), (2 * unit, 2 * unit + 1)],
                       [(0, 10), (unit, unit + 10)]):  # fmt: skip
             for size in (1, unit - 3, unit, unit + 1):
-                yield ask("aligned", size, taken)
-        yield ask("aligned", 5, [(0, 9)], alignment=8)
-        yield ask("aligned", 33, [(0, 8), (40, 48)], alignment=32)
-        yield ask("mixed", unit, [(0, 6 * unit), (unit, 2 * unit)])
-        yield ask("mixed", unit, [(3 * unit, 4 * unit), (0, unit), (0, 3 * unit)])
+                yield Case("aligned", (size, taken))
+        yield Case("aligned", (5, [(0, 9)]), {"alignment": 8})
+        yield Case("aligned", (33, [(0, 8), (40, 48)]), {"alignment": 32})
+        yield Case("mixed", (unit, [(0, 6 * unit), (unit, 2 * unit)]))
+        yield Case("mixed", (unit, [(3 * unit, 4 * unit), (0, unit), (0, 3 * unit)]))
         for size in (0, 1):
-            yield ask("mixed", size, [(0, unit)])
-            yield ask("mixed", size, [(0, 1), (unit, 2 * unit)])
-        for part in self.parts:
-            for count in (3, 5, 9):
-                starts = random.integers(0, 3 * count, count) * unit
-                ends = starts + random.integers(1, 5 * unit, count)
-                taken = list(zip(starts.tolist(), ends.tolist(), strict=True))
-                taken = sorted(taken) if part == "gaps" else taken
-                yield ask(part, int(random.integers(1, 4 * unit)), taken)
+            yield Case("mixed", (size, [(0, unit)]))
+            yield Case("mixed", (size, [(0, 1), (unit, 2 * unit)]))
+        for part in ("gaps", "aligned", *["mixed"] * 6):
+            starts = random.integers(0, 20, 7) * unit
+            ends = starts + random.integers(1, 5 * unit, 7)
+            taken = list(zip(starts.tolist(), ends.tolist(), strict=True))
+            yield Case(part, (int(random.integers(1, 4 * unit)), taken))
 
     def expected(self, case: Case) -> Any:
-        return lowest(*case.args, **{"alignment": self.params["align"], **case.named})
+        (size, taken), offset = case.args, 0
+        while any(first < offset + max(size, 1) and offset < end for first, end in taken):
+            offset += case.named.get("alignment", self.params["align"])
+        return offset
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         (size, taken), right = case.args, case.expected
@@ -175,18 +164,6 @@ class LowestOffset(Function):
             report.expect(shared <= 0, f"bytes {got} to {got + max(size, 1) - 1} share {shared} "
                           f"bytes with the taken range {(first, end)}")  # fmt: skip
         report.expect(got <= right, f"offset {got} is free, and so is a lower one: {right}")
-
-
-def options(nodes: Sequence[Node], sizes: Mapping[str, int], lives: Mapping[str, tuple[int, int]]
-            ) -> dict[str, list[str]]:  # fmt: skip
-    """Return for each result that may overwrite an operand all operands that it may overwrite."""
-    found = {}
-    for step, (op, reads, writes) in enumerate(nodes):
-        able = [name for name in reads if op in ELEMENTWISE and name in lives
-                and lives[name][1] == step and sizes[name] == sizes[writes[0]]]  # fmt: skip
-        if able:
-            found[writes[0]] = able
-    return found
 
 
 @exercise(
@@ -229,7 +206,10 @@ class TakeOver(Function):
             yield Case("graphs", (nodes, sizes, lives), on=f"part of {name}")
 
     def expected(self, case: Case) -> Any:
-        return options(*case.args)
+        nodes, sizes, lives = case.args
+        return {writes[0]: name for step, (op, reads, writes) in enumerate(nodes) for name in reads
+                if op in ELEMENTWISE and name in lives and lives[name][1] == step
+                and sizes[name] == sizes[writes[0]]}  # fmt: skip
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         nodes, sizes, lives = case.args
@@ -249,8 +229,8 @@ class TakeOver(Function):
             report.expect(last <= step, f"{doing} in step {step}: {reader} later")
             report.expect(sizes[operand] == sizes[result], f"{doing}: it has {sizes[operand]} "
                           f"bytes, the result {sizes[result]}")  # fmt: skip
-        for result, able in case.expected.items():
-            report.expect(result in got, f"{result} may overwrite {able[0]}, and does not")
+        for result, operand in case.expected.items():
+            report.expect(result in got, f"{result} may overwrite {operand}, and does not")
 
 
 def lost(text: str) -> tuple[int, str]:
@@ -329,8 +309,8 @@ def fewest_moved(values: Values, cap: int) -> float:
 def draw_values(random: np.random.Generator) -> tuple[Values, int]:
     """Draw until no natural answer moves the fewest bytes, nor comes near to them."""
     while True:
-        values = drawn_values(random, 44)
-        least = max(live_bytes(values, evictions.gaps_of(values)))
+        values = offload.drawn_values(random, 44)
+        least = max(live_bytes(values, offload.gaps_of(values)))
         cap = least + int((max(live_bytes(values)) - least) * random.uniform(0.15, 0.5))
         bound = fewest_moved(values, cap)
         found = evictions.natural(values, cap, 0)
@@ -391,8 +371,8 @@ class MovesUnderCap(Function):
 
 @exercise("11-p1", hints=("Which of the three repeats the same small block many times?",))
 class SavesMost(Predict):
-    explains = ("BERT is twelve equal layers, and all twelve use the same bytes in turn. U-Net keeps "
-                "results of its first half for its second half, so many bytes are live at once.")
+    explains = ("BERT is twelve equal layers, and all use the same bytes in turn. U-Net keeps "
+                "results of its first half for the second, so many bytes are live at once.")
 
     def answers(self) -> Mapping[str, Any]:
         return {"network": "bert_base"}

@@ -8,7 +8,7 @@
 # # Lab 11 · Memory planning
 # **Where every value of a model lies, before the model runs** · 90 minutes, 5 exercises; the last one, about 20 minutes, may wait for another day
 #
-# U-Net, a network for medical images, computes 134 MiB of values for one picture. vklab runs it in 43 MiB. No value gets smaller: values that are never needed at the same time share their bytes. Who shares with whom is decided once, when the model is loaded, by pure functions that you can replace.
+# U-Net, a network for medical images, computes 134 MiB of values for one picture. vklab runs it in 43 MiB: values that are never needed at the same time share their bytes. Who shares with whom is decided once, when the model is loaded.
 #
 # **Afterwards you can**
 # * find the lifetime of every value, also where several names show the same bytes;
@@ -30,15 +30,11 @@ from IPython.display import display
 import vklab
 from vklab.course import attempt, banner, check, data, hint, predict, show
 from vklab.course.figures import memory_plans as figures
-from vklab.course.labs import packing
-from vklab.course.labs.evictions import gaps_of
-from vklab.course.labs.offload import CAP, VALUES, farthest_first, live_bytes, moved_bytes
-from vklab.course.labs.offload import pieces, values_of
+from vklab.course.labs import offload, packing
+from vklab.course.labs.offload import farthest_first, gaps_of, live_bytes, moved_bytes
 from vklab.course.labs.recorded_graphs import NAMES, recorded
 from vklab.course.labs.swapped import run_swapped
-from vklab.settings import settings
 
-# %% id="l11-banner"
 banner()
 
 # %% id="l11-own" vklab={"role": "own"}
@@ -105,15 +101,10 @@ def find_lifetimes(nodes, outputs):
 # The next cell asks your function about U-Net, 53 nodes, exactly as PyTorch exported it. Its first half makes the picture smaller, its second half makes it larger again, and four long bars lead across: results of the first half that the second half reads.
 
 # %% id="l11-e1d" vklab={"role": "demo"}
-def nodes_of(graph):
-    """Return the nodes of a recorded graph as plain data; weights left out."""
-    return [(node.op_type, graph.activations(node), node.outputs) for node in graph.nodes]
-
-
 with attempt("11-1"):
     unet = recorded("unet")
-    sizes = {name: unet.size_bytes(name) for name in unet.shapes}
-    lives = find_lifetimes(nodes_of(unet), unet.outputs)
+    nodes, sizes = packing.plain(unet)
+    lives = find_lifetimes(nodes, unet.outputs)
     display(figures.draw_lives(lives, sizes, "The lifetimes that you found in U-Net."))
 
 # %% id="l11-e1c" vklab={"role": "check", "id": "11-1"}
@@ -123,7 +114,7 @@ check("11-1", find_lifetimes)
 # hint("11-1")
 
 # %% [markdown] id="l11-boundt"
-# **The lower bound.** Add the bytes that are live in one step. The largest such sum, over all steps, is the **largest live set**. No memory that is smaller can ever be enough, in whatever way the values are placed.
+# **The lower bound.** Add the bytes that are live in one step. The largest such sum, over all steps, is the **largest live set**. No smaller memory can be enough, wherever the values are placed.
 #
 # Memory without sharing takes the sum of all sizes. For one of three networks, this sum is 27 times the largest live set: U-Net (a picture, 23 convolutions), ResNet-50 (a picture, 53 convolutions) or BERT (a text, twelve equal layers). Which one? Write `"unet"`, `"resnet50"` or `"bert_base"`.
 
@@ -134,16 +125,15 @@ predict("11-p1", network=...)
 planned = {name: packing.planned_memory(name) for name in NAMES}
 for name, plan in planned.items():
     total = sum(life.length_bytes for life in plan.lifetimes)
-    print(f"{name:14}{len(plan.lifetimes):4} values {total / 2**20:7.1f} MiB, largest live set"
-          f"{plan.lower_bound_bytes / 2**20:6.1f} MiB, the runtime's arena "
-          f"{plan.arena_bytes / 2**20:.1f} MiB")
+    print(f"{name:14}{len(plan.lifetimes):4} values {total / 2**20:6.1f} MiB, largest live set"
+          f"{plan.lower_bound_bytes / 2**20:5.1f}, arena{plan.arena_bytes / 2**20:5.1f}")
 
 # %% [markdown] id="l11-boundr"
-# These are plans of the runtime. It counts fewer values than you, because its passes have fused nodes (lab 10). The last two columns are equal: on all five networks the runtime needs no byte more than the bound. Section 3 asks why that is so easy.
+# These are plans of the runtime. It counts fewer values than you, because its passes have fused nodes (lab 10). The last two columns are equal on all five networks. Section 3 asks why that is so easy.
 
 # %% [markdown] id="l11-2t"
 # ## 2 · Offsets in an arena
-# An **arena** is one large buffer; every value gets an **offset** in it. The runtime has arenas of four kinds (`vklab/plan/arenas.py`): weights stay for all runs; inputs and outputs belong to the caller, sometimes in memory that the host can reach; all other values are *activations*. Only activations share bytes, which is called **aliasing**.
+# An **arena** is one large buffer; every value gets an **offset** in it. The runtime has arenas for weights, inputs, outputs and *activations*, which are all other values (`vklab/plan/arenas.py`). Only activations share bytes, which is called **aliasing**.
 #
 # A device does not accept every offset. `minStorageBufferOffsetAlignment` is a power of two, at most 256, and each offset must be a multiple of it. vklab therefore counts each value with its size rounded up: with alignment 256, a value of 257 bytes takes 512.
 
@@ -183,18 +173,13 @@ def lowest_offset(size, taken, alignment=ALIGN):
 
 
 # %% [markdown] id="l11-e2r"
-# One function is missing: the runtime asks for *all* offsets at once. The next cell has the signature of `vklab.plan.memory.assign_offsets`, and calls yours for each value. `my_order` decides who comes first. It says: the largest value. You may try another order.
+# One function is missing: the runtime asks for *all* offsets at once. The next cell has the signature of `vklab.plan.memory.assign_offsets`, and calls yours for each value, the largest first. You may try another order.
 
 # %% id="l11-e2d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
-def my_order(life):
-    """The value with the smallest number comes first."""
-    return -life.size_bytes
-
-
 def my_offsets(lifetimes, aliasing=True):
     """Answer the runtime's question with your function: (offsets by name, size of the arena)."""
     offsets, placed = {}, []
-    for life in sorted(lifetimes, key=my_order):
+    for life in sorted(lifetimes, key=lambda life: -life.size_bytes):  # the order
         taken = [(offsets[o.name], offsets[o.name] + o.length_bytes) for o in placed
                  if not aliasing or (o.first <= life.last and life.first <= o.last)]
         offsets[life.name] = lowest_offset(life.size_bytes, taken, life.alignment_bytes)
@@ -214,24 +199,15 @@ check("11-2", lowest_offset)
 # hint("11-2")
 
 # %% [markdown] id="l11-swapt"
-# Now your packing goes into the real runtime. Two models run with it, and two recorded networks are planned with it, in a process of its own. A wrong offset would let one kernel overwrite the values of another, and nothing would report it. So `verified` looks at every packing before the driver sees it; it calls the runtime's own `check_offsets`. In each row, a count with an arrow has changed.
+# Now your packing goes into the real runtime. Two models run with it, and two recorded networks are planned with it, in a process of its own. A wrong offset would let one kernel overwrite the values of another, and no driver would report it. So `verified` tests every packing with the runtime's own `check_offsets` before the driver sees it. A count with an arrow has changed.
 
 # %% id="l11-swap" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 SEAM = "vklab.plan.memory.assign_offsets"
-
-
-def one_unit_lower(lifetimes, aliasing=True):
-    """Move the highest value of your packing down by one unit of its alignment."""
-    offsets, size = my_offsets(lifetimes, aliasing)
-    top = max(lifetimes, key=lambda life: offsets[life.name])
-    return {**offsets, top.name: offsets[top.name] - top.alignment_bytes}, size
-
-
 with attempt("11-2"):
     rows, why = run_swapped(SEAM, packing.verified(my_offsets), planned=["unet", "bert_base"])
     print(*rows, why, sep="\n")
-    rows, why = run_swapped(SEAM, packing.verified(one_unit_lower), models=["digits_cnn.onnx"], planned=[])
-    print("one unit lower:", *rows, why)
+    rows, why = run_swapped(SEAM, packing.verified(packing.one_unit_lower(my_offsets)))
+    print("with the highest value one unit lower:", *rows, why)
 
 # %% [markdown] id="l11-3t"
 # ## 3 · The order decides
@@ -243,27 +219,18 @@ with attempt("11-2"):
 predict("11-p2", by_birth=..., by_size=...)
 
 # %% id="l11-orders" tags=["nbval-ignore-output"]
-rules = [("by birth", fit) for fit in packing.FITS] + [(order, "first fit") for order in packing.ORDERS][1:]
-seeded = [packing.drawn_lifetimes(seed) for seed in range(20)]
-table = {}
-for order, fit in rules:
-    cells = {name: packing.overhead(plan.lifetimes, order, fit) for name, plan in planned.items()}
-    cells["20 drawn"] = np.mean([packing.overhead(each, order, fit) for each in seeded])
-    table[f"{order}, {fit}"] = cells
-figures.draw_orders(table, "Percent by which an arena is larger than the largest live set. Last "
-                    "column: the mean of 20 sets of 40 values, with sizes drawn at random.")
+figures.draw_orders(packing.compared(planned), "Percent by which an arena is larger than the "
+                    "largest live set. Last column: the mean of 20 drawn sets of 40 values.")
 
 # %% [markdown] id="l11-whyt"
 # **Why is by size so good on real networks?** Look at the last column first: on drawn sizes, no rule is good. So the rule alone is not the reason. The next cell keeps the lifetimes of each network and changes only the sizes, in two ways: it exchanges them among the values, or it draws new ones.
 
 # %% id="l11-why" tags=["nbval-ignore-output"]
 for name, plan in planned.items():
-    lives, count = plan.lifetimes, {life.size_bytes for life in plan.lifetimes}
-    live = max(sum(o.first <= step <= o.last for o in lives) for step in range(plan.steps))
-    above = [sum(packing.overhead(packing.resized(lives, seed, drawn), "by size") > 0 for seed in range(20))
-             for drawn in (False, True)]
-    print(f"{name:14}{len(count):3} different sizes, at most {live} values live; above the bound "
-          f"with sizes exchanged {above[0]:2}, drawn {above[1]:2} of 20")
+    different = len({life.size_bytes for life in plan.lifetimes})
+    exchanged, drawn = (packing.missed(plan.lifetimes, drawn) for drawn in (False, True))
+    print(f"{name:14}{different:3} sizes; the bound is missed with sizes exchanged {exchanged:2}, "
+          f"drawn {drawn:2} times of 20")
 
 # %% [markdown] id="l11-whyr"
 # The sizes are the reason. Most nodes of a network keep the shape, and the others halve or double it. So BERT has 112 values of only 5 sizes, and in BERT and U-Net every size is a multiple of all smaller ones. When the large values have their places, the gaps are multiples of the small sizes, and the small values fill them without a rest. Inception has 26 sizes that do not divide each other, but at most 5 values are live at once, and two of them make its largest live set. If *all* sizes are equal, even birth order reaches the bound: when a value is born, fewer than the maximum are alive beside it, so one of the equal slots is free. With drawn sizes the gaps have rests. To find the smallest arena is then NP-hard: no fast method is known.
@@ -320,12 +287,11 @@ def take_over(nodes, sizes, lives):
 # %% id="l11-e3d" vklab={"role": "demo"}
 with attempt("11-1"), attempt("11-3"):
     resnet = recorded("resnet50").window(0, 60)
-    sizes = {name: resnet.size_bytes(name) for name in resnet.shapes}
-    lives = find_lifetimes(nodes_of(resnet), resnet.outputs)
-    mine = packing.merged(lives, take_over(nodes_of(resnet), sizes, lives))
-    display(figures.draw_lives(lives, sizes, "The first 60 nodes of ResNet-50, nothing in place."))
-    display(figures.draw_lives(mine, sizes, "With your in-place results: a bar is a chain of "
-                               "values in the same bytes."))
+    nodes, sizes = packing.plain(resnet)
+    lives = find_lifetimes(nodes, resnet.outputs)
+    mine = packing.merged(lives, take_over(nodes, sizes, lives))
+    display(figures.draw_lives(lives, sizes, "60 nodes of ResNet-50, nothing in place."))
+    display(figures.draw_lives(mine, sizes, "In place: a bar is a chain of values."))
 
 # %% id="l11-e3c" vklab={"role": "check", "id": "11-3"}
 check("11-3", take_over)
@@ -334,17 +300,14 @@ check("11-3", take_over)
 # hint("11-3")
 
 # %% [markdown] id="l11-runt"
-# The same question in the runtime. Without fusion, each `Relu` is a dispatch of its own, and in-place results save a third or more; with fusion, most of them are gone already, because `Conv` applies the `Relu` before it writes. `replaceable` below is the runtime's version of your rules 1, 2 and 4.
+# The same question in the runtime. Without fusion, each `Relu` is a dispatch of its own, and in-place results save a quarter or more. With fusion, `Conv` applies the `Relu` before it writes, and only the `Add` of ResNet-50 is left to gain from. `replaceable` below is the runtime's version of rules 1 and 2.
 
 # %% id="l11-run" tags=["nbval-ignore-output"]
 for name in ("resnet50", "inception_v1", "bert_base"):
-    for switches in ({"DISABLE_FUSION": 1}, {}):
-        with settings(**switches):
-            mine = packing.planned_memory(name).arena_bytes
-            with settings(DISABLE_IN_PLACE=1):
-                apart = packing.planned_memory(name).arena_bytes
-        print(f"{name:14}{'without fusion' if switches else 'with fusion':16}"
-              f"{apart / 2**20:6.1f} MiB -> {mine / 2**20:.1f} MiB in place")
+    for words, fusion in (("without fusion", {"DISABLE_FUSION": 1}), ("with fusion", {})):
+        apart, mine = (packing.planned_memory(name, **fusion, **more).arena_bytes / 2**20
+                       for more in ({"DISABLE_IN_PLACE": 1}, {}))
+        print(f"{name:14}{words:16}{apart:4.1f} MiB -> {mine:.1f} MiB in place")
 show("vklab.plan.tuning.in_place.replaceable")
 
 # %% [markdown] id="l11-5t"
@@ -378,7 +341,7 @@ check("11-4", overwritten)
 figures.draw_bound()
 
 # %% [markdown] id="l11-6r"
-# ExecuTorch's page about its Vulkan delegate lists the feature, and says that tensors can change shape *"as long as its current shape is smaller than the bounds"* that were given when the model was lowered (read in November 2026). Take the sentence at its word, and then test vklab with bound 8. Which batches run? Write True or False.
+# ExecuTorch's page about its Vulkan delegate says that tensors can change shape *"as long as its current shape is smaller than the bounds"* (read in November 2026). Test the sentence on vklab, with bound 8. Which batches run? Write True or False.
 
 # %% id="l11-p3"
 predict("11-p3", batch_7=..., batch_8=..., batch_9=...)
@@ -393,9 +356,9 @@ with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 8}) as session:
             print(batch, "is refused:", error)
 
 # %% [markdown] id="l11-boundsr"
-# So the word is *at most*, not *smaller than*. The page is off by one in its words; ExecuTorch itself is not: its reference describes such a tensor as one whose shape [cannot exceed its initial capacity](https://docs.rs/executorch-sys/latest/executorch_sys/enum.TensorShapeDynamism.html). In tests of a limit, always try the limit itself and one above.
+# So the right words are *at most*. The page is off by one; ExecuTorch's own reference is not: the shape of such a tensor [cannot exceed its initial capacity](https://docs.rs/executorch-sys/latest/executorch_sys/enum.TensorShapeDynamism.html). Test a limit with the limit itself and with one above.
 #
-# Batch 7 and batch 8 use an arena of the same size. The price of a bound is memory for the largest case, in every run. `vklab.graph.bounds.resolve` checks the bounds themselves: an unknown dimension, one that the model fixes, or a bound of 0 is an error with the name in it.
+# Batch 7 and batch 8 use an arena of the same size: the price of a bound is memory for the largest case.
 
 # %% [markdown] id="l11-7t"
 # ## 7 · Under a cap
@@ -405,17 +368,12 @@ with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 8}) as session:
 figures.draw_offload()
 
 # %% [markdown] id="l11-7r"
-# **Offload** copies the value to the host and back. **Recompute** drops it and runs its nodes again, which also needs their inputs. Which is cheaper depends on the value. The next cell lists the four long bars of U-Net. To make `relu_1` again takes 3.9 GFLOP, 0.1 ms on a device with 30 TFLOP/s. To move its 12.25 MiB out and back over a bus with 25 GB/s takes 1 ms. On a CPU with 0.5 TFLOP/s, recompute takes 8 ms.
+# **Offload** copies the value to the host and back. **Recompute** drops it and runs its nodes again, which also needs their inputs. Which is cheaper depends on the value. The next cell lists the four long bars of U-Net: their bytes, and the work to make each again from the pool before it. To make `relu_1` again takes 3.9 GFLOP, 0.1 ms on a device with 30 TFLOP/s. To move its 12.25 MiB out and back over a bus with 25 GB/s takes 1 ms. On a CPU with 0.5 TFLOP/s, recompute takes 8 ms.
 
 # %% id="l11-skips"
-flops = 0
-for node in unet.nodes:
-    if node.op_type == "MaxPool":
-        kept = node.inputs[0]
-        print(f"{kept:8}{unet.size_bytes(kept) / 2**20:6.2f} MiB to keep or to move twice, "
-              f"{flops / 1e9:.1f} GFLOP to make again from the pool before")
-        flops = 0
-    flops += node.flops
+unet = recorded("unet")
+for name, flops in offload.remade(unet).items():
+    print(f"{name:8}{unet.size_bytes(name) / 2**20:6.2f} MiB, {flops / 1e9:.1f} GFLOP")
 
 # %% [markdown] id="l11-e5t"
 # From here on, only offload, and we count bytes. A **move** `(name, step)` sends a value away after its use in this step; it is back for its next use. It costs the bytes of the value twice: out and back. A value never changes after it was written, so its copy on the host stays good: *a second move of the same value costs only the way back*.
@@ -423,9 +381,8 @@ for node in unet.nodes:
 # The classical rule is from 1966: when memory is full, send away what is **used last** (Belady). It is the best rule for pages of one size that cost the same. Here are nine values under a cap of 24 bytes. A dashed box is a value that is away.
 
 # %% id="l11-e5f"
-print("uses of each value:", {name: uses for name, (_, uses) in VALUES.items()})
-print("bytes of each value:", {name: size for name, (size, _) in VALUES.items()})
-print("moves of the rule:", farthest_first(VALUES, CAP))
+VALUES, CAP = offload.VALUES, offload.CAP
+print(VALUES)
 figures.draw_moves(VALUES, farthest_first(VALUES, CAP), CAP, "What is used last goes first.")
 
 # %% [markdown] id="l11-e5r"
@@ -488,16 +445,15 @@ check("11-5", moves_under_cap)
 
 # %% id="l11-piecesd" vklab={"role": "demo"}
 for name in NAMES:
-    values = values_of(recorded(name))
+    values = offload.values_of(recorded(name))
     idle = max(live_bytes(values, gaps_of(values)))
     print(f"{name:14}largest live set {max(live_bytes(values)):6}, at least {idle:6}")
 with attempt("11-2"), attempt("11-5"):
     cap = (idle + max(live_bytes(values))) // 2
     moves = moves_under_cap(values, cap)
-    stays = pieces(values, moves)
     print(len(moves), "moves,", moved_bytes(values, moves), "KiB moved; the rule moves",
           moved_bytes(values, farthest_first(values, cap)))
-    print("cap", cap, "KiB, your arena", my_offsets(stays)[1] >> 10, "KiB")
+    print("cap", cap, "KiB, your arena", my_offsets(offload.pieces(values, moves))[1] >> 10, "KiB")
 
 # %% [markdown] id="l11-recap"
 # ## Recap

@@ -14,17 +14,12 @@ from vklab.course.labs.offload import (
     Values,
     farthest_first,
     gap,
+    gaps_of,
     live_bytes,
     moved_bytes,
 )
 
-__all__ = ["gaps_of", "natural"]
-
-
-def gaps_of(values: Values) -> list[Move]:
-    """Return every move that brings something."""
-    return [(name, at) for name, (_, uses) in values.items() for at in uses[:-1]
-            if at + 1 not in uses]  # fmt: skip
+__all__ = ["natural"]
 
 
 def _brought_back(values: Values, cap: int, moves: Sequence[Move], orders: Iterable[Sequence[int]]

@@ -13,8 +13,8 @@ import numpy as np
 from vklab.course.labs.recorded_graphs import RecordedGraph, irregular
 from vklab.plan.memory import Lifetime
 
-__all__ = ["CAP", "Move", "VALUES", "Values", "drawn_values", "farthest_first", "gap", "live_bytes",
-           "moved_bytes", "pieces", "values_of"]  # fmt: skip
+__all__ = ["CAP", "Move", "VALUES", "Values", "drawn_values", "farthest_first", "gap", "gaps_of",
+           "live_bytes", "moved_bytes", "pieces", "remade", "values_of"]  # fmt: skip
 
 Values = Mapping[str, tuple[int, tuple[int, ...]]]
 Move = tuple[str, int]
@@ -44,6 +44,12 @@ def gap(values: Values, move: Move) -> range:
     name, step = move
     uses = values[name][1]
     return range(step + 1, uses[uses.index(step) + 1])
+
+
+def gaps_of(values: Values) -> list[Move]:
+    """Return every move that brings something."""
+    return [(name, at) for name, (_, uses) in values.items() for at in uses[:-1]
+            if at + 1 not in uses]  # fmt: skip
 
 
 def live_bytes(values: Values, moves: Iterable[Move] = ()) -> list[int]:
@@ -115,4 +121,15 @@ def pieces(values: Values, moves: Collection[Move], unit: int = 1 << 10) -> list
         ends = [*(steps.start - 1 for steps in cuts), uses[-1]]
         found += [Lifetime(f"{name}.{n}", size * unit, *span)
                   for n, span in enumerate(zip(starts, ends, strict=True))]  # fmt: skip
+    return found
+
+
+def remade(graph: RecordedGraph) -> dict[str, int]:
+    """Return for each value that a MaxPool reads the work to make it again from the last pool."""
+    found, flops = {}, 0
+    for node in graph.nodes:
+        if node.op_type == "MaxPool":
+            found[node.inputs[0]], flops = flops, 0
+        else:
+            flops += node.flops
     return found

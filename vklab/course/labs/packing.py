@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 import vklab
+from vklab import settings
 from vklab.course.labs import recorded_graphs
+from vklab.course.labs.recorded_graphs import RecordedGraph
 from vklab.errors import PlanError
 from vklab.plan import memory
 from vklab.plan import plan as plans
 from vklab.plan.memory import Lifetime, MemoryPlan
 
-__all__ = ["FITS", "ORDERS", "drawn_lifetimes", "merged", "overhead", "pack_by",
-           "planned_memory", "resized", "verified"]  # fmt: skip
+__all__ = ["FITS", "ORDERS", "compared", "drawn_lifetimes", "merged", "missed", "one_unit_lower",
+           "overhead", "pack_by", "plain", "planned_memory", "resized", "verified"]  # fmt: skip
 
 Order = Callable[[Lifetime, Sequence[Lifetime]], float]
 Gap = tuple[int, float]
@@ -78,11 +80,48 @@ def overhead(lifetimes: Sequence[Lifetime], order: str, fit: str = "first fit") 
     return 100 * (pack_by(lifetimes, order, fit)[1] / memory.lower_bound(lifetimes) - 1)
 
 
-def planned_memory(name: str) -> MemoryPlan:
-    """Return the memory that the runtime plans for a recorded network, on the first device."""
-    graph = recorded_graphs.runtime_graph(name)
-    inputs = {info.name: info for info in graph.inputs}
-    return plans.make_plan(graph, inputs, vklab.devices()[:1]).memory
+def compared(planned: Mapping[str, MemoryPlan]) -> dict[str, dict[str, float]]:
+    """Return the percent above the largest live set by rule and network, and for 20 drawn sets."""
+    rules = [("by birth", fit) for fit in FITS] + [(name, "first fit") for name in ORDERS][1:]
+    seeded = [drawn_lifetimes(seed) for seed in range(20)]
+    table = {}
+    for order, fit in rules:
+        cells = {name: overhead(plan.lifetimes, order, fit) for name, plan in planned.items()}
+        cells["20 drawn"] = sum(overhead(each, order, fit) for each in seeded) / len(seeded)
+        table[f"{order}, {fit}"] = cells
+    return table
+
+
+def missed(lifetimes: Sequence[Lifetime], drawn: bool, count: int = 20) -> int:
+    """Return how often by size misses the bound when the same lifetimes have other sizes.
+
+    Args:
+        lifetimes: the values.
+        drawn: as for `resized`.
+        count: how many seeds to try.
+    """
+    return sum(overhead(resized(lifetimes, seed, drawn), "by size") > 0 for seed in range(count))
+
+
+def planned_memory(name: str, **switches: int) -> MemoryPlan:
+    """Return the memory that the runtime plans for a recorded network, on the first device.
+
+    Args:
+        name: the network.
+        switches: settings of the runtime, such as DISABLE_IN_PLACE=1.
+    """
+    with settings.settings(**switches):
+        graph = recorded_graphs.runtime_graph(name)
+        inputs = {info.name: info for info in graph.inputs}
+        return plans.make_plan(graph, inputs, vklab.devices()[:1]).memory
+
+
+def plain(
+    graph: RecordedGraph,
+) -> tuple[list[tuple[str, tuple[str, ...], tuple[str, ...]]], dict[str, int]]:
+    """Return (operator, reads, writes) of each node, weights left out, and the bytes of values."""
+    nodes = [(node.op_type, graph.activations(node), node.outputs) for node in graph.nodes]
+    return nodes, {name: graph.size_bytes(name) for name in graph.shapes}
 
 
 def drawn_lifetimes(seed: int, count: int = 40) -> tuple[Lifetime, ...]:
@@ -128,6 +167,17 @@ def merged(
         start, end = spans.get(owner[name], (first, last))
         spans[owner[name]] = start, max(end, last)
     return spans
+
+
+def one_unit_lower(answer: Callable[..., Any]) -> Callable[..., tuple[dict[str, int], int]]:
+    """Return a function that packs as `answer` does, and then moves the highest value down."""
+
+    def assign(lifetimes: Sequence[Lifetime], aliasing: bool = True) -> tuple[dict[str, int], int]:
+        offsets, size = answer(lifetimes, aliasing)
+        top = max(lifetimes, key=lambda life: offsets[life.name])
+        return {**offsets, top.name: offsets[top.name] - top.alignment_bytes}, size
+
+    return assign
 
 
 def verified(answer: Callable[..., Any]) -> Callable[..., tuple[dict[str, int], int]]:
