@@ -3,7 +3,7 @@
 from functools import cache
 from itertools import combinations
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs.offload import farthest_first, gaps_of, live_bytes
 
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -64,7 +64,6 @@ for words, decision in (
     ("share 1 bytes", {"counts": lambda size: size}), ("share 1 bytes", {"up": 0}),
     ("share", {"order": list}), ("share", {"back": lambda at, new: new}),
     ("and so is a lower one", {"fits": lambda a, b: a < b}),
-    ("and so is a lower one", {"fits": lambda a, b: False}), ("share", {"fits": lambda a, b: True}),
 ):  # fmt: skip
     wrong("11-2", says=words)(_lowest(**decision))
 
@@ -88,7 +87,6 @@ for words, decision in (
 RIGHT = {"value": "b", "step": "4"}
 alternative("11-4")(RIGHT)
 wrong("11-4", says="1 of 2 are right")({**RIGHT, "value": "c"})
-wrong("11-4", says="1 of 2 are right")({**RIGHT, "step": "7"})
 
 
 @alternative("11-5")
@@ -126,3 +124,14 @@ for words, answer in (
     ("is no move", lambda values, cap: [("z", 0)]),
 ):  # fmt: skip
     wrong("11-5", says=words)(answer)
+
+for before, after, because in (
+    ("ways = {start: (0, [])}", "ways = {start: (1, [])}", "every way costs one byte more"),
+    ("ways = {start: (0, [])}", "ways = {start: (-1, [])}", "every way costs one byte less"),
+    ("for count in range(len(idle) + 1):", "for count in range(len(idle) + 2):", "no such set"),
+    ("if state not in further or price < further[state][0]:",
+     "if state not in further or price <= further[state][0]:", "both ways cost the same"),
+):  # fmt: skip
+    equivalent("11-5", before, after, because)
+equivalent("11-2", "offset = max(offset, -(-stop // alignment) * alignment)",
+           "offset = max(-(-stop // alignment) * alignment, offset)", "the same maximum")

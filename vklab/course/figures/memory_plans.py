@@ -22,8 +22,10 @@ LEFT, WIDTH, HIGH = 120, 560, 110
 Bars = Mapping[str, Sequence[tuple[int, int, bool]]]  # first step, last step, away or not
 
 
-def _chart(bars: Bars, live: Sequence[int], line: int, words: str, alt: str, caption: str
-           ) -> Picture:  # fmt: skip
+def _chart(
+    bars: Bars, live: Sequence[int], line: int, words: str, alt: str, caption: str,
+    uses: Mapping[str, Sequence[int]] | None = None,
+) -> Picture:  # fmt: skip
     """Draw a row of bars for each value, and below them the live bytes of each step.
 
     Args:
@@ -33,6 +35,7 @@ def _chart(bars: Bars, live: Sequence[int], line: int, words: str, alt: str, cap
         words: what the line means.
         alt: the content in words.
         caption: the line below.
+        uses: steps to mark by a dot, by value; without them, steps at the line are red.
     """
     row = 18 if len(bars) <= 20 else 9
     across, top = WIDTH / max(len(live), 1), 14 + row * len(bars)
@@ -45,9 +48,11 @@ def _chart(bars: Bars, live: Sequence[int], line: int, words: str, alt: str, cap
         for first, last, away in spans:
             page.box((LEFT + across * first, y, across * (last - first + 1) - 1, row - 2), "",
                      "grey" if away else "blue", dashed=away, filled=not away, shade=0.5)
+        for step in (uses or {}).get(name, ()):
+            page.dot((LEFT + across * (step + 0.5), y + row / 2 - 1), 3)
     for step, count in enumerate(live):
         tall = HIGH * count / high
-        colour = "red" if count > line or count == max(live) else "green"
+        colour = "red" if count > line or not uses and count == line else "green"
         page.box((LEFT + across * step, top + 16 + HIGH - tall, across - 1, tall), "", colour,
                  shade=0.5)  # fmt: skip
     up = top + 16 + HIGH * (1 - line / high)
@@ -102,7 +107,7 @@ def draw_moves(
     live = offload.live_bytes(values, moves)
     said = f"{offload.moved_bytes(values, moves)} bytes moved, at most {max(live)} live, cap {cap}."
     return _chart(bars, live, cap, f"cap {cap}", f"Values on the device and away: {said}",
-                  f"{caption} {said}")  # fmt: skip
+                  f"{caption} {said}", {name: uses for name, (_, uses) in values.items()})
 
 
 def draw_packing(
@@ -193,8 +198,8 @@ def draw_in_place() -> Picture:
             page.box((left + 64 * n, 106, 58, 30), f"b[{n}]", "green" if good else "red")
             for m in range(max(0, n - reach), min(4, n + reach) + 1):
                 page.arrow((left + 64 * m + 29, 56), (left + 64 * n + 29, 104))
-    page.note((8, 156), "each element is read by the invocation that overwrites it")
-    page.note((352, 156), "b[1] in the bytes of a[1]: b[0] and b[2] may come later")
+    page.note((8, 156), "only the writer of b[1] reads a[1]")
+    page.note((352, 156), "b[0] and b[2] may still need a[1]")
     return page.picture(
         "Relu: arrows straight down from a[n] to b[n]. Conv: arrows from a[n-1], a[n], a[n+1] to "
         "b[n].",
@@ -254,7 +259,7 @@ def draw_bound() -> Picture:
     return page.note((524, 130), "bound: 8", anchor="end").picture(
         "An arena for 8 pictures: a batch of 7 leaves one place unused, 8 fills it, 9 needs bytes "
         "behind its end.",
-        "An arena laid out for the bound. Nothing is allocated again when the batch changes.",
+        "An arena laid out for a bound of 8.",
     )
 
 

@@ -22,11 +22,13 @@ from vklab.plan import memory
 from vklab.plan import plan as plans
 from vklab.plan.memory import Lifetime, MemoryPlan
 
-__all__ = ["FITS", "ORDERS", "compared", "drawn_lifetimes", "merged", "missed", "one_unit_lower",
-           "overhead", "pack_by", "plain", "planned_memory", "resized", "verified"]  # fmt: skip
+__all__ = ["FITS", "Node", "ORDERS", "compared", "drawn_lifetimes", "in_place_gains", "merged",
+           "missed", "one_unit_lower", "overhead", "pack_by", "plain", "planned_memory",
+           "resized", "verified"]  # fmt: skip
 
 Order = Callable[[Lifetime, Sequence[Lifetime]], float]
 Gap = tuple[int, float]
+Node = tuple[str, tuple[str, ...], tuple[str, ...]]
 UNIT = 256
 
 
@@ -116,9 +118,7 @@ def planned_memory(name: str, **switches: int) -> MemoryPlan:
         return plans.make_plan(graph, inputs, vklab.devices()[:1]).memory
 
 
-def plain(
-    graph: RecordedGraph,
-) -> tuple[list[tuple[str, tuple[str, ...], tuple[str, ...]]], dict[str, int]]:
+def plain(graph: RecordedGraph) -> tuple[list[Node], dict[str, int]]:
     """Return (operator, reads, writes) of each node, weights left out, and the bytes of values."""
     nodes = [(node.op_type, graph.activations(node), node.outputs) for node in graph.nodes]
     return nodes, {name: graph.size_bytes(name) for name in graph.shapes}
@@ -133,6 +133,20 @@ def drawn_lifetimes(seed: int, count: int = 40) -> tuple[Lifetime, ...]:
             last[read] = number
     return tuple(Lifetime(f"v{n}", UNIT * int(random.integers(1, 65)), n, last[n], UNIT)
                  for n in range(count))  # fmt: skip
+
+
+def in_place_gains(name: str) -> list[tuple[str, int, int]]:
+    """Return ("with fusion" or "without fusion", bytes of the arena, bytes with in-place results).
+
+    Args:
+        name: a recorded network.
+    """
+    rows = []
+    for words, off in (("without fusion", 1), ("with fusion", 0)):
+        apart = planned_memory(name, DISABLE_FUSION=off, DISABLE_IN_PLACE=1)
+        mine = planned_memory(name, DISABLE_FUSION=off)
+        rows.append((words, apart.arena_bytes, mine.arena_bytes))
+    return rows
 
 
 def resized(lifetimes: Sequence[Lifetime], seed: int, drawn: bool) -> tuple[Lifetime, ...]:
