@@ -220,9 +220,9 @@ figures.draw_orders(packing.compared(planned), "Percent by which an arena is lar
 
 # %% id="l11-why" tags=["nbval-ignore-output"]
 for name, plan in planned.items():
-    different = len({life.size_bytes for life in plan.lifetimes})
-    exchanged, drawn = (packing.missed(plan.lifetimes, drawn) for drawn in (False, True))
-    print(f"{name:14}{different:3} sizes; missed: exchanged {exchanged:2}, drawn {drawn:2} of 20")
+    different, live, exchanged, drawn = packing.sizes_matter(plan.lifetimes)
+    print(f"{name:14}{different:3} sizes, at most {live} values live; missed with sizes "
+          f"exchanged {exchanged:2}, drawn {drawn:2} times of 20")
 
 # %% [markdown] id="l11-whyr"
 # The sizes are the reason. Most nodes of a network keep the shape, and the others halve or double it. So BERT has 112 values of only 5 sizes, and in BERT and U-Net every size is a multiple of all smaller ones. When the large values have their places, the gaps are multiples of the small sizes, and the small values fill them without a rest. Inception has 26 sizes that do not divide each other, but at most 5 values are live at once, and two of them make its largest live set. If *all* sizes are equal, even birth order reaches the bound: when a value is born, fewer than the maximum are alive beside it, so one of the equal slots is free. With drawn sizes the gaps have rests. To find the smallest arena is then NP-hard: no fast method is known.
@@ -346,7 +346,7 @@ with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 8}) as session:
             print(batch, "is refused:", error)
 
 # %% [markdown] id="l11-boundsr"
-# So the right words are *at most*. The page is off by one; ExecuTorch's own reference is not: the shape of such a tensor [cannot exceed its initial capacity](https://docs.rs/executorch-sys/latest/executorch_sys/enum.TensorShapeDynamism.html). Test a limit with the limit itself and with one above.
+# So the right words are *at most*. The page is off by one; the reference of ExecuTorch's tensors is not (here in its Rust bindings): their shape [cannot exceed the initial capacity](https://docs.rs/executorch-sys/latest/executorch_sys/enum.TensorShapeDynamism.html). Test a limit with the limit itself and with one above.
 #
 # Batch 7 and batch 8 use an arena of the same size: the price of a bound is memory for the largest case.
 
@@ -463,5 +463,5 @@ with attempt("11-2"), attempt("11-5"):
 # **References**
 # * Pisarchyk and Lee, [Efficient Memory Management for Deep Neural Net Inference](https://arxiv.org/abs/2001.03288), 2020: the orders of section 3, and the lower bound.
 # * Chen, Xu, Zhang and Guestrin, [Training Deep Nets with Sublinear Memory Cost](https://arxiv.org/abs/1604.06174), 2016: in-place results, and recompute as a trade.
-# * ExecuTorch, [Memory planning](https://docs.pytorch.org/executorch/stable/compiler-memory-planning.html), and its [Vulkan delegate](https://docs.pytorch.org/executorch/stable/backends-vulkan.html) (older editions have the sentence about bounds).
+# * ExecuTorch, [Memory planning](https://docs.pytorch.org/executorch/stable/compiler-memory-planning.html); the same question, asked before the model is saved.
 # * Belady, *A Study of Replacement Algorithms for a Virtual-Storage Computer*, IBM Systems Journal, 1966. Dynamic storage allocation is problem SR2 in Garey and Johnson, *Computers and Intractability*, 1979.

@@ -1,4 +1,4 @@
-"""What the natural rules for a cap on memory cost: bytes moved, and not the moves themselves.
+"""Natural rules for a cap on memory: the bytes that they move, and not the moves themselves.
 
 Visited by lab 11.
 """

@@ -113,7 +113,13 @@ def values_of(graph: RecordedGraph, unit: int = 1 << 10) -> Values:
 
 
 def pieces(values: Values, moves: Collection[Move], unit: int = 1 << 10) -> list[Lifetime]:
-    """Return a lifetime for each stay of a value on the device, with sizes in units of bytes."""
+    """Return a lifetime for each stay of a value on the device.
+
+    Args:
+        values: sizes and uses by name.
+        moves: what is sent away in between.
+        unit: bytes of one unit of the sizes.
+    """
     found = []
     for name, (size, uses) in values.items():
         cuts = [gap(values, (name, step)) for step in uses if (name, step) in moves]

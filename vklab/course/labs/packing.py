@@ -23,8 +23,8 @@ from vklab.plan import plan as plans
 from vklab.plan.memory import Lifetime, MemoryPlan
 
 __all__ = ["FITS", "Node", "ORDERS", "compared", "drawn_lifetimes", "in_place_gains", "merged",
-           "missed", "one_unit_lower", "overhead", "pack_by", "plain", "planned_memory",
-           "resized", "verified"]  # fmt: skip
+           "one_unit_lower", "overhead", "pack_by", "plain", "planned_memory", "resized",
+           "sizes_matter", "verified"]  # fmt: skip
 
 Order = Callable[[Lifetime, Sequence[Lifetime]], float]
 Gap = tuple[int, float]
@@ -78,7 +78,13 @@ def pack_by(
 
 
 def overhead(lifetimes: Sequence[Lifetime], order: str, fit: str = "first fit") -> float:
-    """Return by how many percent an arena is larger than the largest live set."""
+    """Return by how many percent an arena is larger than the largest live set.
+
+    Args:
+        lifetimes: the values.
+        order: a key of ORDERS.
+        fit: a key of FITS.
+    """
     return 100 * (pack_by(lifetimes, order, fit)[1] / memory.lower_bound(lifetimes) - 1)
 
 
@@ -94,15 +100,18 @@ def compared(planned: Mapping[str, MemoryPlan]) -> dict[str, dict[str, float]]:
     return table
 
 
-def missed(lifetimes: Sequence[Lifetime], drawn: bool, count: int = 20) -> int:
-    """Return how often by size misses the bound when the same lifetimes have other sizes.
+def sizes_matter(lifetimes: Sequence[Lifetime], count: int = 20) -> tuple[int, int, int, int]:
+    """Return how many sizes there are, how many values are live at once, and two counts of misses.
 
-    Args:
-        lifetimes: the values.
-        drawn: as for `resized`.
-        count: how many seeds to try.
+    A miss is a set of the same lifetimes with other sizes on which by size ends above the bound:
+    first with exchanged sizes, then with drawn ones.
     """
-    return sum(overhead(resized(lifetimes, seed, drawn), "by size") > 0 for seed in range(count))
+    live = [sum(o.first <= life.first <= o.last for o in lifetimes) for life in lifetimes]
+    exchanged, drawn = (
+        sum(overhead(resized(lifetimes, seed, new), "by size") > 0 for seed in range(count))
+        for new in (False, True)
+    )
+    return len({life.size_bytes for life in lifetimes}), max(live, default=0), exchanged, drawn
 
 
 def planned_memory(name: str, **switches: int) -> MemoryPlan:
