@@ -216,7 +216,7 @@ figures.draw_orders(packing.compared(planned), "Percent by which an arena is lar
                     "largest live set. Last column: the mean of 20 drawn sets of 40 values.")
 
 # %% [markdown] id="l11-whyt"
-# **Why is by size so good on real networks?** Look at the last column first: on drawn sizes, no rule is good. So the rule alone is not the reason. The next cell keeps the lifetimes of each network and changes only the sizes, in two ways: it exchanges them among the values, or it draws new ones. How often does by size miss the bound then?
+# **Why is by size so good on real networks?** Look at the last column first: on drawn sizes, no rule reaches the bound (and perhaps no packing could). So the rule alone is not the reason. The next cell keeps the lifetimes of each network and changes only the sizes, in two ways: it exchanges them among the values, or it draws new ones. How often does by size miss the bound then?
 
 # %% id="l11-why" tags=["nbval-ignore-output"]
 for name, plan in planned.items():
@@ -331,7 +331,7 @@ check("11-4", overwritten)
 figures.draw_bound()
 
 # %% [markdown] id="l11-6r"
-# ExecuTorch's page about its Vulkan delegate says that tensors can change shape *"as long as its current shape is smaller than the bounds"* (read in November 2026). Test the sentence on vklab, with bound 8. Which batches run? Write True or False.
+# [ExecuTorch's page](https://docs.pytorch.org/executorch/stable/backends-vulkan.html) about its Vulkan delegate says, in the edition that this course examines, that tensors can change shape *"as long as its current shape is smaller than the bounds"*. Test the sentence on vklab, with bound 8. Which batches run? Write True or False.
 
 # %% id="l11-p3"
 predict("11-p3", batch_7=..., batch_8=..., batch_9=...)
@@ -368,12 +368,12 @@ for name, flops in offload.remade(unet).items():
 # %% [markdown] id="l11-e5t"
 # From here on, only offload, and we count bytes. A **move** `(name, step)` sends a value away after its use in this step; it is back for its next use. It costs the bytes of the value twice: out and back. A value never changes after it was written, so its copy on the host stays good: *a second move of the same value costs only the way back*.
 #
-# The classical rule is from 1966: when memory is full, send away what is **used last** (Belady). It is the best rule for pages of one size that cost the same. Here are nine values under a cap of 24 bytes. A dot is a use, a dashed box a value that is away.
+# The classical rule is from 1966: when memory is full, send away the value whose **next use is farthest** away (Belady). It is the best rule for pages of one size that cost the same. Here are nine values under a cap of 24 bytes. A dot is a use, a dashed box a value that is away.
 
 # %% id="l11-e5f"
 VALUES, CAP = offload.VALUES, offload.CAP
 print(VALUES)
-figures.draw_moves(VALUES, farthest_first(VALUES, CAP), CAP, "What is used last goes first.")
+figures.draw_moves(VALUES, farthest_first(VALUES, CAP), CAP, "Farthest next use first.")
 
 # %% [markdown] id="l11-e5r"
 # 42 bytes, and 26 are enough. Values have different sizes here, and a gap that is long may cover a step in which nothing has to leave.
