@@ -133,5 +133,5 @@ for before, after, because in (
      "if state not in further or price <= further[state][0]:", "both ways cost the same"),
 ):  # fmt: skip
     equivalent("11-5", before, after, because)
-equivalent("11-2", "offset = max(offset, -(-stop // alignment) * alignment)",
-           "offset = max(-(-stop // alignment) * alignment, offset)", "the same maximum")
+equivalent("11-2", "offset = max(offset, stop + -stop % alignment)",
+           "offset = max(stop + -stop % alignment, offset)", "the same maximum")

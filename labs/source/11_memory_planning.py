@@ -161,7 +161,7 @@ def lowest_offset(size, taken, alignment=ALIGN):
     offset = 0
     for begin, stop in sorted(taken):
         if begin < offset + (size or 1):
-            offset = max(offset, -(-stop // alignment) * alignment)
+            offset = max(offset, stop + -stop % alignment)
     return offset
     ### END SOLUTION
 
@@ -398,7 +398,7 @@ def moves_under_cap(values, cap):
     """
     ### BEGIN SOLUTION
     # A state: values that are away, and values with a copy on the host that are used again.
-    start = frozenset(), frozenset()
+    start, size = (frozenset(), frozenset()), {name: most for name, (most, _) in values.items()}
     ways = {start: (0, [])}  # the cheapest way to each state: cost, moves
     for step, whole in enumerate(live_bytes(values)):
         needed = {name for name, (_, uses) in values.items() if step in uses}
@@ -410,9 +410,9 @@ def moves_under_cap(values, cap):
             for count in range(len(idle) + 1):
                 for leave in combinations(idle, count):
                     gone = (away | set(leave)) - needed
-                    if whole - sum(values[name][0] for name in gone) > cap:
+                    if whole - sum(map(size.get, gone)) > cap:
                         continue
-                    price = cost + sum(values[n][0] * (1 if n in copied else 2) for n in leave)
+                    price = cost + sum(size[n] * (1 if n in copied else 2) for n in leave)
                     state = gone, (copied | gone) - over
                     if state not in further or price < further[state][0]:
                         further[state] = price, moves + [(name, step - 1) for name in leave]
