@@ -1,0 +1,120 @@
+"""Lab 11: the bound is exact, the rules pack rightly, no wrong packing reaches a driver."""
+
+from __future__ import annotations
+
+import sys
+from itertools import chain, combinations
+
+import numpy as np
+import pytest
+from scored import drawn_cases
+
+from vklab.course.author import trials
+from vklab.course.author.answers import answers_of
+from vklab.course.author.lab import find_lab
+from vklab.course.definition.exercise import find
+from vklab.course.definition.judge import LocalAnswers, judge
+from vklab.course.labs import evictions, offload, packing
+from vklab.course.labs.recorded_graphs import NAMES, recorded
+from vklab.course.places import PROJECT
+from vklab.plan import memory
+from vklab.plan.memory import Lifetime
+
+drawn = drawn_cases("11-5", seconds=2.0)
+
+
+def second_answers(identifier):
+    lab = find_lab("11", PROJECT / "labs")
+    return next(each[1] for each in answers_of(lab).alternative if each[0] == identifier)
+
+
+def brute_force(values, cap):
+    """Return the fewest bytes moved, over all sets of moves."""
+    moves = offload.gaps_of(values)
+    sets = chain.from_iterable(combinations(moves, n) for n in range(len(moves) + 1))
+    return min((offload.moved_bytes(values, some) for some in sets
+                if max(offload.live_bytes(values, some)) <= cap), default=np.inf)  # fmt: skip
+
+
+def test_no_natural_answer_reaches_the_exact_bound(drawn):
+    _, _, cases = drawn
+    second = second_answers("11-5")
+    scored = [case for case in cases if case.part != "valid"]
+    for case in scored:
+        values, cap = case.args
+        found = evictions.natural(values, cap, 300)
+        print(case.part, "cap", cap, "bound", case.expected, found)
+        assert offload.moved_bytes(values, second(values, cap)) == case.expected
+        assert min(found.values()) > case.expected
+        assert case.facts["natural"] == found["farthest"]
+    assert len(scored) == 2
+
+
+def test_the_bound_is_that_of_brute_force(monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
+    module = sys.modules[type(find("11-5")).__module__]
+    tried = 0
+    for seed in range(40):
+        values = offload.drawn_values(np.random.default_rng(seed), 11)
+        if len(offload.gaps_of(values)) > 10:
+            continue
+        low = max(offload.live_bytes(values, offload.gaps_of(values)))
+        for cap in (low, (low + max(offload.live_bytes(values))) // 2):
+            least = brute_force(values, cap)
+            assert module.fewest_moved(values, cap) == least
+            assert offload.moved_bytes(values, second_answers("11-5")(values, cap)) == least
+            tried += least > 0
+        assert module.fewest_moved(values, low - 1) == brute_force(values, low - 1) == np.inf
+    assert tried > 10
+
+
+def test_half_way_answers_earn_a_share(drawn):
+    exercise, _, cases = drawn
+    lab = find_lab("11", PROJECT / "labs")
+    best = judge(exercise, LocalAnswers(trials.answer_of(lab, "11-5")), cases)
+    assert [part.earned for part in best.parts] == [1, 2, 2]
+    rule = judge(exercise, LocalAnswers(offload.farthest_first), cases)
+    assert [part.earned for part in rule.parts] == [1, 0, 0]
+    for wrong in (each for each in answers_of(lab).wrong if each[0] == "11-5"):
+        assert judge(exercise, LocalAnswers(wrong[1]), cases).points < 5
+
+
+def test_each_plan_loses_one_value_through_a_view(monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
+    right = [type(find("11-4"))(number).questions() for number in range(len(find("11-4").variants))]
+    found = {(each["step"][0], each["value"][0]) for each in right}
+    assert len(found) == len(right) == 4
+
+
+@pytest.mark.parametrize("fit", packing.FITS)
+@pytest.mark.parametrize("order", packing.ORDERS)
+def test_every_rule_packs_without_overlap(order, fit):
+    for seed in range(3):
+        lifetimes = packing.drawn_lifetimes(seed)
+        offsets, size = packing.pack_by(lifetimes, order, fit)
+        memory.check_offsets(lifetimes, offsets, size)
+        assert size >= memory.lower_bound(lifetimes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_by_size_reaches_the_bound_of_a_real_network(name):
+    lifetimes = packing.planned_memory(name).lifetimes
+    assert packing.overhead(lifetimes, "by size") == 0
+    assert (packing.overhead(lifetimes, "by birth") > 0) == (name in ("unet", "bert_base"))
+    values = offload.values_of(recorded(name))
+    idle = max(offload.live_bytes(values, offload.gaps_of(values)))
+    assert (idle < max(offload.live_bytes(values))) == (name == "bert_base")
+
+
+def test_a_wrong_packing_is_refused_with_a_sentence():
+    two = (Lifetime("a", 10, 0, 1, 1), Lifetime("b", 10, 1, 2, 1))
+    for answer, words in (
+        (({"a": 0, "b": 9}, 19), "both alive at step 1 and share bytes"),  # by one byte
+        (({"a": 0}, 20), "b is placed at None"),
+        (({"a": 0, "b": 10}, 19), "b ends at byte 20 of an arena of 19"),
+        (({"a": 0, "b": 10.0}, 20), "b is placed at 10.0"),
+        (({"a": 0, "b": 10}, None), "no whole number"), (None, "got NoneType"),
+    ):  # fmt: skip
+        with pytest.raises(AssertionError, match=words):
+            packing.verified(lambda lifetimes, aliasing, answer=answer: answer)(two)
+    packing.verified(lambda lifetimes, aliasing: ({"a": 0, "b": 10}, 20))(two)
