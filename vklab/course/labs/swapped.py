@@ -6,11 +6,12 @@ returns, and raises before a driver sees it. Visited by labs 09 to 13.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 
 import vklab
 from vklab.course.children.run_limited import run_limited
@@ -54,9 +55,9 @@ class Swapped:
 
 def run_swapped(
     path: str,
-    replacement: Callable[..., Any],
+    replacement: Any,
     *,
-    models: Sequence[str] = MODELS,
+    models: Sequence[str | onnx.ModelProto] = MODELS,
     planned: Sequence[str] = ("resnet50",),
     device: int | str | None = None,
     seconds: float = SECONDS,
@@ -65,14 +66,16 @@ def run_swapped(
 
     Args:
         path: the seam, such as "vklab.plan.memory.assign_offsets".
-        replacement: a function with the seam's signature. It calls the student's function, verifies
-            the result, and raises an AssertionError with a sentence if the result is wrong.
-        models: files of `data/` to run on random inputs.
+        replacement: what replaces the seam: a function with its signature, or a tuple of passes.
+            It calls the student's function, verifies the result, and raises an AssertionError with
+            a sentence if the result is wrong.
+        models: files of `data/`, or models, to run on random inputs.
         planned: recorded graphs to plan without running them.
         device: as in `vklab.load`.
         seconds: time limit of the process.
     """
-    files = [(name, str(data(name))) for name in models]
+    files = [(each, str(data(each))) if isinstance(each, str) else (each.graph.name, each)
+             for each in models]  # fmt: skip
     for name in planned:
         data(f"graphs/{name}.onnx")  # raises here, not in the child
     ran = run_limited(_compared, path, replacement, files, tuple(planned), device, seconds=seconds)
@@ -80,7 +83,7 @@ def run_swapped(
 
 
 def _compared(
-    path: str, replacement: Any, files: Sequence[tuple[str, str]], planned: Sequence[str],
+    path: str, replacement: Any, files: Sequence[tuple[str, Any]], planned: Sequence[str],
     device: int | str | None,
 ) -> tuple[Swapped, ...]:  # fmt: skip
     rows = []
@@ -102,7 +105,7 @@ def _compared(
     return tuple(rows)
 
 
-def _run(file: str, device: int | str | None) -> tuple[Mapping[str, int], dict[str, np.ndarray]]:
+def _run(file: Any, device: int | str | None) -> tuple[Mapping[str, int], dict[str, np.ndarray]]:
     with vklab.load(file, device=device) as session:
         random = np.random.default_rng(0)
         inputs = {
