@@ -13,7 +13,7 @@ from vklab.course.picture import Picture
 __all__ = ["draw_bars", "draw_circle", "draw_fused", "draw_graph", "draw_passes", "draw_rounds"]
 
 GROUPS = ("blue", "orange", "green", "pink", "sky", "yellow", "red")
-WIDTH, LEFT = 720, 190
+WIDTH, LEFT = 740, 220
 
 
 def draw_graph(graph: PlainGraph, caption: str, after: PlainGraph | None = None) -> Picture:
@@ -104,15 +104,19 @@ def draw_fused(
     """
     place = {name: number for number, group in enumerate(groups) for name in group}
     colours = {name: GROUPS[number % len(GROUPS)] for name, number in place.items()}
-    notes = {name: [f"{name}: group {place.get(name, '?')}", f"{sizes[name]} bytes"]
-             for name in work}  # fmt: skip
+    notes = {name: [f"{name}: {sizes[name]} byte{'s' * (sizes[name] != 1)}",
+                    f"reads {', '.join(reads)}", f"group {place.get(name, '?')}"]
+             for name, (_, reads) in work.items()}  # fmt: skip
+    read = dict.fromkeys(name for _, reads in work.values() for name in reads)
+    given = ", ".join(f"{name} {sizes[name]} bytes" for name in read if name not in work)
     broken = fusing.broken_rule(work, outputs, most, groups)
-    cost = f"{len(groups)} kernels move {fusing.moved(work, sizes, outputs, groups)} bytes."
+    total = fusing.moved(work, sizes, outputs, groups)
+    cost = f"{len(groups)} kernel{'s move' if len(groups) > 1 else ' moves'} {total} bytes."
     listed = "; ".join(" ".join(group) for group in groups)
     return draw_network(
         [(name, op, reads, (name,)) for name, (op, reads) in work.items()], colours=colours,
-        notes=notes, alt=f"nodes in {len(groups)} groups: {listed}",
-        caption=f"{caption} {f'Not allowed: {broken}.' if broken else cost}",
+        notes=notes, alt=f"nodes and their groups: {listed}",
+        caption=f"{caption} Inputs: {given}. {f'Not allowed: {broken}.' if broken else cost}",
     )  # fmt: skip
 
 

@@ -23,12 +23,11 @@ POINTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Relu", "Tanh", "Erf",
                        "Split"})  # fmt: skip
 # The example of the lab's pictures.
 _WORK: Work = {
-    "a": ("Relu", ("x",)), "b": ("Add", ("a", "y")), "c": ("LayerNormalization", ("b", "x")),
-    "d": ("Add", ("a", "b")), "e": ("Add", ("c", "y")), "f": ("Mul", ("d", "e")),
-    "g": ("Add", ("b", "f")),
+    "a": ("Relu", ("x",)), "b": ("Add", ("a", "y")), "c": ("Add", ("b", "z")),
+    "d": ("Add", ("a", "c")), "e": ("Relu", ("a",)), "f": ("MatMul", ("a", "e")),
 }  # fmt: skip
-_SIZES = {"x": 8, "y": 4, "a": 1, "b": 4, "c": 8, "d": 4, "e": 4, "f": 4, "g": 8}
-EXAMPLE = _WORK, _SIZES, ("g",), 4
+_SIZES = {"x": 8, "y": 8, "z": 2, "a": 8, "b": 1, "c": 4, "d": 8, "e": 4, "f": 1}
+EXAMPLE = _WORK, _SIZES, ("d", "f"), 4
 
 
 def is_core(op: str) -> bool:
@@ -232,7 +231,7 @@ def irregular_work(random: np.random.Generator, count: int) -> Drawn:
         reads = tuple(f"n{before}" for before in wiring)
         if len(reads) < 2 and random.random() < 0.5 or not reads:
             reads += (f"x{int(random.integers(3))}",)
-        ops = ("Softmax", "LayerNormalization") if n in cores else ("Relu", "Add")
+        ops = ("Softmax", "MatMul") if n in cores else ("Relu", "Add")
         work[f"n{n}"] = ops[len(reads) > 1], reads
     read = dict.fromkeys(name for _, reads in work.values() for name in reads)
     sizes = {name: int(random.choice((1, 2, 4, 8))) for name in {**work, **read}}

@@ -5,6 +5,7 @@ Visited by lab 10.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,15 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import vklab
+from vklab import settings
 from vklab.course.labs import fusing, recorded_graphs, rewriting
 from vklab.course.swap import swap
 from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
 
-__all__ = ["counts", "if_model", "imported", "layout_model", "loop_model", "network",
-           "plans_of_body", "product_model", "runtime_dispatches"]  # fmt: skip
+__all__ = ["if_model", "imported", "layout_counts", "layout_model", "loop_model", "network",
+           "plans_of_body", "product_model", "rounds", "runtime_dispatches"]  # fmt: skip
 
 Value = onnx.ValueInfoProto
 
@@ -43,13 +45,14 @@ def imported(model: onnx.ModelProto) -> Graph:
 
 
 def product_model(seed: int) -> onnx.ModelProto:
-    """Return a model of MatMuls by drawn weights: pairs that pay, and pairs through few columns."""
+    """Return pairs of MatMuls by drawn weights, with an Identity between the two."""
     random = np.random.default_rng(seed)
     lines, weights, last, width = [], {}, "x", 32
     for block, inner in enumerate(random.permutation([64, 48, 4])):
         for name, shape in (("A", (width, inner)), ("B", (inner, width))):
             weights[f"{name}{block}"] = random.normal(size=shape) / np.sqrt(shape[0])
-        lines += [f"a{block} MatMul {last} A{block}", f"b{block} MatMul a{block} B{block}",
+        lines += [f"a{block} MatMul {last} A{block}", f"i{block} Identity a{block}",
+                  f"b{block} MatMul i{block} B{block}",
                   f"c{block} {random.choice(['Relu', 'Tanh', 'Neg'])} b{block}"]  # fmt: skip
         last = f"c{block}"
     rows = int(random.integers(1, 9))
@@ -78,13 +81,31 @@ def layout_model() -> onnx.ModelProto:
                   w2=random.normal(size=(4, 8, 3, 3)).astype("f4"))  # fmt: skip
 
 
-def counts(model: onnx.ModelProto) -> tuple[int, int, int]:
-    """Return the Transposes, the dispatches and the bytes moved in the plan of a model."""
-    with vklab.load(model) as session:
-        session.run({i.name: np.zeros(i.dims, i.dtype) for i in session.inputs})
-        nodes = [node.op_type for chunk in session.plan.chunks for node in chunk.graph.nodes]
-        dispatches = session.plan.dispatches
-        return nodes.count("Transpose"), len(dispatches), sum(d.size_bytes for d in dispatches)
+def layout_counts() -> dict[str, tuple[int, int, int]]:
+    """Return Transposes, dispatches and bytes moved of `layout_model`, with and without a pass."""
+    found = {}
+    for words, switches in (
+        ("neither", {"DISABLE_PASSES": "move_transposes", "DISABLE_FUSION": 1}),
+        ("move_transposes", {"DISABLE_FUSION": 1}),
+        ("fusion", {"DISABLE_PASSES": "move_transposes"}), ("both", {}),
+    ):  # fmt: skip
+        with settings.settings(**switches), vklab.load(layout_model()) as session:
+            session.run({i.name: np.zeros(i.dims, i.dtype) for i in session.inputs})
+            nodes = [node.op_type for chunk in session.plan.chunks for node in chunk.graph.nodes]
+            steps = session.plan.dispatches
+            size = sum(step.size_bytes for step in steps)
+            found[words] = nodes.count("Transpose"), len(steps), size
+    return found
+
+
+def rounds(graph: Graph, steps: Sequence[Callable[[Graph], Graph]]) -> tuple[int, int]:
+    """Return the rounds of passes until one changes nothing, with that one; and the nodes left."""
+    count, before = 0, None
+    while graph is not before:
+        count, before = count + 1, graph
+        for step in steps:
+            graph = step(graph)
+    return count, len(graph.nodes)
 
 
 def if_model(known: bool) -> onnx.ModelProto:

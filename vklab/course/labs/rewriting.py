@@ -23,8 +23,8 @@ from vklab.graph.passes import rewriting
 from vklab.ops.registry import Result
 from vklab.types import TensorInfo
 
-__all__ = ["OPERATORS", "Info", "PlainGraph", "as_pass", "compute", "draw_graph", "feed_of",
-           "graph_of", "info_of", "infos_of", "model", "run"]  # fmt: skip
+__all__ = ["OPERATORS", "Info", "PlainGraph", "as_pass", "compute", "damaged", "draw_graph",
+           "feed_of", "graph_of", "info_of", "infos_of", "model", "run"]  # fmt: skip
 
 PlainGraph = dict[str, Any]
 Info = tuple[str, tuple[int, ...]]
@@ -145,6 +145,37 @@ def feed_of(graph: PlainGraph, seed: int) -> dict[str, np.ndarray]:
     for array in feed.values():
         array.reshape(-1)[:1] = -0.0
     return feed
+
+
+def damaged(random: np.random.Generator, graph: PlainGraph, fault: str) -> PlainGraph:
+    """Return a graph as a wrong pass might leave it.
+
+    Args:
+        random: the source of chance.
+        graph: the graph.
+        fault: lost, moved or twice (a node), float64 (a constant), turned (an operator), inputs,
+            outputs; new adds a node, and nothing is wrong.
+    """
+    nodes, inputs, outputs = list(graph["nodes"]), dict(graph["inputs"]), list(graph["outputs"])
+    constants, at = dict(graph["constants"]), int(random.integers(len(graph["nodes"])))
+    made, op, reads, perm = nodes[at]
+    if fault == "lost":
+        del nodes[at]
+    elif fault == "moved":
+        nodes.insert(int(random.integers(at, len(nodes))), nodes.pop(at))
+    elif fault == "twice":
+        nodes.append((made, "Relu", ("x",), ()))
+    elif fault == "float64":
+        constants["k"] = np.array([0.5])
+    elif fault == "turned":
+        nodes[at] = made, "Transpose", reads[:1], perm[::-1] or (2, 0, 1)
+    elif fault == "inputs":
+        inputs["x"] = "float32", (2, 3, 5)
+    elif fault == "outputs":
+        outputs = outputs[:-1] or ["x"]
+    elif fault == "new":  # nothing is wrong
+        nodes.insert(at, ("new", "Neg", ("x",), ()))
+    return {"inputs": inputs, "constants": constants, "outputs": outputs, "nodes": nodes}
 
 
 def model(graph: PlainGraph) -> onnx.ModelProto:

@@ -1,4 +1,4 @@
-"""Rewrite rules on plain graphs: a pair that undoes itself, and products by constants.
+"""Rewrite rules on plain graphs: a pair that undoes itself, products by constants, a wrong one.
 
 Visited by lab 10.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from vklab.course.labs.rewriting import PlainGraph
 
-__all__ = ["double", "halve", "merge_products"]
+__all__ = ["careless", "double", "halve", "merge_products"]
 
 
 def double(graph: PlainGraph) -> PlainGraph:
@@ -50,3 +50,14 @@ def merge_products(graph: PlainGraph) -> PlainGraph:
             nodes.remove(inner)
             return merge_products({**graph, "nodes": nodes, "constants": {**constants, new: a @ b}})
     return graph
+
+
+def careless(graph: PlainGraph) -> PlainGraph:
+    """Fuse each Relu into the node that it reads, and rename what is read."""
+    made_here = {node[0] for node in graph["nodes"]}
+    new = {reads[0]: made for made, op, reads, _ in graph["nodes"]
+           if op == "Relu" and reads[0] in made_here}  # fmt: skip
+    nodes = [(new.get(made, made), f"{op}>Relu" if made in new else op,
+              tuple(new.get(name, name) for name in reads), perm)
+             for made, op, reads, perm in graph["nodes"] if reads[0] not in new or op != "Relu"]
+    return {**graph, "nodes": nodes}
