@@ -3,7 +3,7 @@
 from functools import cache
 from itertools import combinations
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs.fusing import broken_rule, buffers, is_core, moved, open_runs
 from vklab.course.labs.rewriting import compute, info_of, infos_of
 
@@ -140,3 +140,8 @@ for said, answer in (
     ("expected a list of lists of names", lambda w, s, o, m: [*w]),
 ):
     wrong("10-4", says=said)(answer)
+
+equivalent("10-2", "return None", "return", because="both return None")
+for cost in (1, -1):
+    equivalent("10-4", "best = {frozenset(): (0, [])}", f"best = {{frozenset(): ({cost}, [])}}",
+               because="every way to a set begins with the same cost")  # fmt: skip

@@ -201,7 +201,7 @@ class FirstFault(Function):
             ("walk", "a Relu x; b Transpose a 120; y Neg b; a Neg x", "y"),
             ("walk", "k Relu x; b Transpose x 120; y Neg b", "y"),
             ("type", "b Transpose x 210; y Neg b", "y"), ("type", "y Neg x", "y"),
-            ("type", "t Transpose x 210; b Add x t; y Neg b", "y"),
+            ("type", "t Transpose x 210; b Add x t; y Neg b", "y"), ("type", "y Foo x", "y"),
             ("type", "c Tanh x; b Relu c; y Transpose b 120", "y"),
             ("whole", "a Relu x", "a"), ("whole", "a Relu x", "y a"), ("whole", "a Relu z", "a"),
             ("whole", "t Transpose x 210; b Add x t; y Neg q", "y"),
@@ -340,7 +340,7 @@ class Fuse(Function):
 @exercise("10-p1", hints=("What is -0 + 0? What is 1 / 0, and what is 1 / -0?",))
 class NoOps(Predict):
     explains = ("-0 + 0 is 0, and 1 / 0 is not 1 / -0: so x + 0 changes a bit, and stays. The "
-                "other three give back every bit of x, -0, infinity and NaN included.")  # fmt: skip
+                "other three give back every bit of x, -0 and infinity included.")  # fmt: skip
 
     def answers(self) -> Mapping[str, Any]:
         return {"mul": True, "add": False, "sub": True, "div": True}

@@ -17,7 +17,7 @@
 # * plug rules into the runtime and measure them;
 # * choose which nodes become one kernel, and say how far from the best you are.
 #
-# **Before this lab**: lab 09, where you met graphs, nodes, values, initializers and topological order. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+# **Before this lab**: labs 09 and 09b, where you met graphs, nodes, values, initializers and topological order. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
 # **Files it opens**: `vklab/graph/passes/`, `vklab/plan/fusion/`, `vklab/course/labs/rewriting.py`, `vklab/course/labs/fusing.py`.
 
@@ -53,7 +53,7 @@ banner()
 figures.draw_passes()
 
 # %% [markdown] id="l10-plain"
-# In this lab a graph is plain data. Each node makes one value, and is named like it: `(made, operator, reads, perm)`. Only a Transpose has a `perm`, the order of its axes. `graph_of` makes a graph with the input `x` from a text. The next cell also shows a whole pass. A **dead node** makes a value that no output needs; the pass walks from the outputs back to the inputs.
+# In this lab a graph is plain data. Each node makes one value, and is named like it: `(made, operator, reads, perm)`. Only a Transpose has a `perm`, the order of its axes. `graph_of` makes a graph with the input `x` from a text: `y Add x k` is a node that makes `y` from `x` and `k`, and `t Transpose x 120` has the perm (1, 2, 0). The next cell also shows a whole pass. A **dead node** makes a value that no output needs; the pass walks from the outputs back to the inputs.
 
 # %% id="l10-dead"
 def drop_dead(graph):
@@ -72,7 +72,7 @@ print(small["nodes"][1], small["inputs"], small["constants"], small["outputs"])
 figures.draw_graph(small, "Two dead nodes, in orange.", drop_dead(small))
 
 # %% [markdown] id="l10-p1t"
-# Which of these operators may a rule remove, if every bit of the result must stay, for every float32 `x`: `x * 1` (mul), `x + 0` (add), `x - 0` (sub), `x / 1` (div)? Here 0 means +0. Think of -0: it equals 0, but has another sign bit. Write True or False.
+# A rule must not change a bit of any result. Take the arithmetic of IEEE 754, and for `x` every float32 number, infinities included. Which of these operators may a rule remove: `x * 1` (mul), `x + 0` (add), `x - 0` (sub), `x / 1` (div)? Here 0 means +0. There is also -0: it equals 0, and has another sign bit. Write True or False.
 
 # %% id="l10-p1"
 predict("10-p1", mul=..., add=..., sub=..., div=...)
@@ -108,20 +108,21 @@ def simplify(graph):
     instead, turned, kept = {}, {}, []
     for made, op, reads, perm in graph["nodes"]:
         reads = tuple(instead.get(name, name) for name in reads)
+        x = reads[0]
         if made not in graph["outputs"]:
             if all(name in constants for name in reads):
                 constants[made] = compute(op, [constants[name] for name in reads], perm)
                 continue
             if op == "Identity" or (op == OPERATOR and reads[1] in constants and np.all(
-                    constants[reads[1]] == NUMBER) and infos[made] == infos[reads[0]]):
-                instead[made] = reads[0]
+                    constants[reads[1]] == NUMBER) and infos[made] == infos[x]):
+                instead[made] = x
                 continue
-            source, first = turned.get(reads[0], ("", ()))
+            source, first = turned.get(x, ("", ()))
             if op == "Transpose" and source and all(first[p] == i for i, p in enumerate(perm)):
                 instead[made] = source
                 continue
         if op == "Transpose":
-            turned[made] = reads[0], perm
+            turned[made] = x, perm
         kept.append((made, op, reads, perm))
     return drop_dead({**graph, "nodes": kept, "constants": constants})
     ### END SOLUTION
@@ -151,7 +152,7 @@ show("vklab.graph.passes.drop_no_ops.drop_no_ops")
 
 # %% [markdown] id="l10-2t"
 # ## 2 · A verifier between the passes
-# LLVM has a *verifier* that can run after every pass. Without one, a wrong pass shows itself much later: as a crash in a driver, or as a wrong number. A **verifier** compares the graph before a pass with the graph after it. It knows nothing about the rules of the pass.
+# LLVM has a *verifier* that can run after every pass. Without one, a wrong pass shows itself much later: as a crash in a driver, or as a wrong number. A **verifier** compares the graph before a pass with the graph after it. It knows nothing about the rules of the pass. The **type** of a value is its dtype and its shape.
 #
 # | rule | what is broken |
 # |---|---|
@@ -159,7 +160,7 @@ show("vklab.graph.passes.drop_no_ops.drop_no_ops")
 # | `undefined` | a node reads, or the caller asks for, a value that does not exist |
 # | `order` | a node reads a value that only it, or a later node, makes |
 # | `two makers` | a node makes a value that exists already: an input, a constant, or what an earlier node makes |
-# | `type` | a value has another dtype or shape than the value of this name before, or its operator cannot be applied |
+# | `type` | a value has another dtype or shape than the value of this name before, or its operator is unknown or cannot be applied |
 #
 # ### Exercise 2 · Name the first broken rule
 # First compare the inputs, then the outputs. Then walk over the nodes in their order. At each node look at what it reads, one after the other, then at what it makes, then at its type. After the walk, look at the outputs again.
@@ -308,7 +309,7 @@ with attempt("10-1"):
 
 # %% [markdown] id="l10-layoutt"
 # ### Two memory layouts
-# A picture has a **memory layout**: channels last (NHWC, the channels of one pixel lie together) or channels first (NCHW). A model from TensorFlow is often channels-last, while ONNX's Conv wants channels first. So the exporter puts a Transpose before and after each Conv. ExecuTorch's page (read in 2026) says that passes for layout transitions are planned. In vklab, `move_transposes` moves a Transpose towards the outputs until it meets another one, and removes both. Four Transposes stand in the next model.
+# A picture has a **memory layout**: channels last (NHWC, the channels of one pixel lie together) or channels first (NCHW). A model from TensorFlow is often channels-last, while ONNX's Conv wants channels first. So the exporter puts a Transpose before and after each Conv. ExecuTorch's page (read in 2026) says that passes for layout transitions are planned. In vklab, `move_transposes` moves a Transpose towards the outputs until it meets another one. If they undo each other, both go. Four Transposes stand in the next model.
 
 # %% id="l10-layout" tags=["nbval-ignore-output"]
 found = models.layout_counts()
@@ -330,11 +331,7 @@ predict("10-p3", same_shape=..., growing=...)
 
 # %% id="l10-loop"
 for words, known in (("known", True), ("an input", False)):
-    with vklab.load(models.if_model(known)) as session:
-        session.run({"x": np.ones(4, np.float32)} | ({} if known else {"c": np.array(False)}))
-        chunks = [("control" if chunk.place == "control" else "device",
-                   [node.op_type for node in chunk.graph.nodes]) for chunk in session.plan.chunks]
-        print("If, condition", words, "->", chunks)
+    print("If, condition", words, "->", models.chunks_of_if(known))
 print("plans of the body in two runs: same shape", models.plans_of_body(False),
       "growing", models.plans_of_body(True))  # fmt: skip
 
@@ -350,7 +347,7 @@ with vklab.load(chain) as session:
 show("vklab.plan.fusion.chains.fuse_chains")
 
 # %% [markdown] id="l10-groupst"
-# Now you choose the **groups** of nodes. Each group becomes one kernel. The kernel binds a buffer for each value that it reads from outside of the group, and for each of its values that is *seen outside*: an output, or a value that another group reads. Every bound buffer is read or written once, in full. What a group moves is the sum of its buffers' bytes. Three limits:
+# Now you choose the **groups** of nodes. Each group becomes one kernel. The kernel binds a buffer for each value that it reads from outside of the group, and for each of its values that is *seen outside*: an output, or a value that another group reads. We count every bound buffer once, in full: what a group moves is the sum of its buffers' bytes. Three limits:
 #
 # 1. at most `most` buffers (descriptors are limited, lab 05);
 # 2. at most one **core**: an operator that needs more than one element at a time, such as Softmax or MatMul. It has a kernel of its own, and element-wise work can only join it;
@@ -397,7 +394,7 @@ def fuse(work, sizes, outputs, most):
                     groups += [(*group, name) for group in groups
                                if all(r in done or r in group or r not in work for r in reads)
                                and not (is_core(op) and any(is_core(work[n][0]) for n in group))]
-            for group in groups[1:]:
+            for group in groups:
                 if len(buffers(work, outputs, group)) <= most:
                     after = done | set(group)
                     cost = best[done][0] + moved(work, sizes, outputs, [group])
@@ -432,7 +429,7 @@ with attempt("10-4"):
     display(figures.draw_bars(rows, "kernels", "Kernels of three recorded networks. 0: stopped."))
 
 # %% [markdown] id="l10-realr"
-# On ResNet-50 vklab's simple rules reach the best count: one kernel for each core, because a chain leaves no choice. On ShuffleNet the plain data allow more than vklab can write: kernels with several results, and Concat and Split inside of a group. vklab's fused kernels write one value, unless independent chains stand side by side.
+# On ResNet-50 vklab's simple rules reach the best count: 56 of its nodes are cores, and each core needs a kernel. On U-Net and ShuffleNet our limits allow more than vklab can write: kernels with several results, and Concat and Split inside of a group. vklab's fused kernels write one value, unless independent chains stand side by side.
 
 # %% [markdown] id="l10-6t"
 # ## 6 · What would break this?
@@ -455,7 +452,7 @@ with attempt("10-2"):
     print("the same values with two readers:", np.allclose(right["y"], wrong["y"]))
 
 # %% [markdown] id="l10-carelessr"
-# So a verifier and a comparison of values on drawn inputs do different work, and a pass needs both. vklab's `fuse_chains` asks `flow.maker` first: it returns the only writer of a value, if the value has one reader and is no output.
+# So a verifier and a comparison of values on drawn inputs do different work, and a pass needs both. vklab's `fuse_chains` asks `flow.maker` first: it returns the only writer of a value, if only one dispatch reads the value and the value need not stay in memory. Outputs must.
 
 # %% [markdown] id="l10-recap"
 # ## Recap
@@ -471,7 +468,7 @@ with attempt("10-2"):
 #
 # **References**
 # * Muchnick, *Advanced Compiler Design and Implementation*, 1997: constant folding, dead code, value numbering, and their order.
-# * Chen et al., [TVM](https://arxiv.org/abs/1802.04799), 2018, section 3: rules for fusion. Li et al., [Rammer](https://www.usenix.org/conference/osdi20/presentation/ma), 2020: independent nodes in one kernel.
+# * Chen et al., [TVM](https://arxiv.org/abs/1802.04799), 2018, section 3: rules for fusion. Li et al., [Automatic Horizontal Fusion](https://arxiv.org/abs/2007.01277), 2020: independent nodes in one kernel.
 # * Baader and Nipkow, *Term Rewriting and All That*, 1998: measures and termination.
 # * ExecuTorch, [Vulkan backend](https://docs.pytorch.org/executorch/stable/backends/vulkan/vulkan-overview.html): memory layouts.
 # * Willsey et al., [egg](https://arxiv.org/abs/2004.03082), 2021: equality saturation.

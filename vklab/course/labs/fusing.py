@@ -36,7 +36,13 @@ def is_core(op: str) -> bool:
 
 
 def buffers(work: Work, outputs: Collection[str], group: Collection[str]) -> set[str]:
-    """Return the values that the kernel of a group binds: read from outside, or seen outside."""
+    """Return the values that the kernel of a group binds: read from outside, or seen outside.
+
+    Args:
+        work: the nodes.
+        outputs: the outputs of the graph.
+        group: the names of the group.
+    """
     inside = set(group)
     reads = {name for node in inside for name in work[node][1]} - inside
     seen = {name for node, (_, names) in work.items() if node not in inside for name in names}
@@ -46,14 +52,28 @@ def buffers(work: Work, outputs: Collection[str], group: Collection[str]) -> set
 def moved(
     work: Work, sizes: Mapping[str, int], outputs: Collection[str], groups: Sequence[Sequence[str]]
 ) -> int:
-    """Return the bytes that the kernels of all groups read and write."""
+    """Return the bytes that the kernels of all groups read and write.
+
+    Args:
+        work: the nodes.
+        sizes: bytes of each value.
+        outputs: the outputs of the graph.
+        groups: the names of each group.
+    """
     return sum(sizes[name] for group in groups for name in buffers(work, outputs, group))
 
 
 def broken_rule(
     work: Work, outputs: Collection[str], most: int, groups: Sequence[Sequence[str]]
 ) -> str:
-    """Return a sentence about the first rule that groups break, or ""."""
+    """Return a sentence about the first rule that groups break, or "".
+
+    Args:
+        work: the nodes.
+        outputs: the outputs of the graph.
+        most: most buffers of a group.
+        groups: the names of each group.
+    """
     place = {node: number for number, group in enumerate(groups) for node in group}
     for node in {**work, **place}:
         times = sum(list(group).count(node) for group in groups)

@@ -20,8 +20,8 @@ from vklab.graph import onnx_import, passes, shapes
 from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
 
-__all__ = ["if_model", "imported", "layout_counts", "layout_model", "loop_model", "network",
-           "plans_of_body", "product_model", "rounds", "runtime_dispatches"]  # fmt: skip
+__all__ = ["chunks_of_if", "if_model", "imported", "layout_counts", "layout_model", "loop_model",
+           "network", "plans_of_body", "product_model", "rounds", "runtime_dispatches"]  # fmt: skip
 
 Value = onnx.ValueInfoProto
 
@@ -119,6 +119,15 @@ def if_model(known: bool) -> onnx.ModelProto:
     given = [] if known else [_value("c", (), TensorProto.BOOL)]
     weights = {"c": np.array(True)} if known else {}
     return _model("if", [node], [_value("x"), *given], [_value("y")], **weights)
+
+
+def chunks_of_if(known: bool) -> list[tuple[str, list[str]]]:
+    """Return the place of each chunk of `if_model`, and the operators in it."""
+    feed: dict[str, Any] = {"x": np.ones(4, np.float32)}
+    with vklab.load(if_model(known)) as session:
+        session.run(feed if known else {**feed, "c": np.array(False)})
+        return [("host" if isinstance(chunk.place, str) else "device",
+                 [node.op_type for node in chunk.graph.nodes]) for chunk in session.plan.chunks]
 
 
 def loop_model(growing: bool) -> onnx.ModelProto:

@@ -40,11 +40,18 @@ KINDS = ("Relu", "Tanh", "Neg", "Identity", "no-op", "no-op", "Transpose", "Tran
 
 
 def compute(op: str, arrays: Sequence[np.ndarray], perm: Sequence[int] = ()) -> np.ndarray:
-    """Return the value of one node; "Tanh>Relu" is a Tanh and then a Relu, as one node.
+    """Return the value of one node.
 
-    Raises ValueError where the shapes do not fit.
+    Args:
+        op: the operator; "Tanh>Relu" is a Tanh and then a Relu, as one node.
+        arrays: the values that the node reads.
+        perm: the order of the axes, of a Transpose.
+
+    Raises ValueError for an unknown operator, and where the shapes do not fit.
     """
     first, *others = op.split(">")
+    if not {first, *others} <= {*OPERATORS, "Transpose"}:
+        raise ValueError(f"there is no operator {op!r}")
     with np.errstate(all="ignore"):
         made = np.transpose(arrays[0], perm) if first == "Transpose" else OPERATORS[first](*arrays)
         for each in others:
@@ -61,7 +68,13 @@ def run(graph: PlainGraph, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarr
 
 
 def info_of(op: str, infos: Sequence[Info], perm: Sequence[int] = ()) -> Info:
-    """Return (dtype, shape) of a node's value. Raises ValueError where the shapes do not fit."""
+    """Return (dtype, shape) of a node's value. Raises ValueError as `compute` does.
+
+    Args:
+        op: the operator.
+        infos: (dtype, shape) of each value that the node reads.
+        perm: the order of the axes, of a Transpose.
+    """
     made = compute(op, [np.zeros(shape, dtype) for dtype, shape in infos], perm)
     return str(made.dtype), made.shape
 
@@ -207,6 +220,7 @@ def as_pass(rule: Callable[[PlainGraph], PlainGraph]) -> Callable[[Graph], Graph
             return graph
         before = _plain(graph)
         after = rule(before)
+        assert isinstance(after, dict) and "nodes" in after, "the rule returned no graph"
         same = [tuple(map(tuple, node[2:])) for node in before["nodes"]]
         if same == [tuple(map(tuple, node[2:])) for node in after["nodes"]]:
             return graph
