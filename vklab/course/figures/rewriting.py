@@ -135,8 +135,8 @@ def draw_bars(rows: Mapping[str, Mapping[str, float]], unit: str, caption: str) 
         page.note((6, y + 15), row, bold=True)
         for number, (name, value) in enumerate(numbers.items()):
             page.note((LEFT - 8, y + 15), name, anchor="end")
-            page.box((LEFT, y, max(2.0, 430 * value / top), 20), "", GROUPS[number % 7], shade=0.5)
-            page.note((LEFT + 436 * value / top + 6, y + 15), f"{value:,g} {unit}")
+            page.box((LEFT, y, max(2.0, 400 * value / top), 20), "", GROUPS[number % 7], shade=0.5)
+            page.note((LEFT + 400 * value / top + 12, y + 15), f"{value:,g} {unit}")
             y += 26
         y += 14
     listed = "; ".join(f"{row}: " + ", ".join(f"{name} {value:g}" for name, value in each.items())
