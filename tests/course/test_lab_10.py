@@ -16,7 +16,7 @@ from vklab.course.definition.judge import LocalAnswers, judge
 from vklab.course.labs import fusing, pass_models, rewriting, rules
 from vklab.course.places import PROJECT
 
-drawn = drawn_cases("10-4", seconds=8)
+drawn = drawn_cases("10-4", seconds=5)
 
 
 def test_no_natural_answer_reaches_the_bound(drawn):

@@ -6,6 +6,7 @@ node has is an input of the graph. A size is the bytes of a value. Visited by la
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -261,6 +262,11 @@ def irregular_work(random: np.random.Generator, count: int) -> Drawn:
 def bert_work(random: np.random.Generator, count: int) -> Drawn:
     """Return a window of the recorded BERT with other names, another order and drawn sizes."""
     first = int(random.integers(20, 380 - count))
-    part = recorded("bert_base").window(first, first + count).renamed(random).shuffled(random)
+    part = _bert().window(first, first + count).renamed(random).shuffled(random)
     work, sizes, outputs = of_recorded(part)
     return work, {name: int(random.choice((1, 2, 4, 8))) for name in sizes}, outputs, 5
+
+
+@functools.cache
+def _bert() -> RecordedGraph:
+    return recorded("bert_base")
