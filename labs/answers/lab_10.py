@@ -1,0 +1,147 @@
+"""Answers to try the checks of lab 10 with: wrong ones, and a second right one for each."""
+
+from functools import cache
+from itertools import combinations
+
+from vklab.course.author.answers import alternative, equivalent, wrong
+from vklab.course.labs.fusing import broken_rule, buffers, is_core, moved, open_runs
+from vklab.course.labs.rewriting import compute, info_of, infos_of
+
+
+def _simplifier(neutral={"Mul": 1.0}, outputs=True, typed=True, folds=True, dead=True,
+                undo=lambda first, second: [first[i] for i in second] == [*range(len(first))],
+                everywhere=True):  # fmt: skip
+    """Return an answer to 10-1, one rule at a time, in which one decision may be wrong."""
+    def source_of(node, nodes, constants, infos, asked):
+        (made, op, reads, perm), makers = node, {each[0]: each for each in nodes}
+        _, maker, inner, first = makers.get(reads[0], ("", "", (), ()))
+        if dead and made not in asked and all(made not in each[2] for each in nodes):
+            return made
+        if outputs and made in asked:
+            return ""
+        if folds and all(name in constants for name in reads):
+            constants[made] = compute(op, [constants[name] for name in reads], perm)
+            return made
+        if op in neutral and reads[1] in constants and (
+                constants[reads[1]] == neutral[op]).all() and (
+                not typed or infos[made] == infos[reads[0]]) or op == "Identity":
+            return reads[0]
+        return inner[0] if op == maker == "Transpose" and undo(first, perm) else ""
+
+    def simplify(graph):
+        nodes, constants, infos, at = [*graph["nodes"]], {**graph["constants"]}, infos_of(graph), 0
+        while at < len(nodes):
+            made = nodes[at][0]
+            source = source_of(nodes[at], nodes, constants, infos, graph["outputs"])
+            at = 0 if source else at + 1
+            if source:
+                nodes = [n for n in nodes if n[0] != made]
+                readers = [n[0] for n in nodes if made in n[2]][: None if everywhere else 1]
+                nodes = [(m, op, tuple(source if r == made and m in readers else r for r in old), p)
+                         for m, op, old, p in nodes]  # fmt: skip
+        used = {name for node in nodes for name in node[2]}
+        return {**graph, "nodes": nodes, "constants": {k: constants[k] for k in constants if
+                                                       k in used or not dead}}
+    return simplify
+
+
+alternative("10-1")(_simplifier())
+for said, decision in (
+    ("is read or asked for, but not made before", {"outputs": False}),
+    ("expected shape (2, 3), got (3,)", {"typed": False}), ("the target has", {"folds": False}),
+    ("the target has", {"dead": False}), ("not made before", {"everywhere": False}),
+    ("elements differ", {"undo": lambda first, second: True}),
+    ("the target has", {"undo": lambda first, second: first == second}),
+    ("elements differ", {"neutral": {"Mul": 1.0, "Add": 0.0}}),
+):
+    wrong("10-1", says=said)(_simplifier(**decision))
+wrong("10-1", says="expected a graph, a dictionary")(lambda graph: graph["nodes"])
+wrong("10-1", says="the target has")(lambda graph: graph)
+
+
+def _verifier(skips=(), same=lambda one, other: one == other, first_made=False, given=True):
+    """Return an answer to 10-2 that lists every fault first; one decision may be wrong."""
+    def first_fault(before, after):
+        faults = [("interface", key) for key in ("inputs", "outputs") if before[key] != after[key]]
+        old, nodes = infos_of(before), after["nodes"]
+        new = infos_of({**after, "nodes": []})
+        exists, makers = {*new} if given else set(), [made for made, *_ in nodes]
+        for made, op, reads, perm in nodes:
+            twice = [("two makers", made)] * (made in exists)
+            late = [("order" if name in makers else "undefined", name)
+                    for name in reads if name not in new]  # fmt: skip
+            faults += twice + late if first_made else late + twice
+            try:
+                new[made] = info_of(op, [new[name] for name in reads], perm)
+                faults += [("type", made)] * (not same(new[made], old.get(made, new[made])))
+            except (KeyError, ValueError):
+                faults.append(("type", made))
+            exists.add(made)
+        faults += [("undefined", name) for name in after["outputs"] if name not in new]
+        return next((fault for fault in faults if fault[0] not in skips), None)
+    return first_fault
+
+
+alternative("10-2")(_verifier())
+for rule in ("interface", "undefined", "order", "two makers", "type"):
+    wrong("10-2", says=f"expected ('{rule}',")(_verifier(skips=(rule,)))
+wrong("10-2", says="('type'")(_verifier(same=lambda one, other: one[1] == other[1]))
+wrong("10-2", says="('type'")(_verifier(same=lambda one, other: one[0] == other[0]))
+wrong("10-2", says="('two makers'")(_verifier(given=False))
+wrong("10-2", says="expected ('undefined'")(_verifier(first_made=True))
+wrong("10-2", says="expected None or (rule, value)")(lambda before, after: "order")
+
+ENDS = {"D": "fewer nodes", "C": "left operands shrink", "B": "may never end",
+        "A": "Transposes sink"}  # fmt: skip
+alternative("10-3")(ENDS)
+wrong("10-3", says="3 of 4 are right")({**ENDS, "A": "fewer nodes"})
+
+
+@alternative("10-4")
+def from_what_is_left(work, sizes, outputs, most):
+    def first_groups(left):
+        found = [()]
+        for name in work:
+            if name in left:
+                found += [(*g, name) for g in found if not {*work[name][1]} & left - {*g} and sum(
+                    is_core(work[n][0]) for n in (*g, name)) < 2]  # fmt: skip
+        return [g for g in found[1:] if len(buffers(work, outputs, g)) <= most]
+
+    @cache
+    def best(left):
+        return min(((moved(work, sizes, outputs, [g]) + cost, [[*g], *rest])
+                    for g in first_groups(left) for cost, rest in [best(left - {*g})]),
+                   default=(0, []), key=lambda pair: pair[0])  # fmt: skip
+
+    return best(frozenset(work))[1]
+
+
+@wrong("10-4", says="no answer needs less than")
+def best_pair(work, sizes, outputs, most):
+    groups = [[name] for name in work]
+    while True:
+        tried = [[g for g in groups if g not in pair] + [sum(pair, [])]
+                 for pair in combinations(groups, 2)]  # fmt: skip
+        tried = [t for t in tried if not broken_rule(work, outputs, most, t)]
+        best = min(tried, key=lambda t: moved(work, sizes, outputs, t), default=groups)
+        if moved(work, sizes, outputs, best) >= moved(work, sizes, outputs, groups):
+            return groups
+        groups = best
+
+
+for said, answer in (
+    ("the obvious answer needs", lambda w, s, o, m: open_runs(w, o, m)),
+    ("the obvious answer needs", lambda w, s, o, m: [[n] for n in w]),
+    ("is in 0 groups", lambda w, s, o, m: [[n] for n in w][1:]),
+    ("a kernel has one at most", lambda w, s, o, m: [[*w]] if w else []),
+    ("is empty", lambda w, s, o, m: [[], *([n] for n in w)]),
+    ("in a circle", lambda w, s, o, m: [["a", "d"], ["b", "c"]] if [*w] == [*"abcd"] else [
+        [n] for n in w]),
+    ("expected a list of lists of names", lambda w, s, o, m: [*w]),
+):
+    wrong("10-4", says=said)(answer)
+
+equivalent("10-2", "return None", "return", because="both return None")
+for cost in (1, -1):
+    equivalent("10-4", "best = {frozenset(): (0, [])}", f"best = {{frozenset(): ({cost}, [])}}",
+               because="every way to a set begins with the same cost")  # fmt: skip

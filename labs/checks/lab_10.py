@@ -1,0 +1,376 @@
+"""Exercises of lab 10: a rewrite, a verifier, rules that end, groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from vklab.course import words
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, exercise
+from vklab.course.definition.kinds import Choice, Predict
+from vklab.course.definition.report import Report
+from vklab.course.labs import fusing
+from vklab.course.labs import rewriting as plain
+from vklab.course.labs.rewriting import PlainGraph, graph_of, infos_of
+
+
+def simplified(graph: PlainGraph, neutral: tuple[str, float]) -> PlainGraph:
+    """Return the target graph of exercise 1, by applying one rule at a time until none applies."""
+    nodes, constants, infos = graph["nodes"], dict(graph["constants"]), infos_of(graph)
+    while True:
+        makers = {node[0]: node for node in nodes}
+        read = {name for node in nodes for name in node[2]}
+        for node in nodes:
+            made, op, reads, perm = node
+            before, source = makers.get(reads[0], ("", "", ("",), ())), ""
+            if made in graph["outputs"]:
+                continue
+            if made not in read:
+                source = made
+            elif all(name in constants for name in reads):
+                constants[made] = plain.compute(op, [constants[name] for name in reads], perm)
+                source = made
+            elif op == "Identity" or (op == neutral[0] and reads[1] in constants and (
+                constants[reads[1]] == neutral[1]).all() and infos[made] == infos[reads[0]]):
+                source = reads[0]
+            elif op == before[1] == "Transpose" and [before[3][i] for i in perm] == [
+                *range(len(perm))]:  # fmt: skip
+                source = before[2][0]
+            if source:
+                nodes = [(m, o, tuple(source if name == made else name for name in r), p)
+                         for m, o, r, p in nodes if m != made]  # fmt: skip
+                break
+        else:
+            return {**graph, "nodes": nodes,
+                    "constants": {name: a for name, a in constants.items() if name in read}}
+
+
+def _same_values(case: Case, got: Any, report: Report) -> None:
+    """Compare the inputs, the outputs and their values; each difference has a sentence."""
+    graph = case.args[0]
+    keys = ("inputs", "constants", "outputs", "nodes")
+    report.expect(type(got) is dict and all(key in got for key in keys), "expected a graph, a "
+                  f"dictionary with {', '.join(keys)}, got {words.short(got)}")  # fmt: skip
+    for key in ("inputs", "outputs"):
+        report.equal(got[key], graph[key], f"the {key} of a graph stay as they are")
+    for node in got["nodes"]:
+        report.expect(isinstance(node, list | tuple) and len(node) == 4 and all(
+            isinstance(part, list | tuple) for part in node[2:]) and node[1] in (
+            *plain.OPERATORS, "Transpose"),
+            f"expected a node (made, operator, reads, perm), got {words.short(node)}")
+    made = [node[0] for node in got["nodes"]]
+    twice = [name for name in made if made.count(name) > 1 or name in got["constants"]]
+    report.expect(not twice, f"{twice[:1]} is made twice")
+    try:
+        values = plain.run(got, plain.feed_of(graph, len(made)))
+    except KeyError as error:
+        report.expect(False, f"{error} is read or asked for, but not made before; the nodes are "
+                      f"{words.short(made)}")  # fmt: skip
+    except ValueError as error:
+        report.expect(False, f"the shapes of your graph do not fit: {error}")
+    for name, right in plain.run(graph, plain.feed_of(graph, len(made))).items():
+        report.close(values[name], right, 1e-6, 1e-6, f"the value of output {name}")
+
+
+@exercise(
+    "10-1",
+    hints=(
+        "Keep a dictionary: the name of each removed value, and the name that stands for it.",
+        "Look up the names that a node reads in that dictionary before you ask anything else.",
+        "A value that the caller asks for keeps its node. For the Transposes, remember the node "
+        "that makes each value that you have kept.",
+    ),
+    seams=("vklab.graph.passes.drop_no_ops.drop_no_ops",
+           "vklab.graph.passes.fold_constants.fold_constants",
+           "vklab.graph.passes.drop_dead_nodes.drop_dead_nodes",
+           "vklab.graph.passes.move_transposes.move_transposes"),
+    variants=({"op": "Mul", "number": "1.0"}, {"op": "Div", "number": "1.0"},
+              {"op": "Pow", "number": "1.0"}, {"op": "Sub", "number": "0.0"}),
+)  # fmt: skip
+class Simplify(Function):
+    parts = {"fold": ("constants are folded", 1), "same": ("Identity and no-ops go", 1),
+             "turn": ("Transposes that undo each other go", 1),
+             "drawn": ("drawn graphs, all rules together", 2)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        op, number = self.params["op"], float(self.params["number"])
+        to_n = "Sub" if number == 0 else "Div"
+        n, big = [number], [[number] * 3] * 2
+        for text, outputs in (("a Add k k; b Mul a k; y Add x b", "y"),
+                              ("a Add k k; y Add x a; b Mul k k", "y b"),
+                              ("a Neg k; b Tanh a; c Relu x; y Add c b; d Add b b", "y"),
+                              ("a Add k z; y Mul x a", "y")):  # fmt: skip
+            yield Case("fold", (graph_of(text, outputs, k=[0.5], z=[0.0]),))
+        chain = f"a Identity x; b {op} a n; y Relu b"
+        for text, outputs in (
+            (chain, "y"), (f"a Neg x; b {op} a n; y Relu b", "y b"),
+            (f"a {op} n x; b Identity a; y Neg b", "y"),
+            (f"a {op} x k; b Identity a; y Neg b", "y"),
+            ("a Identity x; b Identity a; y Identity b", "y"),
+            (f"a {op} x n; b Relu a; c Neg a; y Add b c", "y"),
+            ("b Add x z; c Identity b; y Div k c", "y"),  # 0.5 / (-0 + 0) is not -inf
+            (f"a {to_n} k k; b {op} x a; y Neg b", "y"),
+            ("d Identity x; y Relu d; c Neg d; e Neg c", "y"),
+        ):
+            yield Case("same", (graph_of(text, outputs, k=[0.5], n=n, z=[0.0]),))
+        yield Case("same", (graph_of(chain, shape=(3,), n=big),),
+                   on="a no-op whose constant has more elements than x")  # fmt: skip
+        yield Case("same", (graph_of(chain, shape=(0, 3), n=n),),
+                   on="a graph whose values have no elements")  # fmt: skip
+        for text, outputs in (
+            ("a Transpose x 120; b Transpose a 201; y Relu b", "y"),
+            ("a Transpose x 120; b Transpose a 201; c Relu a; y Add b c", "y"),
+            ("a Transpose x 120; b Transpose a 120; c Transpose b 201; y Add c b", "y"),
+            ("a Transpose x 021; b Transpose a 021; c Transpose b 120; y Relu c", "y a"),
+            ("a Transpose x 120; b Identity a; c Transpose b 201; y Transpose c 120", "y"),
+            ("a Transpose x 120; b Transpose a 201; c Transpose b 120; d Transpose c 201; y Neg d",
+             "y"),
+        ):
+            yield Case("turn", (graph_of(text, outputs),))
+        for count in (6, 8, 10, 12, 14, 16, 18, 20):
+            while True:
+                graph = plain.draw_graph(random, count, (op, number), (2, 2, 2))
+                if len(simplified(graph, (op, number))["nodes"]) < len(graph["nodes"]) - 3:
+                    break
+            yield Case("drawn", (graph,), on=f"a drawn graph of {len(graph['nodes'])} nodes")
+
+    def expected(self, case: Case) -> Any:
+        target = simplified(case.args[0], (self.params["op"], float(self.params["number"])))
+        return [node[0] for node in target["nodes"]], sorted(target["constants"])
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        _same_values(case, got, report)
+        nodes, constants = case.expected
+        left = [f"{made} = {op}({', '.join(reads)})" for made, op, reads, _ in got["nodes"]
+                if made not in nodes]  # fmt: skip
+        report.expect(len(got["nodes"]) <= len(nodes), f"{len(got['nodes'])} nodes are left, the "
+                      f"target has {len(nodes)}; look at {'; '.join(left[:2])}")  # fmt: skip
+        more = sorted({*got["constants"]} - {*constants})
+        report.expect(len(got["constants"]) <= len(constants),
+                      f"no node reads the constant {', '.join(more[:1])}")  # fmt: skip
+
+
+def first_fault(before: PlainGraph, after: PlainGraph) -> tuple[str, str] | None:
+    """Return the oracle's answer to exercise 2."""
+    for key in ("inputs", "outputs"):
+        if list(after[key]) != list(before[key]) or after[key] != before[key]:
+            return "interface", key
+    old, made_by = infos_of(before), {node[0] for node in after["nodes"]}
+    infos = infos_of({**after, "nodes": []})
+    for made, op, reads, perm in after["nodes"]:
+        for name in reads:
+            if name not in infos:
+                return ("order" if name in made_by else "undefined"), name
+        if made in infos:
+            return "two makers", made
+        try:
+            infos[made] = plain.info_of(op, [infos[name] for name in reads], perm)
+        except ValueError:
+            return "type", made
+        if infos[made] != old.get(made, infos[made]):
+            return "type", made
+    lost = [name for name in after["outputs"] if name not in infos]
+    return ("undefined", lost[0]) if lost else None
+
+
+@exercise(
+    "10-2",
+    hints=(
+        "Walk over the nodes once, and keep the types of all values that are known so far.",
+        "A name that is not known yet: does any node make it? That tells two of the rules apart.",
+        "After the walk: is every output known?",
+    ),
+    seams=("vklab.graph.graph.topological_order",),
+)
+class FirstFault(Function):
+    parts = {"walk": ("undefined values, two makers, order", 2),
+             "type": ("a changed dtype or shape", 1),
+             "whole": ("the interface; and of several faults the first", 2)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        good = graph_of("a Relu x; b Transpose a 120; y Neg b", k=[0.5], shape=(2, 3, 4))
+        for part, text, outputs in (
+            ("", "b Transpose x 120; y Neg b", "y"), ("", "c Transpose x 120; y Neg c", "y"),
+            ("walk", "b Transpose a 120; y Neg b", "y"), ("walk", "a Relu x", "y"),
+            ("walk", "b Transpose a 120; a Relu x; y Neg b", "y"), ("walk", "y Neg y", "y"),
+            ("walk", "a Relu b; b Neg a; y Neg x", "y"), ("walk", "a Relu x; x Neg a", "y"),
+            ("walk", "a Relu x; b Transpose a 120; y Neg b; a Neg x", "y"),
+            ("walk", "k Relu x; b Transpose x 120; y Neg b", "y"),
+            ("type", "b Transpose x 210; y Neg b", "y"), ("type", "y Neg x", "y"),
+            ("type", "t Transpose x 210; b Add x t; y Neg b", "y"), ("type", "y Foo x", "y"),
+            ("type", "c Tanh x; b Relu c; y Transpose b 120", "y"),
+            ("whole", "a Relu x", "a"), ("whole", "a Relu x", "y a"), ("whole", "a Relu z", "a"),
+            ("whole", "t Transpose x 210; b Add x t; y Neg q", "y"),
+            ("whole", "e Neg x; e Neg q; y Neg x", "y"), ("whole", "", "y"),
+        ):
+            yield Case(part, (good, graph_of(text, outputs, k=[0.5], shape=(2, 3, 4))))
+        for part, faults in (("walk", ("lost", "moved", "twice", "lost", "moved", "new")),
+                             ("type", ("turned", "float64", "turned", "float64", "new")),
+                             ("whole", ("inputs", "outputs", "lost twice", "moved turned",
+                                        "turned float64", "twice lost"))):  # fmt: skip
+            for names in faults:
+                graph = after = plain.draw_graph(random, 7, ("Mul", 1.0), (2, 3, 4))
+                for name in names.split():
+                    after = plain.damaged(random, after, name)
+                yield Case(part, (graph, after), on=f"a drawn graph ({len(after['nodes'])} nodes)")
+
+    def expected(self, case: Case) -> Any:
+        return first_fault(*case.args)
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(got is None or (isinstance(got, list | tuple) and len(got) == 2),
+                      f"expected None or (rule, value), got {words.short(got)}")  # fmt: skip
+        nodes = "; ".join(f"{made} = {op}({', '.join(reads)})"
+                          for made, op, reads, _ in case.args[1]["nodes"][:8])  # fmt: skip
+        report.equal(got, case.expected, f"the nodes after: {nodes or 'none'}")
+
+
+OPTIONS = ("fewer nodes", "Transposes sink", "left operands shrink", "may never end")
+ROWS = (
+    ("`Identity(x)` → `x`; `x * 1` → `x`", 0), ("`-(-x)` → `x`; `Relu(Relu(x))` → `Relu(x)`", 0),
+    ("`x + x` → `2 * x`; `2 * x` → `x + x`", 3), ("`x + y` → `y + x`", 3),
+    ("`Relu(Transpose(x))` → `Transpose(Relu(x))`", 1),
+    ("`-Transpose(x)` → `Transpose(-x)`; `Tanh(Transpose(x))` → `Transpose(Tanh(x))`", 1),
+    ("`(x + y) + z` → `x + (y + z)`", 2), ("`x` → `x * 1`; `-(-x)` → `x`", 3),
+    ("`-Transpose(x)` → `Transpose(-x)`; `Transpose(-x)` → `-Transpose(x)`", 3),
+    ("`Transpose(Transpose(x))` → `x`, where they undo each other", 0),
+)  # fmt: skip
+
+
+def _rows(*numbers: int) -> dict[str, str]:
+    return {letter: ROWS[number][0] for letter, number in zip("abcd", numbers, strict=True)}
+
+
+@exercise(
+    "10-3",
+    hints=("Apply the rules to a small graph twice, by hand. Are you back where you began?",
+           "For each measure, compare the number before a step with the number after it."),
+    variants=(_rows(4, 2, 6, 1), _rows(3, 0, 5, 6), _rows(6, 9, 8, 4), _rows(7, 5, 1, 6)),
+)  # fmt: skip
+class Ends(Choice):
+    parts = {"all": ("every row", 3)}
+
+    def questions(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+        right = {text: OPTIONS[number] for text, number in ROWS}
+        return {letter.upper(): (right[text], OPTIONS) for letter, text in self.params.items()}
+
+
+def least_bytes(masks: fusing.Masks) -> int:
+    """Return the fewest bytes, by a search over the sets of nodes that may be done."""
+    count = len(masks.work)
+    best, reached = {0: 0}, [{0}, *(set[int]() for _ in range(count))]
+    for done in (done for level in reached for done in level):
+        groups, known = [0], done | -1 << count  # inputs are known
+        for n, reads in enumerate(masks.reads):
+            if not done >> n & 1:
+                core = masks.cores if masks.cores >> n & 1 else 0
+                groups += [group | 1 << n for group in groups
+                           if not reads & ~(known | group) and not group & core]  # fmt: skip
+        for group in groups[1:]:
+            cost, after = masks.cost(group), done | group
+            if cost is not None and best[done] + cost < best.get(after, math.inf):
+                best[after] = best[done] + cost
+                reached[after.bit_count()].add(after)
+    return best[(1 << count) - 1]
+
+
+def draw_work(random: np.random.Generator, count: int, draw: Any) -> fusing.Drawn:
+    """Draw until every node fits into a kernel, and no natural answer reaches the bound."""
+    while True:
+        drawn: fusing.Drawn = draw(random, count)
+        masks = fusing.Masks(*drawn)
+        if all(masks.cost(1 << n) is not None for n in range(count)):
+            least = least_bytes(masks)
+            if all(min(fusing.natural(masks, tries).values()) > least for tries in (1, 8, 60)):
+                return drawn
+
+
+@exercise(
+    "10-4",
+    hints=(
+        "Begin with one node each. Which two groups may be merged? How many bytes does it save?",
+        "Merging the best pair first gets stuck: a group that is full keeps out a better partner. "
+        "The order in which kernels run is a list of sets of done nodes, each a part of the next.",
+        "Two ways to have the same nodes done differ only in their bytes. From a set of done "
+        "nodes, which groups may come next? Remember the cheapest way to each set.",
+    ),
+    seams=("vklab.plan.fusion.fuse",),
+)
+class Fuse(Function):
+    parts = {"valid": ("every node once, and every group can be a kernel", 1),
+             "first": ("a drawn graph of 12 nodes", 1), "second": ("a drawn graph of 14 nodes", 1),
+             "large": ("a drawn graph of 16 nodes", 1),
+             "bert": ("18 nodes of BERT, shuffled", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        made_up, real = fusing.irregular_work, fusing.bert_work
+        for part, count, draw in (("first", 12, made_up), ("second", 14, made_up),
+                                  ("large", 16, made_up), ("bert", 18, real)):
+            drawn = draw_work(random, count, draw)
+            yield Case(part, drawn, on=f"the graph of part {part!r}")
+        add, circle = ("Add", ("x", "y")), {"a": ("Relu", ("x",)), "b": ("Relu", ("a",)),
+                                            "c": ("Tanh", ("x",)), "d": ("Relu", ("c",))}
+        pair = {"a": add, "b": ("Softmax", ("a",)), "c": ("Softmax", ("b",))}
+        fork = {"a": add, "b": ("Add", ("a", "z")), "c": ("Mul", ("b", "w")), "d": ("Neg", ("a",))}
+        for work, outputs, most in ((pair, ("c",), 8), (fork, ("c", "d"), 4), ({}, (), 4),
+                                    (circle, ("b", "d"), 4), (fork, ("a", "c", "d"), 3)):
+            sizes = dict.fromkeys((*work, *"xyzw"), 4)
+            yield Case("valid", (work, sizes, outputs, most))
+
+    def expected(self, case: Case) -> Any:
+        return least_bytes(fusing.Masks(*case.args))
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        work, sizes, outputs, most = case.args
+        report.expect(isinstance(got, list | tuple) and all(
+            isinstance(group, list | tuple | set) and all(type(name) is str for name in group)
+            for group in got), f"expected a list of lists of names, got {words.short(got)}")
+        broken = fusing.broken_rule(work, outputs, most, [list(group) for group in got])
+        report.expect(not broken, f"{broken}, in {words.short(got)}")
+        if report.part != "valid":
+            runs = fusing.open_runs(work, outputs, most)
+            report.score(fusing.moved(work, sizes, outputs, got), case.expected,
+                         fusing.moved(work, sizes, outputs, runs), "bytes")  # fmt: skip
+
+
+@exercise("10-p1", hints=("What is -0 + 0? What is 1 / 0, and what is 1 / -0?",))
+class NoOps(Predict):
+    explains = ("-0 + 0 is 0, and 1 / 0 is not 1 / -0: so x + 0 changes a bit, and stays. The "
+                "other three give back every bit of x, -0 and infinity included.")  # fmt: skip
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"mul": True, "add": False, "sub": True, "div": True}
+
+
+@exercise("10-p2", hints=("A pass cannot see what a later pass will do. The last round counts.",))
+class Rounds(Predict):
+    explains = ("Without the Identity, b reads what a reads, and both become one: first round, "
+                "second pass. In the other order the merging pass comes too early, and works in "
+                "the second round. A last round must see that nothing changes.")  # fmt: skip
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"no_ops_first": 2, "merge_first": 3}
+
+
+@exercise("10-p3", hints=("When is a plan made again? Think of the key of the plan cache.",))
+class BodyPlans(Predict):
+    explains = ("A body has its own plan cache, and its key is the shapes and dtypes of what it "
+                "reads. While they stay the same, one plan serves every iteration. A value that "
+                "grows has a new shape each time.")  # fmt: skip
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"same_shape": 1, "growing": 4}
+
+
+@exercise("10-p4", hints=("Where a has two readers, a stale name is replaced. And an output?",))
+class Careless(Predict):
+    explains = ("With two readers the graph is in order, and its numbers are wrong: c now reads "
+                "the value after Relu. A verifier of structure cannot see it. An output that "
+                "nobody makes is seen at once.")  # fmt: skip
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"two_readers": "nothing", "output": "undefined"}

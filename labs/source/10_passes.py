@@ -1,0 +1,474 @@
+# ---
+# jupyter:
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+#   vklab: {title: "Passes: rewrite a graph and fuse its nodes", minutes: 90}
+# ---
+
+# %% [markdown] id="l10-title"
+# # Lab 10 · Passes: rewrite a graph and fuse its nodes
+# **The same outputs with less work, and how to know that they are the same** · 90 minutes, 4 exercises; the last one, about 20 minutes, may wait for another day
+#
+# A model file says what to compute. It does not say it in the best way: exporters leave copies, products by one, and Transposes that undo each other. Before vklab plans a model, it rewrites the graph. A wrong rewrite is worse than a slow one, because the model still runs. So this lab also writes the function that catches it.
+#
+# **Afterwards you can**
+# * write a rewrite rule that keeps every output, and say which rules change a bit;
+# * verify a graph between two passes, and name the first broken rule;
+# * tell whether a set of rules ends, and show what must fall;
+# * plug rules into the runtime and measure them;
+# * choose which nodes become one kernel, and say how far from the best you are.
+#
+# **Before this lab**: labs 09 and 09b, where you met graphs, nodes, values, initializers and topological order. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+#
+# **Files it opens**: `vklab/graph/passes/`, `vklab/plan/fusion/`, `vklab/course/labs/rewriting.py`, `vklab/course/labs/fusing.py`.
+
+# %% id="l10-setup"
+import numpy as np
+from IPython.display import display
+
+import vklab
+from vklab.course import attempt, banner, check, hint, predict, run_limited, show, swap
+from vklab.course.figures import rewriting as figures
+from vklab.course.labs import pass_models as models
+from vklab.course.labs import rewriting
+from vklab.course.labs.fusing import EXAMPLE, broken_rule, buffers, is_core, moved, open_runs
+from vklab.course.labs.recorded_graphs import runtime_graph
+from vklab.course.labs.rewriting import as_pass, compute, draw_graph, graph_of, info_of, infos_of
+from vklab.course.labs.rules import careless, double, halve, merge_products
+from vklab.course.labs.swapped import run_swapped
+from vklab.graph import passes, shapes
+from vklab.graph.passes.common_subexpressions import common_subexpressions
+from vklab.graph.passes.drop_no_ops import drop_no_ops
+
+# %% id="l10-banner"
+banner()
+
+# %% id="l10-own" vklab={"role": "own"}
+# Your own imports and helper functions go here: this cell is handed in with your answers.
+
+# %% [markdown] id="l10-1t"
+# ## 1 · Rules and passes
+# A **rewrite rule** replaces a few nodes by others that compute the same: `x * 1` becomes `x`. A **pass** is a function from a graph to a graph. It applies one rule, or several, wherever they fit.
+
+# %% id="l10-1d" tags=["hide-input"]
+figures.draw_passes()
+
+# %% [markdown] id="l10-plain"
+# In this lab a graph is plain data. Each node makes one value, and is named like it: `(made, operator, reads, perm)`. Only a Transpose has a `perm`, the order of its axes. `graph_of` makes a graph with the input `x` from a text: `y Add x k` is a node that makes `y` from `x` and `k`, and `t Transpose x 120` has the perm (1, 2, 0). The next cell also shows a whole pass. A **dead node** makes a value that no output needs; the pass walks from the outputs back to the inputs.
+
+# %% id="l10-dead"
+def drop_dead(graph):
+    """Return the graph without the nodes and constants that no output needs."""
+    needed, alive = set(graph["outputs"]), []
+    for node in reversed(graph["nodes"]):
+        if node[0] in needed:
+            alive.insert(0, node)
+            needed.update(node[2])
+    used = {name: array for name, array in graph["constants"].items() if name in needed}
+    return {**graph, "nodes": alive, "constants": used}
+
+
+small = graph_of("a Relu x; b Mul a one; c Neg b; d Tanh b; y Add b x", one=[1.0])
+print(small["nodes"][1], small["inputs"], small["constants"], small["outputs"])
+figures.draw_graph(small, "Two dead nodes, in orange.", drop_dead(small))
+
+# %% [markdown] id="l10-p1t"
+# A rule must not change a bit of any result. Take the arithmetic of IEEE 754, and for `x` every float32 number, infinities included. Which of these operators may a rule remove: `x * 1` (mul), `x + 0` (add), `x - 0` (sub), `x / 1` (div)? Here 0 means +0. There is also -0: it equals 0, and has another sign bit. Write True or False.
+
+# %% id="l10-p1"
+predict("10-p1", mul=..., add=..., sub=..., div=...)
+
+# %% [markdown] id="l10-e1t" vklab={"id": "10-1"}
+# ### Exercise 1 · Simplify a graph
+# Apply four rules, as often as they fit:
+#
+# 1. **Constant folding**: a node that reads only constants becomes a constant. `compute(op, arrays, perm)` returns its value.
+# 2. **Copies and no-ops**: the readers of an `Identity` read its input instead. So do the readers of a `[[op]]` whose second operand is a constant in which every element is [[number]]. The result must have the dtype and shape of the first operand: a larger constant would *broadcast* it.
+# 3. **Transposes**: where a Transpose reads another one and undoes it, its readers read what the first one reads. `perm` says where each axis comes from, so two perms undo each other if `first[second[i]] == i` for every axis `i`.
+# 4. **Dead nodes** go, and constants that nobody reads. `drop_dead` does that.
+#
+# A node that makes an output of the graph stays, whatever it is: the caller asks for its name. Other nodes may read the values that you remove; several may read the same one.
+
+# %% id="l10-e1" vklab={"role": "exercise", "id": "10-1", "points": 5, "lines": 17}
+OPERATOR, NUMBER = "[[op]]", [[number]]
+
+
+def simplify(graph):
+    """Return the graph after the four rules: as few nodes as they can reach.
+
+    graph: {"inputs": {name: (dtype, shape)}, "constants": {name: array}, "outputs": [names],
+    "nodes": [(made, op, reads, perm)] in topological order}.
+    TODO     the rules above; inputs and outputs stay as they are.
+    Approach one walk in order. Keep a dictionary from each removed value to the value that
+             replaces it. infos_of(graph) returns {name: (dtype, shape)} of all values.
+    Example  the graph "a Identity x; b Neg a; y Relu b" -> "b Neg x; y Relu b"
+                                                                          (roughly 17 lines)
+    """
+    ### BEGIN SOLUTION
+    infos, constants = infos_of(graph), dict(graph["constants"])
+    instead, turned, kept = {}, {}, []
+    for made, op, reads, perm in graph["nodes"]:
+        reads = tuple(instead.get(name, name) for name in reads)
+        x = reads[0]
+        if made not in graph["outputs"]:
+            if all(name in constants for name in reads):
+                constants[made] = compute(op, [constants[name] for name in reads], perm)
+                continue
+            if op == "Identity" or (op == OPERATOR and reads[1] in constants and np.all(
+                    constants[reads[1]] == NUMBER) and infos[made] == infos[x]):
+                instead[made] = x
+                continue
+            source, first = turned.get(x, ("", ()))
+            if op == "Transpose" and source and all(first[p] == i for i, p in enumerate(perm)):
+                instead[made] = source
+                continue
+        if op == "Transpose":
+            turned[made] = x, perm
+        kept.append((made, op, reads, perm))
+    return drop_dead({**graph, "nodes": kept, "constants": constants})
+    ### END SOLUTION
+
+
+# %% id="l10-e1d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
+with attempt("10-1"):
+    before = graph_of("a Transpose x 120; b Identity a; c Transpose b 201; d Add k k; e Neg x; "
+                      "f Mul c d; g Relu a; y Add f c; z Neg g", "y z", k=[0.5])  # fmt: skip
+    after = simplify(before)
+    display(figures.draw_graph(before, "Before: orange nodes are not in your graph.", after))
+    display(figures.draw_graph(after, "After your rules."))
+
+# %% id="l10-e1c" vklab={"role": "check", "id": "10-1"}
+check("10-1", simplify)
+
+# %% id="l10-e1h"
+# hint("10-1")
+
+# %% [markdown] id="l10-effectst"
+# vklab has fourteen passes, in one tuple. The next cell shows what they do to BERT, and prints each pass that changes the number of nodes. On ResNet-50 none changes anything: its file was already clean. A pass earns its place on some models only.
+
+# %% id="l10-effects"
+bert = shapes.infer(runtime_graph("bert_base"))
+print(*(effect for effect in passes.effects(bert) if effect.before != effect.after), sep="\n")
+show("vklab.graph.passes.drop_no_ops.drop_no_ops")
+
+# %% [markdown] id="l10-2t"
+# ## 2 · A verifier between the passes
+# LLVM has a *verifier* that can run after every pass. Without one, a wrong pass shows itself much later: as a crash in a driver, or as a wrong number. A **verifier** compares the graph before a pass with the graph after it. It knows nothing about the rules of the pass. The **type** of a value is its dtype and its shape.
+#
+# | rule | what is broken |
+# |---|---|
+# | `interface` | the inputs (names, dtypes, shapes) or the outputs (names, order) have changed |
+# | `undefined` | a node reads, or the caller asks for, a value that does not exist |
+# | `order` | a node reads a value that only it, or a later node, makes |
+# | `two makers` | a node makes a value that exists already: an input, a constant, or what an earlier node makes |
+# | `type` | a value has another dtype or shape than the value of this name before, or its operator is unknown or cannot be applied |
+#
+# ### Exercise 2 · Name the first broken rule
+# First compare the inputs, then the outputs. Then walk over the nodes in their order. At each node look at what it reads, one after the other, then at what it makes, then at its type. After the walk, look at the outputs again.
+
+# %% id="l10-e2" vklab={"role": "exercise", "id": "10-2", "points": 5, "lines": 20}
+def first_fault(before, after):
+    """Return (rule, value) for the first broken rule of the graph `after`; None if there is none.
+
+    TODO     rule: a word of the table. value: for "interface" the word "inputs" or "outputs",
+             else the name of the value. `before` is in order.
+    Approach a dictionary with the types of what exists so far; infos_of({**after, "nodes": []})
+             returns those of inputs and constants. info_of(op, types, perm) returns the type of
+             a node's value, (dtype, shape), and raises ValueError if op cannot be applied.
+    Example  before "a Neg x; y Relu a", after "y Relu a" -> ("undefined", "a")
+                                                                          (roughly 20 lines)
+    """
+    ### BEGIN SOLUTION
+    for key in ("inputs", "outputs"):
+        if before[key] != after[key]:
+            return "interface", key
+    types, known = infos_of(before), infos_of({**after, "nodes": []})
+    makers = [node[0] for node in after["nodes"]]
+    for made, op, reads, perm in after["nodes"]:
+        for name in reads:
+            if name not in known:
+                return "order" if name in makers else "undefined", name
+        if made in known:
+            return "two makers", made
+        try:
+            known[made] = info_of(op, [known[name] for name in reads], perm)
+        except ValueError:
+            return "type", made
+        if made in types and types[made] != known[made]:
+            return "type", made
+    for name in after["outputs"]:
+        if name not in known:
+            return "undefined", name
+    return None
+    ### END SOLUTION
+
+
+# %% id="l10-e2d" vklab={"role": "demo"}
+with attempt("10-1"), attempt("10-2"):
+    random = np.random.default_rng(0)
+    drawn = [draw_graph(random, 12, (OPERATOR, NUMBER)) for _ in range(50)]
+    print("faults of simplify:", sum(first_fault(g, simplify(g)) is not None for g in drawn))
+    for fault in ("moved", "twice", "float64"):
+        damaged = rewriting.damaged(random, drawn[1], fault)
+        print(f"{fault:8}", first_fault(drawn[1], damaged))
+
+# %% id="l10-e2c" vklab={"role": "check", "id": "10-2"}
+check("10-2", first_fault)
+
+# %% id="l10-e2h"
+# hint("10-2")
+
+# %% [markdown] id="l10-3t"
+# ## 3 · Order, rounds, and an end
+# One pass makes work for another. In the next cell `a` and `c` compute the same, but `c` reads a copy of `x`. `common_subexpressions` merges nodes with the same operator and the same inputs. Passes run in **rounds**: all of them in order, then all again, until a round changes nothing. The graph is then a **fixpoint** of the passes.
+#
+# How many rounds run, counted with the last one that changes nothing: if `drop_no_ops` comes first, and if `common_subexpressions` comes first?
+
+# %% id="l10-roundsc"
+copies = models.imported(rewriting.model(graph_of("a Relu x; b Identity x; c Relu b; y Add a c")))
+
+# %% id="l10-p2"
+predict("10-p2", no_ops_first=..., merge_first=...)
+
+# %% id="l10-roundsd"
+for words, graph, steps in (("no-ops first", copies, (drop_no_ops, common_subexpressions)),
+                            ("merge first", copies, (common_subexpressions, drop_no_ops)),
+                            ("BERT", bert, passes.PASSES),
+                            ("BERT, reversed", bert, passes.PASSES[::-1])):  # fmt: skip
+    print("{:15} {} rounds, {} nodes".format(words, *models.rounds(graph, steps)))
+
+# %% [markdown] id="l10-endt"
+# The order decides how fast the fixpoint comes, and with other rules even which one. Does it always come?
+
+# %% id="l10-endd" tags=["hide-input"]
+figures.draw_rounds()
+
+# %% [markdown] id="l10-endr"
+# A proof of an end names a **measure**: a whole number that is never below zero and that *every* step of *every* rule lowers. Each rule alone may be fine, and the pair may still undo itself. The next cell plugs such a pair into the runtime: `double` turns `x + x` into `x * 2`, and `halve` turns it back. `as_pass` makes passes of them (section 4). `MOST_ROUNDS` stops the pair: four rounds of two passes. Which of the two forms is left then depends on nothing but their order.
+
+# %% id="l10-pair"
+twice = models.imported(rewriting.model(graph_of("y Mul x two", two=[2.0])))
+for pair in ((halve, double), (double, halve)):
+    with swap("vklab.graph.passes.PASSES", tuple(map(as_pass, pair))):
+        changes = [str(graph.nodes[0]) for _, graph in passes.traverse(twice)]
+    print(len(changes), "passes ran; the last node is", changes[-1])
+
+# %% [markdown] id="l10-e3t" vklab={"id": "10-3"}
+# ### Exercise 3 · Does it end?
+# Each row is a set of rules, for trees: every value has one reader. Find the measure that every step lowers:
+#
+# * `fewer nodes`: the number of nodes;
+# * `Transposes sink`: add, over all Transposes, the number of nodes between each one and the output. Choose this only where the number of nodes does not fall;
+# * `left operands shrink`: add, over all Adds, the number of nodes in the left operand;
+# * `may never end`: there is none, because some graph can be rewritten for ever.
+#
+# | row | rules |
+# |---|---|
+# | A | [[a]] |
+# | B | [[b]] |
+# | C | [[c]] |
+# | D | [[d]] |
+#
+# The points are for all rows together.
+
+# %% id="l10-e3" vklab={"role": "exercise", "id": "10-3", "points": 3, "lines": 1}
+ends = ...  # {"A": "fewer nodes", "B": ...}
+### BEGIN SOLUTION
+ends = [[right]]
+### END SOLUTION
+
+# %% id="l10-e3c" vklab={"role": "check", "id": "10-3"}
+check("10-3", ends)
+
+# %% id="l10-e3h"
+# hint("10-3")
+
+# %% [markdown] id="l10-egg"
+# **Equality saturation** (read): `(a * 2) / 2` should become `a`. A rule that first turns `a * 2` into `a << 1` hides that. Instead of choosing an order, one may keep *all* forms: an **e-graph** stores classes of equal values, a rule only adds forms, and at the end the cheapest form is taken. Rules that undo each other do no harm there: the second one adds nothing new. Others, such as `x` → `x * 1`, still need a limit. See the last reference.
+
+# %% [markdown] id="l10-4t"
+# ## 4 · Your rules in the runtime
+# Two MatMuls by constant weights, `(x @ A) @ B`, equal one, `x @ (A @ B)`, and `A @ B` is known before any run. That is one dispatch less. But count the multiply-adds for a row of `x`: with `A` of shape `(k, r)` and `B` of `(r, m)`, two MatMuls take `k·r + r·m` and one takes `k·m`. With few columns between (a small `r`, as in LoRA adapters) one MatMul is dearer. Rounding changes, too, because the sums are formed in another order. vklab has no pass for this rule; the next cell shows one on plain data.
+
+# %% id="l10-products" tags=["nbval-ignore-output"]
+show(merge_products)
+
+# %% [markdown] id="l10-swapt"
+# `as_pass` makes a pass of the runtime from a function on plain data. It hands over the runtime's graph as plain data, and verifies what comes back with the runtime's own checks: topological order, and shape inference of every node. Only then does the graph go on to planning, so a broken rule never reaches the driver. vkml's page lists an "interface for manual instruction and tensor modification" among its to-dos. Here, the tuple `PASSES` is such an interface for graphs.
+#
+# `run_swapped` puts your `simplify` and the rule above before vklab's passes, in a process of its own with a time limit. It runs two models of the course and three drawn ones with three pairs of MatMuls each and a copy in every pair, and plans ResNet-50. In each drawn model the pairs have 64, 48 and 4 columns between, and 32 before and after: which of them does the rule merge? Change the rule in a copy, break it, and run the cell again.
+
+# %% id="l10-swap" tags=["nbval-ignore-output"]
+with attempt("10-1"):
+    mine = (as_pass(simplify), as_pass(merge_products), *passes.PASSES)
+    tried = ("mini_classifier.onnx", "digits_cnn.onnx", *map(models.product_model, range(3)))
+    rows, problem = run_swapped("vklab.graph.passes.PASSES", mine, models=tried)
+    print(*rows, problem, sep="\n")
+    display(figures.draw_bars({row.model: {"vklab": row.own["dispatches"], "with two passes more":
+                                           row.mine["dispatches"]} for row in rows}, "dispatches",
+                              "Dispatches without and with your two passes."))  # fmt: skip
+
+# %% [markdown] id="l10-layoutt"
+# ### Two memory layouts
+# A picture has a **memory layout**: channels last (NHWC, the channels of one pixel lie together) or channels first (NCHW). A model from TensorFlow is often channels-last, while ONNX's Conv wants channels first. So the exporter puts a Transpose before and after each Conv. ExecuTorch's page (read in 2026) says that passes for layout transitions are planned. In vklab, `move_transposes` moves a Transpose towards the outputs until it meets another one. If they undo each other, both go. Four Transposes stand in the next model.
+
+# %% id="l10-layout" tags=["nbval-ignore-output"]
+found = models.layout_counts()
+for words, numbers in found.items():
+    print("{:16} Transposes {}, dispatches {}".format(words, *numbers))
+figures.draw_bars({"": {words: numbers[2] for words, numbers in found.items()}}, "bytes",
+                  "Bytes that the dispatches of two convolutions read and write.")
+
+# %% [markdown] id="l10-layoutr"
+# Without fusion the pass saves two dispatches of seven. With fusion it saves none: a fused kernel loads each element from where the Transpose would take it. One optimization can make another one useless here, and necessary elsewhere: two Transposes in a row block a pattern that a third pass looks for. Measure both.
+#
+# ### If and Loop
+# `If` and `Loop` are nodes whose attributes are graphs, their **bodies**. If the condition of an `If` is known, vklab puts the nodes of the chosen branch in its place, while it cuts the graph into chunks (lab 09b). Otherwise the host looks at the condition in each run. A body is planned like a model, its passes run, and it has a *plan cache* of its own.
+#
+# A Loop runs its body four times. How often is the body planned in the first run: if its value keeps its shape, and if its value doubles in each iteration?
+
+# %% id="l10-p3"
+predict("10-p3", same_shape=..., growing=...)
+
+# %% id="l10-loop"
+for words, known in (("known", True), ("an input", False)):
+    print("If, condition", words, "->", models.chunks_of_if(known))
+print("plans of the body in two runs: same shape", models.plans_of_body(False),
+      "growing", models.plans_of_body(True))  # fmt: skip
+
+# %% [markdown] id="l10-5t"
+# ## 5 · Fusion: which nodes become one kernel?
+# A dispatch that computes `tanh(x * 0.5)` writes its result to memory, and the next one reads it again. **Fusion** makes one kernel of both: the value stays in a register. vklab writes the Slang text of the fused kernel while it plans. Four nodes, one text:
+
+# %% id="l10-slang" tags=["nbval-ignore-output"]
+chain = rewriting.model(graph_of("a Mul x h; b Tanh a; c Add b x; y Relu c", shape=(64,), h=[0.5]))
+with vklab.load(chain) as session:
+    session.run({"x": np.zeros(64, np.float32)})
+    print(len(session.plan.dispatches), "dispatch", session.plan.dispatches[0].fragment, sep="\n")
+show("vklab.plan.fusion.chains.fuse_chains")
+
+# %% [markdown] id="l10-groupst"
+# Now you choose the **groups** of nodes. Each group becomes one kernel. The kernel binds a buffer for each value that it reads from outside of the group, and for each of its values that is *seen outside*: an output, or a value that another group reads. We count every bound buffer once, in full: what a group moves is the sum of its buffers' bytes. Three limits:
+#
+# 1. at most `most` buffers (descriptors are limited, lab 05);
+# 2. at most one **core**: an operator that needs more than one element at a time, such as Softmax or MatMul. It has a kernel of its own, and element-wise work can only join it;
+# 3. the groups can run one after the other. This picture shows two groups that cannot:
+
+# %% id="l10-circle" tags=["hide-input"]
+figures.draw_circle()
+
+# %% [markdown] id="l10-groupsr"
+# A group with a path that leaves it and comes back is called *not convex*, and it breaks rule 3 by itself. The picture shows that convex groups alone are not enough.
+#
+# A natural answer: take the nodes in order, and begin a new group where the limits say so. `open_runs` does that, here with at most four buffers:
+
+# %% id="l10-groupsd"
+work, sizes, outputs, most = EXAMPLE
+figures.draw_fused(*EXAMPLE, open_runs(work, outputs, most), "One colour for each group.")
+
+# %% [markdown] id="l10-e4t"
+# ### Exercise 4 · Groups that move few bytes (scored)
+# Find groups that move as few bytes as you can. `buffers(work, outputs, group)` returns the values that a group binds, `moved(work, sizes, outputs, groups)` adds the bytes, `is_core(op)` tells what a core is, and `broken_rule(work, outputs, most, groups)` returns a sentence about the first broken rule, or `""`.
+#
+# A better natural answer merges the two groups that save the most bytes, again and again. On the graph above it stops at 53 bytes, where no merge that saves bytes is allowed any more. The fewest are 43.
+#
+# One point is for valid groups. The other four are for four graphs of 12 to 18 nodes: three are drawn, one is a shuffled part of BERT with drawn sizes. `open_runs` earns nothing, the fewest possible bytes earn the point, an answer between them its share. The fewest bytes are found by a search over all sets of nodes that may be done, so the bound is exact.
+
+# %% id="l10-e4" vklab={"role": "exercise", "id": "10-4", "points": 5, "lines": 17}
+def fuse(work, sizes, outputs, most):
+    """Return groups of nodes, [["a", "b"], ["c"], ...], that move as few bytes as you can.
+
+    work: {name: (operator, names that it reads)} in topological order; a name without a node is
+    an input. sizes: bytes of each value. outputs: names. most: most buffers of a group.
+    TODO     every node in one group; the three limits. All graphs together have 10 seconds.
+    Start    [[name] for name in work] is always valid.
+    Example  with work = {"a": ("Relu", ("x",)), "b": ("Neg", ("a",))}, outputs = ["b"]:
+             most 2 -> [["a", "b"]]                                       (roughly 17 lines)
+    """
+    ### BEGIN SOLUTION
+    best = {frozenset(): (0, [])}  # nodes that are done: fewest bytes, and the groups
+    for count in range(len(work)):
+        for done in [known for known in best if len(known) == count]:
+            groups = [()]
+            for name, (op, reads) in work.items():
+                if name not in done:
+                    groups += [(*group, name) for group in groups
+                               if all(r in done or r in group or r not in work for r in reads)
+                               and not (is_core(op) and any(is_core(work[n][0]) for n in group))]
+            for group in groups:
+                if len(buffers(work, outputs, group)) <= most:
+                    after = done | set(group)
+                    cost = best[done][0] + moved(work, sizes, outputs, [group])
+                    if after not in best or cost < best[after][0]:
+                        best[after] = cost, [*best[done][1], list(group)]
+    return best[frozenset(work)][1]
+    ### END SOLUTION
+
+
+# %% id="l10-e4d" vklab={"role": "demo"}
+with attempt("10-4"):
+    display(figures.draw_fused(*EXAMPLE, fuse(*EXAMPLE), "Your groups."))
+
+# %% id="l10-e4c" vklab={"role": "check", "id": "10-4"}
+check("10-4", fuse)
+
+# %% id="l10-e4h"
+# hint("10-4")
+
+# %% [markdown] id="l10-realt"
+# The next cell runs your function on whole networks, with the runtime's limit of 16 buffers, and counts kernels. An answer that tries every set may take too long; it is stopped after 30 seconds.
+
+# %% id="l10-real" tags=["nbval-ignore-output"]
+with attempt("10-4"):
+    rows = {}
+    for name in ("unet", "resnet50", "shufflenet_v2"):
+        work, sizes, outputs = models.network(name)
+        asked = run_limited(fuse, work, sizes, outputs, 16, seconds=30)
+        print(name, asked.message or broken_rule(work, outputs, 16, asked.value) or "valid")
+        rows[name] = {"one node each": len(work), "vklab's fusion": models.runtime_dispatches(name),
+                      "your groups": len(asked.value or [])}  # fmt: skip
+    display(figures.draw_bars(rows, "kernels", "Kernels of three recorded networks. 0: stopped."))
+
+# %% [markdown] id="l10-realr"
+# On ResNet-50 vklab's simple rules reach the best count: 56 of its nodes are cores, and each core needs a kernel. On U-Net and ShuffleNet our limits allow more than vklab can write: kernels with several results, and Concat and Split inside of a group. vklab's fused kernels write one value, unless independent chains stand side by side.
+
+# %% [markdown] id="l10-6t"
+# ## 6 · What would break this?
+# This pass fuses each Relu into the node that it reads: that node now makes the value of the Relu. `Tanh>Relu` is one kernel for both. Its author tested it on chains. It forgets two things: the inner value may have **two readers**, and it may be an **output**. What does a correct `first_fault` say in each case: `"nothing"`, or which rule?
+
+# %% id="l10-careless" tags=["nbval-ignore-output"]
+two_readers = graph_of("a Tanh x; b Relu a; c Neg a; y Add b c")
+an_output = graph_of("a Tanh x; y Relu a", "y a")
+show(careless)
+
+# %% id="l10-p4"
+predict("10-p4", two_readers=..., output=...)
+
+# %% id="l10-carelessd"
+with attempt("10-2"):
+    for graph in (two_readers, an_output):
+        print("verifier:", first_fault(graph, careless(graph)))
+    feed = rewriting.feed_of(two_readers, 0)
+    right, wrong = rewriting.run(two_readers, feed), rewriting.run(careless(two_readers), feed)
+    print("the same values with two readers:", np.allclose(right["y"], wrong["y"]))
+
+# %% [markdown] id="l10-carelessr"
+# So a verifier and a comparison of values on drawn inputs do different work, and a pass needs both. vklab's `fuse_chains` asks `flow.maker` first: it returns the only writer of a value, if only one dispatch reads the value and the value need not stay in memory. Outputs must.
+
+# %% [markdown] id="l10-recap"
+# ## Recap
+# | word | what it is | mistake to avoid |
+# |---|---|---|
+# | rewrite rule, pass | the same outputs with less work | removing `x + 0`; losing the name of an output |
+# | verifier | the structure of a graph, checked after each pass | believing that it checks values |
+# | fixpoint, measure | an end of the rounds, and its proof | two rules that undo each other |
+# | layout transition | where channels lie in memory | counting without fusion only |
+# | fusion | several nodes, one kernel | a value with two readers, an output, groups in a circle |
+#
+# **Next**: lab 11 gives the values that are left their places in memory.
+#
+# **References**
+# * Muchnick, *Advanced Compiler Design and Implementation*, 1997: constant folding, dead code, value numbering, and their order.
+# * Chen et al., [TVM](https://arxiv.org/abs/1802.04799), 2018, section 3: rules for fusion. Li et al., [Automatic Horizontal Fusion](https://arxiv.org/abs/2007.01277), 2020: independent nodes in one kernel.
+# * Baader and Nipkow, *Term Rewriting and All That*, 1998: measures and termination.
+# * ExecuTorch, [Vulkan backend](https://docs.pytorch.org/executorch/stable/backends/vulkan/vulkan-overview.html): memory layouts.
+# * Willsey et al., [egg](https://arxiv.org/abs/2004.03082), 2021: equality saturation.
