@@ -336,7 +336,7 @@ class CheckerAccepts(Predict):
 
 @exercise("09-p4", hints=("What does AveragePool 8 x 8 leave of an image of 64 x 64?",))
 class RowsOfOneImage(Predict):
-    explains = ("64 x 64 pixels leave 8 x 8 fields in each of 64 channels: 4,096 numbers. The "
+    explains = ("64 x 64 pixels leave 8 x 8 numbers in each of 64 channels: 4,096. The "
                 "Reshape to [-1, 1024] makes four rows of them, and Gemm takes each row for an "
                 "image. The file promises [N, 10]; no node has noticed anything.")
 
