@@ -314,7 +314,7 @@ class VarintBytes(Predict):
 
 @exercise("09-p2", hints=("Which of the three is worth a mapping, and can be mapped?",))
 class SharesMemory(Predict):
-    explains = ("Only `large` is mapped: both models look at the same bytes of the file. `small` "
+    explains = ("Only large is mapped: both models look at the same bytes of the file. small "
                 "is raw, too, but vklab copies weights below 1 MiB: a mapping saves little "
                 "there. The typed field is decoded element by element into a new array.")
 

@@ -226,7 +226,7 @@ with attempt("09-2"), path.open("r+b") as file:
 #
 # | the page says | what holds |
 # |---|---|
-# | onnx-extractor has "mmap and zero-copy tensor access" | True for `raw_data` and external data: slices of a mapping. |
+# | onnx-extractor has "mmap and zero-copy tensor access" | True for `raw_data` and external data, which become slices of a mapping. |
 # | "Model loading is full zero-copy" | Not for typed fields, which are decoded into a new list; nor for a GPU with memory of its own. |
 # | "Model storage is sequential in memory" | In a file, yes: see your picture. The page does not say which memory it means. |
 # | roadmap: "streaming model loader via mmap" | Planned. |
@@ -293,7 +293,7 @@ with attempt("09-3"):
     _, names = order_nodes(backwards := [node[:4] for node in digits][::-1], list(known))
     display(draw_network(backwards, alt="The digits network, numbered in your order.",
                          caption="The digits network, given backwards, numbered in your order. "
-                         "'to' and 'from' name the neighbour in the other row.",
+                         "To and from name the neighbour in the other row.",
                          notes={name: [f"number {n}"] for n, name in enumerate(names)}))
     print("the graph with the cycle:", order_nodes(node_order.TINY, ["x"]))
 
@@ -314,7 +314,7 @@ with attempt("09-3"):
 show("vklab.graph.graph.topological_order", at="ready: list[int]", lines=8)
 
 # %% [markdown] id="l09-swapr"
-# The results are the same. The plans need not be: another order may need more memory, or other barriers. The listing is vklab's rule for ties. Of a cycle, vklab names one node only.
+# The results are the same. The plans need not be: another order may need more memory, or other barriers. The listing is vklab's rule for ties: `heappop` takes the smallest place in the file. Of a cycle, vklab names one node only.
 #
 # In onnx-extractor's `topological_order` (same commit), a value without a maker counts as given, and nothing looks for two makers.
 
@@ -434,7 +434,7 @@ for words, model in onnx_files.faults().items():
     print(f"{words:25}", *(onnx_files.verdict(model, full_check=full) for full in (False, True)))
 
 # %% [markdown] id="l09-openr"
-# The last two faults pass both times: **a valid order with invalid shapes**. (vklab sorts the third model and refuses the other seven.)
+# On the left without `full_check`, on the right with it. The last two faults pass both times: **a valid order with invalid shapes**. (vklab sorts the third model and refuses the other seven.)
 #
 # ### A promise in the file
 # In PyTorch, MiniClassifier takes images of any size, because `AdaptiveAvgPool2d(4)` always leaves 4 × 4 numbers of each channel. Exported from images of 32 × 32, this became an AveragePool with a window of 8 × 8. The next cell declares height and width open in that file. ONNX's full check accepts it. How many rows of logits come out for *one* image of 64 × 64?

@@ -129,7 +129,7 @@ def draw_broadcast() -> Picture:
             diagram.box((90 + 80 * column, y, 66, 26), words, colour, dashed=not size)
     diagram.line((80, 102), (410, 102)).note((430, 83), "a missing size counts as 1")
     diagram.note((430, 130), "equal sizes stay; 1 is stretched")
-    return diagram.picture("Shapes N 4 1 8 and 6 8 broadcast to N 4 6 8.",
+    return diagram.picture("Shapes N 4 1 8 and 1 6 8 broadcast to N 4 6 8.",
                            "Broadcasting: flush right, column by column.")  # fmt: skip
 
 
@@ -140,7 +140,8 @@ def draw_reshape() -> Picture:
         diagram.box((x, 14, 66, 26), size, "blue")
     diagram.note((70, 32), "input", anchor="end").note((430, 32), "1024 * N elements")
     diagram.arrow((123, 42), (123, 78)).note((62, 64), "copied")
-    diagram.arrow((290, 42), (215, 78)).note((275, 66), "what is left")
+    diagram.line((170, 47), (396, 47)).arrow((283, 48), (215, 78))
+    diagram.note((275, 68), "what is left: 64 * 4 * 4")
     for x, size, is_now in ((90, "0", "N"), (170, "-1", "1024")):
         diagram.box((x, 80, 86 if x > 100 else 66, 26), f"{size} is {is_now}", "green")
     diagram.note((70, 98), "target", anchor="end").note((430, 98), "1024 * N elements")
