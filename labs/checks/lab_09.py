@@ -314,7 +314,7 @@ class VarintBytes(Predict):
 
 @exercise("09-p2", hints=("Which of the three is worth a mapping, and can be mapped?",))
 class SharesMemory(Predict):
-    explains = ("Only `large` is mapped: both models look at the same bytes of the file. `small` "
+    explains = ("Only large is mapped: both models look at the same bytes of the file. small "
                 "is raw, too, but vklab copies weights below 1 MiB: a mapping saves little "
                 "there. The typed field is decoded element by element into a new array.")
 
@@ -336,7 +336,7 @@ class CheckerAccepts(Predict):
 
 @exercise("09-p4", hints=("What does AveragePool 8 x 8 leave of an image of 64 x 64?",))
 class RowsOfOneImage(Predict):
-    explains = ("64 x 64 pixels leave 8 x 8 fields in each of 64 channels: 4,096 numbers. The "
+    explains = ("64 x 64 pixels leave 8 x 8 numbers in each of 64 channels: 4,096. The "
                 "Reshape to [-1, 1024] makes four rows of them, and Gemm takes each row for an "
                 "image. The file promises [N, 10]; no node has noticed anything.")
 

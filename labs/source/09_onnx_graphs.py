@@ -8,7 +8,7 @@
 # # Lab 09 · ONNX graphs: what is in the file
 # **From bytes to a graph whose shapes fit** · 90 minutes, 5 exercises
 #
-# PyTorch writes a model into one file. A runtime reads it, orders the nodes, and finds a shape for every value before it reserves memory. You do all this.
+# PyTorch writes a model into one file. A runtime reads the file, orders its nodes, and finds a shape for every value. In this lab you do all three.
 #
 # **Afterwards you can**
 # * read the bytes of an ONNX file without a library;
@@ -46,12 +46,11 @@ banner()
 
 # %% [markdown] id="l09-1t"
 # ## 1 · The file, byte by byte
-# An ONNX file is one **message** of Protocol Buffers (short: protobuf). A message is a row of **fields**. Each field has a *key* and a *value*. The key is `8 * field number + wire type`. The **wire type** says how long the value is; the field number says what it means. MiniClassifier's file begins like this:
+# An ONNX file is one **message** of Protocol Buffers (short: protobuf): a row of **fields**, each with a *key* and a *value*. The key is `8 * field number + wire type`. The **wire type** says how long the value is; the field number says what it means. MiniClassifier's file begins like this:
 
 # %% id="l09-1d" tags=["hide-input"]
 MODEL = data("mini_classifier.onnx").read_bytes()
-figures.draw_fields(MODEL, {1: "ir_version", 2: "producer_name", 3: "producer_version", 7: "graph"},
-                    "The first fields. Orange: the key. Blue: a length. Green: the value.")
+figures.draw_fields(MODEL, {1: "ir_version", 2: "producer_name", 3: "producer_version", 7: "graph"})
 
 # %% [markdown] id="l09-1r"
 # | wire type | the value | in ONNX |
@@ -61,13 +60,13 @@ figures.draw_fields(MODEL, {1: "ir_version", 2: "producer_name", 3: "producer_ve
 # | 2 | a length, as a varint, and that many bytes | texts, weights, messages inside of messages |
 # | 5 | 4 bytes | a float32 |
 #
-# No byte says that field 7 is the graph. That is in a **schema**, which lists field numbers and their names for each kind of message: [onnx.proto](https://github.com/onnx/onnx/blob/main/onnx/onnx.proto). Keys and lengths are varints, too:
+# In the last row, `3a` is 58 = 8 × 7 + 2: field 7 of wire type 2. The bytes do not say that field 7 is the graph. The **schema** [onnx.proto](https://github.com/onnx/onnx/blob/main/onnx/onnx.proto) does: it names the fields of each kind of message. Keys and lengths are varints, too:
 
 # %% id="l09-1v" tags=["hide-input"]
 figures.draw_varint(300)
 
 # %% [markdown] id="l09-1p"
-# How many bytes does a varint have? A negative integer is first written as a 64-bit number, in two's complement.
+# How many bytes does the varint of 127 have, of 128, and of -1? A negative integer is first written as a 64-bit number in two's complement: -1 is 64 ones.
 
 # %% id="l09-p1"
 predict("09-p1", of_127=..., of_128=..., of_minus_1=...)
@@ -128,24 +127,24 @@ check("09-1", read_fields)
 
 # %% [markdown] id="l09-2t"
 # ## 2 · Where a weight lies
-# A weight of a model is called an **initializer**: a tensor with a name, whose elements are stored. ONNX has three ways to store them:
+# A weight of a model is an **initializer**: a tensor with a name and stored elements. ONNX has three ways to store them:
 
 # %% id="l09-2d" tags=["hide-input"]
 figures.draw_storage()
 
 # %% [markdown] id="l09-2r"
-# * `raw_data` holds the array as most machines hold it in memory: little-endian, row by row.
-# * `external_data` names another file in the model's folder. Large models need it, because a protobuf message must be smaller than 2 GiB.
-# * **Typed fields**, such as `int64_data` and `float_data`, hold the numbers one by one. An `int64` is a varint there: these are not the bytes of the array.
+# * `raw_data` holds the array as most machines hold it in memory: row by row, the lowest byte of each number first (*little-endian*).
+# * `external_data` names another file in the model's folder. Large models need it: a protobuf message is smaller than 2 GiB.
+# * **Typed fields**, such as `int64_data` and `float_data`, hold the numbers one by one: each `int64` is a varint there.
 #
-# The runtime has a walker like yours, which returns places and copies nothing. `fields(file, start, end)` yields `(field number, place of the key, first byte of the value, byte after the value)` for each field between two places. `find_initializer` uses it; a `TensorProto` is protobuf's object for one tensor:
+# The runtime's own function gives places, and copies nothing. `fields(file, start, end)` yields `(field number, place of the key, first byte of the value, byte after the value)` for each field between two places. `find_initializer` uses it, and returns a `TensorProto`, protobuf's object for one tensor, with two places:
 
 # %% id="l09-walkd"
 show(onnx_files.find_initializer)
 
 # %% [markdown] id="l09-e2t"
 # ### Exercise 2 · Find a weight
-# Your function returns a **descriptor**: facts about the weight, and no byte of it. So a runtime can plan before it reads a weight. VKML's notes say the same of its design: model and tensor "act as descriptors".
+# Your function returns a **descriptor**: facts about the weight, and none of its bytes. With it, a runtime can plan before it reads a weight. VKML's models and tensors, too, "act as descriptors" (its page).
 
 # %% id="l09-e2" vklab={"role": "exercise", "id": "09-2", "points": 6, "lines": 13}
 def locate_weight(folder, name):
@@ -158,11 +157,12 @@ def locate_weight(folder, name):
              Otherwise (a typed field, or nothing): "", 0, 0.
              dtype: text such as "float32"; shape: a tuple.
              LookupError: no initializer has this name. ValueError: the length is not what shape
-             and dtype need, or the bytes do not all lie in a file of the folder itself.
+             and dtype need; or the location is no file of the folder itself ("../w.bin" is none);
+             or the file does not hold all these bytes.
     Approach onnx_files.find_initializer finds the tensor; str(helper.tensor_dtype_to_np_dtype(
              tensor.data_type)) is its dtype, tensor.dims its sizes. tensor.external_data is a
              list of entries with .key and .value, both texts; tensor.HasField("raw_data") is True
-             or False. Its place: `fields` of the tensor's message; RAW_DATA is its number.
+             or False. Its place: walk the tensor's message with `fields`; RAW_DATA is its number.
     Example  for conv1.bias of MiniClassifier -> ("model.onnx", 4525, 128, "float32", (32,))
                                                                        (roughly 13 lines)
     """
@@ -192,8 +192,7 @@ HOME = onnx_files.in_folder(data("mini_classifier.onnx"))
 with attempt("09-2"):
     names = [tensor.name for tensor in onnx.load_from_string(MODEL).graph.initializer]
     places = [(name, *locate_weight(HOME.name, name)[1:3]) for name in names]
-    display(figures.draw_places(len(MODEL), places, "The weights in MiniClassifier's file, as you "
-            "found them: offset + length in bytes. Top row: all of them in the file."))
+    display(figures.draw_places(len(MODEL), places))
 
 # %% id="l09-e2c" vklab={"role": "check", "id": "09-2"}
 check("09-2", locate_weight)
@@ -203,7 +202,7 @@ check("09-2", locate_weight)
 
 # %% [markdown] id="l09-zerot"
 # ### Zero copy, seen
-# A program can **map** a file: the file's bytes appear in its memory, and the operating system reads a page when the program first touches it. An array on such bytes needs no copy. The next model has three weights: `large` (2 MiB, `raw_data`), `small` (one float, `raw_data`) and `typed` (one float, `float_data`). vklab loads the file twice. For which weights do both models use the same memory?
+# A program can **map** a file: its bytes appear in memory, and the operating system reads a page when it is first touched. An array on such bytes needs no copy. The next model has three weights: `large` (2 MiB, `raw_data`), `small` (one float, `raw_data`) and `typed` (one float, `float_data`). vklab loads the file twice. Do both models use the same memory for a weight: True or False?
 
 # %% id="l09-p2"
 predict("09-p2", large=..., small=..., typed=...)
@@ -223,27 +222,26 @@ with attempt("09-2"), path.open("r+b") as file:
 # %% [markdown] id="l09-claims"
 # The last line is the price: whoever changes a mapped file changes the model in use. (*Aligned*: the first byte is at a multiple of the element's size. In a file it often is not.)
 #
-# [VKML](https://crates.io/crates/vkml) reads files with its own library, onnx-extractor. Claims of its page (version 0.0.3):
+# [VKML](https://crates.io/crates/vkml) reads files with its own library, onnx-extractor. Its page (version 0.0.3), and the library's source (commit 78cb63b, May 2026):
 #
 # | the page says | what holds |
 # |---|---|
-# | onnx-extractor has "mmap and zero-copy tensor access" | True for `raw_data` and external data: both become slices of a mapping (its source, commit 78cb63b, May 2026). |
-# | "Model loading is full zero-copy" | Not for typed fields: the decoder fills a new list (same source). And a GPU with memory of its own needs a copy. |
-# | "Model storage is sequential in memory" | In the file, yes: in your picture, only keys and names lie between two weights. The page does not say which memory it means. |
-#
-# A "streaming model loader via mmap" is on its roadmap.
+# | onnx-extractor has "mmap and zero-copy tensor access" | True for `raw_data` and external data, which become slices of a mapping. |
+# | "Model loading is full zero-copy" | Not for typed fields, which are decoded into a new list; nor for a GPU with memory of its own. |
+# | "Model storage is sequential in memory" | In a file, yes: see your picture. The page does not say which memory it means. |
+# | roadmap: "streaming model loader via mmap" | Planned. |
 
 # %% [markdown] id="l09-3t"
 # ## 3 · An order that works
-# In an **order that works** (a *topological order*), each node stands after the makers of all values that it reads. ONNX requires such an order in the file. A file may break this rule, and so may a program that inserts nodes. So a runtime sorts.
+# In an **order that works** (a *topological order*), each node stands after the nodes that make the values it reads. ONNX requires such an order in the file. A file, or a program that inserts nodes, may break this rule. So a runtime sorts.
 
 # %% id="l09-3d" tags=["hide-input"]
 figures.draw_cycle()
 
 # %% [markdown] id="l09-3r"
-# Every value needs exactly one maker: a node, or the caller who gives it. Nodes may also wait for each other in a **cycle**. Node `d` waits forever, too, but is not part of the cycle. A good message names `b` and `c` only.
+# Every value needs exactly one maker: a node, or the caller who gives it. Nodes may also wait for each other in a **cycle**. Node `d` waits forever, too, but is not in the cycle: a good message names `b` and `c` only.
 #
-# There are usually many orders that work. A *rule for ties* picks one. vklab takes, of the nodes that are ready, the first one in the file. Your rule is another one.
+# A node is *ready* when every value that it reads exists. Often several nodes are ready, and a *rule for ties* picks one. vklab takes the first one in the file. Your rule is another one.
 
 # %% [markdown] id="l09-e3t" vklab={"id": "09-3"}
 # ### Exercise 3 · Order the nodes, or name the fault
@@ -263,6 +261,8 @@ def order_nodes(nodes, given):
              "cycle": the nodes of one cycle. Each reads a value that the node before it in the
              list makes, and the first one reads from the last.
              "order": of the ready nodes, those of operator FIRST first, then the alphabet.
+    Approach count makers; then keep a set of values that exist, and take one ready node after the
+             other. If nodes are left over, go back from one of them, from maker to maker.
     Example  order_nodes([("b", "Relu", ("q",), ("r",)), ("a", "Relu", ("x",), ("q",))], ["x"])
              -> ("order", ["a", "b"]); with given=[] -> ("values", ["x"])   (roughly 16 lines)
     """
@@ -292,9 +292,10 @@ with attempt("09-3"):
     digits, known = onnx_files.plain_graph(onnx.load(data("digits_cnn.onnx")))
     _, names = order_nodes(backwards := [node[:4] for node in digits][::-1], list(known))
     display(draw_network(backwards, alt="The digits network, numbered in your order.",
-                         caption="The digits network, given backwards: places in your order.",
+                         caption="The digits network, given backwards, numbered in your order. "
+                         "To and from name the neighbour in the other row.",
                          notes={name: [f"number {n}"] for n, name in enumerate(names)}))
-    print("the picture above:", order_nodes(node_order.TINY, ["x"]))
+    print("the graph with the cycle:", order_nodes(node_order.TINY, ["x"]))
 
 # %% id="l09-e3c" vklab={"role": "check", "id": "09-3"}
 check("09-3", order_nodes)
@@ -303,23 +304,23 @@ check("09-3", order_nodes)
 # hint("09-3")
 
 # %% [markdown] id="l09-swapt"
-# Now the real runtime asks your function, in a process with a time limit. `node_order.asking` hands plain data to it, and verifies the answer before the runtime sees it. ResNet-50 is planned only, because its recorded graph has no weights.
+# Now the real runtime asks your function; `node_order.asking` verifies each answer first. ResNet-50 is planned only, because its recorded graph has no weights. `->` stands between the runtime's number and yours.
 
 # %% id="l09-swap" tags=["nbval-ignore-output"]
 with attempt("09-3"):
     rows, problem = swapped.run_swapped("vklab.graph.onnx_import.topological_order",
                                         node_order.asking(order_nodes))
     print(*rows, problem, sep="\n")
-show("vklab.graph.graph.topological_order")
+show("vklab.graph.graph.topological_order", at="ready: list[int]", lines=8)
 
 # %% [markdown] id="l09-swapr"
-# The results are the same. The plans need not be: another order may need more memory or more barriers. Of a cycle, vklab names one node and the number of nodes; you name them all.
+# The results are the same. The plans need not be: another order may need more memory, or other barriers. The listing is vklab's rule for ties: `heappop` takes the smallest place in the file. Of a cycle, vklab names one node only.
 #
-# onnx-extractor's `topological_order` promises, in its comment, an error for "unresolved dependencies". In its source (same commit) a value without a maker counts as given, and nothing looks for two makers.
+# In onnx-extractor's `topological_order` (same commit), a value without a maker counts as given, and nothing looks for two makers.
 
 # %% [markdown] id="l09-4t"
 # ## 4 · Shapes with an N
-# The file gives the shapes of inputs and weights. All others follow. The next cell exports MiniClassifier with an open batch: `dynamic_shapes` says that axis 0 of the input is a size without a number, called `N`, a **symbolic dimension**. (The older exporter's option is `dynamic_axes`. Without PyTorch, the cell edits a file for one image.)
+# The file gives the shapes of inputs and weights. All others follow. The next cell exports MiniClassifier with an open batch: `dynamic_shapes` makes axis 0 of the input a size without a number, `N`: a **symbolic dimension**. (In the older exporter: `dynamic_axes`.)
 
 # %% id="l09-export" tags=["nbval-ignore-output"]
 try:
@@ -339,9 +340,9 @@ nodes, shapes = onnx_files.plain_graph(exported)
 print(shapes["image"], *(f"{node[1]} {node[4].get('target', '')}" for node in nodes), sep="\n")
 
 # %% [markdown] id="l09-4r"
-# A size is now a number, or text: `"N"`, or a multiple such as `"128*N"`. A shape must be right for *every* N from 1 on, so `N` and 4 are different sizes. `dims.elements(["N", 64, 4, 4])` counts: it is `(1024, 1)`, for 1024 × N to the power of 1. `dims.dim(1024, 1)` turns such a pair into a size, here `"1024*N"`.
+# A size is now a number, or text: `"N"`, or a multiple such as `"128*N"`. A shape must be right for *every* N from 1 on, so `N` and 4 are different sizes. `dims.elements(["N", 64, 4, 4])` counts the elements: `(1024, 1)` means 1024 × N to the power of 1. `dims.dim(1024, 1)` turns such a pair into a size, `"1024*N"`.
 #
-# **Add** and its relatives *broadcast*: arrays of different shapes are stretched until they fit.
+# **Add** and its relatives *broadcast*: they stretch arrays until their shapes fit.
 
 # %% id="l09-4addd" tags=["hide-input"]
 figures.draw_broadcast()
@@ -362,8 +363,9 @@ def shape_of(op, shapes, attributes):
     shapes: the shapes of its inputs. A size is a number, "N" or a multiple such as "128*N".
     TODO     "Add" (two shapes, broadcast): sizes of one column are equal, or one of them is 1.
              "Reshape" (one shape): attributes has target (a list) and allowzero (0 or 1).
-             ValueError: no shape is right for every N, or more than one is; or the target is not
-             allowed. LookupError: another operator.
+             ValueError: no shape is right for every N, or more than one is (-1 beside a size 0);
+             or the target is not allowed: two -1, a number below -1, or a 0 that copies where
+             the input has no size. LookupError: another operator.
     Example  shape_of("Add", [["N", 1], [4]], {}) -> ["N", 4]
              shape_of("Reshape", [["N", 128, 64]], {"target": [-1, 64], "allowzero": 0})
              -> ["128*N", 64]                                           (roughly 19 lines)
@@ -413,17 +415,16 @@ check("09-4", shape_of)
 # hint("09-4")
 
 # %% [markdown] id="l09-e4r"
-# `complete` has the rules of other operators. **MaxPool** moves a window over rows and columns; Conv moves its filters in the same way. `pads` first adds rows and columns at the edges: `[top, left, bottom, right]`. A row of 7, padded to 8, has room for a window of 3 at 0, 2 and 4 with strides of 2: three results.
+# `dims.complete` adds the rules of other operators. **Gemm** multiplies rows by a matrix: `[N, 1024]` by `[1024, 128]` is `[N, 128]`. **MaxPool** moves a window over rows and columns; Conv moves filters in the same way, and each filter makes one channel. `pads` first adds rows and columns at the edges: `[top, left, bottom, right]`. A row of 7, padded to 8, has room for a window of 3 at 0, 2 and 4 with strides of 2: three results.
 #
-# vklab itself computes no shape with an N: it waits for real sizes, such as those of the first run, and asks each operator.
+# vklab itself computes no shape with an N: it waits for the sizes of the first run.
 
 # %% id="l09-rules" tags=["nbval-ignore-output"]
-show(dims.complete)
 show(dims._windows)
 
 # %% [markdown] id="l09-5t"
 # ## 5 · What would break this?
-# ONNX has a checker, `onnx.checker.check_model(model)`. With `full_check=True` it also infers shapes. Which of these models does it accept *without* `full_check`?
+# ONNX has a checker, `onnx.checker.check_model(model)`. With `full_check=True` it also infers shapes. Does it accept these models *without* `full_check`: True or False?
 
 # %% id="l09-p3"
 predict("09-p3", unknown_operator=..., cycle=..., MatMul_2x4_by_5x3=..., Reshape_12_into_10=...)
@@ -433,10 +434,10 @@ for words, model in onnx_files.faults().items():
     print(f"{words:25}", *(onnx_files.verdict(model, full_check=full) for full in (False, True)))
 
 # %% [markdown] id="l09-openr"
-# The last two faults pass both times. Every value has its maker, and the shapes still do not fit: **a valid order with invalid shapes**. (vklab sorts the third model and refuses the other seven.)
+# On the left without `full_check`, on the right with it. The last two faults pass both times: **a valid order with invalid shapes**. (vklab sorts the third model and refuses the other seven.)
 #
 # ### A promise in the file
-# In PyTorch, MiniClassifier takes images of any size, because `AdaptiveAvgPool2d(4)` always leaves 4 × 4 fields. Exported from images of 32 × 32, this became an AveragePool with a window of 8 × 8. The next cell declares height and width open in such a file, and ONNX's full check accepts it. How many rows of logits come out for *one* image of 64 × 64?
+# In PyTorch, MiniClassifier takes images of any size, because `AdaptiveAvgPool2d(4)` always leaves 4 × 4 numbers of each channel. Exported from images of 32 × 32, this became an AveragePool with a window of 8 × 8. The next cell declares height and width open in that file. ONNX's full check accepts it. How many rows of logits come out for *one* image of 64 × 64?
 
 # %% id="l09-p4"
 predict("09-p4", rows=...)
@@ -450,7 +451,7 @@ with vklab.load(promised) as session:
         print(size, session.run({"image": image})["logits"].shape)
 
 # %% [markdown] id="l09-e5t" vklab={"id": "09-5"}
-# We edited this file by hand. PyTorch 2.13 does nearly the same if `dynamic_shapes` names all three axes: it declares `[N, 3, H, W]`, says nothing, and writes the window 8 × 8. (It computes the target of the Reshape from H and W, so that 64 × 64 ends in an error of the Gemm.)
+# We edited this file by hand. PyTorch 2.13 makes half of the mistake: if `dynamic_shapes` names all three axes, it declares `[N, 3, H, W]`, and still writes the window 8 × 8.
 #
 # ### Exercise 5 · Which node is the first?
 # Each of four models takes `[N, 3, 32, 32]` and declares an output `[N, 10]`. Pads are the same on all four sides; Conv has strides of 1, MaxPool no pads, Reshape `allowzero=0`. The checker accepts every file.
@@ -462,7 +463,12 @@ with vklab.load(promised) as session:
 # | C | [[c]] |
 # | D | [[d]] |
 #
-# Choose for each: `right`; `Conv`, `MaxPool`, `Reshape` or `Gemm`, the first node that has no shape for every N; `output` if every node has one, but the output is not `[N, 10]`. The points are for all rows together.
+# Follow the shape from node to node, with N. Answer for each model:
+# * `Conv`, `MaxPool`, `Reshape` or `Gemm`: the first node without a shape that is right for every N;
+# * `output`: every node has a shape, but the output is not `[N, 10]`;
+# * `right`: the output is `[N, 10]`.
+#
+# All rows together earn the points.
 
 # %% id="l09-e5" vklab={"role": "exercise", "id": "09-5", "points": 3, "lines": 1}
 first_wrong = ...  # {"A": "right", "B": ...}

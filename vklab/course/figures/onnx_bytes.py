@@ -14,16 +14,15 @@ __all__ = ["draw_broadcast", "draw_cycle", "draw_fields", "draw_places", "draw_r
 CELL, HIGH, GAP = 24, 26, 14
 
 
-def draw_fields(data: bytes, meanings: Mapping[int, str], caption: str) -> Picture:
+def draw_fields(data: bytes, meanings: Mapping[int, str]) -> Picture:
     """Draw the first fields of a message, one a row: key, length, value.
 
     Args:
         data: a whole message; at most ten bytes of a value are drawn.
         meanings: for each field number its name in the schema.
-        caption: the line below.
     """
     shown = [field for field in onnx_file.fields(data, 0, len(data)) if field[0] in meanings]
-    diagram = Diagram(650, 30 + (HIGH + GAP) * len(shown))
+    diagram = Diagram(680, 30 + (HIGH + GAP) * len(shown))
     for place, words in ((60, "key"), (200, "length, and value")):
         diagram.note((place, 14), words)
     for row, (number, head, first, last) in enumerate(shown):
@@ -43,7 +42,7 @@ def draw_fields(data: bytes, meanings: Mapping[int, str], caption: str) -> Pictu
                      f"{more}field {number}, type {kind}: {meanings[number]} {what}")
     return diagram.picture("Rows of bytes. " + "; ".join(
         f"byte {head}: key {data[head]:02x}, {meanings[number]}" for number, head, *_ in shown),
-        caption)  # fmt: skip
+        "The first fields. Orange: the key. Blue: a length. Green: the value.")  # fmt: skip
 
 
 def draw_varint(number: int) -> Picture:
@@ -76,19 +75,18 @@ def draw_storage() -> Picture:
         y = 36 + 40 * row
         diagram.box((30, y, 140, 30), name, colour).box((176, y, 164, 30), what, colour)
     diagram.arrow((340, 91), (470, 91)).box((474, 76, 110, 30), "the array's bytes", "blue")
-    diagram.note((20, 178), "green and blue can be mapped; orange must be decoded into a new array")
+    diagram.note((20, 178), "green, blue: usable where they lie; orange: decoded into a new array")
     return diagram.picture(
         "raw_data lies in the model's file, external_data points into another file, typed fields "
         "hold numbers one by one.", "Three ways to store one initializer.")  # fmt: skip
 
 
-def draw_places(size: int, weights: Sequence[tuple[str, int, int]], caption: str) -> Picture:
+def draw_places(size: int, weights: Sequence[tuple[str, int, int]]) -> Picture:
     """Draw which bytes of a file are weights: a bar, and a row for each weight.
 
     Args:
         size: bytes of the file.
         weights: name, offset and length of each.
-        caption: the line below.
     """
     width, left = 360, 110
     diagram = Diagram(640, 44 + 22 * len(weights)).box((left, 6, width, 20), "", "grey")
@@ -101,12 +99,14 @@ def draw_places(size: int, weights: Sequence[tuple[str, int, int]], caption: str
         diagram.note((left - 8, y + 12), name, anchor="end", size=11)
         diagram.note((left + width + 10, y + 12), f"{offset:,} + {length:,}", size=11)
     return diagram.picture("Places in the file: " + ", ".join(
-        f"{name} {offset} + {length}" for name, offset, length in weights), caption)  # fmt: skip
+        f"{name} {offset} + {length}" for name, offset, length in weights),
+        "The weights, as you found them: offset + length in bytes. Top row: the whole file. "
+        "Colours only tell the rows apart.")  # fmt: skip
 
 
 def draw_cycle() -> Picture:
     """Draw four nodes, of which two wait for each other."""
-    diagram = Diagram(640, 130)
+    diagram = Diagram(640, 106)
     for x, y, name, colour in ((30, 20, "a: Conv", "grey"), (190, 50, "c: Add", "red"),
                                (350, 50, "b: Relu", "red"), (510, 20, "d: Relu", "grey")):
         diagram.box((x, y, 90, 40), name, colour)
@@ -129,7 +129,7 @@ def draw_broadcast() -> Picture:
             diagram.box((90 + 80 * column, y, 66, 26), words, colour, dashed=not size)
     diagram.line((80, 102), (410, 102)).note((430, 83), "a missing size counts as 1")
     diagram.note((430, 130), "equal sizes stay; 1 is stretched")
-    return diagram.picture("Shapes N 4 1 8 and 6 8 broadcast to N 4 6 8.",
+    return diagram.picture("Shapes N 4 1 8 and 1 6 8 broadcast to N 4 6 8.",
                            "Broadcasting: flush right, column by column.")  # fmt: skip
 
 
@@ -140,7 +140,8 @@ def draw_reshape() -> Picture:
         diagram.box((x, 14, 66, 26), size, "blue")
     diagram.note((70, 32), "input", anchor="end").note((430, 32), "1024 * N elements")
     diagram.arrow((123, 42), (123, 78)).note((62, 64), "copied")
-    diagram.arrow((290, 42), (215, 78)).note((275, 66), "what is left")
+    diagram.line((170, 47), (396, 47)).arrow((283, 48), (215, 78))
+    diagram.note((275, 68), "what is left: 64 * 4 * 4")
     for x, size, is_now in ((90, "0", "N"), (170, "-1", "1024")):
         diagram.box((x, 80, 86 if x > 100 else 66, 26), f"{size} is {is_now}", "green")
     diagram.note((70, 98), "target", anchor="end").note((430, 98), "1024 * N elements")
