@@ -142,16 +142,20 @@ class ShardMatmul(Function):
         def drawn(least: int = 3, most: int = 30) -> list[int]:
             return [int(n) for n in random.integers(least, most, 3)]
 
+        def case(part: str, *args: int) -> Case:
+            named = zip(("m", "k", "n", "rows", "columns"), args, strict=True)
+            return Case(part, args, on=", ".join(f"{name} = {size}" for name, size in named))
+
         for part, grids in (("columns", ((1, 2), (1, 3), (1, 1), (1, 4))),
                             ("rows", ((2, 1), (3, 1), (1, 1), (5, 1))),
                             ("grid", ((2, 2), (2, 3), (3, 2), (4, 2)))):
             for rows, columns in grids:
-                yield Case(part, (*drawn(rows + columns), rows, columns))
-        yield Case("grid", (2, 4, 6, 2, 2))
+                yield case(part, *drawn(rows + columns), rows, columns)
+        yield case("grid", 2, 4, 6, 2, 2)
         for args in ((5, 2, 7, 4, 1), (5, 7, 2, 1, 4), (3, 1, 1, 2, 3), (0, 4, 4, 2, 2),
                      (4, 0, 4, 2, 2), (4, 4, 0, 2, 2), (4, 4, 4, 0, 2), (4, 4, 4, 2, 0),
                      (4, 4, 4, -1, -1)):  # fmt: skip
-            yield Case("edges", args)
+            yield case("edges", *args)
 
     def expected(self, case: Case) -> Any:
         m, k, n, rows, columns = case.args
@@ -191,12 +195,15 @@ class RingAllReduce(Function):
              "uneven": ("uneven parts, fewer elements than devices, one device", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        def case(part: str, devices: int, elements: int) -> Case:
+            return Case(part, (devices, elements), on=f"{devices} devices, {elements} elements")
+
         for devices in (2, 3, 4, 5):
-            yield Case("sum", (devices, devices * int(random.integers(1, 4))))
+            yield case("sum", devices, devices * int(random.integers(1, 4)))
         for devices in (2, 3, 4, 6, 8):
-            yield Case("time", (devices, devices * int(random.integers(2, 5))))
+            yield case("time", devices, devices * int(random.integers(2, 5)))
         for devices, elements in ((4, 10), (3, 8), (5, 3), (4, 1), (3, 0), (1, 6), (6, 13)):
-            yield Case("uneven", (devices, elements))
+            yield case("uneven", devices, elements)
 
     def expected(self, case: Case) -> Any:
         devices, elements = case.args
@@ -221,7 +228,8 @@ class RingAllReduce(Function):
         for device, element, origin in np.argwhere(held != 1)[:1].tolist():
             times = int(held[device, element, origin])
             report.expect(False, f"at the end, element {element} of device {device} holds the "
-                          f"number of device {origin} {times} times, expected once")  # fmt: skip
+                          f"number of device {origin} in its sum {times} times, "
+                          "expected once")  # fmt: skip
         if report.part != "sum":
             time = sum(step_times(got))
             report.expect(time <= case.expected, f"the largest sends of all steps add up to {time} "
@@ -294,7 +302,7 @@ CLAIMS = (
     "ExecuTorch: values whose lifetimes do not overlap share memory",
     "ExecuTorch: only supported parts of a graph go to the GPU",
     "ExecuTorch: for the model of this script, most operators run on the CPU (*Portable*)",
-    "VKML: *zero-copy throughout*, transfers between GPUs included",
+    "VKML: *zero-copy throughout*, also from GPU to GPU",
 )
 # Only `questions` may use these: a release ships what the variants use.
 REFUTED = ("its script", "its link", "at most", "no such command", "holds", "holds", "holds",
@@ -310,7 +318,7 @@ def _claims(*numbers: int) -> dict[str, str]:
     "13b-5",
     hints=(
         "Read the script line by line: which model does it export, and which file does it write?",
-        "A bound that may not be reached is no bound of a memory plan: it plans for the bound.",
+        "The plan reserves memory for the bound itself. May a shape be as large as the bound?",
         "Look for two sentences of one page about the same thing.",
     ),
     variants=(_claims(0, 4, 2, 1, 8, 3), _claims(2, 7, 5, 8, 1, 6), _claims(1, 3, 8, 4, 0, 2),
@@ -345,8 +353,8 @@ class GatherOrSum(Predict):
 
 @exercise("13b-p3", hints=("When does the last device begin, and how long does it work?",))
 class Bubble(Predict):
-    explains = ("The last batch enters at time 11 and needs 4 units: 15 in all. Each device works "
-                "for 12 of them and is idle for 3: 20 percent, (p - 1) / (m + p - 1).")
+    explains = ("The last micro-batch enters at time 11 and needs 4 units: 15 in all. Each device "
+                "works for 12 of them and is idle for 3: 20 percent, (p - 1) / (m + p - 1).")
 
     def answers(self) -> Mapping[str, Any]:
         return {"units": 15, "idle_percent": 20}

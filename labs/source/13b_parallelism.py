@@ -1,21 +1,21 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Transfers and parallelism", minutes: 90}
+#   vklab: {title: "Transfers and parallelism", minutes: 95}
 # ---
 
 # %% [markdown] id="l13b-title"
 # # Lab 13b · Transfers and parallelism
-# **How values move between devices, and how one model uses several of them** · 90 minutes, 5 exercises
+# **How values move between devices, and how one model uses several of them** · 95 minutes, 5 exercises
 #
-# In lab 13, a placement decided which device runs which node, and a transfer had a price. This lab opens the transfer: how many copies is it, and who makes them? Then one product, two layers and a whole model are spread over several devices, and you count the bytes that this costs.
+# In lab 13, a placement decided which device runs which node, and a transfer had a price. Here you look inside a transfer: how many copies is it, and who makes them? Then you spread a product, two layers and a whole model over several devices, and count the bytes that move.
 #
 # **Afterwards you can**
 # * choose the path of a value from facts about two devices, and count the bytes that are copied;
 # * cut a matrix product by columns, by rows or both ways, and price the collective that follows;
 # * write an all-reduce as a list of sends, and say why a ring is hard to beat;
 # * find a transfer that is read before it has arrived;
-# * read a vendor's page with a pencil: name its errors, and date its claims.
+# * find the errors of a project's page, and date its claims.
 #
 # **Before this lab**: lab 13; lab 12 for traces. You need dictionaries, tuples and `min(key=...)`. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
 #
@@ -39,9 +39,9 @@ banner()
 
 # %% [markdown] id="l13b-1t"
 # ## 1 · How a value moves
-# GPU 0 has computed a value of 8 MiB, and GPU 1 needs it. Both are *discrete*: each has memory of its own, which neither the host nor the other GPU can see. The notes on VKML's page (version 0.0.3) say that *GPU-to-GPU movement currently routes through CPU*. The same page says *zero-copy throughout*.
+# GPU 0 has computed a value of 8 MiB, and GPU 1 needs it. Both are *discrete*: each has memory of its own, which neither the host nor the other GPU can see. VKML's page (version 0.0.3) promises *zero-copy throughout*. Its notes say: *GPU-to-GPU movement currently routes through CPU*.
 #
-# `through_cpu_mib`: how many MiB are written by copies, all copies added, if the value goes through two separate places in host memory, one for each GPU? `shared_mib`: and if both GPUs see the *same* place in host memory? Write your numbers in place of `...`.
+# How many MiB do all copies together write? `through_cpu_mib`: the value goes through two places in host memory, one that GPU 0 sees and one that GPU 1 sees. `shared_mib`: both GPUs see the *same* place. Write your numbers in place of `...`.
 
 # %% id="l13b-p1"
 predict("13b-p1", through_cpu_mib=..., shared_mib=...)
@@ -50,19 +50,19 @@ predict("13b-p1", through_cpu_mib=..., shared_mib=...)
 figures.draw_copies()
 
 # %% [markdown] id="l13b-1r"
-# So a transfer is several copies, and each path removes some of them. These are the words of the paths:
+# A transfer may be several copies. These are the words for paths with fewer:
 #
-# * **Direct access**: the kernels of a device read and write host memory themselves, at full speed. A CPU driver and a GPU built into the processor do. A discrete GPU does not, and copies first.
-# * **Shared host memory**, `VK_EXT_external_memory_host`: the program allocates memory, and *imports* it into both devices. Both then have a buffer in the same bytes.
-# * **Ring**: shared host memory between two devices without direct access, used in small pieces. While GPU 1 empties one slot, GPU 0 fills the other. The whole value is never in host memory.
-# * **dma-buf** (Linux): GPU 0 *exports* device memory as a file descriptor; GPU 1 *imports* it, and copies from it.
+# * **Direct access**: the kernels of a device read and write host memory themselves, at full speed. A CPU driver and a GPU built into the processor do. A discrete GPU copies first.
+# * **Shared host memory**, `VK_EXT_external_memory_host`: the program allocates memory, and *imports* it into both devices. Each has a buffer in the same bytes.
+# * **Ring**: shared host memory between two devices without direct access, used in small pieces called *slots*. While GPU 1 empties one slot, GPU 0 fills the other. The whole value is never in host memory.
+# * **dma-buf** (Linux): GPU 0 *exports* device memory as a file descriptor. GPU 1 *imports* it, and copies from it.
 # * **Opaque fd**: also an exported file descriptor. Vulkan allows its import only into a device with the same UUIDs of device and driver: the same GPU, opened twice.
 # * **Device group**: a driver shows several GPUs as one group, and one GPU can copy from the memory of another.
 #
-# An extension that both devices list is not yet a path. vklab sends test bytes through a dma-buf once, and takes another path if they arrive wrong. On a host with two NVIDIA H200, joined by NVLink, Vulkan showed two devices *without* a group, so `VK_KHR_device_group`, which VKML plans for NVLink, had nothing to work with there.
+# A path can fail although both devices list its extension: vklab first sends test bytes through a dma-buf. And a driver need not offer a group. Two NVIDIA H200 on one host, joined by NVLink, had none in our run, so `VK_KHR_device_group`, which VKML plans for NVLink, cannot help there.
 #
 # ### Exercise 1 · A path from facts
-# A device is a dictionary of facts: `uuid`; `group` (a number, or None for no group); `offers`, a tuple with some of `"opaque_fd"`, `"dma_export"`, `"dma_import"` and `"host_import"`; `direct` (True or False); `element_bytes`, the size in which it stores one element of the value.
+# A device is a dictionary of facts: `uuid`; `group` (a number, or None for no group); `offers`, a tuple with some of `"opaque_fd"`, `"dma_export"`, `"dma_import"` and `"host_import"`; `direct` (has it direct access?); `element_bytes`, the size in which it stores one element of the value.
 #
 # | path | works if | bytes that are copied |
 # |---|---|---|
@@ -73,7 +73,7 @@ figures.draw_copies()
 # | `"ring"` | both offer `host_import`, none has direct access | the value, twice |
 # | `"host copy"` | always | the value for each end without direct access, and once more for the host's own copy |
 #
-# Only the host can change the size of elements: if `element_bytes` differ, only the last path works. The copy out then has the source's size; the host's copy and the copy in have the target's.
+# Only the host can change the size of elements: if `element_bytes` differ, only the last path works. The copy out of the source then has the source's size. The host's copy and the copy into the target have the target's.
 
 # %% id="l13b-e1" vklab={"role": "exercise", "id": "13b-1", "points": 5, "lines": 14}
 def choose_path(source, target, elements):
@@ -109,17 +109,8 @@ def choose_path(source, target, elements):
 
 
 # %% id="l13b-e1d" vklab={"role": "demo"}
-gpu = {"uuid": "a", "group": None, "offers": (), "direct": False, "element_bytes": 4}
-other = {**gpu, "uuid": "b"}
-host, dma = {"offers": ("host_import",)}, {"offers": ("dma_export", "dma_import", "host_import")}
-PAIRS = {"two GPUs that share nothing": (gpu, other),
-         "two GPUs, host import": (gpu | host, other | host),
-         "two GPUs, host import and dma-buf": (gpu | dma, other | dma),
-         "a GPU and a CPU driver, host import": (gpu | host, other | host | {"direct": True}),
-         "two CPU drivers, host import": (gpu | host | {"direct": True},
-                                          other | host | {"direct": True})}  # fmt: skip
 with attempt("13b-1"):
-    chosen = {words: choose_path(*pair, 2 << 20) for words, pair in PAIRS.items()}
+    chosen = {words: choose_path(*pair, 2 << 20) for words, pair in transfers.PAIRS.items()}
     display(figures.draw_chosen(chosen, 8 << 20, "The path of a value of 8 MiB, as your function "
                                 "chooses it: a box for each copy."))  # fmt: skip
 
@@ -131,13 +122,14 @@ check("13b-1", choose_path)
 
 # %% [markdown] id="l13b-swapt"
 # ### Your function in the runtime
-# The planner asks `unseen` which values move past the host: by dma-buf or through a ring, never whole in memory that the host sees. The next cell replaces it by your function, in a process of its own. It tells your function the facts of both ends of each transfer, and refuses what the devices cannot do, before a driver sees it. U-Net is planned for two described GPUs. Where the two CPU drivers lavapipe and SwiftShader are installed (or two GPUs), the other models run on both; `host_bytes` are bytes of inputs and outputs that the host sees.
+# The planner's function `unseen` names the values that move by dma-buf or through a ring, never whole in memory that the host sees. The next cell lets your function decide this instead, in a process of its own. A path that the devices do not have is refused.
 #
-# In the second part, `VKLAB_DISABLE_DIRECT_IO` makes CPU drivers behave like discrete GPUs. The third part swaps in a function that knows one path only.
+# U-Net is only planned, for two described GPUs. Two small models also run, if there are two devices: GPUs, or the CPU drivers lavapipe and SwiftShader. In the second and third part, `VKLAB_DISABLE_DIRECT_IO` makes CPU drivers behave like discrete GPUs. The third part swaps in a function that knows one path only.
+#
+# Read `transfers`, `host_bytes` (memory that the host sees) and `paths`. An arrow, `a -> b`, means: `a` without the swap, `b` with it.
 
 # %% id="l13b-swap" tags=["nbval-ignore-output"]
 UNSEEN, NO_DIRECT = "vklab.plan.place.transfer_paths.unseen", {"VKLAB_DISABLE_DIRECT_IO": "1"}
-show(UNSEEN)
 with attempt("13b-1"):
     for words, function, switches in (
         ("your paths", choose_path, {}), ("your paths, no direct access", choose_path, NO_DIRECT),
@@ -148,34 +140,32 @@ with attempt("13b-1"):
         print(words, *(rows or [why]), sep="\n  ")
 
 # %% [markdown] id="l13b-swapr"
-# With your function every count is the runtime's, and the outputs are the same. With host copies only, the outputs are the same, too, but `host_bytes` grow: U-Net's large values now lie whole in host memory. The runtime still shares that memory where both drivers can. If this machine has one driver only, use these lines, recorded on two CPU drivers: the digits network moves by `shared host memory`, and without direct access by `ring in shared host memory`.
+# With your function no count has an arrow: it plans as the runtime does. With host copies only, the outputs are still the same, but `host_bytes` grow: U-Net's large values now lie whole in host memory. (With one driver only, nothing runs. Our record: between two CPU drivers the digits network moves by `shared host memory`, and without direct access by `ring in shared host memory`.)
 #
-# **The two sentences of VKML, judged by your counts.** A path without any copy exists only in the last row of your picture, and for one GPU opened twice. Between two discrete GPUs the best path of the table copies once (a kernel could also read an imported dma-buf in place, and every read would cross the bus), and a way through separate host memory copies three times. So *zero-copy throughout* may hold for loading a file, and cannot hold for GPU-to-GPU transfers that *route through CPU*. Its roadmap names the remedy: PCIe peer-to-peer transfers by `VK_KHR_external_memory`, which is the extension below opaque fds and dma-bufs.
+# **VKML's two sentences, judged by your picture.** Only its last row has no copy, and no discrete GPU is in it. Between two discrete GPUs the best path of the table copies once, and the way through separate host memory copies three times. So *zero-copy throughout* may hold for loading a file. It cannot hold for transfers that *route through CPU*. VKML's roadmap names the remedy: PCIe peer-to-peer transfers by `VK_KHR_external_memory`, on which opaque fds and dma-bufs are built.
 #
-# `unseen` only plans. When a session starts, it asks the drivers, and this method tries the better memory first; if the driver refuses, the value takes a slower path, and the plan says why:
+# **If you have five minutes more**, read this and the next cell; nothing later needs them. A plan is not yet memory. When a session starts, it tries an `ExportedBuffer` for a dma-buf (`is_own`), or an `ImportedBuffer` for shared host memory. If the driver refuses, the value takes a slower path, and the plan keeps the reason:
 
 # %% id="l13b-leave"
-show("vklab.runtime.many.transfer_memory.TransferMemory._leave")
+show("vklab.runtime.many.transfer_memory.TransferMemory._leave", at="try:", lines=10)
 
 # %% [markdown] id="l13b-tracet"
-# The next cell records a real run that is split over two devices, if this machine has them. On two CPU drivers it shows capability and transfers, never a speed-up: both use the same cores.
+# The next cell records a real run on two devices, if this machine has them. On two CPU drivers it shows transfers, never a speed-up: both use the same cores.
 
 # %% id="l13b-trace" tags=["nbval-ignore-output"]
 spans, why = transfers.traced_split("digits_cnn.onnx", {"image": np.zeros((64, 1, 28, 28), "f4")})
 print(why or [words for _, words, _, _, kind in spans if kind == "transfer"])
 if spans:
-    display(figures.draw_spans(spans, "The digits network on two devices: microseconds to the "
-                               "right; transfers are orange."))  # fmt: skip
+    display(figures.draw_spans(spans, "The digits network on two devices. Blue: a chunk of the "
+                               "plan. Orange: a transfer, which is short here."))  # fmt: skip
 
 # %% [markdown] id="l13b-2t"
 # ## 2 · One product on several devices
-# A product `C = A @ B`, with `A` of shape `[m, k]` and `B` of shape `[k, n]`, is too large for one device, or too slow. So each device gets a **shard**, a part of `B`. This is **tensor parallelism**.
+# A product `C = A @ B`, with `A` of shape `[m, k]` and `B` of shape `[k, n]`, is too large for one device, or too slow. So each device gets a **shard**, a part of `B`. This is **tensor parallelism**. Each device computes with its shard; then the devices exchange what is missing. An exchange among several devices is a **collective**:
 #
-# There are two ways to cut `B`. In both, each device computes with its shard only; then the devices exchange what is missing. Such an exchange among several devices is a **collective**:
-#
-# * **all-gather**: every device has one part of an array; afterwards every device has the whole array;
-# * **reduce-scatter**: every device has an array of its own; afterwards each device has one part of the sum of all arrays;
-# * **all-reduce**: every device has an array of its own; afterwards every device has the whole sum. It is a reduce-scatter and then an all-gather.
+# * **all-gather**: before, every device has one part of an array; afterwards, all of it;
+# * **reduce-scatter**: before, every device has an array of its own; afterwards, one part of the sum of all arrays;
+# * **all-reduce**: before, every device has an array of its own; afterwards, the whole sum. It is a reduce-scatter and then an all-gather.
 #
 # `B` is cut by columns, or by rows. What do the devices have to do with their results to get `C`: `"gather"` or `"add"`?
 
@@ -195,13 +185,13 @@ print("rows, added:      ", np.allclose(sum(by_rows), A @ B))
 print("rows, gathered:   ", np.concatenate(by_rows, axis=1).shape == (A @ B).shape)
 
 # %% [markdown] id="l13b-2r" vklab={"id": "13b-2"}
-# **What it costs.** Count all bytes that cross from one device to another. Let `V` be the bytes of the whole result.
+# **What it costs.** Count all bytes that cross from one device to another, among `p` devices. Let `V` be the bytes of the whole result.
 #
-# * All-gather among `p` devices: each of the `V` bytes has to reach `p - 1` other devices. That is `(p - 1) * V`.
-# * Reduce-scatter among `p` devices: for each byte of the sum, `p - 1` terms have to travel. Again `(p - 1) * V`.
+# * All-gather: each of the `V` bytes has to reach `p - 1` other devices. That is `(p - 1) * V`.
+# * Reduce-scatter: for each byte of the sum, `p - 1` terms have to travel. Again `(p - 1) * V`.
 # * All-reduce: both, so `2 * (p - 1) * V`; for each device, `2 * (p - 1) / p * V`.
 #
-# **Both ways at once.** A grid of `rows` times `columns` devices cuts the `k` rows of `B` in `rows` parts and its `n` columns in `columns` parts. Device number `i * columns + j` has part `i` of the rows and part `j` of the columns. First, the devices of each *column* of the grid all-reduce their sums. Then the devices of each *row* of the grid all-gather. Here an element has [[bytes]] bytes.
+# **Both ways at once.** A grid of devices, `rows` times `columns`, cuts the rows of `B` in `rows` parts and its columns in `columns` parts. Device number `i * columns + j` has part `i` of the rows and part `j` of the columns. First, the devices of each *column* of the grid all-reduce their sums. Then the devices of each *row* of the grid all-gather. Here an element has [[bytes]] bytes.
 #
 # ### Exercise 2 · Shards and their price
 # `even_parts(7, 3)` returns `[(0, 3), (3, 5), (5, 7)]`: parts as equal as possible, longer ones first. Some are empty if there are more parts than elements. A device with an empty shard still takes part in the collectives, because it needs the result.
@@ -237,7 +227,7 @@ with attempt("13b-2"):
         print(f"{rows} x {columns}: all-reduce {mine[1]} bytes, all-gather {mine[2]} bytes,",
               "right:", np.allclose(C, wide[0] @ wide[1]))  # fmt: skip
     display(figures.draw_shards((4, 100, 70), mine, 3, "Your shards on a grid of 2 x 3: a colour "
-                                "and a number for each device. C names who adds its columns."))
+                                "and a number for each device. C names whose sums are added."))
 
 # %% id="l13b-e2c" vklab={"role": "check", "id": "13b-2"}
 check("13b-2", shard_matmul)
@@ -266,10 +256,10 @@ with attempt("13b-2"):
     print("columns, rows:   ", shard_matmul(8, 64, 16, 2, 1)[1], "bytes in one all-reduce")
 
 # %% [markdown] id="l13b-mlpr"
-# The columns of `W1` that a device has produce just those columns of the hidden layer that its rows of `W2` read. So nothing moves between the two layers. It works because Relu treats each element alone; a Softmax along the hidden layer would need all columns. With the rows of `W1` first, a device has only part of each sum, and `relu(a) + relu(b)` is not `relu(a + b)`.
+# The columns of `W1` on a device make those columns of the hidden layer that its rows of `W2` read. So nothing moves between the two layers. This works because Relu treats each element alone; a Softmax would need all columns. With the rows of `W1` first, each device has only part of each sum, and `relu(a) + relu(b)` is not `relu(a + b)`.
 #
 # ## 3 · An all-reduce as a list of sends
-# The simplest all-reduce sends everything to device 0, which adds, and sends the sum back. Then device 0 does all the work, and its link is the bottleneck. In a **ring**, each device sends to the next one only, and all links work at the same time.
+# The simplest all-reduce sends everything to device 0, which adds, and sends the sum back. Then the link of device 0 is the bottleneck. In a **ring**, each device sends to the next one only, and all links work at the same time. (It has nothing to do with the ring of slots in section 1.)
 
 # %% id="l13b-3d" tags=["hide-input"]
 figures.draw_reduction()
@@ -277,10 +267,10 @@ figures.draw_reduction()
 # %% [markdown] id="l13b-3r"
 # The first half of the steps is the reduce-scatter: what arrives is *added*. The second half is the all-gather: what arrives *replaces* the old part.
 #
-# **Is a ring good?** Here a device sends at most once and receives at most once in a step. A step takes as long as its largest send. With `E` elements and `p` devices, the bytes above say that some device sends at least `2 * (p - 1) / p * E` elements. A ring needs no more than that, if `p` divides `E`. But it needs `2 * (p - 1)` steps, and each step begins with a fixed delay: for very small arrays, fewer steps with larger sends are faster.
+# **Is a ring good?** In one step a device sends at most once and receives at most once. A step takes as long as its largest send. Of the bytes counted above, some device has to send at least its share: `2 * (p - 1) / p * E` elements, if the array has `E`. A ring needs no more, if `p` divides `E`. But it needs `2 * (p - 1)` steps, and each begins with a fixed delay. For very small arrays, fewer and larger sends are faster.
 #
 # ### Exercise 3 · All-reduce
-# Write the sends of an all-reduce. The check replays them and follows whose number is in which sum. Any order of sends is right that is no slower than a ring.
+# Write the sends of an all-reduce. The check replays them, and counts whose numbers are in which sum. You may choose any order of sends that is no slower than a ring.
 
 # %% id="l13b-e3" vklab={"role": "exercise", "id": "13b-3", "points": 5, "lines": 6}
 def ring_all_reduce(devices, elements):
@@ -288,9 +278,9 @@ def ring_all_reduce(devices, elements):
 
     A send takes the elements first ... end - 1 of its source, as they are before the step. The
     target adds them to its own if adds is True, and replaces its own by them if it is False.
-    TODO     at the end every device holds the sum over all devices in every element. A device
-             sends once and receives once in a step. The largest sends of all steps together have
-             at most 2 * (devices - 1) * (elements / devices, rounded up) elements.
+    TODO     at the end every device holds the sum over all devices in every element. In a step, a
+             device sends and receives at most once. Time: the largest send of each step, added
+             up over all steps, is at most 2 * (devices - 1) * (elements / devices, rounded up).
     Example  ring_all_reduce(2, 2)
              -> [[(0, 1, 0, 1, True), (1, 0, 1, 2, True)],
                  [(0, 1, 1, 2, False), (1, 0, 0, 1, False)]]          (roughly 6 lines)
@@ -313,8 +303,8 @@ with attempt("13b-3"):
     print("all sums are complete:", bool((replay(4, 12, ring) == 1).all()))
     print("elements sent in the time of all steps:", sum(step_times(ring)),
           "- to device 0 and back, one after the other:", 2 * 3 * 12)  # fmt: skip
-    display(figures.draw_ring(4, ring, "Your all-reduce on four simulated devices. A bar: the "
-                              "elements, + (adds) or = (replaces), and the target."))
+    display(figures.draw_ring(4, ring, "Your all-reduce on four simulated devices. A bar is a "
+                              "send: add elements 0-2 to device 1, or set them there."))
 
 # %% id="l13b-e3c" vklab={"role": "check", "id": "13b-3"}
 check("13b-3", ring_all_reduce)
@@ -324,9 +314,9 @@ check("13b-3", ring_all_reduce)
 
 # %% [markdown] id="l13b-4t"
 # ## 4 · Pipelines, and what would break them
-# **Pipeline parallelism** cuts a model by layers: each device is a *stage*. Only the values between two layers move, so it fits slow links. One input alone keeps one device busy at a time. So a batch is cut into `m` *micro-batches* that follow each other. At the beginning and at the end, some devices still wait: that is the **bubble**.
+# **Pipeline parallelism** cuts a model by layers: each device is a *stage*. Only the values between two layers move, so slow links are enough. But one input keeps only one device busy at a time. So a batch is cut into `m` *micro-batches* that follow each other. At the beginning and at the end, some devices still wait: that is the **bubble**.
 #
-# Four stages, twelve micro-batches, one unit of time for each piece of work: how many units until the last result? Which share of the time is a device idle, in percent?
+# Four stages, twelve micro-batches, one unit of time for each piece of work: how many units until the last result? Which share of the time is each device idle, in percent?
 
 # %% id="l13b-p3"
 predict("13b-p3", units=..., idle_percent=...)
@@ -338,16 +328,16 @@ figures.draw_pipeline(4, 6, "Four simulated devices, six micro-batches: 9 units,
 # %% [markdown] id="l13b-4r"
 # With `p` stages and `m` micro-batches the idle share is `(p - 1) / (m + p - 1)`: many micro-batches make it small.
 #
-# **Data parallelism** is the third way: every device has the whole model, and takes other requests. Nothing moves between the devices. If one request takes 8 ms, four devices answer 500 requests a second instead of 125. Each request still takes 8 ms: throughput grows, latency does not. (In vklab: `vklab.load(..., replicate=True)`. Training with data parallelism does need a collective: an all-reduce of the gradients.)
+# **Data parallelism** is the third way: every device has the whole model, and takes other requests (in vklab: `vklab.load(..., replicate=True)`). If one request takes 8 ms, four devices answer 500 requests a second instead of 125. Throughput grows, but each request still takes 8 ms.
 #
 # | parallel by | cut | moves, for each batch | helps |
 # |---|---|---|---|
-# | data | the requests | nothing | throughput |
+# | data | the requests | nothing (in training: an all-reduce of gradients) | throughput |
 # | pipeline | the layers | one activation at each cut | memory; throughput, but for the bubble |
 # | tensor | each product | collectives in every pair of layers | memory and latency, on fast links |
 #
 # ### What would break this?
-# A transfer is an event like any other, and somebody has to wait for it. In this trace, two GPUs are a pipeline for four pieces. `a0` computes on GPU 0; `out0` copies its result to a slot in shared host memory; `in0` copies from the slot to GPU 1; `b0` computes there. Pieces 0 and 2 share slot 0, pieces 1 and 3 share slot 1. One event begins **before what it reads has been written to its end**: now and then, one result is wrong.
+# A transfer is an event like any other, and somebody has to wait for it. In this trace, two GPUs are a pipeline for four pieces of work. Piece 0: `a0` computes on GPU 0; `out0` copies its result to a slot in shared host memory; `in0` copies from the slot to GPU 1; `b0` computes there. Pieces 0 and 2 share slot 0, pieces 1 and 3 share slot 1. One event begins **before its input is completely written**. Then, now and then, one result is wrong.
 
 # %% id="l13b-e4t" vklab={"id": "13b-4"}
 TRACE = """[[trace]]"""
@@ -356,7 +346,7 @@ for event in events:
     print(f"{event.name:5} {event.start:2} to {event.end:2}  {event.reads:6} -> {event.writes}")
 
 # %% id="l13b-e4d" tags=["hide-input"]
-figures.draw_trace(events, "The trace: a colour for each piece, time to the right.")
+figures.draw_trace(events, "The trace: a colour for each piece of work, time to the right.")
 
 # %% [markdown] id="l13b-e4r"
 # ### Exercise 4 · Read too early
@@ -379,15 +369,15 @@ check("13b-4", too_early)
 # hint("13b-4")
 
 # %% [markdown] id="l13b-ringt"
-# vklab's ring has the same two slots, and three kinds of waits. `_out.wait(slot)`: a slot is full before it is read. `_into.wait(slot)` in `_fill`: a slot has been read before it is filled again. The last loop: the whole value is there before the move ends, and only then the next chunk starts. Which wait forbids your event? (If it is an `out`, none of them: then the move itself began before its chunk had ended.)
+# vklab's ring has the same two slots, and three kinds of waits. `_out.wait(slot)`: a slot is full before it is read. `_into.wait(slot)` in `_fill`: a slot has been read before it is filled again. The last loop of `_move`: the whole value is there before the move ends, and only then the next chunk starts. (`self.refusal` says why two devices cannot share a slot; then the host copies.) Which wait forbids your event? None, if it is an `out`: then the move began before its chunk had ended.
 
 # %% id="l13b-ring"
-show("vklab.runtime.many.device_copies.StagingRing._move")
-show("vklab.runtime.many.device_copies.StagingRing._fill")
+display(show("vklab.runtime.many.device_copies.StagingRing._move"),
+        show("vklab.runtime.many.device_copies.StagingRing._fill"))
 
 # %% [markdown] id="l13b-5t"
 # ## 5 · ExecuTorch beside vklab
-# ExecuTorch runs PyTorch models on phones, and has a Vulkan backend. It cuts a model at what the GPU can do, as lab 13 did. The *edge dialect*, which `to_edge` makes, has PyTorch's small core set of operators, each with the dtypes that it may have. A `.pte` file holds the program, ready to run, with the parts for the GPU inside.
+# ExecuTorch runs PyTorch models on phones, and has a Vulkan backend. It cuts a model at what the GPU can do, as lab 13 did. The *edge dialect*, which `to_edge` makes, is PyTorch's small core set of operators, each with the dtypes that it may have. A `.pte` file holds the program, ready to run.
 
 # %% id="l13b-5d" tags=["hide-input"]
 figures.draw_layers()
@@ -395,34 +385,32 @@ figures.draw_layers()
 # %% [markdown] id="l13b-5r"
 # | ExecuTorch, in `backends/vulkan/` | holds | vklab |
 # |---|---|---|
-# | `runtime/api`, today also `runtime/vk_api` | one object of Vulkan in each file | `vklab/vulkan/` |
+# | `runtime/api` | one object of Vulkan in each file | `vklab/vulkan/` |
 # | `runtime/graph` | what runs, in which order, in which memory | `vklab/plan/`, `vklab/runtime/` |
 # | `runtime/graph/ops/impl` | host code that starts a kernel | `vklab/ops/` |
 # | `runtime/graph/ops/glsl` | kernels | `shaders/ops/` |
 # | `partitioner`, `op_registry.py` | what the GPU can do | `vklab/plan/capability.py`, `vklab/ops/registry.py` |
 #
-# **Supported operators, then and now.** The page that we read is the repository's of 8 October 2024. Its note says *only binary arithmetic operators* will run on the GPU. The same page links a list of operators:
+# **Supported operators, then and now.** We read ExecuTorch's page of 8 October 2024. A note on it says that *only binary arithmetic operators* run on the GPU. The same page links a list of operators:
 #
 # | date | where | entries |
 # |---|---|---|
-# | 17 April 2024, the note is new | `partitioner/vulkan_partitioner.py` | 19, 6 of them binary arithmetic; convolution and matrix product are there, too |
-# | 8 October 2024, the page links the list | `partitioner/supported_ops.py` | 61 |
-# | 28 October 2024 | the file is removed: the link on the page leads nowhere | moved to `op_registry.py` |
-# | 22 August 2026 | `op_registry.py` | 157 |
+# | 17 April 2024, the note is new | `partitioner/vulkan_partitioner.py` | 19, with convolution and matrix product; 6 are binary arithmetic |
+# | 8 October 2024, our page | `partitioner/supported_ops.py` | 61 |
+# | 22 August 2026 (since 28 October 2024 that file, and so the link, is gone) | `op_registry.py` | 157 |
 #
-# Counted in the repository's history, [commit 414cd05](https://github.com/pytorch/executorch/commit/414cd05d17) to [cff6f4d](https://github.com/pytorch/executorch/commit/cff6f4dd32). So the note was wrong on its first day. The page of today has another text.
+# Counted in the repository, [commit 414cd05](https://github.com/pytorch/executorch/commit/414cd05d17) to [cff6f4d](https://github.com/pytorch/executorch/commit/cff6f4dd32). So the note was wrong on its first day. Today's page has another text.
 #
-# ### What the page says
+# ### What the pages say
 # 1. *Features*: tensors can change shape between inferences, as long as the current shape is *smaller than the bounds specified during lowering*. (The plan reserves memory for the bounds.)
-# 2. *End to end example*: one sentence promises *a lowered MobileNet V2 model as `vulkan_mobilenetv2.pte`*. The script below it defines `class Add`, whose `forward` returns `x + y`, calls `export(Add(), ...)`, lowers it with `VulkanPartitioner`, and writes to `open("vk_add.pte", "wb")`.
-# 3. *Build*: the shell commands are `rm -rf cmake-android-out && pp cmake . -DCMAKE_INSTALL_PREFIX=...`, and so on. `rm`, `cmake` and `adb` are explained or known; `pp` is not on the page, nor among the tools to install.
-# 4. *Run*: the note about *binary arithmetic operators*; it goes on: expect slow inference, *as the majority of operators are being executed via Portable operators*, on the CPU. Then it runs `vk_add.pte`.
-#
-# VKML's page: among its *key design decisions* is *zero-copy throughout*, transfers between GPUs included. Its development notes: *GPU-to-GPU movement currently routes through CPU*.
+# 2. *End to end example*: a script produces *a lowered MobileNet V2 model as `vulkan_mobilenetv2.pte`*. The script below this sentence defines `class Add`, whose `forward` returns `x + y`, lowers it, and writes to `open("vk_add.pte", "wb")`.
+# 3. *Build*: the shell commands are `rm -rf cmake-android-out && pp cmake . -DCMAKE_INSTALL_PREFIX=...`, and so on. The page neither explains `pp` nor lists it among the tools to install.
+# 4. *Run*: the note on *binary arithmetic operators* goes on: expect slow inference, *as the majority of operators are being executed via Portable operators*, on the CPU. Then the page runs `vk_add.pte`.
+# 5. VKML, *key design decisions*: *Zero-copy throughout: model loading, CPU allocations, and GPU reference-based transfers avoid unnecessary copies*. Development notes: *GPU-to-GPU movement currently routes through CPU*.
 
 # %% [markdown] id="l13b-e5t" vklab={"id": "13b-5"}
 # ### Exercise 5 · Which sentence is wrong, and who says so?
-# Three or more of these sentences are wrong. Choose for each one: `holds` (nothing here speaks against it); or what speaks against it: `its script` (the page's own example), `its link` (the list that the page links), `its own notes` (another part of the same page), `at most` (wrong by one: the bound itself is allowed), `no such command`. The points are for all rows together.
+# Three or more of these sentences are wrong. Choose `holds` if nothing here speaks against a sentence. Otherwise choose what does: `its script` (the page's own example), `its link` (the list that the page links), `its own notes` (another part of the same page), `at most` (the bound itself is allowed), `no such command`. You get the points if all rows are right.
 #
 # | row | sentence |
 # |---|---|
@@ -446,7 +434,7 @@ check("13b-5", sentences)
 # hint("13b-5")
 
 # %% [markdown] id="l13b-boundt"
-# Does the bound itself run? In vklab it does. The next cell reserves memory for at most three pictures, and sends two, three and four:
+# Does the bound itself run? The next cell reserves memory for at most three pictures, and sends two, three and four:
 
 # %% id="l13b-bound"
 with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 3}) as session:
@@ -461,18 +449,18 @@ with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 3}) as session:
 # ## Recap
 # | word | costs | mistake to avoid |
 # |---|---|---|
-# | host copy, ring, dma-buf | 3, 2, 1 copies between two discrete GPUs | to believe in no copy at all |
+# | host copy, ring, dma-buf | 3, 2, 1 copies between two discrete GPUs | to call one of them zero-copy |
 # | opaque fd | no copy | to import it into another GPU |
-# | cut by columns | an all-gather | none is needed before a cut by rows |
-# | cut by rows | an all-reduce | Relu before the sum |
-# | ring all-reduce | `2 * (p - 1) / p` of the array for each device | the ring for very small arrays |
-# | pipeline | a bubble of `(p - 1) / (m + p - 1)` | to read a slot before its copy has ended |
+# | cut by columns | an all-gather | to gather before a cut by rows |
+# | cut by rows | an all-reduce | to apply Relu before the sum |
+# | ring all-reduce | `2 * (p - 1) / p` of the array for each device | to use the ring for very small arrays |
+# | pipeline | a bubble of `(p - 1) / (m + p - 1)` | to read a value before its copy has ended |
 # | data parallelism | the whole model on each device | to expect lower latency |
 #
 # **Next**: lab 14 makes numbers smaller, and every transfer with them.
 #
 # **References**
-# * Vulkan specification: [external memory handle types](https://registry.khronos.org/vulkan/specs/latest/man/html/VkExternalMemoryHandleTypeFlagBits.html) and their compatible devices, [VK_EXT_external_memory_host](https://registry.khronos.org/vulkan/specs/latest/man/html/VK_EXT_external_memory_host.html), [VK_KHR_device_group](https://registry.khronos.org/vulkan/specs/latest/man/html/VK_KHR_device_group.html).
+# * Vulkan: [external memory handle types](https://registry.khronos.org/vulkan/specs/latest/man/html/VkExternalMemoryHandleTypeFlagBits.html), [VK_EXT_external_memory_host](https://registry.khronos.org/vulkan/specs/latest/man/html/VK_EXT_external_memory_host.html), [VK_KHR_device_group](https://registry.khronos.org/vulkan/specs/latest/man/html/VK_KHR_device_group.html).
 # * Shoeybi et al., [Megatron-LM](https://arxiv.org/abs/1909.08053), 2019: columns, then rows. Huang et al., [GPipe](https://arxiv.org/abs/1811.06965), 2018: the bubble.
 # * Patarasuk and Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, 2009: the ring, and why no algorithm sends less.
 # * [VKML](https://github.com/void-research/vkml); ExecuTorch's [Vulkan backend](https://github.com/pytorch/executorch/tree/main/backends/vulkan).

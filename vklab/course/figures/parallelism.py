@@ -23,7 +23,8 @@ def draw_copies() -> Picture:
     """Draw the copies of a value on three paths between two GPUs with memory of their own."""
     page = Diagram(700, 196)
     rows = (
-        ("host copy", ("GPU 0 memory", "host memory A", "host memory B", "GPU 1 memory")),
+        ("host copy", ("GPU 0 memory", "host memory, seen by GPU 0",
+                       "host memory, seen by GPU 1", "GPU 1 memory")),
         ("ring", ("GPU 0 memory", "host memory, seen by both", "GPU 1 memory")),
         ("dma-buf", ("GPU 0 memory, seen by GPU 1", "GPU 1 memory")),
     )
@@ -129,6 +130,7 @@ def draw_mlp() -> Picture:
     page.box((6, 50, 60, 44), "x", "grey")
     for n, colour in enumerate(("blue", "orange")):
         y = 10 + 84 * n
+        page.note((6, y + 26), f"device {n}", bold=True)
         page.arrow((66, 72), (98, y + 22))
         for x, words in ((100, f"columns {n}\nof W1"), (215, "Relu"), (330, f"rows {n}\nof W2")):
             page.box((x, y, 90, 44), words, colour)
@@ -139,7 +141,8 @@ def draw_mlp() -> Picture:
     return page.picture(
         "x goes to two devices; each has half of the columns of W1, Relu, and the same half of the "
         "rows of W2; one all-reduce adds the two results.",
-        "Two layers, one collective: what device 0 makes of W1 is what its rows of W2 read.")
+        "Two layers, one collective. Each device makes the part of the hidden layer that its "
+        "rows of W2 read.")
 
 
 def draw_reduction() -> Picture:
@@ -162,7 +165,8 @@ def draw_reduction() -> Picture:
         "Three devices with three parts each. After one step each device has one part with two "
         "terms, after two steps one finished part, after four steps all three.",
         "A ring of three: each box is a part of the array, with the numbers of the devices that "
-        "are in its sum. In each step a device sends one part to the next one; 2 sends to 0.")
+        "are in its sum. Dark: complete. In each step a device sends one part to the next one; "
+        "2 sends to 0.")
 
 
 def draw_ring(devices: int, steps: Sequence[Sequence[Send]], caption: str) -> Picture:
@@ -180,7 +184,8 @@ def draw_ring(devices: int, steps: Sequence[Sequence[Send]], caption: str) -> Pi
     for sends, time in zip(steps, step_times(steps), strict=True):
         for source, target, first, end, adds in sends:
             if first < end:
-                words = f"{first}-{end - 1} {'+' if adds else '='} {target}"
+                does, at = ("add", "to") if adds else ("set", "in")
+                words = f"{does} {first}-{end - 1} {at} {target}"
                 colour = PARTS[firsts.index(first) % len(PARTS)]
                 lanes[f"device {source}"].append((words, start, start + end - first, colour))
         start += time
@@ -214,11 +219,16 @@ def draw_trace(events: Sequence[Event], caption: str) -> Picture:
 
 
 def draw_spans(spans: Sequence[Any], caption: str) -> Picture:
-    """Draw the spans of a traced run: (lane, words, start, end, kind) in microseconds."""
+    """Draw the spans of a traced run: (lane, words, start, end, kind) in microseconds.
+
+    The host is the first lane; the devices follow by their numbers.
+    """
     colours = {"chunk": "blue", "transfer": "orange"}
     lanes: dict[str, list[tuple[str, float, float, str]]] = {}
-    for lane, words, start, end, kind in spans:
-        bar = (words if end - start > spans[-1][3] / 12 else "", start, end, colours[kind])
+    longest = max((end for *_, end, _ in spans), default=0)
+    for lane, words, start, end, kind in sorted(spans, key=lambda span: (span[0] != "host", span)):
+        told = f"{words}: {(end - start) / 1e3:.1f} ms" if end - start > longest / 6 else ""
+        bar = (told, start, end, colours[kind])
         lanes.setdefault(lane.split("(")[0].replace(" Device", "").strip(), []).append(bar)
     told = ", ".join(f"{words} on {lane}" for lane, words, *_ in spans)
     return draw_timeline(lanes, alt=told, caption=caption)
@@ -239,9 +249,9 @@ def draw_layers() -> Picture:
         y = 12 + 64 * row
         page.note((4, y + 27), name, bold=True)
         for n, words in enumerate(boxes):
-            page.box((92 + 122 * n, y, 106, 44), words, colour)
+            page.box((88 + 122 * n, y, 110, 44), words, colour)
             if n:
-                page.arrow((76 + 122 * n, y + 22), (90 + 122 * n, y + 22))
+                page.arrow((76 + 122 * n, y + 22), (86 + 122 * n, y + 22))
     return page.picture(
         "ExecuTorch: torch.export, to_edge, partitioner, to_executorch, runtime. "
         "vklab: torch.onnx, passes, partition, compile, runtime.",

@@ -25,7 +25,7 @@ from vklab.plan.options import Options, PlacementOptions
 from vklab.types import DeviceInfo, MemoryType
 from vklab.vulkan import dma_buf, host_memory
 
-__all__ = ["facts_of", "guarded", "halves", "lent_devices", "load_in_halves", "spread",
+__all__ = ["PAIRS", "facts_of", "guarded", "halves", "lent_devices", "load_in_halves", "spread",
            "traced_split"]  # fmt: skip
 
 PAST_THE_HOST = ("dma-buf", "ring")
@@ -33,6 +33,20 @@ PAST_THE_HOST = ("dma-buf", "ring")
 DISCRETE = (("device_local", 1), ("host_visible host_coherent", 6),
             ("host_visible host_coherent host_cached", 14))  # fmt: skip
 SECONDS = 120.0
+
+_GPU: dict[str, Any] = {"uuid": "a", "group": None, "offers": (), "direct": False,
+                        "element_bytes": 4}  # fmt: skip
+_OTHER, _CPU = _GPU | {"uuid": "b"}, {"direct": True}
+_HOST: dict[str, Any] = {"offers": ("host_import",)}
+_DMA: dict[str, Any] = {"offers": ("dma_export", "dma_import", "host_import")}
+# Pairs of devices by the facts that decide over a path.
+PAIRS = {
+    "two GPUs that share nothing": (_GPU, _OTHER),
+    "two GPUs, host import": (_GPU | _HOST, _OTHER | _HOST),
+    "two GPUs, host import and dma-buf": (_GPU | _DMA, _OTHER | _DMA),
+    "a GPU and a CPU driver, host import": (_GPU | _HOST, _OTHER | _HOST | _CPU),
+    "two CPU drivers, host import": (_GPU | _HOST | _CPU, _OTHER | _HOST | _CPU),
+}
 
 Choose = Callable[[Mapping[str, Any], Mapping[str, Any], int], tuple[str, int]]
 
