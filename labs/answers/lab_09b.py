@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from vklab.course.author.answers import alternative, taught, wrong
+from vklab.course.author.answers import alternative, wrong
 from vklab.course.labs.grouping import ready
 from vklab.course.labs.live_bytes import live_bytes
 
 
 def _part(fold=True, shape_known=True, data_stops=True, stop_all=False, list_late=False,
-          strongest=True, needs_value=True):  # fmt: skip
+          strongest=True, needs_value=True):
     """Return an answer to 09b-1 in which one decision may be wrong."""
     def first_part(nodes, given, constants, facts):
         level = dict.fromkeys(given, 1) | dict.fromkeys(constants, 2)
@@ -55,7 +55,12 @@ wrong("09b-1", says="expected (a list of names, a dictionary)")(
 wrong("09b-1", says="keep the order")(lambda *given: (_part()(*given)[0][::-1], _part()(*given)[1]))
 
 
-def _counter(key=lambda a: (a.shape, str(a.dtype)), asks=True, tree=True, lru=True, drop=True):
+def rows(array, step=4):
+    return (len(array) + step - 1) // step
+
+
+def _counter(key=lambda a: (rows(a), a.shape[1:], str(a.dtype)), asks=True, tree=True, lru=True,
+             drop=True):
     """Return an answer to 09b-2 in which one decision may be wrong."""
     def new_plans(requests, needs, kept):
         caches, counts = {}, []  # prefix of keys -> keys, the one used last at the end
@@ -81,12 +86,14 @@ def _counter(key=lambda a: (a.shape, str(a.dtype)), asks=True, tree=True, lru=Tr
 
 alternative("09b-2")(_counter())
 for words, decision in (
-    ("on equal shapes, other numbers", {"key": lambda a: (a.shape, str(a.dtype), a.tobytes())}),
-    ("on other shapes", {"key": lambda a: (a.size, str(a.dtype))}),
-    ("on other dtypes", {"key": lambda a: a.shape}),
+    ("on equal shapes, other numbers", {"key": lambda a: (rows(a), a.tobytes(), str(a.dtype))}),
+    ("on other shapes", {"key": lambda a: (rows(a), a.ndim, str(a.dtype))}),
+    ("on other dtypes", {"key": lambda a: (rows(a), a.shape[1:])}),
+    ("on (1, 4, 5, 8, 9, 1) rows", {"key": lambda a: (a.shape, str(a.dtype))}),
+    ("on other shapes", {"key": lambda a: (len(a) // 4, a.shape[1:], str(a.dtype))}),
     ("on to is needed", {"asks": False}),
-    ("request 3: x float32[2, 4] then where int64[2, 5]", {"tree": False}),
-    ("expected 1, got 0", {"lru": False}),
+    ("then where int64[2, 5])", {"tree": False}),
+    ("expected 0, got 1", {"lru": False}),
     ("expected 1, got 0", {"drop": False}),
 ):
     wrong("09b-2", says=words)(_counter(**decision))
@@ -98,18 +105,17 @@ def _pair(*requests):
 
 
 alternative("09b-3")(_pair(((3, 4), [3, 4]), ((3, 4), [4, 3])))
-wrong("09b-3", says="both requests need the same plan")(_pair(((3, 4), [12]), ((3, 4), [12])))
-wrong("09b-3", says="the shorter keys differ")(_pair(((3, 4), [12]), ((3, 4), [2, 6])))
-wrong("09b-3", says="Reshape of 12 elements to [7] is not")(_pair(((3, 4), [7]), ((3, 4), [7])))
+for words, one, other in (
+    ("both requests need the same plan", ((3, 4), [12]), ((3, 4), [12])),
+    ("the shorter keys differ", ((3, 4), [12]), ((3, 4), [2, 6])),
+    ("Reshape of 12 elements to [7] is not", ((3, 4), [7]), ((3, 4), [7])),
+    ("x must be a float32 matrix", ((0, 4), [3, 4]), ((3, 4), [4, 3])),
+):
+    wrong("09b-3", says=words)(_pair(one, other))
 wrong("09b-3", says="expected two dictionaries")([((3, 4), [3, 4]), ((3, 4), [4, 3])])
-wrong("09b-3", says="x must be a float32 matrix")(_pair(((0, 4), [3, 4]), ((3, 4), [4, 3])))
-
-RIGHT = {"A": "ahead of time", "B": "eager", "C": "both", "D": "ahead of time", "E": "both"}
-alternative("09b-4")(dict(sorted(RIGHT.items(), reverse=True)))
-wrong("09b-4", says="4 of 5 are right")({**RIGHT, "E": "eager"})
 
 
-@alternative("09b-5")
+@alternative("09b-4")
 def layer_by_layer(work):
     """Keep for each set of done nodes the best way to it."""
     reached = {frozenset(): (0, ())}
@@ -135,12 +141,14 @@ def _greedy(key):
     return small_peak_order
 
 
-wrong("09b-5", says="the obvious answer needs")(list)
-wrong("09b-5", says="no answer needs less than")(_greedy(lambda work, order, n: work[n][0]))
-wrong("09b-5", says="no answer needs less than")(
-    _greedy(lambda work, order, n: live_bytes({**work, n: work[n]}, [*order, n])[-1]))
-wrong("09b-5", says="before")(lambda work: [*work][::-1])
-wrong("09b-5", says="nodes are missing, such as")(lambda work: [*work][:-1])
-wrong("09b-5", says="for the second time")(lambda work: [*work, *work])
-wrong("09b-5", says="which is no node of this graph")(lambda work: [*work, "n999"])
-wrong("09b-5", says="expected a list of names")(lambda work: set(work))
+for words, answer in (
+    ("the obvious answer needs", list),
+    ("no answer needs less than", _greedy(lambda work, order, n: work[n][0])),
+    ("no answer needs less than", _greedy(lambda work, order, n: -len(work[n][1]))),
+    ("before", lambda work: [*work][::-1]),
+    ("nodes are missing, such as", lambda work: [*work][:-1]),
+    ("for the second time", lambda work: [*work, *work]),
+    ("which is no node of this graph", lambda work: [*work, "n999"]),
+    ("expected a list of names", set),
+):
+    wrong("09b-4", says=words)(answer)

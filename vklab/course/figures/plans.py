@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
+from vklab.course.figures import networks
 from vklab.course.figures.diagram import Diagram
-from vklab.course.labs import live_bytes
+from vklab.course.labs import growing_plans, live_bytes
 from vklab.course.labs.grouping import Work
 from vklab.course.picture import Picture, picture
 
-__all__ = ["draw_kinds", "draw_live", "draw_modes", "draw_profiles", "draw_stages", "draw_tree"]
+__all__ = ["draw_branches", "draw_first_part", "draw_kinds", "draw_live", "draw_modes",
+           "draw_profiles", "draw_stages", "draw_tree"]  # fmt: skip
 
 
 def draw_stages() -> Picture:
@@ -62,6 +64,24 @@ def draw_kinds() -> Picture:
     )
 
 
+def draw_first_part(name: str, planned: Sequence[str], missing: Mapping[str, str]) -> Picture:
+    """Draw one of MODELS with its planned nodes.
+
+    Args:
+        name: the model.
+        planned: names of the nodes that are planned.
+        missing: the values that the other nodes wait for.
+    """
+    nodes = growing_plans.MODELS[name][1]
+    waits = ", ".join(f"the {what} of {value}" for value, what in missing.items()) or "nothing"
+    return networks.draw_network(
+        nodes, alt=f"The nodes of {name}; planned: {', '.join(planned)}.",
+        caption=f"Your answer for the model {name}. The plan waits for {waits}.",
+        colours={node[0]: "green" if node[0] in planned else "grey" for node in nodes},
+        legend={"green": "planned", "grey": "waits"},
+    )  # fmt: skip
+
+
 def draw_tree() -> Picture:
     """Draw the tree of plan caches of the model "select"."""
     page = Diagram(700, 166)
@@ -105,6 +125,17 @@ def draw_modes() -> Picture:
         "decides everything, and each run only starts one fused kernel.",
         "The same three operators, run twice. No scale: the boxes are steps, not times.",
     )
+
+
+def draw_branches() -> Picture:
+    """Draw the small graph BRANCHES."""
+    nodes = live_bytes.BRANCHES.items()
+    return networks.draw_network(
+        [(n, f"{n}: {size}", reads, [n]) for n, (size, reads) in nodes],
+        alt="x is read by a and d; a, b, c and d, e, f are branches; g reads c and f.",
+        caption="A graph with two branches. Each box: name and bytes of its result.",
+        notes={n: [] for n, _ in nodes},
+    )  # fmt: skip
 
 
 def draw_live(work: Work, orders: Mapping[str, Sequence[str]]) -> Picture:

@@ -15,7 +15,7 @@ from vklab.course.labs.grouping import Work
 from vklab.course.labs.live_bytes import END, as_work, live_bytes
 from vklab.course.labs.recorded_graphs import irregular, recorded
 
-__all__ = ["beside", "natural_orders", "window", "wiring"]
+__all__ = ["beside", "natural_orders", "random_order", "window", "wiring"]
 
 
 def window(chance: np.random.Generator, name: str, least: int, most: int) -> Work:
@@ -39,6 +39,22 @@ def beside(one: Work, other: Work) -> Work:
              for letter, work in (("a", one), ("b", other)) for n, (size, reads) in work.items()}
     ends = (*named.pop("a" + END)[1], *named.pop("b" + END)[1])
     return named | {END: (0, ends)}
+
+
+def random_order(work: Work, chance: np.random.Generator) -> list[str]:
+    """Return a random topological order: of the ready nodes, one is drawn at each step."""
+    readers: dict[str, list[str]] = {name: [] for name in work}
+    for name, (_, reads) in work.items():
+        for read in reads:
+            readers[read].append(name)
+    waits, order = {name: len(reads) for name, (_, reads) in work.items()}, list[str]()
+    able = [name for name in work if not waits[name]]
+    while able:
+        order.append(able.pop(int(chance.integers(len(able)))))
+        for name in readers[order[-1]]:
+            waits[name] -= 1
+            able += [name] * (not waits[name])
+    return order
 
 
 def natural_orders(work: Work, tries: int = 200) -> dict[str, int]:

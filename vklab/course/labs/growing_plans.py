@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import vklab
 from vklab.course.swap import swap
 from vklab.graph import onnx_import
+from vklab.graph.graph import Graph
 from vklab.plan import plan as plans
 from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
@@ -23,8 +24,8 @@ from vklab.runtime import executor
 from vklab.runtime.plan_cache import PlanCache, describe
 from vklab.types import DeviceInfo
 
-__all__ = ["CONSTANTS", "FACTS", "MODELS", "PlainNode", "as_model", "entries", "grow", "later",
-           "shapes_with_key", "start"]  # fmt: skip
+__all__ = ["CONSTANTS", "FACTS", "MODELS", "PlainNode", "as_model", "bytes_held", "entries", "grow",
+           "later", "shapes_with_key", "start"]  # fmt: skip
 
 PlainNode = tuple[str, str, tuple[str, ...], tuple[str, ...]]
 # Operators whose shape rule is special; every other one needs the shapes of its inputs only.
@@ -105,6 +106,17 @@ def grow(plan: Plan, values: Mapping[str, np.ndarray]) -> Plan:
     infos = {name: describe(name, values[name], values[name] if name in plan.needs else None)
              for name in plan.live}  # fmt: skip
     return plans.extend(plan, infos, FACTS_OF_HOST)
+
+
+def bytes_held(graph: Graph) -> int:
+    """Return the bytes of memory behind a graph's initializers; shared memory counts once."""
+    held = {}
+    for each in graph.initializers.values():
+        array = each.constant
+        while array is not None and isinstance(array.base, np.ndarray):
+            array = array.base
+        held[id(array)] = 0 if array is None else array.nbytes
+    return sum(held.values())
 
 
 def entries(model: onnx.ModelProto, feeds: Iterable[Mapping[str, np.ndarray]]) -> list[int]:
