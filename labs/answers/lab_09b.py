@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs.grouping import ready
 from vklab.course.labs.live_bytes import live_bytes
 
@@ -152,3 +152,19 @@ for words, answer in (
     ("expected a list of names", set),
 ):
     wrong("09b-4", says=words)(answer)
+
+for number in ("1", "-1"):
+    equivalent("09b-1", "kind, number = facts.get(operator, ('', 0))",
+               f"kind, number = facts.get(operator, ('', {number}))",
+               because="only the kind 'value' uses the number")
+    equivalent("09b-4", "heap, seen = ([(0, ())], set())",
+               f"heap, seen = ([({number}, ())], set())", because="peaks are larger than a byte")
+equivalent("09b-4", "heappush(heap, (max(peak, kept + work[name][0]), (*order, name)))",
+           "heappush(heap, (max(kept + work[name][0], peak), (*order, name)))", because="a maximum")
+equivalent("09b-2", "for stage, asked in zip(request, needs, strict=True):",
+           "for stage, asked in zip(request, needs, strict=False):", because="equal lengths")
+equivalent("09b-2", "key = (*((-(-len(array) // STEP), array.shape[1:], array.dtype) for array in "
+           "stage.values()), *(stage[name].tobytes() for name in asked))",
+           "key = (*((-len(array) // STEP, array.shape[1:], array.dtype) for array in "
+           "stage.values()), *(stage[name].tobytes() for name in asked))",
+           because="the negative of a number tells as much as the number")

@@ -149,8 +149,8 @@ class NewPlans(Function):
                              path(2, 5, 1), path(3, 5, 1)], three, 8), on="three stages")
         yield Case("kept", ([one(n * step, 4) for n in (1, 2, 1, 3, 1, 2, 3)], none, 2),
                    on="a cache of two")
-        yield Case("kept", ([path(a, b) for a, b in ((1, 5), (1, 6), (2, 5), (1, 5), (3, 5), (1, 6),
-                                                     (2, 5), (1, 5))], two, 2), on="two caches of two")
+        pairs = (1, 5), (1, 6), (2, 5), (1, 5), (3, 5), (1, 6), (2, 5), (1, 5)
+        yield Case("kept", ([path(a, b) for a, b in pairs], two, 2), on="two caches of two")
         for part in self.parts:
             for kept in (1, 2, 3) if part == "kept" else (8,):
                 drawn = random.integers(1, 4, (14, 3)).tolist()
@@ -233,7 +233,7 @@ class Collision(Value):
                           f"and {words.short(short[1])}")  # fmt: skip
 
 
-def least_peak(work: Work, most: int = 8000) -> int:
+def least_peak(work: Work, most: int = 3000) -> int:
     """Return the smallest peak of all orders: a search over the sets of nodes that may be done.
 
     The set with the smallest peak so far is continued first. 0 after `most` sets.
@@ -268,8 +268,8 @@ def draw_work(random: np.random.Generator, part: str) -> tuple[Work, int]:
             drawn = drawn_orders.window(random, "inception_v1", 24, 49)
         elif part == "beside":
             other = str(random.choice(["shufflenet_v2", "unet", "bert_base", "resnet50"]))
-            drawn = drawn_orders.beside(drawn_orders.window(random, "inception_v1", 14, 25),
-                                        drawn_orders.window(random, other, 10, 17))
+            drawn = drawn_orders.beside(drawn_orders.window(random, "inception_v1", 12, 21),
+                                        drawn_orders.window(random, other, 8, 14))
         else:
             drawn = drawn_orders.wiring(random, 18 if part == "small" else 30)
         work = {name: drawn[name] for name in drawn_orders.random_order(drawn, random)}

@@ -205,7 +205,7 @@ print("new entries:", growing.entries(growing.as_model("select"), requests))
 # ### Exercise 2 · How many plans?
 # Count the new entries of any sequence of requests. A request is a list of *stages*, and each stage is a dictionary of arrays: the values that are live there. The key of a stage has dtype and shape of each array, and the bytes of those in `needs[stage]`. Each entry has its own cache for the next stage.
 #
-# Two rules differ from vklab's defaults. First, a plan here serves several batches: in the key, the first dimension of each shape is rounded up to a multiple of [[step]]. (Lab 11 plans in this way, for upper bounds.) Second, a cache keeps at most `kept` entries; vklab's number is 8. When it has one more, the entry **used longest ago** is dropped, and with it the cache below it.
+# Two rules differ from vklab's defaults. First, a plan here serves several batches: in the key, the first dimension of each shape is rounded up to a multiple of [[step]]. (The upper bounds of lab 11 are a similar idea.) Second, a cache keeps at most `kept` entries; vklab's number is 8. When it has one more, the entry **used longest ago** is dropped, and with it the cache below it.
 
 # %% id="l09b-e2" vklab={"role": "exercise", "id": "09b-2", "points": 4, "lines": 15}
 STEP = [[step]]
@@ -299,14 +299,16 @@ figures.draw_modes()
 # %% [markdown] id="l09b-4r"
 # ExecuTorch's page (read in November 2026) says that its library was "adapted for an AOT graph-mode style of model inference (as opposed to PyTorch which adopted an eager execution style)". PyTorch has both today: since version 2.0 (March 2023), [`torch.compile`](https://docs.pytorch.org/docs/stable/generated/torch.compile.html) captures graphs while Python runs.
 #
-# What is gained can be counted without a clock. U-Net again:
+# What is gained can be counted without a clock. The cell counts U-Net again; then it counts how often two runs of the model `top` ask an operator for a shape.
 
 # %% id="l09b-counts"
 results = [recorded("unet").size_bytes(value) for node in graph.nodes for value in node.outputs]
-print(f"eager:         {len(graph.nodes)} kernels and {len(graph.nodes)} shape rules in each run, "
-      f"{sum(results) / 2**20:.0f} MiB of results if none is freed")
-print(f"ahead of time: {len(unet.dispatches)} kernels and 0 shape rules in each run, one arena of "
+print(f"one call for each operator: {len(graph.nodes)} calls, {sum(results) / 2**20:.0f} MiB of "
+      "results if none is freed")
+print(f"ahead of time: {len(unet.dispatches)} dispatches, one arena of "
       f"{unet.memory.arena_bytes / 2**20:.0f} MiB")
+asked = growing.shape_rules(as_onnx := growing.as_model("top"), [{"x": wide}] * 2)
+print(f"shape rules of {len(as_onnx.graph.node)} nodes, asked in run 1 and run 2: {asked}")
 
 # %% [markdown] id="l09b-4x"
 # The price of AOT: a size that depends on data stops it (section 2). ExecuTorch plans for the *largest* size instead (upper bounds, lab 11), and a branch of Python is no longer there at all: `torch.export` refuses an `if` on a number of a tensor, unless it is written as [`torch.cond`](https://docs.pytorch.org/docs/stable/export.html).
@@ -353,12 +355,13 @@ whole["part of Inception"] = as_work(recorded("inception_v1").window(42, 54))
 for name, work in whole.items():
     bounds = must_be_live(work)
     peaks = [max(live_bytes(work, random_order(work, chance))) for _ in range(20)]
-    print(f"{name:17} file {max(live_bytes(work, list(work))):10,}, random {min(peaks):10,} to "
-          f"{max(peaks):10,}, no order below {max(bounds.values()):10,} "
-          f"({max(bounds, key=bounds.get)})")
+    numbers = max(live_bytes(work, list(work))), min(peaks), max(peaks), max(bounds.values())
+    file, least, most, bound = (round(number / 1024) for number in numbers)
+    print(f"{name:17} file {file:6,} KiB, random {least:6,} to {most:6,}, no order below "
+          f"{bound:6,} at {max(bounds, key=bounds.get)}")
 
 # %% [markdown] id="l09b-5x"
-# The last number is a **lower bound**. When a node runs, its inputs and its result are live, and so is each earlier result that a *later* node must still read, in every order. (`must_be_live` adds them up; "earlier" and "later" mean: along the arrows.) In ResNet-50 the node with the largest sum is an `Add` of two large tensors, at the beginning, where images are large; everything else is smaller in every order. So all orders are equally good there. In a part of a network without its large first layers, the branches decide.
+# The last number is a **lower bound**. When a node runs, its inputs and its result are live, and so is each earlier result that a *later* node must still read, in every order. (`must_be_live` adds them up; "earlier" and "later" mean: along the arrows.) In ResNet-50 the node with the largest sum is an `Add` of two large tensors, near the beginning, where images are large. All orders that were tried end at this number, so none of them can be improved. In a part of a network without its large first layers, the branches decide, and perhaps no order reaches the bound.
 #
 # ### Exercise 4 · An order with a small peak (scored)
 # Find an order with a small peak, for any graph. The nodes come in a shuffled, valid order. `ready(work, done)` lists the nodes that are not done and whose inputs are; `live_bytes(work, order)` returns the live bytes of each step.
@@ -381,9 +384,9 @@ def small_peak_order(work):
     """
     ### BEGIN SOLUTION
     readers = {name: {n for n in work if name in work[n][1]} for name in work}
-    heap, seen = [(0, 0, ())], set()
+    heap, seen = [(0, ())], set()
     while heap:
-        peak, _, order = heappop(heap)
+        peak, order = heappop(heap)
         done = frozenset(order)
         if len(done) == len(work):
             return list(order)
@@ -391,8 +394,7 @@ def small_peak_order(work):
             seen.add(done)
             kept = sum(work[name][0] for name in done if readers[name] - done)
             for name in ready(work, done):
-                step = max(peak, kept + work[name][0])
-                heappush(heap, (step, -len(order), (*order, name)))
+                heappush(heap, (max(peak, kept + work[name][0]), (*order, name)))
     ### END SOLUTION
 
 
@@ -404,7 +406,7 @@ with attempt("09b-4"):
     profiles = {"as given": live_bytes(part, list(part)), "yours": live_bytes(part, mine)}
     caption = "Live bytes of a part of Inception. No order goes below the dashed line."
     display(figures.draw_profiles(profiles, max(must_be_live(part).values()), caption, "MiB"))
-    print({name: f"{peak:,}" for name, peak in natural_orders(part).items()})
+    print("KiB:", {name: peak // 1024 for name, peak in natural_orders(part).items()})
 
 # %% id="l09b-e4c" vklab={"role": "check", "id": "09b-4"}
 check("09b-4", small_peak_order)
@@ -425,7 +427,7 @@ with attempt("09b-4"):
     print(*rows, why, sep="\n")
 
 # %% [markdown] id="l09b-swapr"
-# The arena of Inception does not change: its first convolution decides, in every order. ResNet-50 may even need more: all of its orders had the same peak, at an `Add`, so your function had no reason to choose one. But vklab then fuses the `Add` with a convolution, and lets it write over one of its inputs (*in place*): this peak is gone, and other steps decide. A pass that runs before fusion counts bytes of nodes that no kernel will have. The next cell plans a *part* of Inception, in the shuffled order and in yours: first with one kernel for each operator, in exactly the given order, then with everything switched on.
+# The arena of Inception does not change: its first layers decide, in every order. ResNet-50 may even need more: all of its orders had the same peak, at an `Add`, so your function had no reason to choose one. But vklab then fuses the `Add` with a convolution, and lets it write over one of its inputs (*in place*): this peak is gone, and other steps decide. A pass that runs before fusion counts bytes of nodes that no kernel will have. The next cell plans a *part* of Inception, in the shuffled order and in yours: first with one kernel for each operator, in exactly the given order, then with everything switched on.
 
 # %% id="l09b-arena" tags=["nbval-ignore-output"]
 with attempt("09b-4"):
@@ -438,7 +440,7 @@ with attempt("09b-4"):
         print(f"{words:17} shuffled {sizes[0]:9,} bytes, yours {sizes[1]:9,}")
 
 # %% [markdown] id="l09b-arenar"
-# As ordered, your order saves memory. With fusion and vklab's own order (lab 10, lab 06) both plans are equal: the later passes choose again. They take more memory than your order, to have fewer dispatches and barriers.
+# As ordered, your order saves memory. With fusion both plans are equal, and take more: fusion (lab 10) joins convolutions that read the same value into one kernel. Its results are all alive together, whatever the order was. That saves dispatches, not bytes.
 #
 # ## Recap
 # | word | meaning | mistake to avoid |

@@ -30,7 +30,7 @@ def draw_stages() -> Picture:
     for n, words in enumerate(("import", "plan", "prepare")):
         page.arrow((146 + 178 * n, 58), (184 + 178 * n, 58))
         page.note((165 + 178 * n, 24), words, anchor="middle")
-    page.line((524, 10), (524, 112))
+    page.line((524, 64), (524, 112))
     page.note((516, 106), "descriptors: names, dtypes, shapes, offsets", anchor="end", bold=True)
     page.note((532, 106), "memory of a device", bold=True)
     return page.picture(
@@ -42,7 +42,7 @@ def draw_stages() -> Picture:
 
 def draw_kinds() -> Picture:
     """Draw three nodes whose output shape depends on shapes, on a value, on data."""
-    page = Diagram(700, 150)
+    page = Diagram(710, 136)
     for n, (title, op, reads, makes, colour) in enumerate((
         ("shapes decide", "MatMul", "x [3,4]\nw [4,5]", "[3,5]", "green"),
         ("a value decides", "Reshape", "x [3,4]\nto = ?", "[?,?]", "orange"),
@@ -55,7 +55,7 @@ def draw_kinds() -> Picture:
         page.box((left + 180, 34, 44, 44), makes, "grey")
         page.arrow((left + 66, 56), (left + 86, 56)).arrow((left + 158, 56), (left + 178, 56))
     page.note((8, 104), "known while planning")
-    page.note((242, 104), "known if the value of `to` is known\nwhile planning; else it waits")
+    page.note((242, 104), "known if the value of to is known\nwhile planning; else it waits")
     page.note((476, 104), "the node runs in a buffer of the\nlargest size; its readers wait")
     return page.picture(
         "MatMul's shape follows from the shapes of its inputs, Reshape's from the value of its "
@@ -91,7 +91,7 @@ def draw_tree() -> Picture:
         y = 34 + 84 * n
         page.box((196, y - 12, 128, 44), "entry: product,\nnonzero", "green")
         page.arrow((104, 84), (194, y + 10))
-        page.note((112, 44 + 88 * n), key, size=11)
+        page.note((100, 36 + 108 * n), key, size=11)
         page.box((352, y - 12, 96, 44), "its own cache\nkey of where", "blue")
         page.arrow((324, y + 10), (350, y + 10), "")
         for m, size in enumerate(sizes):
@@ -102,24 +102,24 @@ def draw_tree() -> Picture:
     return page.picture(
         "A root cache has two entries, one for each shape of x. Each entry has a cache of its own "
         "for the rest, with one entry for each size that NonZero returned.",
-        "The plans of the model `select`. `a` also belongs to the second key; it is left out here.",
+        "The plans of the model select. The second key also has the value a; it is left out here.",
     )
 
 
 def draw_modes() -> Picture:
     """Draw the work of three calls, eager and ahead of time, as rows of steps."""
-    page = Diagram(700, 142)
-    page.note((6, 30), "eager", bold=True).note((6, 92), "ahead of time", bold=True)
+    page = Diagram(700, 158)
+    page.note((6, 40), "eager", bold=True).note((6, 118), "ahead of time", bold=True)
     for run in range(2):
         for n, words in enumerate(("Conv", "Relu", "Add")):
             left = 104 + 296 * run + 96 * n
-            page.box((left, 10, 88, 36), f"shape, memory,\n{words}", "orange")
-    page.box((104, 70, 184, 36), "all shapes, all memory,\nfusion, commands", "blue")
+            page.box((left, 8, 88, 54), f"shape,\nmemory,\n{words}", "orange")
+    page.box((104, 96, 184, 36), "all shapes, all memory,\nfusion, commands", "blue")
     for run in range(2):
-        page.box((304 + 196 * run, 70, 180, 36), "Conv + Relu + Add", "green")
-    page.note((104, 62), "first run", size=11).note((400, 62), "second run", size=11)
-    page.note((104, 122), "once", size=11).note((304, 122), "first run", size=11)
-    page.note((500, 122), "second run", size=11)
+        page.box((304 + 196 * run, 96, 180, 36), "Conv + Relu + Add", "green")
+    page.note((104, 78), "first run", size=11).note((400, 78), "second run", size=11)
+    page.note((104, 148), "once", size=11).note((304, 148), "first run", size=11)
+    page.note((500, 148), "second run", size=11)
     return page.picture(
         "Eager: each run does shape, memory and kernel for each operator. Ahead of time: one step "
         "decides everything, and each run only starts one fused kernel.",

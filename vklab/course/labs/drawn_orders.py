@@ -19,7 +19,14 @@ __all__ = ["beside", "natural_orders", "random_order", "window", "wiring"]
 
 
 def window(chance: np.random.Generator, name: str, least: int, most: int) -> Work:
-    """Return a part of a recorded graph with new names, at a batch of 1 to 4."""
+    """Return a part of a recorded graph with new names, at a batch of 1 to 4.
+
+    Args:
+        chance: the source of chance.
+        name: the recorded graph.
+        least: smallest number of nodes.
+        most: one more than the largest.
+    """
     graph = recorded(name, int(chance.integers(1, 5)))
     return as_work(graph.part(chance, int(chance.integers(least, most))).renamed(chance))
 

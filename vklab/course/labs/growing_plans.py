@@ -15,17 +15,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 import vklab
 from vklab.course.swap import swap
-from vklab.graph import onnx_import
-from vklab.graph.graph import Graph
+from vklab.graph import onnx_import, shapes
+from vklab.graph.graph import Graph, Node
 from vklab.plan import plan as plans
 from vklab.plan.options import Facts
 from vklab.plan.plan import Plan
-from vklab.runtime import executor
-from vklab.runtime.plan_cache import PlanCache, describe
-from vklab.types import DeviceInfo
+from vklab.runtime import executor, plan_cache
+from vklab.runtime.plan_cache import PlanCache
+from vklab.types import DeviceInfo, TensorInfo
 
 __all__ = ["CONSTANTS", "FACTS", "MODELS", "PlainNode", "as_model", "bytes_held", "entries", "grow",
-           "later", "shapes_with_key", "start"]  # fmt: skip
+           "later", "shape_rules", "shapes_with_key", "start"]  # fmt: skip
 
 PlainNode = tuple[str, str, tuple[str, ...], tuple[str, ...]]
 # Operators whose shape rule is special; every other one needs the shapes of its inputs only.
@@ -83,16 +83,16 @@ def later(plan: Plan) -> list[str]:
     return [node.name for node in plan.rest.nodes] if plan.rest else []
 
 
-def start(name: str, shapes: Mapping[str, tuple[int, ...]], info: DeviceInfo) -> Plan:
+def start(name: str, given: Mapping[str, tuple[int, ...]], info: DeviceInfo) -> Plan:
     """Plan one of MODELS as far as the shapes of its inputs allow; no device is opened.
 
     Args:
         name: the model.
-        shapes: the shape of each input.
+        given: the shape of each input.
         info: the device to plan for.
     """
     graph = onnx_import.load_graph(as_model(name))
-    inputs = {each.name: replace(each, shape=shapes[each.name]) for each in graph.inputs}
+    inputs = {each.name: replace(each, shape=given[each.name]) for each in graph.inputs}
     return plans.make_plan(graph, inputs, [info], facts=FACTS_OF_HOST)
 
 
@@ -103,8 +103,10 @@ def grow(plan: Plan, values: Mapping[str, np.ndarray]) -> Plan:
         plan: an incomplete plan.
         values: an array for each of these names; the contents go along for those in `needs` only.
     """
-    infos = {name: describe(name, values[name], values[name] if name in plan.needs else None)
-             for name in plan.live}  # fmt: skip
+    infos = {
+        name: plan_cache.describe(name, values[name], values[name] if name in plan.needs else None)
+        for name in plan.live
+    }
     return plans.extend(plan, infos, FACTS_OF_HOST)
 
 
@@ -131,6 +133,23 @@ def entries(model: onnx.ModelProto, feeds: Iterable[Mapping[str, np.ndarray]]) -
             session.run(dict(feed))
             found.append(count(session.roots[0]))
     return [after - before for before, after in zip(found, found[1:], strict=False)]
+
+
+def shape_rules(model: onnx.ModelProto, feeds: Iterable[Mapping[str, np.ndarray]]) -> list[int]:
+    """Return how often each run asks an operator for the shape of its outputs."""
+    calls: list[str] = []
+    real = shapes.apply_node
+
+    def counted(graph: Graph, node: Node, infos: Mapping[str, TensorInfo]) -> Any:
+        calls.append(node.name)
+        return real(graph, node, infos)
+
+    marks = [0]
+    with swap("vklab.graph.shapes.apply_node", counted), vklab.load(model) as session:
+        for feed in feeds:
+            session.run(dict(feed))
+            marks.append(len(calls))
+    return [after - before for before, after in zip(marks, marks[1:], strict=False)]
 
 
 def shapes_with_key(

@@ -123,7 +123,13 @@ def in_runtime(
 def order_nodes(
     order: Callable[[Work], Sequence[str]], nodes: Sequence[Node], sizes: Mapping[str, int]
 ) -> tuple[Node, ...]:
-    """Return the runtime's nodes in a student's order, after a check of that order."""
+    """Return the runtime's nodes in a student's order, after a check of that order.
+
+    Args:
+        order: the student's function.
+        nodes: the runtime's nodes.
+        sizes: bytes of values; one that is not listed counts one byte.
+    """
     makers = {value: node.name for node in nodes for value in node.outputs if value}
     work: dict[str, tuple[int, tuple[str, ...]]] = {}
     for node in nodes:
