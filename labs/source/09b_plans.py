@@ -299,7 +299,7 @@ figures.draw_modes()
 # %% [markdown] id="l09b-4r"
 # ExecuTorch's page (read in November 2026) says that its library was "adapted for an AOT graph-mode style of model inference (as opposed to PyTorch which adopted an eager execution style)". PyTorch has both today: since version 2.0 (March 2023), [`torch.compile`](https://docs.pytorch.org/docs/stable/generated/torch.compile.html) captures graphs while Python runs.
 #
-# What is gained can be counted without a clock. The cell counts U-Net again; then it counts how often two runs of the model `top` ask an operator for a shape.
+# What is gained can be counted without a clock. The cell counts U-Net again; then it counts how often two runs of the model `top` ask an operator for a shape. (Planning asks most nodes more than once.)
 
 # %% id="l09b-counts"
 results = [recorded("unet").size_bytes(value) for node in graph.nodes for value in node.outputs]
@@ -440,7 +440,7 @@ with attempt("09b-4"):
         print(f"{words:17} shuffled {sizes[0]:9,} bytes, yours {sizes[1]:9,}")
 
 # %% [markdown] id="l09b-arenar"
-# As ordered, your order saves memory. With fusion both plans are equal, and take more: fusion (lab 10) joins convolutions that read the same value into one kernel. Its results are all alive together, whatever the order was. That saves dispatches, not bytes.
+# As ordered, your order saves memory. With fusion (lab 10) both plans are equal, and take more. There a convolution, its Relu and the Concat after them are one kernel, which writes its part straight into the result of the Concat. So this result is alive from the first branch to the last. That saves dispatches and copies, not bytes.
 #
 # ## Recap
 # | word | meaning | mistake to avoid |
