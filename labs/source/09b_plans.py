@@ -1,0 +1,460 @@
+# ---
+# jupyter:
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+#   vklab: {title: "Plans", minutes: 90}
+# ---
+
+# %% [markdown] id="l09b-title"
+# # Lab 09b · Plans: as far as the shapes are known
+# **What a runtime can decide before it has seen the data, and in which order it works** · 90 minutes, 4 exercises; the last one, about 20 minutes, may wait for another day
+#
+# A runtime that knows all shapes can decide everything before the first run: which kernels, in which order, with which memory. This decision is the **plan**. Some shapes depend on data, and then the plan ends early. This lab shows where, and how it grows. At the end you choose the order of the nodes yourself.
+#
+# **Afterwards you can**
+# * name the node that stops a plan, and the value that must be known;
+# * predict when a runtime plans again and when it finds an old plan, and break a key that is too short;
+# * say what running ahead of time can do, and what it cannot;
+# * order a graph so that few bytes are live, and say how far from the best you are.
+#
+# **Before this lab**: lab 09 (graphs, shapes, topological order). You need dictionaries, sets and NumPy's `shape`, `dtype` and `tobytes()`. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+#
+# **Files it opens**: `vklab/plan/plan.py`, `vklab/plan/partition.py`, `vklab/runtime/plan_cache.py`.
+
+# %% id="l09b-setup"
+from heapq import heappop, heappush
+
+import numpy as np
+from IPython.display import display
+
+import vklab
+from vklab.course import attempt, banner, check, hint, predict, run_limited, show
+from vklab.course.figures import plans as figures
+from vklab.course.labs import growing_plans as growing
+from vklab.course.labs import live_bytes as orders
+from vklab.course.labs.drawn_orders import natural_orders, random_order
+from vklab.course.labs.grouping import ready
+from vklab.course.labs.live_bytes import BRANCHES, as_work, live_bytes, must_be_live
+from vklab.course.labs.recorded_graphs import recorded, runtime_graph
+from vklab.course.labs.swapped import run_swapped
+from vklab.plan.plan import make_plan
+
+CONSTANTS, FACTS, MODELS = growing.CONSTANTS, growing.FACTS, growing.MODELS
+
+# %% id="l09b-banner"
+banner()
+info = vklab.devices()[0]
+
+# %% id="l09b-own" vklab={"role": "own"}
+# Your own imports and helper functions go here: this cell is handed in with your answers.
+
+# %% [markdown] id="l09b-1t"
+# ## 1 · A plan is a description
+# VKML's page says: "Model, Layer, Tensor etc. act as descriptors/blueprints only." vklab works in the same way. A **descriptor** says what a tensor is (name, dtype, shape) and has no memory for its numbers.
+
+# %% id="l09b-1d" tags=["hide-input"]
+figures.draw_stages()
+
+# %% [markdown] id="l09b-1p"
+# U-Net is a network that marks regions of an image. The next cell plans it, from a file without its 118 MiB of weights: a plan needs dtype and shape of a weight, not its numbers. Each weight is one zero here, repeated by strides of 0. Planning calls no driver either: `info` is a record of the limits of a device.
+
+# %% id="l09b-plan"
+graph = runtime_graph("unet")
+inputs = {each.name: each for each in graph.inputs}
+unet = make_plan(graph, inputs, [info])
+described = sum(each.size_bytes for each in graph.initializers.values())
+print(f"weights described: {described / 2**20:.1f} MiB; "
+      f"in memory: {growing.bytes_held(graph)} bytes")
+print(f"nodes: {len(graph.nodes)}, dispatches: {len(unet.dispatches)}")
+
+# %% [markdown] id="l09b-1r"
+# `TensorInfo`, `Graph` and `Plan` are *frozen dataclasses*: plain records that nobody changes after they are made. So a plan can be made on a machine without the device, kept, compared and printed. Only the last box of the picture, the program, asks a driver for memory.
+#
+# ## 2 · Which node stops the plan?
+# A plan needs the shape of every value: sizes of buffers, numbers of workgroups and offsets follow from shapes. Where do shapes come from?
+
+# %% id="l09b-2d" tags=["hide-input"]
+figures.draw_kinds()
+
+# %% [markdown] id="l09b-2r"
+# `Reshape` is the interesting one. Its second input, `to`, is a small tensor of numbers: the new shape.
+#
+# * If `to` is a constant, or is computed from the *shape* of another value (operator `Shape`), the planner computes it. Nothing stops.
+# * If `to` is an input of the model, the caller has it: the planner can ask for it.
+# * If `to` is computed from the *numbers* in a tensor, only a run tells.
+#
+# Here are three models. Input `x` has shape [3, 4].
+
+# %% id="l09b-list"
+for name in ("flatten", "top", "select"):
+    print(name)
+    for node, operator, reads, makes in MODELS[name][1]:
+        print(f"    {node:8} {', '.join(makes)} = {operator}({', '.join(reads)})")
+print({name: array.tolist() for name, array in CONSTANTS.items() if name != "w"})
+
+# %% [markdown] id="l09b-2p"
+# `TopK(x, k)` returns the k largest numbers of each row. `NonZero(a)` returns the places of all numbers that are not zero. `GatherND(a, t)` picks the numbers at these places. Which node is the first that cannot be planned from the shape of `x`? Write its name (the first word of a line), or `"none"`.
+
+# %% id="l09b-p1"
+predict("09b-p1", flatten=..., top=..., select=...)
+
+# %% [markdown] id="l09b-e1t"
+# ### Exercise 1 · The first part of a plan
+# Write the function that finds it. Nodes are plain data, `(name, operator, inputs, outputs)`, each after those that it reads. The table `FACTS` says which operators are special: `Reshape`, `TopK`, `Expand` and `Tile` are of kind `("value", 1)`, `ConstantOfShape` is `("value", 0)`; `NonZero`, `Compress` and `Unique` are of kind `data`, and `Shape` is of kind `shape`.
+#
+
+# 1. A node **can be planned** if the shape of each input is known. An operator of kind `("value", n)` also needs the *value* of input number `n`.
+# 2. When a node is planned, the shapes of its outputs are known; not so after kind `data`: the size is known after the run only.
+# 3. Shapes of inputs are known. Constants are known as values, which includes their shapes. The output of kind `shape` is a known value. If *all* inputs of a node are known values, so are its outputs, whatever its operator: the planner computes them.
+# 4. A node that cannot be planned **waits**. So does each node that reads from a waiting node. All other nodes go on.
+#
+# The plan waits for some values. Look at the inputs of the waiting nodes, but only at inputs of the model and outputs of planned nodes. List each one of which the node lacks the shape or the value.
+
+# %% id="l09b-e1" vklab={"role": "exercise", "id": "09b-1", "points": 5, "lines": 19}
+def first_part(nodes, given, constants, facts):
+    """Return (planned, missing): names of the planned nodes, and what the others wait for.
+
+    nodes: a list of (name, operator, inputs, outputs); each node reads at least one value.
+    given: inputs of the model, with known shapes. constants: values that the file holds.
+    facts: {operator: (kind, number)}; an operator that is not in it needs shapes only.
+    TODO     planned: a list, in the order of the nodes. missing: {value: "shape" or "value"};
+             "value" if one waiting node needs its value, even if others need its shape only.
+    Approach three sets: values with known shape, known values, outputs of waiting nodes.
+    Example  first_part([("r", "Relu", ("x",), ("a",)), ("t", "Reshape", ("a", "to"), ("b",)),
+                         ("n", "Neg", ("b",), ("y",))], ("x", "to"), (), FACTS)
+             -> (["r"], {"to": "value"})                            (roughly 19 lines)
+    """
+    ### BEGIN SOLUTION
+    shaped, valued, late = {*given, *constants}, {*constants}, set()
+    planned, missing = [], {}
+    for name, operator, reads, makes in nodes:
+        kind, number = facts.get(operator, ("", 0))
+        lacks = {value: "shape" for value in reads if value not in shaped}
+        if kind == "value" and reads[number] not in valued:
+            lacks[reads[number]] = "value"
+        if lacks:
+            late.update(makes)
+            for value, what in lacks.items():
+                if value not in late and missing.get(value) != "value":
+                    missing[value] = what
+            continue
+        planned.append(name)
+        if kind == "shape" or valued.issuperset(reads):
+            valued.update(makes)
+        if kind != "data" or valued.issuperset(makes):
+            shaped.update(makes)
+    return planned, missing
+    ### END SOLUTION
+
+
+# %% id="l09b-e1d" vklab={"role": "demo"}
+with attempt("09b-1"):
+    for name in ("top", "select"):
+        display(figures.draw_first_part(name, *first_part(*MODELS[name][::-1], CONSTANTS, FACTS)))
+
+# %% id="l09b-e1c" vklab={"role": "check", "id": "09b-1"}
+check("09b-1", first_part)
+
+# %% id="l09b-e1h"
+# hint("09b-1")
+
+# %% [markdown] id="l09b-growt"
+# ### The real planner
+# `vklab.plan.plan.make_plan` stops at the same places. What it leaves out is `plan.rest`, and `plan.live` names the values that the rest reads. `plan.needs` names the values whose *contents* must be known before it can go on. `extend` takes what a run has found out and returns a longer plan: the **prefix**, the chunks planned so far, is shared. (A **chunk** is a part of the model that runs in one go.) The next cell plays the run by hand.
+
+# %% id="l09b-grow"
+found = {"x": np.ones((3, 4), np.float32), "a": np.ones((3, 4), np.float32), "to": np.array([2, 6]),
+         "k": np.array([2]), "where": np.zeros((2, 5), np.int64)}
+for name, (given, nodes) in MODELS.items():
+    plan = growing.start(name, {"x": (3, 4), "to": (2,)}, info)
+    with attempt("09b-1"):
+        planned, missing = first_part(nodes, given, CONSTANTS, FACTS)
+        print(f"{name}: you plan {planned}, missing {missing}")
+    while plan.rest:
+        print(f"    chunks {len(plan.chunks)}, rest {growing.later(plan)}, live {plan.live}, "
+              f"needs {plan.needs}")
+        plan = growing.grow(plan, found)
+    print("    complete:", [[node.name for node in chunk.graph.nodes] for chunk in plan.chunks])
+
+# %% [markdown] id="l09b-growr"
+# In `flatten` the planner computed `to` while planning, so Shape, Gather and Concat need no run. In `asked` the missing value is an input, so the planner asks *before* it makes a chunk: `needs ('to',)`. In `top` it asks at the second step, for the contents of `k`; in `select` it asks for no contents, because the *shape* of `where` is enough.
+#
+# Here is the rule in the source: the line `names = self.folder.sources(...)` asks, `self._wait(node)` waits.
+
+# %% id="l09b-source"
+show("vklab.plan.partition._Traversal.run")
+
+# %% [markdown] id="l09b-3t"
+# ## 3 · Finding a plan again
+# Planning takes much longer than finding a plan. So a session keeps its plans in a **cache**: a table from a *key* to a plan. The key must hold everything that the plan depends on, and nothing else: dtype and shape of the values in `live`, and the bytes of those in `needs`. A plan that stopped continues in a cache of its own: the caches form a tree.
+
+# %% id="l09b-3d" tags=["hide-input"]
+figures.draw_tree()
+
+# %% [markdown] id="l09b-3p"
+# The model `select` now runs four times: (1) with `x` full of ones, shape [3, 4]; (2) the same; (3) ones of shape [1, 4]; (4) zeros of shape [3, 4]. The first request adds two entries, one in each cache. How many does each of the others add?
+
+# %% id="l09b-p2"
+predict("09b-p2", second=..., third=..., fourth=...)
+
+# %% id="l09b-entries"
+wide, narrow = np.ones((3, 4), np.float32), np.ones((1, 4), np.float32)
+requests = [{"x": x} for x in (wide, wide, narrow, 0 * wide)]
+print("new entries:", growing.entries(growing.as_model("select"), requests))
+
+# %% [markdown] id="l09b-e2t" vklab={"id": "09b-2"}
+# ### Exercise 2 · How many plans?
+# Count the new entries of any sequence of requests. A request is a list of *stages*, and each stage is a dictionary of arrays: the values that are live there. The key of a stage has dtype and shape of each array, and the bytes of those in `needs[stage]`. Each entry has its own cache for the next stage.
+#
+# Two rules differ from vklab's defaults. First, a plan here serves several batches: in the key, the first dimension of each shape is rounded up to a multiple of [[step]]. (The upper bounds of lab 11 are a similar idea.) Second, a cache keeps at most `kept` entries; vklab's number is 8. When it has one more, the entry **used longest ago** is dropped, and with it the cache below it.
+
+# %% id="l09b-e2" vklab={"role": "exercise", "id": "09b-2", "points": 4, "lines": 15}
+STEP = [[step]]
+
+
+def new_plans(requests, needs, kept):
+    """Return how many new entries each request adds, in all stages together: [2, 0, ...].
+
+    requests: a list of requests; a request is a list of stages; a stage is {name: array}. Each
+              array has at least one dimension.
+    needs: for each stage the names of the values whose bytes belong to the key.
+    kept: the largest number of entries in one cache, at least 1.
+    TODO     walk down the tree with each request; count the keys that a cache does not have.
+    Approach a dictionary {key: the cache of the next stage} for each cache.
+    Example  with a = {"x": np.zeros((1, 3))} and b = {"x": np.zeros((1, 2))}:
+             new_plans([[a], [b], [a]], [()], 8) -> [1, 1, 0]
+             new_plans([[a], [b], [a]], [()], 1) -> [1, 1, 1]        (roughly 15 lines)
+    """
+    ### BEGIN SOLUTION
+    root, counts = {}, []
+    for request in requests:
+        cache, count = root, 0
+        for stage, asked in zip(request, needs, strict=True):
+            key = (*((-(-len(array) // STEP), array.shape[1:], array.dtype)
+                     for array in stage.values()),
+                   *(stage[name].tobytes() for name in asked))
+            if key not in cache:
+                count += 1
+            cache[key] = cache.pop(key, {})
+            if len(cache) > kept:
+                del cache[next(iter(cache))]
+            cache = cache[key]
+        counts.append(count)
+    return counts
+    ### END SOLUTION
+
+
+# %% id="l09b-e2d" vklab={"role": "demo"}
+with attempt("09b-2"):
+    rows = [[{"x": narrow * k}, {"x": narrow * k, "k": np.array([k])}] for k in (2, 1, 3, 2, 1)]
+    print("your count:", new_plans(rows, [(), ("k",)], 8))
+    print("vklab:     ", growing.entries(growing.as_model("top"), [row[0] for row in rows]))
+
+# %% id="l09b-e2c" vklab={"role": "check", "id": "09b-2"}
+check("09b-2", new_plans)
+
+# %% id="l09b-e2h"
+# hint("09b-2")
+
+# %% id="l09b-key"
+show("vklab.runtime.plan_cache.PlanCache.key")
+
+# %% [markdown] id="l09b-e3t" vklab={"id": "09b-3"}
+# ### Exercise 3 · What would break this?
+# A colleague finds the key too long and writes a shorter one:
+#
+# ```python
+# def short_key(x, to):
+#     return [[key]]
+# ```
+#
+# The model is `asked`: `y = Neg(Reshape(Relu(x), to))` and `z = Abs(x)`. Find two valid requests that need different plans and get the same short key. `x` is a float32 matrix, `to` a vector of positive int64 numbers whose product is the number of elements of `x`. Only shape of `x` and numbers of `to` matter, so zeros will do. Afterwards the cell below runs your pair in the real runtime, with the short key.
+
+# %% id="l09b-e3" vklab={"role": "exercise", "id": "09b-3", "points": 3, "lines": 2}
+pair = ...  # [{"x": np.zeros((..., ...), np.float32), "to": np.array([...])}, {...}]
+### BEGIN SOLUTION
+pair = [[right]]
+### END SOLUTION
+
+# %% id="l09b-e3d" vklab={"role": "demo", "id": "09b-3"}
+with attempt("09b-3"):
+    if pair is not ...:
+        ran = run_limited(growing.shapes_with_key, lambda x, to: [[key]], pair, seconds=60)
+        for feed, (y, z) in zip(pair, ran.value or [], strict=False):
+            print(f"x {feed['x'].shape}, to {feed['to']}: y has shape {y}, z has shape {z}")
+        print(ran.message or "no error, no warning")
+
+# %% id="l09b-e3c" vklab={"role": "check", "id": "09b-3"}
+check("09b-3", pair)
+
+# %% id="l09b-e3h"
+# hint("09b-3")
+
+# %% [markdown] id="l09b-4t"
+# ## 4 · Eager, or ahead of time
+# **Eager** execution has no plan. Python calls one operator after the other; each call looks at its inputs, gets memory, starts a kernel and returns. It knows nothing about later calls. **Ahead of time** (AOT), the whole graph is known before the first run.
+
+# %% id="l09b-4d" tags=["hide-input"]
+figures.draw_modes()
+
+# %% [markdown] id="l09b-4r"
+# ExecuTorch's page (read in November 2026) says that its library was "adapted for an AOT graph-mode style of model inference (as opposed to PyTorch which adopted an eager execution style)". PyTorch has both today: since version 2.0 (March 2023), [`torch.compile`](https://docs.pytorch.org/docs/stable/generated/torch.compile.html) captures graphs while Python runs.
+#
+# What is gained can be counted without a clock. The cell counts U-Net again; then it counts how often two runs of the model `top` ask an operator for a shape. (Planning asks most nodes more than once.)
+
+# %% id="l09b-counts"
+results = [recorded("unet").size_bytes(value) for node in graph.nodes for value in node.outputs]
+print(f"one call for each operator: {len(graph.nodes)} calls, {sum(results) / 2**20:.0f} MiB of "
+      "results if none is freed")
+print(f"ahead of time: {len(unet.dispatches)} dispatches, one arena of "
+      f"{unet.memory.arena_bytes / 2**20:.0f} MiB")
+asked = growing.shape_rules(as_onnx := growing.as_model("top"), [{"x": wide}] * 2)
+print(f"shape rules of {len(as_onnx.graph.node)} nodes, asked in run 1 and run 2: {asked}")
+
+# %% [markdown] id="l09b-4x"
+# The price of AOT: a size that depends on data stops it (section 2). ExecuTorch plans for the *largest* size instead (upper bounds, lab 11), and a branch of Python is no longer there at all: `torch.export` refuses an `if` on a number of a tensor, unless it is written as [`torch.cond`](https://docs.pytorch.org/docs/stable/export.html).
+#
+# Who can do what? Write `"eager"`, `"ahead"` or `"both"`: take another branch of a Python `if`, because a number of this run is negative (`python_if`); write Conv and the Relu after it as one kernel (`fuse`); run NonZero (`nonzero`); free a result after its last reader (`free`).
+
+# %% id="l09b-p3"
+predict("09b-p3", python_if=..., fuse=..., nonzero=..., free=...)
+
+# %% [markdown] id="l09b-streamt"
+# ### Weights in the order of their use
+# A plan knows when each weight is read for the first time. VKML's page says that its "model storage is sequential in memory", and plans a "streaming model loader via mmap": load weights while the model runs. ResNet-50 has 97 MiB of weights. Say that, while one node runs, only its own weights and those of the next node with weights are **resident**, that is, in memory. How much is the largest sum?
+
+# %% id="l09b-stream"
+for name in ("resnet50", "unet", "bert_base"):
+    network = recorded(name)
+    sizes = [size for size in map(network.weights_bytes, network.nodes) if size]
+    two = max(one + after for one, after in zip(sizes, sizes[1:], strict=False))
+    print(f"{name:10} all {sum(sizes) / 2**20:5.1f} MiB, one node {max(sizes) / 2**20:4.1f}, "
+          f"two nodes {two / 2**20:4.1f}")
+
+# %% [markdown] id="l09b-streamr"
+# (BERT's largest weight, the table of words, is one piece of 89 MiB.) Streaming trades memory for transfers: *each* run reads all bytes again. If the file holds the weights in the order of first use, the loader reads it from front to back. vklab does not stream: it keeps all weights on the device.
+#
+# ## 5 · The order of the nodes
+# A graph has many topological orders. Each gives the same result, but not the same memory. A result is **live** from the step that makes it to the step of its last reader. At each step the inputs of the node and its result are live together. The largest sum is the **peak**.
+
+# %% id="l09b-5d" tags=["hide-input"]
+display(figures.draw_branches())
+figures.draw_live(BRANCHES, {"d before b": [*"xadbecfg", "end"], "d after b": [*"xabcdefg", "end"]})
+
+# %% [markdown] id="l09b-5r"
+# The last node, `end`, stands for the caller. It makes 0 bytes and reads the outputs, so they stay live. In the same way, a value that comes from outside is a node that reads nothing.
+#
+# How much do the orders of real networks differ? For ResNet-50 and BERT, the cell below compares the order of the file with 20 random orders. Will their peaks differ? Write True or False.
+
+# %% id="l09b-p4"
+predict("09b-p4", resnet50=..., bert_base=...)
+
+# %% id="l09b-random"
+chance = np.random.default_rng(0)
+whole = {name: as_work(recorded(name)) for name in ("resnet50", "bert_base", "unet")}
+whole["part of Inception"] = as_work(recorded("inception_v1").window(42, 54))
+for name, work in whole.items():
+    bounds = must_be_live(work)
+    peaks = [max(live_bytes(work, random_order(work, chance))) for _ in range(20)]
+    numbers = max(live_bytes(work, list(work))), min(peaks), max(peaks), max(bounds.values())
+    file, least, most, bound = (round(number / 1024) for number in numbers)
+    print(f"{name:17} file {file:6,} KiB, random {least:6,} to {most:6,}, no order below "
+          f"{bound:6,} at {max(bounds, key=bounds.get)}")
+
+# %% [markdown] id="l09b-5x"
+# The last number is a **lower bound**. When a node runs, its inputs and its result are live, and so is each earlier result that a *later* node must still read, in every order. (`must_be_live` adds them up; "earlier" and "later" mean: along the arrows.) In ResNet-50 the node with the largest sum is an `Add` of two large tensors, near the beginning, where images are large. All orders that were tried end at this number, so none of them can be improved. In a part of a network without its large first layers, the branches decide, and perhaps no order reaches the bound.
+#
+# ### Exercise 4 · An order with a small peak (scored)
+# Find an order with a small peak, for any graph. The nodes come in a shuffled, valid order. `ready(work, done)` lists the nodes that are not done and whose inputs are; `live_bytes(work, order)` returns the live bytes of each step.
+#
+# Natural answers are greedy: of the ready nodes take the smallest, or the one after which the fewest bytes are live. They look one step ahead, and a wide branch first looks dear and is cheap later.
+#
+# One point is for valid orders. The other four are for drawn graphs: a part of Inception, two networks side by side, two irregular graphs. The order as given earns nothing, the best order earns the point, and an answer between them earns its share of the gap. The bound is exact. A simple rule takes ten minutes; the best answer may wait for another day.
+
+# %% id="l09b-e4" vklab={"role": "exercise", "id": "09b-4", "points": 5, "lines": 12}
+def small_peak_order(work):
+    """Return the names of all nodes in an order with a small peak of live bytes.
+
+    work: {name: (bytes of its result, names of the nodes whose results it reads)}, at most 60
+    nodes, in a valid order.
+    TODO     each node once, after those that it reads. max(live_bytes(work, order)) counts.
+             All graphs together have 10 seconds.
+    Start    list(work) is always valid. Which of two orders is better?
+    Example  for BRANCHES above the best peak is 16; the order "d after b" has 18.
+                                                                    (roughly 12 lines)
+    """
+    ### BEGIN SOLUTION
+    readers = {name: {n for n in work if name in work[n][1]} for name in work}
+    heap, seen = [(0, ())], set()
+    while heap:
+        peak, order = heappop(heap)
+        done = frozenset(order)
+        if len(done) == len(work):
+            return list(order)
+        if done not in seen:
+            seen.add(done)
+            kept = sum(work[name][0] for name in done if readers[name] - done)
+            for name in ready(work, done):
+                heappush(heap, (max(peak, kept + work[name][0]), (*order, name)))
+    ### END SOLUTION
+
+
+# %% id="l09b-e4d" vklab={"role": "demo"}
+shuffled = recorded("inception_v1").window(81, 105).shuffled(np.random.default_rng(3))
+part = as_work(shuffled)
+with attempt("09b-4"):
+    mine = small_peak_order(dict(part))
+    profiles = {"as given": live_bytes(part, list(part)), "yours": live_bytes(part, mine)}
+    caption = "Live bytes of a part of Inception. No order goes below the dashed line."
+    display(figures.draw_profiles(profiles, max(must_be_live(part).values()), caption, "MiB"))
+    print("KiB:", {name: peak // 1024 for name, peak in natural_orders(part).items()})
+
+# %% id="l09b-e4c" vklab={"role": "check", "id": "09b-4"}
+check("09b-4", small_peak_order)
+
+# %% id="l09b-e4h"
+# hint("09b-4")
+
+# %% [markdown] id="l09b-swapt"
+# ### Your order in the real runtime
+# The runtime orders nodes when it imports a file, with `topological_order(nodes, known)`. `in_runtime` makes a function of this signature from yours: it looks up the sizes, calls your function, and verifies the order before anything runs. A child process with a time limit runs two models and plans two recorded networks.
+
+# %% id="l09b-swap" tags=["nbval-ignore-output"]
+NETWORKS = ("inception_v1", "resnet50")
+with attempt("09b-4"):
+    replacement = orders.in_runtime(small_peak_order, [recorded(name) for name in NETWORKS])
+    rows, why = run_swapped("vklab.graph.onnx_import.topological_order", replacement,
+                            planned=NETWORKS)
+    print(*rows, why, sep="\n")
+
+# %% [markdown] id="l09b-swapr"
+# The arena of Inception does not change: its first layers decide, in every order. ResNet-50 may even need more: all of its orders had the same peak, at an `Add`, so your function had no reason to choose one. But vklab then fuses the `Add` with a convolution, and lets it write over one of its inputs (*in place*): this peak is gone, and other steps decide. A pass that runs before fusion counts bytes of nodes that no kernel will have. The next cell plans a *part* of Inception, in the shuffled order and in yours: first with one kernel for each operator, in exactly the given order, then with everything switched on.
+
+# %% id="l09b-arena" tags=["nbval-ignore-output"]
+with attempt("09b-4"):
+    window = recorded("inception_v1").window(40, 80)
+    given = as_work(window.shuffled(np.random.default_rng(1)))
+    exact = {"DISABLE_FUSION": 1, "DISABLE_REORDER": 1}
+    for words, switches in (("as ordered", exact), ("fused, reordered", {})):
+        sizes = [orders.memory_of("inception_v1", window, order, info, **switches).arena_bytes
+                 for order in (list(given), small_peak_order(dict(given)))]
+        print(f"{words:17} shuffled {sizes[0]:9,} bytes, yours {sizes[1]:9,}")
+
+# %% [markdown] id="l09b-arenar"
+# As ordered, your order saves memory. With fusion (lab 10) both plans are equal, and take more. There a convolution, its Relu and the Concat after them are one kernel, which writes its part straight into the result of the Concat. So this result is alive from the first branch to the last. That saves dispatches and copies, not bytes.
+#
+# ## Recap
+# | word | meaning | mistake to avoid |
+# |---|---|---|
+# | descriptor | what a tensor is, without its numbers | loading weights in order to plan |
+# | prefix | the part of a plan that known shapes allow | stopping at every Reshape: many shapes follow from shapes |
+# | `needs` | values whose contents decide shapes | forgetting their bytes in the key |
+# | plan cache | a tree from keys to plans | sharing the entries of a later stage between two prefixes |
+# | ahead of time | everything decided before the first run | asking it for what only the data tell |
+# | live bytes | results that a later node still reads | a greedy rule where branches have different widths |
+#
+# **Next**: lab 10 rewrites the graph itself. Lab 11 gives each live value its offset, and plans for upper bounds.
+#
+# **References**
+# * VKML, page of version 0.0.3, [crates.io](https://crates.io/crates/vkml): "Architecture Decisions", "Roadmap". ExecuTorch, [Vulkan backend](https://docs.pytorch.org/executorch/stable/backends-vulkan.html).
+# * ONNX, [operators](https://onnx.ai/onnx/operators/): Reshape, NonZero, TopK, Shape. PyTorch, [torch.export](https://docs.pytorch.org/docs/stable/export.html).
+# * An order with the smallest peak is NP-hard to find in general: Sethi, "Complete register allocation problems", 1975. The search over sets of done nodes: Ahn and others, ["Ordering Chaos"](https://arxiv.org/abs/2003.02369), 2020.
