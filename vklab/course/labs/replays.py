@@ -1,0 +1,53 @@
+"""How often a list of commands is recorded, and what that costs. Visited by lab 12."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+
+import vklab
+from vklab.course.swap import swap
+from vklab.settings import settings
+
+__all__ = ["adds", "recorded_steps", "run_us"]
+
+RECORD = "vklab.runtime.program.Program.record"
+
+
+def recorded_steps(model: Any, feed: Mapping[str, Any], runs: int, **switches: Any) -> int:
+    """Return how many steps are recorded when a model is loaded, and run so many times."""
+    counts: list[int] = []
+
+    def counted(program: Any, commands: Any, queries: Any = None) -> None:
+        counts.append(len(program.chunk.steps))
+        real(program, commands, queries)
+
+    with settings(**switches), swap(RECORD, counted) as real, vklab.load(model) as session:
+        for _ in range(runs):
+            session.run(feed)
+    return sum(counts)
+
+
+def run_us(model: Any, feed: Mapping[str, Any], **switches: Any) -> float:
+    """Return the median microseconds of nine runs, one dispatch for each node."""
+    times = []
+    with settings(DISABLE_FUSION=1, **switches), vklab.load(model) as session:
+        for _ in range(9):
+            begun = perf_counter()
+            session.run(feed)
+            times.append((perf_counter() - begun) * 1e6)
+    return median(times)
+
+
+def adds(count: int) -> onnx.ModelProto:
+    """Return a model that adds a constant to x0 `count` times."""
+    nodes = [helper.make_node("Add", [f"x{n}", "c"], [f"x{n + 1}"]) for n in range(count)]
+    ends = [helper.make_tensor_value_info(f"x{n}", TensorProto.FLOAT, [1]) for n in (0, count)]
+    weight = helper.make_tensor("c", TensorProto.FLOAT, [1], [0.001])
+    graph = helper.make_graph(nodes, "adds", ends[:1], ends[1:], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
