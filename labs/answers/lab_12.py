@@ -1,21 +1,18 @@
 """Answers to try the checks of lab 12 with: wrong ones, and a second right one for each."""
 
 from vklab.course.author.answers import alternative, wrong
-from vklab.course.labs.chunking import join_inputs, predecessors
+from vklab.course.labs.chunking import fill, join_inputs, predecessors
 from vklab.course.labs.list_scheduling import by_critical_path, one_device
-from vklab.course.labs.makespan import earliest, ready, tails
+from vklab.course.labs.makespan import earliest, outlook, ready
 
 
 def _cut(nodes, depth):
     """Return the groups of a cut with at most `depth` chunks, or None."""
     if not nodes:
         return []
-    left = {name for name, _, _ in nodes}
+    done = {read for *_, reads in nodes for read in reads} - {name for name, _, _ in nodes}
     for device in range(3) if depth else ():
-        taken = []
-        for _ in nodes:
-            taken += [n for n, d, reads in nodes if d == device and n not in taken
-                      and not left.difference(taken).intersection(reads)]  # fmt: skip
+        taken = fill(nodes, done, device)
         rest = _cut([node for node in nodes if node[0] not in taken], depth - 1) if taken else None
         if rest is not None:
             return [(device, taken), *rest]
@@ -86,7 +83,7 @@ def _counted(before, ends, needed=set, starts=True, once=True):
 
 alternative("12-3")(lambda before, ends: _counted(before, ends))
 for words, decision in (
-    ("become ready, got", {"needed": list}), ("become ready, got", {"needed": lambda b: b[:1]}),
+    ("raised ValueError", {"needed": list}), ("become ready, got", {"needed": lambda b: b[:1]}),
     ("expected ValueError to be raised", {"starts": False}),
     ("expected ValueError to be raised", {"once": False}),
 ):  # fmt: skip
@@ -102,27 +99,24 @@ wrong("12-4", says="expected a dictionary")({"one_ms": 7})
 
 @alternative("12-5")
 def branch_and_bound(tasks):
-    tail, seen = tails(tasks), set()
-    best = [float("inf"), {}]
+    look, seen, best = outlook(tasks), set(), [float("inf"), {}]
 
-    def deeper(table, length):
-        key = frozenset(table.items())
-        if length < best[0] and key not in seen:
+    def deeper(table):
+        key, least = frozenset(table.items()), look(table)[0]
+        if least < best[0] and key not in seen:
             seen.add(key)
             if len(table) == len(tasks):
-                best[:] = length, table
-            moves = []
+                best[:] = least, table
+            further = []
             for name in ready(tasks, table):
-                least = min(t for t in tasks[name][0] if t is not None)
                 for device, time in enumerate(tasks[name][0]):
                     if time is not None:
                         start = earliest(tasks, table, name, device)
-                        moves.append((max(length, start + time + tail[name] - least), start + time,
-                                      name, (device, start, start + time)))  # fmt: skip
-            for reached, _, name, placed in sorted(moves):
-                deeper({**table, name: placed}, reached)
+                        further.append({**table, name: (device, start, start + time)})
+            for new in sorted(further, key=look):
+                deeper(new)
 
-    deeper({}, 0)
+    deeper({})
     return [[n for n, placed in best[1].items() if placed[0] == device] for device in (0, 1)]
 
 

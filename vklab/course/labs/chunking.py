@@ -26,12 +26,14 @@ from vklab.plan.options import Options, PlacementOptions
 from vklab.plan.place import cutting
 from vklab.runtime.many import scheduler
 
-__all__ = ["CUT", "as_chunks", "circle", "draw_completions", "draw_placed", "flaw",
-           "graph_flaw", "join_inputs", "node_facts", "planned_on_two", "predecessors",
+__all__ = ["BRANCHES", "CUT", "as_chunks", "circle", "draw_completions", "draw_placed", "fill",
+           "flaw", "graph_flaw", "join_inputs", "node_facts", "planned_on_two", "predecessors",
            "real_completions"]  # fmt: skip
 
 Node = tuple[str, int, Sequence[str]]
 Groups = Sequence[tuple[int, Sequence[str]]]
+BRANCHES: Sequence[Node] = (("a", 0, ()), ("b", 0, ("a",)), ("c", 1, ("a",)), ("d", 1, ("c",)),
+                            ("e", 0, ("b",)), ("f", 0, ("e", "d")))  # fmt: skip
 CUT = "vklab.plan.place.cutting.cut"
 
 
@@ -42,6 +44,22 @@ def predecessors(nodes: Iterable[Node], groups: Groups) -> list[list[int]]:
     for name, _, reads in nodes:
         found[home[name]] |= {home[read] for read in reads} - {home[name]}
     return [sorted(numbers) for numbers in found]
+
+
+def fill(nodes: Iterable[Node], done: Iterable[str], device: int) -> list[str]:
+    """Return the nodes of a device that can run now, those that can run after these, and so on.
+
+    Args:
+        nodes: the placed graph.
+        done: names of the nodes that have run.
+        device: the device.
+    """
+    have, found = set(done), list[str]()
+    while able := [name for name, place, reads in nodes
+                   if place == device and name not in have and have.issuperset(reads)]:  # fmt: skip
+        have.update(able)
+        found += able
+    return found
 
 
 def circle(before: Sequence[Iterable[int]]) -> list[int]:

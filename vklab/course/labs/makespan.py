@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ import numpy as np
 from vklab.course import words
 from vklab.course.labs.recorded_graphs import RecordedGraph
 
-__all__ = ["EXAMPLE", "Placed", "Tasks", "bounds", "draw_tasks", "earliest", "flaw", "ready",
-           "tails", "timetable"]  # fmt: skip
+__all__ = ["EXAMPLE", "Placed", "Tasks", "bounds", "draw_tasks", "earliest", "flaw", "outlook",
+           "ready", "tails", "timetable"]  # fmt: skip
 
 Tasks = Mapping[str, tuple[Sequence[int | None], Sequence[str], int]]
 Placed = tuple[int, int, int]  # device, start, end
@@ -87,6 +87,28 @@ def tails(tasks: Tasks) -> dict[str, int]:
         after = [found[other] for other in found if name in tasks[other][1]]
         found[name] = min(t for t in tasks[name][0] if t is not None) + max(after, default=0)
     return found
+
+
+def outlook(tasks: Tasks) -> Callable[[Mapping[str, Placed]], tuple[float, int]]:
+    """Return a function that says how a schedule of two devices can go on from a table.
+
+    It returns the earliest end that is still possible, by the longest chain and by the work that is
+    left, and the sum of the times at which the two devices become free. Tasks that are not in the
+    table come after those that are.
+    """
+    tail = tails(tasks)
+    least = {n: min(t for t in times if t is not None) for n, (times, _, _) in tasks.items()}
+    behind, total = {name: tail[name] - least[name] for name in tasks}, sum(least.values())
+
+    def look(table: Mapping[str, Placed]) -> tuple[float, int]:
+        chain, free, left = 0, [0, 0], total
+        for name, (device, _, end) in table.items():
+            left -= least[name]
+            free[device] = max(free[device], end)
+            chain = max(chain, end + behind[name])
+        return max(chain, (sum(free) + left) / 2), sum(free)
+
+    return look
 
 
 def bounds(tasks: Tasks, devices: int) -> dict[str, int]:
