@@ -1,6 +1,6 @@
 """Answers to try the checks of lab 12 with: wrong ones, and a second right one for each."""
 
-from vklab.course.author.answers import alternative, wrong
+from vklab.course.author.answers import alternative, equivalent, wrong
 from vklab.course.labs.chunking import fill, join_inputs, predecessors
 from vklab.course.labs.list_scheduling import by_critical_path, one_device
 from vklab.course.labs.makespan import earliest, outlook, ready
@@ -129,3 +129,7 @@ for words, answer in (
     ("expected two lists of names", lambda tasks: [*tasks]),
 ):
     wrong("12-5", says=words)(answer)
+
+equivalent("12-1", "if more and frozenset(done + more) not in seen:",
+           "if more or frozenset(done + more) not in seen:", because="a longer cut comes later")
+equivalent("12-1", "seen.add(frozenset(done + more))", "pass", because="slower, the same chunks")

@@ -103,6 +103,7 @@ class BuildChunks(Function):
         for wrong, why in (([("a", 0, ("b",)), ("b", 1, ("a",))], "a circle"),
                            ([*chain, ("e", 0, ("e",))], "a node that reads itself"),
                            ([*chain, ("a", 1, ("d",))], "two nodes called a"),
+                           ([*chain, ("d", 0, ("c",))], "two equal nodes"),
                            ([*chain, ("e", 1, ("x",))], "a node x that is not there")):
             yield Case("refused", (wrong,), on=why)
 
@@ -260,9 +261,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-def shortest(tasks: Tasks, upper: float, most: int = 500) -> int | None:
+def shortest(tasks: Tasks, upper: float, most: int = 120, listed: bool = False) -> int | None:
     """Return the least makespan on two devices up to `upper`, by A*; None if not found so far.
 
+    With `listed`, each task goes where it ends first: what list scheduling does in any order.
     Source: Hart, Nilsson and Raphael 1968; the estimate is the bound of critical path and work.
     """
     look, numbers, seen = makespan.outlook(tasks), itertools.count(), set()
@@ -274,14 +276,15 @@ def shortest(tasks: Tasks, upper: float, most: int = 500) -> int | None:
         if minus == -len(tasks):
             return int(estimate)
         for name in makespan.ready(tasks, table):
-            for device, time in enumerate(tasks[name][0]):
-                if time is not None:
-                    start = makespan.earliest(tasks, table, name, device)
-                    new = {**table, name: (device, start, start + time)}
-                    (reached, _), key = look(new), frozenset(new.items())
-                    if reached <= upper and key not in seen:
-                        seen.add(key)
-                        heapq.heappush(heap, (reached, minus - 1, next(numbers), new))
+            places = [(start + time, device, start) for device, time in enumerate(tasks[name][0])
+                      if time is not None
+                      for start in [makespan.earliest(tasks, table, name, device)]]
+            for end, device, start in [min(places)] if listed else places:
+                new = {**table, name: (device, start, end)}
+                (reached, _), key = look(new), frozenset(new.items())
+                if reached <= upper and key not in seen:
+                    seen.add(key)
+                    heapq.heappush(heap, (reached, minus - 1, next(numbers), new))
     return None
 
 
@@ -289,17 +292,18 @@ def _length(tasks: Tasks, lists: Sequence[Sequence[str]]) -> int:
     return max((end for _, _, end in timetable(tasks, lists).values()), default=0)
 
 
-def hard(tasks: Tasks, random: np.random.Generator) -> int | None:
-    """Return the least makespan if no natural answer has it, and one device is no good answer."""
+def is_hard(tasks: Tasks) -> bool:
+    """Tell whether list scheduling misses the best in every order, and beats one device."""
     found = naturals(tasks)
     alone = found.pop("one device")
     if max(bounds(tasks, 2).values()) >= min(found.values()) or alone <= min(found.values()):
-        return None
-    return shortest(tasks, min(naturals(tasks, random).values()) - 1)
+        return False
+    listed = shortest(tasks, min(found.values()), 400, listed=True)
+    return listed is not None and shortest(tasks, listed - 1) is not None
 
 
 def draw_hard(random: np.random.Generator, requests: str) -> Tasks:
-    """Draw windows of Inception, one for each request, until no natural answer is the best."""
+    """Draw windows of Inception, one for each request, until list scheduling misses the best."""
     graph = recorded_graphs.recorded("inception_v1")
     sizes, nodes = ((4,), 6) if len(requests) > 1 else ((8, 9), 14)
     while True:
@@ -309,7 +313,7 @@ def draw_hard(random: np.random.Generator, requests: str) -> Tasks:
             while len(drawn) not in sizes:
                 drawn = makespan.draw_tasks(graph.part(random, nodes), random, letter)
             tasks.update(drawn)
-        if hard(tasks, random) is not None:
+        if is_hard(tasks):
             return tasks
 
 
