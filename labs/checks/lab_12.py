@@ -261,7 +261,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-def shortest(tasks: Tasks, upper: float, most: int = 120, listed: bool = False) -> int | None:
+def shortest(tasks: Tasks, upper: float, most: int = 400, listed: bool = False) -> int | None:
     """Return the least makespan on two devices up to `upper`, by A*; None if not found so far.
 
     With `listed`, each task goes where it ends first: what list scheduling does in any order.
@@ -298,7 +298,7 @@ def is_hard(tasks: Tasks) -> bool:
     alone = found.pop("one device")
     if max(bounds(tasks, 2).values()) >= min(found.values()) or alone <= min(found.values()):
         return False
-    listed = shortest(tasks, min(found.values()), 400, listed=True)
+    listed = shortest(tasks, min(found.values()), 2000, listed=True)
     return listed is not None and shortest(tasks, listed - 1) is not None
 
 

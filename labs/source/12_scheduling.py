@@ -39,7 +39,8 @@ from vklab.course.labs.chunking import fill, join_inputs, real_completions
 from vklab.course.labs.list_scheduling import by_critical_path, naturals
 from vklab.course.labs.makespan import EXAMPLE, bounds, earliest, outlook, ready, timetable
 from vklab.course.labs.recorded_graphs import recorded
-from vklab.course.labs.replays import adds, cost_lines, recorded_steps, run_us, step_us
+from vklab.course.labs.replays import adds, cost_lines, recordings, step_us
+from vklab.settings import settings
 
 # %% id="l12-banner"
 banner()
@@ -64,23 +65,24 @@ predict("12-p1", replayed=..., recorded_again=...)
 # The next cell counts. `swap` puts a counter in front of the function of the runtime that records.
 
 # %% id="l12-counts" tags=["hide-input"]
-show("vklab.course.labs.replays.recorded_steps")
+show("vklab.course.labs.replays.recordings")
 
 # %% id="l12-count"
 DIGITS = data("digits_cnn.onnx")
 images = np.load(data("digits.npz"))["images"]
 ten = {"image": images[:10]}
-print("replayed:", recorded_steps(DIGITS, ten, 10))
-print("recorded again:", recorded_steps(DIGITS, ten, 10, DISABLE_REPLAY=1))
+print("replayed:", recordings(DIGITS, ten, 10)[0])
+print("recorded again:", recordings(DIGITS, ten, 10, DISABLE_REPLAY=1)[0])
 
 # %% [markdown] id="l12-timet"
-# What does it save? vkml's page (version 0.0.3) says "1.62 µs/op dispatch latency on a linear chain-add benchmark", on an RTX 3080. In a chain of additions the kernels do nearly nothing, so the rest shows. Here are 300 of them on *your* machine. The two runs differ only in the recording. On lavapipe the device is this processor, and takes most of the time. On an NVIDIA H200 a dispatch with its barrier took 2.3 to 2.6 microseconds (November 2026): there, recording in each run would be the slower half.
+# What does it save? vkml's page (version 0.0.3) says "1.62 µs/op dispatch latency on a linear chain-add benchmark", on an RTX 3080. In a chain of additions the kernels do nearly nothing, so the rest shows. Here are 300 of them on *your* machine. On lavapipe the device is this processor, and takes most of the time. On an NVIDIA H200 a dispatch with its barrier took 2.3 to 2.6 microseconds (November 2026): there, recording in each run would be the slower half.
 
 # %% id="l12-time" tags=["nbval-ignore-output"]
 chain, zero = adds(300), {"x0": np.zeros(1, np.float32)}
-replayed, again = run_us(chain, zero), run_us(chain, zero, DISABLE_REPLAY=1)
-print(f"a run, replayed: {replayed:.0f} us, recorded again: {again:.0f} us")
-print(f"recording costs {(again - replayed) / 300:.1f} us a dispatch on this machine")
+_, record_us = recordings(chain, zero, 9, DISABLE_FUSION=1, DISABLE_REPLAY=1)
+with settings(DISABLE_FUSION=1), vklab.load(chain) as session:
+    run_us = median(session.time(zero, repeats=9).host_ns) / 1e3
+print(f"recording 300 steps: {300 * record_us:.0f} us; a replayed run of them: {run_us:.0f} us")
 
 # %% [markdown] id="l12-2t"
 # ## 2 · Chunks
@@ -381,7 +383,7 @@ print(bounds(EXAMPLE, 2))
 print(naturals(EXAMPLE))
 
 # %% [markdown] id="l12-e5t"
-# Device 1 would run `c` in half the time, but `e` is there first. List scheduling never gives up a good step for a better one later.
+# The first step decides. Both devices run `a` in 2, so it goes to device 0. From there its result needs 4 to reach device 1, which would run `c` in half the time. List scheduling never looks so far ahead.
 #
 # ### Exercise 5 · A short schedule (scored)
 # Find schedules as short as you can, for any tasks. Three functions help; the docstring names them. One point is for valid schedules. The others count time: everything on one device earns nothing; the best schedule, which a search has found, earns all points. There are at most nine tasks: windows of Inception with drawn times, and two requests in flight. A good answer takes fifteen minutes.

@@ -125,7 +125,13 @@ def _links_flaw(nodes: Sequence[Node], chunks: Any, before: Sequence[Sequence[in
 
 
 def graph_flaw(nodes: Any, most: int, devices: int) -> str:
-    """Return what is wrong with a placed graph in an order that works; "" if nothing is."""
+    """Return what is wrong with a placed graph in an order that works; "" if nothing is.
+
+    Args:
+        nodes: what an answer gave.
+        most: how many nodes it may have.
+        devices: how many devices there are.
+    """
     if not (isinstance(nodes, list | tuple) and 0 < len(nodes) <= most and all(
             isinstance(node, list | tuple) and len(node) == 3 and type(node[0]) is str
             and type(node[1]) is int and 0 <= node[1] < devices
@@ -163,7 +169,14 @@ def join_inputs(nodes: Sequence[Node]) -> list[tuple[int, list[str]]]:
 def draw_placed(
     random: np.random.Generator, devices: int, count: int, network: str = ""
 ) -> list[Node]:
-    """Return nodes of a recorded network or of an irregular wiring, with devices drawn in runs."""
+    """Return nodes of a recorded network or of an irregular wiring, with devices drawn in runs.
+
+    Args:
+        random: the source of chance.
+        devices: the number of devices.
+        count: the number of nodes.
+        network: the recorded network; "" for an irregular wiring with several roots.
+    """
     if network:
         graph = recorded_graphs.recorded(network).renamed(random).part(random, count)
         wired = [(node, reads) for node, reads in graph.predecessors().items()]
@@ -210,6 +223,11 @@ def _is_known(graph: Graph, value: str) -> bool:
 
 def as_chunks(graph: Graph, devices: Mapping[str, int], groups: Groups) -> tuple[Chunk, ...]:
     """Return a cut as the runtime's chunks, after verifying it.
+
+    Args:
+        graph: the shaped graph.
+        devices: the device of each node, by name.
+        groups: the cut.
 
     Raises AssertionError with a sentence for a wrong cut.
     """

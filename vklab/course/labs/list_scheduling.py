@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ def _ends_first(start: int, end: int, device: int, count: int) -> tuple[int, int
 
 
 def greedy(
-    tasks: Tasks, key: Callable[[str], float], pick: Callable[[int, int, int, int], object]
+    tasks: Tasks, key: Callable[[str], float], pick: Callable[[int, int, int, int], Any]
 ) -> list[list[str]]:
     """Return the lists of the devices by list scheduling.
 
@@ -98,7 +99,7 @@ def _ranks(tasks: Tasks) -> dict[str, float]:
     Source: Topcuoglu, Hariri and Wu 2002, the upward rank of HEFT.
     """
     ranks: dict[str, float] = {}
-    for name in reversed(tasks):
+    for name in reversed(list(tasks)):
         known = [time for time in tasks[name][0] if time is not None]
         after = [ranks[other] for other in ranks if name in tasks[other][1]]
         ranks[name] = sum(known) / len(known) + max(after, default=0) + (

@@ -34,7 +34,14 @@ def ready(tasks: Tasks, done: Collection[str]) -> list[str]:
 
 
 def earliest(tasks: Tasks, table: Mapping[str, Placed], name: str, device: int) -> int:
-    """Return when a task can start on a device, behind all that the table has there."""
+    """Return when a task can start on a device, behind all that the table has there.
+
+    Args:
+        tasks: the tasks.
+        table: device, start and end of the tasks that are placed.
+        name: the task, whose inputs are placed.
+        device: the device.
+    """
     arrivals = (table[read][2] + (tasks[read][2] if table[read][0] != device else 0)
                 for read in tasks[name][1])  # fmt: skip
     return max((0, *arrivals, *(end for at, _, end in table.values() if at == device)))
@@ -83,7 +90,7 @@ def flaw(tasks: Tasks, lists: Any) -> str:
 def tails(tasks: Tasks) -> dict[str, int]:
     """Return the least time from the start of each task to the end of its longest chain."""
     found: dict[str, int] = {}
-    for name in reversed(tasks):
+    for name in reversed(list(tasks)):
         after = [found[other] for other in found if name in tasks[other][1]]
         found[name] = min(t for t in tasks[name][0] if t is not None) + max(after, default=0)
     return found
@@ -133,6 +140,11 @@ def draw_tasks(graph: RecordedGraph, random: np.random.Generator, letter: str = 
     A Relu belongs to the node that it reads. Times grow with the work of a node. One device is
     faster, by up to three times; one node in five runs on one device only. A result takes from 1
     to 6 to the other device.
+
+    Args:
+        graph: the graph.
+        random: the source of chance.
+        letter: the first letter of the names.
     """
     names: dict[str, str] = {}
     tasks: dict[str, tuple[tuple[int | None, ...], tuple[str, ...], int]] = {}

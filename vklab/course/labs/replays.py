@@ -1,4 +1,4 @@
-"""What recording costs, and a table of costs from timestamps. Visited by lab 12."""
+"""Counts and times of recordings, and a table of costs from timestamps. Visited by lab 12."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ import vklab
 from vklab.course.swap import swap
 from vklab.settings import settings
 
-__all__ = ["adds", "cost_lines", "recorded_steps", "run_us", "step_us"]
+__all__ = ["adds", "cost_lines", "recordings", "step_us"]
 
 RECORD = "vklab.runtime.program.Program.record"
 
 
-def recorded_steps(model: Any, feed: Mapping[str, Any], runs: int, **switches: Any) -> int:
-    """Return how many steps are recorded when a model is loaded, and run so many times."""
-    counts: list[int] = []
+def recordings(
+    model: Any, feed: Mapping[str, Any], runs: int, **switches: Any
+) -> tuple[int, float]:  # fmt: skip
+    """Load and run a model; return how many steps were recorded, and the microseconds of one.
+
+    Args:
+        model: the model.
+        feed: its inputs.
+        runs: the number of runs.
+        switches: switches of the runtime.
+    """
+    counts, times = list[int](), list[float]()
 
     def counted(program: Any, commands: Any, queries: Any = None) -> None:
-        counts.append(len(program.chunk.steps))
+        begun = perf_counter()
         real(program, commands, queries)
+        times.append((perf_counter() - begun) * 1e6)
+        counts.append(len(program.chunk.steps))
 
     with settings(**switches), swap(RECORD, counted) as real, vklab.load(model) as session:
         for _ in range(runs):
             session.run(feed)
-    return sum(counts)
-
-
-def run_us(model: Any, feed: Mapping[str, Any], **switches: Any) -> float:
-    """Return the median microseconds of nine runs, one dispatch for each node."""
-    times = []
-    with settings(DISABLE_FUSION=1, **switches), vklab.load(model) as session:
-        for _ in range(9):
-            begun = perf_counter()
-            session.run(feed)
-            times.append((perf_counter() - begun) * 1e6)
-    return median(times)
+    return sum(counts), median(times) / counts[-1]
 
 
 def adds(count: int) -> onnx.ModelProto:
