@@ -32,15 +32,16 @@ __all__ = ["BRANCHES", "CUT", "as_chunks", "circle", "draw_completions", "draw_p
 
 Node = tuple[str, int, Sequence[str]]
 Groups = Sequence[tuple[int, Sequence[str]]]
+Before = list[list[int]]
 BRANCHES: Sequence[Node] = (("a", 0, ()), ("b", 0, ("a",)), ("c", 1, ("a",)), ("d", 1, ("c",)),
                             ("e", 0, ("b",)), ("f", 0, ("e", "d")))  # fmt: skip
 CUT = "vklab.plan.place.cutting.cut"
 
 
-def predecessors(nodes: Iterable[Node], groups: Groups) -> list[list[int]]:
+def predecessors(nodes: Iterable[Node], groups: Groups) -> Before:
     """Return for each chunk the numbers of the chunks that it reads from."""
     home = {name: number for number, (_, names) in enumerate(groups) for name in names}
-    found: list[set[int]] = [set() for _ in groups]
+    found = [set[int]() for _ in groups]
     for name, _, reads in nodes:
         found[home[name]] |= {home[read] for read in reads} - {home[name]}
     return [sorted(numbers) for numbers in found]
@@ -66,12 +67,11 @@ def circle(before: Sequence[Iterable[int]]) -> list[int]:
     """Return the chunks that wait for themselves, through others."""
 
     def waits_for(number: int) -> set[int]:
-        seen, open_ = set[int](), [*before[number]]
-        while open_:
-            other = open_.pop()
+        seen, waiting = set[int](), [*before[number]]
+        for other in waiting:  # grows in the loop
             if other not in seen:
                 seen.add(other)
-                open_ += before[other]
+                waiting += before[other]
         return seen
 
     return [number for number in range(len(before)) if number in waits_for(number)]
@@ -89,8 +89,8 @@ def flaw(nodes: Sequence[Node], chunks: Any, with_links: bool = False) -> str:
             isinstance(chunk, list | tuple) and len(chunk) == 4
             and all(isinstance(part, list | tuple | set) for part in chunk[1:])
             and all(type(name) is str for name in chunk[1]) for chunk in chunks)):  # fmt: skip
-        return ("expected a list of chunks (device, names, waits, arrivals), got "
-                f"{words.short(chunks)}")  # fmt: skip
+        got = words.short(chunks)
+        return f"expected a list of chunks (device, names, waits, arrivals), got {got}"
     device_of = {name: device for name, device, _ in nodes}
     times = Counter(name for _, names, _, _ in chunks for name in names)
     for name in {**device_of, **times}:
@@ -101,8 +101,8 @@ def flaw(nodes: Sequence[Node], chunks: Any, with_links: bool = False) -> str:
             return f"chunk {number} is empty"
         for name in names:
             if device_of[name] != device:
-                return (f"{name} belongs to device {device_of[name]}; chunk {number} is of device "
-                        f"{words.short(device)}")  # fmt: skip
+                got = words.short(device)
+                return f"{name} belongs to device {device_of[name]}; chunk {number} is of {got}"
     before = predecessors(nodes, [(device, list(names)) for device, names, _, _ in chunks])
     for number, others in enumerate(before):
         if others and others[-1] > number:
@@ -119,8 +119,8 @@ def _links_flaw(nodes: Sequence[Node], chunks: Any, before: Sequence[Sequence[in
         come = sorted({read for name in names for read in reads_of[name]
                        if device_of[read] != device})  # fmt: skip
         if len(arrivals) != len(come) or {*arrivals} != {*come}:
-            return (f"chunk {number} gets {come} from other devices, each once; got "
-                    f"{words.short(arrivals)}")  # fmt: skip
+            got = words.short(arrivals)
+            return f"chunk {number} gets {come} from other devices, each once; got {got}"
     return ""
 
 
@@ -136,8 +136,8 @@ def graph_flaw(nodes: Any, most: int, devices: int) -> str:
             isinstance(node, list | tuple) and len(node) == 3 and type(node[0]) is str
             and type(node[1]) is int and 0 <= node[1] < devices
             and isinstance(node[2], list | tuple) for node in nodes)):  # fmt: skip
-        return (f"expected 1 to {most} nodes (name, device 0 to {devices - 1}, names that it "
-                f"reads), got {words.short(nodes)}")  # fmt: skip
+        wanted = f"1 to {most} nodes (name, device 0 to {devices - 1}, names that it reads)"
+        return f"expected {wanted}, got {words.short(nodes)}"
     known: set[str] = set()
     for name, _, reads in nodes:
         if name in known:
@@ -191,13 +191,11 @@ def draw_placed(
     return [(name, device[name], reads) for name, reads in wired]
 
 
-def draw_completions(
-    random: np.random.Generator, count: int
-) -> tuple[list[list[int]], list[int]]:  # fmt: skip
+def draw_completions(random: np.random.Generator, count: int) -> tuple[Before, list[int]]:
     """Return what each chunk waits for, some of it twice, and an order of completions."""
     wiring = recorded_graphs.irregular(random, count, (1, 1, 2, 2, 3), 5)
     number = random.permutation(count).tolist()
-    before: list[list[int]] = [[] for _ in wiring]
+    before: Before = [[] for _ in wiring]
     for n, reads in enumerate(wiring):
         before[number[n]] = [number[other] for other in (*reads, *reads[:1])]
     ends: list[int] = []
