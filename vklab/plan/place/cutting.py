@@ -1,7 +1,7 @@
 """Cut a graph whose nodes have devices into stages: sets of nodes that a device runs together.
 
 Finds the dependences of stages and the values that move between them; devices are chosen by
-`placement`, and the scheduler of the runtime starts stages. Visited by lab 13.
+`placement`, and the scheduler of the runtime starts stages. Visited by labs 12 and 13.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vklab.graph.graph import Graph
 from vklab.plan.chunk import Chunk, Transfer
 from vklab.types import TensorInfo
 
-__all__ = ["cut", "transfers"]
+__all__ = ["as_stages", "cut", "transfers"]
 
 
 def cut(
@@ -49,6 +49,19 @@ def cut(
     groups = [piece for group in groups for piece in _pieces(group, ends)]
     order = sorted(range(len(groups)), key=lambda g: (keys[groups[g][0]], groups[g]))
     return _stages(graph, [groups[g] for g in order], numbers, edges)
+
+
+def as_stages(
+    graph: Graph, groups: Sequence[Sequence[int]], devices: Sequence[int]
+) -> tuple[Chunk, ...]:
+    """Return groups of nodes as stages; no group may wait for a later one.
+
+    Args:
+        graph: the shaped graph.
+        groups: positions of nodes, each group in node order.
+        devices: the device number of every node, by position.
+    """
+    return _stages(graph, groups, devices, _edges(graph))
 
 
 def transfers(stages: Sequence[Chunk]) -> tuple[Transfer, ...]:

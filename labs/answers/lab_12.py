@@ -1,0 +1,135 @@
+"""Answers to try the checks of lab 12 with: wrong ones, and a second right one for each."""
+
+from vklab.course.author.answers import alternative, equivalent, wrong
+from vklab.course.labs.chunking import fill, join_inputs, predecessors
+from vklab.course.labs.list_scheduling import by_critical_path, one_device
+from vklab.course.labs.makespan import earliest, outlook, ready
+
+
+def _cut(nodes, depth):
+    """Return the groups of a cut with at most `depth` chunks, or None."""
+    if not nodes:
+        return []
+    done = {read for *_, reads in nodes for read in reads} - {name for name, _, _ in nodes}
+    for device in range(3) if depth else ():
+        taken = fill(nodes, done, device)
+        rest = _cut([node for node in nodes if node[0] not in taken], depth - 1) if taken else None
+        if rest is not None:
+            return [(device, taken), *rest]
+    return None
+
+
+def _linked(nodes, groups):
+    place = {name: device for name, device, _ in nodes}
+    reads = {name: read for name, _, read in nodes}
+    return [(device, names, set(waits), {r for n in names for r in reads[n] if place[r] != device})
+            for (device, names), waits in zip(groups, predecessors(nodes, groups), strict=True)]
+
+
+@alternative("12-1")
+def deeper_and_deeper(nodes):
+    names = {name for name, _, _ in nodes}
+    if len(names) < len(nodes) or not names.issuperset(r for *_, reads in nodes for r in reads):
+        raise ValueError
+    found = (_cut(nodes, depth) for depth in range(len(nodes) + 1))
+    groups = next((groups for groups in found if groups is not None), None)
+    if groups is None:
+        raise ValueError
+    return _linked(nodes, groups)
+
+
+def _one_each(nodes):
+    in_order = sorted(nodes, key=lambda node: len(_behind(nodes, node[0])))
+    return _linked(nodes, [(device, [name]) for name, device, _ in in_order])
+
+
+def _behind(nodes, name):
+    reads = {n: r for n, _, r in nodes}
+    return {name}.union(*(_behind(nodes, read) for read in reads[name]))
+
+
+right = deeper_and_deeper
+for words, answer in (
+    ("4 chunks; 3 are enough", _one_each),
+    ("which comes later", lambda nodes: _linked(nodes, join_inputs(nodes))),
+    ("chunk 1 waits for [0]", lambda nodes: [(*c[:2], [], c[3]) for c in right(nodes)]),
+    ("from other devices, each once", lambda nodes: [(*c[:3], []) for c in right(nodes)]),
+    ("is in 0 chunks", lambda nodes: right(nodes)[:1]),
+    ("expected ValueError to be raised", lambda nodes: right(nodes) if len(nodes) != 2 else []),
+    ("belongs to device", lambda nodes: [(7, *c[1:]) for c in right(nodes)]),
+    ("expected a list of chunks", lambda nodes: [c[:2] for c in right(nodes)]),
+):
+    wrong("12-1", says=words)(answer)
+
+BACK = [("a", 0, ()), ("b", 1, ("a",)), ("c", 2, ("b",)), ("d", 0, ("c", "a"))]
+alternative("12-2")(BACK)
+wrong("12-2", says="2 of the chunks")([*BACK[:2], ("d", 0, ("a", "b"))])
+wrong("12-2", says="wait in no circle")([*BACK[:3], ("d", 0, ("c",))])
+wrong("12-2", says="which no earlier node writes")([("a", 0, ("a",))])
+
+
+def _counted(before, ends, needed=set, starts=True, once=True):
+    """Return an answer to 12-3 in which one decision may be wrong."""
+    told, result = set(), []
+    for k in range(len(ends) + 1):
+        done = ends[:k]
+        if k and (starts and ends[k - 1] not in told or once and ends[k - 1] in ends[: k - 1]):
+            raise ValueError
+        result.append([n for n, b in enumerate(before) if n not in told
+                       and len({*b} & {*done}) >= len(needed(b))])  # fmt: skip
+        told.update(result[-1])
+    return result
+
+
+alternative("12-3")(lambda before, ends: _counted(before, ends))
+for words, decision in (
+    ("raised ValueError", {"needed": list}), ("become ready, got", {"needed": lambda b: b[:1]}),
+    ("expected ValueError to be raised", {"starts": False}),
+    ("expected ValueError to be raised", {"once": False}),
+):  # fmt: skip
+    wrong("12-3", says=words)(lambda before, ends, made=decision: _counted(before, ends, **made))
+wrong("12-3", says="for the start and one for")(lambda before, ends: _counted(before, ends)[1:])
+
+MS = {"one_ms": 7, "alone_ms": 140, "two_ms": 102, "three_ms": 102, "late_ms": 15}
+alternative("12-4")({name: float(value) for name, value in MS.items()})
+wrong("12-4", says="two_ms: not right yet")({**MS, "two_ms": 70})
+wrong("12-4", says="three_ms and late_ms")({**MS, "three_ms": 70, "late_ms": 7})
+wrong("12-4", says="expected a dictionary")({"one_ms": 7})
+
+
+@alternative("12-5")
+def branch_and_bound(tasks):
+    look, seen, best = outlook(tasks), set(), [float("inf"), {}]
+
+    def deeper(table):
+        key, least = frozenset(table.items()), look(table)[0]
+        if least < best[0] and key not in seen:
+            seen.add(key)
+            if len(table) == len(tasks):
+                best[:] = least, table
+            further = []
+            for name in ready(tasks, table):
+                for device, time in enumerate(tasks[name][0]):
+                    if time is not None:
+                        start = earliest(tasks, table, name, device)
+                        further.append({**table, name: (device, start, start + time)})
+            for new in sorted(further, key=look):
+                deeper(new)
+
+    deeper({})
+    return [[n for n, placed in best[1].items() if placed[0] == device] for device in (0, 1)]
+
+
+for words, answer in (
+    ("the obvious answer needs 14", one_device),
+    ("11 units of time; no answer needs less than 8", by_critical_path),
+    ("deadlock: a", lambda tasks: [names[::-1] for names in by_critical_path(tasks)]),
+    ("0 times in your lists", lambda tasks: [[], []]),
+    ("cannot run on device", lambda tasks: [[*tasks], []]),
+    ("expected two lists of names", lambda tasks: [*tasks]),
+):
+    wrong("12-5", says=words)(answer)
+
+equivalent("12-1", "if more and frozenset(done + more) not in seen:",
+           "if more or frozenset(done + more) not in seen:", because="a longer cut comes later")
+equivalent("12-1", "seen.add(frozenset(done + more))", "pass", because="slower, the same chunks")

@@ -1,0 +1,394 @@
+"""Exercises of lab 12: chunks, dependency counters, frames in flight, a bad cutter, a schedule."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vklab.course import words
+from vklab.course.definition.case import Case
+from vklab.course.definition.exercise import Function, Value, exercise
+from vklab.course.definition.kinds import Predict
+from vklab.course.definition.report import Report
+from vklab.course.labs import chunking, makespan, recorded_graphs
+from vklab.course.labs.list_scheduling import naturals, one_device
+from vklab.course.labs.makespan import Tasks, bounds, timetable
+
+Node = tuple[str, int, tuple[str, ...]]
+Groups = list[tuple[int, list[str]]]
+
+
+def fewest_groups(nodes: Sequence[Node]) -> Groups:
+    """Return a cut with the fewest chunks, by a search over the sets of nodes that may be done."""
+    queue: list[Groups] = [[]]
+    seen = {frozenset[str]()}
+    for groups in queue:
+        done = frozenset(name for _, names in groups for name in names)
+        if len(done) == len(nodes):
+            return groups
+        for device in sorted({place for _, place, _ in nodes}):
+            more = chunking.fill(nodes, done, device)
+            if more and done.union(more) not in seen:
+                seen.add(done.union(more))
+                queue.append([*groups, (device, more)])
+    raise ValueError("nodes wait for each other, or for a node that is not there")
+
+
+def obvious_cuts(nodes: Sequence[Node]) -> dict[str, int]:
+    """Return how many chunks rules need that choose a device from (chunk, nodes by device)."""
+    rules: dict[str, Callable[[int, Mapping[int, int]], int]] = {
+        "lowest device": lambda count, able: min(able),
+        "device of the first node": lambda count, able: (
+            nodes[0][1] if nodes[0][1] in able else min(able)),
+        "in turn": lambda count, able: min(able, key=lambda device: (device - count) % 3),
+        "most nodes": lambda count, able: max(able, key=lambda device: able[device]),
+    }  # fmt: skip
+    counts = {}
+    for title, rule in rules.items():
+        done, counts[title] = list[str](), 0
+        while len(done) < len(nodes):
+            able = {d: found for d in range(3) if (found := len(chunking.fill(nodes, done, d)))}
+            done += chunking.fill(nodes, done, rule(counts[title], able))
+            counts[title] += 1
+    return counts
+
+
+@exercise(
+    "12-1",
+    hints=(
+        "Choose a device. Which of its nodes can run now? After these, which others of the same "
+        "device can run? Take all of them: a node that waits longer never saves a chunk.",
+        "With two devices only the first choice is free: then they take turns. Try both.",
+        "With three devices keep several cuts. Extend each by one chunk in each possible way, "
+        "until one of them has every node. Two cuts with the same nodes done are equally good.",
+    ),
+    seams=(chunking.CUT,),
+)
+class BuildChunks(Function):
+    parts = {"cut": ("every node in one chunk of its device, no chunk reads a later one", 1),
+             "links": ("what each chunk waits for, and what it gets from other devices", 2),
+             "two": ("fewest chunks on two devices", 1),
+             "three": ("fewest chunks on three devices", 1),
+             "refused": ("an empty graph is cut; a wrong graph is refused", 1)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        chain = [("a", 0, ()), ("b", 0, ("a",)), ("c", 1, ("b",)), ("d", 0, ("c",))]
+        detour = [("a", 0, ()), ("b", 1, ("a",)), ("c", 0, ("a", "b"))]
+        for part in ("cut", "links"):
+            yield Case(part, (chain,))
+            yield Case(part, (detour,))
+            for count, network in ((6, ""), (9, ""), (14, "inception_v1"), (30, "unet")):
+                nodes = chunking.draw_placed(random, 2 + count % 2, count, network)
+                order = random.permutation(count) if count > 9 else range(count)
+                yield Case(part, ([nodes[n] for n in order],), on=f"{count} nodes in any order")
+        late = [("a", 0, ()), ("b", 1, ()), ("c", 0, ("b",)), ("d", 1, ("c",))]
+        for nodes in (late, [(name, 1 - device, reads) for name, device, reads in late]):
+            yield Case("two", (nodes,))
+        for part, devices, count in (("two", 2, 9), ("two", 2, 16), ("three", 3, 9),
+                                     ("three", 3, 14), ("three", 3, 14)):
+            while True:
+                nodes = chunking.draw_placed(random, devices, count)
+                found = obvious_cuts(nodes)
+                other = min(found.values()) if devices == 3 else min(
+                    found["lowest device"], found["device of the first node"])
+                if len(fewest_groups(nodes)) < other:
+                    break
+            yield Case(part, (nodes,), on=f"{count} nodes on {devices} devices")
+        yield Case("refused", ([],))
+        yield Case("refused", ([("a", 2, ())],))
+        for wrong, why in (([("a", 0, ("b",)), ("b", 1, ("a",))], "a circle"),
+                           ([*chain, ("e", 0, ("e",))], "a node that reads itself"),
+                           ([*chain, ("a", 1, ("d",))], "two nodes called a"),
+                           ([*chain, ("d", 0, ("c",))], "two equal nodes"),
+                           ([*chain, ("e", 1, ("x",))], "a node x that is not there")):
+            yield Case("refused", (wrong,), on=why)
+
+    def expected(self, case: Case) -> Any:
+        nodes = case.args[0]
+        if len({name for name, _, _ in nodes}) < len(nodes):
+            raise ValueError("two nodes have one name")
+        return len(fewest_groups(nodes))
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        flaw = chunking.flaw(case.args[0], got, with_links=report.part == "links")
+        report.expect(not flaw, flaw)
+        if report.part in ("two", "three"):
+            report.expect(len(got) <= case.expected,
+                          f"{len(got)} chunks; {case.expected} are enough")
+
+
+@exercise(
+    "12-2",
+    hints=(
+        "The first circle needs a node that joins an early chunk, and reads a later one.",
+        "Give a node two inputs: one on its own device, one on another.",
+        "The way from the early chunk over other devices and back has as many chunks as you like.",
+    ),
+    variants=({"chunks": 3}, {"chunks": 2}, {"chunks": 4}, {"chunks": 5}),
+)
+class BreakCutter(Value):
+    parts = {"circle": ("the chunks wait in a circle", 1), "size": ("of the size asked for", 1)}
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        for part in self.parts:
+            yield Case(part, on="your graph")
+
+    def expected(self, case: Case) -> Any:
+        return self.params["chunks"]
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        flaw = chunking.graph_flaw(got, most=12, devices=3)
+        report.expect(not flaw, flaw)
+        groups = chunking.join_inputs(got)
+        found = chunking.circle(chunking.predecessors(got, groups))
+        cut = words.short([names for _, names in groups])
+        report.expect(found, f"its chunks {cut} wait in no circle")
+        if report.part == "size":
+            report.expect(len(found) == case.expected, f"{len(found)} of the chunks {cut} wait in "
+                          f"a circle, expected {case.expected}")  # fmt: skip
+
+
+@exercise(
+    "12-3",
+    hints=(
+        "For each chunk: how many different chunks does it wait for? For each chunk: who waits for "
+        "it? Both are made once, before the first completion.",
+        "Only a chunk that is ready, and has not completed yet, may complete. One set tells it.",
+    ),
+    seams=("vklab.runtime.many.scheduler.Order",),
+)
+class NextReady(Function):
+    parts = {"counts": ("each chunk is ready once, after its last predecessor", 2),
+             "refused": ("completions that cannot be", 2)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        diamond, fan_in = [[], [0], [0], [1, 2]], [[], [], [], [2, 0, 1]]
+        twice = [[], [0, 0], [1, 0, 1]]
+        for before, ends in ((diamond, [0, 2, 1, 3]), (fan_in, [1, 0, 2]), (twice, [0, 1, 2]),
+                             ([], []), ([[2], [], [1]], [1, 2, 0]), (diamond, []),
+                             ([[], [], [0], [0, 1], [0]], [0, 1])):  # fmt: skip
+            yield Case("counts", (before, ends))
+        for count in (8, 15, 40):
+            yield Case("counts", chunking.draw_completions(random, count))
+        for before, ends in ((diamond, [0, 1, 1]), (diamond, [0, 0]), (diamond, [0, 4]),
+                             (diamond, [0, -1]), (diamond, [0, -4]), (diamond, [0, 1, 3]),
+                             (fan_in, [3]), ([], [0])):  # fmt: skip
+            yield Case("refused", (before, ends))
+        for count in (6, 9):
+            before, ends = chunking.draw_completions(random, count)
+            yield Case("refused", (before, ends))
+            yield Case("refused", (before, [*ends, ends[0]]))
+            yield Case("refused", (before, [*ends[1:], *ends[:1]]))
+
+    def expected(self, case: Case) -> Any:
+        before, ends = case.args
+        told: set[int] = set()
+        result = []
+        for done in range(len(ends) + 1):
+            if done and (ends[done - 1] not in told or ends[done - 1] in ends[: done - 1]):
+                raise ValueError(ends[done - 1])
+            result.append([n for n, others in enumerate(before)
+                           if n not in told and {*others} <= {*ends[:done]}])
+            told.update(result[-1])
+        return result
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        (_, ends), right = case.args, case.expected
+        report.expect(isinstance(got, list | tuple) and len(got) == len(right) and all(
+            isinstance(each, list | tuple | set) for each in got),
+            f"expected {len(right)} lists, one for the start and one for each completion; got "
+            f"{words.short(got)}")  # fmt: skip
+        for step, (mine, wanted) in enumerate(zip(got, right, strict=True)):
+            when = f"after {words.short(ends[:step])}" if step else "at the start"
+            report.expect(len(mine) == len(wanted) and {*mine} == {*wanted},
+                          f"{when} {words.short(wanted)} become ready, got {words.short(mine)}")
+
+
+def frames(host: int, device: int, count: int, in_flight: int) -> list[tuple[int, int]]:
+    """Return (start on the host, end on the device) of each frame."""
+    found, free = [(0, 0)] * in_flight, 0  # frames before the first one
+    for _ in range(count):
+        start = max(free, found[-in_flight][1])
+        free = start + host
+        found.append((start, max(free, found[-1][1]) + device))
+    return found[in_flight:]
+
+
+def _numbers(host: int, device: int, count: int) -> dict[str, int]:
+    return {"host": host, "device": device, "count": count}
+
+
+@exercise(
+    "12-4",
+    hints=(
+        "Draw the bars of four frames on paper, two rows: host and device.",
+        "With two in flight, which of the two rows has no gap? It decides the time of a frame.",
+        "With three in flight, frame k begins when frame k - 3 ends. How many results does the "
+        "device give from then to the end of frame k?",
+    ),
+    variants=(_numbers(2, 5, 20), _numbers(3, 4, 30), _numbers(1, 6, 12), _numbers(4, 7, 25),
+              _numbers(2, 9, 16)),
+)
+class InFlight(Value):
+    parts = {"alone": ("frames that run alone", 1), "together": ("frames in flight", 2)}
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        for part in self.parts:
+            yield Case(part, on="your answer")
+
+    def expected(self, case: Case) -> Any:
+        host, device, count = (self.params[name] for name in ("host", "device", "count"))
+        alone, two, three = (frames(host, device, count, n) for n in (1, 2, 3))
+        return {"one_ms": alone[0][1], "alone_ms": alone[-1][1], "two_ms": two[-1][1],
+                "three_ms": three[-1][1], "late_ms": three[-1][1] - three[-1][0]}
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        report.expect(isinstance(got, dict) and got.keys() == case.expected.keys(),
+                      f"expected a dictionary with {', '.join(case.expected)}, got "
+                      f"{words.short(got)}")  # fmt: skip
+        names = ("one_ms", "alone_ms") if report.part == "alone" else ("two_ms", "three_ms",
+                                                                       "late_ms")  # fmt: skip
+        wrong = [name for name in names if not _is_number(got[name])
+                 or got[name] != case.expected[name]]  # fmt: skip
+        report.expect(not wrong, f"{' and '.join(wrong)}: not right yet")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def shortest(tasks: Tasks, upper: float, most: int = 400, listed: bool = False) -> int | None:
+    """Return the least makespan on two devices up to `upper`, by A*; None if not found so far.
+
+    With `listed`, each task goes where it ends first: what list scheduling does in any order.
+    Source: Hart, Nilsson and Raphael 1968; the estimate is the bound of critical path and work.
+    """
+    look, numbers, seen = makespan.outlook(tasks), itertools.count(), set()
+    heap: list[Any] = [(0, 0, 0, {})]
+    for _ in range(most):
+        if not heap:
+            break
+        estimate, minus, _, table = heapq.heappop(heap)
+        if minus == -len(tasks):
+            return int(estimate)
+        for name in makespan.ready(tasks, table):
+            places = [(start + time, device, start) for device, time in enumerate(tasks[name][0])
+                      if time is not None
+                      for start in [makespan.earliest(tasks, table, name, device)]]
+            for end, device, start in [min(places)] if listed else places:
+                new = {**table, name: (device, start, end)}
+                (reached, _), key = look(new), frozenset(new.items())
+                if reached <= upper and key not in seen:
+                    seen.add(key)
+                    heapq.heappush(heap, (reached, minus - 1, next(numbers), new))
+    return None
+
+
+def _length(tasks: Tasks, lists: Sequence[Sequence[str]]) -> int:
+    return max((end for _, _, end in timetable(tasks, lists).values()), default=0)
+
+
+def is_hard(tasks: Tasks) -> bool:
+    """Tell whether list scheduling misses the best in every order, and beats one device."""
+    found = naturals(tasks)
+    alone = found.pop("one device")
+    if max(bounds(tasks, 2).values()) >= min(found.values()) or alone <= min(found.values()):
+        return False
+    listed = shortest(tasks, min(found.values()), 2000, listed=True)
+    return listed is not None and shortest(tasks, listed - 1) is not None
+
+
+def draw_hard(random: np.random.Generator, requests: str) -> Tasks:
+    """Draw windows of Inception, one for each request, until list scheduling misses the best."""
+    graph = recorded_graphs.recorded("inception_v1")
+    sizes, nodes = ((4,), 6) if len(requests) > 1 else ((8, 9), 14)
+    while True:
+        tasks: dict[str, Any] = {}
+        for letter in requests:
+            drawn: Tasks = {}
+            while len(drawn) not in sizes:
+                drawn = makespan.draw_tasks(graph.part(random, nodes), random, letter)
+            tasks.update(drawn)
+        if is_hard(tasks):
+            return tasks
+
+
+@exercise(
+    "12-5",
+    hints=(
+        "Start with list scheduling. Print its picture: where does a device wait for a transfer?",
+        "A partial schedule is a table of placed tasks. Keep many of them, all with the same "
+        "number of tasks; extend each by every ready task on every device.",
+        "Which of them are worth keeping? None ends before the end of a placed task plus the "
+        "longest chain behind it; nor before the devices have shared the rest of the work. Two "
+        "tables with equal entries are one.",
+    ),
+)
+class Schedule(Function):
+    parts = {"valid": ("every task once, on a device that can run it, and no deadlock", 1),
+             "picture": ("the tasks of the picture", 1),
+             "inception": ("a window of Inception", 2),
+             "requests": ("two requests in flight", 2)}  # fmt: skip
+
+    def cases(self, random: np.random.Generator) -> Iterable[Case]:
+        yield Case("valid", ({},), on="no tasks")
+        yield Case("valid", ({"a": ((3, None), (), 1), "b": ((None, 2), ("a",), 1)},))
+        yield Case("valid", ({"a": ((None, 1), (), 9), "b": ((1, 1), ("a",), 9), "c": ((
+            1, None), (), 0)},))  # fmt: skip
+        yield self._scored("picture", makespan.EXAMPLE)
+        yield self._scored("inception", draw_hard(random, "n"))
+        yield self._scored("requests", draw_hard(random, "ab"))
+
+    def _scored(self, part: str, tasks: Tasks) -> Case:
+        facts = {"natural": _length(tasks, one_device(tasks)), **bounds(tasks, 2)}
+        return Case(part, (tasks,), on=f"the tasks of part {part!r}", facts=facts)
+
+    def expected(self, case: Case) -> Any:
+        tasks = case.args[0]
+        return shortest(tasks, _length(tasks, one_device(tasks)), 100_000)
+
+    def compare(self, case: Case, got: Any, report: Report) -> None:
+        tasks: Tasks = case.args[0]
+        flaw = makespan.flaw(tasks, got)
+        report.expect(not flaw, flaw)
+        length = _length(tasks, got)
+        if report.part != "valid":
+            limits = {name: case.facts[name] for name in (
+                "critical path", "work over devices", "work of one device")}
+            name = max(limits, key=lambda each: limits[each])
+            report.note(f"{report.part}: you end at {length}. The best schedule ends at "
+                        f"{case.expected}, found by search. The simple bound ({name}) is "
+                        f"{limits[name]}.")  # fmt: skip
+            report.score(length, case.expected, case.facts["natural"], "units of time")
+
+
+@exercise("12-p1", hints=("Loading records the list once. What does each run add?",))
+class Recorded(Predict):
+    explains = ("Loading records the 6 steps once. With replay the runs record nothing: 6 in all. "
+                "Without it, each of the ten runs records all 6 again: 6 + 60 = 66.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"replayed": 6, "recorded_again": 66}
+
+
+@exercise("12-p2", hints=("In which chunk does the second node of GPU 0 find its input?",))
+class InARow(Predict):
+    explains = ("The chain 0, 0, 1 needs two chunks, and 0, 1, 0 needs three. In neither do two "
+                "chunks of one GPU follow each other: they would be one. In a branched graph they "
+                "can, if a cut keeps work apart that waits for different results.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"chunks_001": 2, "chunks_010": 3, "in_a_row": 0}
+
+
+@exercise("12-p3", hints=("Is any device time left to fill?",))
+class ThreeInFlight(Predict):
+    explains = ("With two in flight the device is never idle, so a third one adds no throughput. "
+                "It waits in the queue: each result comes later after its input.")
+
+    def answers(self) -> Mapping[str, Any]:
+        return {"more_frames_a_second": False, "longer_latency": True}

@@ -1,0 +1,470 @@
+# ---
+# jupyter:
+#   kernelspec: {display_name: Python 3, language: python, name: python3}
+#   vklab: {title: "Scheduling", minutes: 90}
+# ---
+
+# %% [markdown] id="l12-title"
+# # Lab 12 · Scheduling
+# **What runs where, in which order, and what waits for what** · 90 minutes, 5 exercises; the last one, about 25 minutes, may wait for another day
+#
+# A plan says which kernels run. With two devices, or with several requests at the same time, someone has to decide where and when. One order can take twice as long as another one that does the same work.
+#
+# **Afterwards you can**
+# * say what recording once saves, and count it;
+# * cut a placed graph into few chunks, and find a cut that never ends;
+# * start chunks by dependency counters;
+# * predict latency and throughput with several frames in flight;
+# * read a trace of host and device, and calibrate a table of costs;
+# * write a schedule for two devices, and say how far from the best it is.
+#
+# **Before this lab**: labs 06 and 09. New words are explained where they come first, and in the [glossary](GLOSSARY.md).
+#
+# **Files it opens**: `vklab/plan/place/cutting.py`, `vklab/runtime/many/scheduler.py`, `vklab/runtime/many/streams.py`, `vklab/trace/`.
+
+# %% id="l12-setup"
+import json
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from IPython.display import display
+
+import vklab
+from vklab.course import attempt, banner, check, data, hint, predict, run_limited, show, swap
+from vklab.course.figures import schedules as figures
+from vklab.course.labs import chunking, makespan
+from vklab.course.labs.chunking import fill, join_inputs, real_completions
+from vklab.course.labs.list_scheduling import by_critical_path, naturals
+from vklab.course.labs.makespan import EXAMPLE, bounds, earliest, outlook, ready, timetable
+from vklab.course.labs.recorded_graphs import recorded
+from vklab.course.labs.replays import adds, cost_lines, recordings, step_us
+from vklab.settings import settings
+
+# %% id="l12-banner"
+banner()
+
+# %% id="l12-own" vklab={"role": "own"}
+# Your own imports and helper functions go here: this cell is handed in with your answers.
+
+# %% [markdown] id="l12-1t"
+# ## 1 · Record once
+# A command buffer is a list of commands in the driver's own form. To **record** it is work for the host: for each kernel a pipeline, its buffers, its push constants and a dispatch. To **submit** it is one call. The same buffer may be submitted again and again: that is a **replay**.
+
+# %% id="l12-1d" tags=["hide-input"]
+figures.draw_replay()
+
+# %% [markdown] id="l12-1r"
+# vklab replays. The switch `DISABLE_REPLAY` makes each run record its list again. The list of the digits network has 6 steps. A session is loaded and then run ten times. How many steps are recorded in all, with replay and without?
+
+# %% id="l12-p1"
+predict("12-p1", replayed=..., recorded_again=...)
+
+# %% [markdown] id="l12-countt"
+# The next cell counts. `swap` puts a counter in front of the function of the runtime that records.
+
+# %% id="l12-counts" tags=["hide-input"]
+show("vklab.course.labs.replays.recordings")
+
+# %% id="l12-count"
+DIGITS = data("digits_cnn.onnx")
+images = np.load(data("digits.npz"))["images"]
+ten = {"image": images[:10]}
+print("replayed:", recordings(DIGITS, ten, 10)[0])
+print("recorded again:", recordings(DIGITS, ten, 10, DISABLE_REPLAY=1)[0])
+
+# %% [markdown] id="l12-timet"
+# What does it save? vkml's page (version 0.0.3) says "1.62 µs/op dispatch latency on a linear chain-add benchmark", on an RTX 3080. In a chain of additions the kernels do nearly nothing, so the rest shows. Here are 300 of them on *your* machine. On lavapipe the device is this processor, and takes most of the time. On an NVIDIA H200 a dispatch with its barrier took 2.3 to 2.6 microseconds (November 2026): there, recording in each run would be the slower half.
+
+# %% id="l12-time" tags=["nbval-ignore-output"]
+chain, zero = adds(300), {"x0": np.zeros(1, np.float32)}
+_, record_us = recordings(chain, zero, 9, DISABLE_FUSION=1, DISABLE_REPLAY=1)
+with settings(DISABLE_FUSION=1), vklab.load(chain) as session:
+    run_us = median(session.time(zero, repeats=9).host_ns) / 1e3
+print(f"recording 300 steps: {300 * record_us:.0f} us; a replayed run of them: {run_us:.0f} us")
+
+# %% [markdown] id="l12-2t"
+# ## 2 · Chunks
+# A graph is **placed** if each node has a device. Nodes of one device that run together form a **chunk**: one command buffer and one submission. If a chunk reads a result of another device, the result is moved there first. That is a **transfer**. A chunk starts when all its inputs are there, and its results leave when it ends. So chunks depend on chunks, and these dependences must not run in a circle.
+
+# %% id="l12-2d" tags=["hide-input"]
+display(figures.draw_chunks(chunking.BRANCHES, [(0, "ab"), (1, "cd"), (0, "ef")], "Three chunks."))
+display(figures.draw_chunks(chunking.BRANCHES, [(0, "a"), (1, "cd"), (0, "be"), (0, "f")],
+                            "Four chunks. c starts sooner, and b and e run beside c and d."))
+
+# %% [markdown] id="l12-2p"
+# vkml's page says about its plans: "groups contiguous operations on the same device into single Vulkan command buffers". The figure on the same page has three chunks in a row: `Chunk 0 (GPU 0)`, `Chunk 1 (GPU 0)`, `Chunk N (GPU 1)`. Take the sentence at its word, for a chain of three nodes. How many chunks has the chain if its nodes are on GPU 0, 0, 1? How many for 0, 1, 0? And in how many places do two chunks of one GPU follow each other directly, in both chains together?
+
+# %% id="l12-p2"
+predict("12-p2", chunks_001=..., chunks_010=..., in_a_row=...)
+
+# %% [markdown] id="l12-e1t"
+# ### Exercise 1 · Few chunks
+# Each chunk costs a submission, so fewer are better if nothing else counts. **A rule that helps:** once you have chosen the device of the next chunk, take *every* node of this device that can run now, then all that can run after these. A node that is left out needs a chunk later, and nobody was waiting for it to stay.
+
+# %% id="l12-e1" vklab={"role": "exercise", "id": "12-1", "points": 6, "lines": 15}
+def build_chunks(nodes):
+    """Return chunks (device, names, waits, arrivals), in an order in which they can run.
+
+    nodes: list of (name, device, names of the nodes that it reads), in any order.
+    TODO     names: the nodes of the chunk; each node is in one chunk, of its own device.
+             waits: numbers of the earlier chunks that the chunk reads from, each once.
+             arrivals: names of the nodes of other devices that it reads from, each once.
+             As few chunks as possible. ValueError for two nodes of one name, a name that is not
+             there, or nodes that wait for each other.
+    Approach fill(nodes, done, device) applies the rule. First any valid chunks and their links;
+             then the fewest, for two devices, for three.
+    Example  build_chunks([("a", 0, ()), ("b", 1, ("a",)), ("c", 0, ("a", "b"))])
+             -> [(0, ["a"], [], []), (1, ["b"], [0], ["a"]), (0, ["c"], [0, 1], ["b"])]
+             (roughly 15 lines)
+    """
+    ### BEGIN SOLUTION
+    device_of = {name: device for name, device, _ in nodes}
+    reads_of = {name: reads for name, _, reads in nodes}
+    if len(device_of) < len(nodes):
+        raise ValueError("two nodes have one name")
+    cuts, seen = [[]], set()
+    for groups in cuts:  # grows in the loop: all cuts of two chunks come before those of three
+        done = [name for _, names in groups for name in names]
+        if len(done) == len(nodes):
+            break
+        for device in set(device_of.values()):
+            more = fill(nodes, done, device)
+            if more and frozenset(done + more) not in seen:
+                seen.add(frozenset(done + more))
+                cuts.append([*groups, (device, more)])
+    else:
+        raise ValueError("nodes wait for each other, or for a node that is not there")
+    number_of = {name: number for number, (_, names) in enumerate(groups) for name in names}
+    chunks = []
+    for number, (device, names) in enumerate(groups):
+        reads = {read for name in names for read in reads_of[name]}
+        chunks.append((device, names, {number_of[read] for read in reads} - {number},
+                       [read for read in reads if device_of[read] != device]))
+    return chunks
+    ### END SOLUTION
+
+
+# %% id="l12-e1d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
+with attempt("12-1"):
+    mine = build_chunks(chunking.BRANCHES)
+    display(figures.draw_chunks(chunking.BRANCHES, [chunk[:2] for chunk in mine], "Your chunks."))
+    for number, chunk in enumerate(mine):
+        print(f"chunk {number} of device {chunk[0]}: waits {chunk[2]}, arrivals {chunk[3]}")
+
+# %% id="l12-e1c" vklab={"role": "check", "id": "12-1"}
+check("12-1", build_chunks)
+
+# %% id="l12-e1h"
+# hint("12-1")
+
+# %% [markdown] id="l12-swapt"
+# ### Your chunks in the runtime's plan
+# `cut(graph, devices, early)` decides the chunks of vklab. Now your function takes its place. The child process plans three models for two devices; the second one is a copy of yours *on paper*, so nothing is run. `as_chunks` verifies your cut before the runtime sees it. All poolings, or all Relus, are pinned to the copy. (`early` names large values that should leave at once. Your cut may ignore it.)
+
+# %% id="l12-swap" tags=["nbval-ignore-output"]
+PINS = {"mini_classifier.onnx": {"Relu": 1, "*": 0}, "digits_cnn.onnx": {"MaxPool": 1, "*": 0},
+        "inception_v1": {"MaxPool": 1, "*": 0}}
+
+
+def my_cut(graph, devices, early=frozenset()):
+    """Answer the runtime's question with your function."""
+    chunks = build_chunks(chunking.node_facts(graph, devices))
+    return chunking.as_chunks(graph, devices, [chunk[:2] for chunk in chunks])
+
+
+for whose, replacement in (("vklab", None), ("yours", my_cut)):
+    with attempt("12-1"):
+        planned = run_limited(chunking.planned_on_two, PINS, replacement, seconds=90)
+        for model, chunks, transfers, in_a_row in planned.value or ():
+            print(f"{whose} {model:19} {chunks:2} chunks, {transfers:2} transfers, "
+                  f"{in_a_row} times two in a row on one device")
+        print(planned.message, end="")
+
+# %% [markdown] id="l12-swapr"
+# Inception needs 21 chunks; vklab takes 27. In its plan two chunks of one device follow each other six times, as in vkml's figure. The docstring of `cut`, below, gives the reason: "no device waits for work that it does not need". So vkml's sentence and its figure can both be true of a branched graph. For the chain that the figure shows they cannot. Few chunks and early starts are two different goals; section 6 takes the second.
+
+# %% id="l12-show" tags=["hide-input"]
+show(chunking.CUT)
+
+# %% [markdown] id="l12-bugt" vklab={"id": "12-2"}
+# ### Exercise 2 · What would break this?
+# This cutter is shorter than yours. A node joins the chunk of its first input on the same device; if there is none, it begins a new chunk. Its author has tested it on chains and on a network with two branches. Find a graph on which exactly [[chunks]] of its chunks wait for each other in a circle: such a plan never ends.
+
+# %% id="l12-bug"
+show("vklab.course.labs.chunking.join_inputs")
+
+# %% id="l12-e2" vklab={"role": "exercise", "id": "12-2", "points": 2, "lines": 3}
+CHUNKS = [[chunks]]
+breaks = ...  # [("a", 0, ()), ("b", 1, ("a",)), ...]: at most 12 nodes, on devices 0, 1 and 2
+### BEGIN SOLUTION
+breaks = [("a", 0, ())]
+for device in ([1, 2] * CHUNKS)[:CHUNKS - 1]:
+    breaks.append((f"w{len(breaks)}", device, (breaks[-1][0],)))
+breaks.append(("z", 0, ("a", breaks[-1][0])))
+### END SOLUTION
+
+# %% id="l12-e2d" vklab={"role": "demo"} tags=["nbval-ignore-output"]
+with attempt("12-2"):
+    groups = join_inputs(breaks)
+    display(figures.draw_chunks(breaks, groups, "Your graph, as this cutter cuts it."))
+    asked = run_limited(real_completions, chunking.predecessors(breaks, groups), seconds=30)
+    print("the runtime's scheduler says:", asked.value or asked.message)
+
+# %% id="l12-e2c" vklab={"role": "check", "id": "12-2"}
+check("12-2", breaks)
+
+# %% id="l12-e2h"
+# hint("12-2")
+
+# %% [markdown] id="l12-3t"
+# ## 3 · Dependency counters
+# Each chunk has a **dependency counter**: how many of its predecessors have not completed. When a chunk completes, the counters of the chunks that wait for it go down by one. A chunk whose counter is zero is **ready**. vkml's page says the same: "chunk completion signals atomic dependency counters; zero-count triggers immediate successor submission".
+
+# %% id="l12-3d" tags=["hide-input"]
+figures.draw_counters()
+
+# %% [markdown] id="l12-e3t"
+# ### Exercise 3 · Who is ready now?
+# A chunk that is reported twice would count down twice, and another chunk would start too soon. So a wrong report must be refused. (Lab 12b lets two threads change a counter at once.)
+
+# %% id="l12-e3" vklab={"role": "exercise", "id": "12-3", "points": 4, "lines": 12}
+def next_ready(predecessors, completions):
+    """Return lists of chunks: those ready at the start, then those that each completion frees.
+
+    predecessors: for each chunk the numbers of the chunks that it waits for; a number may stand
+    there twice. completions: numbers of chunks, in the order in which they complete.
+    TODO     len(completions) + 1 lists; each chunk is in one of them, at most.
+             ValueError if a chunk completes that is not there, was not ready, or has completed.
+    Approach a counter for each chunk; for each chunk, a list of those that wait for it.
+    Example  next_ready([[], [0], [0], [1, 2]], [0, 2, 1]) -> [[0], [1, 2], [], [3]]
+             (roughly 12 lines)
+    """
+    ### BEGIN SOLUTION
+    counters = [len(set(before)) for before in predecessors]
+    waiting = [[] for _ in predecessors]
+    for number, before in enumerate(predecessors):
+        for other in set(before):
+            waiting[other].append(number)
+    first = [number for number, count in enumerate(counters) if not count]
+    result, running = [first], set(first)
+    for chunk in completions:
+        if chunk not in running:
+            raise ValueError(f"chunk {chunk} cannot complete now")
+        running.remove(chunk)
+        for other in waiting[chunk]:
+            counters[other] -= 1
+        result.append([other for other in waiting[chunk] if not counters[other]])
+        running.update(result[-1])
+    return result
+    ### END SOLUTION
+
+
+# %% id="l12-e3c" vklab={"role": "check", "id": "12-3"}
+check("12-3", next_ready)
+
+# %% id="l12-e3h"
+# hint("12-3")
+
+# %% [markdown] id="l12-realt"
+# The runtime's own scheduler now runs seven chunks that do nothing, and reports the order of completions. Your function says what became ready. The scheduler counts in `_freed`, under a lock. It does not refuse a second completion: `_finish` is called once for each started job, and nobody else reports.
+
+# %% id="l12-real" tags=["nbval-ignore-output"]
+diamonds = [[], [0], [0], [1, 2], [3], [3], [4, 5]]
+ended = run_limited(real_completions, diamonds, seconds=30)
+print("the scheduler completed", ended.value or ended.message)
+with attempt("12-3"):
+    print("your function: ready   ", next_ready(diamonds, ended.value))
+show("vklab.runtime.many.scheduler.Run._freed")
+
+# %% [markdown] id="l12-4t" vklab={"id": "12-4"}
+# ## 4 · Frames in flight
+# Each run has a part on the host, [[host]] ms (read the inputs, copy them, submit), and a part on the device, [[device]] ms. One run after the other leaves each of the two idle while the other works. **Frames in flight** are runs that have begun and not ended. Each has buffers of its own, or the second input would overwrite the first. **Latency** is the time from the begin of a frame to its end. **Throughput** is the number of frames in a second.
+
+# %% [markdown] id="l12-4r"
+# The picture has other numbers: 2 ms on the host, 4 on the device. With two in flight, frame 1 begins on the host as soon as the host is free; frame 2 has to wait until frame 0 has ended.
+
+# %% id="l12-4d" tags=["hide-input"]
+display(figures.draw_frames([(0, 6), (6, 12), (12, 18)], 2, 4, "One frame at a time."))
+display(figures.draw_frames([(0, 6), (2, 10), (6, 14), (10, 18)], 2, 4, "Two frames in flight."))
+
+# %% [markdown] id="l12-p3t"
+# The device has no gap any more. Would *three* in flight give more frames in a second? Would each frame take longer from its begin to its end? Write True or False.
+
+# %% id="l12-p3"
+predict("12-p3", more_frames_a_second=..., longer_latency=...)
+
+# %% [markdown] id="l12-e4t" vklab={"id": "12-4"}
+# ### Exercise 4 · Predict
+# The host takes [[host]] ms for a frame, the device [[device]] ms. There are [[count]] frames, all there from the start. The host takes them in order. With *n* in flight, frame k begins when the host is free and frame k - n has ended. Compute, or simulate.
+
+# %% id="l12-e4" vklab={"role": "exercise", "id": "12-4", "points": 3, "lines": 4}
+HOST, DEVICE, COUNT = [[host]], [[device]], [[count]]
+# one_ms: one frame alone. alone_ms, two_ms, three_ms: all frames with one, two, three in flight.
+# late_ms: latency of the last frame, with three in flight.
+in_flight = ...  # {"one_ms": ..., "alone_ms": ..., "two_ms": ..., "three_ms": ..., "late_ms": ...}
+### BEGIN SOLUTION
+busy = HOST + COUNT * DEVICE  # the device never waits, but for the first frame
+in_flight = {"one_ms": HOST + DEVICE, "alone_ms": COUNT * (HOST + DEVICE), "two_ms": busy,
+             "three_ms": busy, "late_ms": 3 * DEVICE}
+### END SOLUTION
+
+# %% id="l12-e4c" vklab={"role": "check", "id": "12-4"}
+check("12-4", in_flight)
+
+# %% id="l12-e4h"
+# hint("12-4")
+
+# %% [markdown] id="l12-mapt"
+# `session.submit` starts a frame and returns at once; `session.map` keeps several in flight; `trace` records eight of them, with host and device on one clock. On lavapipe the device *is* this processor, and the host part is short, so the gain is small. Colours tell the kind of work, not the frame.
+
+# %% id="l12-map" tags=["nbval-ignore-output"]
+with vklab.load(DIGITS) as session:
+    one_by_one = session.trace(ten, frames=8, in_flight=1, steps=False)
+    two_at_once = session.trace(ten, frames=8, in_flight=2, steps=False)
+for words, trace in (("one", one_by_one), ("two", two_at_once)):
+    print(f"{words} in flight: {trace.duration_ns / 8e6:.2f} ms a frame")
+display(two_at_once)
+
+# %% [markdown] id="l12-5t"
+# ## 5 · Read a trace, and make a table of costs
+# The picture above is a **Gantt chart**: a row for each place of work, time to the right. Its line is the **critical path**: the longest chain in which each piece of work waited for the one before. To make other work faster saves nothing.
+#
+# `to_chrome` writes the same trace as events that [Perfetto](https://ui.perfetto.dev) opens. A slice is an event with phase `X`, a begin `ts` and a length `dur`, in microseconds. A process is a device, a thread is a row. A pair of phases `s` and `f` is an arrow.
+
+# %% id="l12-perfetto"
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "two_in_flight.json"
+    path.write_text(json.dumps(two_at_once.to_chrome()), "utf-8")
+    events = json.loads(path.read_text("utf-8"))["traceEvents"]
+slices = [event for event in events if event["ph"] == "X"]
+starts = [event for event in events if event["ph"] == "s"]
+print("rows of the host and of one device:", len({event["pid"] for event in slices}) == 2)
+print("chunks, one for each frame:", sum(event["cat"] == "chunk" for event in slices))
+print("each arrow has two ends:", len(starts) == sum(event["ph"] == "f" for event in events))
+print(sorted(slices[0]))
+
+# %% [markdown] id="l12-costt"
+# To plan a schedule, one must know times *before* the run. A **cost table** has the time of each kernel. A GPU can write its clock between two commands: a **timestamp**. `session.profile` does that around each dispatch. The next cell calibrates a table with 8, 16 and 32 pictures: for each step a line `a + b * pictures` by least squares. Then it predicts 64 pictures, and measures them.
+
+# %% id="l12-cost" tags=["nbval-ignore-output"]
+with vklab.load(DIGITS) as session:
+    lines = cost_lines(session, "image", images, (8, 16, 32))
+    measured = step_us(session, {"image": images[:64]})
+    whole = median(session.time({"image": images[:64]}, repeats=7).device_ns) / 1e3
+total = 0
+for node, time in measured.items():
+    a, b = lines[node]
+    total += a + b * 64
+    print(f"{node:15} {a:7.0f} + {b:5.1f} * pictures: predicted {a + b * 64:6.0f} us, "
+          f"measured {time:6.0f}, error {100 * ((a + b * 64) / time - 1):+4.0f} %")
+print(f"sum of the predictions {total:.0f} us, a whole run {whole:.0f}: "
+      f"{100 * (total / whole - 1):+.0f} %")
+
+# %% [markdown] id="l12-costr"
+# The sum has one more error than its parts: for the profile each dispatch runs alone, between two full barriers, and in a run neighbours may overlap. So the best schedule for a table need not be the best for the device. `vklab.load(..., profiles=...)` places nodes by such a table (lab 13).
+
+# %% [markdown] id="l12-6t"
+# ## 6 · The shortest schedule
+# Now each task has a time on each of two devices, and a time that its result takes to the other device. A device runs one task at a time. Transfers run beside all work. The **makespan** is the end of the last task. Three bounds hold for every schedule, so the makespan is at least the largest of them:
+#
+# * the **critical path**: the longest chain, each task on its faster device, no transfers;
+# * the **work over the devices**: all tasks, each on its faster device, shared evenly;
+# * the **work of one device**: tasks that only this device can run.
+#
+# **List scheduling** is the natural answer: take the ready task with the longest chain behind it, put it where it ends first, repeat. (With mean times and transfers in the chain it is called HEFT.) The picture shows it for six tasks.
+
+# %% id="l12-6d" tags=["hide-input"]
+display(figures.draw_schedule(EXAMPLE, by_critical_path(EXAMPLE), "List scheduling."))
+print("task, (times on devices 0 and 1, what it reads, time of a transfer)")
+print(*EXAMPLE.items(), sep="\n")
+print(bounds(EXAMPLE, 2))
+print(naturals(EXAMPLE))
+
+# %% [markdown] id="l12-e5t"
+# The first step decides. Both devices run `a` in 2, so it goes to device 0. From there its result needs 4 to reach device 1, which would run `c` in half the time. List scheduling never looks so far ahead.
+#
+# ### Exercise 5 · A short schedule (scored)
+# Find schedules as short as you can, for any tasks. Three functions help; the docstring names them. One point is for valid schedules. The others count time: everything on one device earns nothing; the best schedule, which a search has found, earns all points. There are at most nine tasks: windows of Inception with drawn times, and two requests in flight. A good answer takes fifteen minutes.
+
+# %% id="l12-e5" vklab={"role": "exercise", "id": "12-5", "points": 6, "lines": 12}
+WIDTH = 500  # a number for your answer, if it needs one
+
+
+def schedule(tasks):
+    """Return two lists of names: what device 0 runs, and what device 1 runs, in order.
+
+    tasks: {name: ((time on device 0, time on device 1), names that it reads, time of a transfer)}
+    in an order that works; a time of None: this device cannot run the task.
+    TODO     every task once, on a device that can run it. A task starts when its device is free
+             and its inputs are there. As short as possible; all cases together have 10 seconds.
+    Start    list scheduling: a table {name: (device, start, end)} that grows task by task.
+             ready(tasks, table): what can be placed next. earliest(tasks, table, name, device): its
+             start there. outlook(tasks)(table): (no end before this, time used on the devices).
+    Example  schedule({"a": ((2, 1), (), 3), "b": ((2, None), ("a",), 1)}) -> [["a", "b"], []]
+             (roughly 12 lines)
+    """
+    ### BEGIN SOLUTION
+    look, tables = outlook(tasks), [{}]
+    for _ in tasks:
+        further = {}
+        for table in tables:
+            for name in ready(tasks, table):
+                for device, time in enumerate(tasks[name][0]):
+                    if time is not None:
+                        start = earliest(tasks, table, name, device)
+                        new = {**table, name: (device, start, start + time)}
+                        further[frozenset(new.items())] = new
+        tables = sorted(further.values(), key=look)[:WIDTH]
+    return [[name for name, (d, _, _) in tables[0].items() if d == each] for each in (0, 1)]
+    ### END SOLUTION
+
+
+# %% id="l12-e5d" vklab={"role": "demo"}
+with attempt("12-5"):
+    display(figures.draw_schedule(EXAMPLE, schedule(EXAMPLE), "Your schedule."))
+
+# %% id="l12-e5c" vklab={"role": "check", "id": "12-5"}
+check("12-5", schedule)
+
+# %% id="l12-e5h"
+# hint("12-5")
+
+# %% [markdown] id="l12-larget"
+# ### A larger one
+# Two requests for 14 nodes of Inception have 16 tasks. Here only the bounds are known, not the best schedule. How far above the largest bound are you, and list scheduling? A search that is best for nine tasks may lose here, because it cannot keep all tables.
+
+# %% id="l12-large" tags=["nbval-ignore-output"]
+random, inception = np.random.default_rng(12), recorded("inception_v1")
+two = {**makespan.draw_tasks(inception.window(22, 36), random, "a"),
+       **makespan.draw_tasks(inception.window(22, 36), random, "b")}
+print(len(two), "tasks; no schedule is shorter than", max(bounds(two, 2).values()))
+print(naturals(two, random))
+with attempt("12-5"):
+    found = run_limited(schedule, two, seconds=30)
+    table = timetable(two, found.value or [[], []])
+    length = max((end for _, _, end in table.values()), default=0)
+    print("yours:", length if len(table) == len(two) else found.message or "some never start")
+    display(figures.draw_schedule(two, found.value or [[], []], "Your schedule of two requests."))
+
+# %% [markdown] id="l12-recap"
+# ## Recap
+# | word | what it is | mistake to avoid |
+# |---|---|---|
+# | replay | the same command buffer, submitted again | recording in every run |
+# | chunk | nodes of one device, one submission | a circle of chunks |
+# | dependency counter | predecessors that have not completed | counting a predecessor twice |
+# | frames in flight | runs that have begun and not ended | more than keep the device busy: only latency grows |
+# | critical path | the longest chain of work | making other work faster |
+# | cost table | time of each kernel, from timestamps | adding up what may overlap |
+# | makespan | end of the last task | taking the best next step every time |
+#
+# **Next**: lab 12b lets several threads complete chunks at once. Lab 13 chooses the devices.
+#
+# **References**
+# * vkml 0.0.3, its page at [crates.io](https://crates.io/crates/vkml), read in November 2026.
+# * A. B. Kahn, "Topological sorting of large networks", 1962: the counters.
+# * H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing", 2002: HEFT.
+# * R. L. Graham, "Bounds on multiprocessing timing anomalies", 1969: how bad list scheduling can be, and why a faster machine can end later.
+# * Google, [Trace Event Format](https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU/preview), which Perfetto reads.

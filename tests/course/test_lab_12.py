@@ -1,0 +1,106 @@
+"""Lab 12: the bound of its scored exercise is exact; fewest chunks are; frames are simulated."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from scored import drawn_cases
+
+from vklab.course.author import trials
+from vklab.course.author.answers import answers_of
+from vklab.course.author.lab import find_lab
+from vklab.course.definition.exercise import find
+from vklab.course.definition.judge import LocalAnswers, judge
+from vklab.course.labs import chunking, list_scheduling, makespan
+from vklab.course.places import PROJECT
+from vklab.errors import PlanError
+
+drawn = drawn_cases("12-5", seconds=5.0)
+placed = drawn_cases("12-1", seconds=5.0)
+
+
+def second(identifier):
+    """Return the second answer to an exercise."""
+    found = answers_of(find_lab("12", PROJECT / "labs")).alternative
+    return next(each[1] for each in found if each[0] == identifier)
+
+
+def length(tasks, lists):
+    """Return the makespan of a schedule."""
+    return max((end for _, _, end in makespan.timetable(tasks, lists).values()), default=0)
+
+
+def test_no_natural_answer_reaches_the_exact_bound(drawn):
+    _, _, cases = drawn
+    answer = second("12-5")
+    scored = [case for case in cases if case.part != "valid"]
+    for case in scored:
+        tasks = case.args[0]
+        found = list_scheduling.naturals(tasks, np.random.default_rng(0))
+        simple = max(makespan.bounds(tasks, 2).values())
+        print(case.part, "simple bound", simple, "best", case.expected, found)
+        assert simple <= case.expected == length(tasks, answer(tasks)) < min(found.values())
+        assert case.facts["natural"] == found["one device"]
+    assert len(scored) == 3
+
+
+def test_list_scheduling_earns_a_share_and_the_reference_everything(drawn):
+    exercise, _, cases = drawn
+    lab = find_lab("12", PROJECT / "labs")
+    best = judge(exercise, LocalAnswers(trials.answer_of(lab, "12-5")), cases)
+    assert [part.earned for part in best.parts] == [1, 1, 2, 2]
+    one = judge(exercise, LocalAnswers(list_scheduling.one_device), cases)
+    assert [part.earned for part in one.parts] == [1, 0, 0, 0]
+    listed = judge(exercise, LocalAnswers(list_scheduling.by_critical_path), cases)
+    print("list scheduling by critical path:", listed.points)
+    assert 1 < listed.points < best.points
+
+
+def test_fewest_chunks_are_found_by_a_second_search(placed):
+    _, module, cases = placed
+    answer = second("12-1")
+    for case in (case for case in cases if case.part in ("two", "three")):
+        rules = module.obvious_cuts(case.args[0])
+        print(case.part, "fewest", case.expected, rules)
+        assert len(answer(case.args[0])) == case.expected
+        if case.part == "three":
+            assert case.expected < min(rules.values())
+
+
+def test_the_planted_cutter_is_right_on_chains_and_two_branches_only():
+    chain = [(f"n{n}", n // 2 % 2, (f"n{n - 1}",) if n else ()) for n in range(8)]
+    branches = [("a", 0, ()), ("b", 0, ("a",)), ("c", 1, ("a",)), ("d", 1, ("b", "c"))]
+    for nodes in (chain, branches):
+        before = chunking.predecessors(nodes, chunking.join_inputs(nodes))
+        assert not chunking.circle(before)
+        assert sorted(chunking.real_completions(before)) == list(range(len(before)))
+    detour = [("a", 0, ()), ("b", 1, ("a",)), ("c", 0, ("a", "b"))]
+    before = chunking.predecessors(detour, chunking.join_inputs(detour))
+    assert chunking.circle(before) == [0, 1]
+    with pytest.raises(PlanError, match="in a circle"):
+        chunking.real_completions(before)
+
+
+def test_frames_in_flight_agree_with_the_formula(monkeypatch):
+    monkeypatch.setenv("VKLAB_LABS", str(PROJECT / "labs"))
+    module = sys.modules[type(find("12-4")).__module__]
+    for host, device, count in ((2, 5, 20), (3, 4, 30), (5, 2, 9), (4, 4, 12)):
+        ends = [module.frames(host, device, count, n)[-1][1] for n in (1, 2, 3)]
+        whole = host + device + (count - 1) * max(host, device)
+        assert ends == [count * (host + device), whole, whole]
+
+
+def test_a_wrong_cut_is_refused_before_the_runtime_sees_it():
+    pins = {"mini_classifier.onnx": {"Relu": 1, "*": 0}}
+
+    def late(graph, devices, early=frozenset()):
+        nodes = chunking.node_facts(graph, devices)
+        groups = [(device, [name]) for name, device, _ in reversed(nodes)]
+        return chunking.as_chunks(graph, devices, groups)
+
+    with pytest.raises(AssertionError, match="which comes later"):
+        chunking.planned_on_two(pins, late)
+    (_, chunks, transfers, in_a_row), = chunking.planned_on_two(pins)  # fmt: skip
+    assert chunks == transfers + 1 and not in_a_row
