@@ -20,7 +20,7 @@ def by_search(jobs):
     return []
 
 
-def _pair(same=True, reread=True, begin=True, best=True, one=True):
+def _pair(same=True, reread=True, begin=True, key=len, one=True):
     """Return an answer to 12b-1 that leaves one read running, in which a decision may be wrong."""
     def overtaking(jobs):
         needs, found = {}, []
@@ -34,13 +34,16 @@ def _pair(same=True, reread=True, begin=True, best=True, one=True):
                      and (kind != "begin" or n not in running or begin)]
             if running:
                 found.append([*trace, ("submit", name), ("begin", name)])
-        return (min(found, key=len) if best else found[0]) if found else []
+        return min(found, key=key, default=[])
 
     return overtaking
 
 
 wrong("12b-1", says="events; no answer needs less than")(_pair())
-wrong("12b-1", says="events; no answer needs less than")(_pair(best=False))
+wrong("12b-1", says="events; no answer needs less than")(_pair(key=lambda trace: 0))
+for rule in (lambda trace: len({name for _, name in trace}),
+             lambda trace: sum(kind == "end" for kind, _ in trace) - len(trace) / 3):  # fmt: skip
+    wrong("12b-1", says="events; no answer needs less than")(_pair(key=rule, one=False))
 wrong("12b-1", says="cannot happen")(_pair(same=False))
 wrong("12b-1", says="cannot happen: b reads a, which has not been ended")(
     lambda jobs: [(kind, n) for kind in ("submit", "begin") for n in jobs])
@@ -100,9 +103,9 @@ def _steps(**options):
     def step(jobs, state, event):
         left, flying, failed = dict(state["left"]), {*state["in_flight"]}, {*state["failed"]}
         kind, name = event
-        if kind != "go" and name not in flying and rule("twice"):
+        if name and name not in flying and rule("twice") and (rule("waits") or not left[name]):
             return state
-        down, is_bad = [], kind == "failed" and rule("fails")
+        down, is_bad = [], kind == "failed" and rule("fails") and (rule("many") or not failed)
         if kind != "go":
             flying -= {name} if kind == "ended" or rule("tells") else set()
             is_bad |= rule("spreads") and bool(failed & {*jobs[name][1]})
@@ -116,7 +119,7 @@ def _steps(**options):
         for other in down:
             left[other] -= 1
             ready += [other] * (left[other] == 0 if rule("zero") else True)
-        for job in ready:
+        for job in ready if rule("goes on") or not failed else []:
             if not failed & {*jobs[job][1]} or not rule("asks"):
                 flying.add(job)
                 for other, (device, reads) in jobs.items():
@@ -136,7 +139,10 @@ wrong("12b-4", says="is still in flight: its caller waits for ever")(_steps(tell
 wrong("12b-4", says="must not start: what it reads is missing or failed")(_steps(asks=False))
 wrong("12b-4", says="which results are worthless?")(_steps(spreads=False))
 wrong("12b-4", says="which results are worthless?")(_steps(fails=False))
-wrong("12b-4", says="then ended a: d is in flight, and must not start")(_steps(twice=False))
+wrong("12b-4", says="go; then ended b: c is in flight, and must not start")(_steps(twice=False))
+wrong("12b-4", says="go; then ended b: c is in flight, and must not start")(_steps(waits=False))
+wrong("12b-4", says="then failed d: e is in flight, and must not start")(_steps(many=False))
+wrong("12b-4", says="may start now, and is not in flight")(_steps(**{"goes on": False}))
 wrong("12b-4", says="is started twice")(lambda jobs, state, event: {
     **_steps()(jobs, state, event), "in_flight": _steps()(jobs, state, event)["in_flight"] * 2})
 wrong("12b-4", says="is lost: it was in flight")(lambda jobs, state, event: {

@@ -39,7 +39,8 @@ class Queues:
 
     Args:
         jobs: the chunks.
-        waits: the repair: a barrier, with which a chunk begins after those that it reads.
+        waits: the repair: a chunk that reads another one on its device begins with a barrier, so
+            it begins when all that was submitted before it to this device has ended.
     """
 
     def __init__(self, jobs: Jobs, waits: bool = False) -> None:
@@ -69,11 +70,12 @@ class Queues:
         elif name not in self.submit:
             return f"{name} has not been submitted"
         else:
+            has_barrier = self.waits and any(self.jobs[read][0] == device for read in reads)
             for other in self.submit[: self.submit.index(name)]:
                 if self.jobs[other][0] == device and other not in self.begin:
                     return f"{other} is before {name} in the queue, and has not begun"
-            if self.waits and (early := self._early(name)):
-                return f"{name} waits for {early[0]}"
+                if self.jobs[other][0] == device and has_barrier and other not in self.end:
+                    return f"{name} begins with a barrier, and {other} has not ended"
         return ""
 
     def take(self, event: Event) -> list[str]:
