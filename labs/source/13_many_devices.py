@@ -82,7 +82,7 @@ show("vklab.plan.place.search.first_fit")
 
 # %% id="l13-e1" vklab={"role": "exercise", "id": "13-1", "points": 5, "lines": 11}
 def few_changes(nodes, caps):
-    """Return a device, 0 or 1, for each node, with as few changes as possible.
+    """Return a list of devices, 0 or 1, one for each node, with as few changes as possible.
 
     nodes: a list of (name, size, devices that can run it); caps: room of device 0, of device 1.
     TODO     each node on a device that can run it; the sizes on a device add up to its cap at
