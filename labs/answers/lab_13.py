@@ -45,6 +45,24 @@ for words, decision in (
 ):
     wrong("13-1", says=words)(_fewest(**decision))
 wrong("13-1", says="changes device 2 times")(rules.first_fit_rows)
+
+
+@wrong("13-1", says="there is a placement that fits, got None")
+def keeps_the_emptiest(nodes, caps):
+    reached, total = {(None, 0): (0, ())}, 0  # (last device, changes): size on device 0, placed
+    for _, size, able in nodes:
+        further, total = {}, total + size
+        for (last, count), (used, placed) in reached.items():
+            for device in able:
+                more = used + size * (device == 0), (*placed, device)
+                key = device, count + (last not in (None, device))
+                if more[0] <= caps[0] and total - more[0] <= caps[1]:
+                    further[key] = min(further.get(key, more), more)
+        reached = further
+    found = min(((key[1], best[1]) for key, best in reached.items()), default=None)
+    return found and list(found[1])
+
+
 wrong("13-1", says="there are devices 0 to 1")(lambda nodes, caps: [2] * len(nodes))
 
 
@@ -72,6 +90,7 @@ for words, decision in (
     ("maxComputeWorkGroupInvocations refuses it", {"threads": lambda x, y, z: x * y}),
     ("'maxStorageBufferRange' refuses nothing", {"buffer": sum}),
     ("raised ValueError", {"buffer": max}),
+    ("maxStorageBufferRange refuses it", {"buffer": lambda sizes: [0, *sizes][-1]}),
     ("maxComputeWorkGroupCount", {"groups": lambda mine, most: [max(mine) > max(most)]}),
     ("shaderFloat16 refuses it", {"features": False}),
     ("on device 1", {"table": lambda devices, n: devices[0]}),
@@ -82,15 +101,15 @@ wrong("13-2", says="expected a row for each")(lambda nodes, devices: {n["name"]:
 PRICE = 4  # of the default variant
 
 
-def _flow(times, moves, price=4):
-    """Return an answer to 13-3 that sends flow along any way, one unit of the least room a time."""
+def _flow(times, moves, price=4, undo=True):
+    """Return an answer to 13-3 that searches deep ways first, and may not undo a flow."""
     room = rules.network(times, moves, price)
     while True:
         ways, stack = {"source": ()}, ["source"]
         while stack:
             here = stack.pop()
-            for there in room[here].keys() - ways.keys():
-                if room[here][there]:
+            for there in room[here]:
+                if room[here][there] and there not in ways:
                     ways[there] = (*ways[here], (here, there))
                     stack.append(there)
         if "sink" not in ways:
@@ -98,7 +117,7 @@ def _flow(times, moves, price=4):
         least = min(room[a][b] for a, b in ways["sink"])
         for a, b in ways["sink"]:
             room[a][b] -= least
-            room[b][a] += least
+            room[b][a] += least * undo
 
 
 def _improved(times, moves, price=4):
@@ -114,6 +133,7 @@ for words, answer in (
     ("the least is", _improved),
     ("the least is", lambda times, moves: _improved(times, {}, 0)),
     ("the least is", lambda times, moves: _flow(times, moves, 0)),
+    ("the least is", lambda times, moves: _flow(times, moves, undo=False)),
     ("device 0 cannot run", lambda times, moves: dict.fromkeys(times, 0)),
     ("has no device", lambda times, moves: {}),
     ("there are 0 and 1", lambda times, moves: dict.fromkeys(times, "sink")),

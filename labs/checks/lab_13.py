@@ -75,10 +75,14 @@ class FewChanges(Function):
             ([("a", 3, both), ("b", 5, both), ("c", 3, one)], [5, 7]),
             ([("a", 2, both), ("b", 2, one)], [2, 1]), ([("a", 2, both), ("b", 2, one)], [2, 2]),
             ([("a", 0, both), ("b", 0, other)], [0, 0]), ([("a", 1, ())], [4, 4]),
+            ([("a", 1, both), ("b", 1, both), ("c", 1, other), ("d", 5, other)], [2, 6]),
+            ([("a", 1, both), ("b", 1, both), ("c", 1, one), ("d", 5, one)], [6, 2]),
         ):  # fmt: skip
             yield Case("fits", (rows, caps))
         for least in (1, 2, 3):
             yield Case("long", _rows(random, 40, least), on=f"a list of 40 nodes ({least})")
+        yield Case("long", placing_cases.draw_full_rows(random, 40),
+                   on="40 nodes that fill both devices")  # fmt: skip
 
     def expected(self, case: Case) -> Any:
         return fewest_changes(*case.args)
@@ -128,7 +132,8 @@ class Refusals(Function):
         for node in nodes:
             yield Case("limits", ([node], [device]), on=f"a node with {node['name']}")
         yield Case("each", ([], [device]), on="no nodes")
-        yield Case("each", (nodes[:1] * 2, [bare, device]), on="two nodes of one name")
+        yield Case("each", ([{**node, "name": "n"} for node in nodes[:3]], [bare, device]),
+                   on="three nodes of one name")  # fmt: skip
         for part, count in (("limits", 1), ("each", 2), ("each", 3), ("each", 3)):
             devices = [placing_cases.draw_table(random, "ABC"[n]) for n in range(count)]
             nodes = [placing_cases.draw_needs(random, devices[n % count], f"n{n}")
@@ -141,9 +146,9 @@ class Refusals(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         nodes, devices = case.args
-        report.expect(isinstance(got, list) and len(got) == len(nodes) and all(
-            isinstance(row, list) and len(row) == len(devices) for row in got) and all(
-            isinstance(why, list | tuple) for row in got for why in row),
+        report.expect(isinstance(got, list | tuple) and len(got) == len(nodes) and all(
+            isinstance(row, list | tuple) and len(row) == len(devices) for row in got) and all(
+            isinstance(why, list | tuple | set) for row in got for why in row),
             f"expected a row for each of {len(nodes)} nodes, in it a list for each of "
             f"{len(devices)} devices, got {words.short(got)}")  # fmt: skip
         for (node, row, right), n in itertools.product(
@@ -206,18 +211,22 @@ class CheapestCut(Function):
         price = self.params["price"]
         edge, ends = ("b", "c"), {"a": (1, None), "b": (1, 90), "d": (1, None)}
         chain = {("a", "b"): 90, edge: 1, ("c", "d"): 0}
+        never = {"e": (None, 5000), "f": (5000, None)}
         for saved in (-1, 1):  # one visit to device 1, just too dear or just worth it
             gain = 2 * price + 1 + saved
             yield Case("few", ({**ends, "c": (50 + gain, 50)}, chain))
-            yield Case("able", ({"c": (40 + gain, 40), "e": (None, 2), "f": (3, None)},
-                                {("e", "c"): gain, ("c", "f"): gain}))  # fmt: skip
+            yield Case("able", ({**never, "c": (40 + gain, 40)},
+                                {("e", "c"): gain, ("f", "c"): gain}))  # fmt: skip
         yield Case("few", ({}, {}), on="no nodes")
         one, most = 1 + price, 9 * price  # the first ways must be undone in part
         four = {"a": (1, one), "x": (1, 2 * price), "b": (one, 1), "y": (1 + most, 1)}
-        yield Case("few", (four, {("b", "a"): 0, ("a", "y"): most, ("x", "b"): most}))
+        apart = {("a", "b"): 0, ("a", "y"): most, ("x", "b"): most}
+        yield Case("few", (four, apart))
+        yield Case("few", ({name: four[name] for name in "xyab"},
+                           {("a", "b"): 0, ("y", "a"): most, ("x", "b"): most}))  # fmt: skip
         for part, count in (("few", 6), ("few", 8), ("able", 7), ("able", 8)):
             yield Case(part, _times(random, price, count), on=f"{count} nodes")
-        for _ in range(2):
+        for _ in range(3):
             yield Case("many", _times(random, price, 48), on="48 nodes")
 
     def expected(self, case: Case) -> Any:
@@ -230,7 +239,7 @@ class CheapestCut(Function):
             report.expect(name in times, f"there is no node {words.short(name)}")
             report.expect(name in got, f"node {name} has no device")
             device = got[name]
-            report.expect(type(device) is int and device in (0, 1), f"{name} is on device "
+            report.expect(spreading.is_number(device) and device in (0, 1), f"{name} is on device "
                           f"{words.short(device)}; there are 0 and 1")  # fmt: skip
             report.expect(times[name][device] is not None, f"device {device} cannot run {name}")
         mine = rules.total(times, moves, self.params["price"], got)
@@ -313,7 +322,7 @@ class Makespan(Function):
         work, caps = case.args
         report.expect(isinstance(got, list | tuple) and all(
             isinstance(each, list | tuple) and len(each) == 2 and type(each[0]) is str
-            and type(each[1]) is int for each in got),
+            and spreading.is_number(each[1]) for each in got),
             f"expected a list of (name, device), got {words.short(got)}")  # fmt: skip
         wrong = schedules.problem(work, caps, [(name, device) for name, device in got])
         report.expect(not wrong, f"{wrong}, in {words.short(got)}")

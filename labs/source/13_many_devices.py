@@ -50,7 +50,7 @@ banner()
 figures.draw_roads()
 
 # %% [markdown] id="l13-1r"
-# VKML is a Vulkan runtime for networks, written in Rust. Its page says: "the greedy allocator transparently injects `TransferToDevice` instructions when operations span different physical devices". Its published example is a network of 15 nodes, here called conv_many, with a cap on the memory of GPU 0. (VKML does not publish the channels. Ours give 259 MiB of weights, and our cap is 128 MiB.)
+# VKML is a Vulkan runtime for networks, written in Rust. Its page says: "the greedy allocator transparently injects `TransferToDevice` instructions when operations span different physical devices". The example in its paper is a network of 15 nodes, here called conv_many, with a cap on the memory of GPU 0. (VKML does not publish the channels. Ours give 259 MiB of weights, and our cap is 128 MiB.)
 #
 # The rule of VKML is **first fit**: take the nodes in order, and give each one to the first device, counted from GPU 0, that still has room for it. Such a rule is *greedy*: it decides one node after the other, and takes nothing back.
 #
@@ -70,7 +70,7 @@ figures.draw_split(conv_many, greedy.devices, "First fit: 8 nodes on GPU 0, 1 on
                    "0. VKML publishes the same split.")
 
 # %% [markdown] id="l13-splitr"
-# The network goes to GPU 1 for one node, and comes back. Nothing forces it back: GPU 1 can run the last six nodes, and has room for them. First fit starts again at GPU 0 for *every* node, and never asks where the input of `relu4` is.
+# The network goes to GPU 1 for one node, and comes back. Nothing forces it back: GPU 1 can run the last six nodes, and has room for them. First fit starts again at GPU 0 for *every* node, and never asks what the transfer of its input costs.
 #
 # Two neighbours in the list on different devices are a **change**. With two devices, each change after the first is a **return** to a device that was left before. A return is *needed* only if capability (a device cannot run a node) or memory forces it. Which line of the rule starts again at the first device?
 
@@ -85,7 +85,7 @@ show("vklab.plan.place.search.first_fit")
 
 # %% id="l13-e1" vklab={"role": "exercise", "id": "13-1", "points": 5, "lines": 11}
 def few_changes(nodes, caps):
-    """Return a device, 0 or 1, for each node, with as few changes as possible.
+    """Return a list of devices, 0 or 1, one for each node, with as few changes as possible.
 
     nodes: a list of (name, size, devices that can run it); caps: room of device 0, of device 1.
     TODO     each node on a device that can run it; the sizes on a device add up to its cap at
@@ -153,7 +153,7 @@ with attempt("13-1"):
 # | | lavapipe (Mesa 22.3) | SwiftShader | NVIDIA H200 |
 # |---|---|---|---|
 # | `maxComputeWorkGroupInvocations` | 1,024 | 256 | 1,024 |
-# | `maxStorageBufferRange`, largest buffer that a kernel can bind | 128 MiB | 1 GiB | 4 GiB |
+# | `maxStorageBufferRange`, most bytes of one buffer that a kernel can bind | 128 MiB | 1 GiB | 4 GiB - 1 byte |
 # | `shaderFloat16`, `shaderInt8`, `shaderInt64` | yes | no | yes |
 #
 # **Capability partitioning** asks each device about each node, before anything is placed.
@@ -229,7 +229,7 @@ check("13-2", refusals)
 # hint("13-2")
 
 # %% [markdown] id="l13-e2r"
-# A node that no Vulkan device can run goes to the **host**: vklab lets ONNX Runtime compute it on the processor. VKML's page does not say what happens to an operator that no device has.
+# A node that no Vulkan device can run goes to the **host**: vklab lets ONNX Runtime compute it on the processor. VKML has the processor as the last device of its list, with kernels of its own; its `allocate_tensor_graph` stops with an error if no device supports a node or has room.
 
 # %% [markdown] id="l13-3t"
 # ## 3 · Time: a cost for each node on each device
@@ -315,7 +315,7 @@ check("13-3", cheapest_cut)
 # hint("13-3")
 
 # %% [markdown] id="l13-e3r"
-# It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the six nodes take 5 ms there. Beside a second GPU it is a waste. First fit never looks at a price. vklab's policy `"cost"` does. But where memory is short, its search gives each device *one* run of nodes at most, so that it stays fast. Here it misses the return:
+# It is VKML's split again, 8, 1 and 6 nodes! Beside a slow CPU the return pays, because the six nodes take 5 ms there. Beside a second, equal GPU it is a waste. (VKML's own GPU 1 was a slow integrated GPU, where the return pays, too.) First fit never looks at a price. vklab's policy `"cost"` does. But where memory is short, its search gives each device *one* run of nodes at most, so that it stays fast. Here it misses the return:
 
 # %% id="l13-own-cost"
 for policy in ("greedy", "cost"):
@@ -450,4 +450,4 @@ check("13-5", on_device_1)
 # * L. R. Ford and D. R. Fulkerson, "Maximal flow through a network", Canadian Journal of Mathematics 8, 1956, [doi:10.4153/CJM-1956-045-5](https://doi.org/10.4153/CJM-1956-045-5).
 # * H. S. Stone, "Multiprocessor scheduling with the aid of network flow algorithms", IEEE Transactions on Software Engineering, 1977, [doi:10.1109/TSE.1977.233840](https://doi.org/10.1109/TSE.1977.233840).
 # * H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing", 2002, [doi:10.1109/71.993206](https://doi.org/10.1109/71.993206): HEFT.
-# * VKML: [source and page](https://github.com/void-research/vkml), version 0.0.3, read in November 2026.
+# * VKML: [source and page](https://github.com/void-research/vkml), version 0.0.3, and `paper/paper.pdf` there (section 7: the split), read in November 2026.

@@ -14,8 +14,8 @@ from vklab.course.labs import recorded_graphs
 from vklab.course.labs.schedules import Work
 from vklab.course.labs.spreading import Row
 
-__all__ = ["FEATURES", "LIMITS", "Moves", "Times", "border", "draw_rows", "draw_table",
-           "draw_needs", "draw_times", "draw_work"]  # fmt: skip
+__all__ = ["FEATURES", "LIMITS", "Moves", "Times", "border", "draw_full_rows", "draw_rows",
+           "draw_table", "draw_needs", "draw_times", "draw_work"]  # fmt: skip
 
 Times = Mapping[str, tuple[int | None, int | None]]  # of each node, on two devices
 Moves = Mapping[tuple[str, str], int]  # by maker and reader
@@ -36,6 +36,23 @@ def draw_rows(random: Random, count: int) -> tuple[list[Row], list[int]]:
     return rows, [int(total * share) for share in random.uniform(0.45, 0.8, 2)]
 
 
+def draw_full_rows(random: Random, count: int, free: int = 11) -> tuple[list[Row], list[int]]:
+    """Return rows with a single placement that fits: it fills both devices to the last byte.
+
+    Args:
+        random: the source of chance.
+        count: number of rows.
+        free: rows at the beginning that both devices can run; their sizes are powers of two.
+    """
+    sizes = [1 << int(n) for n in random.permutation(free)]
+    sizes += [int(size) for size in random.integers(1, 14, count - free)]
+    placed = [(n + int(random.random() < 0.2)) % 2 for n in range(count)]  # many changes
+    rows = [(f"n{n}", size, (0, 1) if n < free else (device,))
+            for n, (size, device) in enumerate(zip(sizes, placed, strict=True))]  # fmt: skip
+    return rows, [sum(size for size, d in zip(sizes, placed, strict=True) if d == device)
+                  for device in (0, 1)]  # fmt: skip
+
+
 def border() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return a device, and nodes whose needs equal its limits or are one more.
 
@@ -51,6 +68,8 @@ def border() -> tuple[dict[str, Any], list[dict[str, Any]]]:
         {"workgroups": (65535, 65535, 64)}, {"workgroups": (65536, 1, 1)},
         {"workgroups": (1, 1, 65)}, {"workgroups": (1, 70000, 1)}, {"buffers": {}},
         {"shared_bytes": 16385}, {"buffers": {"x": 0, "w": (1 << 27) + 1}},
+        {"buffers": {"x": (1 << 27) + 1, "w": 0}},
+        {"buffers": {"x": (1 << 27) + 1, "y": 1 << 28, "z": 4}},
     ]  # fmt: skip
     return device, [{**node, **change, "name": str(change) if change else node["name"]}
                     for change in changes]  # fmt: skip
@@ -107,7 +126,9 @@ def draw_times(random: Random, price: int, count: int, network: str = "") -> tup
         wiring, _ = _window(random, network, count)
     times: dict[str, tuple[int | None, int | None]] = {}
     for n in range(count):
-        one, other = (int(ms) for ms in random.integers(1, 6 * price + 8, 2))
+        # Small differences in large networks: one node alone is seldom worth two moves.
+        most = 6 * price + 8 if count <= 20 else round(1.5 * price) + 8
+        one, other = (int(ms) for ms in random.integers(1, most, 2))
         chance = random.random()
         times[f"n{n}"] = (None if chance < 0.06 else one, None if chance > 0.94 else other)
     moves = {(f"n{r}", f"n{n}"): int(random.integers(0, price + 2))

@@ -25,7 +25,7 @@ from vklab.plan.place.search import Search
 from vklab.plan.tuning import tune
 from vklab.types import DeviceInfo
 
-__all__ = ["NODES", "TABLES", "Row", "conv_many", "guarded", "place", "predicted",
+__all__ = ["NODES", "TABLES", "Row", "conv_many", "guarded", "is_number", "place", "predicted",
            "prices", "rows_of", "simulated_gpus", "weights_of", "wrong_rows"]  # fmt: skip
 
 Row = tuple[str, int, tuple[int, ...]]  # name, bytes, numbers of the devices that can run it
@@ -215,6 +215,11 @@ def _over(search: Search, placed: Sequence[int]) -> str:
     return ""
 
 
+def is_number(device: Any) -> bool:
+    """Tell whether a value may be the number of a device: an int, NumPy's too, and no bool."""
+    return isinstance(device, int | np.integer) and not isinstance(device, bool)
+
+
 def wrong_rows(rows: Sequence[Row], caps: Sequence[int], placed: Any) -> str:
     """Return what is wrong with a device for each row, as a sentence; "" if nothing is.
 
@@ -227,7 +232,7 @@ def wrong_rows(rows: Sequence[Row], caps: Sequence[int], placed: Any) -> str:
         return f"expected a list of {len(rows)} device numbers"
     used = [0] * len(caps)
     for (name, size, able), device in zip(rows, placed, strict=True):
-        if type(device) is not int or device not in range(len(caps)):
+        if not is_number(device) or device not in range(len(caps)):
             return f"{name} is on device {device!r}; there are devices 0 to {len(caps) - 1}"
         if device not in able:
             return f"{name} is on device {device}, which cannot run it"
