@@ -47,8 +47,10 @@ def draw_full_rows(random: Random, count: int, free: int = 11) -> tuple[list[Row
     sizes = [1 << int(n) for n in random.permutation(free)]
     sizes += [int(size) for size in random.integers(1, 14, count - free)]
     placed = [(n + int(random.random() < 0.2)) % 2 for n in range(count)]  # many changes
-    rows = [(f"n{n}", size, (0, 1) if n < free else (device,))
-            for n, (size, device) in enumerate(zip(sizes, placed, strict=True))]  # fmt: skip
+    rows: list[Row] = [
+        (f"n{n}", size, (0, 1) if n < free else (device,))
+        for n, (size, device) in enumerate(zip(sizes, placed, strict=True))
+    ]
     return rows, [sum(size for size, d in zip(sizes, placed, strict=True) if d == device)
                   for device in (0, 1)]  # fmt: skip
 
