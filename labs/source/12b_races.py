@@ -62,12 +62,12 @@ figures.draw_chunks()
 predict("12b-p1", A=..., B=...)
 
 # %% [markdown] id="l12b-1r"
-# VKML's source decides the same way. It adds an operation to the open chunk of its device only if everything that the operation reads from others lies in this chunk (`execution_plan.rs`, commit 5ae8bf1, read in November 2026). So two chunks in a row on one GPU are common where a graph has a detour, and in the plain chain of the figure they would be one.
+# VKML's source decides the same way. It adds an operation to the open chunk of its device only if everything that the operation reads from others lies in this chunk (`execution_plan.rs`, commit ee2a2bb of August 2026). So two chunks in a row on one GPU are common where a graph has a detour, and in the plain chain of the figure they would be one.
 #
 # ## 2 · One queue is not one order
 # What orders two chunks in a row on one GPU? In that version of the source, a chunk gets a fence only if it is an output, or if another device reads it. Without a fence the thread does not wait: it submits, and lowers the counters at once. The next chunk goes into the same queue, with no barrier and no semaphore between the two.
 #
-# In Vulkan this is not enough. A queue *begins* commands in the order of submission, but it may run them at the same time and end them in any order (lab 06). **Sketch 1** says that in three events for each chunk:
+# In Vulkan this is not enough. A queue takes submissions in order, but it may run their commands at the same time and end them in any order (lab 06). **Sketch 1** says that in three events for each chunk:
 #
 # | event | may come when |
 # |---|---|
@@ -75,7 +75,7 @@ predict("12b-p1", A=..., B=...)
 # | `("begin", chunk)` | it has been submitted, and all chunks that were submitted before it on this device have begun |
 # | `("end", chunk)` | it has begun |
 #
-# A list of events in a possible order is a **trace**. `replay` plays one, and returns each begin that reads a chunk too early, before it has ended. Here is graph B again: `a` is its chunk 0, `b` the one on GPU 1, `c` its chunk 1. A fourth chunk, `d`, reads `c`. This trace does no harm:
+# (The second row simplifies: Vulkan lets commands begin in any order, too.) A list of events in a possible order is a **trace**. `replay` plays one, and returns each begin that reads a chunk too early, before it has ended. Here is graph B again: `a` is its chunk 0, `b` the one on GPU 1, `c` its chunk 1. A fourth chunk, `d`, reads `c`. This trace does no harm:
 
 # %% id="l12b-2d"
 CHUNKS = {"a": ("GPU 0", ()), "b": ("GPU 1", ("a",)), "c": ("GPU 0", ("a", "b")),
@@ -127,7 +127,7 @@ check("12b-1", overtaking)
 # hint("12b-1")
 
 # %% [markdown] id="l12b-2r"
-# Here, `c` cannot overtake `a`: `b` on the other GPU forces `a` to end. So this bug needs a graph where *nothing else* orders the two, and a device that does overlap them. lavapipe runs one submission after the other, and shows nothing.
+# Here, `c` cannot overtake `a`: `b` on the other GPU forces `a` to end. So this bug needs a graph where *nothing else* orders the two, and a device that does overlap them. VKML is a little more careful than the sketch: its thread waits for a chunk with a fence before it lowers *any* counter, and `c` and `d` would be one chunk. There, the bug needs a chunk that reads `x` on its own GPU and `y` on another one, where nobody else reads `x`. lavapipe runs one submission after the other, and shows nothing.
 #
 # **The repair** is not a fence: the host need not wait. A barrier at the beginning of the second command buffer orders it behind all earlier work of the queue. The next cell walks through all states that the sketch can reach, and counts the `begin` events that read too early, without and with that barrier. Then see how vklab finds the chunks that need only be submitted before: its command buffers have the barrier.
 
@@ -150,7 +150,7 @@ figures.draw_handover()
 # * **Release**: a decrement publishes the view of its thread along with the number. Later decrements keep what earlier ones have published.
 # * **Acquire**: a decrement takes the published views into its thread's own view.
 #
-# VKML lowers its counters with release only (`execution_state.rs`, commit 02305a6). **Sketch 2** has threads and three events: `("start", thread, job)` reads the results that the job needs, `("write", thread, job)` writes its own, and `("count", thread, job, dependent)` lowers a counter. A thread starts a job, writes, and counts each dependent, in any order; then it may start another one. A job is ready when its counter is zero. Handing it over is done right: any thread may start it, and takes the view of the thread that made it ready. A start reads **stale** bytes, old ones, if a result is outside of its thread's view.
+# VKML lowers its counters with release only (`execution_state.rs`, same commit). **Sketch 2** has threads and three events: `("start", thread, job)` reads the results that the job needs, `("write", thread, job)` writes its own, and `("count", thread, job, dependent)` lowers a counter. A thread starts a job, writes, and then counts the dependents, in any order; then it may start another one. A job is ready when its counter is zero. Handing it over is done right: any thread may start it, and takes the view of the thread that made it ready. A start reads **stale** bytes, old ones, if a result is outside of its thread's view.
 #
 # The next cell explores every state of this sketch three times. *Plain* memory shows each write to all threads at once, which is how most of us think. In which of the three can a start read stale bytes?
 
@@ -203,12 +203,12 @@ check("12b-2", stale_trace)
 #
 # **Lock-free** is about progress. However the threads are suspended, *some* thread completes its operation in a finite number of steps. With a lock, a thread that sleeps inside of it stops all others. The word does not say that *every* thread gets on (that is **wait-free**), nor that nobody sleeps (idle workers do, and a worker that waits for a fence does), nor that the code has no race, nor that it is fast.
 #
-# **Miri** is an interpreter for Rust programs. It runs your tests and reports undefined behaviour: a read of freed memory, a data race, a leak. Its [README](https://github.com/rust-lang/miri) states the limits: it tests one of many possible executions; its emulation of weak memory is not complete (some legal old values never come up); and it has no access to most foreign functions. So no call into a Vulkan driver is among the things verified. For complicated atomic code it recommends tools such as loom, which try many orders of the threads' steps, as you do here.
+# **Miri** is an interpreter for Rust programs. It runs your tests and reports undefined behaviour: a read of freed memory, a data race, a leak. Its [README](https://github.com/rust-lang/miri) states the limits: it tests one of many possible executions; its emulation of weak memory is not complete (some legal behaviours never come up); and it has no access to most foreign functions. So no call into a Vulkan driver is among the things verified. For complicated atomic code it recommends tools such as loom, which try many orders of the threads' steps, as you do here.
 #
-# zero-pool's [report](https://github.com/void-research/zero-pool/blob/main/tests/README.md) lists 8 tests and 5 examples that passed under Miri in version 0.8.4, and concludes that the pool is free of data races and deadlocks. Version 0.8.5 came a day later, and its [notes](https://github.com/void-research/zero-pool/releases) name one change: it mends an aliasing fault that Miri reports. So the label says that these runs of these tests were clean, in one version. VKML's counters are not in these tests.
+# zero-pool's [report](https://github.com/void-research/zero-pool/blob/v0.8.4/tests/README.md) on version 0.8.4 lists 8 tests and 5 examples that passed, to ensure that the pool is "free of data races, deadlocks, memory leaks, and undefined behavior". They ran with `-Zmiri-preemption-rate=0`; this "forces a context switch at every possible opportunity", says the report. Miri's README says the opposite: 0 disables preemption. Version 0.8.5 came a day later. Its report has the rate 1, and commit d92d831 mends an aliasing fault that Miri reports. So the label says that these runs of these tests were clean, in one version. VKML's counters are not in these tests.
 #
 # ### Memory that another thread still reads
-# A lock-free structure has one more difficulty: nobody knows when a record may be freed. The worker below lowers the last counter, and then looks up whom to wake. VKML's `execution_state.rs` takes these steps in this order, too (same commit).
+# A lock-free structure has one more difficulty: nobody knows when a record may be freed. The worker below lowers the last counter, and then looks up whom to wake. VKML's `execution_state.rs` takes these steps in this order, too (same commit). It is safe there, because each worker holds a share of the record, an `Arc` as in section 3. Without the share:
 
 # %% id="l12b-4d" tags=["hide-input"]
 figures.draw_reclaim()
@@ -220,7 +220,7 @@ figures.draw_reclaim()
 predict("12b-p3", orders=..., bad=...)
 
 # %% [markdown] id="l12b-4r"
-# Pools solve this by **reclamation**: a record that is taken out of a structure is *retired*, not freed. In *epoch-based* reclamation, which zero-pool's documentation names, a global number, the epoch, grows from time to time. Before a worker touches records, it announces the present epoch; an idle worker announces nothing. Who announced an older or equal epoch may still hold a retired record. The rule in one line:
+# Pools solve this by **reclamation**: a record that is taken out of a structure is *retired*, not freed. In *epoch-based* reclamation, which zero-pool's `queue.rs` does, a global number, the epoch, grows from time to time. Before a worker touches records, it announces the present epoch; an idle worker announces nothing. Who announced an older or equal epoch may still hold a retired record. The rule in one line:
 
 # %% id="l12b-4c"
 def may_free(retired_in, announced):
@@ -291,7 +291,7 @@ def step(jobs, state, event):
     """Return the state after an event, as a new dict.
 
     jobs: as in exercise 1. state: {"left": {job: reads not counted yet}, "in_flight": [jobs
-    started and not ended], "failed": [jobs without a good result]}; lists in any order.
+    started and not ended], "failed": [jobs that ended without a good result]}; lists in any order.
     event: ("go", "") comes first; then ("ended", job) or ("failed", job).
     TODO   go      starts each job that reads nothing.
            end     of either kind: the job leaves in_flight. It joins `failed` if the event says
@@ -418,7 +418,7 @@ with attempt("12b-4"):
 # |---|---|---|
 # | atomic counter | no decrement is lost, one thread sees 0 | the bytes behind the number |
 # | release, acquire | a view is published, and taken | anything, if one half is missing |
-# | submission order | the order in which a queue begins | the order in which it ends |
+# | submission order | the order in which a queue takes work | the order in which the work ends |
 # | lock-free | some thread always gets on | no race, no sleep, speed |
 # | Miri verified | these runs had no undefined behaviour | other orders, the driver, the GPU |
 # | reclamation | no record is freed under a reader | memory that is free at once |
@@ -429,6 +429,6 @@ with attempt("12b-4"):
 #
 # **References**
 # * Vulkan specification, [Synchronization and Cache Control](https://docs.vulkan.org/spec/latest/chapters/synchronization.html): submission order, queue family ownership transfer, timeline semaphores.
-# * VKML and zero-pool: the pages linked above. Commits and versions are those of November 2026; later ones may be mended.
+# * VKML and zero-pool: the pages linked above. Commits and versions are those of August 2026; later ones may be mended.
 # * Views for release and acquire: Kang and others, *A promising semantics for relaxed-memory concurrency*, POPL 2017. [loom](https://github.com/tokio-rs/loom) tries the orders of a Rust program.
 # * Lock-free and wait-free: Herlihy and Shavit, *The Art of Multiprocessor Programming*, chapter 3. Epochs: Fraser, *Practical lock-freedom*, 2004.

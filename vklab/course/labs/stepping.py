@@ -74,8 +74,10 @@ def explore(jobs: Jobs, step: Step, failing: str = "") -> Explored:
         if not events and (problem := _at_the_end(jobs, state, started, failing)):
             return Explored(len(seen), problem, trace)
         for event in events:
-            after = step(jobs, _copied(state), event)
-            if problem := _problem(jobs, state, after, event, started):
+            given = _copied(state)
+            after = step(jobs, given, event)
+            problem = "" if given == _copied(state) else "the step changes the state that it gets"
+            if problem := problem or _problem(jobs, state, after, event, started):
                 return Explored(len(seen), problem, (*trace, event))
             key = repr(_copied(after)), started
             if key not in seen:
