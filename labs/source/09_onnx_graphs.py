@@ -491,7 +491,7 @@ check("09-5", first_wrong)
 # | symbolic dimension | a size such as N, for every batch | a number of the example, kept in a Reshape or a window |
 # | checker | rules for names and nodes | taking "accepted" for a proof of shapes |
 #
-# **Next**: lab 09b plans such a graph, and looks for an order that needs little memory.
+# **Next**: [lab 09b](09b_plans.ipynb) plans such a graph, and looks for an order that needs little memory.
 #
 # **References**
 # * Protocol Buffers, [Encoding](https://protobuf.dev/programming-guides/encoding/); ONNX, [external data](https://github.com/onnx/onnx/blob/main/docs/ExternalData.md), [Reshape](https://onnx.ai/onnx/operators/onnx__Reshape.html).
