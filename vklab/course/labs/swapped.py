@@ -54,9 +54,10 @@ class Swapped:
 
     def __str__(self) -> str:
         result = "planned, not run" if self.same is None else f"same outputs: {self.same}"
-        changes = ", ".join(f"{name} {self.own[name]}" if self.own[name] == self.mine[name] else
-                            f"{name} {self.own[name]} -> {self.mine[name]}"
-                            for name in self.own)  # fmt: skip
+        pairs = [(name, self.own.get(name, "none"), self.mine.get(name, "none"))
+                 for name in {**self.own, **self.mine}]  # fmt: skip
+        changes = ", ".join(f"{name} {own}" if own == mine else f"{name} {own} -> {mine}"
+                            for name, own, mine in pairs)  # fmt: skip
         return f"{self.model}: {result}; {changes}"
 
 
