@@ -283,7 +283,7 @@ check("10-3", ends)
 # hint("10-3")
 
 # %% [markdown] id="l10-egg"
-# **Equality saturation** (read): `(a * 2) / 2` should become `a`. A rule that first turns `a * 2` into `a << 1` hides that. Instead of choosing an order, one may keep *all* forms: an **e-graph** stores classes of equal values, a rule only adds forms, and at the end the cheapest form is taken. Rules that undo each other do no harm there: the second one adds nothing new. Others, such as `x` → `x * 1`, still need a limit. See the last reference.
+# **Equality saturation** (read): `(a * 2) / 2` should become `a`. A rule that first turns `a * 2` into `a << 1` hides that. Instead of choosing an order, one may keep *all* forms: an **e-graph** stores classes of equal values, a rule only adds forms, and at the end the cheapest form is taken. Rules that undo each other do no harm there: the second one adds nothing new. Others, such as `x` → `(x + x) / 2`, add new values for ever and still need a limit. See the last reference.
 
 # %% [markdown] id="l10-4t"
 # ## 4 · Your rules in the runtime
@@ -371,7 +371,7 @@ figures.draw_fused(*EXAMPLE, open_runs(work, outputs, most), "One colour for eac
 #
 # A better natural answer merges the two groups that save the most bytes, again and again. On the graph above it stops at 53 bytes, where no merge that saves bytes is allowed any more. The fewest are 43.
 #
-# One point is for valid groups. The other four are for four graphs of 14 to 18 nodes: three are drawn, one is a shuffled part of BERT with drawn sizes. `open_runs` earns nothing, the fewest possible bytes earn the point, an answer between them its share. The fewest bytes are found by a search over all sets of nodes that may be done, so the bound is exact.
+# One point is for valid groups. The other four are for four graphs of 12 to 18 nodes: three are drawn, one is a shuffled part of BERT with drawn sizes. `open_runs` earns nothing, the fewest possible bytes earn the point, an answer between them its share. The fewest bytes are found by a search over all sets of nodes that may be done, so the bound is exact.
 
 # %% id="l10-e4" vklab={"role": "exercise", "id": "10-4", "points": 5, "lines": 17}
 def fuse(work, sizes, outputs, most):

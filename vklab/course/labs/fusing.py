@@ -264,7 +264,7 @@ def natural(masks: Masks, tries: int) -> dict[str, int]:
         "merge from the top": masks.merge(lambda able: sorted(able, key=lambda x: x[1:])),
         "merge from the end": masks.merge(lambda able: sorted(able, key=lambda x: x[:0:-1])[::-1]),
         "cut the order": masks.cut(range(len(names))),
-        f"cut {tries} orders": min(masks.cut(masks.shuffle(random)) for _ in range(tries)),
+        "cut three orders": min(masks.cut(masks.shuffle(random)) for _ in range(3)),
         f"best of {tries} random": min(masks.merge(shuffled) for _ in range(tries)),
         f"best of {tries} good": min(masks.merge(one_of_three) for _ in range(tries)),
     }  # fmt: skip
