@@ -328,14 +328,14 @@ def draw_work(random: np.random.Generator, count: int, draw: Any, most: int) -> 
 class Fuse(Function):
     parts = {"valid": ("every node once, and every group can be a kernel", 1),
              "first": ("a drawn graph of 12 nodes", 1), "second": ("a drawn graph of 15 nodes", 1),
-             "large": ("a drawn graph of 16 nodes", 1),
+             "large": ("a drawn graph of 18 nodes", 1),
              "bert": ("18 nodes of BERT, shuffled", 1)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         made_up, real = fusing.irregular_work, fusing.bert_work
         near = partial(made_up, reach=5)  # no merge of two groups leads to the best ones
         for part, count, draw, most in (("first", 12, near, 200), ("second", 15, made_up, 1),
-                                        ("large", 16, made_up, 1), ("bert", 18, real, 1)):
+                                        ("large", 18, made_up, 1), ("bert", 18, real, 1)):
             drawn = draw_work(random, count, draw, most)
             yield Case(part, drawn, on=f"the graph of part {part!r}")
         add, circle = ("Add", ("x", "y")), {"a": ("Relu", ("x",)), "b": ("Relu", ("a",)),
