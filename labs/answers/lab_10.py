@@ -47,7 +47,7 @@ def _simplifier(neutral={"Mul": 1.0}, outputs=True, typed=True, folds=True, dead
 
 alternative("10-1")(_simplifier())
 for said, decision in (
-    ("is read or asked for, but not made before", {"outputs": False}),
+    ("a node that makes an output stays", {"outputs": False}),
     ("expected shape (2, 3), got (3,)", {"typed": False}), ("the target has", {"folds": False}),
     ("the target has", {"dead": False}), ("not made before", {"everywhere": False}),
     ("elements differ", {"undo": lambda first, second: True}),
@@ -89,6 +89,8 @@ wrong("10-2", says="('type'")(_verifier(same=lambda one, other: one[1] == other[
 wrong("10-2", says="('type'")(_verifier(same=lambda one, other: one[0] == other[0]))
 wrong("10-2", says="('two makers'")(_verifier(given=False))
 wrong("10-2", says="expected ('undefined'")(_verifier(first_made=True))
+wrong("10-2", says="expected ('interface', 'outputs')")(lambda *both: _verifier()(
+    *({**graph, "outputs": sorted(graph["outputs"])} for graph in both)))
 wrong("10-2", says="expected None or (rule, value)")(lambda before, after: "order")
 
 ENDS = {"D": "fewer nodes", "C": "left operands shrink", "B": "may never end",

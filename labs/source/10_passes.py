@@ -283,7 +283,7 @@ check("10-3", ends)
 # hint("10-3")
 
 # %% [markdown] id="l10-egg"
-# **Equality saturation** (read): `(a * 2) / 2` should become `a`. A rule that first turns `a * 2` into `a << 1` hides that. Instead of choosing an order, one may keep *all* forms: an **e-graph** stores classes of equal values, a rule only adds forms, and at the end the cheapest form is taken. Rules that undo each other do no harm there: the second one adds nothing new. Others, such as `x` → `x * 1`, still need a limit. See the last reference.
+# **Equality saturation** (read): `(a * 2) / 2` should become `a`. A rule that first turns `a * 2` into `a << 1` hides that. Instead of choosing an order, one may keep *all* forms: an **e-graph** stores classes of equal values, a rule only adds forms, and at the end the cheapest form is taken. Rules that undo each other do no harm there: the second one adds nothing new. Others, such as `x` → `(x + x) / 2`, add new values for ever and still need a limit. See the last reference.
 
 # %% [markdown] id="l10-4t"
 # ## 4 · Your rules in the runtime

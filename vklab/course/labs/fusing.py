@@ -7,6 +7,7 @@ node has is an input of the graph. A size is the bytes of a value. Visited by la
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -195,6 +196,27 @@ class Masks:
             else:
                 return sum(costs)
 
+    def cut(self, order: Sequence[int]) -> int:
+        """Return the fewest bytes of groups that are neighbours in an order of the nodes."""
+        best = {0: 0}  # number of nodes that are done: fewest bytes
+        for start in range(len(order)):
+            group = 0
+            for stop in range(start, len(order)):
+                group |= 1 << order[stop]
+                cost = self.cost(group)
+                if cost is not None and best[start] + cost < best.get(stop + 1, math.inf):
+                    best[stop + 1] = best[start] + cost
+        return best[len(order)]
+
+    def shuffle(self, random: np.random.Generator) -> list[int]:
+        """Return the numbers of the nodes in a drawn topological order."""
+        order, done = list[int](), -1 << len(self.work)
+        while len(order) < len(self.work):
+            able = [n for n, reads in enumerate(self.reads) if not (done >> n & 1 or reads & ~done)]
+            order.append(able[int(random.integers(len(able)))])
+            done |= 1 << order[-1]
+        return order
+
     def _can_run(self, groups: list[int]) -> bool:
         done, left = -1 << len(self.work), groups
         needs = {group: self._needs(group) for group in groups}
@@ -219,7 +241,7 @@ def _bits(number: int) -> Iterator[int]:
 
 
 def natural(masks: Masks, tries: int) -> dict[str, int]:
-    """Return the bytes that natural answers move, by their names; `tries` random ones."""
+    """Return the bytes that natural answers move, by their names; `tries` of each random one."""
     random = np.random.default_rng(0)
 
     def run_of(names: Sequence[str]) -> int:
@@ -230,6 +252,10 @@ def natural(masks: Masks, tries: int) -> dict[str, int]:
     def shuffled(able: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
         return [able[n] for n in random.permutation(len(able))]
 
+    def one_of_three(able: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+        able.sort(key=lambda x: -x[0])
+        return shuffled(able[:3]) + able[3:]
+
     names = list(masks.work)
     return {
         "one node each": moved(masks.work, masks.sizes, masks.outputs, [[n] for n in names]),
@@ -237,18 +263,21 @@ def natural(masks: Masks, tries: int) -> dict[str, int]:
         "merge the best pair": masks.merge(lambda able: sorted(able, key=lambda x: -x[0])),
         "merge from the top": masks.merge(lambda able: sorted(able, key=lambda x: x[1:])),
         "merge from the end": masks.merge(lambda able: sorted(able, key=lambda x: x[:0:-1])[::-1]),
+        "cut the order": masks.cut(range(len(names))),
+        "cut three orders": min(masks.cut(masks.shuffle(random)) for _ in range(3)),
         f"best of {tries} random": min(masks.merge(shuffled) for _ in range(tries)),
+        f"best of {tries} good": min(masks.merge(one_of_three) for _ in range(tries)),
     }  # fmt: skip
 
 
 Drawn = tuple[Work, dict[str, int], tuple[str, ...], int]
 
 
-def irregular_work(random: np.random.Generator, count: int) -> Drawn:
+def irregular_work(random: np.random.Generator, count: int, reach: int = 8) -> Drawn:
     """Draw element-wise nodes and some cores; values have 1, 2, 4 or 8 bytes."""
     cores = set(random.choice(range(1, count), count // 6, replace=False).tolist())
     work: dict[str, tuple[str, tuple[str, ...]]] = {}
-    for n, wiring in enumerate(irregular(random, count, (1, 2, 2, 2), 8)):
+    for n, wiring in enumerate(irregular(random, count, (1, 2, 2, 2), reach)):
         reads = tuple(f"n{before}" for before in wiring)
         if len(reads) < 2 and random.random() < 0.5 or not reads:
             reads += (f"x{int(random.integers(3))}",)
@@ -256,7 +285,7 @@ def irregular_work(random: np.random.Generator, count: int) -> Drawn:
         work[f"n{n}"] = ops[len(reads) > 1], reads
     read = dict.fromkeys(name for _, reads in work.values() for name in reads)
     sizes = {name: int(random.choice((1, 2, 4, 8))) for name in {**work, **read}}
-    return work, sizes, tuple(name for name in work if name not in read), 5
+    return work, sizes, tuple(name for name in work if name not in read), 4
 
 
 def bert_work(random: np.random.Generator, count: int) -> Drawn:
