@@ -381,7 +381,7 @@ figures.draw_moves(VALUES, farthest_first(VALUES, CAP), CAP, "Farthest next use 
 # ### Exercise 5 · The fewest bytes under a cap (scored)
 # Find moves that keep every step under the cap, and move as few bytes as you can. Three functions help: `live_bytes(values, moves)` lists the bytes on the device in each step, `moved_bytes(values, moves)` is the cost, and `gaps_of(values)` lists every move that is possible.
 #
-# One point is for valid moves. Two draws of 64 values give two points each: the rule above earns nothing, the fewest possible bytes earn the points, and an answer between them its share. This bound is exact: the check computes it by a search over all states. Every draw can be done within its cap. The exercise is open-ended: a better answer takes ten minutes, the best one may wait for another day.
+# One point is for valid moves. Two draws of 48 values give two points each: the rule above earns nothing, the fewest possible bytes earn the points, and an answer between them its share. This bound is exact: the check computes it by a search over all states. Every draw can be done within its cap. The exercise is open-ended: a better answer takes ten minutes, the best one may wait for another day.
 
 # %% id="l11-e5" vklab={"role": "exercise", "id": "11-5", "points": 5, "lines": 19}
 def moves_under_cap(values, cap):

@@ -32,7 +32,7 @@ def drawn_values(random: np.random.Generator, count: int) -> Values:
         count: number of values; outputs are used in this step, the last one.
     """
     uses = [[number] for number in range(count)]
-    for number, reads in enumerate(irregular(random, count, (3,), reach=8)):
+    for number, reads in enumerate(irregular(random, count, (3,), reach=9)):
         for read in reads:
             uses[read].append(number)
     return {f"v{n}": (int(random.integers(1, 21)), tuple(steps if len(steps) > 1 else [n, count]))
