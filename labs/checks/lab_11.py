@@ -313,8 +313,8 @@ def draw_values(random: np.random.Generator, exact: bool) -> tuple[Values, int]:
         least = max(live_bytes(values, offload.gaps_of(values)))
         cap = least + int((max(live_bytes(values)) - least) * random.uniform(0.1, 0.35))
         bound, obvious = fewest_moved(values, cap), moved_bytes(values, farthest_first(values, cap))
-        near = bound + (obvious - bound) / 6
-        if obvious > 1.12 * bound and not (exact and fewest_moved(values, cap, True) == bound) and all(
+        near = bound + (obvious - bound) / 6 if obvious > 1.12 * bound else np.inf
+        if near < np.inf and (not exact or fewest_moved(values, cap, True) > bound) and all(
                 min(evictions.natural(values, cap, n).values()) > near for n in (0, 300)):
             return values, cap
 

@@ -20,7 +20,7 @@ from vklab.course.places import PROJECT
 from vklab.plan import memory
 from vklab.plan.memory import Lifetime
 
-drawn = drawn_cases("11-5", seconds=1.0)
+drawn = drawn_cases("11-5", seconds=2.0)
 
 
 def second_answers(identifier):
@@ -46,9 +46,9 @@ def test_no_natural_answer_reaches_the_exact_bound(drawn):
         print(case.part, "cap", cap, "bound", case.expected, found)
         assert offload.moved_bytes(values, second(values, cap)) == case.expected
         assert min(found.values()) > case.expected
+        assert case.facts["natural"] == found["farthest"]
     last, bound = scored[-1].args, scored[-1].expected
     assert module.fewest_moved(*last, coarse=True) > bound  # a search that forgets the copies
-        assert case.facts["natural"] == found["farthest"]
     assert len(scored) == 2
 
 
