@@ -20,7 +20,7 @@ from vklab.course.places import PROJECT
 from vklab.plan import memory
 from vklab.plan.memory import Lifetime
 
-drawn = drawn_cases("11-5", seconds=2.0)
+drawn = drawn_cases("11-5", seconds=4.0)
 
 
 def second_answers(identifier):
