@@ -56,7 +56,7 @@ figures.draw_view()
 # Inputs and weights are not in the list: no node writes them, and they have memory of their own.
 #
 # ### Exercise 1 · Find the lifetimes
-# Write the function. An order that cannot run must not get a plan: raise `ValueError` if a value is read before its node has run (a graph with a cycle has such a node in *every* order), or if two nodes write it. The cell after yours draws U-Net, 53 nodes, as PyTorch exported it. Its first half makes the picture smaller, its second half makes it larger again; four long bars are results of the first half that the second half reads.
+# Write the function. An order that cannot run must not get a plan: raise `ValueError` if a value is read before its node has run (a graph with a cycle has such a node in *every* order), or if two nodes write it. The cell after yours draws U-Net, 49 nodes, as PyTorch exported it. Its first half makes the picture smaller, its second half makes it larger again; four long bars are results of the first half that the second half reads.
 
 # %% id="l11-e1" vklab={"role": "exercise", "id": "11-1", "points": 5, "lines": 14}
 VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -225,7 +225,7 @@ for name, plan in planned.items():
           f"exchanged {exchanged:2}, drawn {drawn:2} times of 20")
 
 # %% [markdown] id="l11-whyr"
-# The sizes are the reason. Most nodes of a network keep the shape, and the others halve or double it. So BERT has 112 values of only 5 sizes, and in BERT and U-Net every size is a multiple of all smaller ones. When the large values have their places, the gaps are multiples of the small sizes, and the small values fill them without a rest. Inception has 26 sizes that do not divide each other, but at most 5 values are live at once, and two of them make its largest live set. If *all* sizes are equal, even birth order reaches the bound: when a value is born, fewer than the maximum are alive beside it, so one of the equal slots is free. With drawn sizes the gaps have rests. To find the smallest arena is then NP-hard: no fast method is known.
+# The sizes are the reason. Most nodes of a network keep the size, and most others multiply or divide it by 2 or 4. So BERT has 112 values of only 5 sizes, and in BERT and U-Net every size is a multiple of all smaller ones. When the large values have their places, the gaps are multiples of the small sizes, and the small values fill them without a rest. Inception has 26 sizes that do not divide each other, but at most 5 values are live at once, and two of them make its largest live set. If *all* sizes are equal, even birth order reaches the bound: when a value is born, fewer than the maximum are alive beside it, so one of the equal slots is free. With drawn sizes the gaps have rests. To find the smallest arena is then NP-hard: no fast method is known.
 #
 # The runtime meets both kinds of model. Read its function: birth order first, because it is fast; other orders only where that misses the bound; then a short local search.
 
@@ -381,7 +381,7 @@ figures.draw_moves(VALUES, farthest_first(VALUES, CAP), CAP, "Farthest next use 
 # ### Exercise 5 · The fewest bytes under a cap (scored)
 # Find moves that keep every step under the cap, and move as few bytes as you can. Three functions help: `live_bytes(values, moves)` lists the bytes on the device in each step, `moved_bytes(values, moves)` is the cost, and `gaps_of(values)` lists every move that is possible.
 #
-# One point is for valid moves. Two draws of 64 values give two points each: the rule above earns nothing, the fewest possible bytes earn the points, and an answer between them its share. This bound is exact: the check computes it by a search over all states. Every draw can be done within its cap. The exercise is open-ended: a better answer takes ten minutes, the best one may wait for another day.
+# One point is for valid moves. Two draws of 48 values give two points each: the rule above earns nothing, the fewest possible bytes earn the points, and an answer between them its share. This bound is exact: the check computes it by a search over all states. Every draw can be done within its cap. The exercise is open-ended: a better answer takes ten minutes, the best one may wait for another day.
 
 # %% id="l11-e5" vklab={"role": "exercise", "id": "11-5", "points": 5, "lines": 19}
 def moves_under_cap(values, cap):
@@ -461,7 +461,7 @@ with attempt("11-2"), attempt("11-5"):
 # **Next**: lab 12 cuts a plan into chunks and runs them. When two chunks run at the same time, a slot may be read and overwritten at the same time, too: that is why memory and order are planned together.
 #
 # **References**
-# * Pisarchyk and Lee, [Efficient Memory Management for Deep Neural Net Inference](https://arxiv.org/abs/2001.03288), 2020: the orders of section 3, and the lower bound.
+# * Pisarchyk and Lee, [Efficient Memory Management for Deep Neural Net Inference](https://arxiv.org/abs/2001.03288), 2020: the order by size, and the lower bound.
 # * Chen, Xu, Zhang and Guestrin, [Training Deep Nets with Sublinear Memory Cost](https://arxiv.org/abs/1604.06174), 2016: in-place results, and recompute as a trade.
 # * ExecuTorch, [Memory planning](https://docs.pytorch.org/executorch/stable/compiler-memory-planning.html); the same question, asked before the model is saved.
 # * Belady, *A Study of Replacement Algorithms for a Virtual-Storage Computer*, IBM Systems Journal, 1966. Dynamic storage allocation is problem SR2 in Garey and Johnson, *Computers and Intractability*, 1979.

@@ -32,7 +32,7 @@ def drawn_values(random: np.random.Generator, count: int) -> Values:
         count: number of values; outputs are used in this step, the last one.
     """
     uses = [[number] for number in range(count)]
-    for number, reads in enumerate(irregular(random, count, (1, 2, 2, 3), reach=9)):
+    for number, reads in enumerate(irregular(random, count, (3,), reach=9)):
         for read in reads:
             uses[read].append(number)
     return {f"v{n}": (int(random.integers(1, 21)), tuple(steps if len(steps) > 1 else [n, count]))
@@ -59,7 +59,7 @@ def live_bytes(values: Values, moves: Iterable[Move] = ()) -> list[int]:
         values: the values; each is on the device from its first to its last use.
         moves: what is sent away in between.
     """
-    live = [0] * (1 + max((uses[-1] for _, uses in values.values()), default=-1))
+    live = [0] * (1 + max((uses[-1] for _, uses in values.values()), default=0))
     for size, uses in values.values():
         for step in range(uses[0], uses[-1] + 1):
             live[step] += size

@@ -203,6 +203,11 @@ def one_unit_lower(answer: Callable[..., Any]) -> Callable[..., tuple[dict[str, 
     return assign
 
 
+def _plain(number: Any) -> Any:
+    """Return a whole number of NumPy as an int; all else as it is."""
+    return int(number) if isinstance(number, np.integer) else number
+
+
 def verified(answer: Callable[..., Any]) -> Callable[..., tuple[dict[str, int], int]]:
     """Return a function with the signature of `assign_offsets` that tests what `answer` returns.
 
@@ -215,7 +220,9 @@ def verified(answer: Callable[..., Any]) -> Callable[..., tuple[dict[str, int], 
             raise AssertionError("expected (offsets, size of the arena) with a dict of offsets, "
                                  f"got {type(got).__name__}")  # fmt: skip
         offsets, size = got
-        if not isinstance(size, int):
+        offsets = {name: _plain(offset) for name, offset in offsets.items()}
+        size = _plain(size)
+        if not isinstance(size, int) or isinstance(size, bool):
             raise AssertionError(f"the size of the arena is {size!r}, and no whole number")
         try:
             memory.check_offsets(lifetimes, offsets, size)
