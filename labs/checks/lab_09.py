@@ -142,9 +142,10 @@ class OrderNodes(Function):
         yield Case("order", ([("a", "Add", ("x", "x"), ("y",))], ["x"]))
         wide: list[PlainNode] = [(f"{'nN'[n % 2]}{n}", kind, ("x",), (f"v{n}",)) for n, kind in zip(
             random.permutation(10).tolist(), kinds * 2, strict=True)]  # fmt: skip
-        wide += [(f"z{n}", kind, ("x",), (f"z{n}",)) for n, kind in enumerate(
-            ("ConvTranspose", "LeakyRelu", "GlobalMaxPool", "ConcatFromSequence", "QLinearAdd"))]
-        yield Case("order", (wide, ["x"]), on="15 nodes that read x")
+        wide += [(f"z{n}", kind, ("x",), (f"z{n}",)) for n, kind in enumerate((
+            "ConvTranspose", "LeakyRelu", "GlobalMaxPool", "ConcatFromSequence", "QLinearAdd",
+            *kinds))]
+        yield Case("order", (wide, ["x"]), on="20 nodes that read x")
         lstm = [("rnn", "LSTM", ("x", "", "h"), ("y", "", "")), ("h", "Relu", ("x",), ("h",))]
         yield Case("order", (lstm, ["x"]), on="a node that leaves inputs and outputs out ('')")
         for name, count in (("inception_v1", 40), ("shufflenet_v2", 30), ("bert_base", 40)):
