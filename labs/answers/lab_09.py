@@ -41,7 +41,8 @@ for says, decision in (
     wrong("09-1", says=says)(_reader(**decision))
 
 
-def _locator(check=True, start=0, typed=False, default=True, search=False, dtype_text=str):
+def _locator(check=True, leaves=lambda home, path: home.resolve() not in path.resolve().parents,
+             start=0, typed=False, default=True, search=False, dtype_text=str):
     """Return an answer to 09-2 in which one decision may be wrong."""
     def locate_weight(folder, name):
         data = Path(folder, "model.onnx").read_bytes()
@@ -57,8 +58,9 @@ def _locator(check=True, start=0, typed=False, default=True, search=False, dtype
             at = data.find(raw) if search else data.find(whole) + len(whole) - len(raw)
             place = "model.onnx", at + start, len(raw)
         file, offset, length = place
-        if check and file and (length != needed or offset < 0 or "/" in file
-                               or offset + length > Path(folder, file).stat().st_size):
+        path = Path(folder, file)
+        if check and file and (length != needed or offset < 0 or leaves(Path(folder), path)
+                               or not path.is_file() or offset + length > path.stat().st_size):
             raise ValueError(name)
         return (*place, dtype_text(dtype), shape)
 
@@ -68,7 +70,10 @@ def _locator(check=True, start=0, typed=False, default=True, search=False, dtype
 alternative("09-2")(_locator())
 for says, decision in (
     ("(raw)", {"start": -2}), ("(typed)", {"typed": True}), ("(no length)", {"default": False}),
-    ("one byte short", {"check": False}), ("of ('raw'", {"search": True}),
+    ("one byte too short", {"check": False}), ("outside", {"leaves": lambda *paths: False}),
+    ("subfolder", {"leaves": lambda home, path: home != path.parent}),
+    ("absolute", {"leaves": lambda home, path: ".." in path.parts}),
+    ("of ('raw'", {"search": True}),
     ("expected ('model.onnx'", {"dtype_text": repr}),
 ):
     wrong("09-2", says=says)(_locator(**decision))
@@ -105,7 +110,8 @@ alternative("09-3")(_sorter())
 for says, decision in (
     ("name number", {"key": lambda node: node[0]}),
     ("name number", {"key": lambda node: (node[1] == "Conv", node[0])}),
-    ("leave inputs and outputs out", {"empty": ()}), ("two makers", {"bad": lambda n: n < 1}),
+    ("name number", {"key": lambda node: ("Conv" not in node[1], node[0].lower())}),
+    ("leaves inputs and outputs out", {"empty": ()}), ("two makers", {"bad": lambda n: n < 1}),
     ("values without a maker", {"bad": lambda n: n > 1}),
     ("reads nothing that the node before it", {"names": lambda cycle, nodes: [*nodes]}),
     ("reads nothing that the node before it", {"names": lambda cycle, nodes: cycle[::-1]}),
@@ -132,7 +138,7 @@ def _shapes(stretch=lambda a, b: b if a == 1 else a, fits=lambda a, b: a == b or
             if size == 0 and copies and not (attributes["allowzero"] and zero):
                 target[n] = shape[n] if n < len(shape) else -9
         known = [size for size in target if size != -1]
-        if (many and target.count(-1) > 1) or -2 in known or -9 in known:
+        if (many and target.count(-1) > 1) or any(str(size)[0] == "-" for size in known):
             raise ValueError("no target")
         (all_, power), (count, less) = elements(shape), elements(known)
         if -1 not in target and whole and (all_ != count or (letter and all_ and power != less)):

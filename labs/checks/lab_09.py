@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -48,7 +49,7 @@ class ReadFields(Function):
         for count in (1, 2, 3, 4, 6):
             chosen = random.choice(len(listed), count, replace=False)
             yield Case("bytes", (b"".join(field_bytes(*listed[n]) for n in chosen),))
-        yield Case("bytes", (b"".join(field_bytes(*each) for each in listed),))
+        yield Case("bytes", (b"".join(field_bytes(*each) for each in listed * 2),))
         whole = field_bytes(1, 0, 300) + field_bytes(8, 2, b"weight") + field_bytes(2, 5, b"abcd")
         for length in (len(whole), 1, 2, 3, 5, 9, 11, len(whole) - 4, len(whole) - 1):
             yield Case("broken", (whole[:length],), on=f"the first {length} bytes of {whole!r}")
@@ -82,7 +83,7 @@ class ReadFields(Function):
 class LocateWeight(Function):
     parts = {"inside": ("raw data in the model's file", 2),
              "outside": ("external data, and data in a typed field", 2),
-             "refused": ("sizes that cannot be right are refused", 2)}  # fmt: skip
+             "refused": ("sizes and locations that cannot be right are refused", 2)}  # fmt: skip
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for hows in (("raw",) * 4, ("typed", "raw", "external", "raw")):
@@ -95,10 +96,12 @@ class LocateWeight(Function):
         for name, how, *_ in listed:
             yield Case("outside", (Folder(), name), files=files, on=f"{name} ({how})")
         for what, name, files in damaged(random):
-            yield Case("refused", (Folder(), name), files=files, on=what)
+            inner = {posixpath.normpath(f"inner/{path}"): data for path, data in files.items()}
+            yield Case("refused", (Folder("inner"), name), files=inner, on=what)
 
     def expected(self, case: Case) -> Any:
-        (_, name), data = case.args, case.files["model.onnx"]
+        (_, name), home = case.args, f"{case.args[0].path}/".lstrip("/")
+        data = case.files[f"{home}model.onnx"]
         tensor, first, last = onnx_files.find_initializer(data, name)
         shape, dtype = tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type)
         wanted, where = int(np.prod(shape)) * dtype.itemsize, ("", 0, 0)
@@ -109,8 +112,8 @@ class LocateWeight(Function):
             raw = next(each for each in onnx_file.fields(data, first, last) if each[0] == 9)
             where = "model.onnx", raw[2], raw[3] - raw[2]
         file, offset, length = where
-        if file and (length != wanted or offset < 0 or file not in case.files
-                     or offset + length > len(case.files[file])):
+        held = len(case.files.get(home + file, b""))
+        if file and (length != wanted or offset < 0 or offset + length > held):
             raise ValueError(name)
         return (*where, str(dtype), shape)
 
@@ -137,11 +140,14 @@ class OrderNodes(Function):
         kinds = ["Conv", "Relu", "MaxPool", "Concat", "Add"]
         yield Case("order", ([], []), on="a graph without nodes")
         yield Case("order", ([("a", "Add", ("x", "x"), ("y",))], ["x"]))
-        wide: list[PlainNode] = [(f"n{n}", kind, ("x",), (f"v{n}",)) for n, kind in zip(
+        wide: list[PlainNode] = [(f"{'nN'[n % 2]}{n}", kind, ("x",), (f"v{n}",)) for n, kind in zip(
             random.permutation(10).tolist(), kinds * 2, strict=True)]  # fmt: skip
-        yield Case("order", (wide, ["x"]), on="ten nodes that read x")
-        clip = [("clip", "Clip", ("x", "", "h"), ("y", "")), ("h", "Relu", ("x",), ("h", ""))]
-        yield Case("order", (clip, ["x"]), on="nodes that leave inputs and outputs out ('')")
+        wide += [(f"z{n}", kind, ("x",), (f"z{n}",)) for n, kind in enumerate((
+            "ConvTranspose", "LeakyRelu", "GlobalMaxPool", "ConcatFromSequence", "QLinearAdd",
+            *kinds))]
+        yield Case("order", (wide, ["x"]), on="20 nodes that read x")
+        lstm = [("rnn", "LSTM", ("x", "", "h"), ("y", "", "")), ("h", "Relu", ("x",), ("h",))]
+        yield Case("order", (lstm, ["x"]), on="a node that leaves inputs and outputs out ('')")
         for name, count in (("inception_v1", 40), ("shufflenet_v2", 30), ("bert_base", 40)):
             yield Case("order", window(random, name, count), on=f"{count} nodes of {name}")
         for part in ("values", "cycle"):
@@ -151,12 +157,14 @@ class OrderNodes(Function):
         again: PlainNode = ("again", "Relu", (given[0],), outputs)
         lost: PlainNode = ("lost", "Sum", (*"fbdace", given[0]), ("lost",))
         yield Case("values", ([*nodes, again], given), on="two makers")
+        spare: list[PlainNode] = [(f"s{n}", "Relu", (given[0],), ("spare",)) for n in range(3)]
+        yield Case("values", ([*nodes, *spare], given), on="three makers of a value nobody reads")
         yield Case("values", (nodes, [*given, *outputs]), on="a given value that a node makes")
         yield Case("values", ([lost, *nodes], given), on="values without a maker")
         yield Case("values", ([lost, again, *nodes], given), on="both faults")
         yield Case("values", ([*ring(random, 2, 1), lost], ["x", *given]), on="also a cycle")
         yield Case("cycle", ([("self", "Add", ("x", "y"), ("y",))], ["x"]))
-        for length, tail in ((2, 1), (3, 4), (5, 2)):
+        for length, tail in ((2, 1), (3, 4), (5, 2), (12, 6)):
             yield Case("cycle", (ring(random, length, tail), ["x"]), on=f"a cycle of {length}")
 
     def expected(self, case: Case) -> Any:
@@ -216,7 +224,8 @@ class ShapeOf(Function):
         for one, other in (([2, 3], [2, 3]), ([2, 3], [3]), ([], [4]), ([5, 1], [1, 7]),
                            (["N", 1, 8], [6, 1]), (["N", 4], [1, 4]), ([1, 4], ["N", 1]),
                            ([0, 3], [1, 3]), ([2, 3], [2]), (["N", 4], [2, 4]), ([0, 3], [2, 3]),
-                           (["N", 4], ["2*N", 4]), (["3*N"], ["3*N"])):  # fmt: skip
+                           (["N", 4], ["2*N", 4]), (["3*N"], ["3*N"]),
+                           ([1, 4], [1, 1])):  # fmt: skip
             yield Case("add", ("Add", [one, other], {}))
         yield Case("add", ("Softplus", [[2, 3]], {"target": [6], "allowzero": 0}))
         for _ in range(4):
@@ -234,6 +243,8 @@ class ShapeOf(Function):
             ([2, 6], [12], 0), ([2, 6], [7, 2], 0), ([0, 3], [0, 5], 0), ([0, 3], [0, 5], 1),
             ([0, 3], [0, -1], 0), ([2, 3], [0, -1], 1), ([4], [-2, -2], 0), ([1], [], 0),
             ([12], [-1], 0), (["N", 3], [3], 0), ([0, 3], [-1, 3], 0), (["N", 0], [-1, 4], 0),
+            ([0], [2, 0], 1), ([9], [-3, -3], 0), (["N", 0], [0, 5], 1),
+            (["N", 6, 4], [-1, 0, 2], 0),
         ):
             yield Case("reshape", ("Reshape", [shape], {"target": target, "allowzero": zero}))
         for _ in range(4):

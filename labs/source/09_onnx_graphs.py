@@ -1,12 +1,12 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "ONNX graphs: what is in the file", minutes: 90}
+#   vklab: {title: "ONNX graphs: what is in the file", minutes: 100}
 # ---
 
 # %% [markdown] id="l09-title"
 # # Lab 09 · ONNX graphs: what is in the file
-# **From bytes to a graph whose shapes fit** · 90 minutes, 5 exercises
+# **From bytes to a graph whose shapes fit** · 100 minutes, 5 exercises
 #
 # PyTorch writes a model into one file. A runtime reads the file, orders its nodes, and finds a shape for every value. In this lab you do all three.
 #
@@ -74,7 +74,7 @@ predict("09-p1", of_127=..., of_128=..., of_minus_1=...)
 # %% [markdown] id="l09-e1t"
 # ### Exercise 1 · Read the fields of a message
 
-# %% id="l09-e1" vklab={"role": "exercise", "id": "09-1", "points": 4, "lines": 14}
+# %% id="l09-e1" vklab={"role": "exercise", "id": "09-1", "points": 4, "lines": 17}
 def read_fields(message):
     """Return the fields of a message as a list of (field number, wire type, value), in order.
 
@@ -86,7 +86,7 @@ def read_fields(message):
     Approach a helper number(place) that returns a varint and the place behind it. Too few bytes:
              message[place] raises an IndexError by itself; a slice is only shorter.
     Example  read_fields(bytes([0x08, 0xac, 0x02, 0x12, 2]) + b"hi")
-             -> [(1, 0, 300), (2, 2, b"hi")]                           (roughly 14 lines)
+             -> [(1, 0, 300), (2, 2, b"hi")]                           (roughly 17 lines)
     """
     ### BEGIN SOLUTION
     def number(place):
@@ -134,7 +134,7 @@ figures.draw_storage()
 
 # %% [markdown] id="l09-2r"
 # * `raw_data` holds the array as most machines hold it in memory: row by row, the lowest byte of each number first (*little-endian*).
-# * `external_data` names another file in the model's folder. Large models need it: a protobuf message is smaller than 2 GiB.
+# * `external_data` names another file, by its path from the model's folder. Large models need it: a protobuf message is smaller than 2 GiB.
 # * **Typed fields**, such as `int64_data` and `float_data`, hold the numbers one by one: each `int64` is a varint there.
 #
 # The runtime's own function gives places, and copies nothing. `fields(file, start, end)` yields `(field number, place of the key, first byte of the value, byte after the value)` for each field between two places. `find_initializer` uses it, and returns a `TensorProto`, protobuf's object for one tensor, with two places:
@@ -146,7 +146,7 @@ show(onnx_files.find_initializer)
 # ### Exercise 2 · Find a weight
 # Your function returns a **descriptor**: facts about the weight, and none of its bytes. With it, a runtime can plan before it reads a weight. VKML's models and tensors, too, "act as descriptors" (its page).
 
-# %% id="l09-e2" vklab={"role": "exercise", "id": "09-2", "points": 6, "lines": 13}
+# %% id="l09-e2" vklab={"role": "exercise", "id": "09-2", "points": 6, "lines": 18}
 def locate_weight(folder, name):
     """Return (file, offset, length, dtype, shape) of an initializer.
 
@@ -157,14 +157,14 @@ def locate_weight(folder, name):
              Otherwise (a typed field, or nothing): "", 0, 0.
              dtype: text such as "float32"; shape: a tuple.
              LookupError: no initializer has this name. ValueError: the length is not what shape
-             and dtype need; or the location is no file of the folder itself ("../w.bin" is none);
-             or the file does not hold all these bytes.
+             and dtype need; or the location is an absolute path, or has a part ".." ("sub/w.bin"
+             is allowed); or no such file is there, or it does not hold all these bytes.
     Approach onnx_files.find_initializer finds the tensor; str(helper.tensor_dtype_to_np_dtype(
              tensor.data_type)) is its dtype, tensor.dims its sizes. tensor.external_data is a
              list of entries with .key and .value, both texts; tensor.HasField("raw_data") is True
              or False. Its place: walk the tensor's message with `fields`; RAW_DATA is its number.
     Example  for conv1.bias of MiniClassifier -> ("model.onnx", 4525, 128, "float32", (32,))
-                                                                       (roughly 13 lines)
+                                                                       (roughly 18 lines)
     """
     ### BEGIN SOLUTION
     file = Path(folder, "model.onnx").read_bytes()
@@ -180,8 +180,9 @@ def locate_weight(folder, name):
         where, (offset, length) = "model.onnx", next(
             (first, last - first) for number, _, first, last in fields(file, start, end)
             if number == RAW_DATA)
-    if where and (Path(where).name != where or length != needed or offset < 0
-                  or offset + length > Path(folder, where).stat().st_size):
+    path, parts = Path(folder, where), Path(where).parts
+    if where and (Path(where).is_absolute() or ".." in parts or not path.is_file()
+                  or length != needed or offset < 0 or offset + length > path.stat().st_size):
         raise ValueError(f"{name}: {length} bytes at {offset} of {where}")
     return where, offset, length, str(dtype), shape
     ### END SOLUTION
@@ -247,7 +248,7 @@ figures.draw_cycle()
 # ### Exercise 3 · Order the nodes, or name the fault
 # Of the nodes that are ready, take a `[[first]]` if there is one. Among several, take the name that comes first in the alphabet, as Python compares texts.
 
-# %% id="l09-e3" vklab={"role": "exercise", "id": "09-3", "points": 7, "lines": 16}
+# %% id="l09-e3" vklab={"role": "exercise", "id": "09-3", "points": 7, "lines": 17}
 FIRST = "[[first]]"
 
 
@@ -264,7 +265,7 @@ def order_nodes(nodes, given):
     Approach count makers; then keep a set of values that exist, and take one ready node after the
              other. If nodes are left over, go back from one of them, from maker to maker.
     Example  order_nodes([("b", "Relu", ("q",), ("r",)), ("a", "Relu", ("x",), ("q",))], ["x"])
-             -> ("order", ["a", "b"]); with given=[] -> ("values", ["x"])   (roughly 16 lines)
+             -> ("order", ["a", "b"]); with given=[] -> ("values", ["x"])   (roughly 17 lines)
     """
     ### BEGIN SOLUTION
     makers = Counter([*given, *(value for node in nodes for value in node[3])])
@@ -356,7 +357,7 @@ figures.draw_reshape()
 # %% [markdown] id="l09-e4t"
 # ### Exercise 4 · Two shape rules
 
-# %% id="l09-e4" vklab={"role": "exercise", "id": "09-4", "points": 6, "lines": 19}
+# %% id="l09-e4" vklab={"role": "exercise", "id": "09-4", "points": 6, "lines": 25}
 def shape_of(op, shapes, attributes):
     """Return the shape of a node's output, a list of sizes.
 
@@ -368,7 +369,7 @@ def shape_of(op, shapes, attributes):
              the input has no size. LookupError: another operator.
     Example  shape_of("Add", [["N", 1], [4]], {}) -> ["N", 4]
              shape_of("Reshape", [["N", 128, 64]], {"target": [-1, 64], "allowzero": 0})
-             -> ["128*N", 64]                                           (roughly 19 lines)
+             -> ["128*N", 64]                                           (roughly 25 lines)
     """
     ### BEGIN SOLUTION
     if op == "Add":

@@ -97,25 +97,36 @@ def stored_model(
 
 
 def damaged(random: np.random.Generator) -> Iterator[tuple[str, str, dict[str, bytes]]]:
-    """Yield files that a reader must refuse, and some that it must accept: words, name, files."""
+    """Yield files that a reader must refuse, and some that it must accept: words, name, files.
+
+    The paths of the files count from the model's folder; "../weights.bin" lies outside of it.
+    """
     files, listed = stored_model(random, ("raw", "external"))
     (name, _, array, _), (other, _, outer, offset) = listed
     yield f"{name} (raw)", name, files
     yield "a name that is not there", "nobody", files
     empty = stored("empty", np.zeros((2, 0, 3), np.float32), "raw")
     yield "raw data of shape (2, 0, 3)", "empty", {"model.onnx": model_bytes([empty], "")}
-    short = stored(name, array, "raw")
-    short.raw_data = short.raw_data[:-1]
-    yield "raw data one byte short", name, {"model.onnx": model_bytes([short], "")}
-    content = files["weights.bin"]
+    for what, data in (("short", array.tobytes()[:-1]), ("long", array.tobytes() + b"\0")):
+        wrong = stored(name, array, "raw")
+        wrong.raw_data = data
+        yield f"raw data one byte too {what}", name, {"model.onnx": model_bytes([wrong], "")}
+    content = files["weights.bin"] + bytes(9)
     for what, change, size in (
         ("external data that ends with its file", {}, offset + outer.nbytes),
         ("external data that ends behind its file", {}, offset + outer.nbytes - 1),
-        ("a length that does not fit the shape", {"length": outer.nbytes - 1}, len(content)),
+        ("a length below what the shape needs", {"length": outer.nbytes - 1}, len(content)),
+        ("a length above what the shape needs", {"length": outer.nbytes + 1}, len(content)),
         ("a negative offset", {"offset": -1}, len(content)),
+        ("a file that is not there", {"location": "w.bin"}, len(content)),
+        ("a file in a subfolder", {"location": "sub/w.bin"}, len(content)),
+        ("a folder in place of a file", {"location": "sub"}, len(content)),
         ("a file outside of the folder", {"location": "../weights.bin"}, len(content)),
+        ("a path with '..' to a file outside", {"location": "sub/../../weights.bin"}, len(content)),
+        ("an absolute path", {"location": "/etc/passwd", "offset": 0}, len(content)),
     ):
         tensor = stored(other, outer, "external", offset)
         for entry in tensor.external_data:
             entry.value = str(change.get(entry.key, entry.value))
-        yield what, other, {"model.onnx": model_bytes([tensor], ""), "weights.bin": content[:size]}
+        yield what, other, {"model.onnx": model_bytes([tensor], ""), "weights.bin": content[:size],
+                           "sub/w.bin": content, "../weights.bin": content}
