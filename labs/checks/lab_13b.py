@@ -91,7 +91,7 @@ class ChoosePath(Function):
         ):
             yield "devices", (one, other, 10)
         for direct in ((False, False), (True, False), (False, True), (True, True)):
-            for offers in (("host_import", "host_import"), ("host_import", ""), ("", "host_import")):
+            for offers in (("host_import",) * 2, ("host_import", ""), ("", "host_import")):
                 pair = [_device(uuid, text, end) for uuid, text, end in zip("ab", offers, direct,
                                                                             strict=True)]
                 yield "host", (*pair, int(random.integers(2, 99)))
@@ -174,8 +174,8 @@ class ShardMatmul(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         report.expect(isinstance(got, list | tuple) and len(got) == 3 and isinstance(
-            got[0], list | tuple | np.ndarray), f"expected (shards, all-reduce bytes, all-gather bytes), got "
-            f"{words.short(got)}")  # fmt: skip
+            got[0], list | tuple | np.ndarray), "expected (shards, all-reduce bytes, all-gather "
+            f"bytes), got {words.short(got)}")  # fmt: skip
         shards, reduced, gathered = case.expected
         report.expect(len(got[0]) == len(shards),
                       f"expected {len(shards)} shards, got {len(got[0])}")  # fmt: skip
