@@ -35,7 +35,7 @@ alternative("13b-1")(_chooser())
 for words, decision in (
     ("expected 'host copy', got 'opaque fd'", {"fd": lambda a, b: True}),
     ("got 'device group'", {"group": lambda a, b: a["group"] == b["group"]}),
-    ("expected 'dma-buf', got 'host copy'", {"dma": lambda a, b: "dma_import" in a["offers"]}),
+    ("expected 'host copy', got 'dma-buf'", {"dma": lambda a, b: "dma_import" in a["offers"]}),
     ("expected 'host copy', got 'dma-buf'", {"dma": lambda a, b: "dma_export" in a["offers"]}),
     ("expected 'opaque fd', got 'host copy'", {"pick": max}),
     ("expected 'shared host', got 'dma-buf'", {"pick": lambda able, key: next(iter(able))}),
