@@ -35,7 +35,8 @@ alternative("13b-1")(_chooser())
 for words, decision in (
     ("expected 'host copy', got 'opaque fd'", {"fd": lambda a, b: True}),
     ("got 'device group'", {"group": lambda a, b: a["group"] == b["group"]}),
-    ("expected 'dma-buf', got 'host copy'", {"dma": lambda a, b: "dma_import" in a["offers"]}),
+    ("expected 'host copy', got 'dma-buf'", {"dma": lambda a, b: "dma_import" in a["offers"]}),
+    ("expected 'host copy', got 'dma-buf'", {"dma": lambda a, b: "dma_export" in a["offers"]}),
     ("expected 'opaque fd', got 'host copy'", {"pick": max}),
     ("expected 'shared host', got 'dma-buf'", {"pick": lambda able, key: next(iter(able))}),
     ("bytes copied by the path 'host copy'", {"middle": lambda out, there: 0}),
@@ -137,7 +138,7 @@ equivalent("13b-3", "first, end = parts[(device - step) % devices]",
 alternative("13b-4")(("b2", 19))
 wrong("13b-4", says="reads what was written before")(("in2", 19))
 wrong("13b-4", says="reads what was written before")(("b1", 19))
-wrong("13b-4", says="when is the value written to its end?")(("b2", 16))
+wrong("13b-4", says="16 is not when b2 may begin")(("b2", 16))
 wrong("13b-4", says="expected (event, time)")("b2")
 
 RIGHT = {"F": "no such command", "E": "its own notes", "D": "its link", "C": "at most",

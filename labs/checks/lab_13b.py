@@ -78,6 +78,11 @@ class ChoosePath(Function):
             (_device("a", "opaque_fd"), _device("a", "opaque_fd")),
             (_device("a", "opaque_fd"), _device("b", "opaque_fd")),
             (_device("a", "opaque_fd"), _device("a")),
+            (_device("a"), _device("a", "opaque_fd")),
+            (_device("a", group=3), _device("a", group=3)),
+            (_device("a", "dma_export dma_import"), _device("a", "dma_export dma_import")),
+            (_device("a", "dma_export"), _device("b", "dma_export")),
+            (_device("a", "dma_import"), _device("b", "dma_import")),
             (_device("a", group=0), _device("b", group=0)),
             (_device("a", group=1), _device("b", group=2)),
             (_device("a", group=1), _device("b")),
@@ -86,10 +91,11 @@ class ChoosePath(Function):
         ):
             yield "devices", (one, other, 10)
         for direct in ((False, False), (True, False), (False, True), (True, True)):
-            for offers in (("host_import", "host_import"), ("host_import", "")):
+            for offers in (("host_import",) * 2, ("host_import", ""), ("", "host_import")):
                 pair = [_device(uuid, text, end) for uuid, text, end in zip("ab", offers, direct,
                                                                             strict=True)]
                 yield "host", (*pair, int(random.integers(2, 99)))
+        yield "host", (_device("a", "host_import"), _device("a", "host_import"), 1)
         both = "dma_export dma_import host_import"
         for direct in ((False, True), (True, True), (False, False)):
             pair = [_device(u, both, d) for u, d in zip("ab", direct, strict=True)]
@@ -97,13 +103,14 @@ class ChoosePath(Function):
         yield "best", (_device("a", both, group=0), _device("b", both, group=0), 6)
         yield "best", (_device("a", both, True, 0), _device("b", both, True, 0), 6)
         for _ in range(12):
+            size = int(random.choice([1, 2, 4, 8]))
             pair = [_device(str(random.choice(["a", "b"])),
                             " ".join(o for o in OFFERS if random.random() < 0.7),
-                            bool(random.integers(2)), [None, 0, 1][int(random.integers(3))])
+                            bool(random.integers(2)), [None, 0, 1][int(random.integers(3))], size)
                     for _ in range(2)]  # fmt: skip
             yield "best", (*pair, int(random.integers(1, 50)))
         for direct in ((False, False), (True, False), (False, True), (True, True)):
-            for sizes in ((2, 4), (4, 2)):
+            for sizes in ((2, 4), (4, 2), (1, 2), (8, 4)):
                 pair = [_device("a", "opaque_fd " + both, d, 0, size)
                         for d, size in zip(direct, sizes, strict=True)]  # fmt: skip
                 yield "sizes", (*pair, int(random.integers(2, 99)))
@@ -154,7 +161,7 @@ class ShardMatmul(Function):
         yield case("grid", 2, 4, 6, 2, 2)
         for args in ((5, 2, 7, 4, 1), (5, 7, 2, 1, 4), (3, 1, 1, 2, 3), (0, 4, 4, 2, 2),
                      (4, 0, 4, 2, 2), (4, 4, 0, 2, 2), (4, 4, 4, 0, 2), (4, 4, 4, 2, 0),
-                     (4, 4, 4, -1, -1)):  # fmt: skip
+                     (4, 4, 4, -1, -1), (4, 4, 4, -2, 3), (4, 4, 4, 3, -2)):  # fmt: skip
             yield case("edges", *args)
 
     def expected(self, case: Case) -> Any:
@@ -167,12 +174,13 @@ class ShardMatmul(Function):
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
         report.expect(isinstance(got, list | tuple) and len(got) == 3 and isinstance(
-            got[0], list | tuple), f"expected (shards, all-reduce bytes, all-gather bytes), got "
-            f"{words.short(got)}")  # fmt: skip
+            got[0], list | tuple | np.ndarray), "expected (shards, all-reduce bytes, all-gather "
+            f"bytes), got {words.short(got)}")  # fmt: skip
         shards, reduced, gathered = case.expected
         report.expect(len(got[0]) == len(shards),
                       f"expected {len(shards)} shards, got {len(got[0])}")  # fmt: skip
         for number, (mine, right) in enumerate(zip(got[0], shards, strict=True)):
+            mine = mine.tolist() if isinstance(mine, np.ndarray) else mine
             report.equal(mine, right, f"the shard of device {number}")
         report.equal(got[1], reduced, "bytes of the all-reduces")
         report.equal(got[2], gathered, "bytes of the all-gathers")
@@ -214,11 +222,12 @@ class RingAllReduce(Function):
         report.expect(isinstance(got, list | tuple) and all(
             isinstance(step, list | tuple) for step in got),
             f"expected a list of steps, each a list of sends, got {words.short(got)}")  # fmt: skip
-        report.expect(len(got) <= 8 * devices, f"{len(got)} steps are too many")
+        most = 4 * devices * (elements + 1)  # one element in each step is slow, and allowed
+        report.expect(len(got) <= most, f"{len(got)} steps; the check reads up to {most}")
         for step in got:
             for send in step:
                 report.expect(isinstance(send, list | tuple) and len(send) == 5 and all(
-                    isinstance(each, int | np.integer) for each in send),
+                    isinstance(each, int | np.integer | np.bool_) for each in send),
                     "expected (source, target, first, end, adds), got "
                     f"{words.short(send)}")  # fmt: skip
         try:
@@ -290,7 +299,9 @@ class TooEarly(Value):
                       f"{words.short(name)} reads what was written before it began, or it is no "
                       "event")  # fmt: skip
         if report.part == "time":
-            report.equal(time, case.expected[1], "when is the value written to its end?")
+            report.expect(isinstance(time, int | float | np.number) and time == case.expected[1],
+                          f"{words.short(time)} is not when {name} may begin: which event writes "
+                          "what it reads, and when does that one end?")  # fmt: skip
 
 
 CLAIMS = (
@@ -321,8 +332,8 @@ def _claims(*numbers: int) -> dict[str, str]:
         "The plan reserves memory for the bound itself. May a shape be as large as the bound?",
         "Look for two sentences of one page about the same thing.",
     ),
-    variants=(_claims(0, 4, 2, 1, 8, 3), _claims(2, 7, 5, 8, 1, 6), _claims(1, 3, 8, 4, 0, 2),
-              _claims(6, 2, 1, 3, 7, 8), _claims(8, 0, 3, 2, 5, 1)),
+    variants=(_claims(0, 4, 2, 1, 8, 3), _claims(2, 7, 5, 8, 1, 6), _claims(1, 3, 5, 4, 0, 2),
+              _claims(6, 2, 7, 3, 0, 8), _claims(8, 0, 3, 2, 5, 1)),
 )  # fmt: skip
 class PageErrors(Choice):
     parts = {"all": ("every claim", 3)}

@@ -39,7 +39,7 @@ banner()
 
 # %% [markdown] id="l13b-1t"
 # ## 1 · How a value moves
-# GPU 0 has computed a value of 8 MiB, and GPU 1 needs it. Both are *discrete*: each has memory of its own, which neither the host nor the other GPU can see. VKML's page (version 0.0.3) promises *zero-copy throughout*. Its notes say: *GPU-to-GPU movement currently routes through CPU*.
+# GPU 0 has computed a value of 8 MiB, and GPU 1 needs it. Both are *discrete*: each has memory of its own. Here neither the host nor the other GPU can see it. VKML's page (version 0.0.3) promises *zero-copy throughout*. Its notes say: *GPU-to-GPU movement currently routes through CPU*.
 #
 # How many MiB do all copies together write? `through_cpu_mib`: the value goes through two places in host memory, one that GPU 0 sees and one that GPU 1 sees. `shared_mib`: both GPUs see the *same* place. Write your numbers in place of `...`.
 
@@ -57,9 +57,9 @@ figures.draw_copies()
 # * **Ring**: shared host memory between two devices without direct access, used in small pieces called *slots*. While GPU 1 empties one slot, GPU 0 fills the other. The whole value is never in host memory.
 # * **dma-buf** (Linux): GPU 0 *exports* device memory as a file descriptor. GPU 1 *imports* it, and copies from it.
 # * **Opaque fd**: also an exported file descriptor. Vulkan allows its import only into a device with the same UUIDs of device and driver: the same GPU, opened twice.
-# * **Device group**: a driver shows several GPUs as one group, and one GPU can copy from the memory of another.
+# * **Device group**: a driver shows several GPUs as one group, and one GPU can copy into the memory of another.
 #
-# A path can fail although both devices list its extension: vklab first sends test bytes through a dma-buf. And a driver need not offer a group. Two NVIDIA H200 on one host, joined by NVLink, had none in our run, so `VK_KHR_device_group`, which VKML plans for NVLink, cannot help there.
+# A path can fail although both devices list its extension: vklab first sends test bytes through a dma-buf. And a driver need not put two GPUs in one group. Two NVIDIA H200 on one host, joined by NVLink, were not in one group in our run, so `VK_KHR_device_group`, which VKML plans for NVLink, cannot help there.
 #
 # ### Exercise 1 · A path from facts
 # A device is a dictionary of facts: `uuid`; `group` (a number, or None for no group); `offers`, a tuple with some of `"opaque_fd"`, `"dma_export"`, `"dma_import"` and `"host_import"`; `direct` (has it direct access?); `element_bytes`, the size in which it stores one element of the value.
@@ -410,7 +410,7 @@ figures.draw_layers()
 
 # %% [markdown] id="l13b-e5t" vklab={"id": "13b-5"}
 # ### Exercise 5 · Which sentence is wrong, and who says so?
-# Three or more of these sentences are wrong. Choose `holds` if nothing here speaks against a sentence. Otherwise choose what does: `its script` (the page's own example), `its link` (the list that the page links), `its own notes` (another part of the same page), `at most` (the bound itself is allowed), `no such command`. You get the points if all rows are right.
+# Three or more of these sentences are wrong. Choose `holds` if nothing here speaks against a sentence. Otherwise choose what does: `its script` (the page's own example), `its link` (the list that the page links), `its own notes` (another sentence of the same page; not its script or link), `at most` (the bound itself is allowed), `no such command` (the page does not say where the command comes from). You get the points if all rows are right.
 #
 # | row | sentence |
 # |---|---|
