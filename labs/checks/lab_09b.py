@@ -203,11 +203,6 @@ class Collision(Value):
     parts = {"valid": ("two requests that the model can run, and that need two plans", 1),
              "same": ("the shorter key is the same for both", 2)}  # fmt: skip
 
-    def render(self, text: str) -> str:
-        if "[[right]]" in text:
-            text = text.replace("[[right]]", str(self.expected(Case())))
-        return super().render(text)
-
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         for part in self.parts:
             yield Case(part, on="your pair")

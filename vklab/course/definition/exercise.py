@@ -109,6 +109,20 @@ class Value(Exercise):
 
     takes = "value"
 
+    def render(self, text: str) -> str:
+        """Return a text with its parameters; `[[right]]` in a solution is the right answer.
+
+        The parameters of a variant ship to students, so the right answer cannot be among them.
+        """
+        if "[[right]]" in text:
+            text = text.replace("[[right]]", self.written(self.expected(Case())))
+        return super().render(text)
+
+    @staticmethod
+    def written(right: Any) -> str:
+        """Return a right answer as code; a text is code already."""
+        return right if isinstance(right, str) else repr(right)
+
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         """Yield the one case."""
         yield Case(on="your answer")

@@ -28,16 +28,11 @@ class Choice(Value):
         """Return the right option and all options of each question."""
         raise NotImplementedError(f"exercise {self.id} has no questions here")
 
-    def render(self, text: str) -> str:
-        """Return a text with its parameters; `[[right]]` in a solution is the right answer.
-
-        The parameters of a variant ship to students, so the right options cannot be among them.
-        """
-        if "[[right]]" in text:
-            pairs = ",\n    ".join(f'"{name}": "{option}"'
-                                   for name, option in self.expected(Case()).items())  # fmt: skip
-            text = text.replace("[[right]]", f"{{\n    {pairs},\n}}")
-        return super().render(text)
+    @staticmethod
+    def written(right: Any) -> str:
+        """Return the right options as code."""
+        pairs = ",\n    ".join(f'"{name}": "{option}"' for name, option in right.items())
+        return f"{{\n    {pairs},\n}}"
 
     def cases(self, random: np.random.Generator) -> Iterable[Case]:
         """Yield one case with the options, and without the right ones."""
