@@ -139,7 +139,7 @@ def build_chunks(nodes):
     number_of = {name: number for number, (_, names) in enumerate(groups) for name in names}
     chunks = []
     for number, (device, names) in enumerate(groups):
-        reads = {read for name in names for read in reads_of[name]}
+        reads = set().union(*(reads_of[name] for name in names))
         chunks.append((device, names, {number_of[read] for read in reads} - {number},
                        [read for read in reads if device_of[read] != device]))
     return chunks
