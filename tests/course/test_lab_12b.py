@@ -118,7 +118,11 @@ def test_exploring_finds_what_the_check_finds(stepped):
             "e": ("Y", ("a", "b")), "f": ("Z", ("a",))}  # fmt: skip
     right = trials.answer_of(lab, "12b-4")
     assert not [f for f in ("", *jobs) if stepping.explore(jobs, right, f).problem]
-    changes = lambda jobs, state, event: state.update(right(jobs, state, event)) or state  # noqa: E731
+
+    def changes(jobs, state, event):
+        state.update(right(jobs, state, event))
+        return state
+
     assert "changes the state" in stepping.explore(jobs, changes).problem
     found, unfound = set(), []
     for wrong in (each for each in answers_of(lab).wrong if each[0] == "12b-4"):

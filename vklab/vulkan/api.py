@@ -232,15 +232,11 @@ def enumerate_all(command: Callable[..., Any], ctype: str, *arguments: Any) -> l
         _stamp(ctype, items)
         result = command(*arguments, count, items)
         if result is None or result == 0:
-            return [_owned(ctype, items[i]) for i in range(count[0])] if count[0] else []
+            # Copies: a reference to a struct does not keep its array alive.
+            return [ffi.new(f"{ctype} *", items[i])[0] for i in range(count[0])]
         if result_name(result) != "VK_INCOMPLETE":
             check(getattr(command, "__name__", ctype), result)
     raise VulkanError(ctype, "VK_INCOMPLETE", "the list grew in each of 8 attempts")
-
-
-def _owned(ctype: str, item: Any) -> Any:
-    """Return an item that outlives its array: cffi's reference to a struct does not keep it."""
-    return ffi.new(f"{ctype} *", item)[0] if ffi.typeof(ctype).kind == "struct" else item
 
 
 def _stamp(ctype: str, items: Any) -> None:

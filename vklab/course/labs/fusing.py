@@ -274,7 +274,13 @@ Drawn = tuple[Work, dict[str, int], tuple[str, ...], int]
 
 
 def irregular_work(random: np.random.Generator, count: int, reach: int = 8) -> Drawn:
-    """Draw element-wise nodes and some cores; values have 1, 2, 4 or 8 bytes."""
+    """Draw element-wise nodes and some cores; values have 1, 2, 4 or 8 bytes.
+
+    Args:
+        random: the source of chance.
+        count: number of nodes.
+        reach: how many nodes back a node may read.
+    """
     cores = set(random.choice(range(1, count), count // 6, replace=False).tolist())
     work: dict[str, tuple[str, tuple[str, ...]]] = {}
     for n, wiring in enumerate(irregular(random, count, (1, 2, 2, 2), reach)):
