@@ -253,13 +253,13 @@ def lost(text: str) -> tuple[int, str]:
 
 
 PLANS = (  # result, operator, operands, slot; no slot for a view
-    "a Conv x 0; b Conv a 1; c Reshape b -; d Relu a 2; e Mul ab 1; "
+    "a Conv x 0; b Conv a 1; c Reshape b -; d Relu a 2; e Mul ab 1;\n"
     "f Relu d 3; g Mul ef 3; h Add ce 1; i Add dh 2; j Mul gi 3",
-    "a Conv x 0; b Conv a 1; c Reshape a -; d Add ab 1; e Relu d 2; "
+    "a Conv x 0; b Conv a 1; c Reshape a -; d Add ab 1; e Relu d 2;\n"
     "f Relu d 1; g Mul ce 0; h Mul cg 0; i Conv h 2; j Add fi 1",
-    "a Conv x 0; b Sigmoid a 1; c Mul ab 1; d Add ac 1; e Relu a 0; "
+    "a Conv x 0; b Sigmoid a 1; c Mul ab 1; d Add ac 1; e Relu a 0;\n"
     "f Conv d 2; g Reshape f -; h Add dg 2; i Add eh 0; j Add gi 2",
-    "a Conv x 0; b Sigmoid a 1; c Mul ab 0; d Reshape b -; e Relu b 2; "
+    "a Conv x 0; b Sigmoid a 1; c Mul ab 0; d Reshape b -; e Relu b 2;\n"
     "f Mul cd 0; g Relu b 1; h Add dg 1; i Mul eh 2; j Mul fi 0",
 )
 

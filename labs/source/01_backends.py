@@ -147,7 +147,8 @@ def hipify(text, names):
     for number, piece in enumerate(pieces(text)):
         if number % 2 == 0:
             piece = re.sub(r"<[\w./]+\.h>|\w+", lambda found: names.get(found[0], found[0]), piece)
-            piece = re.sub(r"(_sync\s*\(\s*)0[xX][fF]{8}[uU]?\b", r"\g<1>[[mask]]", piece)
+            piece = re.sub(
+                r"(_sync\s*\(\s*)0[xX][fF]{8}[uU]?\b", r"\g<1>[[mask]]", piece)
         done.append(piece)
     return "".join(done)
     ### END SOLUTION

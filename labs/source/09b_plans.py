@@ -278,7 +278,9 @@ pair = [[right]]
 # %% id="l09b-e3d" vklab={"role": "demo", "id": "09b-3"}
 with attempt("09b-3"):
     if pair is not ...:
-        ran = run_limited(growing.shapes_with_key, lambda x, to: [[key]], pair, seconds=60)
+        ran = run_limited(
+            growing.shapes_with_key,
+            lambda x, to: [[key]], pair, seconds=60)
         for feed, (y, z) in zip(pair, ran.value or [], strict=False):
             print(f"x {feed['x'].shape}, to {feed['to']}: y has shape {y}, z has shape {z}")
         print(ran.message or "no error, no warning")

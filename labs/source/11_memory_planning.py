@@ -305,7 +305,7 @@ show("vklab.plan.tuning.in_place.replaceable")
 # Here is the plan of a small graph. All values have the same size, and each of them lies in a slot. Some results are written in place, and that is right. **One** of them overwrites a value that a later step still reads. The model runs, nothing is reported, and the result is wrong.
 
 # %% id="l11-e4d" vklab={"role": "demo", "id": "11-4"}
-figures.draw_slots("[[plan]]")
+figures.draw_slots("""[[plan]]""")
 
 # %% [markdown] id="l11-e4t"
 # ### Exercise 4 · Overwritten too early

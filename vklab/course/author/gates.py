@@ -11,6 +11,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,15 @@ def source_problems(lab: Lab) -> list[str]:
     return [f"{lab.name}: {problem}" for problem in problems]
 
 
+def _lines_of_all_variants(lab: Lab, cell: Cell) -> dict[str, None]:
+    """Return each line that some student of a class reads in this cell, once."""
+    own = exercises_of(lab.number).get(cell.exercise)
+    texts = [cell.text]
+    for number in range(len(own.variants) if own and "[[" in cell.text else 0):
+        texts.append(replace(lab, variants={cell.exercise: number}).rendered(cell))
+    return dict.fromkeys(line for text in texts for line in text.splitlines())
+
+
 def _cell_problems(lab: Lab, cell: Cell) -> list[str]:
     problems = []
     if cell.role not in ROLES:
@@ -101,7 +111,7 @@ def _cell_problems(lab: Lab, cell: Cell) -> list[str]:
     if cell.kind == "markdown":
         problems += _image_problems(cell.text)
     else:
-        wide = [line for line in cell.text.splitlines() if len(line) > COLUMNS]
+        wide = [line for line in _lines_of_all_variants(lab, cell) if len(line) > COLUMNS]
         problems += [f"{len(line)} columns: {line[:40]}..." for line in wide]
         for name, text in (("unsolved", regions.unsolved(lab, cell)),
                            ("solved", regions.solved(lab, cell))):  # fmt: skip
