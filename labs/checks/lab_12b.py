@@ -213,10 +213,11 @@ class StaleTrace(Value):
         return 8  # in every variant: the tests prove it by search
 
     def compare(self, case: Case, got: Any, report: Report) -> None:
-        found = bad_reads(Workers(self._jobs()), got, report)
+        found = bad_reads(threads := Workers(self._jobs()), got, report)
         report.expect(got, "expected a list of events, got an empty one")
-        report.expect(found, "the trace is possible, and every job in it must see the results that "
-                      "it reads: its thread wrote them, or was told by whoever made it ready")
+        views = " and ".join("{" + ", ".join(sorted(view)) + "}" for view in threads.view)
+        report.expect(found, "the trace is possible, and no start in it reads stale bytes. At its "
+                      f"end, the views of threads 0 and 1 are {views}")
         if report.part == "short":
             report.expect(len(got) <= case.expected, f"the trace has {len(got)} events; "
                           f"{case.expected} are enough: what could be left out?")  # fmt: skip
@@ -352,13 +353,13 @@ class Step(Function):
             if job == name and job not in right["in_flight"]:
                 report.expect(False, f"{job} is still in flight: its caller waits for ever")
             report.expect(job in right["in_flight"], f"{job} is in flight, and must not start: "
-                          "what it reads is missing or failed, or it was started before")
+                          f"{stepping.why_not(case.args[0], right, job)}")
         for job in right["in_flight"]:
             report.expect(job in flying, f"{job} is lost: it was in flight" if
                           job in before["in_flight"] else
                           f"{job} may start now, and is not in flight: who starts it later?")
-        report.equal(sorted(got["failed"]), right["failed"], "which results are worthless?")
-        report.equal(got["left"], right["left"], "who was counted in this step, and who twice?")
+        report.equal(sorted(got["failed"]), right["failed"], "failed: which results are worthless?")
+        report.equal(got["left"], right["left"], "left: who was counted here, and who twice?")
 
 
 @exercise("12b-p1", hints=("Which chunks have to end between the two?",))

@@ -5,7 +5,7 @@ Visited by lab 12b.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vklab.course.figures.diagram import Diagram
@@ -34,19 +34,39 @@ def draw_chunks() -> Picture:
         "A: chunk 0 on GPU 0, then chunk 1 on GPU 0, then chunk 2 on GPU 1. B: chunk 1 on GPU 0 "
         "reads chunk 0 on GPU 0 and chunk 2 on GPU 1; chunk 2 reads chunk 0.",
         "An arrow goes from a chunk to a chunk that reads its results. A has the shape of the "
-        "figure on vkml's page.",
+        "figure on VKML's page.",
     )
+
+
+Box = tuple[float, float, str, str]  # left, width, words, colour
+
+
+def _timelines(
+    width: int, height: int, rows: Mapping[str, tuple[float, Sequence[Box]]], tall: float = 34
+) -> Diagram:  # fmt: skip
+    """Draw a row of boxes for each thread or queue; time goes to the right.
+
+    Args:
+        width: width of the page.
+        height: height of the page.
+        rows: {name: (top, boxes)}.
+        tall: height of each box.
+    """
+    page = Diagram(width, height)
+    for name, (top, boxes) in rows.items():
+        page.note((6, top + tall / 2 + 4 - 8 * name.count("\n")), name, bold=True)
+        for left, wide, words, colour in boxes:
+            page.box((left, top, wide, tall), words, colour)
+    return page
 
 
 def draw_handover() -> Picture:
     """Draw what a release publishes on a counter, and what an acquire takes from it."""
-    page = Diagram(720, 184)
-    for y, name in ((24, "thread 0"), (130, "thread 1")):
-        page.note((6, y + 20), name, bold=True)
-    page.box((96, 20, 84, 34), "write a", "blue").box((200, 20, 124, 34), "count c: 2 → 1", "green")
-    page.box((96, 126, 84, 34), "write b", "blue")
-    page.box((390, 126, 124, 34), "count c: 1 → 0", "green")
-    page.box((540, 126, 160, 34), "start c: read a, b", "orange")
+    page = _timelines(720, 184, {
+        "thread 0": (20, [(96, 84, "write a", "blue"), (200, 124, "count c: 2 → 1", "green")]),
+        "thread 1": (126, [(96, 84, "write b", "blue"), (390, 124, "count c: 1 → 0", "green"),
+                           (540, 160, "start c: read a, b", "orange")]),
+    })  # fmt: skip
     page.box((252, 74, 210, 34), "counter of c, with the view {a}", "yellow")
     page.arrow((262, 54), (280, 73)).note((290, 67), "release: my view goes along", size=11)
     page.arrow((420, 108), (452, 125), dashed=True)
@@ -56,30 +76,30 @@ def draw_handover() -> Picture:
         "Thread 0 writes a, then counts c from 2 to 1 with release, so the counter carries the "
         "view that contains a. Thread 1 writes b and counts c to 0; only with acquire it takes the "
         "counter's view, and then starts c.",
-        "Release and acquire are two halves: one publishes a view, the other takes it.",
+        "Time goes to the right. Release publishes a view, acquire takes it. The dashed arrow is "
+        "missing where a counter is lowered without acquire.",
     )
 
 
 def draw_reclaim() -> Picture:
     """Draw a record that the caller frees while a worker still needs it."""
-    page = Diagram(700, 156)
-    page.note((6, 38), "worker", bold=True).note((6, 134), "caller", bold=True)
-    page.box((96, 18, 150, 34), "outputs left: 1 → 0", "green")
-    page.box((470, 18, 200, 34), "whom do I wake? read run", "red")
-    page.box((270, 114, 120, 34), "sees 0, returns", "blue")
-    page.box((400, 114, 110, 34), "frees run", "orange")
+    page = _timelines(700, 156, {
+        "worker": (18, [(96, 150, "outputs left: 1 → 0", "green"),
+                        (470, 200, "whom do I wake? read run", "red")]),
+        "caller": (114, [(270, 120, "sees 0, returns", "blue"), (400, 110, "frees run", "orange")]),
+    })  # fmt: skip
     page.box((270, 66, 240, 32), "run: counters, name of the caller", "yellow", dashed=True)
     page.arrow((180, 52), (290, 113)).arrow((455, 113), (455, 99)).arrow((560, 53), (500, 66))
     return page.picture(
         "The worker counts the last output down to 0. The caller sees 0, returns, and frees the "
         "record of the run. Then the worker reads the record to find whom to wake.",
-        "Time goes to the right. The count says that the results are ready. It does not say that "
-        "nobody uses the record any more.",
+        "Time goes to the right; red reads freed memory. The count says that the results are "
+        "ready. It does not say that nobody uses the record any more.",
     )
 
 
 def draw_step() -> Picture:
-    """Draw one step: what comes in, what goes out, and who is counted down when."""
+    """Draw one step: what comes in, and what goes out."""
     page = Diagram(700, 148)
     page.box((6, 20, 150, 62), "state\nleft, in_flight, failed", "blue")
     page.box((6, 100, 150, 34), 'event ("ended", "a")', "orange")
@@ -95,12 +115,13 @@ def draw_step() -> Picture:
 
 def draw_ownership() -> Picture:
     """Draw a buffer that goes from the queue family for transfers to the one for kernels."""
-    page = Diagram(720, 150)
-    page.note((6, 36), "transfer\nqueue", bold=True).note((6, 116), "compute\nqueue", bold=True)
-    page.box((90, 16, 120, 40), "copy into x", "blue")
-    page.box((220, 16, 170, 40), "barrier: release x\n(family 1 → 0)", "orange")
-    page.box((440, 96, 170, 40), "barrier: acquire x\n(family 1 → 0)", "orange")
-    page.box((620, 96, 94, 40), "kernel\nreads x", "green")
+    barrier = "barrier: {} x\n(family 1 → 0)".format
+    page = _timelines(720, 150, {
+        "transfer\nqueue": (16, [(90, 120, "copy into x", "blue"),
+                                 (220, 170, barrier("release"), "orange")]),
+        "compute\nqueue": (96, [(440, 170, barrier("acquire"), "orange"),
+                                (620, 94, "kernel\nreads x", "green")]),
+    }, tall=40)  # fmt: skip
     page.arrow((390, 40), (470, 95))
     page.note((448, 62), "timeline: sets 1, waits for 1")
     return page.picture(

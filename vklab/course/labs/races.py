@@ -63,8 +63,8 @@ class Queues:
             for read in reads:
                 same = self.jobs[read][0] == device
                 if read not in (self.submit if same else self.end):
-                    return f"{name} reads {read}, which has not been " \
-                           f"{'submitted' if same else 'ended'}"  # fmt: skip
+                    return f"{name} reads {read}, which has not " \
+                           f"{'been submitted' if same else 'ended'}"  # fmt: skip
         elif kind == "end":
             return "" if name in self.begin else f"{name} has not begun"
         elif name not in self.submit:

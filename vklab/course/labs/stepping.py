@@ -19,7 +19,7 @@ from vklab.course.labs.races import Event, Jobs
 from vklab.course.swap import swap
 from vklab.runtime.many import scheduler
 
-__all__ = ["Explored", "State", "explore", "first_state", "next_events", "run_inside"]
+__all__ = ["Explored", "State", "explore", "first_state", "next_events", "run_inside", "why_not"]
 
 State = Mapping[str, Any]
 Step = Callable[[Jobs, State, Event], State]
@@ -45,6 +45,24 @@ def next_events(jobs: Jobs, state: State, failing: str = "") -> Iterator[Event]:
             yield ("failed" if name == failing else "ended"), name
 
 
+def why_not(jobs: Jobs, state: State, name: str) -> str:
+    """Return why a job must not start.
+
+    Args:
+        jobs: the jobs.
+        state: a right state, in which the job is not in flight.
+        name: the job.
+    """
+    if name not in jobs:
+        return "there is no such job"
+    bad = [read for read in jobs[name][1] if read in state["failed"]]
+    if bad:
+        return f"it reads {bad[0]}, which is in `failed`"
+    left = state["left"][name]
+    reads = f"{left} of its reads {'is' if left == 1 else 'are'}"
+    return f"{reads} not counted yet" if left else "it was started before"
+
+
 @dataclass(frozen=True)
 class Explored:
     """Result of all orders: how many states, and the first problem with the events before it."""
@@ -54,7 +72,7 @@ class Explored:
     trace: tuple[Event, ...] = ()
 
     def __str__(self) -> str:
-        return (f"{self.problem}, after {', '.join(' '.join(e).strip() for e in self.trace)}"
+        return (f"{self.problem}. Events: {', '.join(' '.join(e).strip() for e in self.trace)}"
                 if self.problem else f"{self.states} states, no problem")  # fmt: skip
 
 
