@@ -1,12 +1,12 @@
 # ---
 # jupyter:
 #   kernelspec: {display_name: Python 3, language: python, name: python3}
-#   vklab: {title: "Races of a scheduler", minutes: 85}
+#   vklab: {title: "Races of a scheduler", minutes: 95}
 # ---
 
 # %% [markdown] id="l12b-title"
 # # Lab 12b · Races of a scheduler
-# **A scheduler that passes every test, and two orders of events in which it fails** · 85 minutes, 4 exercises
+# **A scheduler that passes every test, and two orders of events in which it fails** · 95 minutes, 4 exercises
 #
 # In lab 12 one program decided which chunk starts next. Now many threads decide at once. Such code is right only if it is right in *every* order of their steps, and a test meets few of them. So you will write down the order that fails, and then try all orders.
 #
@@ -41,7 +41,7 @@ banner()
 
 # %% [markdown] id="l12b-1t"
 # ## 1 · Counters in place of a coordinator
-# VKML is an inference runtime in Rust, and its [page](https://github.com/void-research/vkml) describes a scheduler with "no central coordinator". A chunk that has ended lowers the counter of each chunk that reads it. Whoever lowers a counter to zero submits that chunk at once. Every thread of a pool runs the same few lines:
+# VKML is an inference runtime in Rust, and its [page](https://github.com/void-research/vkml) describes a scheduler with "no central coordinator". A chunk that has ended lowers the counter of each chunk that reads it. Whoever lowers a counter to zero submits that chunk at once. A *thread pool* is a fixed set of threads that take jobs from a common list. Every thread of VKML's pool runs the same few lines:
 #
 # ```
 # run the chunk
@@ -50,24 +50,26 @@ banner()
 #     if it is 0 now: hand this chunk to the pool
 # ```
 #
-# The page's figure shows such chunks. Its words say something more: *contiguous operations on the same device* become a single command buffer. The figure has two chunks in a row on GPU 0. Do the two fit together?
+# The page shows such chunks in a figure, two of them in a row on GPU 0. The page also says that *contiguous operations on the same device* become a single command buffer. Do these words agree with the figure?
 
 # %% id="l12b-1d" tags=["hide-input"]
 figures.draw_chunks()
 
 # %% [markdown] id="l12b-1p"
-# A chunk starts when everything that it reads has ended, and others see its results when all of it has ended. In which of the two graphs could chunks 0 and 1 be recorded as one chunk? Write True or False in place of each `...`; the explanation follows your guess.
+# A chunk starts when everything that any part of it reads has ended. Its results can be read when all of it has ended. In which of the two graphs could chunks 0 and 1 be recorded as one chunk? Write True or False in place of each `...`; the explanation follows your guess.
 
 # %% id="l12b-p1"
 predict("12b-p1", A=..., B=...)
 
 # %% [markdown] id="l12b-1r"
-# VKML's source decides the same way. It adds an operation to the open chunk of its device only if everything that the operation reads from others lies in this chunk (`execution_plan.rs`, commit ee2a2bb of August 2026). So two chunks in a row on one GPU are common where a graph has a detour, and in the plain chain of the figure they would be one.
+# VKML's source decides the same way. It adds an operation to the open chunk of its device only if this chunk already holds every operation whose result it reads (`execution_plan.rs`, commit ee2a2bb of August 2026). So two chunks in a row on one GPU occur where a graph has a detour. In the plain chain of the figure they would be one.
 #
 # ## 2 · One queue is not one order
 # What orders two chunks in a row on one GPU? In that version of the source, a chunk gets a fence only if it is an output, or if another device reads it. Without a fence the thread does not wait: it submits, and lowers the counters at once. The next chunk goes into the same queue, with no barrier and no semaphore between the two.
 #
-# In Vulkan this is not enough. A queue takes submissions in order, but it may run their commands at the same time and end them in any order (lab 06). **Sketch 1** says that in three events for each chunk:
+# One duty comes first. `vkQueueSubmit` requires that access to its queue is *externally synchronized* ([Threading Behavior](https://docs.vulkan.org/spec/latest/chapters/fundamentals.html#fundamentals-threadingbehavior) in the specification): the program itself, usually by a lock, must keep two threads from using one queue at the same time. That lock protects the list of submissions. It orders nothing on the GPU.
+#
+# In Vulkan, one queue is not enough to order two chunks. A queue takes submissions in order, but it may run their commands at the same time and end them in any order (lab 06). **Sketch 1** says that in three events for each chunk:
 #
 # | event | may come when |
 # |---|---|
@@ -127,9 +129,11 @@ check("12b-1", overtaking)
 # hint("12b-1")
 
 # %% [markdown] id="l12b-2r"
-# Here, `c` cannot overtake `a`: `b` on the other GPU forces `a` to end. So this bug needs a graph where *nothing else* orders the two, and a device that does overlap them. VKML is a little more careful than the sketch: its thread waits for a chunk with a fence before it lowers *any* counter, and `c` and `d` would be one chunk. There, the bug needs a chunk that reads `x` on its own GPU and `y` on another one, where nobody else reads `x`. lavapipe runs one submission after the other, and shows nothing.
+# Here, `c` cannot overtake `a`: `b` on the other GPU forces `a` to end. So this bug needs a graph where *nothing else* orders the two chunks, and a device that does overlap them. lavapipe runs one submission after the other, and shows nothing.
 #
-# **The repair** is not a fence: the host need not wait. A barrier at the beginning of the second command buffer orders it behind all earlier work of the queue. The next cell walks through all states that the sketch can reach, and counts the `begin` events that read too early, without and with that barrier. Then see how vklab finds the chunks that need only be submitted before: its command buffers have the barrier.
+# VKML is a little more careful than the sketch. Its thread waits for a chunk with a fence before it lowers *any* counter, and `c` and `d` would be one chunk. There, the bug needs a chunk that reads `x` on its own GPU and `y` on another one, where nobody else reads `x`.
+#
+# **The repair** is not a fence: the host need not wait. A barrier at the beginning of the second command buffer orders it behind all earlier work of the queue. The next cell walks through all states that the sketch can reach, and counts the `begin` events that read too early, without and with that barrier. Then see how vklab finds, for each chunk, the predecessors that only a barrier has to wait for: they are on the same device, and their results stay where they are.
 
 # %% id="l12b-2c"
 for words, waits in (("no order", False), ("with the barrier", True)):
@@ -141,7 +145,7 @@ show("vklab.runtime.many.split._behind")
 
 # %% [markdown] id="l12b-3t"
 # ## 3 · The number arrives, the bytes do not
-# The second bug is in the counters themselves. Job `c` reads the results of `a` and `b`, which are written by two threads, say by kernels for the CPU. The counter of `c` is atomic: no decrement is lost, and exactly one thread sees it reach zero. Does that thread also see what the *other* thread has written? Not by itself. Compilers and processors may delay writes and reads of ordinary memory. What a thread is sure to see is its **view**.
+# The second bug is in the counters themselves. A counter does not care what it counts, so from here on we say **job**: a chunk, or a kernel for the CPU. Job `c` reads the results of `a` and `b`, which two threads write. The counter of `c` is atomic: no decrement is lost, and exactly one thread sees it reach zero. Does that thread also see what the *other* thread has written? Not by itself. Compilers and processors may delay writes and reads of ordinary memory. What a thread is sure to see is its **view**.
 
 # %% id="l12b-3d" tags=["hide-input"]
 figures.draw_handover()
@@ -150,9 +154,11 @@ figures.draw_handover()
 # * **Release**: a decrement publishes the view of its thread along with the number. Later decrements keep what earlier ones have published.
 # * **Acquire**: a decrement takes the published views into its thread's own view.
 #
-# VKML lowers its counters with release only (`execution_state.rs`, same commit). **Sketch 2** has threads and three events: `("start", thread, job)` reads the results that the job needs, `("write", thread, job)` writes its own, and `("count", thread, job, dependent)` lowers a counter. A thread starts a job, writes, and then counts the dependents, in any order; then it may start another one. A job is ready when its counter is zero. Handing it over is done right: any thread may start it, and takes the view of the thread that made it ready. A start reads **stale** bytes, old ones, if a result is outside of its thread's view.
+# VKML lowers its counters with release only (`execution_state.rs`, same commit).
 #
-# The next cell explores every state of this sketch three times. *Plain* memory shows each write to all threads at once, which is how most of us think. In which of the three can a start read stale bytes?
+# **Sketch 2** has threads and three events: `("start", thread, job)` reads the results that the job needs, `("write", thread, job)` writes its own, and `("count", thread, job, dependent)` lowers a counter. A thread starts a job, writes, and then counts the dependents, in any order; then it may start another one. A job is ready when its counter is zero, and any thread may start it. That thread then adds the view of the thread that made the job ready to its own. (This hand-over is right; only the counters lack acquire.) A start reads **stale** (old) bytes if a result that it needs is outside of its thread's view.
+#
+# The next cell explores every state of this sketch three times. *Plain* memory shows each write to all threads at once, which is how most of us think. In which of the three can a start read stale bytes? Write True or False.
 
 # %% id="l12b-p2"
 predict("12b-p2", plain_without_acquire=..., views_without_acquire=..., views_with_acquire=...)
@@ -165,7 +171,9 @@ for words, options in (("plain, without acquire", {"views": False}), ("views, wi
     print(f"{words:23} {states:3} states, {stale} starts that read stale bytes")
 
 # %% [markdown] id="l12b-3m"
-# A simulator without views calls this scheduler right, and so does most hardware: on x86 processors an atomic decrement orders all memory, whatever the program has asked for. (The compiler may still move a read.) On Arm both may fail. A reference counter has the same problem, and Rust's [`Arc`](https://doc.rust-lang.org/nomicon/arc-mutex/arc-drop.html) shows the repair: it lowers with release, and whoever reaches zero does an acquire before it frees the data.
+# A simulator without views calls this scheduler right. So do most tests on an x86 processor, where an atomic decrement orders all memory accesses, whatever the program has asked for. (The compiler may still move a read.) On an Arm processor, compiler and processor may both move it.
+#
+# A reference counter (how many owners a record has; the last one frees it) has the same problem. Rust's [`Arc`](https://doc.rust-lang.org/nomicon/arc-mutex/arc-drop.html) shows the repair: it lowers with release, and the thread that reaches zero does an acquire before it frees the data.
 
 # %% [markdown] id="l12b-e2t" vklab={"id": "12b-2"}
 # ### Exercise 2 · A stale read
@@ -199,13 +207,15 @@ check("12b-2", stale_trace)
 
 # %% [markdown] id="l12b-4t"
 # ## 4 · What the words promise
-# VKML's threads come from zero-pool. VKML's page calls it lock-free, with cooperative memory reclamation, and Miri verified. Three words, three different promises.
+# VKML's threads come from zero-pool. VKML's page calls it lock-free, with cooperative memory reclamation, and Miri verified. These are three different promises.
 #
-# **Lock-free** is about progress. However the threads are suspended, *some* thread completes its operation in a finite number of steps. With a lock, a thread that sleeps inside of it stops all others. The word does not say that *every* thread gets on (that is **wait-free**), nor that nobody sleeps (idle workers do, and a worker that waits for a fence does), nor that the code has no race, nor that it is fast.
+# **Lock-free** is about progress. However the threads are suspended, *some* thread completes its operation in a finite number of steps. With a lock, a thread that is suspended while it holds the lock stops all others. The word does not say that *every* thread gets on (that is **wait-free**), nor that nobody sleeps (idle workers do, and so do workers that wait for a fence), nor that the code has no race, nor that it is fast.
 #
-# **Miri** is an interpreter for Rust programs. It runs your tests and reports undefined behaviour: a read of freed memory, a data race, a leak. Its [README](https://github.com/rust-lang/miri) states the limits: it tests one of many possible executions; its emulation of weak memory is not complete (some legal behaviours never come up); and it has no access to most foreign functions. So no call into a Vulkan driver is among the things verified. For complicated atomic code it recommends tools such as loom, which try many orders of the threads' steps, as you do here.
+# **Miri** is an interpreter for Rust programs. It runs your tests and reports leaks of memory and *undefined behaviour*, after which the language promises nothing. Examples are a read of freed memory and a *data race*: two threads touch the same memory, one of them writes, and nothing orders the two. Its [README](https://github.com/rust-lang/miri) states the limits. It tests one of many possible executions. Its model of stale reads is not complete: some legal behaviours never come up. And it cannot call most functions of other languages. So no call into a Vulkan driver is among the things verified. For complicated atomic code Miri's README recommends tools such as loom, which try many orders of the threads' steps, as you do here.
 #
-# zero-pool's [report](https://github.com/void-research/zero-pool/blob/v0.8.4/tests/README.md) on version 0.8.4 lists 8 tests and 5 examples that passed, to ensure that the pool is "free of data races, deadlocks, memory leaks, and undefined behavior". They ran with `-Zmiri-preemption-rate=0`; this "forces a context switch at every possible opportunity", says the report. Miri's README says the opposite: 0 disables preemption. Version 0.8.5 came a day later. Its report has the rate 1, and commit d92d831 mends an aliasing fault that Miri reports. So the label says that these runs of these tests were clean, in one version. VKML's counters are not in these tests.
+# zero-pool's [report](https://github.com/void-research/zero-pool/blob/v0.8.4/tests/README.md) on version 0.8.4 lists 8 tests and 5 examples that passed, to ensure that the pool is "free of data races, deadlocks, memory leaks, and undefined behavior". They ran with `-Zmiri-preemption-rate=0`; this "forces a context switch at every possible opportunity", says the report. Miri's README says the opposite: 0 disables *preemption*, which is a switch to another thread that the program did not ask for.
+#
+# Version 0.8.5 came a day later. Its report has the rate 1, and commit d92d831 mends a fault that Miri reports: memory was used through a pointer that Rust's aliasing rules no longer allow. So the label says that these runs of these tests were clean, in one version. VKML's counters are not in these tests.
 #
 # ### Memory that another thread still reads
 # A lock-free structure has one more difficulty: nobody knows when a record may be freed. The worker below lowers the last counter, and then looks up whom to wake. VKML's `execution_state.rs` takes these steps in this order, too (same commit). It is safe there, because each worker holds a share of the record, an `Arc` as in section 3. Without the share:
@@ -214,13 +224,13 @@ check("12b-2", stale_trace)
 figures.draw_reclaim()
 
 # %% [markdown] id="l12b-4p"
-# The caller may see the 0 although it never slept. It takes two steps, *see 0* and *free run*; the worker takes two, *lower to 0* and *read run*. The caller's first step needs the worker's first. How many orders of the four steps are possible, and in how many does the worker read freed memory?
+# The caller looks at the counter before it goes to sleep, so it may see the 0 and never need to be woken. The caller takes two steps, *see 0* and *free run*; the worker takes two, *lower to 0* and *read run*. The caller's first step needs the worker's first. How many orders of the four steps are possible, and in how many does the worker read freed memory?
 
 # %% id="l12b-p3"
 predict("12b-p3", orders=..., bad=...)
 
 # %% [markdown] id="l12b-4r"
-# Pools solve this by **reclamation**: a record that is taken out of a structure is *retired*, not freed. In *epoch-based* reclamation, which zero-pool's `queue.rs` does, a global number, the epoch, grows from time to time. Before a worker touches records, it announces the present epoch; an idle worker announces nothing. Who announced an older or equal epoch may still hold a retired record. The rule in one line:
+# Pools solve this by **reclamation**: a record that is taken out of a structure is *retired*, not freed. In *epoch-based* reclamation, which zero-pool's `queue.rs` does, a global number, the epoch, grows from time to time. Before a worker touches records, it announces the present epoch; an idle worker announces nothing. A worker that announced the epoch of the retirement, or an older one, may still hold the record. The rule in one line:
 
 # %% id="l12b-4c"
 def may_free(retired_in, announced):
@@ -232,7 +242,7 @@ for announced in ((7, 5), (7, 6), (7, None), (5, None)):
     print("retired in epoch 5, workers announce", announced, "->", may_free(5, announced))
 
 # %% [markdown] id="l12b-4q"
-# "Cooperative" means that workers do this themselves, between two jobs. The price shows in the last line: one worker that stays in an old epoch keeps all retired memory alive. So reclamation can be held up where the operations themselves are lock-free.
+# "Cooperative" means that workers do this themselves, between two jobs. The price shows in the first and the last line: one worker that stays in an old epoch keeps all retired memory alive. So reclamation can be held up where the operations themselves are lock-free.
 
 # %% [markdown] id="l12b-e3t" vklab={"id": "12b-3"}
 # ### Exercise 3 · Which word keeps which promise?
@@ -273,7 +283,7 @@ seconds = timeit.timeit("with lock: pass", number=100_000, globals={"lock": thre
 print(f"a lock that nobody else wants costs {seconds * 1e4:.0f} ns")
 
 # %% [markdown] id="l12b-5r"
-# A submission and the wait for its fence take tens of microseconds on the host (39 on an NVIDIA H200), far more than such a lock. So "lock-free" would gain nothing here.
+# A submission and the wait for its fence took about 20 microseconds on an NVIDIA H200 (lab 03), far more than such a lock, and each submission needs the lock of its queue anyway. So "lock-free" would gain next to nothing here.
 #
 # Under a lock, whole completions come one after another, but still in any order. So the scheduler can be a **pure function**: a state and an event go in, the next state comes out. Nothing is hidden, and every order of events can be tried.
 
@@ -299,7 +309,7 @@ def step(jobs, state, event):
                    the jobs on other devices that read it.
            start   of a job: it joins in_flight, and the jobs on its own device that read it are
                    counted down at once, because the device itself orders them (section 2).
-           zero    who is counted down to 0 starts, unless a job that it reads is in `failed`.
+           zero    a job counted down to 0 starts, unless a job that it reads is in `failed`.
            twice   an event of a job that is not in flight changes nothing.
     Example  for {"a": ("X", ()), "b": ("X", ("a",)), "c": ("Y", ("b",))}, go gives {"left":
              {"a": 0, "b": 0, "c": 1}, "in_flight": ["a", "b"], "failed": []}  (roughly 20 lines)
@@ -352,7 +362,7 @@ check("12b-4", step)
 
 # %% [markdown] id="l12b-5w"
 # ### Inside the runtime
-# Now your step runs in vklab's scheduler, in place of `Run._complete(self, number, failure)`. The jobs are the 139 nodes of Inception, on two devices; each sleeps for a moment, in threads of their own. What your function starts is compared with the runtime's answer before any job begins, in a process with a time limit.
+# Now your step runs in vklab's scheduler, in place of `Run._complete(self, number, failure)`. The jobs are the 139 nodes of Inception, on two devices. In place of its kernel, each job sleeps for a moment, on the worker thread of its device. What your function starts is compared with the runtime's own answer before any job begins. All of it runs in a process with a time limit.
 
 # %% id="l12b-5i" vklab={"role": "demo"}
 with attempt("12b-4"):
@@ -361,9 +371,9 @@ with attempt("12b-4"):
 
 # %% [markdown] id="l12b-6t"
 # ## 6 · Two queues
-# A device may have several kinds of queues, its *queue families*: one for kernels, and perhaps one that only copies (`transfer`). The two work at the same time, so a copy for the next frame hides behind the kernels of this one. Two things have to be said then.
+# A device may have several kinds of queues, its *queue families*: one for kernels, and perhaps one that only copies (`transfer`). The two work at the same time, so a copy for the next frame hides behind the kernels of this one. Two things must then be stated.
 #
-# **Order.** A barrier orders commands of *one* queue. Between queues stands a semaphore. **Ownership.** A buffer that is made `EXCLUSIVE` belongs to one family at a time. A *queue family ownership transfer* hands it over:
+# **Order.** A barrier orders commands of *one* queue; two queues need a semaphore. **Ownership.** A buffer that is made `EXCLUSIVE` belongs to one family at a time. A *queue family ownership transfer* hands it over:
 
 # %% id="l12b-6d" tags=["hide-input"]
 figures.draw_ownership()
@@ -375,7 +385,7 @@ figures.draw_ownership()
 show("vklab.vulkan.memory.buffer_info")
 
 # %% [markdown] id="l12b-6p"
-# The wrapper `two_queues` belongs to this lab. It submits a writer to the transfer queue and a reader to the compute queue. The writer sets a timeline semaphore to 1; the reader waits until it is at least `value`, and value 0 is no wait. Many devices, lavapipe among them, have *one* queue for both.
+# Two families make vklab's buffers `CONCURRENT`; one leaves them `EXCLUSIVE`. Now for the order. The class `TwoQueues` belongs to this lab: it submits a writer to the transfer queue and a reader to the compute queue. The writer sets a timeline semaphore to 1; the reader waits until it is at least `value`, and value 0 is no wait. Many devices, lavapipe among them, have *one* queue for both.
 #
 # Take such a device, and submit the **reader first**, then the writer. What happens to the reader without a wait, and what if it waits for 1? Write `"old"`, `"new"` (the bytes that it sees) or `"never"` (it never ends).
 
@@ -395,7 +405,7 @@ show("vklab.course.labs.two_queues.TwoQueues")
 
 # %% [markdown] id="l12b-7t"
 # ## 7 · What would break this?
-# This planted scheduler works for every graph and in every order, as long as nothing fails. On an error it prints a message and ends the thread. (In VKML's file, too, a failing chunk ends in a panic, before any counter is lowered.) Before you run the cell: who waits for what?
+# This planted scheduler works for every graph and in every order, as long as nothing fails. It stands for a program in which an error prints a message and ends the thread. (In VKML's file, too, a failing chunk ends in a *panic*, an error that ends a Rust thread, before any counter is lowered.) Before you run the cell: who waits for what?
 
 # %% id="l12b-planted"
 def speaks_up(jobs, state, event):
@@ -411,15 +421,16 @@ with attempt("12b-4"):
         print(f"{failing or 'nothing'} fails: {tried.value or tried.message}")
 
 # %% [markdown] id="l12b-7r"
-# The message is printed, and the program stands still: a test that waits for the result waits for ever. Two rules keep a runtime from this. The *end* of a job is counted whether it succeeds or fails, as in `_complete`. And every wait has a time limit: `Run.go` raises an error that names the jobs in flight.
+# The failed job is never taken out of `in_flight`. A program like this prints its message and then stands still: a test that waits for the result waits for ever. Two rules keep a runtime from this. The *end* of a job is counted whether it succeeds or fails, as in `_complete`. And every wait has a time limit: `Run.go` raises an error that names the jobs in flight.
 #
 # ## Recap
 # | word | what it gives | what it does not give |
 # |---|---|---|
 # | atomic counter | no decrement is lost, one thread sees 0 | the bytes behind the number |
 # | release, acquire | a view is published, and taken | anything, if one half is missing |
+# | lock around `vkQueueSubmit` | one thread at a time uses the queue | any order on the GPU |
 # | submission order | the order in which a queue takes work | the order in which the work ends |
-# | lock-free | some thread always gets on | no race, no sleep, speed |
+# | lock-free | some thread always gets on | freedom from races, speed, workers that never sleep |
 # | Miri verified | these runs had no undefined behaviour | other orders, the driver, the GPU |
 # | reclamation | no record is freed under a reader | memory that is free at once |
 # | pure step | every order can be tried | an atomic step: a lock or hardware must give it |
@@ -428,7 +439,6 @@ with attempt("12b-4"):
 # **Next**: lab 13 places chunks on several devices.
 #
 # **References**
-# * Vulkan specification, [Synchronization and Cache Control](https://docs.vulkan.org/spec/latest/chapters/synchronization.html): submission order, queue family ownership transfer, timeline semaphores.
+# * Vulkan specification, [Synchronization and Cache Control](https://docs.vulkan.org/spec/latest/chapters/synchronization.html): submission order, queue family ownership transfer, timeline semaphores. [Threading Behavior](https://docs.vulkan.org/spec/latest/chapters/fundamentals.html#fundamentals-threadingbehavior): external synchronization.
 # * VKML and zero-pool: the pages linked above. Commits and versions are those of August 2026; later ones may be mended.
-# * Views for release and acquire: Kang and others, *A promising semantics for relaxed-memory concurrency*, POPL 2017. [loom](https://github.com/tokio-rs/loom) tries the orders of a Rust program.
-# * Lock-free and wait-free: Herlihy and Shavit, *The Art of Multiprocessor Programming*, chapter 3. Epochs: Fraser, *Practical lock-freedom*, 2004.
+# * Views for release and acquire: Kang and others, *A promising semantics for relaxed-memory concurrency*, POPL 2017. [loom](https://github.com/tokio-rs/loom) tries the orders of a Rust program. Lock-free and wait-free: Herlihy and Shavit, *The Art of Multiprocessor Programming*, chapter 3. Epochs: Fraser, *Practical lock-freedom*, 2004.
