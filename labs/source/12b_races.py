@@ -177,7 +177,7 @@ for words, options in (("plain, without acquire", {"views": False}), ("views, wi
 
 # %% [markdown] id="l12b-e2t" vklab={"id": "12b-2"}
 # ### Exercise 2 · A stale read
-# Here is another graph. `[[second]]` reads `[[first]]`, and `[[third]]` reads both. Is it safe, because the thread that runs `[[second]]` was told about `[[first]]`? It is not. Write a trace of two threads, 0 and 1, without acquire, in which a start reads stale bytes. One point asks for the fewest events.
+# Here is another graph. `[[second]]` reads `[[first]]`, and `[[third]]` reads both. Is it safe, because the thread that runs `[[second]]` was told about `[[first]]`? It is not. Write a trace of two threads, 0 and 1, without acquire, in which a start reads stale bytes. The trace may end there; one point asks for the fewest events.
 
 # %% id="l12b-e2j" vklab={"id": "12b-2", "define": true}
 READS = [[reads]]
@@ -211,7 +211,7 @@ check("12b-2", stale_trace)
 #
 # **Lock-free** is about progress. However the threads are suspended, *some* thread completes its operation in a finite number of steps. With a lock, a thread that is suspended while it holds the lock stops all others. The word does not say that *every* thread gets on (that is **wait-free**), nor that nobody sleeps (idle workers do, and so do workers that wait for a fence), nor that the code has no race, nor that it is fast.
 #
-# **Miri** is an interpreter for Rust programs. It runs your tests and reports leaks of memory and *undefined behaviour*, after which the language promises nothing. Examples are a read of freed memory and a *data race*: two threads touch the same memory, one of them writes, and nothing orders the two. Its [README](https://github.com/rust-lang/miri) states the limits. It tests one of many possible executions. Its model of stale reads is not complete: some legal behaviours never come up. And it cannot call most functions of other languages. So no call into a Vulkan driver is among the things verified. For complicated atomic code Miri's README recommends tools such as loom, which try many orders of the threads' steps, as you do here.
+# **Miri** is an interpreter for Rust programs. It runs your tests and reports leaks of memory and *undefined behaviour*, after which the language promises nothing. Examples are a read of freed memory and a *data race*: two threads touch the same memory, one of them writes, and nothing orders the two. Miri's [README](https://github.com/rust-lang/miri) states the limits. It tests one of many possible executions. Its model of stale reads is not complete: some legal behaviours never come up. And it cannot call most functions of other languages. So no call into a Vulkan driver is among the things verified. For complicated atomic code the README recommends tools such as loom, which try many orders of the threads' steps, as you do here.
 #
 # zero-pool's [report](https://github.com/void-research/zero-pool/blob/v0.8.4/tests/README.md) on version 0.8.4 lists 8 tests and 5 examples that passed, to ensure that the pool is "free of data races, deadlocks, memory leaks, and undefined behavior". They ran with `-Zmiri-preemption-rate=0`; this "forces a context switch at every possible opportunity", says the report. Miri's README says the opposite: 0 disables *preemption*, which is a switch to another thread that the program did not ask for.
 #
@@ -379,7 +379,7 @@ with attempt("12b-4"):
 figures.draw_ownership()
 
 # %% [markdown] id="l12b-6r"
-# Without this pair the bytes that the second family sees are undefined. The other choice is `CONCURRENT`: the buffer belongs to all listed families, and no transfer is needed; a driver may then store images in a slower way, and vklab has buffers only. Which one does vklab take?
+# Without this pair of barriers the bytes that the second family sees are undefined. The other choice is `CONCURRENT`: the buffer belongs to all listed families, and no transfer is needed; a driver may then store images in a slower way, and vklab has buffers only. Which one does vklab take?
 
 # %% id="l12b-6s" tags=["nbval-ignore-output"]
 show("vklab.vulkan.memory.buffer_info")
