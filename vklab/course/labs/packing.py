@@ -24,7 +24,7 @@ from vklab.plan.memory import Lifetime, MemoryPlan
 
 __all__ = ["FITS", "Node", "ORDERS", "compared", "drawn_lifetimes", "in_place_gains", "merged",
            "one_unit_lower", "overhead", "pack_by", "plain", "planned_memory", "resized",
-           "sizes_matter", "verified"]  # fmt: skip
+           "size_changes", "sizes_matter", "verified"]  # fmt: skip
 
 Order = Callable[[Lifetime, Sequence[Lifetime]], float]
 Gap = tuple[int, float]
@@ -112,6 +112,19 @@ def sizes_matter(lifetimes: Sequence[Lifetime], count: int = 20) -> tuple[int, i
         for new in (False, True)
     )
     return len({life.size_bytes for life in lifetimes}), max(live, default=0), exchanged, drawn
+
+
+def size_changes(name: str) -> tuple[int, int, int]:
+    """Return how many nodes keep the size, change it by a factor of 2 or 4, or otherwise.
+
+    Compared are the bytes of the first result and of the largest value that the node reads; nodes
+    that read only weights are not counted.
+    """
+    nodes, sizes = plain(recorded_graphs.recorded(name))
+    ratios = [sizes[writes[0]] / max(sizes[read] for read in reads)
+              for _, reads, writes in nodes if reads]  # fmt: skip
+    same, twos = ratios.count(1), sum(ratio in (0.25, 0.5, 2, 4) for ratio in ratios)
+    return same, twos, len(ratios) - same - twos
 
 
 def planned_memory(name: str, **switches: int) -> MemoryPlan:
