@@ -122,6 +122,12 @@ def test_a_packing_with_shared_bytes_has_a_title_that_says_so():
     assert "WRONG" not in figures.draw_packing(two, ({"a": 0, "b": 10}, 20), "text").alt
 
 
+@pytest.mark.parametrize("step", [2, 6])
+def test_a_move_that_follows_no_use_is_refused_with_a_sentence(step):
+    with pytest.raises(ValueError, match=f"'a', {step}. is no move: a is used in steps"):
+        offload.live_bytes(offload.VALUES, [("a", step)])
+
+
 def test_a_wrong_packing_is_refused_with_a_sentence():
     two = (Lifetime("a", 10, 0, 1, 1), Lifetime("b", 10, 1, 2, 1))
     for answer, words in (
