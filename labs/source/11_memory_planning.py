@@ -70,8 +70,7 @@ def find_lifetimes(nodes, outputs):
     TODO     first: the step that writes the value. last: the last step that reads the value, or a
              view of it; equal to `first` if nobody reads it. A node whose operator is in VIEWS
              lengthens no lifetime: it makes another name for the bytes of its first input.
-             Views, and values that no node writes, are not in the result, not even as outputs.
-             Raise ValueError as told above.
+             Not in the result: views, and values that no node writes. ValueError: see above.
     Approach one pass over the nodes; remember for each name the value whose bytes it shows.
     Example  find_lifetimes([("Conv", ("x",), ("a",)), ("Flatten", ("a",), ("f",)),
                              ("Relu", ("f",), ("b",))], ["b"])
@@ -122,10 +121,8 @@ predict("11-p1", network=...)
 # %% id="l11-boundd" tags=["nbval-ignore-output"]
 planned = {name: packing.planned_memory(name) for name in NAMES}
 for name, plan in planned.items():
-    total, bound = sum(life.length_bytes for life in plan.lifetimes), plan.lower_bound_bytes
-    print(f"{name:14}{len(plan.lifetimes):4} values {total / 2**20:6.1f} MiB, largest live set"
-          f"{bound / 2**20:5.1f} ({total / bound:4.1f} times less), arena"
-          f"{plan.arena_bytes / 2**20:5.1f}")
+    total = sum(life.length_bytes for life in plan.lifetimes)
+    print(packing.bound_text(name, total, plan))
 
 # %% [markdown] id="l11-boundr"
 # These are plans of the runtime. Its U-Net has 23 values where yours has 49, and 42.9 MiB in its largest live set where yours has 49.0: its passes have fused nodes (lab 10). On all five networks, the arena is as small as the largest live set. Section 3 asks why that is so easy.
@@ -185,9 +182,8 @@ def my_offsets(lifetimes, aliasing=True):
 
 with attempt("11-2"):
     lifetimes = planned["unet"].lifetimes
-    display(figures.draw_packing(lifetimes, my_offsets(lifetimes), "Your packing of U-Net. The "
-                                 "width of a box is a lifetime, its height the bytes; colours "
-                                 "only tell boxes apart."))
+    display(figures.draw_packing(lifetimes, my_offsets(lifetimes), "Your packing of U-Net. A "
+                                 "box is as wide as a lifetime and as high as the bytes."))
 
 # %% id="l11-e2c" vklab={"role": "check", "id": "11-2"}
 check("11-2", lowest_offset)
@@ -196,9 +192,7 @@ check("11-2", lowest_offset)
 # hint("11-2")
 
 # %% [markdown] id="l11-swapt"
-# Now your packing goes into the real runtime. Two models run with it, in a process of its own. U-Net and BERT are only planned, because their recorded graphs have no weights. A wrong offset would let one kernel overwrite the values of another, and no driver would report it. So `verified` tests every packing with the runtime's own `check_offsets` before the driver sees it. An arrow marks a count that your packing changes.
-#
-# The cell makes two attempts. The second one spoils your packing: it moves the highest value down by one unit of its alignment, and must be refused.
+# Now your packing goes into the real runtime. Two models run with it, in a process of its own. U-Net and BERT are only planned, because their recorded graphs have no weights. A wrong offset would let one kernel overwrite the values of another, and no driver would report it. So `verified` tests every packing with the runtime's own `check_offsets` before the driver sees it. An arrow marks a count that your packing changes. The second attempt spoils your packing: it moves the highest value down by one unit of its alignment, and must be refused.
 
 # %% id="l11-swap" vklab={"role": "demo"} tags=["nbval-ignore-output"]
 with attempt("11-2"):
@@ -225,11 +219,7 @@ figures.draw_orders(packing.compared(planned), "Percent by which an arena is lar
 
 # %% id="l11-why" tags=["nbval-ignore-output"]
 for name, plan in planned.items():
-    different, live, exchanged, drawn = packing.sizes_matter(plan.lifetimes)
-    print(f"{name:14}{different:3} sizes, at most {live} values live; missed with sizes "
-          f"exchanged {exchanged:2}, drawn {drawn:2} times of 20")
-    same, twos, others = packing.size_changes(name)
-    print(f"{'':14}{same:3} nodes keep the size, {twos} change it by 2 or 4, {others} otherwise")
+    print(packing.sizes_text(name, plan.lifetimes))
 
 # %% [markdown] id="l11-whyr"
 # The sizes are the reason. Many nodes write as many bytes as they read, and outside Inception nearly all others multiply or divide the size by 2 or 4. So BERT has 112 values of only 5 sizes, and in BERT and U-Net every size is a multiple of all smaller ones. When the large values have their places, the gaps are multiples of the small sizes, and the small values fill them without a rest. Inception has 26 sizes that do not divide each other, but it is easy for another reason: at most 5 values are live at once, and the largest live set is only two values.
@@ -293,8 +283,7 @@ with attempt("11-1"):
     display(figures.draw_lives(lives, sizes, "60 nodes of ResNet-50, nothing in place."))
     with attempt("11-3"):
         mine = packing.merged(lives, take_over(nodes, sizes, lives))
-        display(figures.draw_lives(mine, sizes, "In place: a bar is a chain of values, with the "
-                                   "name of the first."))
+        display(figures.draw_lives(mine, sizes, "In place: a bar is a chain of values."))
 
 # %% id="l11-e3c" vklab={"role": "check", "id": "11-3"}
 check("11-3", take_over)
@@ -369,9 +358,7 @@ with vklab.load(data("digits_cnn.onnx"), upper_bounds={"batch": 8}) as session:
 figures.draw_offload()
 
 # %% [markdown] id="l11-7r"
-# **Offload** copies the value to the host and back. **Recompute** drops it and runs its nodes again, which also needs their inputs. Which is cheaper depends on the value and on the device.
-#
-# The next cell lists the four long bars of U-Net: their bytes, and the work to make each again from the `MaxPool` before it (`relu_1`: from the picture). To make `relu_1` again takes 3.9 GFLOP, 0.1 ms on a device with 30 TFLOP/s. To move its 12.25 MiB out and back over a bus with 25 GB/s takes 1 ms. On a small device with 0.5 TFLOP/s, recompute takes 8 ms.
+# **Offload** copies the value to the host and back. **Recompute** drops it and runs its nodes again, which also needs their inputs. Which is cheaper depends on the value and on the device. The next cell lists the four long bars of U-Net: their bytes, and the work to make each again from the `MaxPool` before it (`relu_1`: from the picture). To make `relu_1` again takes 3.9 GFLOP, 0.1 ms on a device with 30 TFLOP/s. To move its 12.25 MiB out and back over a bus with 25 GB/s takes 1 ms. On a small device with 0.5 TFLOP/s, recompute takes 8 ms.
 
 # %% id="l11-skips"
 unet = recorded("unet")
@@ -385,8 +372,7 @@ for name, flops in offload.remade(unet).items():
 
 # %% id="l11-e5f"
 VALUES, CAP = offload.VALUES, offload.CAP
-print(VALUES)
-print("live bytes without moves:", live_bytes(VALUES))
+print(VALUES, f"live bytes without moves: {live_bytes(VALUES)}", sep="\n")
 figures.draw_moves(VALUES, farthest_first(VALUES, CAP), CAP, "Farthest next use first.")
 
 # %% [markdown] id="l11-e5r"
@@ -404,8 +390,7 @@ def moves_under_cap(values, cap):
     values: {name: (bytes, steps that use it)}; the first of these steps writes the value, and it
     is live until the last one. cap: most bytes that may be on the device in any step.
     TODO     each step: a use of the value, not its last one, and its next use is at least two
-             steps later. max(live_bytes(values, moves)) <= cap. All draws together have
-             10 seconds.
+             steps later. max(live_bytes(values, moves)) <= cap. All draws: 10 seconds.
     Start    farthest_first(values, cap) is always valid. Are all of its moves needed?
     Example  {"a": (4, (0, 1, 4)), "b": (3, (1, 2)), "c": (5, (2, 3)), "d": (2, (3, 4))}, cap 9
              -> [("a", 1)], which moves 8 bytes                        (roughly 19 lines)
@@ -460,8 +445,7 @@ with attempt("11-5"):  # values and idle are those of BERT, the last network
     print(len(moves), "moves,", moved_bytes(values, moves), "KiB moved; the rule moves",
           moved_bytes(values, farthest_first(values, cap)))
     with attempt("11-2"):
-        arena = my_offsets(offload.pieces(values, moves))[1]
-        print("cap", cap, "KiB, your arena", arena >> 10, "KiB")
+        print("cap", cap, "your arena", my_offsets(offload.pieces(values, moves))[1] >> 10, "KiB")
 
 # %% [markdown] id="l11-recap"
 # ## Recap
