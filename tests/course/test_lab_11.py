@@ -14,6 +14,7 @@ from vklab.course.author.answers import answers_of
 from vklab.course.author.lab import find_lab
 from vklab.course.definition.exercise import find
 from vklab.course.definition.judge import LocalAnswers, judge
+from vklab.course.figures import memory_plans as figures
 from vklab.course.labs import evictions, offload, packing
 from vklab.course.labs.recorded_graphs import NAMES, recorded
 from vklab.course.places import PROJECT
@@ -106,6 +107,25 @@ def test_by_size_reaches_the_bound_of_a_real_network(name):
     values = offload.values_of(recorded(name))
     idle = max(offload.live_bytes(values, offload.gaps_of(values)))
     assert (idle < max(offload.live_bytes(values))) == (name == "bert_base")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outside_inception_most_changes_of_size_are_by_two_or_four(name):
+    same, twos, others = packing.size_changes(name)
+    assert same > max(twos, others)
+    assert (twos > 5 * others) == (name != "inception_v1")
+
+
+def test_a_packing_with_shared_bytes_has_a_title_that_says_so():
+    two = (Lifetime("a", 10, 0, 1, 1), Lifetime("b", 10, 1, 2, 1))
+    assert "WRONG: a and b" in figures.draw_packing(two, ({"a": 0, "b": 9}, 19), "text").alt
+    assert "WRONG" not in figures.draw_packing(two, ({"a": 0, "b": 10}, 20), "text").alt
+
+
+@pytest.mark.parametrize("step", [2, 6])
+def test_a_move_that_follows_no_use_is_refused_with_a_sentence(step):
+    with pytest.raises(ValueError, match=f"'a', {step}. is no move: a is used in steps"):
+        offload.live_bytes(offload.VALUES, [("a", step)])
 
 
 def test_a_wrong_packing_is_refused_with_a_sentence():

@@ -6,6 +6,7 @@ Visited by lab 11.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
 
 from vklab.course.figures.diagram import Diagram
 from vklab.course.labs import offload
@@ -19,6 +20,7 @@ __all__ = ["draw_alignment", "draw_bound", "draw_in_place", "draw_lives", "draw_
            "slots_of"]  # fmt: skip
 
 LEFT, WIDTH, HIGH = 120, 560, 110
+LONG = 6  # steps from which on a thin bar has its name at its end
 Bars = Mapping[str, Sequence[tuple[int, int, bool]]]  # first step, last step, away or not
 
 
@@ -35,7 +37,7 @@ def _chart(
         words: what the line means.
         alt: the content in words.
         caption: the line below.
-        uses: steps to mark by a dot, by value; without them, steps at the line are red.
+        uses: steps to mark by a dot, by value; without them, steps at the line are orange.
     """
     row = 18 if len(bars) <= 20 else 9
     across, top = WIDTH / max(len(live), 1), 14 + row * len(bars)
@@ -43,8 +45,12 @@ def _chart(
     page = Diagram(LEFT + WIDTH + 12, top + HIGH + 58)
     for number, (name, spans) in enumerate(bars.items()):
         y = 6 + row * number
-        if row > 9 or number % 2 == 0:
-            page.note((LEFT - 6, y + row - 3), name[:17], anchor="end", size=min(11, row + 1))
+        end = 1 + max(last for _, last, _ in spans)
+        right, room = LEFT + across * end + 4, 6 * len(name[:17])
+        if row == 9 and end - spans[0][0] >= LONG and right + room <= LEFT + WIDTH + 12:
+            page.note((right, y + row / 2 + 2), name[:17], size=10)
+        elif row > 9 or number % 2 == 0:
+            page.note((LEFT - 6, y + row / 2 + 2), name[:17], anchor="end", size=min(11, row + 1))
         for first, last, away in spans:
             page.box((LEFT + across * first, y, across * (last - first + 1) - 1, row - 2), "",
                      "grey" if away else "blue", dashed=away, filled=not away, shade=0.5)
@@ -80,7 +86,9 @@ def draw_lives(
         for step in range(first, last + 1):
             live[step] += sizes[name]
     most = max(live)
-    said = f"Largest live set: {bytes_text(most)} in step {live.index(most)}."
+    steps = [str(step) for step, count in enumerate(live) if count == most]
+    where = f"{len(steps)} steps" if len(steps) > 4 else f"step {', '.join(steps)}"
+    said = f"Largest live set (orange): {bytes_text(most)} in {where}."
     return _chart({name: [(*span, False)] for name, span in lives.items()}, live, most,
                   bytes_text(most), f"Lifetimes of {len(lives)} values, and live bytes by step. "
                   f"{said}", f"{caption} {said}")  # fmt: skip
@@ -97,23 +105,28 @@ def draw_moves(
         cap: bytes of the device.
         caption: the line below; the bytes moved are added.
     """
-    bars = {}
-    for name, (_, uses) in values.items():
+    bars, dots = {}, {}
+    for name, (size, uses) in values.items():
         gaps = [offload.gap(values, (name, step)) for step in uses[:-1] if (name, step) in moves]
         starts = [uses[0], *(steps.stop for steps in gaps)]
         stops = [*(steps.start - 1 for steps in gaps), uses[-1]]
-        bars[name] = [(a, b, False) for a, b in zip(starts, stops, strict=True)]
-        bars[name] += [(steps.start, steps.stop - 1, True) for steps in gaps]
+        bars[f"{name}: {size}"] = [
+            *((a, b, False) for a, b in zip(starts, stops, strict=True)),
+            *((steps.start, steps.stop - 1, True) for steps in gaps),
+        ]
+        dots[f"{name}: {size}"] = uses
     live = offload.live_bytes(values, moves)
     said = f"{offload.moved_bytes(values, moves)} bytes moved, at most {max(live)} live, cap {cap}."
     return _chart(bars, live, cap, f"cap {cap}", f"Values on the device and away: {said}",
-                  f"{caption} {said}", {name: uses for name, (_, uses) in values.items()})
+                  f"{caption} {said}", dots)
 
 
 def draw_packing(
     lifetimes: Sequence[Lifetime], packing: tuple[Mapping[str, int], int], caption: str
 ) -> Picture:
     """Draw a packing as a memory map: time to the right, addresses upwards.
+
+    The title names two values that share bytes while both are alive.
 
     Args:
         lifetimes: the values.
@@ -123,6 +136,12 @@ def draw_packing(
     offsets, size = packing
     bound = memory.lower_bound(lifetimes)
     title = f"arena: {bytes_text(size)}; largest live set (line): {bytes_text(bound)}"
+    wrong = next((f"WRONG: {a.name} and {b.name} are alive together and share bytes"
+                  for a, b in combinations(lifetimes, 2)
+                  if a.first <= b.last and b.first <= a.last
+                  and offsets[a.name] < offsets[b.name] + b.size_bytes
+                  and offsets[b.name] < offsets[a.name] + a.size_bytes), "")  # fmt: skip
+    title = wrong or title
     boxes = [(o.name, o.first, o.last, offsets[o.name], o.size_bytes) for o in lifetimes]
     steps = 1 + max(o.last for o in lifetimes)
     return picture(svg.memory_map_svg(title, boxes, steps, size, bound), title, caption)
@@ -151,7 +170,7 @@ def draw_orders(table: Mapping[str, Mapping[str, float]], caption: str) -> Pictu
 
 
 def draw_view() -> Picture:
-    """Draw three nodes with a view between them, and the lifetimes that follow."""
+    """Draw four nodes with a view between them, and the lifetimes that follow."""
     page = Diagram(660, 176)
     for number, (words, colour) in enumerate((
         ("0  Conv\nx → a", "orange"), ("1  Relu\na → b", "orange"),
@@ -171,7 +190,7 @@ def draw_view() -> Picture:
 
 
 def draw_alignment() -> Picture:
-    """Draw two values whose lifetimes overlap, and a third that fits between them or not."""
+    """Draw three aligned values, and free bytes between two of them that nobody can use."""
     page = Diagram(660, 118)
     for n in range(6):
         page.line((20 + 124 * n, 10), (20 + 124 * n, 78))

@@ -40,9 +40,15 @@ def drawn_values(random: np.random.Generator, count: int) -> Values:
 
 
 def gap(values: Values, move: Move) -> range:
-    """Return the steps in which a move keeps its value away."""
+    """Return the steps in which a move keeps its value away.
+
+    Raises a ValueError if the move does not follow a use, or follows the last one.
+    """
     name, step = move
     uses = values[name][1]
+    if step not in uses[:-1]:
+        raise ValueError(f"{move} is no move: {name} is used in steps {uses}, and may leave after "
+                         "each of them but the last")  # fmt: skip
     return range(step + 1, uses[uses.index(step) + 1])
 
 

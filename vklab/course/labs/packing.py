@@ -22,9 +22,10 @@ from vklab.plan import memory
 from vklab.plan import plan as plans
 from vklab.plan.memory import Lifetime, MemoryPlan
 
-__all__ = ["FITS", "Node", "ORDERS", "compared", "drawn_lifetimes", "in_place_gains", "merged",
-           "one_unit_lower", "overhead", "pack_by", "plain", "planned_memory", "resized",
-           "sizes_matter", "verified"]  # fmt: skip
+__all__ = ["FITS", "Node", "ORDERS", "bound_text", "compared", "drawn_lifetimes",
+           "in_place_gains", "merged", "one_unit_lower", "overhead", "pack_by", "plain",
+           "planned_memory", "resized", "size_changes", "sizes_matter", "sizes_text",
+           "verified"]  # fmt: skip
 
 Order = Callable[[Lifetime, Sequence[Lifetime]], float]
 Gap = tuple[int, float]
@@ -112,6 +113,42 @@ def sizes_matter(lifetimes: Sequence[Lifetime], count: int = 20) -> tuple[int, i
         for new in (False, True)
     )
     return len({life.size_bytes for life in lifetimes}), max(live, default=0), exchanged, drawn
+
+
+def size_changes(name: str) -> tuple[int, int, int]:
+    """Return how many nodes keep the size, change it by a factor of 2 or 4, or otherwise.
+
+    Compared are the bytes of the first result and of the largest value that the node reads; nodes
+    that read only weights are not counted.
+    """
+    nodes, sizes = plain(recorded_graphs.recorded(name))
+    ratios = [sizes[writes[0]] / max(sizes[read] for read in reads)
+              for _, reads, writes in nodes if reads]  # fmt: skip
+    same, twos = ratios.count(1), sum(ratio in (0.25, 0.5, 2, 4) for ratio in ratios)
+    return same, twos, len(ratios) - same - twos
+
+
+def sizes_text(name: str, lifetimes: Sequence[Lifetime]) -> str:
+    """Return two lines: the counts of `sizes_matter`, and those of `size_changes`."""
+    different, live, exchanged, drawn = sizes_matter(lifetimes)
+    same, twos, others = size_changes(name)
+    return (f"{name:14}{different:3} sizes, at most {live} values live; missed with sizes "
+            f"exchanged {exchanged:2}, drawn {drawn:2} times of 20\n"
+            f"{'':14}{same:3} nodes keep the size, {twos} change it by 2 or 4, {others} otherwise")
+
+
+def bound_text(name: str, total: int, plan: MemoryPlan) -> str:
+    """Return a line: the sum of all sizes, the largest live set, and the arena of a plan.
+
+    Args:
+        name: the network.
+        total: bytes of all its values.
+        plan: where they lie.
+    """
+    bound = plan.lower_bound_bytes
+    return (f"{name:14}{len(plan.lifetimes):4} values {total / 2**20:6.1f} MiB, largest live set"
+            f"{bound / 2**20:5.1f} ({total / bound:4.1f} times less), arena"
+            f"{plan.arena_bytes / 2**20:5.1f}")  # fmt: skip
 
 
 def planned_memory(name: str, **switches: int) -> MemoryPlan:
