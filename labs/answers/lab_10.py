@@ -127,9 +127,7 @@ def best_pair(work, sizes, outputs, most):
     while True:
         for pair in sorted(map(list, combinations(groups, 2)), key=saved, reverse=True):
             joined = [g for g in groups if g not in pair] + [sum(pair, [])]
-            if saved(pair) <= 0:
-                return groups
-            if not broken_rule(work, outputs, most, joined):
+            if saved(pair) > 0 and not broken_rule(work, outputs, most, joined):
                 groups = joined
                 break
         else:

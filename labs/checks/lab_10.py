@@ -285,12 +285,8 @@ class Ends(Choice):
 
 
 def least_bytes(masks: fusing.Masks, known: float = math.inf) -> float:
-    """Return the fewest bytes, by a search over the sets of nodes that may be done.
-
-    known: bytes that some answer moves; a set that cannot lead to fewer is left out.
-    """
-    count, memo = len(masks.work), masks.memo
-    whole = (1 << count) - 1
+    """Return the fewest bytes, at most `known`: a search over sets of nodes that may be done."""
+    count, whole = len(masks.work), (1 << len(masks.work)) - 1
     best, reached = {0: 0}, [[0], *(list[int]() for _ in range(count))]
     for done in (done for level in reached for done in level):
         made = done | -1 << count  # inputs are there from the start
@@ -302,13 +298,11 @@ def least_bytes(masks: fusing.Masks, known: float = math.inf) -> float:
         for n, reads in enumerate(masks.reads):
             if not done >> n & 1:
                 core = masks.cores if masks.cores >> n & 1 else 0
-                groups += [
-                    (group | 1 << n, outer | reads & made) for group, outer in groups
-                    if not reads & ~made & ~group and not group & core
-                    and (outer | reads & made).bit_count() <= masks.most
-                ]  # fmt: skip
+                groups += [(group | 1 << n, outer | reads & made) for group, outer in groups
+                           if not reads & ~made & ~group and not group & core
+                           and (outer | reads & made).bit_count() <= masks.most]  # fmt: skip
         for group, _ in groups[1:]:
-            cost, after = memo[group] if group in memo else masks.cost(group), done | group
+            cost, after = masks.cost(group), done | group
             if cost is not None and best[done] + cost < best.get(after, math.inf):
                 if after not in best:
                     reached[after.bit_count()].append(after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -278,43 +279,28 @@ class OverwrittenTooEarly(Choice):
 
 
 def fewest_moved(values: Values, cap: int, coarse: bool = False, limit: float = np.inf) -> float:
-    """Return the fewest bytes over the bus, or infinity if that is not below the limit.
-
-    Sets of values are bits of a number. coarse: as few as without the copies in the state.
-    """
+    """Return the fewest bytes below the limit; coarse: the fewest without copies in the state."""
     count, bits = len(values), {name: 1 << n for n, name in enumerate(values)}
-    sizes = {0: 0}
-
-    def size(mask: int) -> int:
-        if mask not in sizes:
-            sizes[mask] = sum(values[name][0] for name, bit in bits.items() if mask & bit)
-        return sizes[mask]
-
-    reached: dict[int, float] = {0: 0}  # values away, and copied values `count` bits higher: bytes
+    size = cache(lambda mask: sum(values[name][0] for name, bit in bits.items() if mask & bit))
+    reached: dict[int, float] = {0: 0}  # values away, and `count` bits higher those with copies
     for step, whole in enumerate(live_bytes(values)):
         used = sum(bits[name] for name, (_, uses) in values.items() if step in uses)
         later = sum(bits[name] for name, (_, uses) in values.items() if uses[-1] > step)
-        leaves = [0]
-        for name, (_, uses) in values.items():
+        leaves, after = {0: 0}, dict[int, float]()
+        for name, (most, uses) in values.items():
             if step - 1 in uses[:-1] and step not in uses:
-                leaves += [leave | bits[name] for leave in leaves]
-        pairs = [(leave, size(leave)) for leave in leaves]
-        after: dict[int, float] = {}
+                leaves |= {leave | bits[name]: saved + most for leave, saved in leaves.items()}
         for before, cost in reached.items():
-            away, copied = before & (1 << count) - 1 & ~used, before >> count
+            away, copied = before % (1 << count) & ~used, before >> count
             known, needed = copied & later, whole - cap - size(away)
-            for leave, saved in pairs:
+            for leave, saved in leaves.items():
                 if saved >= needed:
-                    again = leave & copied
-                    total = cost + 2 * saved - (size(again) if again else 0)
+                    total = cost + 2 * saved - size(leave & copied)
                     state = away | leave | (known | leave) << count
                     if total < limit and total < after.get(state, np.inf):
                         after[state] = total
-        if coarse:  # the cheapest way to each set of values that are away
-            ways = sorted(after, key=after.__getitem__, reverse=True)
-            cheapest = {way & (1 << count) - 1: way for way in ways}.values()
-            after = {way: after[way] for way in cheapest}
-        reached = after
+        ways = sorted(after, key=after.__getitem__, reverse=True) if coarse else ()
+        reached = {w: after[w] for w in {w % (1 << count): w for w in ways}.values()} or after
     return min(reached.values(), default=np.inf)
 
 
